@@ -17,7 +17,7 @@ ALL_CODE = [
 ]
 
 LAYERS = [
-    {"errors", "cache", "extras", "library", "readahead", "retry_policy"},
+    {"errors", "cache", "extras", "library", "readahead", "retry_policy", "showing"},
     {"keys"},
     {"schema"},
     {"arrow.types"},

@@ -12,8 +12,11 @@ from botocore.exceptions import ConnectionClosedError
 
 from dormouse.aws.s3 import ingest_bucket
 from dormouse.aws.s3.ingest_bucket import S3IngestBucket
-from dormouse.errors import DormouseError, OutcomeUnknownError
+from dormouse.errors import DormouseError, OutcomeUnknownError, UnavailableError
+from dormouse.folder.inbox import Inbox
+from tests.contract.folders import database_in
 from tests.contract.mocked_aws import mocked_aws
+from tests.support.adapters import FakeClock
 
 BUCKET = "ingest"
 
@@ -115,3 +118,53 @@ def test_an_upload_in_parts_that_fails_leaves_no_parts(client: Interrupted, loca
         bucket.drop("t/rows.csv", local)
     assert "Uploads" not in client.list_multipart_uploads(Bucket=BUCKET)
     assert versions(client) == []
+
+
+@pytest.mark.parametrize("single_bytes", [1024, 1])
+def test_once_means_that_an_object_is_created_and_never_replaced(
+    client: Interrupted, local: Path, single_bytes: int
+) -> None:
+    bucket = S3IngestBucket(client, BUCKET, single_bytes=single_bytes)  # type: ignore[arg-type]
+    first = bucket.drop("t/once.csv", local, once=True)
+    local.write_bytes(b"a,b\n3,4\n5,6\n")
+    assert bucket.drop("t/once.csv", local, once=True) == first
+    assert len(versions(client)) == 1
+    assert bucket.drop("t/once.csv", local) != first
+
+
+def test_an_object_that_is_deleted_meanwhile_is_created_after_all(
+    client: Interrupted, bucket: S3IngestBucket, local: Path
+) -> None:
+    bucket.drop("t/once.csv", local)
+
+    def deleted_first(head: Callable[[], Any]) -> Any:
+        del client.instead["head_object"]
+        client.delete_object(Bucket=BUCKET, Key="t/once.csv")
+        return head()
+
+    client.instead["head_object"] = deleted_first
+    source = bucket.drop("t/once.csv", local, once=True)
+    assert source.version in versions(client)
+
+
+def test_a_bucket_that_does_not_say_what_is_there_is_unavailable(
+    client: Interrupted, bucket: S3IngestBucket, local: Path
+) -> None:
+    bucket.drop("t/once.csv", local)
+
+    def fail(head: Callable[[], Any]) -> Any:
+        raise ConnectionClosedError(endpoint_url="s3")
+
+    client.instead["head_object"] = fail
+    with pytest.raises(UnavailableError):
+        bucket.drop("t/once.csv", local, once=True)
+
+
+def test_once_means_the_same_of_the_inbox_of_a_folder(local: Path, tmp_path: Path) -> None:
+    with database_in(tmp_path / "mice") as database:
+        inbox = Inbox(tmp_path / "inbox", database, FakeClock())
+        first = inbox.drop("t/once.csv", local, once=True)
+        local.write_bytes(b"a,b\n3,4\n5,6\n")
+        assert inbox.drop("t/once.csv", local, once=True) == first
+        assert inbox.drop("t/once.csv", local) != first
+        assert [source.size_bytes for source in inbox.list("t/", since_ms=0)] == [12]

@@ -55,7 +55,9 @@ class WorldBucket:
     def name(self) -> str:
         return self.world.sources.bucket
 
-    def drop(self, key: str, local: Path) -> Source:
+    def drop(self, key: str, local: Path, *, once: bool = False) -> Source:
+        if once and key in self.world.sources.objects:
+            return self.world.sources.source(key)
         source = self.world.sources.drop(key, local.read_bytes())
         self.dropped.append(source)
         return source

@@ -9,45 +9,71 @@ import typer
 from rich.progress import Progress
 
 from dormouse.client import Ingested, Instance, TableHandle
+from dormouse.client.dropping import files_to_drop
+from dormouse.client.inferring import check_file
 from dormouse.client.waiting import WAIT_SECONDS
 from dormouse.errors import InvalidRequestError
 from dormouse_cli.session import instance_of, table_of, tables_beginning
 from dormouse_cli.terminal import note, notes, progress_bars
 from dormouse_cli.values.arguments import parse_spark
+from dormouse_cli.values.new_schemas import (
+    RowKeysOption,
+    SortKeysOption,
+    TypesOption,
+    inferred_schema,
+    print_inferred,
+)
 from dormouse_cli.values.parameters import JobPropertyOption, SparkOption, TableName, TimeoutOption
+
+FilesArgument = Annotated[
+    list[Path] | None,
+    typer.Argument(
+        metavar="FILE",
+        help="A Parquet, CSV or JSON lines file, plain or gzip, by the end of its name; or a "
+        "folder of them.",
+    ),
+]
+PrefixesOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--prefix",
+        metavar="KEY",
+        help="Instead of files from here: an object, or a folder, that lies in the ingest "
+        "bucket already, anywhere in it; also as s3://BUCKET/KEY. Can be given several times.",
+    ),
+]
+AgainOption = Annotated[
+    bool,
+    typer.Option(
+        "--again", help="Ingest files once more that were ingested before, to have them twice."
+    ),
+]
+CreateOption = Annotated[
+    bool,
+    typer.Option(
+        "--create",
+        help="Create the table first if there is none, with the schema that the first file "
+        "has; with --row-keys.",
+    ),
+]
+WaitOption = Annotated[
+    bool, typer.Option("--wait", help="Wait until each file is ingested or refused.")
+]
 
 
 def ingest(
     ctx: typer.Context,
     name: TableName,
-    files: Annotated[
-        list[Path] | None,
-        typer.Argument(
-            metavar="FILE",
-            help="A Parquet, CSV or JSON lines file, plain or gzip, by the end of its name; or a "
-            "folder of them.",
-        ),
-    ] = None,
-    prefixes: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--prefix",
-            metavar="KEY",
-            help="Instead of files from here: an object, or a folder, that lies in the ingest "
-            "bucket already, anywhere in it; also as s3://BUCKET/KEY. Can be given several times.",
-        ),
-    ] = None,
+    files: FilesArgument = None,
+    prefixes: PrefixesOption = None,
     spark: SparkOption = False,
     properties: JobPropertyOption = None,
-    again: Annotated[
-        bool,
-        typer.Option(
-            "--again", help="Ingest files once more that were ingested before, to have them twice."
-        ),
-    ] = False,
-    wait: Annotated[
-        bool, typer.Option("--wait", help="Wait until each file is ingested or refused.")
-    ] = False,
+    again: AgainOption = False,
+    create: CreateOption = False,
+    row_keys: RowKeysOption = None,
+    sort_keys: SortKeysOption = None,
+    types: TypesOption = None,
+    wait: WaitOption = False,
     timeout: TimeoutOption = WAIT_SECONDS,
 ) -> None:
     """Drop files into the ingest bucket. They become rows of the table shortly after.
@@ -66,6 +92,12 @@ def ingest(
             "files that are dropped go where the table says",
             hint="set its property ingest_spark_bytes, or give --prefix",
         )
+    if not create and (row_keys or sort_keys or types):
+        raise InvalidRequestError(
+            "keys and types are those of a table that is created", hint="add --create"
+        )
+    if create:
+        _create(instance_of(ctx), name, files or [], (row_keys, sort_keys, types))
     with progress_bars() as progress:
         if prefixes:
             instance = instance_of(ctx)
@@ -77,6 +109,28 @@ def ingest(
         if wait:
             _watch(progress, chosen, timeout)
     _tell(chosen, "ingested" if wait else done)
+
+
+def _create(
+    instance: Instance,
+    name: str,
+    files: list[Path],
+    asked: tuple[list[str] | None, list[str] | None, list[str] | None],
+) -> None:
+    """Create a table for rows as those of the first file, unless it is there.
+
+    The file is read to its end before: a table of which it would be refused is not created.
+    """
+    if not files:
+        raise InvalidRequestError("--create needs files from here", hint="give FILE…")
+    if any(table.name == name for table in instance.tables()):
+        return
+    first = files_to_drop(name, files)[0][1]
+    inferred = inferred_schema(first, *asked, {})
+    check_file(first, inferred.schema)
+    instance.create_table(name, inferred.schema)
+    print_inferred(inferred)
+    note(f"table {name} was created")
 
 
 def _tell(chosen: Ingested, done: str) -> None:

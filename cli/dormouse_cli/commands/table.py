@@ -8,8 +8,6 @@ from typing import Annotated
 import typer
 
 from dormouse.client import TableHandle
-from dormouse.schema.schema import Schema
-from dormouse.schema.type_text import show_type
 from dormouse.tables.table import property_sources
 from dormouse_cli.errors import end_if_damaged
 from dormouse_cli.session import instance_of, table_of
@@ -30,18 +28,44 @@ from dormouse_cli.values.arguments import (
     parse_units,
     read_file,
 )
+from dormouse_cli.values.new_schemas import (
+    COLUMNS,
+    RowKeysOption,
+    SortKeysOption,
+    TypesOption,
+    column_rows,
+    inferred_schema,
+    print_inferred,
+    written_schema,
+)
 from dormouse_cli.values.parameters import ForceOption, FormatOption, NewTableName, TableName
 from dormouse_cli.values.property_output import PROPERTY_COLUMNS, property_rows
 from dormouse_cli.values.split_points import Base64Option, parse_split_points
 
-_COLUMNS = ("column", "type", "role")
 _LISTED = ("name", "online", "row_keys", "created")
 
 
 def add(
     ctx: typer.Context,
     name: NewTableName,
-    schema: Annotated[Path, typer.Option(metavar="FILE", help="The schema, as JSON.")],
+    schema: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE|TEXT",
+            help="The schema: JSON, or columns such as 'id:long, at:timestamp, name:string?', with "
+            "--row-keys.",
+        ),
+    ] = None,
+    like: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Instead of a schema: a Parquet, CSV or JSON lines file to infer it from.",
+        ),
+    ] = None,
+    row_keys: RowKeysOption = None,
+    sort_keys: SortKeysOption = None,
+    types: TypesOption = None,
     splits: Annotated[
         Path | None,
         typer.Option(
@@ -56,10 +80,23 @@ def add(
         typer.Option("--property", metavar="NAME=VALUE", help="Sets a property; repeatable."),
     ] = None,
 ) -> None:
-    """Create a table."""
-    parsed = Schema.loads(read_file(schema))
+    """Create a table.
+
+    Its schema is written, or inferred from a file: then it is shown, with what the file has.
+    """
+    settings = parse_properties(properties or [])
+    if (schema is None) == (like is None):
+        raise typer.BadParameter("give --schema FILE, or --like FILE --row-keys NAME,…")
+    inferred = None
+    if like is not None:
+        inferred = inferred_schema(like, row_keys, sort_keys, types, settings)
+        parsed = inferred.schema
+    else:
+        parsed = written_schema(schema or "", row_keys, sort_keys, types)
     points = parse_split_points(read_file(splits), parsed, base64) if splits else []
-    instance_of(ctx).create_table(name, parsed, parse_properties(properties or []), points)
+    instance_of(ctx).create_table(name, parsed, settings, points)
+    if inferred is not None:
+        print_inferred(inferred)
     note(f"table {name} was created")
 
 
@@ -126,7 +163,7 @@ def show(ctx: typer.Context, name: TableName, form: FormatOption = Format.table)
         print_json({**_facts(table), **body})
         return
     print_facts(_facts(table), form)
-    print_listing(_COLUMNS, _columns(table.schema), form)
+    print_listing(COLUMNS, column_rows(table.schema), form)
     print_listing(PROPERTY_COLUMNS, rows, form)
 
 
@@ -172,7 +209,7 @@ def alter(
     if form is Format.json:
         print_json(changed.schema.to_json())
         return
-    print_listing(_COLUMNS, _columns(changed.schema), form)
+    print_listing(COLUMNS, column_rows(changed.schema), form)
 
 
 def delete(
@@ -214,20 +251,3 @@ def _facts(handle: TableHandle) -> dict[str, object]:
         "online": table.online,
         "created": iso_time(table.created_ms),
     }
-
-
-def _columns(schema: Schema) -> list[dict[str, object]]:
-    roles = (
-        ("row key", schema.row_keys),
-        ("sort key", schema.sort_keys),
-        ("value", schema.values),
-    )
-    return [
-        {
-            "column": field.name,
-            "type": show_type(field.type) + (f", numbers in {field.unit}" if field.unit else ""),
-            "role": f"{role}, nullable" if field.nullable else role,
-        }
-        for role, fields in roles
-        for field in fields
-    ]

@@ -10,7 +10,9 @@ The command line is built on it. Its modules, lowest first:
 
 - ``ports``: what the client needs beside what the stages need; ``versions``: which one is read;
   ``waiting``: polling until work is done; ``access``: a table and the instance that has it
-- ``dropping``, ``exporting``, ``purging``, ``checking``, ``jobs``: parts of a table's handle
+- ``dropping``, ``frames``, ``writer``, ``exporting``, ``purging``, ``checking``, ``jobs``,
+  ``status``: parts of a table's handle
+- ``inferring``: schemas of new tables; ``listing``: lists that show themselves
 - ``table``, ``instance``: the handles; ``declaring``, ``dead_letters``, ``spark``: parts of the
   instance; ``estimating``: split points for a table yet to be created
 
@@ -24,7 +26,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from dormouse.client.instance import Instance
-from dormouse.client.table import Status, TableHandle
+from dormouse.client.status import Status
+from dormouse.client.table import TableHandle
 from dormouse.client.versions import AsOf
 from dormouse.key_forms.python import KeyLike, KeyValue
 from dormouse.tables.spark_options import SparkOptions

@@ -11,11 +11,12 @@ from dormouse.errors import NotFoundError
 from dormouse.model.state import TableState
 from dormouse.ports import Services
 from dormouse.schema.schema import Schema
+from dormouse.showing import HtmlText, Shown, show_table
 from dormouse.tables.table import Table
 
 
-@dataclass(frozen=True, slots=True)
-class TableAccess:
+@dataclass(frozen=True, slots=True, repr=False)
+class TableAccess(Shown):
     """A table as it was when it was opened, and the instance that has it."""
 
     table: Table
@@ -52,3 +53,13 @@ class TableAccess:
         if table is None:
             raise NotFoundError(f"table {self.name!r} was deleted")
         return table
+
+    def _shown(self) -> tuple[str, HtmlText]:
+        """Show the keys in one line, or all columns in a notebook; the instance is not asked."""
+        keys = [f"row keys {', '.join(field.name for field in self.schema.row_keys)}"]
+        if self.schema.sort_keys:
+            keys.append(f"sort keys {', '.join(field.name for field in self.schema.sort_keys)}")
+        columns = f"{len(self.schema.fields):,} columns"
+        title = f"table {self.name!r} ({'; '.join([*keys, columns])})"
+        described = self.schema.described()
+        return title, show_table(title, ("column", "type", "role"), described)[1]

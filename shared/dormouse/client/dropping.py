@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from dormouse.client.access import TableAccess
 from dormouse.client.waiting import WAIT_SECONDS, Watch
@@ -17,20 +14,37 @@ from dormouse.features.ingest.known_sources import look_up_source_ids, look_up_s
 from dormouse.model.sources import Source, format_of, table_name_of
 from dormouse.model.state import TableState
 from dormouse.ports import JobRecord, Services
+from dormouse.sources.frames import Frame
 from dormouse.statestore.source_lookup import ingested_of
 from dormouse.tables.table import Table
 
-Rows = pa.Table | pa.RecordBatchReader
-Ingestible = Rows | str | Path | Iterable[str | Path]
-"""Rows, or the path of a Parquet, CSV or JSON lines file, or several paths."""
+Ingestible = Frame | str | Path | Iterable[str | Path]
+"""A frame, or the path of a Parquet, CSV or JSON lines file, or several paths."""
 
 
-def write_rows(rows: Rows, local: Path) -> None:
-    """Write rows to a Parquet file, batch by batch."""
-    batches = rows.to_reader() if isinstance(rows, pa.Table) else rows
-    with pq.ParquetWriter(local, batches.schema) as writer:
-        for batch in batches:
-            writer.write_batch(batch)
+def paths_of(what: object) -> list[str | Path]:
+    """Return the paths that were given: one, or several.
+
+    Raises:
+        InvalidRequestError: something else was given.
+    """
+    if isinstance(what, str | Path):
+        return [what]
+    if hasattr(what, "collect"):
+        raise InvalidRequestError(
+            f"a {type(what).__name__} has no rows yet", hint="collect it, and ingest the result"
+        )
+    given = what if isinstance(what, Iterable) and not isinstance(what, Mapping) else [what]
+    paths: list[str | Path] = []
+    for path in given:
+        if not isinstance(path, str | Path):
+            raise InvalidRequestError(
+                f"a {type(path).__name__} cannot be ingested",
+                hint="give a frame that speaks Arrow, or paths of files; single rows go to "
+                "`with table.writer() as w: w.write(row)`",
+            )
+        paths.append(path)
+    return paths
 
 
 def files_to_drop(table_name: str, paths: Iterable[str | Path]) -> list[tuple[str, Path]]:
@@ -85,14 +99,19 @@ def drop_files(
     files: Sequence[tuple[str, Path]],
     again: bool,
     watch: Callable[[Source], None] | None,
+    *,
+    once: bool = False,
 ) -> Ingested:
-    """Upload files under their keys; `again`, in a folder of their own below that of the table."""
+    """Upload files under their keys; `again`, in a folder of their own below that of the table.
+
+    With `once`, an object that has such a key already is kept, and taken for the file.
+    """
     before = handle.state()  # what is ingested as soon as it is there was not before
     own = f"{handle.name}/"
     beside = f"{own}again-{handle.services.ids.new()}/" if again else own
     sources = []
     for key, local in files:
-        sources.append(handle.bucket.drop(beside + key.removeprefix(own), local))
+        sources.append(handle.bucket.drop(beside + key.removeprefix(own), local, once=once))
         if watch is not None:
             watch(sources[-1])
     known = _ingested_before(handle.services, handle.current(), before, sources)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,6 +10,7 @@ from msgspec import UNSET
 
 from dormouse.client.dead_letters import DeadLetterQueues, QueueState, queue_states
 from dormouse.client.declaring import parse_declarations, plan_declared, requests_of
+from dormouse.client.listing import ShownInstance, listed_jobs, listed_tables
 from dormouse.client.ports import (
     IngestBucket,
     NoSpark,
@@ -20,7 +21,7 @@ from dormouse.client.ports import (
 )
 from dormouse.client.spark import SparkStatus, spark_status
 from dormouse.client.table import TableHandle
-from dormouse.client.waiting import WAIT_SECONDS, WORKING_QUEUES, Polling, Watch
+from dormouse.client.waiting import WAIT_SECONDS, Polling, Watch, count_pending
 from dormouse.errors import CorruptDataError, DamagedEntryError
 from dormouse.features.tables.leftovers import Unregistered, list_unregistered
 from dormouse.key_forms.codec import KeyCodec
@@ -49,16 +50,18 @@ from dormouse.requests import (
 )
 from dormouse.schema.schema import Schema
 from dormouse.settings import Settings
+from dormouse.showing import Listing
 from dormouse.tables.declaring import TableChange
 from dormouse.tables.spark_options import SparkOptions
 from dormouse.tables.table import Table, table_not_found
 
 if TYPE_CHECKING:
     from dormouse.client.dropping import Ingested
+    from dormouse.client.inferring import Like, Types
 
 
-@dataclass(frozen=True, slots=True)
-class Instance:
+@dataclass(frozen=True, slots=True, repr=False)
+class Instance(ShownInstance):
     """An instance: connected to AWS by `connect`, or built over given services."""
 
     services: Services
@@ -83,9 +86,9 @@ class Instance:
 
         return connect_deployment(Settings.from_environment(instance=name))
 
-    def tables(self) -> list[TableHandle]:
+    def tables(self) -> Listing[TableHandle]:
         """Return all tables that can be read, by name; `list_readable` has the damaged ones too."""
-        return self.list_readable()[0]
+        return listed_tables(self.list_readable()[0])
 
     def list_readable(self) -> tuple[list[TableHandle], list[DamagedEntryError]]:
         """Return all tables that can be read, by name, and what of the registry is damaged.
@@ -126,22 +129,34 @@ class Instance:
     def create_table(
         self,
         name: str,
-        schema: Schema,
+        schema: Schema | str | None = None,
         properties: Mapping[str, object] | None = None,
         split_points: Iterable[KeyLike] = (),
+        *,
+        like: Like | None = None,
+        row_keys: Sequence[str] = (),
+        sort_keys: Sequence[str] = (),
+        types: Types | None = None,
     ) -> TableHandle:
         """Create a table whose leaf partitions meet at `split_points`.
 
+        The schema is given, also as text (``"id:long, name:string?"``), or inferred from `like`: a
+        frame, an Arrow schema or a file. `row_keys` and `sort_keys` name the keys of the latter
+        two; `types` are those of columns for which the inferred type will not do.
+
         Raises:
             AlreadyExistsError: there is a table of that name.
-            InvalidRequestError: the name, a property or a split point is invalid.
+            InvalidRequestError: the name, the schema, a property or a split point is invalid, or
+                no schema can be inferred.
         """
-        points = KeyCodec(schema).split_points_to_json(split_points)
-        self._administer(
-            CreateTable(
-                self.services.ids.new(), name, schema.to_json(), dict(properties or {}), points
-            )
-        )
+        fields = schema
+        if not isinstance(fields, Schema) or like is not None or row_keys or sort_keys or types:
+            from dormouse.client.inferring import new_schema
+
+            fields = new_schema(schema, like, row_keys, sort_keys, types, properties)
+        points = KeyCodec(fields).split_points_to_json(split_points)
+        request_id, body = self.services.ids.new(), fields.to_json()
+        self._administer(CreateTable(request_id, name, body, dict(properties or {}), points))
         return self.table(name)
 
     def delete_table(self, name: str) -> None:
@@ -329,7 +344,7 @@ class Instance:
         Raises:
             CorruptDataError: something of a table is damaged, so its pending work is unknown.
         """
-        count, damaged = self._pending()
+        count, damaged = count_pending(*self.list_readable(), self.queues)
         for error in damaged:
             raise error
         return count
@@ -345,27 +360,16 @@ class Instance:
         damaged: list[CorruptDataError] = []
 
         def left() -> int:
-            count, damaged[:] = self._pending()
+            count, damaged[:] = count_pending(*self.list_readable(), self.queues)
             return count
 
         self.polling.until_nothing(left, timeout_seconds=timeout_seconds, looks=2, watch=watch)
         for error in damaged:
             raise error
 
-    def _pending(self) -> tuple[int, list[CorruptDataError]]:
-        """Return how much is pending, and the damage that makes it unknown for some tables."""
-        tables, of_registry = self.list_readable()
-        count, damaged = 0, list[CorruptDataError](of_registry)
-        for table in tables:
-            try:
-                count += table.pending()
-            except CorruptDataError as error:
-                damaged.append(error)
-        return count + sum(self.queues.depths(WORKING_QUEUES).values()), damaged
-
-    def jobs(self) -> list[JobRecord]:
+    def jobs(self) -> Listing[JobRecord]:
         """Return the records of no table: requests about none, and files dropped for none."""
-        return list(self.services.tracker.records(NO_TABLE))
+        return listed_jobs(self.services.tracker.records(NO_TABLE))
 
     def queue_states(self) -> tuple[list[QueueState], str]:
         """Return every queue in the order of the flow; and why ages are unknown, if they are.

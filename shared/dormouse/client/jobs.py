@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from dormouse.client.listing import listed_jobs
 from dormouse.features.ingest.known_sources import look_up_source_ids
 from dormouse.model.state import TableState
 from dormouse.ports import NO_TABLE, JobRecord, Services
+from dormouse.showing import Listing
 from dormouse.tables.table import Table
 
 SINCE_INGESTED = "it was refused at first; dropped again, it was ingested"
 
 
-def jobs_of(services: Services, table: Table) -> list[JobRecord]:
+def jobs_of(services: Services, table: Table) -> Listing[JobRecord]:
     """Return a table's jobs, also those not yet run, and files dropped before it existed."""
     tracker = services.tracker
     records = {record.job_id: record for record in tracker.records(table.id)}
@@ -33,7 +35,7 @@ def jobs_of(services: Services, table: Table) -> list[JobRecord]:
         for record in tracker.records(NO_TABLE)
         if record.kind == "ingest" and record.subject.startswith(folder)
     )
-    return [*records.values(), *waiting, *before]
+    return listed_jobs([*records.values(), *waiting, *before])
 
 
 def _assigned(table: Table, state: TableState) -> Iterator[JobRecord]:

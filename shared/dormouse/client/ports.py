@@ -65,5 +65,8 @@ class IngestBucket(Protocol):
     def name(self) -> str:
         """What it is called."""
 
-    def drop(self, key: str, local: Path) -> Source:
-        """Upload a local file; return the source that its notification will name."""
+    def drop(self, key: str, local: Path, *, once: bool = False) -> Source:
+        """Upload a local file; return the source that its notification will name.
+
+        With `once`, an object that is there under `key` is not replaced; its source is returned.
+        """

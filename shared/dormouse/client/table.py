@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import structs
 
 from dormouse.client.access import TableAccess
+from dormouse.client.status import Status
 from dormouse.client.versions import AsOf, table_as_of
 from dormouse.client.waiting import WAIT_SECONDS, WORKING_QUEUES, Watch
 from dormouse.errors import InvalidRequestError
@@ -22,6 +21,7 @@ from dormouse.model.state import DAY_MS, TableState
 from dormouse.ports import NO_TABLE, JobRecord
 from dormouse.requests import AlterSchema
 from dormouse.schema.schema import Field
+from dormouse.showing import Listing
 from dormouse.tables.spark_options import SparkOptions
 from dormouse.tables.table import Table
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from dormouse.client.dropping import Ingested, Ingestible
     from dormouse.client.exporting import Export
     from dormouse.client.purging import Purge
+    from dormouse.client.writer import TableWriter
     from dormouse.features.checking.check import CheckReport, Progress
     from dormouse.features.purge.prove_purge import Proof
     from dormouse.features.rebuild.rebuild import RebuildReport
@@ -36,30 +37,13 @@ if TYPE_CHECKING:
     from dormouse.query.selection import Selection
 
 
+FILE_BYTES = 128 * 1024 * 1024
+"""The size in memory of the rows of one file of a writer; compressed, it is a fraction of that."""
 PENDING_FILES_MS = 7 * DAY_MS
 """How long a dropped file counts as pending: as long as the tracker keeps a refusal."""
 
 
-@dataclass(frozen=True, slots=True)
-class Status:
-    """A table in numbers, all but `pending` at one version.
-
-    `shards` are those with rows that count; `references` the rows of a shard in a partition;
-    `rows` is what the references say, an estimate where a partition was split not long ago.
-    `pending` counts files not yet ingested or refused, assigned jobs, and messages in the
-    instance's working queues, those of other tables too: 0 means that all is done.
-    """
-
-    rows: int
-    shards: int
-    references: int
-    partitions: int
-    leaf_partitions: int
-    version: int
-    pending: int
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class TableHandle(TableAccess):
     """A table of an instance."""
 
@@ -175,37 +159,59 @@ class TableHandle(TableAccess):
         name: str | None = None,
         *,
         again: bool = False,
+        idempotency_key: str | None = None,
         watch: Callable[[Source], None] | None = None,
     ) -> Ingested:
-        """Drop rows, files, or the files of folders into the ingest bucket, in the table's folder.
+        """Drop a frame, files, or the files of folders into the ingest bucket, in the table's
+        folder.
 
-        `name` is what a single file, or a file of rows, is called there. The call ends when all is
-        uploaded; `Ingested.wait` ends when it is rows of the table.
+        A frame is whatever speaks Arrow: of pandas, Polars, DuckDB, pyarrow, nanoarrow. It is
+        checked here, and becomes rows as a whole, in one commit. `name` is what a single file, or
+        the file of a frame, is called there. The call ends when all is uploaded; `Ingested.wait`
+        ends when it is rows of the table.
 
         A file that the table has ingested adds nothing, however long ago that was, if it has the
-        same name and content. With `again` it does: it is dropped in a folder of its own.
+        same name and content. With `again` it does: it is dropped in a folder of its own. A frame
+        that is ingested a second time with the same `idempotency_key` adds nothing.
 
         Raises:
             NotFoundError: there is no such file; then nothing was uploaded.
-            InvalidRequestError: a name does not do; then nothing was uploaded.
+            InvalidRequestError: a name or an argument does not do; nothing was uploaded.
+            RefusedSourceError: the frame does not fit the table; nothing was uploaded.
         """
-        import pyarrow as pa
+        from dormouse.client.dropping import drop_files, files_to_drop, ingest_key, paths_of
+        from dormouse.client.frames import ingest_frame
+        from dormouse.sources.frames import is_frame
 
-        from dormouse.client.dropping import drop_files, files_to_drop, ingest_key, write_rows
-
-        if isinstance(what, pa.Table | pa.RecordBatchReader):
-            key = ingest_key(self.name, name or f"{self.services.ids.new()}.parquet")
-            with tempfile.TemporaryDirectory(dir=self.services.scratch) as folder:
-                local = Path(folder) / "rows.parquet"
-                write_rows(what, local)
-                return drop_files(self, [(key, local)], again, watch)
-        paths = [what] if isinstance(what, str | Path) else list(what)
-        files = files_to_drop(self.name, paths)
+        if is_frame(what):
+            return ingest_frame(
+                self, what, name, again=again, idempotency_key=idempotency_key, watch=watch
+            )
+        if idempotency_key is not None:
+            raise InvalidRequestError(
+                "files need no idempotency key: a file of one name and content is ingested once"
+            )
+        files = files_to_drop(self.name, paths_of(what))
         if name is not None:
             if len(files) != 1:
                 raise InvalidRequestError("a name can be given to a single file only")
             files = [(ingest_key(self.name, name), files[0][1])]
         return drop_files(self, files, again, watch)
+
+    def writer(
+        self, *, file_bytes: int = FILE_BYTES, idempotency_key: str | None = None
+    ) -> TableWriter:
+        """Return a writer of single rows: ``with table.writer() as w: w.write({"id": 42})``.
+
+        It drops a file whenever the rows that were written take `file_bytes` of memory. With an
+        `idempotency_key`, a writer that is given the same rows again adds nothing.
+
+        Raises:
+            InvalidRequestError: no idempotency key is like this.
+        """
+        from dormouse.client.writer import TableWriter
+
+        return TableWriter(self, file_bytes=file_bytes, idempotency_key=idempotency_key)
 
     def export(
         self,
@@ -358,7 +364,7 @@ class TableHandle(TableAccess):
 
         return proof_of(self, self.current(), where, keys, watch)
 
-    def jobs(self) -> list[JobRecord]:
+    def jobs(self) -> Listing[JobRecord]:
         """Return the table's jobs, those that wait to be run, and files dropped before it was
         there.
 

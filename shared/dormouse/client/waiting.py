@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from dormouse.errors import TimedOutError
+from dormouse.client.ports import Queues
+from dormouse.errors import CorruptDataError, TimedOutError
 from dormouse.messages import STAGES
 from dormouse.ports import Clock
 
@@ -90,3 +91,26 @@ class Polling:
             return max(1, found.left)
 
         self.until_nothing(left, timeout_seconds=timeout_seconds)
+
+
+class Pending(Protocol):
+    """A table with work that is pending."""
+
+    def pending(self) -> int:
+        """Return how much it is. Raises CorruptDataError if that is unknown."""
+
+
+def count_pending(
+    tables: Iterable[Pending], damaged: Sequence[CorruptDataError], queues: Queues
+) -> tuple[int, list[CorruptDataError]]:
+    """Return how much is pending, and the damage that makes it unknown for some tables.
+
+    `damaged` is what of the registry is.
+    """
+    count, found = sum(queues.depths(WORKING_QUEUES).values()), list(damaged)
+    for table in tables:
+        try:
+            count += table.pending()
+        except CorruptDataError as error:
+            found.append(error)
+    return count, found

@@ -62,9 +62,10 @@ class Inbox:
         """The name of the bucket in sources."""
         return BUCKET
 
-    def drop(self, key: str, local: Path) -> Source:
+    def drop(self, key: str, local: Path, *, once: bool = False) -> Source:
         """Copy a local file into the inbox, as the newest content under `key`.
 
+        With `once`, a file that is there under `key` is not replaced; its source is returned.
         Readers see all of it or nothing. Whoever finds it first sends its notification.
         """
         target = self._root / check_path(key)
@@ -79,7 +80,12 @@ class Inbox:
                     copy.flush()
                     os.fsync(copy.fileno())
                 found = _file(aside, key)
-                aside.replace(target)
+                if not once:
+                    aside.replace(target)
+                elif not _link(aside, target):
+                    found = _file(target, key)
+                    with target.open("rb") as content:
+                        etag = _copy(content, None)
             flush_folder(target.parent)
         return self._note(found, etag, self._clock.now_ms())[0]
 
@@ -217,6 +223,15 @@ class Inbox:
 def _file(path: Path, key: str) -> _File:
     status = path.stat()
     return _File(key, status.st_size, status.st_mtime_ns)
+
+
+def _link(aside: Path, target: Path) -> bool:
+    """Give a file its name; return whether nothing had that name."""
+    try:
+        os.link(aside, target)
+    except FileExistsError:
+        return False
+    return True
 
 
 def _copy(content: BinaryIO, copy: BinaryIO | None) -> str:

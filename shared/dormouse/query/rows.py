@@ -18,7 +18,7 @@ from dormouse.errors import BRING_BACK, NotFoundError
 from dormouse.model.state import TableState
 from dormouse.ports import Storage
 from dormouse.query.planner import selected_ranges, slices_to_read
-from dormouse.query.result import QueryResult
+from dormouse.query.result import PeekableBatches, QueryResult
 from dormouse.query.selection import Selection
 from dormouse.readers.read_counters import CountedObjects, ReadCounters
 from dormouse.readers.read_plan import LeafRowGroups, LookUp, Scan, plan_reads
@@ -93,8 +93,8 @@ def query_slices(
     rules = row_rules(table.schema, table.properties)
     query = _Query(resources, resources.cache, table, selection, rules, look_up_bytes, reads)
     schema = pa.schema([arrow_schema(table.schema).field(name) for name in selection.columns])
-    reader = pa.RecordBatchReader.from_batches(schema, query.result(parts, schema))
-    return QueryResult(reader, reads, selection.version)
+    batches = PeekableBatches(query.result(parts, schema))
+    return QueryResult(schema, batches, reads, selection.version)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """The schema of a table: its fields, their types, and which of them are keys.
 
 The JSON form is that of GCHQ's Sleeper, accepted unchanged, and has more types: ``{"rowKeyFields":
-[{"name": "id", "type": "LongType"}], "sortKeyFields": [], "valueFields": []}``.
+[{"name": "id", "type": "LongType"}], "sortKeyFields": [], "valueFields": []}``. A field's type may
+also be in its short form, such as ``"list<string>"``.
 
 Each field has an id. Readers find its column in a shard by that id, whatever the column was called
 when the shard was written. Ids are never reused, so a new field with the name of a dropped one does
@@ -16,6 +17,7 @@ from dataclasses import dataclass, field, replace
 
 from dormouse.errors import InvalidRequestError
 from dormouse.schema.key_types import KeyTypes
+from dormouse.schema.type_text import parse_type_text, show_type
 from dormouse.schema.types import (
     KEY_TYPES,
     UNITS,
@@ -34,6 +36,7 @@ from dormouse.schema.types import (
     parse_type,
     type_name,
 )
+from dormouse.showing import show_table
 
 __all__ = [
     "KEY_TYPES",
@@ -104,7 +107,7 @@ class FormerName:
     id: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Schema:
     """The columns of a table, in order: row keys, sort keys, values.
 
@@ -204,6 +207,36 @@ class Schema:
         now = next((field.name for field in self.fields if field.id == ids[-1]), None)
         return "it was dropped" if now is None else f"it was renamed to {now!r}"
 
+    def __repr__(self) -> str:
+        """Show the columns in short form, in one line."""
+        parts = (
+            f"{part}=[{', '.join(map(_short, fields))}]"
+            for part, fields in zip(("row_keys", "sort_keys", "values"), self.parts, strict=True)
+            if fields
+        )
+        return f"Schema({', '.join(parts)})"
+
+    def _repr_html_(self) -> str:
+        """Show the columns in a notebook."""
+        return show_table("", ("column", "type", "role"), self.described())[1]
+
+    @property
+    def parts(self) -> tuple[tuple[Field, ...], tuple[Field, ...], tuple[Field, ...]]:
+        """Row keys, sort keys and values."""
+        return self.row_keys, self.sort_keys, self.values
+
+    def described(self) -> list[tuple[str, str, str]]:
+        """Return name, type and role of each column, for people."""
+        return [
+            (
+                field.name,
+                show_type(field.type) + (f", numbers in {field.unit}" if field.unit else ""),
+                f"{role}, nullable" if field.nullable else role,
+            )
+            for role, fields in zip(("row key", "sort key", "value"), self.parts, strict=True)
+            for field in fields
+        ]
+
     def to_json(self) -> dict[str, object]:
         """Return the JSON form."""
         former = [{"name": item.name, "id": item.id} for item in self.former]
@@ -261,10 +294,26 @@ def parse_field(body: object, where: str) -> Field:
         InvalidRequestError: `body` is not a field.
     """
     name, parts, nullable = parse_named(body, where, known=frozenset({"id", "unit"}))
-    kind, unit = parse_type(parts["type"], f"{where} ({name})"), parts.get("unit", "")
+    kind, unit = _field_type(parts["type"], f"{where} ({name})"), parts.get("unit", "")
     if not isinstance(unit, str):
         raise InvalidRequestError(f"{where} ({name}): the unit is not text")
     return Field(name, kind, nullable, _id(parts.get("id", 0), f"{where} ({name}): the id"), unit)
+
+
+def _short(field: Field) -> str:
+    return f"{field.name}:{show_type(field.type)}" + ("?" if field.nullable else "")
+
+
+def _field_type(body: object, where: str) -> FieldType:
+    """Return the type of a field: in its JSON form, or as text in its short form."""
+    if not isinstance(body, str):
+        return parse_type(body, where)
+    try:
+        return parse_type_text(body)
+    except InvalidRequestError as error:
+        raise InvalidRequestError(
+            f"{where} has an unknown type: {error}", hint=error.hint
+        ) from error
 
 
 def _fields(body: object, where: str) -> tuple[Field, ...]:

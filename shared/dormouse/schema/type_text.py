@@ -1,5 +1,7 @@
 """Types as people write them: ``list<string>``, ``decimal(10,2)``, ``struct<a:long,b:date?>``.
 
+A list of columns is written ``id:long, at:timestamp, name:string?``, on one line or on several.
+
 Type names are those of schemas, or the same without ``Type``, in any case; ``bytes`` means
 ``ByteArrayType``. A nullable struct member ends in ``?``. A member name that contains one of the
 marks of this notation needs the JSON form, which is accepted as well.
@@ -56,6 +58,23 @@ def parse_type_text(text: str) -> FieldType:
     return parse_type(kind.to_json(), f"the type {text!r}")
 
 
+def parse_members_text(text: str) -> tuple[Member, ...]:
+    """Return the columns that `text` lists as ``name:type``, separated by commas or line ends; one
+    that may be null ends in ``?``.
+
+    Raises:
+        InvalidRequestError: it is no such list; the message says at which character.
+    """
+    lines = (line.strip().rstrip(",") for line in text.splitlines())
+    parser = _Parser(", ".join(line for line in lines if line))
+    members = parser.members()
+    parser.end()
+    return tuple(
+        Member(m.name, parse_type(m.type.to_json(), f"column {m.name!r}"), m.nullable)
+        for m in members
+    )
+
+
 def show_type(kind: FieldType) -> str:
     """Return the short form of a type."""
     match kind:
@@ -91,12 +110,19 @@ class _Parser:
             case "map" | "maptype":
                 return self._within("<", ">", self._map)
             case "struct" | "structtype":
-                return StructType(self._within("<", ">", self._members))
+                return StructType(self._within("<", ">", self.members))
             case "decimal" | "decimaltype":
                 return self._within("(", ")", self._decimal)
             case lowered if lowered in _BY_NAME:
                 return _BY_NAME[lowered]
         raise self._error(place, f"there is no type {name!r}" if name else "a type is missing")
+
+    def members(self) -> tuple[Member, ...]:
+        """Parse ``name:type`` and more of them after commas."""
+        members = [self._member()]
+        while self._skip(","):
+            members.append(self._member())
+        return tuple(members)
 
     def end(self) -> None:
         """Check that no text is left."""
@@ -117,12 +143,6 @@ class _Parser:
             raise self._error(place, "the key of a map must be a primitive type")
         self._expect(",")
         return MapType(key, self.type())
-
-    def _members(self) -> tuple[Member, ...]:
-        members = [self._member()]
-        while self._skip(","):
-            members.append(self._member())
-        return tuple(members)
 
     def _member(self) -> Member:
         _, name = self._next()

@@ -36,6 +36,34 @@ def read_csv(
     structure = CsvStructure(dialect)
     blocks = CsvBlocks(file, structure)
     structure.names = tuple(_names(blocks, schema, dialect))
+    for block, batch in _text_batches(blocks, structure, dialect):
+        yield convert_batch(batch, schema, _Lines(structure, block), _cell_parser)
+
+
+def read_csv_texts(file: BinaryIO, dialect: CsvDialect) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a CSV file with a header, every cell as text; the first batch has none.
+
+    Raises:
+        RefusedSourceError: it is damaged, or it has no header.
+    """
+    if not dialect.has_header:
+        raise RefusedSourceError(
+            "the CSV file has no header, so its columns have no names",
+            hint="write the schema, or infer it from a file with a header",
+        )
+    structure = CsvStructure(dialect)
+    blocks = CsvBlocks(file, structure)
+    structure.names = tuple(_header(blocks))
+    yield pa.RecordBatch.from_arrays(
+        [pa.array([], pa.string()) for _ in structure.names], names=list(structure.names)
+    )
+    for _, batch in _text_batches(blocks, structure, dialect):
+        yield batch
+
+
+def _text_batches(
+    blocks: CsvBlocks, structure: CsvStructure, dialect: CsvDialect
+) -> Iterator[tuple[Block, pa.RecordBatch]]:
     parse = _parser(dialect, structure.names)
     for block in blocks:
         try:
@@ -44,18 +72,22 @@ def read_csv(
             raise _refusal(structure, block) from error
         structure.check_lines(block, found.num_rows)
         for batch in found.combine_chunks().to_batches():
-            yield convert_batch(batch, schema, _Lines(structure, block), _cell_parser)
+            yield block, batch
 
 
 def _names(blocks: CsvBlocks, schema: Schema, dialect: CsvDialect) -> Sequence[str]:
     if not dialect.has_header:
         return [field.name for field in schema.fields]
-    try:
-        names = [name.decode() for name in blocks.header()]
-    except UnicodeDecodeError as error:
-        raise RefusedSourceError("the column names in the CSV header are not UTF-8") from error
+    names = _header(blocks)
     check_file_columns(names, schema)
     return names
+
+
+def _header(blocks: CsvBlocks) -> list[str]:
+    try:
+        return [name.decode() for name in blocks.header()]
+    except UnicodeDecodeError as error:
+        raise RefusedSourceError("the column names in the CSV header are not UTF-8") from error
 
 
 def _parser(dialect: CsvDialect, names: Sequence[str]) -> Callable[[bytes], pa.Table]:

@@ -55,12 +55,12 @@ def _read(
     local: Path, key: str, schema: Schema, dialect: CsvDialect | None
 ) -> Iterator[pa.RecordBatch]:
     suffix, zipped = format_of(key)
-    _check_content(local, suffix, zipped)
+    check_content(local, suffix, zipped)
     try:
         if suffix == ".parquet":
             yield from _unzipped_parquet(local, schema) if zipped else read_parquet(local, schema)
             return
-        with _unzipped(local) if zipped else local.open("rb") as file:
+        with unzipped(local) if zipped else local.open("rb") as file:
             if suffix == ".csv":
                 yield from read_csv(cast(BinaryIO, file), schema, dialect)
             else:
@@ -69,7 +69,12 @@ def _read(
         raise RefusedSourceError(f"the gzipped file is damaged: {error}") from error
 
 
-def _check_content(local: Path, suffix: str, zipped: bool) -> None:
+def check_content(local: Path, suffix: str, zipped: bool) -> None:
+    """Check that a file begins as its name ends.
+
+    Raises:
+        RefusedSourceError: it is Parquet or gzipped and its name says otherwise, or the reverse.
+    """
     with local.open("rb") as file:
         start = file.read(4)
     if zipped != start.startswith(_GZIP):
@@ -80,7 +85,7 @@ def _check_content(local: Path, suffix: str, zipped: bool) -> None:
         raise RefusedSourceError(f"the file is named {suffix} but {problem} Parquet", hint=_HINT)
 
 
-def _unzipped(local: Path) -> io.BufferedReader:
+def unzipped(local: Path) -> io.BufferedReader:
     """Open a gzipped file to read its content, with a limit on how much it may unpack to."""
     return io.BufferedReader(_Unpacked(local), _BUFFER_BYTES)
 
@@ -117,7 +122,7 @@ def _unzipped_parquet(local: Path, schema: Schema) -> Iterator[pa.RecordBatch]:
     """Read a gzipped Parquet file by way of a plain file, because Parquet is read from its end."""
     plain = local.with_name(local.name + ".plain")
     try:
-        with _unzipped(local) as zipped, plain.open("wb") as file:
+        with unzipped(local) as zipped, plain.open("wb") as file:
             shutil.copyfileobj(zipped, file)
         yield from read_parquet(plain, schema)
     finally:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -24,7 +24,9 @@ BATCH_BYTES = 16 * 1024 * 1024
 LINE_BYTES = 16 * 1024 * 1024
 """The longest allowed line: no other limit bounds the memory that a line needs."""
 _NULL = b"null"
+_T = TypeVar("_T")
 _objects = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_values = msgspec.json.Decoder(dict[str, object])
 
 
 @dataclass(slots=True)
@@ -55,15 +57,10 @@ def read_json_lines(file: BinaryIO, schema: Schema) -> Iterator[pa.RecordBatch]:
             table.
     """
     rows = Rows()
-    for number, line in enumerate(iter(lambda: file.readline(LINE_BYTES + 1), b""), start=1):
-        if len(line) > LINE_BYTES:
-            raise RefusedSourceError(f"line {number} is longer than {LINE_BYTES:,} bytes")
-        text = strip_bom(line) if number == 1 else line
-        if not text or text.isspace():
-            continue
+    for number, text in _lines(file):
         rows.numbers.append(number)
         rows.lines.append(text)
-        rows.objects.append(_object(number, text))
+        rows.objects.append(_object(number, text, _objects))
         rows.size_bytes += len(text)
         if len(rows.lines) == BATCH_ROWS or rows.size_bytes >= BATCH_BYTES:
             yield _batch(rows, schema)
@@ -72,9 +69,30 @@ def read_json_lines(file: BinaryIO, schema: Schema) -> Iterator[pa.RecordBatch]:
         yield _batch(rows, schema)
 
 
-def _object(number: int, line: bytes) -> dict[str, msgspec.Raw]:
+def read_json_objects(file: BinaryIO) -> Iterator[tuple[int, int, dict[str, object]]]:
+    """Yield the line number, the size in bytes and the values of each object in a file of JSON
+    lines.
+
+    Raises:
+        RefusedSourceError: a line is not a JSON object.
+    """
+    for number, text in _lines(file):
+        yield number, len(text), _object(number, text, _values)
+
+
+def _lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines that are not blank, with their numbers from 1."""
+    for number, line in enumerate(iter(lambda: file.readline(LINE_BYTES + 1), b""), start=1):
+        if len(line) > LINE_BYTES:
+            raise RefusedSourceError(f"line {number} is longer than {LINE_BYTES:,} bytes")
+        text = strip_bom(line) if number == 1 else line
+        if text and not text.isspace():
+            yield number, text
+
+
+def _object(number: int, line: bytes, decoder: msgspec.json.Decoder[_T]) -> _T:
     try:
-        return _objects.decode(line)
+        return decoder.decode(line)
     except RecursionError as error:
         raise RefusedSourceError(f"line {number} is nested too deep") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

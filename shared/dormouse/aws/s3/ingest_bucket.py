@@ -11,9 +11,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from botocore.exceptions import ClientError
+
 from dormouse.aws.base.clients import client
-from dormouse.aws.base.failures import writing
-from dormouse.errors import DormouseError, OutcomeUnknownError
+from dormouse.aws.base.failures import ConditionFailedError, code_of, reading, writing
+from dormouse.errors import (
+    ContendedError,
+    DormouseError,
+    OutcomeUnknownError,
+    UnavailableError,
+)
 from dormouse.model.sources import Source
 from dormouse.stored.names import InstanceNames
 
@@ -25,6 +32,8 @@ SINGLE_UPLOAD_BYTES = 512 * 1024 * 1024
 PART_BYTES = 64 * 1024 * 1024
 MAX_PARTS = 10_000
 _SERVICE = "the ingest bucket"
+_ATTEMPTS = 3
+"""How often to try to create an object that others create and delete."""
 
 
 class S3IngestBucket:
@@ -48,8 +57,10 @@ class S3IngestBucket:
         """The name of the bucket."""
         return self._bucket
 
-    def drop(self, key: str, local: Path) -> Source:
+    def drop(self, key: str, local: Path, *, once: bool = False) -> Source:
         """Upload a local file as the newest version of `key`.
+
+        With `once`, an object that is there under `key` is not replaced; its source is returned.
 
         Raises:
             UnavailableError: the file was not uploaded.
@@ -57,15 +68,35 @@ class S3IngestBucket:
         """
         size_bytes = local.stat().st_size
         upload = self._put if size_bytes <= self._single_bytes else self._put_in_parts
-        etag, version = upload(key, local)
-        return Source(self._bucket, key, etag.strip('"'), size_bytes, version)
+        condition: dict[str, Any] = {"IfNoneMatch": "*"} if once else {}
+        for _ in range(_ATTEMPTS):
+            try:
+                etag, version = upload(key, local, condition)
+            except ConditionFailedError:
+                if there := self._there(key):
+                    return there
+            else:
+                return Source(self._bucket, key, etag.strip('"'), size_bytes, version)
+        raise ContendedError(f"{key} in {_SERVICE} is being put and deleted by others all the time")
 
-    def _put(self, key: str, local: Path) -> tuple[str, str]:
+    def _there(self, key: str) -> Source | None:
+        """Return the source that an object under `key` is; None if there is none any more."""
+        try:
+            with reading(_SERVICE):
+                found = self._client.head_object(Bucket=self._bucket, Key=key)
+        except UnavailableError as error:
+            if isinstance(error.__cause__, ClientError) and code_of(error.__cause__) == "404":
+                return None
+            raise
+        size_bytes, version = found["ContentLength"], found.get("VersionId", "")
+        return Source(self._bucket, key, _etag(found).strip('"'), size_bytes, version)
+
+    def _put(self, key: str, local: Path, condition: dict[str, Any]) -> tuple[str, str]:
         with local.open("rb") as body, writing(_SERVICE):
-            answer = self._client.put_object(Bucket=self._bucket, Key=key, Body=body)
+            answer = self._client.put_object(Bucket=self._bucket, Key=key, Body=body, **condition)
         return _etag(answer), answer.get("VersionId", "")
 
-    def _put_in_parts(self, key: str, local: Path) -> tuple[str, str]:
+    def _put_in_parts(self, key: str, local: Path, condition: dict[str, Any]) -> tuple[str, str]:
         with writing(_SERVICE):
             upload = self._client.create_multipart_upload(Bucket=self._bucket, Key=key)
         upload_id = upload["UploadId"]
@@ -77,8 +108,9 @@ class S3IngestBucket:
                     Key=key,
                     UploadId=upload_id,
                     MultipartUpload={"Parts": parts},
+                    **condition,
                 )
-        except (DormouseError, OSError) as error:
+        except (DormouseError, ConditionFailedError, OSError) as error:
             self._abort(key, upload_id, error)
             raise
         return _etag(answer), answer.get("VersionId", "")

@@ -1,0 +1,189 @@
+"""Read frames as rows of a table: whatever has the Arrow C stream or array interface.
+
+Frames of pandas, Polars, DuckDB, pyarrow and nanoarrow are read through that interface alone, so
+none of these libraries is imported here. A frame is in the hands of the caller, so errors may name
+its columns; they never quote its values.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from typing import Protocol, TypeGuard
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dormouse.arrow.inference import infer_columns
+from dormouse.errors import InvalidRequestError, RefusedSourceError
+from dormouse.schema.columns import FoundColumn
+from dormouse.schema.schema import Schema
+from dormouse.sources.arrow_batches import caster, check_column_types
+from dormouse.sources.casting import convert_batch
+from dormouse.sources.key_sizes import with_fitting_keys
+
+_INDEX = re.compile(r"__index_level_\d+__")
+_CONVERSION = re.compile(
+    r"Conversion failed for column .{1,300} with type \w+|Duplicate column names found.{1,300}",
+    re.DOTALL,
+)
+
+
+class ArrowStream(Protocol):
+    """Rows that can be exported as a stream of Arrow batches."""
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """Export the stream by the Arrow C stream interface."""
+
+
+class ArrowArray(Protocol):
+    """Rows that can be exported as one Arrow batch."""
+
+    def __arrow_c_array__(self, requested_schema: object | None = None) -> object:
+        """Export the batch by the Arrow C data interface."""
+
+
+Frame = ArrowStream | ArrowArray
+"""Rows of any library that speaks Arrow."""
+
+
+def is_frame(given: object) -> TypeGuard[Frame]:
+    """Return whether `given` can be read as rows."""
+    return hasattr(given, "__arrow_c_stream__") or hasattr(given, "__arrow_c_array__")
+
+
+def frame_columns(given: object) -> list[FoundColumn]:
+    """Return the columns of a frame, or of an Arrow schema; a stream is not read.
+
+    Raises:
+        InvalidRequestError: it is neither, or its library cannot convert it to Arrow.
+    """
+    if isinstance(given, pa.Schema):
+        schema = given
+    elif isinstance(schema_of := getattr(given, "schema", None), pa.Schema):
+        schema = schema_of
+    elif is_frame(given):
+        schema = frame_reader(given).schema
+    elif hasattr(given, "__arrow_c_schema__"):
+        schema = pa.schema(given)  # type: ignore[arg-type]  # it has the C schema interface
+    else:
+        raise InvalidRequestError(
+            f"a {type(given).__name__} has no Arrow schema",
+            hint="give a frame, an Arrow schema, or the path of a file",
+        )
+    return list(infer_columns(schema))
+
+
+def frame_reader(frame: Frame) -> pa.RecordBatchReader:
+    """Return the rows of a frame as a stream of batches.
+
+    Raises:
+        InvalidRequestError: its library cannot convert it to Arrow, or it is no table.
+    """
+    if isinstance(frame, pa.RecordBatchReader):
+        return frame
+    try:
+        if hasattr(frame, "__arrow_c_stream__"):
+            return pa.RecordBatchReader.from_stream(frame)  # type: ignore[arg-type]
+        batch = pa.record_batch(frame)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise InvalidRequestError(
+            f"the {type(frame).__name__} cannot be read as Arrow batches{_reason(error)}",
+            hint="a column holds values of one type; pyarrow.table(…) shows what it becomes",
+        ) from error
+    return pa.RecordBatchReader.from_batches(batch.schema, [batch])
+
+
+def read_frame(reader: pa.RecordBatchReader, schema: Schema) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a frame as batches of the table; columns may have narrower types.
+
+    Raises:
+        RefusedSourceError: its columns or values do not fit the table; the message says which.
+    """
+    check_frame_columns(reader.schema, schema)
+    return with_fitting_keys(_converted(reader, schema), schema)
+
+
+def _converted(reader: pa.RecordBatchReader, schema: Schema) -> Iterator[pa.RecordBatch]:
+    first = 0
+    for batch in reader:
+        yield convert_batch(_plain(batch), schema, _Rows(first), caster)
+        first += batch.num_rows
+
+
+class _Rows:
+    """Says where in a frame a row is, counted from 1."""
+
+    def __init__(self, first: int) -> None:
+        self._first = first
+
+    def __call__(self, row: int) -> str:
+        return f"row {self._first + row + 1}"
+
+
+def check_frame_columns(found: pa.Schema, schema: Schema) -> None:
+    """Check that a frame has the columns of the table; nullable columns may be missing.
+
+    Raises:
+        RefusedSourceError: a column is missing, unknown, there twice, or of another type.
+    """
+    wanted = {field.name: field for field in schema.fields}
+    columns_hint = "the table has: " + ", ".join(wanted)
+    if twice := sorted(name for name, count in Counter(found.names).items() if count > 1):
+        raise RefusedSourceError(
+            f"the frame has columns of one name: {_listed(twice)}",
+            hint="rename them: a name occurs once in a table",
+        )
+    if unknown := [name for name in found.names if name not in wanted]:
+        raise RefusedSourceError(
+            f"the table has no column {_listed(unknown)} of the frame{_fates(unknown, schema)}",
+            hint=_index_hint(unknown, columns_hint),
+        )
+    missing = [f.name for f in schema.fields if not f.nullable and f.name not in found.names]
+    if missing:
+        raise RefusedSourceError(f"the frame has no column {_listed(missing)}", hint=columns_hint)
+    plain = pa.schema([f.with_type(_plain_type(f.type)) for f in found])
+    check_column_types(plain, schema, of="the frame")
+
+
+def _fates(names: list[str], schema: Schema) -> str:
+    fates = [f"{name!r}: {fate}" for name in names if (fate := schema.explain_former_name(name))]
+    return f" ({'; '.join(fates)})" if fates else ""
+
+
+def _index_hint(names: list[str], otherwise: str) -> str:
+    if not any(_INDEX.fullmatch(name) for name in names):
+        return otherwise
+    return (
+        "that is the index of the frame: name it after a column with rename_axis, or drop it with "
+        "reset_index(drop=True)"
+    )
+
+
+def _listed(names: list[str]) -> str:
+    shown = ", ".join(map(repr, names[:10]))
+    return shown + (f" and {len(names) - 10} more" if len(names) > 10 else "")
+
+
+def _plain_type(kind: pa.DataType) -> pa.DataType:
+    if isinstance(kind, pa.RunEndEncodedType):
+        return _plain_type(kind.value_type)
+    return kind
+
+
+def _plain(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return a batch without run-end encoding, which casts do not read."""
+    if not any(isinstance(field.type, pa.RunEndEncodedType) for field in batch.schema):
+        return batch
+    columns = [
+        pc.call_function("run_end_decode", [c]) if isinstance(c.type, pa.RunEndEncodedType) else c
+        for c in batch.columns
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+
+
+def _reason(error: Exception) -> str:
+    """Return the part of an error that names a column and quotes no value."""
+    found = _CONVERSION.search(str(error))
+    return f": {found[0]}" if found else ""

@@ -1,0 +1,314 @@
+"""Frames in: of every library that speaks Arrow, whole or refused, once for each key."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dormouse.client import Instance, TableHandle
+from dormouse.errors import DormouseError, InvalidRequestError, NotFoundError, RefusedSourceError
+from dormouse.schema.schema import Field, ListType, Member, Primitive, Schema, StructType
+from dormouse.schema.type_text import show_type
+from tests.support.instances import InMemory
+from tests.support.world import World
+
+duckdb = pytest.importorskip("duckdb")
+pl = pytest.importorskip("polars")
+
+ROWS = [{"id": 2, "name": None}, {"id": 1, "name": "a"}]
+SORTED = [{"id": 1, "name": "a"}, {"id": 2, "name": None}]
+ARROW = pa.Table.from_pylist(ROWS, pa.schema([("id", pa.int64()), ("name", pa.string())]))
+
+
+class ArrayOnly:
+    """A batch that speaks the C data interface alone, as arrays of nanoarrow do."""
+
+    def __init__(self, batch: pa.RecordBatch) -> None:
+        self._batch = batch
+
+    def __arrow_c_array__(self, requested_schema: object | None = None) -> object:
+        return self._batch.__arrow_c_array__(requested_schema)
+
+
+class StreamOnly:
+    """A frame of a library that nobody here knows."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self._table = table
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        return self._table.__arrow_c_stream__(requested_schema)
+
+
+FRAMES: dict[str, Callable[[], Any]] = {
+    "pandas": ARROW.to_pandas,
+    "polars": lambda: pl.DataFrame(ARROW),
+    "duckdb": lambda: duckdb.from_arrow(ARROW),
+    "table": lambda: ARROW,
+    "batch": lambda: ARROW.to_batches()[0],
+    "reader": ARROW.to_reader,
+    "dataset of chunks": lambda: pa.concat_tables([ARROW.slice(0, 1), ARROW.slice(1)]),
+    "an array": lambda: ArrayOnly(ARROW.to_batches()[0]),
+    "a stream": lambda: StreamOnly(ARROW),
+}
+
+
+@pytest.fixture
+def instance(tmp_path: Path) -> Instance:
+    return InMemory.over(World(tmp_path / "world")).instance
+
+
+@pytest.fixture
+def table(instance: Instance) -> TableHandle:
+    return instance.create_table("users", "id:long, name:string?", row_keys=["id"])
+
+
+def rows_of(table: TableHandle) -> list[dict[str, Any]]:
+    return table.query().to_arrow().to_pylist()
+
+
+@pytest.mark.parametrize("library", FRAMES)
+def test_a_frame_of_any_library_becomes_a_table_and_its_rows(
+    library: str, instance: Instance
+) -> None:
+    table = instance.create_table("t", like=FRAMES[library](), row_keys=["id"])
+    assert [show_type(field.type) for field in table.schema.fields] == ["long", "string"]
+    table.ingest(FRAMES[library]()).wait()
+    assert rows_of(table) == SORTED
+
+
+def test_to_infer_a_schema_does_not_read_a_stream(instance: Instance) -> None:
+    reader = ARROW.to_reader()
+    instance.create_table("t", like=reader, row_keys=["id"]).ingest(reader).wait()
+    assert instance.table("t").count() == 2
+
+
+def test_a_schema_is_inferred_from_arrow_schemas_and_files(
+    instance: Instance, tmp_path: Path
+) -> None:
+    path = tmp_path / "rows.parquet"
+    pq.write_table(ARROW, path)
+    for n, like in enumerate((ARROW.schema, pl.DataFrame(ARROW).schema, path, str(path))):
+        table = instance.create_table(
+            f"t{n}", like=like, row_keys=["id"], sort_keys=["name"], types={"id": "int"}
+        )
+        assert table.schema.key_types == (Primitive.INT,)
+        assert [field.name for field in table.schema.sort_keys] == ["name"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "reason"),
+    [
+        ({}, InvalidRequestError, "needs a schema"),
+        ({"schema": "id:long", "like": ARROW}, InvalidRequestError, "needs a schema"),
+        ({"like": ARROW}, InvalidRequestError, "no row keys are named"),
+        ({"like": ARROW, "row_keys": "id"}, InvalidRequestError, "list of names"),
+        ({"like": ARROW, "row_keys": ["ID"]}, InvalidRequestError, "no column 'ID'"),
+        ({"like": "nothing.csv", "row_keys": ["id"]}, NotFoundError, "there is no file"),
+        ({"like": 5, "row_keys": ["id"]}, InvalidRequestError, "a int has no Arrow schema"),
+        (
+            {"like": pd.DataFrame({"id": [1], "n": [None]}), "row_keys": ["id"]},
+            InvalidRequestError,
+            "column 'n' is null in every row",
+        ),
+        (
+            {"like": pd.DataFrame({"id": [1, "x"]}), "row_keys": ["id"]},
+            InvalidRequestError,
+            "Conversion failed for column id with type object",
+        ),
+        (
+            {"like": pd.DataFrame([[1, 2]], columns=["id", "id"]), "row_keys": ["id"]},
+            InvalidRequestError,
+            "Duplicate column names",
+        ),
+        (
+            {"like": pa.schema([("id", pa.int64())] * 2), "row_keys": ["id"]},
+            InvalidRequestError,
+            "columns of one name: 'id'",
+        ),
+        (
+            {"schema": "id:long", "row_keys": ["id"], "types": {"id": "int"}},
+            InvalidRequestError,
+            "names the keys and types itself",
+        ),
+        (
+            {"schema": Schema((Field("id", Primitive.LONG),)), "row_keys": ["id"]},
+            InvalidRequestError,
+            "names the keys and types itself",
+        ),
+    ],
+)
+def test_a_schema_that_cannot_be_inferred_makes_no_table(
+    arguments: dict[str, Any], error: type[DormouseError], reason: str, instance: Instance
+) -> None:
+    with pytest.raises(error, match=reason):
+        instance.create_table("t", **arguments)
+    assert instance.tables() == []
+
+
+@pytest.mark.parametrize(
+    ("frame", "reason"),
+    [
+        ({"id": [1], "other": ["x"]}, "no column 'other' of the frame"),
+        ({"name": ["x"]}, "the frame has no column 'id'"),
+        ({"id": ["SECRET"]}, "column 'id' is string in the frame; the table wants LongType"),
+        ({"id": [1.0]}, "column 'id' is double in the frame"),
+        ({"id": [1, None]}, "row 2, column 'id': there is no value"),
+        ({"id": [1], "name": [7]}, "column 'name' is int64 in the frame"),
+        ({"id": pa.array([2**63], pa.uint64())}, "row 1, column 'id'"),
+    ],
+)
+def test_a_frame_that_does_not_fit_is_refused_before_anything_is_uploaded(
+    frame: dict[str, Any], reason: str, table: TableHandle
+) -> None:
+    with pytest.raises(RefusedSourceError, match=reason) as caught:
+        table.ingest(pa.table(frame))
+    assert "SECRET" not in caught.value.explanation
+    assert table.pending() == 0
+
+
+def test_two_columns_of_one_name_are_refused(table: TableHandle) -> None:
+    twice = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["id", "id"])
+    with pytest.raises(RefusedSourceError, match="columns of one name: 'id'"):
+        table.ingest(twice)
+
+
+def test_an_index_without_a_name_is_explained(table: TableHandle) -> None:
+    frame = pd.DataFrame({"id": [1]}, index=["x"])
+    with pytest.raises(RefusedSourceError) as caught:
+        table.ingest(frame)
+    assert "reset_index(drop=True)" in caught.value.hint
+    table.ingest(frame.rename_axis("name")).wait()
+    assert rows_of(table) == [{"id": 1, "name": "x"}]
+
+
+def test_a_null_deep_inside_is_refused(instance: Instance) -> None:
+    member = Member("a", Primitive.LONG)
+    kind = ListType(StructType((member,)))
+    schema = Schema((Field("id", Primitive.LONG),), values=(Field("v", kind, nullable=True),))
+    table = instance.create_table("t", schema)
+    arrow = pa.schema([("id", pa.int64()), ("v", pa.list_(pa.struct([("a", pa.int64())])))])
+    good = pa.Table.from_pylist([{"id": 1, "v": None}, {"id": 2, "v": [None, {"a": 1}]}], arrow)
+    table.ingest(good).wait()
+    bad = pa.Table.from_pylist([{"id": 1, "v": []}, {"id": 2, "v": [{"a": None}]}], arrow)
+    with pytest.raises(RefusedSourceError, match="row 2, column 'v'") as caught:
+        table.ingest(bad)
+    assert "'a' has no value in it" in caught.value.hint
+    assert table.count() == 2
+
+
+def test_a_frame_without_rows_adds_none(table: TableHandle) -> None:
+    table.ingest(ARROW.schema.empty_table()).wait()
+    assert rows_of(table) == []
+    table.ingest(pa.RecordBatchReader.from_batches(ARROW.schema, [])).wait()
+    assert table.pending() == 0
+
+
+def test_a_frame_with_an_idempotency_key_is_ingested_once_whatever_it_holds(
+    table: TableHandle,
+) -> None:
+    for frame in (ARROW, ARROW, ARROW.slice(0, 1), pl.DataFrame(ARROW)):
+        table.ingest(frame, idempotency_key="load 1/ü").wait()
+        assert table.count() == 2
+    table.ingest(ARROW, idempotency_key="load 2").wait()
+    assert table.count() == 4
+    table.ingest(ARROW).wait()
+    table.ingest(ARROW).wait()
+    assert table.count() == 8
+
+
+@pytest.mark.parametrize(
+    ("what", "arguments", "reason"),
+    [
+        (ARROW, {"idempotency_key": "k", "name": "x.parquet"}, "decides what the file is called"),
+        (ARROW, {"idempotency_key": "k", "again": True}, "ingested once"),
+        (ARROW, {"idempotency_key": ""}, "1 to 1,024 characters"),
+        (ARROW, {"name": "rows.csv"}, "cannot be called 'rows.csv'"),
+        ("rows.csv", {"idempotency_key": "k"}, "files need no idempotency key"),
+        (pl.DataFrame(ARROW).lazy(), {}, "LazyFrame has no rows yet"),
+        ([{"id": 1}], {}, "a dict cannot be ingested"),
+        ({"id": 1}, {}, "a dict cannot be ingested"),
+        (7, {}, "a int cannot be ingested"),
+    ],
+)
+def test_what_cannot_be_ingested_is_refused_with_what_to_do(
+    what: Any, arguments: dict[str, Any], reason: str, table: TableHandle
+) -> None:
+    with pytest.raises(InvalidRequestError, match=reason) as caught:
+        table.ingest(what, **arguments)
+    assert caught.value.hint or "files need no" in reason
+
+
+def test_rows_are_written_one_by_one_in_files_of_a_sensible_size(table: TableHandle) -> None:
+    with table.writer(file_bytes=20_000) as writer:
+        for n in range(5000):
+            writer.write({"id": n})
+        writer.write(ARROW.to_pandas())
+    assert 2 < len(writer.ingested.sources) < 20
+    writer.ingested.wait()
+    assert table.count() == 5002
+
+
+def test_a_writer_drops_nothing_of_what_came_before_an_error(table: TableHandle) -> None:
+    mistyped = pytest.raises(RefusedSourceError, match="row 2, column 'id': .* not a LongType")
+    with mistyped, table.writer() as writer:
+        writer.write({"id": 1})
+        writer.write({"id": "x"})
+    with pytest.raises(RefusedSourceError, match="no column 'idd'"), table.writer() as writer:
+        writer.write({"idd": 1})
+    with pytest.raises(KeyError), table.writer() as writer:
+        writer.write({"id": 1})
+        raise KeyError
+    assert table.pending() == table.count() == 0
+    with pytest.raises(InvalidRequestError, match="the writer is closed"):
+        writer.write({"id": 1})
+    with pytest.raises(InvalidRequestError, match="a int is no row"), table.writer() as writer:
+        writer.write(5)  # type: ignore[arg-type]
+
+
+def test_a_writer_that_is_repeated_with_its_key_adds_what_was_missing(table: TableHandle) -> None:
+    rows = [{"id": n} for n in range(5000)]
+    with pytest.raises(KeyError), table.writer(file_bytes=20_000, idempotency_key="w") as writer:
+        for row in rows[:3000]:
+            writer.write(row)
+        raise KeyError
+    begun = writer.ingested
+    begun.wait()
+    assert 0 < table.count() < 3000
+    for _ in range(2):
+        with table.writer(file_bytes=20_000, idempotency_key="w") as writer:
+            for row in rows:
+                writer.write(row)
+        writer.ingested.wait()
+        assert [row["id"] for row in rows_of(table)] == list(range(5000))
+    assert {source.id for source in begun.sources} < writer.ingested.known
+
+
+def test_a_writer_without_rows_drops_no_file(table: TableHandle) -> None:
+    with table.writer() as writer:
+        pass
+    assert writer.ingested.sources == ()
+
+
+def test_a_row_key_that_is_too_large_is_refused(instance: Instance) -> None:
+    table = instance.create_table("t", "k:string", row_keys=["k"])
+    with pytest.raises(RefusedSourceError, match="the row key takes"):
+        table.ingest(pa.table({"k": ["x" * 5000]}))
+    with pytest.raises(RefusedSourceError, match="the row key takes"), table.writer() as writer:
+        writer.write({"k": "x" * 5000})
+
+
+def test_times_and_nested_values_are_written_as_they_are(instance: Instance) -> None:
+    table = instance.create_table("t", "at:timestamp, tags:list<string>?", row_keys=["at"])
+    at = dt.datetime(2024, 1, 1, tzinfo=dt.timezone(dt.timedelta(hours=1)))
+    with table.writer() as writer:
+        writer.write({"at": at, "tags": ["a", None]})
+    writer.ingested.wait()
+    assert rows_of(table) == [{"at": at, "tags": ["a", None]}]

@@ -1,0 +1,186 @@
+"""Schemas inferred from files: what a column is taken for, and what cannot be inferred."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dormouse.errors import InvalidRequestError, RefusedSourceError
+from dormouse.schema.columns import choose_schema
+from dormouse.schema.schema import Primitive
+from dormouse.schema.type_text import show_type
+from dormouse.sources import inference
+from dormouse.sources.formats import read_source
+from dormouse.sources.inference import infer_file
+from dormouse.tables.csv_dialect import CsvDialect
+
+
+def csv_types(tmp_path: Path, *cells: str) -> str:
+    """Return the type of a column of these cells, or why it has none."""
+    path = tmp_path / "rows.csv"
+    path.write_text("k,v\n" + "".join(f"x,{cell}\n" for cell in cells))
+    column = infer_file(path).columns[1]
+    return show_type(column.type) if column.type else column.problem
+
+
+def json_type(tmp_path: Path, *values: object) -> str:
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps({"k": 1, "v": value}) + "\n" for value in values))
+    column = infer_file(path).columns[1]
+    return show_type(column.type) if column.type else column.problem
+
+
+@pytest.mark.parametrize(
+    ("cells", "kind"),
+    [
+        (["1", "", "-9223372036854775808"], "long"),
+        (["9223372036854775808"], "double"),
+        (["9223372036854775807.5", "18446744073709551617"], "string"),
+        (["1", "2.5", "-1e3"], "double"),
+        (["NaN", "inf", "1"], "double"),
+        (["007", "8"], "string"),
+        (["+41", "42"], "string"),
+        (["0x1F"], "string"),
+        (["true", "FALSE"], "boolean"),
+        (["0", "1"], "long"),
+        (["true", "1"], "string"),
+        (["2024-02-29"], "date"),
+        (["2023-02-29"], "string"),
+        (["20240229"], "long"),
+        (["2024-02-29T10:00:00Z", "2024-02-29 10:00:00+01:00"], "timestamp"),
+        (["2024-02-29", "n/a"], "string"),
+        ([" 1"], "string"),
+        (['""'], "string"),
+        (["", ""], "is empty in every row"),
+        ([], "is empty in every row"),
+    ],
+)
+def test_a_csv_column_has_the_narrowest_type_that_reads_all_of_its_cells(
+    cells: list[str], kind: str, tmp_path: Path
+) -> None:
+    assert csv_types(tmp_path, *cells) == kind
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        ([1, None, 2], "long"),
+        ([1, 2.5], "double"),
+        ([2**63], "double"),
+        ([True, None], "boolean"),
+        (["a", ""], "string"),
+        (["1", "2"], "string"),
+        (["2024-02-29", None], "date"),
+        (["2024-02-29T10:00:00Z"], "timestamp"),
+        (["2024-02-29", "x"], "string"),
+        ([[1], [], None, [None, 2.5]], "list<double>"),
+        ([{"a": 1}, {"b": "x", "a": None}], "struct<a:long?,b:string?>"),
+        ([[{"a": [True]}]], "list<struct<a:list<boolean>?>>"),
+        ([None, None], "is null in every row"),
+        ([1, "x"], "mixes numbers (line 1) and texts (line 2)"),
+        ([True, 1], "mixes truth values (line 1) and numbers (line 2)"),
+        ([[1, "x"]], "has arrays, and what is in them mixes numbers (line 1) and texts (line 1)"),
+        ([[], [None]], "has arrays, and what is in them is null in every row"),
+        ([{"a": None}], "has objects whose 'a' is null in every row"),
+        ([{}], "has objects without names"),
+        (json.loads("[" * 20 + "1" + "]" * 20), "nested too deep"),
+    ],
+)
+def test_json_values_of_one_column_must_be_alike(
+    values: list[object], kind: str, tmp_path: Path
+) -> None:
+    assert json_type(tmp_path, *values).endswith(kind)
+
+
+def test_a_parquet_file_says_its_types(tmp_path: Path) -> None:
+    path = tmp_path / "rows.parquet"
+    schema = pa.schema(
+        [
+            pa.field("a", pa.int16(), nullable=False),
+            ("b", pa.decimal128(12, 2)),
+            ("c", pa.duration("s")),
+        ]
+    )
+    pq.write_table(schema.empty_table(), path)
+    found = infer_file(path).columns
+    assert [(c.name, c.type and show_type(c.type), c.nullable) for c in found] == [
+        ("a", "int", False),
+        ("b", "decimal(12,2)", True),
+        ("c", None, True),
+    ]
+    assert "duration" in found[2].problem
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
+def test_what_was_inferred_reads_the_file(suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / f"rows{suffix}.gz"
+    text = "id,at,v\n1,2024-01-01T00:00:00Z,x\n2,2024-01-02T00:00:00Z,\n"
+    if suffix == ".jsonl":
+        text = '{"id":1,"at":"2024-01-01T00:00:00Z","v":["x"]}\n{"id":2,"at":"2024-01-01"}\n'
+    path.write_bytes(gzip.compress(text.encode()))
+    schema = choose_schema(infer_file(path).columns, ["id"])
+    assert sum(batch.num_rows for batch in read_source(path, path.name, schema)) == 2
+
+
+def test_only_the_first_rows_of_a_large_file_are_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inference, "SAMPLE_ROWS", 2)
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"a": 1}\n' * 2)
+    assert infer_file(path).is_whole
+    path.write_text('{"a": 1}\n' * 2 + "damaged")
+    with pytest.raises(RefusedSourceError):
+        infer_file(path)
+    path.write_text('{"a": 1}\n' * 2 + '{"a": "x"}\n')
+    found = infer_file(path)
+    assert (found.rows, found.is_whole) == (2, False)
+
+
+def test_a_csv_file_is_read_in_the_dialect_of_the_table(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("a;b\n1;NULL\n")
+    dialect = CsvDialect(separator=";", null="NULL")
+    assert [c.name for c in infer_file(path, dialect).columns] == ["a", "b"]
+    with pytest.raises(RefusedSourceError, match="has no header"):
+        infer_file(path, CsvDialect(has_header=False))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("rows.txt", b"a", "no known format"),
+        ("rows.parquet", b"a,b", "is named .parquet but is not Parquet"),
+        ("rows.csv.gz", b"a,b", "is not gzipped"),
+        ("rows.csv", b'a,b\n"1', "quote"),
+        ("rows.jsonl", b"", "has no rows"),
+        ("rows.jsonl", b"[1]", "line 1 is not a JSON object"),
+    ],
+)
+def test_a_file_that_cannot_be_read_says_so(
+    name: str, content: bytes, reason: str, tmp_path: Path
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(InvalidRequestError, match=reason):
+        infer_file(path)
+
+
+def test_no_error_quotes_a_value(tmp_path: Path) -> None:
+    problems = [
+        json_type(tmp_path, "SECRET", 1),
+        json_type(tmp_path, {"a": "SECRET"}, ["SECRET"]),
+        json_type(tmp_path, ["SECRET", 1]),
+    ]
+    assert all(problem and "SECRET" not in problem for problem in problems)
+
+
+def test_later_blocks_of_a_file_count_as_the_first(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("k,v\n" + f"{'x' * 1000},1\n" * 5000 + "x,1.5\n")
+    assert infer_file(path).columns[1].type is Primitive.DOUBLE
