@@ -133,8 +133,8 @@ class Trial:
         if self.shard in state.disputed:
             assert not state.jobs
             assert self.world.shard_objects(self.table) == set(state.shards)
-            settled = ResolveDisputes(((self.shard, state.disputed[self.shard].since_ms),))
-            store.commit(settled, generation=0)
+            resolution = ResolveDisputes(((self.shard, state.disputed[self.shard].since_ms),))
+            store.commit(resolution, generation=0)
             if state.version > LONGEST_LOG:
                 self._begin()
             raise Refusal

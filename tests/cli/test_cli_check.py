@@ -51,7 +51,7 @@ def test_a_disputed_shard_is_a_finding_until_it_is_acknowledged(
     assert flights("check", "flights", "--acknowledge", "other").exit_code == 4
     result = flights("check", "flights", "--acknowledge", shard)
     assert result.exit_code == 0
-    assert f"settled the disputes over {shard}" in result.stderr
+    assert f"resolved the disputes over {shard}" in result.stderr
 
 
 def test_with_bytes_a_flipped_bit_of_the_rows_is_found(flights: Dormouse, memory: InMemory) -> None:

@@ -146,8 +146,8 @@ def test_what_jobs_took_and_the_dispute_that_follows_are_known_to_every_process(
     assert [taking.job for taking in state.taken["s1"]] == ["z-job", "a-job"]
     (kept,) = store.commit(DeleteShards(("s1",)), generation=0)
     assert kept == Rejected((Violation(Rule.SHARD_DISPUTED, "s1"),))
-    settled = ResolveDisputes((("s1", state.disputed["s1"].since_ms),))
-    (outcome,) = instance.store("t").commit(settled, generation=0)
+    resolution = ResolveDisputes((("s1", state.disputed["s1"].since_ms),))
+    (outcome,) = instance.store("t").commit(resolution, generation=0)
     assert isinstance(outcome, Committed)
     state = store.current()
     assert (len(state.taken), len(state.disputed)) == (0, 0)

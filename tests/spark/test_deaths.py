@@ -19,7 +19,7 @@ from dormouse.errors import UnavailableError
 from dormouse.features.compaction import slicing
 from dormouse.features.export import export_rows as export_stage
 from dormouse.features.rebuild.rebuild import preview_rebuild
-from dormouse.features.spark.jobs import is_spark_job_settled
+from dormouse.features.spark.jobs import is_spark_job_complete
 from dormouse.features.spark.requests import list_spark_requests, save_spark_request
 from dormouse.jobs.tracking import tracked_job
 from dormouse.messages import IngestJob, OutboundMessage, SparkJob, SparkRunChanged
@@ -245,7 +245,7 @@ def test_a_driver_whose_process_is_killed_at_its_commit_leaves_all_rows_or_none(
     assert ended.returncode == -signal.SIGKILL, ended.stderr.decode()
     is_there = when == "after"
     assert table.count() == (len(ALL) if is_there else 0)
-    assert is_spark_job_settled(services, services.store(table.table).current(), job) == is_there
+    assert is_spark_job_complete(services, services.store(table.table).current(), job) == is_there
     assert main("ingest", arguments) == 0
     found = table.query().read_all()["letter"].to_pylist()
     assert "".join(found) == ALL

@@ -23,7 +23,7 @@ def check(
         list[str] | None,
         typer.Option(
             "--acknowledge",
-            help="First settle the dispute over this shard: it is merged or collected as others.",
+            help="First resolve the dispute over this shard: it is merged or collected as others.",
         ),
     ] = None,
     form: FormatOption = Format.table,
@@ -43,7 +43,7 @@ def check(
     handle = table_of(ctx, name)
     if acknowledge:
         acknowledge_disputes(handle, acknowledge)
-        note(f"{name}: settled the disputes over {', '.join(acknowledge)}")
+        note(f"{name}: resolved the disputes over {', '.join(acknowledge)}")
     with progress_bars() as progress:
         task = progress.add_task("shards checked", total=None)
         report = handle.check(

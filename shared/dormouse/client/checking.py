@@ -10,12 +10,12 @@ from dormouse.features.checking.disputes import acknowledge
 
 
 def acknowledge_disputes(handle: TableAccess, shards: Sequence[str]) -> None:
-    """Settle the disputes over some shards of a table: what nothing references is then collected.
+    """Resolve the disputes over some shards of a table: what nothing references is then collected.
 
     Raises:
         NotFoundError: the table was deleted.
-        InvalidRequestError: one of them is not disputed; nothing was settled.
-        ContendedError: a dispute was settled, or another one raised, just then.
+        InvalidRequestError: one of them is not disputed; nothing was resolved.
+        ContendedError: a dispute was resolved, or another one raised, just then.
     """
     table = handle.services.table(handle.table.id)
     if table is None:

@@ -283,7 +283,7 @@ class TableHandle(TableAccess):
         A job that Spark has done is pending until `track_spark` knows it, and sends what follows.
         """
         from dormouse.features.ingest.known_sources import look_up_sources, refusal_of
-        from dormouse.features.spark.requests import count_unsettled
+        from dormouse.features.spark.requests import count_incomplete
 
         now_ms = self.services.clock.now_ms()
         # As in an audit: files dropped before may belong to an earlier table of this name.
@@ -295,7 +295,7 @@ class TableHandle(TableAccess):
         # A file dropped before the table was created is recorded under no table.
         refused = [s for s in waiting if refusal_of(self.services, s, self.table.id, NO_TABLE)]
         left = len(known.state.jobs) + len(waiting) - len(refused)
-        return left or count_unsettled(self.services, self.table.id)
+        return left or count_incomplete(self.services, self.table.id)
 
     def check(self, watch: Progress | None = None, *, all_bytes: bool = False) -> CheckReport:
         """Verify that the table's state is consistent and matches its shards; change nothing.

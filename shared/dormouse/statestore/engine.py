@@ -151,7 +151,7 @@ class LogStateStore:
 
     def reopen(self) -> None:
         """Drop what is kept in memory: the next look reads what is stored."""
-        self._tail.forget()
+        self._tail.reset()
 
     def terminate(self) -> None:
         """Let nobody commit or read any more, for good; the blobs stay. Repeatable.

@@ -1,13 +1,16 @@
 """The stored form of a segment of remembered sources: a Parquet file with an index beside the ids.
 
-Its one column has the 16 bytes of each source id, sorted, uncompressed, in one page: so the n-th id
-lies at a place that is known beforehand, and any reader of Parquet reads all of them. Between the
-column and the footer, where such readers do not look, lies the index. Ids are digests, and so
-spread evenly: they fall into buckets by their first bytes, about a thousand in each, and the record
-of a bucket lies at a place that is known, too. It says where in the column the bucket's ids are,
-and has the last two bytes of each. So one small read tells of most sources that they are not
-there, and of the others a second one tells whether they are; each record and each bucket has a
-checksum, and the file has one of all its bytes.
+Its one column has the 16 bytes of each source id, sorted, uncompressed, in one page. So the offset
+of the n-th id follows from n, and any reader of Parquet reads all of them. The index lies between
+the column and the footer, where such readers do not look. Ids are digests, so they are spread
+evenly: their first bytes divide them into buckets of about a thousand. The records of buckets have
+one size, so the offset of a record follows from its bucket. A record says where in the column the
+bucket's ids are, and has the last two bytes of each.
+
+To look up a source takes one or two small reads. The first fetches the record of its bucket. In 98
+of 100 cases an absent id shares its last two bytes with none of the bucket's 1,024 ids, so the
+record alone shows that it is absent. Otherwise the second read fetches the ids of the bucket, 16
+KB. Each record and each bucket has a checksum, and so has the whole file.
 
 Used by `source_lookup`, which reads segments.
 """

@@ -149,8 +149,8 @@ def test_a_dispute_over_lost_rows_replaces_one_over_bytes_but_not_the_other_way_
 
 def test_a_shard_whose_dispute_is_resolved_waits_for_collection_from_then_on() -> None:
     state = folded(*SPLIT, *merge("left", LEFT, 8), *merge("right", RIGHT, 7))
-    settled = ResolveDisputes((("s", state.disputed["s"].since_ms),))
-    state, _ = apply(state, Entry(settled, 10_000, 0))
+    resolution = ResolveDisputes((("s", state.disputed["s"].since_ms),))
+    state, _ = apply(state, Entry(resolution, 10_000, 0))
     assert state.unreferenced["s"] == 10_000
     assert (len(state.taken), len(state.disputed)) == (0, 0)
     assert not broken_invariants(state, whole=True)

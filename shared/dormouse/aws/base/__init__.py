@@ -1,1 +1,7 @@
-"""What all AWS adapters share: clients, errors, the clock, logs and metrics."""
+"""What all AWS adapters share.
+
+- `clients`: clients of AWS services, with the checks of their answers.
+- `failures`: the translation of failed requests into errors of Dormouse.
+- `logs`: the structured log of a function.
+- `metrics`: CloudWatch metrics in the embedded metric format.
+"""

@@ -6,7 +6,7 @@ part that is written by itself, of that part and the item's key:
 - head: `last_sum` of last_page, `first_sum` of first_page, `mark_sum` of the low-water mark, and
   `manifest_sum` of all that the manifest is. The head of a closed log has neither of the last two.
 - page: `mark_sum` of its mark, and `id_sum`, to which each append adds the checksum of its id: it
-  tells lost, changed and foreign ids, though not their order.
+  detects lost, changed and foreign ids, but not a wrong order.
 
 Used by `log_pages`, which makes the requests.
 """

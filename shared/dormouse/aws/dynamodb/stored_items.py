@@ -84,7 +84,7 @@ def unchanged(item: Item) -> Condition:
 
 
 def held(item: Item) -> dict[str, AttributeValueTypeDef]:
-    """Return what an item holds besides its format and checksum; its key is part of it."""
+    """Return the attributes of an item, key included, without its format and checksum."""
     return {name: value for name, value in item.items() if name not in (CHECKSUM, _FORMAT)}
 
 

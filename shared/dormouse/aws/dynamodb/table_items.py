@@ -110,7 +110,7 @@ def settings_of(item: Item) -> dict[str, int | str]:
 def table_of(item: Item, defaults: Mapping[str, int | str], name: str = "") -> Table:
     """Return the table an item holds, over the instance's properties.
 
-    `name` is what the table is known to be called, should the item not tell.
+    `name` is what the table is known to be called, if the item does not say.
 
     Raises:
         DamagedEntryError: the item is damaged.
@@ -138,7 +138,7 @@ def table_of(item: Item, defaults: Mapping[str, int | str], name: str = "") -> T
 
 
 def lost(pk: str, *, name: str = "", table_id: str = "") -> DamagedEntryError:
-    """Return the error that an item is gone without which others make no sense."""
+    """Return the error for a missing item that others depend on."""
     return DamagedEntryError(
         f"the registry's item {pk!r} is missing",
         name=name,

@@ -91,7 +91,7 @@ class DynamoTables:
         return tables
 
     def list_readable(self) -> tuple[list[Table], list[DamagedEntryError]]:
-        """Return all tables that can be read, by name, and what is damaged besides."""
+        """Return all readable tables by name, and the damaged entries."""
         items = self._scan(ID, NAME)
         defaults, wrong = self._defaults()
         survey = Survey.of(items, defaults)

@@ -54,23 +54,23 @@ class DynamoTombstones:
         return found, damaged
 
     def repair(self) -> tuple[list[str], list[str]]:
-        """Bring back each item that is damaged from its other; return which, and which not."""
-        repaired, hopeless = [], []
+        """Restore damaged items from their copies; return those restored, and those not."""
+        repaired, unrepaired = [], []
         for item in self._in_order(0):
             tombstone, table_id = _whole(item), item.get("id", {}).get("S", "")
             other_key = _key(tombstone.table_id if tombstone else table_id)
             other = self._get(other_key) if tombstone or table_id else {}
-            told = f"the tombstone of table {table_id!r}"
+            name = f"the tombstone of table {table_id!r}"
             if tombstone is not None:
                 if _whole(other) is None:
                     self._swap(_sealed(other_key, tombstone), other)
-                    repaired.append(told)
+                    repaired.append(name)
             elif (kept := _whole(other)) is not None and _same_key(_place(kept), item):
                 self._swap(_sealed(_place(kept), kept), item)
-                repaired.append(told)
+                repaired.append(name)
             else:
-                hopeless.append(f"{item['t'].get('S')!r}, {item['g'].get('N')}")
-        return repaired, hopeless
+                unrepaired.append(f"{item['t'].get('S')!r}, {item['g'].get('N')}")
+        return repaired, unrepaired
 
     def _swap(self, new: Item, seen: Item) -> None:
         with suppress(ConditionFailedError), writing("DynamoDB"):  # somebody else repaired it

@@ -1,1 +1,8 @@
-"""Object storage and the ingest bucket on S3."""
+"""Object storage, the ingest bucket and the state store on S3.
+
+- `storage`: the data root and the sources of ingests, as the stages use them.
+- `ingest_bucket`: the upload of files, for the client.
+- `ranges`: an object as a seekable file, read by ranged GETs.
+- `versions`: noncurrent versions of deleted or replaced objects.
+- `state_store`: the state store whose blobs are objects.
+"""

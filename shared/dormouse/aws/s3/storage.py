@@ -45,20 +45,20 @@ MAX_PUT_BYTES = 5 * 1024**3
 """What S3 takes in one request; the buckets of an instance refuse what is put in parts."""
 _DELETES_PER_REQUEST = 1000
 _PUT_ATTEMPTS = 10
-_ASK_AGAIN = "ConditionalRequestConflict"
-"""How S3 says that another put of the same path was under way, and may yet fail."""
+_PUT_CONFLICT = "ConditionalRequestConflict"
+"""The error code of S3 for a put while another put of the same path is in progress."""
 _COPY_BYTES = 1024 * 1024
 _BUSY = ("SlowDown", "InternalError", "ServiceUnavailable")
-"""How S3 says of one object that it may well be deleted a moment later."""
+"""Error codes of S3 for an object whose deletion can be retried soon."""
 _GONE = ("NoSuchKey", "NoSuchVersion", "MethodNotAllowed")
-"""How S3 says that a version is not there; the last is what reading a delete marker gives."""
+"""Error codes of S3 for a missing version; the last one is that of a delete marker."""
 
 
 class S3Storage:
     """A data root that is a bucket; safe for many threads, as the client is.
 
-    `put` and `upload` also say False if the SDK repeated a request of theirs that had landed: like
-    any False it means that the object is there, and that its content is for the caller to know.
+    `put` and `upload` also return False if the SDK repeated a request of theirs that had landed. As
+    always, False means that the object exists; the caller must know what content it can have.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class S3Storage:
                 raise NotFoundError(f"there is no object {self.uri}/{path}") from error
 
     def put(self, path: str, body: bytes) -> bool:
-        """Store an object if there is none of that path; False, and nothing done, if there is."""
+        """Store an object unless one exists at that path; return whether it was stored."""
         return self._put(path, lambda: body)
 
     def upload(self, path: str, local: Path) -> bool:
@@ -112,10 +112,10 @@ class S3Storage:
             return self._put(path, from_the_start)
 
     def open(self, path: str, size_bytes: int) -> BinaryIO:
-        """Open an object of known size without asking for it; each read fetches just its range.
+        """Open an object of known size without a request; each read fetches just its range.
 
-        That there is none, or that its size is another, the first read tells: NotFoundError or
-        CorruptDataError.
+        The first read raises NotFoundError if there is no such object, and CorruptDataError if its
+        size is another.
         """
         opened = RangedObject(
             self._client, self._bucket, check_path(path), size_bytes, self._version
@@ -168,12 +168,12 @@ class S3Storage:
                 except ClientError as error:
                     if code_of(error) == PRECONDITION_FAILED:
                         return False
-                    if code_of(error) != _ASK_AGAIN:
+                    if code_of(error) != _PUT_CONFLICT:
                         raise
-        raise ContendedError(f"{self.uri}/{path} is being put by others all the time")
+        raise ContendedError(f"{self.uri}/{path} is being written by other processes all the time")
 
     def _delete(self, keys: Sequence[str]) -> None:
-        """Delete in one request; again, more and more slowly, what S3 was too busy for."""
+        """Delete in one request; retry, with backoff, what S3 was too busy to delete."""
         left = keys
         for failures in range(1, self._retry_policy.attempts + 1):
             with writing("S3"):

@@ -82,27 +82,27 @@ def _recounted(
 
 
 def acknowledge(services: Services, table: Table, shards: Sequence[str]) -> list[OutboundMessage]:
-    """Settle the disputes over some shards, by the decision of a person.
+    """Resolve the disputes over some shards, by the decision of a person.
 
     Those that nothing references wait for their collection from now on; return its messages.
 
     Raises:
-        InvalidRequestError: one of them is not disputed; nothing was settled.
-        ContendedError: a dispute was settled, or another one raised, just then.
+        InvalidRequestError: one of them is not disputed; nothing was resolved.
+        ContendedError: a dispute was resolved, or another one raised, just then.
     """
     store = services.store(table)
     state = store.current()
     wanted = sorted(set(shards))
     if unknown := [shard for shard in wanted if shard not in state.disputed]:
         raise InvalidRequestError(
-            f"table {table.name!r} has no dispute over shard {unknown[0]!r}; nothing was settled",
+            f"table {table.name!r} has no dispute over shard {unknown[0]!r}; nothing was resolved",
             hint=f"`dormouse check {table.name}` lists those that are disputed",
         )
-    settled = ResolveDisputes(tuple((shard, state.disputed[shard].since_ms) for shard in wanted))
-    (outcome,) = store.commit(settled, generation=state.generation)
+    resolution = ResolveDisputes(tuple((shard, state.disputed[shard].since_ms) for shard in wanted))
+    (outcome,) = store.commit(resolution, generation=state.generation)
     if isinstance(outcome, Rejected):
         raise ContendedError(
-            f"nothing was settled, for something changed meanwhile: {outcome}",
+            f"nothing was resolved, because something changed meanwhile: {outcome}",
             hint=f"look at it again with `dormouse check {table.name}`",
         )
     for shard in wanted:

@@ -23,7 +23,7 @@ from dormouse.features.spark.jobs import (
     function_messages,
     input_size,
     is_early,
-    is_spark_job_settled,
+    is_spark_job_complete,
     release_job,
     replaced_shards,
     retry_message,
@@ -47,7 +47,7 @@ from dormouse.tables.table import Table
 
 
 def dispatch_spark(services: Services, message: SparkJob | SparkJobStep) -> list[OutboundMessage]:
-    """Start a Spark run for the job, unless it is settled, running, or was tried too often.
+    """Start a Spark run for the job, unless it is complete, running, or was tried too often.
 
     A step message of a job that has failed meanwhile does nothing: it must not start the job again.
 
@@ -62,7 +62,7 @@ def dispatch_spark(services: Services, message: SparkJob | SparkJobStep) -> list
     state = services.store(table).current()
     if is_early(state, job):
         raise ContendedError(f"table {table.name!r} is about to be emptied")
-    if is_spark_job_settled(services, state, job):
+    if is_spark_job_complete(services, state, job):
         return finish(services, table, state, job)
     if services.spark is None:
         if isinstance(job, CompactionJob):  # it stays assigned in the state; no request may be left

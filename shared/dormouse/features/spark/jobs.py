@@ -1,4 +1,4 @@
-"""The life of a Spark job: whether it is settled, and what happens then, for each kind of job.
+"""The life of a Spark job: whether it is complete, and what happens then, for each kind of job.
 
 The stored state decides, not the state of the Spark run: a driver may crash after its commit, and
 a run that succeeded may have done nothing.
@@ -43,13 +43,13 @@ def is_early(state: TableState, job: SparkJob) -> bool:
     return not isinstance(job, ExportJob) and job.generation > state.generation
 
 
-def is_spark_job_settled(services: Services, state: TableState, job: SparkJob) -> bool:
+def is_spark_job_complete(services: Services, state: TableState, job: SparkJob) -> bool:
     """Return whether a job needs no further run.
 
-    Any job but an export is settled once its table was reset. A compaction is settled once it is no
-    longer assigned; an export, once it has ended. An ingest is settled once each source is ingested
-    or was refused since the job was requested; a file refused earlier was dropped again, and is
-    tried again.
+    Any job but an export is complete once its table was reset. A compaction is complete once it is
+    no longer assigned; an export, once it has ended. An ingest is complete once each source is
+    ingested or was refused since the job was requested; a file refused earlier was dropped again,
+    and is tried again.
     """
     if isinstance(job, ExportJob):
         return load_export(services, job.table_id, job.job_id) is None
@@ -70,7 +70,7 @@ def is_spark_job_settled(services: Services, state: TableState, job: SparkJob) -
 
 
 def input_size(services: Services, state: TableState, job: SparkJob) -> tuple[int, int]:
-    """Return how many files or shards an unsettled job reads, and their bytes.
+    """Return how many files or shards an incomplete job reads, and their bytes.
 
     For an export only the bytes are known; the number is 0.
     """
@@ -144,7 +144,7 @@ def replaced_shards(state: TableState, job: SparkJob) -> tuple[str, ...]:
 def finish(
     services: Services, table: Table, state: TableState, job: SparkJob
 ) -> list[OutboundMessage]:
-    """Delete the request of a settled job, publish its counts, and return the messages that follow.
+    """Delete the request of a complete job, publish its counts, and return messages to send.
 
     Drivers send no messages and publish no counts. Counts are published only while the request
     exists, so a redelivery publishes nothing twice. If this process crashes before it sends, the
@@ -165,7 +165,7 @@ def finish(
 
 
 def _records_of_driver(services: Services, table: Table, request: SparkRequest) -> list[JobRecord]:
-    """Return the records that a driver wrote of a settled job: its end, and refused files.
+    """Return the records that a driver wrote of a complete job: its end, and refused files.
 
     Nothing if functions ran the job: they publish their counts themselves.
     """

@@ -1,7 +1,8 @@
 """Save, load and delete the stored requests of Spark jobs, and the notes of their runs.
 
-Beside a table lies a request for each unsettled Spark job, and a note for each of its runs. A job
-that is settled or has failed has neither. A run gets only ids, and reads the rest from its request.
+Beside a table lies a request for each incomplete Spark job, and a note for each of its runs. A job
+that is complete or has failed has neither. A run gets only ids, and reads the rest from its
+request.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _HINT = "delete this object: the sweep starts the rest of the job again"
 
 
 def load_spark_request(services: Services, table_id: str, job_id: str) -> SparkRequest | None:
-    """Return the request of a job; None if Spark has none, or the job is settled or has failed.
+    """Return the request of a job; None if Spark has none, or the job is complete or has failed.
 
     Raises:
         CorruptDataError: the stored request is damaged.
@@ -64,13 +65,13 @@ def save_spark_request(
     request = SparkRequest(job, services.ids.new(), services.clock.now_ms(), inputs)
     if services.storage.put(path, encode_stored(_KIND, FORMAT, path, request)):
         return request
-    return _read(services, path) or request  # None if the job was settled just now
+    return _read(services, path) or request  # None if the job was completed just now
 
 
 def list_spark_requests(
     services: Services, table_id: str
 ) -> tuple[list[SparkRequest], dict[str, CorruptDataError]]:
-    """Return the requests of a table's unsettled jobs, and the errors of damaged ones by job id."""
+    """Return the requests of a table's incomplete jobs, and errors of damaged ones by job id."""
     requests, damaged = [], {}
     for stored in services.storage.list(spark_prefix(table_id)):
         if stored.path.endswith(".json"):
@@ -84,8 +85,8 @@ def list_spark_requests(
     return requests, damaged
 
 
-def count_unsettled(services: Services, table_id: str) -> int:
-    """Return how many Spark jobs of a table are neither settled nor failed."""
+def count_incomplete(services: Services, table_id: str) -> int:
+    """Return how many Spark jobs of a table are neither complete nor failed."""
     listed = services.storage.list(spark_prefix(table_id))
     return sum(stored.path.endswith(".json") for stored in listed)
 
@@ -93,7 +94,7 @@ def count_unsettled(services: Services, table_id: str) -> int:
 def leftover_run_notes(services: Services, table_id: str, before_ms: int) -> list[str]:
     """Return the paths of notes put before a time whose jobs have no request any more.
 
-    A process that saves its note after the job was settled leaves it behind.
+    A process that saves its note after the job was completed leaves it behind.
     """
     listed = list(services.storage.list(spark_prefix(table_id)))
     requested = {o.path.removesuffix(".json") for o in listed if o.path.endswith(".json")}

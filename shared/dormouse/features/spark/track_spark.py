@@ -7,7 +7,7 @@ queues, so the messages that follow from a commit are sent here.
 
 from __future__ import annotations
 
-from dormouse.features.spark.jobs import finish, is_spark_job_settled, retry_message
+from dormouse.features.spark.jobs import finish, is_spark_job_complete, retry_message
 from dormouse.features.spark.requests import load_spark_request, newest_spark_run
 from dormouse.jobs.tracking import record, tracked_job
 from dormouse.messages import OutboundMessage, SparkRunChanged, TableChanged
@@ -16,7 +16,7 @@ from dormouse.ports import Services
 
 
 def track_spark(services: Services, message: SparkRunChanged) -> list[OutboundMessage]:
-    """Finish the job of a run if it is settled, else retry it.
+    """Finish the job of a run if it is complete, else retry it.
 
     Raises:
         UnavailableError: EMR does not return the state of the run; retry the message.
@@ -34,7 +34,7 @@ def track_spark(services: Services, message: SparkRunChanged) -> list[OutboundMe
         return [OutboundMessage("table-changes", TableChanged(table.id))]
     job = request.job
     state = services.store(table).current()
-    if is_spark_job_settled(services, state, job):
+    if is_spark_job_complete(services, state, job):
         return finish(services, table, state, job)
     newest, _ = newest_spark_run(services, job)
     if run.attempt < newest:

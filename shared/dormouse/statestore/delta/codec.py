@@ -23,5 +23,5 @@ class DeltaCodec:
 
 
 def identity_of(state_id: str, blob_id: str) -> str:
-    """Return what tells a delta from all others, of its own table and of other tables."""
+    """Return the identity of a delta among those of all tables; its checksum covers it."""
     return f"{state_id}/{blob_id}"

@@ -46,8 +46,8 @@ class LogTail:
         with self._lock:
             return self._refresh()
 
-    def forget(self) -> None:
-        """Be cold again."""
+    def reset(self) -> None:
+        """Drop the state that was seen; the next read begins cold."""
         with self._lock:
             self._state = None
 

@@ -234,7 +234,7 @@ def test_a_dispute_that_another_process_resolved_meanwhile_is_contended(
     found = store.current().disputed
     both = ResolveDisputes(tuple((each, found[each].since_ms) for each in (shard, other)))
     world.before_next_commit(lambda: store.commit(both, generation=0))
-    with pytest.raises(ContendedError, match="nothing was settled"):
+    with pytest.raises(ContendedError, match="nothing was resolved"):
         acknowledge(world.services, table, [shard])
 
 
