@@ -1,4 +1,4 @@
-"""Modules that documents name are there."""
+"""Modules, files and error messages that documents name are there."""
 
 from __future__ import annotations
 
@@ -58,3 +58,18 @@ def test_the_architecture_page_places_every_package() -> None:
         "dormouse.features"
     }
     assert {name for name in names if name.startswith("dormouse.features.")} <= placed
+
+
+def errors_named(page: str) -> set[str]:
+    """Return the parts of the messages in a page's table of damage; … stands for a name."""
+    table = page.partition("### Damage of any kind\n")[2].partition("\n#")[0]
+    messages = re.findall(r"\*([^*`]+)\*", table)
+    parts = {part.strip() for text in messages for part in re.split("…|is not|is no ", text)}
+    return {part for part in parts if len(part) > len("lacks")}
+
+
+def test_every_message_in_the_table_of_damage_is_one_of_the_library() -> None:
+    named = errors_named((ROOT / "docs" / "operations.md").read_text())
+    library = "".join(path.read_text() for path in (ROOT / "shared" / "dormouse").rglob("*.py"))
+    assert len(named) > 10
+    assert {part for part in named if part not in library} == set()
