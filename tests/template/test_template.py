@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from importlib.metadata import packages_distributions, requires
+from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement

@@ -28,8 +28,8 @@ class Source:
     Bucket, key and ETag identify it: the same content dropped again under the same key is the same
     source, and is ingested once. `version` is the version id if known, else empty. It is used to
     download the object and is not part of the identity, since a notification from a versioned
-    bucket has it and a listing does not. `again` is the id of a request to ingest the object once
-    more; with it, the source is a different one for each such request.
+    bucket has it and a listing does not. `repeat_request` is the id of a request to ingest the
+    object once more; with it, the source is a different one for each such request.
     """
 
     bucket: str
@@ -37,14 +37,14 @@ class Source:
     etag: ObjectTag
     size_bytes: WholeNumber
     version: ObjectTag = ""
-    again: ObjectTag = ""
+    repeat_request: ObjectTag = ""
     dropped_ms: WholeNumber = 0
 
     @property
     def id(self) -> str:
         """The 32 hex digits under which the table remembers that it ingested this source."""
-        again = (self.again,) if self.again else ()
-        parts = "\0".join((self.bucket, self.key, self.etag, *again))
+        repeat = (self.repeat_request,) if self.repeat_request else ()
+        parts = "\0".join((self.bucket, self.key, self.etag, *repeat))
         return blake2b(parts.encode(), digest_size=16).hexdigest()
 
 

@@ -194,7 +194,7 @@ def _subject(job: IngestJob) -> str:
     """Return the subject of a job's record: its file, or how many files it has."""
     first = job.sources[0]
     files = first.key if len(job.sources) == 1 else f"{len(job.sources)} files"
-    return f"{files}, again" if first.again else files
+    return f"{files}, again" if first.repeat_request else files
 
 
 def _already_ingested_reason(written: Written, job: IngestJob) -> str:

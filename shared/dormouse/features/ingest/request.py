@@ -109,8 +109,8 @@ def ingest_files(services: Services, request: IngestFiles) -> RequestResult:
     """
     table = resolve_live_table(services, request)
     found = _found(services, request.keys)
-    again = request.request_id if request.again else ""
-    sources = [replace(source, again=again) for source in found.values()]
+    repeat_request = request.request_id if request.again else ""
+    sources = [replace(source, repeat_request=repeat_request) for source in found.values()]
     fresh = look_up_sources(services, table, sources).fresh(sources)
     asked = request.spark or None
     jobs = largest_batches(fresh) if asked else batches(fresh, table.properties)
