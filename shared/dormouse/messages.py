@@ -41,6 +41,34 @@ class OfTable(Message, frozen=True):
     table_id: Id
 
 
+JsonKey = tuple[object, ...]
+"""A key in a message: its parts, row keys and then sort keys. `key_forms.json` says what each is.
+"""
+
+
+class SelectionMessage(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True
+):
+    """Which rows and columns of a table are asked for; by default all.
+
+    A row is selected if its key begins with one of `keys` or is in one of `ranges`, and `where` is
+    true of it, which is a condition in SQL. A key is a list of parts, row keys and then sort keys.
+    A range is a pair of a first key, inclusive, and a last key, exclusive, null for an open end.
+    `columns` are those to return, none for all. At most `limit` rows are selected, the first in key
+    order. `as_of` is a version or an ISO 8601 time, null for now.
+    """
+
+    keys: tuple[JsonKey, ...] = ()
+    ranges: tuple[tuple[JsonKey | None, JsonKey | None], ...] = ()
+    where: str = ""
+    columns: tuple[str, ...] = ()
+    limit: int | None = None
+    as_of: int | str | None = None
+
+
+ALL_ROWS = SelectionMessage()
+
+
 class IngestJob(OfTable, frozen=True, tag="ingest_job"):
     """Ingest these sources into the table, in one commit."""
 

@@ -11,7 +11,7 @@ from typing import Literal
 from msgspec import UNSET, UnsetType
 
 from dormouse.errors import InvalidRequestError
-from dormouse.messages import Message, RequestStep
+from dormouse.messages import ALL_ROWS, Message, RequestStep, SelectionMessage
 from dormouse.stored.decoding import decode_json
 from dormouse.tables.spark_options import SparkOptions
 
@@ -132,16 +132,14 @@ class AlterSchema(Request, frozen=True, tag="alter_schema"):
 
 
 class PurgeRows(Request, frozen=True, tag="purge_rows"):
-    """Remove all matching rows: those for which `where` is true, or those whose key begins with one
-    of `keys`. Exactly one of the two is given. A key is a list of parts, row keys and then sort
-    keys. With `spark`, Spark rewrites the shards, otherwise functions do.
+    """Remove all selected rows. The selection has either a condition in `where` or `keys`, and
+    nothing else. With `spark`, Spark rewrites the shards, otherwise functions do.
     """
 
     name: str
-    where: str = ""
-    keys: tuple[tuple[object, ...], ...] = ()
+    selection: SelectionMessage
     spark: SparkOptions | UnsetType | None = UNSET
-    v: Literal[1] = 1
+    v: Literal[2] = 2
 
 
 class CompactTable(Request, frozen=True, tag="compact_table"):
@@ -175,25 +173,17 @@ class CollectGarbage(Request, frozen=True, tag="collect_garbage"):
 
 
 class ExportRows(Request, frozen=True, tag="export_rows"):
-    """Write rows to Parquet files in the results bucket, below the prefix `to`.
+    """Write the selected rows to Parquet files in the results bucket, below the prefix `to`.
 
-    By default all rows are exported; with `keys`, those whose key begins with one of them; with
-    `ranges`, those in one of the ranges, which are pairs of a first key, inclusive, and a last key,
-    exclusive, null for an open end. A key is a list of parts, row keys and then sort keys. `where`
-    is a condition that the rows must match as well. `columns` are those to export, none for all.
-    `as_of` is a version or an ISO 8601 time, null for now. With `spark`, Spark does it, otherwise
-    the table's properties decide.
+    The selection may have no limit. With `spark`, Spark does it, otherwise the table's properties
+    decide.
     """
 
     name: str
     to: str = ""
-    ranges: tuple[tuple[tuple[object, ...] | None, tuple[object, ...] | None], ...] = ()
-    keys: tuple[tuple[object, ...], ...] = ()
-    where: str = ""
-    columns: tuple[str, ...] = ()
-    as_of: int | str | None = None
+    selection: SelectionMessage = ALL_ROWS
     spark: SparkOptions | UnsetType | None = UNSET
-    v: Literal[1] = 1
+    v: Literal[2] = 2
 
 
 class IngestFiles(Request, frozen=True, tag="ingest_files"):
@@ -252,5 +242,8 @@ def decode_admin(text: str | bytes) -> AdminRequest | RequestStep:
     try:
         request: AdminRequest | RequestStep = decode_json(text, AdminRequest | RequestStep)
     except ValueError as error:
-        raise InvalidRequestError(f"not a valid admin message: {error}") from error
+        raise InvalidRequestError(
+            f"not a valid admin message: {error}",
+            hint="docs/messages has the JSON schema of each request, with its present version `v`",
+        ) from error
     return request

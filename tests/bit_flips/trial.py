@@ -21,7 +21,6 @@ from dormouse.features.checking.findings import Damage
 from dormouse.features.compaction.compact import compact
 from dormouse.features.export.manifests import load_manifest
 from dormouse.features.purge.prove_purge import prove_purge
-from dormouse.features.purge.purge import PurgeRequest
 from dormouse.features.purge.row_matcher import RowMatcher
 from dormouse.keys.ranges import KeyRange
 from dormouse.messages import CompactionJob
@@ -31,6 +30,7 @@ from dormouse.shards import parquet
 from dormouse.stored.paths import shard_path
 from tests.support.damage import flipped, regions, rewrite
 from tests.support.every_type import EVERY_TYPE, row_of_every_type
+from tests.support.purges import purge_request
 from tests.support.queries import query_rows
 from tests.support.world import World
 
@@ -160,7 +160,7 @@ class Trial:
         return pa.concat_tables(pq.read_table(folder / file.name) for file in found.files)
 
     def _proof(self) -> object:
-        request = PurgeRequest("p", where=PURGED)
+        request = purge_request(self.table.schema, PURGED)
         matcher = RowMatcher.of(request, self.table.schema)
         proof = prove_purge(self.world.services, self.table, matcher)
         if any(remains.rows is None for remains in proof.remains):

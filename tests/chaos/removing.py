@@ -15,7 +15,7 @@ from dormouse.features.export.request import export_id_of
 from dormouse.features.export.stored import load_export
 from dormouse.features.purge.request import purge_id_of
 from dormouse.features.purge.stored import load_purge
-from dormouse.messages import OutboundMessage
+from dormouse.messages import OutboundMessage, SelectionMessage
 from dormouse.requests import ExportRows, PurgeRows
 from tests.chaos.row_ledger import Expected, RowLedger
 from tests.chaos.tables import Plan
@@ -61,7 +61,9 @@ class Requests:
             return
         files = frozenset(self._random.sample(found, FILES_PER_PURGE))
         listed = ", ".join(map(str, sorted(files)))
-        request = PurgeRows(self._new_id(), plan.name, f"file IN ({listed})")
+        request = PurgeRows(
+            self._new_id(), plan.name, SelectionMessage(where=f"file IN ({listed})")
+        )
         ledger.purge_begins(files)
         asked = AskedPurge(plan, request, files)
         self.purges.append(asked)

@@ -15,6 +15,7 @@ from dormouse.messages import (
     Message,
     PartitionSplits,
     PurgeStep,
+    SelectionMessage,
     TableChanged,
     encode,
 )
@@ -41,8 +42,12 @@ def with_everything(functions: Functions) -> dict[str, str]:
     state = store.current()
     leaf = next(state.partitions.leaves()).id
     store.commit(AssignJob("job", leaf, tuple(state.shards)), generation=0)
-    functions.deliver("administer", encode(PurgeRows("p", "letters", WHERE)))
-    functions.deliver("administer", encode(ExportRows("e", "letters", where=WHERE)))
+    functions.deliver(
+        "administer", encode(PurgeRows("p", "letters", SelectionMessage(where=WHERE)))
+    )
+    functions.deliver(
+        "administer", encode(ExportRows("e", "letters", selection=SelectionMessage(where=WHERE)))
+    )
     functions.deliver("dispatch_spark", encode(JOB))
     world.spark.ended["run1"] = ("failed", "no memory")
     late = world.sources.drop("letters/3.parquet", rows(f"3{SECRET}"))

@@ -11,7 +11,7 @@ from dormouse.errors import UnavailableError
 from dormouse.features.export.export import Export, plan_tasks
 from dormouse.features.export.manifests import load_manifest
 from dormouse.features.export.stored import save_export, save_tasks
-from dormouse.features.purge.purge import PurgeRequest, encode_request
+from dormouse.features.purge.purge import encode_request
 from dormouse.messages import (
     CompactionJob,
     FilesWaiting,
@@ -28,6 +28,7 @@ from dormouse.query.selection import Selection
 from dormouse.stored.paths import purge_path
 from tests.functions.conftest import TABLE_ID, Functions
 from tests.support.lambda_context import Context
+from tests.support.purges import purge_request
 from tests.support.world import letters, letters_file
 
 CHANGED = OutboundMessage("table-changes", TableChanged(TABLE_ID))
@@ -241,7 +242,12 @@ def test_a_step_of_a_purge_has_matching_shards_rewritten_once(
     functions: Functions, event: str
 ) -> None:
     compactable(functions)
-    request = PurgeRequest("00112233445566aa", 0, functions.world.clock.now_ms(), "letter = 'a'")
+    request = purge_request(
+        functions.table.schema,
+        "letter = 'a'",
+        purge_id="00112233445566aa",
+        time_ms=functions.world.clock.now_ms(),
+    )
     path = purge_path(TABLE_ID, request.id)
     functions.world.storage.put(path, encode_request(request, path))
     assert functions.invoke("purge_rows", event) == []

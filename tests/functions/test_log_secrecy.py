@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dormouse.errors import UnavailableError
-from dormouse.messages import CompactionJob, encode
+from dormouse.messages import CompactionJob, SelectionMessage, encode
 from dormouse.model.transactions import AssignJob
 from dormouse.requests import CreateTable, ExportRows, PurgeRows
 from dormouse.stored.paths import make_shard_id, shard_path
@@ -82,8 +82,8 @@ def test_a_compaction_that_finds_other_rows_under_its_name(
 @pytest.mark.parametrize(
     "request_",
     [
-        PurgeRows("r", "letters", f"at = '{SECRET}'"),
-        ExportRows("r", "letters", where=f"at = '{SECRET}'"),
+        PurgeRows("r", "letters", SelectionMessage(where=f"at = '{SECRET}'")),
+        ExportRows("r", "letters", selection=SelectionMessage(where=f"at = '{SECRET}'")),
         CreateTable("r", "other", LETTERS.to_json(), split_points=((SECRET,), (SECRET,))),
     ],
 )

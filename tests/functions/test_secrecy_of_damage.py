@@ -104,7 +104,8 @@ def test_a_commit_that_is_rejected_is_reported_without_a_value(
         f'"{SECRET}"',
         f'{{"{SECRET}": 1}}',
         f'{{"type": "{SECRET}"}}',
-        f'{{"type": "purge_rows", "request_id": "r", "name": "letters", "keys": "{SECRET}"}}',
+        f'{{"type": "purge_rows", "request_id": "r", "name": "x", "selection": "{SECRET}"}}',
+        f'{{"type": "export_rows", "request_id": "r", "selection": {{"keys": "{SECRET}"}}}}',
         f'{{"type": "purge_step", "table_id": "{SECRET}", "v": "{SECRET}"}}',
     ],
 )

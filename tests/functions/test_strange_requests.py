@@ -25,7 +25,7 @@ WHOLE: dict[str, dict[str, Any]] = {
     "delete_table": {"name": "letters"},
     "export_rows": {"name": "letters", "to": "out"},
     "ingest_files": {"name": "letters", "keys": ["archive"]},
-    "purge_rows": {"name": "letters", "where": "letter = 'a'"},
+    "purge_rows": {"name": "letters", "selection": {"where": "letter = 'a'"}},
     "redrive": {"queue": "files"},
     "reinitialise_table": {"name": "letters"},
     "rename_table": {"name": "letters", "new_name": "more"},

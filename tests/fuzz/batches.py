@@ -22,7 +22,7 @@ from dormouse.aws.functions import handling
 from dormouse.features.export.export import Export, plan_tasks
 from dormouse.features.export.manifests import load_manifest
 from dormouse.features.export.stored import save_export, save_tasks
-from dormouse.features.purge.purge import PurgeRequest, encode_request
+from dormouse.features.purge.purge import encode_request
 from dormouse.features.spark.dispatch_spark import dispatch_spark
 from dormouse.model.sources import Source
 from dormouse.model.transactions import AssignJob, ReplaceShards
@@ -31,6 +31,7 @@ from dormouse.requests import SetOnline
 from dormouse.stored.paths import purge_path
 from tests.functions.conftest import TABLE_ID, Functions, instance_in
 from tests.fuzz import samples
+from tests.support.purges import purge_request
 from tests.support.trees import part
 from tests.support.world import letters
 
@@ -198,7 +199,8 @@ def _purge_rows(functions: Functions) -> Batch:
     world = functions.world
     purges = [f"{i:016}" for i in _NUMBERS]
     for purge, letter in zip(purges, "ahx", strict=True):
-        request = PurgeRequest(purge, 0, world.clock.now_ms(), f"letter = '{letter}'")
+        where, now_ms = f"letter = '{letter}'", world.clock.now_ms()
+        request = purge_request(functions.table.schema, where, purge_id=purge, time_ms=now_ms)
         path = purge_path(TABLE_ID, purge)
         world.storage.put(path, encode_request(request, path))
 

@@ -24,7 +24,6 @@ from dormouse.features.export.export import (
 )
 from dormouse.features.export.manifests import build_manifest, load_manifest, manifest_path
 from dormouse.features.purge.purge import (
-    PurgeRequest,
     ShardMatches,
     decode_matches,
     decode_request,
@@ -43,6 +42,7 @@ from dormouse.sql.conditions import parse_condition
 from dormouse.storage import MemoryStorage
 from dormouse.stored.paths import run_marker_path
 from tests.support.every_type import EVERY_TYPE
+from tests.support.purges import purge_request
 
 EVENTS = Path(__file__).parents[2] / "events"
 BUCKET = "dormouse-dev-ingest-123456789012"
@@ -82,13 +82,20 @@ REQUESTS: list[Any] = [
     r.SetDefaults("7", {"compaction_files": 3}, ("filters",)),
     r.AlterSchema("8", "letters", ({"name": "x", "type": "LongType", "nullable": True},)),
     r.AlterSchema("9", "letters", drop=("note",), rename={"note": "text"}),
-    r.PurgeRows("10", "letters", "note = 'x'"),
-    r.PurgeRows("11", "letters", keys=(("a",),)),
+    r.PurgeRows("10", "letters", m.SelectionMessage(where="note = 'x'")),
+    r.PurgeRows("11", "letters", m.SelectionMessage(keys=(("a",),))),
     r.CompactTable("12", "letters", True),
     r.SplitPartitions("13", "letters", "root", True),
     r.CollectGarbage("14", "letters"),
-    r.ExportRows("15", "letters", "out", ((("a",), None),), (("b",),), "at > 1", ("letter",), 1),
-    r.ExportRows("16", "letters", as_of="2026-01-31T12:00:00Z"),
+    r.ExportRows(
+        "15",
+        "letters",
+        "out",
+        m.SelectionMessage(
+            ranges=((("a",), None),), keys=(("b",),), where="at > 1", columns=("letter",), as_of=1
+        ),
+    ),
+    r.ExportRows("16", "letters", selection=m.SelectionMessage(as_of="2026-01-31T12:00:00Z")),
     r.IngestFiles("17", "letters", ("letters/1.csv", "letters")),
     r.Redrive("18", "files", ("a",)),
 ]
@@ -160,7 +167,7 @@ _ORIGIN = Provenance(KeyRange((), ("m",)), "j", 1, lineage=Lineage(("s",), ("i",
 _SHARD = Shard("s-0", 3, 100, ("a", 1), ("z", 2))
 _FOOTER = ShardFooter("t", "s-0", EVERY_TYPE, _ORIGIN, 3, ("a",), ("z",), ((("a",), 0),))
 _PATH = "the/path"
-_PURGE = PurgeRequest("p", 0, 1, "c > 1", (("c", 4),), (("a",),))
+_PURGE = purge_request(COUNTS, "c > 1", time_ms=1)
 
 
 def _ending(body: bytes) -> list[RunMarker]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 
+from dormouse.messages import SelectionMessage
 from dormouse.requests import CompactTable, PurgeRows, Redrive
 from dormouse.tables.spark_options import SparkOptions
 from tests.simulation.crash_operations import (
@@ -32,7 +33,9 @@ from tests.simulation.crash_recovery import Rows, dies_at, settle
 from tests.simulation.instance import Instance, Worker
 from tests.simulation.processes import Died
 
-PURGE_BY_SPARK = PurgeRows("purge", NAME, where="letter = 'e'", spark=SparkOptions())
+PURGE_BY_SPARK = PurgeRows(
+    "purge", NAME, SelectionMessage(where="letter = 'e'"), spark=SparkOptions()
+)
 
 
 def _failed(prepare: Prepare) -> Prepare:

@@ -9,6 +9,7 @@ from unittest.mock import patch
 from dormouse.errors import DormouseError
 from dormouse.features.ingest import sealing
 from dormouse.features.ingest.seal_sources import seal_sources
+from dormouse.messages import SelectionMessage
 from dormouse.requests import (
     AdminRequest,
     AlterSchema,
@@ -262,7 +263,7 @@ def _seal(instance: Instance, worker: Worker) -> None:
         seal_sources(services, table, least=1)
 
 
-PURGE = PurgeRows("purge", NAME, where="letter = 'e'")
+PURGE = PurgeRows("purge", NAME, SelectionMessage(where="letter = 'e'"))
 PURGED = {NAME: rows(*TEXTS, without="e")}
 EXPORT = ExportRows("export", NAME, to="out")
 ALL = {NAME: rows(*TEXTS)}

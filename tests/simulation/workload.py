@@ -11,6 +11,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from dormouse.features.purge.request import purge_id_of
+from dormouse.messages import SelectionMessage
 from dormouse.requests import (
     AdminRequest,
     AlterSchema,
@@ -195,9 +196,15 @@ class Workload:
         self.purges[purge_id_of(request_id)] = letters
         if self.random.random() < 0.5 and not self.shape.grows:
             keys = self.shape.letter_keys(letters)
-            return self.ask(PurgeRows(request_id, self._name(), keys=keys, spark=self._spark()))
+            return self.ask(
+                PurgeRows(
+                    request_id, self._name(), SelectionMessage(keys=keys), spark=self._spark()
+                )
+            )
         where = self.shape.letter_condition(letters)
-        return self.ask(PurgeRows(request_id, self._name(), where, spark=self._spark()))
+        return self.ask(
+            PurgeRows(request_id, self._name(), SelectionMessage(where=where), spark=self._spark())
+        )
 
     def export(self) -> str:
         """Ask for an export of all."""

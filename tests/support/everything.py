@@ -33,7 +33,7 @@ from dormouse.features.purge.stored import save_matches
 from dormouse.features.requests.resolve_table import request_key
 from dormouse.features.tables import reset
 from dormouse.jobs.crashes import set_aside
-from dormouse.messages import CompactionJob, OutboundMessage
+from dormouse.messages import CompactionJob, OutboundMessage, SelectionMessage
 from dormouse.model.provenance import Lineage, Provenance
 from dormouse.model.transactions import AssignJob, ReleaseJob
 from dormouse.replies import Reply
@@ -229,7 +229,7 @@ def _begin_jobs(world: World, table: Table) -> None:
 def _begin_requests(world: World, table: Table) -> None:
     """Let a purge and two exports be under way: one has not begun, one died when it had ended."""
     services = world.services
-    purge = PurgeRows("purge", table.name, "letter = 'q'", reply=True)
+    purge = PurgeRows("purge", table.name, SelectionMessage(where="letter = 'q'"), reply=True)
     world.administer(purge)
     shards = frozenset(sorted(world.state(table).shards)[:1])
     save_matches(services, table.id, purge_id_of(purge.request_id), ShardMatches(clean=shards))

@@ -23,7 +23,7 @@ from dormouse.features.purge.request import purge_id_of
 from dormouse.features.sweep.sweep import sweep
 from dormouse.fold.invariants import broken_invariants
 from dormouse.keys.ranges import KeyRange
-from dormouse.messages import STAGE_OF, OutboundMessage, RequestStep, encode
+from dormouse.messages import STAGE_OF, OutboundMessage, RequestStep, SelectionMessage, encode
 from dormouse.model.sources import Source
 from dormouse.model.state import TableState
 from dormouse.ports import JobRecord, Services
@@ -41,6 +41,7 @@ from dormouse.schema.schema import Field, Schema
 from dormouse.statestore.log.memory_pages import MemoryPages
 from dormouse.storage import FolderStorage
 from dormouse.stored.paths import data_prefix, shard_id_of
+from dormouse.tables.spark_options import SparkOptions
 from dormouse.tables.table import Table
 from tests.support.adapters import (
     CountingIds,
@@ -235,13 +236,24 @@ class World:
 
     def purge(self, table: Table, where: str = "", *keys: str) -> str:
         """Ask for a purge; give its id."""
-        request = PurgeRows(self.ids.new(), table.name, where, tuple((key,) for key in keys))
+        request = PurgeRows(
+            self.ids.new(),
+            table.name,
+            SelectionMessage(where=where, keys=tuple((key,) for key in keys)),
+        )
         self.queue += administer(self.services, request)
         return purge_id_of(request.request_id)
 
-    def export(self, table: Table, **asked: Any) -> str:
+    def export(
+        self,
+        table: Table,
+        to: str = "",
+        spark: SparkOptions | None = None,
+        **asked: Any,
+    ) -> str:
         """Ask for an export; give its id."""
-        request = ExportRows(self.ids.new(), table.name, **asked)
+        selection = SelectionMessage(**asked)
+        request = ExportRows(self.ids.new(), table.name, to, selection, spark=spark)
         self.queue += administer(self.services, request)
         return export_id_of(request.request_id)
 

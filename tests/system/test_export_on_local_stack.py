@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dormouse.features.export.manifests import load_manifest
-from dormouse.messages import OutboundMessage
+from dormouse.messages import OutboundMessage, SelectionMessage
 from dormouse.requests import ExportRows
 from dormouse.schema.schema import Schema
 from tests.support.waiting import LIMIT_SECONDS
@@ -39,7 +39,12 @@ def test_exported_rows_are_counted_copied_and_restored(system: System, tmp_path:
     shown = [system.dormouse("query", name, "--format", "csv") for name in ("exported", "restored")]
     assert shown[0] == shown[1]
 
-    asked = ExportRows("export-by-message", "exported", "exported/2", where="size >= 10")
+    asked = ExportRows(
+        "export-by-message",
+        "exported",
+        "exported/2",
+        selection=SelectionMessage(where="size >= 10"),
+    )
     handle.queues.send([OutboundMessage("admin", asked)])
     results = handle.services.results
     handle.polling.until_nothing(

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dormouse.features.export.manifests import load_manifest
-from dormouse.messages import encode
+from dormouse.messages import SelectionMessage, encode
 from dormouse.requests import (
     AdminRequest,
     CompactTable,
@@ -70,7 +70,7 @@ def test_a_request_is_finished_when_its_effect_is_there_and_not_before(
             lambda: load_manifest(services.results, "told/out") is not None,
         ),
         "purge": (
-            PurgeRows("told-purge", "told", "n = 92", reply=True),
+            PurgeRows("told-purge", "told", SelectionMessage(where="n = 92"), reply=True),
             lambda: table.prove_purge("n = 92").is_complete,
         ),
     }

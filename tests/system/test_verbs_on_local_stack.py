@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from dormouse.client import TableHandle
 from dormouse.features.ingest.known_sources import refusal_of
-from dormouse.messages import encode
+from dormouse.messages import SelectionMessage, encode
 from dormouse.ports import NO_TABLE
 from dormouse.requests import (
     AdminRequest,
@@ -114,7 +114,7 @@ STEPS: Mapping[str, Step] = {
     "compact": lambda i, t: (CompactTable(i, t, all=True, reply=True), ["compact", t, "--all"]),
     "gc": lambda i, t: (CollectGarbage(i, t, reply=True), ["gc", t]),
     "purge": lambda i, t: (
-        PurgeRows(i, t, "n = 3", reply=True),
+        PurgeRows(i, t, SelectionMessage(where="n = 3"), reply=True),
         ["table", "purge", t, "--where", "n = 3", "--force"],
     ),
     "reinitialise": lambda i, t: (

@@ -13,11 +13,18 @@ from dormouse.client import Instance
 from dormouse.features.administration.administer import administer
 from dormouse.features.administration.verbs import VERBS
 from dormouse.features.export.manifests import load_manifest
-from dormouse.features.purge.purge import PurgeRequest, encode_request
+from dormouse.features.purge.purge import encode_request
 from dormouse.features.purge.request import purge_id_of
 from dormouse.features.requests.request_paths import request_path
 from dormouse.features.requests.resolve_table import NamesTable, request_key
-from dormouse.messages import QUEUES, GarbageCandidates, PurgeStep, RequestStep, encode
+from dormouse.messages import (
+    QUEUES,
+    GarbageCandidates,
+    PurgeStep,
+    RequestStep,
+    SelectionMessage,
+    encode,
+)
 from dormouse.model.partitions import ROOT, Partition
 from dormouse.model.shards import NewShard, Shard
 from dormouse.model.state import TableState
@@ -48,6 +55,7 @@ from dormouse.stored.paths import (
     shard_path,
 )
 from dormouse.tables.table import Table
+from tests.support.purges import purge_request
 from tests.support.trees import initialise
 from tests.support.world import LETTERS
 from tests.template.conftest import NAMES, TEMPLATE
@@ -177,7 +185,9 @@ def ask_for_all_else(flow: Flow, table: Table) -> Table:
 
 def remove_rows(flow: Flow, table: Table) -> None:
     """Purge a row, and leave behind what steps that died do."""
-    request = PurgeRows(f"5 {table.name}", table.name, "letter = 'a'", reply=True)
+    request = PurgeRows(
+        f"5 {table.name}", table.name, SelectionMessage(where="letter = 'a'"), reply=True
+    )
     with set_for_now(flow, table, job_retry_seconds=900):  # else its steps end at once
         flow.send("admin", encode(request))
     flow.send("purges", encode(PurgeStep(table.id, purge_id_of(request.request_id))))
@@ -225,7 +235,8 @@ def set_for_now(flow: Flow, table: Table, **properties: object) -> Iterator[None
 
 def save_spark_request(flow: Flow, table: Table, purge_id: str) -> None:
     path = purge_path(table.id, purge_id)
-    body = encode_request(PurgeRequest(purge_id, 0, 0, "letter = 'b'"), path)
+    request = purge_request(table.schema, "letter = 'b'", purge_id=purge_id)
+    body = encode_request(request, path)
     flow.wiring().services.storage.put(path, body)
 
 

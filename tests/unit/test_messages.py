@@ -111,3 +111,13 @@ def test_a_message_of_a_later_form_is_refused_and_never_half_understood(
     assert decode(json.dumps(body), TableChanged) == TableChanged("t")
     with pytest.raises(InvalidRequestError, match="not a valid TableChanged message"):
         decode(json.dumps(body | later), TableChanged)
+
+
+@pytest.mark.parametrize("verb", ["purge_rows", "export_rows"])
+def test_a_request_of_another_version_is_refused_with_what_to_do(verb: str) -> None:
+    body = f'{{"type":"{verb}","request_id":"r","name":"t","selection":{{}},"v":%s}}'
+    assert decode_admin(body % 2)
+    for version in (1, 3):
+        with pytest.raises(InvalidRequestError, match=r"\$\.v") as raised:
+            decode_admin(body % version)
+        assert "docs/messages" in raised.value.hint

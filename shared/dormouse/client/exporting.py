@@ -18,8 +18,8 @@ from dormouse.features.export.request import destination, export_id_of
 from dormouse.features.export.stored import finished_task_paths, load_export
 from dormouse.key_forms.codec import KeyCodec
 from dormouse.key_forms.python import KeyLike, Ranges
+from dormouse.messages import SelectionMessage
 from dormouse.requests import ExportRows
-from dormouse.schema.schema import Schema
 from dormouse.stored.paths import MANIFEST
 from dormouse.tables.table import Table
 
@@ -176,9 +176,9 @@ def export_request(
     Raises:
         InvalidRequestError: a key or a version is not one, or no rows or columns are selected.
     """
-    schema = table.schema
     keys = exact if isinstance(exact, list) else [] if exact is None else [exact]
-    spans = tuple(_range(schema, low, high) for low, high in ranges or ())
+    codec = KeyCodec(table.schema)
+    spans = [codec.range_from_python(low, high) for low, high in ranges or ()]
     chosen = ranges is not None or exact is not None
     if (chosen and not keys and not spans) or columns == []:
         raise InvalidRequestError(
@@ -187,21 +187,13 @@ def export_request(
     return ExportRows(
         handle.services.ids.new(),
         table.name,
-        ranges=spans,
-        keys=KeyCodec(schema).keys_to_json(keys),
-        where=where or "",
-        columns=tuple(columns or ()),
-        as_of=_as_of(as_of),
-    )
-
-
-def _range(
-    schema: Schema, low: KeyLike | None, high: KeyLike | None
-) -> tuple[tuple[object, ...] | None, tuple[object, ...] | None]:
-    codec = KeyCodec(schema)
-    wanted = codec.range_from_python(low, high)
-    return codec.to_json(wanted.min) or None, None if wanted.max is None else codec.to_json(
-        wanted.max
+        selection=SelectionMessage(
+            keys=codec.keys_to_json(keys),
+            ranges=tuple(map(codec.range_to_json, spans)),
+            where=where or "",
+            columns=tuple(columns or ()),
+            as_of=_as_of(as_of),
+        ),
     )
 
 

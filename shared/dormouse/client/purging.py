@@ -18,6 +18,7 @@ from dormouse.features.purge.row_matcher import RowMatcher
 from dormouse.features.purge.stored import load_matches, load_purge
 from dormouse.key_forms.codec import KeyCodec
 from dormouse.key_forms.python import KeyLike
+from dormouse.messages import SelectionMessage
 from dormouse.requests import PurgeRows
 from dormouse.tables.spark_options import SparkOptions
 from dormouse.tables.table import Table
@@ -122,7 +123,8 @@ def proof_of(
 
 def _request(handle: TableAccess, table: Table, where: str, keys: Sequence[KeyLike]) -> PurgeRows:
     parts = KeyCodec(table.schema).keys_to_json(keys)
-    return PurgeRows(handle.services.ids.new(), table.name, where, parts)
+    selection = SelectionMessage(keys=parts, where=where)
+    return PurgeRows(handle.services.ids.new(), table.name, selection)
 
 
 def _prove(handle: TableAccess, table: Table, rows: PurgeRequest, watch: Progress | None) -> Proof:

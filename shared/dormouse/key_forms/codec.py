@@ -20,6 +20,9 @@ from dormouse.schema.schema import Field, Schema
 
 _V = TypeVar("_V")
 
+JsonEnds = tuple[tuple[object, ...] | None, tuple[object, ...] | None]
+"""The ends of a range in a message: a first key, inclusive, and a last, exclusive; None is open."""
+
 EMPTY_RANGE = KeyRange((), ())
 
 
@@ -96,6 +99,27 @@ class KeyCodec:
         """Return a key as messages carry it: numbers as numbers, everything else as text."""
         fields = self.schema.keys
         return tuple(part_to_json(part, field) for part, field in zip(key, fields, strict=False))
+
+    def range_from_json(self, ends: JsonEnds, where: str) -> KeyRange:
+        """Return the range in a message; `where` names it in errors. No key is below an end without
+        parts.
+
+        Raises:
+            InvalidRequestError: also if the end comes before the start.
+        """
+        first, last = ends
+        low = () if first is None else self.from_json(first, where)
+        high = None if last is None else self.from_json(last, where) if last else ()
+        if high is not None and high < low:
+            raise InvalidRequestError(
+                f"{where} ends ({show_key(high)}) before it starts ({show_key(low)})"
+            )
+        return KeyRange(low, high)
+
+    def range_to_json(self, span: KeyRange) -> JsonEnds:
+        """Return a range as messages carry it, which `range_from_json` reads."""
+        high = None if span.max is None else self.to_json(span.max)
+        return self.to_json(span.min) or None, high
 
     def keys_to_json(self, keys: Iterable[KeyLike]) -> tuple[tuple[object, ...], ...]:
         """Return the keys that a program passed as messages carry them."""

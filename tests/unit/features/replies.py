@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from dormouse.features.administration.follow_request import follow_request
 from dormouse.features.requests.resolve_table import NamesTable, request_key
-from dormouse.messages import OutboundMessage, RequestStep
+from dormouse.messages import OutboundMessage, RequestStep, SelectionMessage
 from dormouse.replies import Counts, Reply
 from dormouse.requests import (
     AdminRequest,
@@ -73,7 +73,7 @@ ASKED: dict[str, tuple[Callable[[], AdminRequest], Counts]] = {
         Counts(jobs=1, finished=1, files=1, rows=6),
     ),
     "purge": (
-        lambda: PurgeRows("r", "letters", "letter = 'a'", reply=True),
+        lambda: PurgeRows("r", "letters", SelectionMessage(where="letter = 'a'"), reply=True),
         Counts(jobs=1, finished=1, removed=1),
     ),
 }

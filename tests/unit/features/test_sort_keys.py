@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 from dormouse.errors import InvalidRequestError
 from dormouse.features.administration.administer import administer
 from dormouse.features.purge.prove_purge import prove_purge
-from dormouse.features.purge.purge import PurgeRequest
 from dormouse.features.purge.request import build_purge_request
 from dormouse.features.purge.row_matcher import RowMatcher
 from dormouse.keys.ranges import Key, KeyRange
+from dormouse.messages import SelectionMessage
 from dormouse.requests import PurgeRows
 from dormouse.tables.table import Table
+from tests.support.purges import purge_request
 from tests.support.queries import count_rows
 from tests.support.world import World
 from tests.unit.features.exports import rows_of
@@ -81,12 +82,11 @@ def test_each_way_to_ask_for_keys_finds_just_the_rows_that_plain_python_does(
         world.export(table, to="out", keys=tuple(keys), ranges=tuple(ends))
         world.settle()
         assert keys_of(rows_of(world)) == asked
-        request = build_purge_request(table, PurgeRows("purge-1", table.name, "", tuple(purged)))
+        purge = PurgeRows("purge-1", table.name, SelectionMessage(keys=tuple(purged)))
+        request = build_purge_request(table, purge)
         proof = prove_purge(world.services, table, RowMatcher.of(request, table.schema))
         assert proof.rows == len(everything) - len(left)
-        world.queue += administer(
-            world.services, PurgeRows("purge-1", table.name, "", tuple(purged))
-        )
+        world.queue += administer(world.services, purge)
         world.settle()
         assert keys_of(world.rows(table)) == left
 
@@ -107,8 +107,9 @@ def test_a_purge_of_what_is_one_of_several_rows_of_a_group_is_refused(tmp_path: 
     world = World(tmp_path)
     table = filled(world, [[("a", 1)], [("a", 2)]], aggregations="last(note)")
     with pytest.raises(InvalidRequestError, match="cannot select rows by at"):
-        administer(world.services, PurgeRows("purge-1", table.name, "", (("a", 2),)))
-    summing = PurgeRequest("p", keys=(("a",),))
+        some = SelectionMessage(keys=(("a", 2),))
+        administer(world.services, PurgeRows("purge-1", table.name, some))
+    summing = purge_request(table.schema, keys=(("a",),))
     proof = prove_purge(world.services, table, RowMatcher.of(summing, table.schema))
     assert proof.rows == 2
 
@@ -116,7 +117,7 @@ def test_a_purge_of_what_is_one_of_several_rows_of_a_group_is_refused(tmp_path: 
 def test_a_key_that_goes_on_beyond_the_sort_keys_is_refused(tmp_path: Path) -> None:
     world = World(tmp_path)
     filled(world, [[("a", 1)]])
-    request = PurgeRows("purge-1", "letters", "", (("a", 1, 2),))
+    request = PurgeRows("purge-1", "letters", SelectionMessage(keys=(("a", 1, 2),)))
     with pytest.raises(InvalidRequestError, match="key 1 has 3 parts, not 1 to 2") as caught:
         administer(world.services, request)
     assert "one row key, letter, then the sort key at" in caught.value.hint

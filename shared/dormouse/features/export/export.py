@@ -9,20 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from dormouse.errors import CorruptDataError, InvalidRequestError
 from dormouse.key_forms.stored import decode_key, encode_key
 from dormouse.keys.ranges import KeyRange
 from dormouse.model.job_events import TrackedJob
 from dormouse.model.shards import Shard
 from dormouse.model.state import TableState
 from dormouse.query.selection import Selection
+from dormouse.query.selection_codec import StoredSelection, load_selection, store_selection
 from dormouse.schema.schema import Schema
-from dormouse.sql.conditions import parse_condition
 from dormouse.stored.decoding import raise_corrupt
 from dormouse.stored.json_objects import decode_stored, encode_stored
 from dormouse.tables.properties import properties_of
@@ -136,18 +134,13 @@ def _pieces(state: TableState, ranges: Iterable[KeyRange]) -> Iterator[tuple[Pie
 
 
 class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The JSON form of an export; the bounds of ranges are hexadecimal `encode_key`."""
+    """The JSON form of an export."""
 
     id: str
     to: str
     table_id: str
     table_name: str
-    version: int
-    time_ms: int
-    schema: dict[str, Any]
-    columns: tuple[str, ...]
-    ranges: tuple[tuple[str, str | None], ...]
-    where: str
+    selection: StoredSelection
     filters: str
     aggregations: str
     cut: str
@@ -170,7 +163,7 @@ class _StoredFiles(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     files: tuple[ExportedFile, ...]
 
 
-FORMAT = 2
+FORMAT = 3
 _EXPORT, _TASK, _FILES = "an export", "a task of an export", "the files of a task of an export"
 _ASK_AGAIN = (
     "request the export again, and delete the object <table id>/exports/<export id>.json; the "
@@ -181,30 +174,20 @@ _ENDED = "the export has failed: request it again"
 
 def encode_export(export: Export, path: str) -> bytes:
     """Return the stored form of an export, for `path`."""
-    selection = export.selection
-    return encode_stored(
-        _EXPORT,
-        FORMAT,
-        path,
-        _Stored(
-            export.id,
-            export.to,
-            export.table_id,
-            export.table_name,
-            selection.version,
-            selection.time_ms,
-            export.schema.to_json(),
-            selection.columns,
-            tuple(_stored_range(wanted) for wanted in selection.ranges),
-            selection.where,
-            export.filters,
-            export.aggregations,
-            export.cut,
-            export.tasks,
-            export.size_bytes or UNSET,
-            export.spark or UNSET,
-        ),
+    body = _Stored(
+        export.id,
+        export.to,
+        export.table_id,
+        export.table_name,
+        store_selection(export.selection, export.schema),
+        export.filters,
+        export.aggregations,
+        export.cut,
+        export.tasks,
+        export.size_bytes or UNSET,
+        export.spark or UNSET,
     )
+    return encode_stored(_EXPORT, FORMAT, path, body)
 
 
 def decode_export(stored: bytes, path: str) -> Export:
@@ -215,14 +198,14 @@ def decode_export(stored: bytes, path: str) -> Export:
     """
     with raise_corrupt(f"{path} is no export", hint=_ASK_AGAIN):
         body = decode_stored(_EXPORT, FORMAT, path, stored, _Stored)
-        schema = Schema.from_json(body.schema)
+        schema, selection = load_selection(body.selection)
         return Export(
             body.id,
             body.to,
             body.table_id,
             body.table_name,
             schema,
-            _selection(body, schema),
+            selection,
             body.filters,
             body.aggregations,
             body.cut,
@@ -230,17 +213,6 @@ def decode_export(stored: bytes, path: str) -> Export:
             body.size_bytes or 0,
             body.spark or None,
         )
-
-
-def _selection(body: _Stored, schema: Schema) -> Selection:
-    """Return the selection of a stored export. Raises CorruptDataError if it is not valid."""
-    try:
-        condition = parse_condition(body.where, schema) if body.where else None
-    except InvalidRequestError:
-        # not chained: the message of the error quotes the condition, which may hold values of rows
-        raise CorruptDataError("its condition cannot be parsed any more") from None
-    ranges = tuple(_range(wanted) for wanted in body.ranges)
-    return Selection(body.version, body.columns, ranges, condition, None, body.time_ms)
 
 
 def encode_pieces(pieces: Sequence[Piece], path: str) -> bytes:

@@ -19,18 +19,17 @@ from dormouse.features.requests.resolve_table import resolve_live_table
 from dormouse.features.requests.work import RequestResult, StoredWork
 from dormouse.features.tables.versions import read_version
 from dormouse.jobs.tracking import record
-from dormouse.key_forms.codec import KeyCodec
 from dormouse.key_forms.text import parse_part
-from dormouse.keys.ranges import KeyRange, show_key
+from dormouse.keys.ranges import KeyRange
 from dormouse.messages import OutboundMessage
 from dormouse.model.job_events import Assigned
 from dormouse.model.state import TableState
 from dormouse.ports import Services
-from dormouse.query.planner import select, selected_ranges
+from dormouse.query.planner import selected_ranges
+from dormouse.query.selection_codec import decode_selection
 from dormouse.replies import Counts
 from dormouse.requests import ExportRows
-from dormouse.schema.schema import Primitive, Schema
-from dormouse.sql.conditions import parse_condition
+from dormouse.schema.schema import Primitive
 from dormouse.storage import check_path
 from dormouse.tables.spark_options import SparkOptions
 from dormouse.tables.table import Table
@@ -86,7 +85,7 @@ def request_export(services: Services, request: ExportRows) -> RequestResult:
     export_id = export_id_of(request.request_id)
     export = load_export(services, table.id, export_id)
     if export is None:
-        table, state = _read(services, table, request.as_of)
+        table, state = _read(services, table, request.selection.as_of)
         export = _wanted(services, table, state.version, request)
         if not _is_free(services, export):
             return RequestResult(work=ExportWork(export.id, export.to))
@@ -118,47 +117,20 @@ def destination(request: ExportRows) -> str:
 
 def _wanted(services: Services, table: Table, version: int, request: ExportRows) -> Export:
     """Return the requested export, validated against the table, without its tasks."""
-    schema = table.schema
-    condition = parse_condition(request.where, schema) if request.where.strip() else None
-    selection = select(
-        schema,
-        version,
-        services.clock.now_ms(),
-        _ranges(schema, request),
-        columns=request.columns or None,
-        condition=condition,
-    )
+    if request.selection.limit is not None:
+        raise InvalidRequestError("an export has no limit", hint="select its rows by keys")
+    now_ms = services.clock.now_ms()
+    selection = decode_selection(request.selection, table.schema, version=version, time_ms=now_ms)
     return Export(
         id=export_id_of(request.request_id),
         to=destination(request),
         table_id=table.id,
         table_name=table.name,
-        schema=schema,
+        schema=table.schema,
         selection=selection,
         filters=table.properties.filters,
         aggregations=table.properties.aggregations,
     )
-
-
-def _ranges(schema: Schema, request: ExportRows) -> list[KeyRange]:
-    """Return the requested ranges.
-
-    Raises:
-        InvalidRequestError: a key is invalid, or a range ends before it starts.
-    """
-    found = [
-        KeyRange.exactly(KeyCodec(schema).from_json(key, f"key {number}"))
-        for number, key in enumerate(request.keys, start=1)
-    ]
-    for number, (first, last) in enumerate(request.ranges, start=1):
-        low = () if first is None else KeyCodec(schema).from_json(first, f"range {number}")
-        high = None if last is None else KeyCodec(schema).from_json(last, f"range {number}")
-        if high is not None and high < low:
-            raise InvalidRequestError(
-                f"range {number} ends ({show_key(high)}) before it starts ({show_key(low)})"
-            )
-        found.append(KeyRange(low, high))
-    return found
 
 
 def _is_free(services: Services, export: Export) -> bool:

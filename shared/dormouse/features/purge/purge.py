@@ -12,10 +12,11 @@ from dataclasses import dataclass
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from dormouse.key_forms.stored import decode_key, encode_key
-from dormouse.keys.ranges import Key, KeyRange, union_ranges
 from dormouse.model.shards import Reference, Shard
 from dormouse.model.state import TableState
+from dormouse.query.selection import Selection
+from dormouse.query.selection_codec import StoredSelection, load_selection, store_selection
+from dormouse.schema.schema import Schema
 from dormouse.stored.decoding import raise_corrupt
 from dormouse.stored.json_objects import decode_stored, encode_stored
 from dormouse.tables.spark_options import SparkOptions
@@ -29,39 +30,34 @@ larger."""
 
 @dataclass(frozen=True, slots=True)
 class PurgeRequest:
-    """The rows to remove: those that match `where`, or, if it is empty, those under any of `keys`.
+    """A purge: `selection` has the rows to remove, by a condition or by keys or prefixes of them.
 
-    `where` is a predicate in its normal form. `columns` has the ids of the columns that it names,
-    since a name can be given to another column later. Keys may be prefixes. `generation` is the
-    table's when the purge was requested, at `requested_ms`. If `spark` has options, Spark rewrites
-    the shards, else compaction does.
+    Its names are those of `schema`, since a name can be given to another column later. `generation`
+    is the table's when the purge was requested. If `spark` has options, Spark rewrites the shards,
+    else compaction does.
     """
 
     id: str
+    schema: Schema
+    selection: Selection
     generation: int = 0
-    requested_ms: int = 0
-    where: str = ""
-    columns: tuple[tuple[str, int], ...] = ()
-    keys: tuple[Key, ...] = ()
     spark: SparkOptions | None = None
+
+    @property
+    def requested_ms(self) -> int:
+        """When the purge was requested."""
+        return self.selection.time_ms
 
     @property
     def max_job_bytes(self) -> int | None:
         """The most bytes that one job rewrites, unless one shard is larger; None for no limit."""
         return None if self.spark else MAX_JOB_BYTES
 
-    @property
-    def ranges(self) -> list[KeyRange]:
-        """The key ranges whose rows can match, disjoint and in order."""
-        return (
-            union_ranges([KeyRange.exactly(key) for key in self.keys])
-            if self.keys
-            else [KeyRange()]
-        )
-
     def can_match(self, shard: Shard) -> bool:
         """Return whether a shard's least and greatest key allow it to hold rows to remove."""
-        return any(span.overlaps_span(shard.min_key, shard.max_key) for span in self.ranges)
+        return any(
+            span.overlaps_span(shard.min_key, shard.max_key) for span in self.selection.ranges
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,14 +143,11 @@ def _groups(shards: Sequence[Shard], max_bytes: int | None) -> Iterator[list[Sha
 
 
 class _StoredRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The JSON form; keys are hexadecimal `encode_key`."""
+    """The JSON form."""
 
     id: str
     generation: int
-    requested_ms: int
-    where: str
-    columns: tuple[tuple[str, int], ...]
-    keys: tuple[str, ...]
+    selection: StoredSelection
     spark: SparkOptions | UnsetType = UNSET
 
 
@@ -163,22 +156,14 @@ class _StoredMatches(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     clean: tuple[str, ...]
 
 
-FORMAT = 2
+FORMAT = 3
 _REQUEST, _MATCHES = "the request of a purge", "shard matches of a purge"
 
 
 def encode_request(request: PurgeRequest, path: str) -> bytes:
     """Return the stored form of a request, for `path`."""
-    keys = tuple(encode_key(key).hex() for key in request.keys)
-    stored = _StoredRequest(
-        request.id,
-        request.generation,
-        request.requested_ms,
-        request.where,
-        request.columns,
-        keys,
-        request.spark or UNSET,
-    )
+    selection = store_selection(request.selection, request.schema)
+    stored = _StoredRequest(request.id, request.generation, selection, request.spark or UNSET)
     return encode_stored(_REQUEST, FORMAT, path, stored)
 
 
@@ -191,16 +176,8 @@ def decode_request(stored: bytes, path: str) -> PurgeRequest:
     hint = "request the purge again, and delete this object: which rows it was to remove is lost"
     with raise_corrupt(f"{path} is no request of a purge", hint=hint):
         body = decode_stored(_REQUEST, FORMAT, path, stored, _StoredRequest)
-        keys = tuple(decode_key(bytes.fromhex(key)) for key in body.keys)
-    return PurgeRequest(
-        body.id,
-        body.generation,
-        body.requested_ms,
-        body.where,
-        body.columns,
-        keys,
-        body.spark or None,
-    )
+        schema, selection = load_selection(body.selection)
+    return PurgeRequest(body.id, schema, selection, body.generation, body.spark or None)
 
 
 def encode_matches(matches: ShardMatches, path: str) -> bytes:

@@ -15,13 +15,12 @@ from dormouse.features.requests.resolve_table import resolve_live_table
 from dormouse.features.requests.work import RequestResult, StoredWork
 from dormouse.features.tables.versions import read_version
 from dormouse.jobs.tracking import record
-from dormouse.key_forms.codec import KeyCodec
 from dormouse.messages import OutboundMessage, PurgeStep
 from dormouse.model.job_events import Assigned, TrackedJob
 from dormouse.ports import Services
+from dormouse.query.selection_codec import decode_selection
 from dormouse.replies import Counts
 from dormouse.requests import PurgeRows
-from dormouse.sql.conditions import parse_condition
 from dormouse.stored.paths import purge_path
 from dormouse.tables.row_rules import group_keys, row_rules
 from dormouse.tables.table import Table
@@ -81,7 +80,9 @@ def request_purge(services: Services, request: PurgeRows) -> RequestResult:
     """
     table, state = read_version(services, resolve_live_table(services, request))
     purge = build_purge_request(table, request)
-    purge = replace(purge, generation=state.generation, requested_ms=services.clock.now_ms())
+    now_ms = services.clock.now_ms()
+    selection = replace(purge.selection, version=state.version, time_ms=now_ms)
+    purge = replace(purge, generation=state.generation, selection=selection)
     path = purge_path(table.id, purge.id)
     services.storage.put(path, encode_request(purge, path))
     # The record has no key or value of the purge: records are kept longer than those may be.
@@ -102,23 +103,21 @@ def build_purge_request(table: Table, request: PurgeRows) -> PurgeRequest:
     Raises:
         InvalidRequestError: it selects no rows, or rows that this table cannot remove separately.
     """
-    purge = PurgeRequest(purge_id_of(request.request_id), spark=request.spark or None)
-    if bool(request.where.strip()) == bool(request.keys):
+    asked, schema = request.selection, table.schema
+    others = asked.ranges or asked.columns or asked.limit is not None or asked.as_of is not None
+    if others or bool(asked.where.strip()) == bool(asked.keys):
         raise InvalidRequestError(
-            "say which rows to purge: either by a predicate or by keys",
+            "say which rows to purge: either by a predicate or by keys, and nothing else",
             hint="a predicate can name key columns too",
         )
-    if request.keys:
-        keys = [
-            KeyCodec(table.schema).from_json(key, f"key {number}")
-            for number, key in enumerate(request.keys, start=1)
-        ]
-        _check_groups(table, {f.name for f in table.schema.keys[: max(map(len, keys))]})
-        return replace(purge, keys=tuple(dict.fromkeys(keys)))
-    condition = parse_condition(request.where, table.schema)
-    _check_groups(table, condition.columns)
-    ids = ((name, table.schema.field_named(name).id) for name in sorted(condition.columns))
-    return replace(purge, where=condition.sql, columns=tuple(ids))
+    selection = decode_selection(asked, schema, version=0, time_ms=0)
+    if selection.condition is not None:
+        _check_groups(table, selection.condition.columns)
+    else:
+        _check_groups(table, {f.name for f in schema.keys[: max(map(len, asked.keys))]})
+    return PurgeRequest(
+        purge_id_of(request.request_id), schema, selection, spark=request.spark or None
+    )
 
 
 def _check_groups(table: Table, columns: Collection[str]) -> None:

@@ -40,14 +40,16 @@ class RowMatcher:
             InvalidRequestError: the predicate does not fit the schema, or one of its column names
                 now belongs to another column.
         """
-        for name, field_id in request.columns:
-            if schema.field_named(name).id != field_id:
+        selection = request.selection
+        named = selection.condition.columns if selection.condition is not None else ()
+        for name in sorted(named):
+            if schema.field_named(name).id != request.schema.field_named(name).id:
                 raise InvalidRequestError(
                     f"column {name!r} is not the same column as when the purge was requested",
                     hint="request the purge again, with the present column names",
                 )
-        found = parse_stored_predicate(request.where, schema) if request.where else None
-        spans = (fit_range(span, schema) for span in request.ranges)
+        found = parse_stored_predicate(selection.where, schema) if selection.where else None
+        spans = (fit_range(span, schema) for span in selection.ranges)
         return RowMatcher(
             request, schema, found, tuple(span for span in spans if not span.is_empty())
         )

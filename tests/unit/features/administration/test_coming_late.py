@@ -9,6 +9,7 @@ import pytest
 
 from dormouse.errors import InvalidRequestError, NotFoundError
 from dormouse.features.requests.resolve_table import request_key
+from dormouse.messages import SelectionMessage
 from dormouse.requests import (
     AdminRequest,
     AlterSchema,
@@ -36,7 +37,7 @@ ABOUT_A_TABLE: dict[str, Callable[[str], AdminRequest]] = {
     "delete": lambda name: DeleteTable("late", name),
     "empty": lambda name: ReinitialiseTable("late", name),
     "ingest": lambda name: IngestFiles("late", name, ("archive",)),
-    "purge": lambda name: PurgeRows("late", name, "letter = 'x'"),
+    "purge": lambda name: PurgeRows("late", name, SelectionMessage(where="letter = 'x'")),
     "rename": lambda name: RenameTable("late", name, "words"),
     "set": lambda name: SetProperties("late", name, {"compaction_files": 3}),
     "offline": lambda name: SetOnline("late", name, False),

@@ -13,7 +13,7 @@ from dormouse.features.requests.request_paths import (
     request_reply_path,
 )
 from dormouse.features.requests.resolve_table import request_key
-from dormouse.messages import RequestStep
+from dormouse.messages import RequestStep, SelectionMessage
 from dormouse.replies import Reply, reply_to
 from dormouse.requests import CompactTable, PurgeRows
 from dormouse.tables.table import Table
@@ -21,7 +21,7 @@ from tests.support.damage import DAMAGE, rewrite
 from tests.support.world import World
 from tests.unit.features.replies import asked, filled, last, look
 
-REQUEST = PurgeRows("r", "letters", "letter = 'a'", reply=True)
+REQUEST = PurgeRows("r", "letters", SelectionMessage(where="letter = 'a'"), reply=True)
 OTHER = CompactTable("other", "letters", all=True, reply=True)
 KEY = request_key(REQUEST)
 LATER = "another format"

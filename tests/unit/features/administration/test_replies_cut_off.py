@@ -13,7 +13,7 @@ from dormouse.features.administration.follow_request import follow_request
 from dormouse.features.administration.stored_requests import MAX_AGE_MS, load_request
 from dormouse.features.requests.request_paths import request_prefix
 from dormouse.features.requests.resolve_table import request_key
-from dormouse.messages import RequestStep
+from dormouse.messages import RequestStep, SelectionMessage
 from dormouse.replies import MAX_JOBS_LISTED, Reply
 from dormouse.requests import (
     AdminRequest,
@@ -35,7 +35,7 @@ REQUESTS: dict[str, Callable[[], AdminRequest]] = {
     "split": lambda: SplitPartitions("r", "letters", forced=True, reply=True),
     "ingest": lambda: IngestFiles("r", "letters", ("archive",), reply=True),
     "export": lambda: ExportRows("r", "letters", "out", reply=True),
-    "purge": lambda: PurgeRows("r", "letters", "letter = 'a'", reply=True),
+    "purge": lambda: PurgeRows("r", "letters", SelectionMessage(where="letter = 'a'"), reply=True),
     "offline": lambda: SetOnline("r", "letters", False, reply=True),
 }
 

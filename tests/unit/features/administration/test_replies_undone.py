@@ -10,7 +10,7 @@ from dormouse.features.administration.follow_request import GIVE_UP_MS, follow_r
 from dormouse.features.requests.resolve_table import request_key
 from dormouse.jobs.retry_policy import MAX_RECEIVES
 from dormouse.jobs.tracking import record
-from dormouse.messages import CompactionJob, RequestStep
+from dormouse.messages import CompactionJob, RequestStep, SelectionMessage
 from dormouse.model.job_events import Failed, Started, TrackedJob
 from dormouse.model.transactions import ReleaseJob
 from dormouse.ports import NO_TABLE
@@ -166,7 +166,7 @@ def test_what_never_ends_is_answered_as_unfinished_after_some_days(world: World)
 
 def test_a_purge_is_not_finished_before_the_objects_are_gone(world: World) -> None:
     table = filled(world, gc_delay_seconds=900)
-    request = PurgeRows("r", "letters", "letter = 'a'", reply=True)
+    request = PurgeRows("r", "letters", SelectionMessage(where="letter = 'a'"), reply=True)
     orphan = f"{table.id}/data/orphan-0.parquet"
     world.storage.put(orphan, b"what a run left that died")
     world.administer(request)
@@ -193,7 +193,7 @@ def test_a_purge_is_waited_for_as_long_as_its_objects_may_stay(
 ) -> None:
     gc_days, day_seconds = 7, 24 * 3600
     table = filled(world, gc_delay_seconds=gc_days * day_seconds)
-    request = PurgeRows("r", "letters", "letter = 'a'", reply=True)
+    request = PurgeRows("r", "letters", SelectionMessage(where="letter = 'a'"), reply=True)
     world.administer(request)
     without(world, "admin")
     world.deliver_all_but("gc-candidates")

@@ -194,6 +194,7 @@ def test_a_version_and_a_time_before_can_be_exported(world: World) -> None:
         ({"keys": ((1,),)}, "key 1"),
         ({"ranges": ((("b",), ("a",)),)}, "range 1 ends"),
         ({"ranges": (((), None),)}, "range 1 has 0 parts"),
+        ({"limit": 5}, "an export has no limit"),
     ],
 )
 def test_what_makes_no_sense_is_refused_before_anything_is_kept(

@@ -13,7 +13,6 @@ from dormouse.features.compaction.compact import compact
 from dormouse.features.ingest.batch_files import batch_files
 from dormouse.features.ingest.ingest import ingest
 from dormouse.features.purge.prove_purge import Proof, prove_purge
-from dormouse.features.purge.purge import PurgeRequest
 from dormouse.features.purge.row_matcher import RowMatcher
 from dormouse.messages import CompactionJob, IngestJob
 from dormouse.model.disputes import DisputeReason
@@ -22,6 +21,7 @@ from dormouse.ports import NoncurrentObject, StoredObject
 from dormouse.storage import FolderStorage
 from dormouse.stored.paths import data_prefix, shard_path
 from dormouse.tables.table import Table
+from tests.support.purges import purge_request
 from tests.support.world import Crash, World, letters, letters_file
 
 
@@ -36,7 +36,7 @@ def table(world: World) -> Table:
 
 
 def prove(world: World, table: Table) -> Proof:
-    request = PurgeRequest("p", where="letter = 'b'")
+    request = purge_request(table.schema, "letter = 'b'")
     return prove_purge(world.services, table, RowMatcher.of(request, table.schema))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -13,15 +13,15 @@ from dormouse.errors import InvalidRequestError
 from dormouse.features.administration.administer import administer
 from dormouse.features.ingest.batch_files import batch_files
 from dormouse.features.purge.prove_purge import prove_purge
-from dormouse.features.purge.purge import PurgeRequest
 from dormouse.features.purge.row_matcher import RowMatcher
-from dormouse.messages import CompactionJob, OutboundMessage, PartitionSplits
+from dormouse.messages import CompactionJob, OutboundMessage, PartitionSplits, SelectionMessage
 from dormouse.model.transactions import AssignJob
 from dormouse.ports import Storage
 from dormouse.requests import PurgeRows, ReinitialiseTable
 from dormouse.schema.schema import Field, Primitive, Schema
 from dormouse.storage import FolderStorage
 from dormouse.stored.paths import purge_path, purge_prefix
+from tests.support.purges import purge_request
 from tests.support.world import Crash, World, letters, letters_file
 from tests.unit.features.purges import filled, in_table, stored
 
@@ -106,7 +106,7 @@ def test_rows_ingested_after_a_purge_stay_when_its_request_is_redelivered(
     world: World,
 ) -> None:
     table = filled(world, "ab", "bc")
-    request = PurgeRows("purge", table.name, "letter = 'b'")
+    request = PurgeRows("purge", table.name, SelectionMessage(where="letter = 'b'"))
     world.administer(request)
     world.settle()
     world.drop("letters/late.parquet", letters("b", at=500))
@@ -260,7 +260,7 @@ def test_what_cannot_be_meant_is_refused_and_nothing_is_kept(
     world: World, where: str, keys: tuple[tuple[object, ...], ...], reason: str
 ) -> None:
     table = filled(world, "ab")
-    request = PurgeRows("purge-1", table.name, where, keys)
+    request = PurgeRows("purge-1", table.name, SelectionMessage(where=where, keys=keys))
     with pytest.raises(InvalidRequestError, match=reason):
         administer(world.services, request)
     assert list(world.storage.list(purge_prefix(table.id))) == []
@@ -269,10 +269,25 @@ def test_what_cannot_be_meant_is_refused_and_nothing_is_kept(
     assert told.state == "refused"
 
 
+@pytest.mark.parametrize(
+    "other", [{"columns": ("note",)}, {"ranges": ((("a",), None),)}, {"limit": 1}, {"as_of": 1}]
+)
+def test_a_purge_that_selects_by_anything_else_too_is_refused(
+    world: World, other: dict[str, Any]
+) -> None:
+    table = filled(world, "ab")
+    selection = SelectionMessage(where="letter = 'a'", **other)
+    with pytest.raises(InvalidRequestError, match="and nothing else"):
+        administer(world.services, PurgeRows("purge-1", table.name, selection))
+
+
 def test_of_a_table_that_aggregates_only_whole_groups_can_be_purged(world: World) -> None:
     table = filled(world, "ab", "bc", aggregations="last(note)")
     with pytest.raises(InvalidRequestError, match="cannot select rows by at, note"):
-        administer(world.services, PurgeRows("purge-1", table.name, "note = 'b1' OR at > 3"))
+        administer(
+            world.services,
+            PurgeRows("purge-1", table.name, SelectionMessage(where="note = 'b1' OR at > 3")),
+        )
     world.purge(table, "letter = 'b'")
     world.settle()
     assert stored(world, table) == list("ac")
@@ -280,7 +295,7 @@ def test_of_a_table_that_aggregates_only_whole_groups_can_be_purged(world: World
 
 def test_a_purge_by_several_keys_counts_and_removes_the_rows_below_each(world: World) -> None:
     table = filled(world, "aabcd")
-    request = PurgeRequest("p", keys=(("a",), ("c",)))
+    request = purge_request(table.schema, keys=(("a",), ("c",)))
     matcher = RowMatcher.of(request, table.schema)
     assert prove_purge(world.services, table, matcher).rows == 3
     world.purge(table, "", "a", "c")

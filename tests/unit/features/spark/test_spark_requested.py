@@ -19,6 +19,7 @@ from dormouse.messages import (
     ExportTask,
     IngestJob,
     OutboundMessage,
+    SelectionMessage,
     SparkJobStep,
     decode,
     encode,
@@ -182,7 +183,7 @@ def test_a_purge_requested_with_spark_rewrites_a_leaf_in_one_job(
     for number, text in enumerate(("abyz", "acxy", "ad")):
         world.drop(f"letters/{number}.parquet", letters(text, at=100 * number))
     world.settle()
-    world.administer(PurgeRows("p", "letters", "letter = 'a'", spark=ASKED))
+    world.administer(PurgeRows("p", "letters", SelectionMessage(where="letter = 'a'"), spark=ASKED))
     world.queue += world.deliver(world.queue.popleft())
     (job,) = for_spark(world)
     world.deliver(job)
@@ -197,7 +198,7 @@ def test_a_purge_requested_with_spark_rewrites_a_leaf_in_one_job(
 
 def test_a_purges_job_whose_message_was_lost_is_sent_to_spark_again(world: World) -> None:
     table = filled(world, "abyz")
-    world.administer(PurgeRows("p", "letters", "letter = 'a'", spark=ASKED))
+    world.administer(PurgeRows("p", "letters", SelectionMessage(where="letter = 'a'"), spark=ASKED))
     sent = [message for message in world.deliver(world.queue.popleft()) if "spark" in message.queue]
     world.queue.clear()
     world.clock.advance(seconds=table.properties.job_retry_seconds)
@@ -227,7 +228,7 @@ def test_messages_without_options_are_as_they_were_before_there_were_any() -> No
         CompactTable("r", "t"),
         ExportRows("r", "t"),
         IngestFiles("r", "t", ()),
-        PurgeRows("r", "t"),
+        PurgeRows("r", "t", SelectionMessage()),
     ):
         assert '"spark"' not in encode(request)
 

@@ -9,7 +9,6 @@ import pytest
 from dormouse.errors import ContendedError, InvalidRequestError, NotFoundError
 from dormouse.features.export.manifests import load_manifest
 from dormouse.features.purge.prove_purge import EARLIER_SCHEMA, prove_purge
-from dormouse.features.purge.purge import PurgeRequest
 from dormouse.features.purge.row_matcher import RowMatcher
 from dormouse.features.rebuild.rebuild import rebuild
 from dormouse.features.tables.versions import read_version
@@ -21,6 +20,7 @@ from dormouse.requests import CompactTable, ReinitialiseTable
 from dormouse.schema.schema import Primitive, Schema
 from dormouse.tables.table import Table
 from tests.support.instances import InMemory
+from tests.support.purges import purge_request
 from tests.support.world import LETTERS, Crash, World, letters
 
 NUMBERS: dict[str, object] = {
@@ -279,13 +279,13 @@ def test_a_proof_names_the_objects_of_before_which_it_cannot_judge(
     dies(world, EMPTY)
     for _ in range(2):  # before the generation begins, and after
         newest = now(world, table)
-        matcher = RowMatcher.of(PurgeRequest("p", where="id = 7"), newest.schema)
+        matcher = RowMatcher.of(purge_request(newest.schema, "id = 7"), newest.schema)
         proof = prove_purge(world.services, newest, matcher)
         assert not proof.is_complete
         assert (proof.rows, {r.reason for r in proof.remains}) == (0, {EARLIER_SCHEMA})
         assert len(proof.remains) == proof.objects == 3
         world.administer(EMPTY)
-    matcher = RowMatcher.of(PurgeRequest("p", where="letter = 'b'"), table.schema)
+    matcher = RowMatcher.of(purge_request(table.schema, "letter = 'b'"), table.schema)
     with pytest.raises(ContendedError, match="another schema"):
         prove_purge(world.services, table, matcher)
 

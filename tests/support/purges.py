@@ -1,0 +1,22 @@
+"""Purges as a request would begin them."""
+
+from __future__ import annotations
+
+from dormouse.features.purge.purge import PurgeRequest
+from dormouse.messages import SelectionMessage
+from dormouse.query.selection_codec import decode_selection
+from dormouse.schema.schema import Schema
+
+
+def purge_request(
+    schema: Schema,
+    where: str = "",
+    *,
+    keys: tuple[tuple[object, ...], ...] = (),
+    purge_id: str = "p",
+    time_ms: int = 0,
+) -> PurgeRequest:
+    """Return a purge of generation 0."""
+    asked = SelectionMessage(keys=keys, where=where)
+    selection = decode_selection(asked, schema, version=1, time_ms=time_ms)
+    return PurgeRequest(purge_id, schema, selection)
