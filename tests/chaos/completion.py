@@ -95,7 +95,7 @@ def verify(
             if job.kind == "compaction" and job.state in ("assigned",):
                 tally.wrong(f"table {name}: compaction {job.job_id} is {job.state} at the end")
     for asked in requests.purges:
-        proof = instance.table(asked.plan.name).prove_purge(asked.request.where)
+        proof = instance.table(asked.plan.name).prove_purge(asked.request.selection.where)
         if not proof.is_complete:
             tally.wrong(
                 f"table {asked.plan.name}: {proof.rows} purged rows are left, "
