@@ -27,7 +27,7 @@ def test_what_is_wrong_is_listed_with_what_to_do_and_exit_code_1(
     memory.world.storage.delete([shard_path(handle.table.id, shard)])
     result = flights("check", "flights")
     assert result.exit_code == 1
-    for text in ("shard_missing", shard, "with it 5 rows", "bring the object back"):
+    for text in ("shard_missing", shard, "with it 5 rows", "restore the object"):
         assert text in result.stdout
     report = flights("check", "flights", "--format", "json")
     assert report.exit_code == 1

@@ -1,12 +1,13 @@
-"""The run marker: an object that says that a run has written all its
-shards, like `_SUCCESS` of Hadoop.
+"""The run marker: an object that says that a run has written all its shards.
+
+It is like Hadoop's `_SUCCESS`.
 
 Usually the last shard of a run says in its footer that it is the last. A run needs a marker where
 no shard can say so. A compaction whose rules removed all rows has no output: only its marker
 records that its inputs are replaced, and repeats what their footers say of other shards. And shards
 that several tasks write in parallel do not know which of them is the last.
 
-A marker is put after all shards are written and before the commit. If a run is abandoned, its
+A marker is put after all shards are written and before the commit. If a run is cancelled, its
 marker is deleted first. A marker lists the numbers of the shards that are committed: a process that
 was believed dead may write other shards of the run at any later time, and these never count.
 docs/shard-format.md describes the format.

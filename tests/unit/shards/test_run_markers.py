@@ -55,7 +55,7 @@ def test_a_run_is_not_completed_with_other_shards_than_its_marker_lists() -> Non
         put_run_marker(storage, "t", RunMarker("run", Provenance(number=2), (1, 5)))
 
 
-def test_the_marker_and_the_last_shard_of_an_abandoned_run_are_deleted_first() -> None:
+def test_the_marker_and_the_last_shard_of_a_cancelled_run_are_deleted_first() -> None:
     storage = NotingStorage()
     discard_shards(storage, "t", ["r-0", "r-1000000", "r-9", "q-0"], TableState())
     first, rest = storage.deleted

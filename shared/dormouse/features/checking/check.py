@@ -1,8 +1,8 @@
-"""check: compare a table's state with its shards, object by object, without changing anything.
+"""check: compare a table's state with its stored objects, without changing anything.
 
 Ingests, compactions and garbage collection continue meanwhile, and an object and the state can only
-be read one after the other. Each suspect is therefore checked again with a newer state, and only
-what is still wrong is reported.
+be read one after the other. So whatever seems damaged is checked again with a newer state, and
+only damage that is still found is reported.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from dormouse.features.checking.disputes import dispute_findings
 from dormouse.features.checking.findings import (
     Damage,
     Finding,
-    cut,
     footer_findings,
-    missing,
+    missing_object,
+    other_size,
     overdue_findings,
     reference_findings,
     state_findings,
@@ -42,7 +42,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """What a check compared, at one version, and its findings; none if all is well."""
+    """What a check compared, at one version, and the damage that it found."""
 
     version: int = 0
     shards: int = 0
@@ -53,31 +53,31 @@ class CheckReport:
 def check(
     services: Services, table: Table, watch: Progress | None = None, *, all_bytes: bool = False
 ) -> CheckReport:
-    """Verify the table's state in itself and against the data prefix.
+    """Verify that the table's state is consistent, and that it matches the stored objects.
 
-    With `all_bytes`, every byte of the shards is read and held against what was written.
+    With `all_bytes`, every byte of the shards is read and verified by checksum.
 
     Raises:
-        UnavailableError: storage or state could not be read for now; nothing is known.
+        UnavailableError: storage or state cannot be read at present, so nothing is known.
     """
-    first = _look(services, table, None, watch, all_bytes)
+    first = _check_once(services, table, None, watch, all_bytes)
     if not first.findings or first.findings[0].damage in _WITHOUT_STATE:
         return first
     suspects = {finding.subject for finding in first.findings}
-    again = set(_look(services, table, suspects, None, all_bytes).findings)
+    again = set(_check_once(services, table, suspects, None, all_bytes).findings)
     found = {(finding.damage, finding.subject) for finding in again}
     confirmed = tuple(f for f in first.findings if (f.damage, f.subject) in found)
     return CheckReport(first.version, first.shards, first.rows, confirmed)
 
 
-def _look(
+def _check_once(
     services: Services,
     table: Table,
     suspects: set[str] | None,
     watch: Progress | None,
     all_bytes: bool,
 ) -> CheckReport:
-    """Look at everything once, or, of the shards, at the suspects only."""
+    """Check everything once; if `suspects` are given, only those of the shards."""
     try:
         state = services.store(table).current()
     except (CorruptDataError, NotFoundError) as error:
@@ -86,16 +86,16 @@ def _look(
     broken = state_findings(state)
     if broken and broken[0].damage in _WITHOUT_STATE:
         return CheckReport(state.version, findings=tuple(broken))
-    # Listed after the state was read, so that every object the state knows of was there by then.
+    # Listed after the state was read, so every object in the state had been put by then.
     objects = {o.path: o for o in services.storage.list(data_prefix(table.id))}
     now_ms = services.clock.now_ms()
     ages = {path: stored.modified_ms for path, stored in objects.items()}
     referenced = [shard for shard in state.shards.values() if shard.id not in state.unreferenced]
-    looked_at = [s for s in referenced if suspects is None or s.id in suspects]
+    checked = [s for s in referenced if suspects is None or s.id in suspects]
     findings = [
         *broken,
         *reference_findings(state),
-        *_shard_findings(services, table, state, looked_at, objects, watch, all_bytes),
+        *_shard_findings(services, table, state, checked, objects, watch, all_bytes),
         *dispute_findings(services, table, state),
         *_segment_findings(services, table, state, all_bytes),
         *overdue_findings(state, now_ms, table.properties),
@@ -107,9 +107,9 @@ def _look(
 def _segment_findings(
     services: Services, table: Table, state: TableState, all_bytes: bool
 ) -> Iterator[Finding]:
-    """Yield findings of source segments that are missing or damaged.
+    """Yield the source segments that are missing or have another size.
 
-    Their sizes are compared; with `all_bytes`, they are read.
+    With `all_bytes`, they are read, and those that differ from the state are found as well.
     """
     listed = services.storage.list(sources_prefix(table.id))
     sizes = {sources_segment_of(stored.path): stored.size_bytes for stored in listed}
@@ -117,7 +117,9 @@ def _segment_findings(
         found = sizes.get(segment.id)
         if found != segment.size_bytes:
             wrong = (
-                "is gone" if found is None else f"has {found:,} bytes, not {segment.size_bytes:,}"
+                "is missing"
+                if found is None
+                else f"has {found:,} bytes, not {segment.size_bytes:,}"
             )
             yield Finding(Damage.SOURCES_LOST, segment.id, f"the segment {wrong}")
         elif all_bytes:
@@ -139,20 +141,20 @@ def _shard_findings(
     watch: Progress | None,
     all_bytes: bool,
 ) -> list[Finding]:
-    def look(shard: Shard) -> list[Finding]:
-        return _look_at(services, table, state, shard, objects, all_bytes)
+    def check_one(shard: Shard) -> list[Finding]:
+        return _check_shard(services, table, state, shard, objects, all_bytes)
 
     ordered = sorted(shards, key=lambda shard: shard.id)
     findings: list[Finding] = []
     with ThreadPoolExecutor(FOOTERS_AT_ONCE) as pool:
-        for done, found in enumerate(pool.map(look, ordered), start=1):
+        for done, found in enumerate(pool.map(check_one, ordered), start=1):
             findings += found
             if watch is not None:
                 watch(done, len(ordered))
     return findings
 
 
-def _look_at(
+def _check_shard(
     services: Services,
     table: Table,
     state: TableState,
@@ -163,15 +165,15 @@ def _look_at(
     path = shard_path(table.id, shard.id)
     stored = objects.get(path)
     if stored is None:
-        return [missing(shard)]
+        return [missing_object(shard)]
     if stored.size_bytes != shard.size_bytes:
-        return [cut(shard, stored.size_bytes)]
+        return [other_size(shard, stored.size_bytes)]
     try:
         footer = read_footer(services.storage, path, shard.size_bytes)
         if all_bytes:
             audit_shard(services.storage, path, shard.size_bytes)
     except NotFoundError:
-        return [missing(shard)]
+        return [missing_object(shard)]
     except CorruptDataError as error:
         return [Finding(Damage.SHARD_DAMAGED, shard.id, error.explanation)]
     return list(footer_findings(state, table.id, shard, footer))

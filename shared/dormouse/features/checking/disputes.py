@@ -1,7 +1,7 @@
-"""Disputed shards, as people see them, and what they decide.
+"""Disputed shards: record them, find them, and resolve disputes as a person decides.
 
-The metric that counts them, and with it the alarm, is emitted by `measure`. The tracker names each
-with its jobs; a run that dies before it could do so leaves that to `check`, which finds them all.
+`measure` publishes their number, from which the alarm follows. The tracker records each with its
+jobs; if a run crashes before it records a dispute, `check` still finds it in the state.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from dormouse.tables.table import Table
 def record_disputes(
     services: Services, table: Table, state: TableState, shards: Iterable[str]
 ) -> None:
-    """Record those of `shards` that are disputed, each with the jobs that took rows of it."""
+    """Record those of `shards` that are disputed, each with the jobs that took rows from it."""
     for shard in sorted(set(shards)):
         if shard in state.disputed:
             found = dispute_finding(state, shard, None)
@@ -46,9 +46,9 @@ def record_disputes(
 
 
 def is_sound(services: Services, table: Table, shard: Shard) -> bool:
-    """Return whether all bytes of a shard are as they were written, now that they are read again.
+    """Read a shard again; return whether all its bytes are as they were written.
 
-    Bytes may have been damaged on their way, too.
+    If they are, those that a job found damaged were damaged in transit or in memory.
     """
     path = shard_path(table.id, shard.id)
     try:
@@ -61,7 +61,7 @@ def is_sound(services: Services, table: Table, shard: Shard) -> bool:
 
 
 def dispute_findings(services: Services, table: Table, state: TableState) -> list[Finding]:
-    """Return a finding for each disputed shard; what jobs took of it is counted again."""
+    """Return a finding for each disputed shard, for which its rows are counted again."""
     return [
         dispute_finding(state, shard, _recounted(services, table, state, shard))
         for shard in sorted(state.disputed)
@@ -71,24 +71,27 @@ def dispute_findings(services: Services, table: Table, state: TableState) -> lis
 def _recounted(
     services: Services, table: Table, state: TableState, shard: str
 ) -> dict[str, int] | None:
-    """Return how many rows a shard has in the partition of each job that took some."""
+    """Return how many rows a shard has in the partition of each job that took rows from it.
+
+    None if the object is missing or damaged: other findings report that.
+    """
     takings = state.taken.get(shard, ())
     slices = [Slice(state.shards[shard], taking.range) for taking in takings]
     try:
         counts = count_slices(services.storage, table, slices)
     except (CorruptDataError, NotFoundError):
-        return None  # what is wrong with the object, other findings say
+        return None
     return {taking.job: rows for taking, rows in zip(takings, counts, strict=True)}
 
 
 def acknowledge(services: Services, table: Table, shards: Sequence[str]) -> list[OutboundMessage]:
-    """Resolve the disputes over some shards, by the decision of a person.
+    """Resolve the disputes over some shards, because a person has decided so.
 
-    Those that nothing references wait for their collection from now on; return its messages.
+    From now on, garbage collection may delete those that nothing references; return its messages.
 
     Raises:
-        InvalidRequestError: one of them is not disputed; nothing was resolved.
-        ContendedError: a dispute was resolved, or another one raised, just then.
+        InvalidRequestError: a shard is not disputed; nothing was resolved.
+        ContendedError: a dispute was resolved or raised at the same time; nothing was resolved.
     """
     store = services.store(table)
     state = store.current()
@@ -96,14 +99,14 @@ def acknowledge(services: Services, table: Table, shards: Sequence[str]) -> list
     if unknown := [shard for shard in wanted if shard not in state.disputed]:
         raise InvalidRequestError(
             f"table {table.name!r} has no dispute over shard {unknown[0]!r}; nothing was resolved",
-            hint=f"`dormouse check {table.name}` lists those that are disputed",
+            hint=f"`dormouse check {table.name}` lists the disputed shards",
         )
     resolution = ResolveDisputes(tuple((shard, state.disputed[shard].since_ms) for shard in wanted))
     (outcome,) = store.commit(resolution, generation=state.generation)
     if isinstance(outcome, Rejected):
         raise ContendedError(
-            f"nothing was resolved, because something changed meanwhile: {outcome}",
-            hint=f"look at it again with `dormouse check {table.name}`",
+            f"nothing was resolved, because the table changed meanwhile: {outcome}",
+            hint=f"check the table again with `dormouse check {table.name}`",
         )
     for shard in wanted:
         finalise(services, table.id, dispute_id(shard), failed=True)

@@ -1,4 +1,4 @@
-"""The differences between a table's state and its shards, as findings that a person can act on.
+"""Damage to a table, as findings that say what is wrong and what a person can do.
 
 `features.checking.check` reads storage and calls these pure functions.
 """
@@ -24,34 +24,36 @@ MAX_LISTED_JOBS = 20
 
 
 class Damage(Enum):
-    """A kind of damage; the value says what to do about it."""
+    """A kind of damage; the value is what to do about it."""
 
-    STATE_UNREADABLE = "bring back what is missing from a backup, or run `dormouse rebuild`"
+    STATE_UNREADABLE = "restore the missing object from a backup, or run `dormouse rebuild`"
     STATE_LOST = "run `dormouse rebuild`: it rebuilds the state from the shards"
     STATE_BROKEN = "take the table offline, keep its state as evidence, and run `dormouse rebuild`"
-    SHARD_MISSING = "bring the object back from an older version of it or from a backup"
-    SHARD_DAMAGED = "bring the object back as it was written, from an older version or a backup"
-    SHARD_DIFFERS = "bring back the object that the state speaks of, or run `dormouse rebuild`"
+    SHARD_MISSING = "restore the object from an older version of it, or from a backup"
+    SHARD_DAMAGED = "restore the object as it was written, from an older version or a backup"
+    SHARD_DIFFERS = "restore the object that the state references, or run `dormouse rebuild`"
     ROWS_LOST = (
-        "look for them in the shard, which is kept; when they are back, or not missed, "
-        "`dormouse check NAME --acknowledge SHARD` lets it go"
+        "look for the rows in the shard, which is kept; when they are restored or not needed, "
+        "`dormouse check NAME --acknowledge SHARD` allows its deletion"
     )
     BYTES_DAMAGED = (
-        "bring the object back as it was written, from an older version or a backup; then "
-        "`dormouse check NAME --acknowledge SHARD` has it merged again"
+        "restore the object as it was written, from an older version or a backup; then "
+        "`dormouse check NAME --acknowledge SHARD` allows compactions to merge it again"
     )
     SOURCES_LOST = (
-        "bring the segment back as it was written, from an older version or a backup: until then "
-        "nothing is ingested, for no one could tell what was ingested before"
+        "restore the segment as it was written, from an older version or a backup; until then "
+        "nothing is ingested, since it is unknown which files were ingested before"
     )
-    GARBAGE_OVERDUE = "see that the schedule runs the sweep and why gc-candidates has dead letters"
-    ORPHAN = "see that the schedule runs the sweep's audit, which deletes what no commit can need"
-    FOREIGN_OBJECT = "find out who put it there, and delete it"
+    GARBAGE_OVERDUE = (
+        "check that the schedule runs the sweep, and find out why gc-candidates has dead letters"
+    )
+    ORPHAN = "check that the schedule runs the sweep's audit, which deletes orphans"
+    FOREIGN_OBJECT = "find out which program put it there, and delete it"
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is wrong: its kind, the id or path it concerns, and the particulars."""
+    """One case of damage: its kind, the id or path of what is damaged, and the details."""
 
     damage: Damage
     subject: str
@@ -59,7 +61,7 @@ class Finding:
 
 
 class ShardFacts(Protocol):
-    """What a shard's footer says that the state says too."""
+    """What the footer of a shard says, as far as the state says it as well."""
 
     @property
     def table_id(self) -> str:
@@ -87,7 +89,7 @@ class ShardFacts(Protocol):
 
 
 def state_findings(state: TableState) -> list[Finding]:
-    """Return what contradicts itself in a state, looking at the whole of it."""
+    """Return the contradictions within a state."""
     if not len(state.partitions):
         detail = "it has no partitions, which every table has from its creation"
         return [Finding(Damage.STATE_LOST, "state", detail)]
@@ -95,14 +97,14 @@ def state_findings(state: TableState) -> list[Finding]:
     return [Finding(Damage.STATE_BROKEN, "state", sentence) for sentence in broken]
 
 
-def missing(shard: Shard) -> Finding:
-    """Return what it means that a referenced shard has no object."""
+def missing_object(shard: Shard) -> Finding:
+    """Return the finding that a referenced shard has no object."""
     rows = f"{shard.rows:,} row{'s'[: shard.rows != 1]}"
-    return Finding(Damage.SHARD_MISSING, shard.id, f"the object is gone, and with it {rows}")
+    return Finding(Damage.SHARD_MISSING, shard.id, f"the object is missing, and with it {rows}")
 
 
-def cut(shard: Shard, size_bytes: int) -> Finding:
-    """Return what it means that a shard's object has another size than it was written with."""
+def other_size(shard: Shard, size_bytes: int) -> Finding:
+    """Return the finding that a shard's object has another size than the state says."""
     detail = f"the object has {size_bytes:,} bytes, not {shard.size_bytes:,}"
     return Finding(Damage.SHARD_DAMAGED, shard.id, detail)
 
@@ -110,7 +112,7 @@ def cut(shard: Shard, size_bytes: int) -> Finding:
 def footer_findings(
     state: TableState, table_id: str, shard: Shard, footer: ShardFacts
 ) -> Iterator[Finding]:
-    """Return where the footer of a shard and what the state says of it differ."""
+    """Yield the differences between the footer of a shard and its entry in the state."""
     if (footer.table_id, footer.shard_id) != (table_id, shard.id):
         detail = f"the object is shard {footer.shard_id} of table {footer.table_id}"
         yield Finding(Damage.SHARD_DIFFERS, shard.id, detail)
@@ -129,7 +131,7 @@ def _partition_findings(state: TableState, shard: Shard, footer: ShardFacts) -> 
     written_for = footer.provenance.range
     ends = (end for end in (written_for.min, written_for.max) if end is not None)
     if not all(state.partitions.leaf_containing(end).range.min == end for end in ends):
-        detail = "the object was written for a range at whose ends no partitions meet"
+        detail = "the object was written for a range that does not end at partition boundaries"
         yield Finding(Damage.SHARD_DIFFERS, shard.id, detail)
     elif not written_for.contains_span(footer.min_key, footer.max_key):
         detail = "the object has keys outside the range for which it was written"
@@ -137,7 +139,7 @@ def _partition_findings(state: TableState, shard: Shard, footer: ShardFacts) -> 
 
 
 def reference_findings(state: TableState) -> Iterator[Finding]:
-    """Return the references that count other rows than their shards have."""
+    """Yield the references whose row count does not fit that of their shard."""
     for reference in state.all_references():
         shard = state.shards.get(reference.shard)
         if shard is not None and _miscounts(state, reference, shard):
@@ -148,21 +150,21 @@ def reference_findings(state: TableState) -> Iterator[Finding]:
 def _miscounts(state: TableState, reference: Reference, shard: Shard) -> bool:
     partition = state.partitions.by_id.get(reference.partition)
     if partition is None:
-        return False  # told by the invariants
+        return False  # the invariants report it
     if reference.exact and partition.range.contains_span(shard.min_key, shard.max_key):
         return reference.rows != shard.rows
     return not 0 <= reference.rows <= shard.rows
 
 
 def overdue_findings(state: TableState, now_ms: int, properties: Properties) -> list[Finding]:
-    """Return the shards that should have been collected: a delay was over a whole delay ago."""
-    patience_seconds = 2 * properties.gc_delay_seconds
-    due, _ = collectable(state, state.unreferenced, now_ms, patience_seconds)
+    """Return the shards that should have been deleted: their delay ended a whole delay ago."""
+    delay_seconds = 2 * properties.gc_delay_seconds
+    due, _ = collectable(state, state.unreferenced, now_ms, delay_seconds)
     return [
         Finding(
             Damage.GARBAGE_OVERDUE,
             shard,
-            f"nothing has referenced it for {_age(now_ms - state.unreferenced[shard])}",
+            f"it has been unreferenced for {_age(now_ms - state.unreferenced[shard])}",
         )
         for shard in due
     ]
@@ -171,14 +173,18 @@ def overdue_findings(state: TableState, now_ms: int, properties: Properties) -> 
 def dispute_finding(
     state: TableState, shard_id: str, recounted: Mapping[str, int] | None
 ) -> Finding:
-    """Return what there is to know of a disputed shard: its jobs and, of each, what it took.
+    """Return the finding of a disputed shard, with its jobs and the rows that each took.
 
-    `recounted` has the rows that the shard has in the partition of each job that took some; None if
-    nobody counted them again, or nobody can.
+    `recounted` has the number of rows that the shard has in the partition of each job; None if they
+    were not counted again, or cannot be.
+
+    Example: jobs a and b took 60 and 30 of the 100 rows of a shard. Counted again, the shard has 60
+    rows in the partition of a, and 40 in that of b. So job b lost 10 rows, and the detail is "jobs
+    took 90 of its 100 rows: job b took 30 of 40 in partition 1; correct: a".
     """
     jobs = state.jobs_in_dispute(shard_id)
     if state.disputed[shard_id].reason is DisputeReason.BYTES_DAMAGED:
-        detail = f"its bytes are not those that were written, found by {_listed(jobs)}"
+        detail = f"its bytes differ from those that were written, as found by {_listed(jobs)}"
         return Finding(Damage.BYTES_DAMAGED, shard_id, detail)
     takings = state.taken.get(shard_id, ())
     rows, taken = state.shards[shard_id].rows, sum(taking.rows or 0 for taking in takings)
@@ -192,8 +198,8 @@ def dispute_finding(
         if taking.rows != recounted[taking.job]
     ]
     right = [taking.job for taking in takings if taking.rows == recounted[taking.job]]
-    told = [*wrong[:MAX_LISTED_JOBS], *([f"rightly {_listed(right)}"] if right else [])]
-    return Finding(Damage.ROWS_LOST, shard_id, f"{detail}: {'; '.join(told)}")
+    parts = [*wrong[:MAX_LISTED_JOBS], *([f"correct: {_listed(right)}"] if right else [])]
+    return Finding(Damage.ROWS_LOST, shard_id, f"{detail}: {'; '.join(parts)}")
 
 
 def _listed(jobs: Sequence[str]) -> str:
@@ -204,19 +210,22 @@ def _listed(jobs: Sequence[str]) -> str:
 def unknown_object_findings(
     state: TableState, modified_ms: Mapping[str, int], now_ms: int, properties: Properties
 ) -> Iterator[Finding]:
-    """Return the objects of the data prefix, by path, which nothing knows and which are too old."""
+    """Yield the objects of the data prefix that are old enough to be orphans, or are no shards.
+
+    `modified_ms` has the time of the last change of each object, by path.
+    """
     for path in unknown_paths(state, modified_ms):
         age_ms = now_ms - modified_ms[path]
         if age_ms < properties.orphan_age_seconds * 1000:
             continue
         if shard_id_of(path) is None:
-            yield Finding(Damage.FOREIGN_OBJECT, path, "the object is no shard")
+            yield Finding(Damage.FOREIGN_OBJECT, path, "the object is not a shard")
         else:
-            yield Finding(Damage.ORPHAN, path, f"no commit has named it for {_age(age_ms)}")
+            yield Finding(Damage.ORPHAN, path, f"no commit has referenced it for {_age(age_ms)}")
 
 
 def unknown_paths(state: TableState, paths: Iterable[str]) -> Iterator[str]:
-    """Return the paths that belong to no shard of the state and to no output of an assigned job."""
+    """Yield the paths of neither a shard of the state nor an output of an assigned job."""
     for path in paths:
         shard = shard_id_of(path)
         known = shard is not None and (

@@ -144,13 +144,13 @@ def _purge_matcher(services: Services, table: Table, job: Job) -> RowMatcher | N
     """Return which rows the job is to remove for its purge; None if it belongs to no purge.
 
     Raises:
-        InvalidRequestError: its purge was abandoned, or must be.
+        InvalidRequestError: its purge has ended, or no longer fits the table's columns.
     """
     if job.purge_id is None:
         return None
     request = load_purge(services, table.id, job.purge_id)
     if request is None:
-        raise InvalidRequestError("the purge that this job was for was abandoned")
+        raise InvalidRequestError("the purge that this job belongs to has ended")
     return RowMatcher.of(request, table.schema)
 
 

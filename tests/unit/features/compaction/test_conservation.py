@@ -194,7 +194,7 @@ def test_check_counts_again_and_says_which_job_took_too_few(world: World) -> Non
     assert (finding.damage, finding.subject) == (Damage.ROWS_LOST, shard)
     assert finding.detail == (
         f"jobs took 14 of its 16 rows: job {jobs[1]} took 6 of 8 in partition "
-        f"{part('i')}; rightly {jobs[0]}"
+        f"{part('i')}; correct: {jobs[0]}"
     )
 
 
