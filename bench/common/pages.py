@@ -1,4 +1,4 @@
-"""Pages that show figures between two marks, which a benchmark writes anew."""
+"""Pages that show figures between two marks, which a benchmark rewrites."""
 
 from __future__ import annotations
 

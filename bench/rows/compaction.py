@@ -78,7 +78,7 @@ def datafusion(files: Sequence[Path], kind: str, out: Path) -> Work:
 
 
 def polars(files: Sequence[Path], kind: str, out: Path) -> Work:
-    """Sort all rows anew with Polars' streaming engine."""
+    """Sort all rows again with Polars' streaming engine."""
     import polars as pl
 
     def work() -> None:
@@ -89,7 +89,7 @@ def polars(files: Sequence[Path], kind: str, out: Path) -> Work:
 
 
 def duckdb(files: Sequence[Path], kind: str, out: Path) -> Work:
-    """Sort all rows anew with DuckDB."""
+    """Sort all rows again with DuckDB."""
     import duckdb
 
     connection = duckdb.connect(config={"temp_directory": str(out.parent / "scratch")})

@@ -128,7 +128,7 @@ def dormouse(storage: FolderStorage, scratch: Path) -> LookUp:
 
 
 def duckdb(storage: FolderStorage, scratch: Path) -> LookUp:
-    """Ask DuckDB, which is told where the files are."""
+    """Query DuckDB, which gets the paths of the files."""
     import duckdb
 
     connection = duckdb.connect()

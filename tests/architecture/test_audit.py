@@ -1,4 +1,4 @@
-"""The audit of dependencies fails for what is vulnerable, and says what it cannot tell."""
+"""The audit of dependencies fails for what is vulnerable, and names what it cannot check."""
 
 from __future__ import annotations
 

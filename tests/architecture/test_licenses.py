@@ -18,7 +18,7 @@ KNOWN = {
     "cookiecutter": "BSD, said in its file alone",
     "text-unidecode": "the Artistic License, or the GPL: one may choose",
 }
-"""Packages whose metadata does not tell."""
+"""Packages whose metadata names no licence."""
 
 
 def licence_of(name: str) -> str:

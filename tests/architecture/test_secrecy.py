@@ -1,4 +1,4 @@
-"""Nothing here tells credentials: no request is logged, no link is made that carries a right."""
+"""No credentials leak: no request is logged, no link is made that grants access."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""150 flipped bits, by stage: none gives other rows, and whoever merges refuses them all."""
+"""150 flipped bits, by stage: none gives other rows, and merges refuse them all."""
 
 from __future__ import annotations
 

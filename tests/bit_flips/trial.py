@@ -55,7 +55,7 @@ class Flip:
 
 
 class Trial:
-    """The table; `judged` tells what a stage makes of a flip."""
+    """The table; `judged` returns what a stage makes of a flip."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -125,7 +125,7 @@ class Trial:
         self.body = self.file.read_bytes()
 
     def _compacted(self) -> object:
-        """Run a compaction; if it commits, its rows are found, and the trial begins anew."""
+        """Run a compaction; if it commits, its rows are found, and the trial starts over."""
         store, job = self.world.new_store(self.table), self.world.ids.new()
         store.commit(AssignJob(job, "root", tuple(store.current().shards)), generation=0)
         compact(self.world.services, CompactionJob(self.table.id, 0, job))

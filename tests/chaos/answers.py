@@ -84,7 +84,7 @@ def _error(service: str, status: int, code: str, message: str) -> Answer:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What was taken out of a batch: the body that is left, and how the answer tells of it."""
+    """What was taken out of a batch: the body that is left, and what the answer says of it."""
 
     body: bytes
     entry: object

@@ -1,4 +1,4 @@
-"""After the storm: what was given up is sent back, all is done, and then all must be right."""
+"""After the faults: dead letters are redriven, all work is done, and then all must be right."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ IDLE_LOOKS = 3
 def settle(
     instance: Instance, files: Files, requests: Requests, tally: Tally, limit_seconds: float
 ) -> bool:
-    """Wait until nothing is left to do and no object is left over; tell if that came to be."""
+    """Wait until no work and no extra object is left; return whether that happened in time."""
     deadline = time.monotonic() + limit_seconds
     idle = 0
     while idle < IDLE_LOOKS:
@@ -39,7 +39,7 @@ def settle(
 
 
 def redrive(instance: Instance, tally: Tally) -> None:
-    """Send back what was given up because it failed too often; what was hopeless is wrong."""
+    """Redrive dead letters that failed too often; any that can never succeed is a fault."""
     for queue in QUEUES:
         letters = instance.services.dead_letters.receive(queue, 1000)
         instance.services.dead_letters.release(queue, letters)

@@ -39,7 +39,7 @@ def files_of(
 
 
 class Notifier:
-    """Announces dropped files once more than S3 does, as it may, and some time later."""
+    """Sends a second notification of dropped files some time later, as S3 may."""
 
     def __init__(self, queue_name: str, seed: int) -> None:
         self._sqs: Any = boto3.client("sqs")

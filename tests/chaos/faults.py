@@ -13,7 +13,7 @@ from enum import Enum
 
 
 class Kind(Enum):
-    """How a request fares. The first two did nothing; of the next three nobody can tell."""
+    """How a request fares. The first two did nothing; the outcome of the next three is unknown."""
 
     REFUSED = "refused: the service is busy"
     DROPPED = "dropped: the connection breaks before the request arrives"

@@ -1,4 +1,4 @@
-"""A proxy on loopback that stands between functions and AWS, and lets some requests go wrong."""
+"""A proxy on loopback between functions and AWS that injects faults into some requests."""
 
 from __future__ import annotations
 

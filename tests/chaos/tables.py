@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from dormouse.schema.schema import Schema
 
 Row = tuple[object, ...]
-"""What tells a row from all others: the first part is its key, the last the file it came from."""
+"""What identifies a row: the first part is its key, the last the file it came from."""
 
 KEYS = 1_000_000
 SHARED_KEYS = 200

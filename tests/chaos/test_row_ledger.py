@@ -1,4 +1,4 @@
-"""Whatever is wrong with the rows of a table is told; nothing else is."""
+"""The ledger reports every wrong row of a table, and nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables are renamed, set, emptied and looked after by command, and their split points printed."""
+"""Tables are renamed, configured, reset and maintained by command; split points are printed."""
 
 from __future__ import annotations
 

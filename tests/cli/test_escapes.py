@@ -1,4 +1,4 @@
-"""Names, reasons and rows that others made up tell a terminal nothing."""
+"""Names, reasons and rows cannot send control sequences to a terminal."""
 
 from __future__ import annotations
 

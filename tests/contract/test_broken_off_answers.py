@@ -78,7 +78,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Breaking]:
 
 
 def answer(body: str, *headers: str, chunked: bool = False) -> bytes:
-    """A whole answer, the header that tells where it ends in the middle of the others."""
+    """A whole answer; the header with its length is in the middle of the others."""
     if chunked:
         end, text = "Transfer-Encoding: chunked", f"{len(body):x}\r\n{body}\r\n0\r\n\r\n"
     else:

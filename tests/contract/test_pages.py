@@ -99,7 +99,7 @@ def test_the_hash_key_of_pages_moves_on_without_a_gap(pages: Pages) -> None:
 
 
 def manifest(revision: int) -> Manifest:
-    """A manifest of two snapshots and two segments, told apart by its revision."""
+    """A manifest of two snapshots and two segments, identified by its revision."""
     return Manifest(
         revision,
         (Snapshot(delta_id(revision), 90, 1_700_000_000_000, 1), Snapshot(delta_id(1), 95, 5, 7)),

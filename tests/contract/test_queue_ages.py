@@ -1,4 +1,4 @@
-"""How long messages have waited, as CloudWatch tells it."""
+"""How long messages have waited, by the metrics of CloudWatch."""
 
 from __future__ import annotations
 

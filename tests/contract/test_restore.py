@@ -126,7 +126,7 @@ def test_what_brings_an_object_back_deletes_no_version_that_was_there(
 
 
 def test_an_object_deleted_in_the_second_in_which_it_was_put_was_deleted() -> None:
-    """S3 tells times in whole seconds."""
+    """S3 gives times in whole seconds."""
     of_object = {"Key": "k", "VersionId": "o", "LastModified": at(4), "IsLatest": False}
     mark = {"Key": "k", "VersionId": "m", "LastModified": at(4), "IsLatest": False}
     newest = {"Key": "k", "VersionId": "n", "LastModified": at(9), "IsLatest": True}

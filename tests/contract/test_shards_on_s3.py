@@ -1,4 +1,4 @@
-"""Shards in a bucket: whoever merges or looks up reads them, and asks no more than it must."""
+"""Shards in a bucket: merges and look-ups read them with as few requests as possible."""
 
 from __future__ import annotations
 

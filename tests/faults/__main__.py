@@ -107,7 +107,7 @@ def _is_sound(copies: Queue[Path], faults: Sequence[Fault]) -> bool:
 
 
 def _try_all(faults: Sequence[Fault], copies: Queue[Path], processes: int) -> dict[Fault, str]:
-    """Plant each fault; return the verdicts, and tell each as soon as it is known."""
+    """Plant each fault; return the verdicts, and print each as soon as it is known."""
 
     def one(fault: Fault) -> str:
         copy, begun = copies.get(), time.monotonic()

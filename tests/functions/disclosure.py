@@ -1,4 +1,4 @@
-"""What functions tell of what they do, and whether there is a value of a row in it."""
+"""What functions disclose in logs, output and records, and whether it holds a value of a row."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def test_a_request_that_is_refused(
     capsys: pytest.CaptureFixture[str],
     request_: PurgeRows | ExportRows | CreateTable,
 ) -> None:
-    """Its reason is for whoever asked, in the reply and in the record of the request."""
+    """Its reason is for the requester, in the reply and in the record of the request."""
     assert functions.deliver("administer", encode(request_)) == []
     (line,) = (line for line in map(json.loads, log.getvalue().splitlines()))
     assert (line["message"], line["request_id"]) == ("refused", "r")

@@ -70,7 +70,7 @@ def test_each_table_that_needs_it_is_planned_though_others_fail_or_flood_the_que
 ) -> None:
     assert changed(functions, [tables[0]] * 99 + [tables[-1]]) == []
     assert planned(functions) == {tables[0].id: 1, tables[-1].id: 1}
-    for table in (tables[0], tables[-1]):  # so that it is due anew
+    for table in (tables[0], tables[-1]):  # so that it is due again
         jobs = functions.world.state(table).jobs
         functions.world.services.store(table).commit(*map(ReleaseJob, jobs), generation=0)
     broken = tables[50]

@@ -1,4 +1,4 @@
-"""Each function tells no value of a row, whatever damage it meets or message it gets."""
+"""No function discloses a value of a row, whatever damage or message it meets."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_a_commit_that_is_rejected_is_reported_without_a_value(
     stage: str,
     said: str,
 ) -> None:
-    """The table is emptied just before."""
+    """The table is reset just before."""
     messages = with_everything(functions)
     emptying = encode(ReinitialiseTable("again", "letters"))
     functions.world.before_next_commit(lambda: functions.deliver("administer", emptying))

@@ -1,4 +1,4 @@
-"""Jobs of Spark tell no value of a row, whatever they meet; a stand-in for Spark runs them here."""
+"""Spark jobs disclose no value of a row, whatever they meet; a stand-in for Spark runs them."""
 
 from __future__ import annotations
 

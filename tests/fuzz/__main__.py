@@ -20,7 +20,7 @@ _GUIDED = re.compile(r"Done (\d+) runs")
 
 
 def main() -> int:
-    """Return each target its share of the time; tell examples and findings of each."""
+    """Run each target for its share of the time; print the examples and findings of each."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("minutes", type=float)
     parser.add_argument("names", nargs="*")
@@ -42,7 +42,7 @@ def main() -> int:
 
 
 def _run(name: str, command: list[str], seconds: float) -> bool:
-    """Run a target; tell how it went, and all it said if it found something."""
+    """Run a target; print the outcome, and its whole output if it found something."""
     arguments = [sys.executable, "-X", "faulthandler", "-m", *command]
     how = command[0].rpartition(".")[2]
     try:

@@ -47,7 +47,7 @@ _NUMBERS = range(3)
 
 @dataclass(frozen=True)
 class Batch:
-    """The bodies of three messages; `is_done` tells whether the work of one of them was done.
+    """The bodies of three messages; `is_done` returns whether the work of one of them was done.
 
     Those of `others` could be damaged in place of the one in the middle.
     """

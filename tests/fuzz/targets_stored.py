@@ -1,4 +1,4 @@
-"""Damage to what is stored behind a good message: it is told by name, and no neighbour suffers."""
+"""Damage to stored objects behind a valid message is reported by name; no other table suffers."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def _damaged(name: str, data: st.DataObject) -> None:
 
 
 def _put(functions: Functions, path: str, body: bytes) -> None:
-    """Put something else in the place of a stored object, as no function can; all forget it."""
+    """Replace a stored object, as no function can, and drop all caches."""
     file = functions.world.folder / "data" / path
     file.chmod(0o644)
     file.write_bytes(body)

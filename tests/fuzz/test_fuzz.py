@@ -1,4 +1,4 @@
-"""A little of what `make fuzz` does at length: what comes from outside is told, whatever it is."""
+"""A little of what `make fuzz` does at length: any invalid input is refused with an error."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def examples_of(start: int) -> list[int]:
 
 
 def test_no_file_ends_the_process_that_reads_it() -> None:
-    """In another process: what native code does over a bad file is told here, whatever it is."""
+    """In another process: whatever native code does with a bad file is reported here."""
     done = subprocess.run(
         [sys.executable, "-X", "faulthandler", "-m", "tests.fuzz.one", *NATIVE],
         capture_output=True,

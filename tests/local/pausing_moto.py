@@ -55,7 +55,7 @@ class MeetingPoints:
 
 
 class _WatchedLock:
-    """A lock that tells who waits for it; a `threading.Condition` can be made of it."""
+    """A lock that knows which threads wait for it; a `threading.Condition` can use it."""
 
     def __init__(self, points: MeetingPoints) -> None:
         self._points, self._lock = points, threading.RLock()

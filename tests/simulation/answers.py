@@ -34,7 +34,7 @@ OVER = ("accepted", "finished", "failed", "refused")
 
 
 def check_answers(simulation: Simulation) -> None:
-    """Check that each request was answered, and that those told to be finished had their effect.
+    """Check that each request was answered, and that those reported as finished had their effect.
 
     Raises:
         Violation: one was not, or did not.
@@ -60,7 +60,7 @@ def _answered(instance: Instance) -> set[str]:
 
 
 def _told(instance: Instance, request_id: str) -> JobRecord | None:
-    """Return what was told of a request last, under its table or under none."""
+    """Return the last record of a request, under its table or under none."""
     found = [told for (_, job_id), told in instance.tracker.told.items() if job_id == request_id]
     return max(found, key=lambda told: told.updated_ms, default=None)
 

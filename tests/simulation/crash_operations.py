@@ -177,7 +177,7 @@ def _empty(instance: Instance, worker: Worker) -> None:
 
 
 def _dead_letter(instance: Instance, worker: Worker) -> None:
-    """Bring a table to a dead letter: an ingest that was given up while S3 was down."""
+    """Bring a table to a dead letter: an ingest that failed while S3 was down."""
     create(instance, worker)
     drop(instance, *TEXTS)
     settle(instance, worker, until="ingest-jobs")

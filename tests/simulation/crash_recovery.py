@@ -138,7 +138,7 @@ def rows_of(instance: Instance, table: Table) -> Rows:
 
 
 def shape(instance: Instance, most_leaves: int = 10**9) -> object:
-    """Return what an operation changes besides rows: the same, whatever happened to it.
+    """Return what else than rows an operation changes: the same, whatever happened to it.
 
     Leaves are counted up to a number: what comes twice may split the halves, too.
     """

@@ -23,7 +23,7 @@ FORM = "{:<30} {:<9} {:>6} {:>7} {:>6} {:>7} {:>8}"
 
 @dataclass(frozen=True)
 class Tried:
-    """What became of one operation with one store; `failures` tell the point and what was wrong."""
+    """What became of one operation with one store; `failures` have the point and what was wrong."""
 
     name: str
     store: str

@@ -1,4 +1,4 @@
-"""What happened in a run, line by line, and the part of it that tells how a fault came about."""
+"""What happened in a run, line by line, and the lines that lead to a violation."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def come_to_rest(simulation: Simulation) -> None:
     simulation.repair()
     wait(simulation)
     if simulation.is_long:
-        pass_days(simulation, 13)  # letters live for 14
+        pass_days(simulation, 13)  # dead letters live for 14
     for _ in range(ROUNDS):
         for queue in sorted({queue for queue, _ in simulation.instance.queues.dead()}):
             simulation.number += 1
@@ -234,7 +234,7 @@ def _is_reply(path: str) -> bool:
 
 
 def _check_tracker(simulation: Simulation, table: Table) -> None:
-    """Check that people are told of nothing as going on.
+    """Check that no record shows unfinished work.
 
     A request that wants no reply stays accepted: the records of its jobs show what became of it.
     Of records by clocks that are apart, the last that came may be older than the one that is kept.
@@ -249,7 +249,7 @@ def _check_tracker(simulation: Simulation, table: Table) -> None:
 
 
 def _check_files(simulation: Simulation, tables: dict[str, Table]) -> None:
-    """Check that each file that lies there was ingested, or refused because it is no good."""
+    """Check that each file in the bucket was ingested, or refused because it is invalid."""
     sources, tracker = simulation.instance.sources, simulation.instance.tracker
     for known in simulation.workload.dropped.values():
         source = known.source

@@ -159,7 +159,7 @@ class Instance:
         self.queues.send("admin", encode(request))
 
     def drop(self, key: str, body: bytes, *, notify: bool = True) -> Source:
-        """Put an object into the ingest bucket, as a user would; S3 tells of it, if it does."""
+        """Put an object into the ingest bucket, as a user would; S3 may send a notification."""
         source = self.sources.drop(key, body)
         if notify:
             self.notify(source)
@@ -179,7 +179,7 @@ class Instance:
         return [run_id for run_id in self.spark.runs if run_id not in self.driven]
 
     def end_run(self, run_id: str, outcome: Literal["succeeded", "failed"], *, tell: bool) -> None:
-        """Let a run of Spark be over; EMR tells of it, if it does."""
+        """Let a run of Spark be over; EMR may send an event."""
         self.spark.ended[run_id] = (outcome, "" if outcome == "succeeded" else "the driver ended")
         if tell:
             self.queues.send("spark-runs", json.dumps({"detail": {"jobRunId": run_id}}))

@@ -29,7 +29,7 @@ VERSIONS_KEPT = 300
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """A file as it was dropped, and when; `rows` is None of one that is no good.
+    """A file as it was dropped, and when; `rows` is None for an invalid one.
 
     Its rows, and no others, have its `mark`.
     """

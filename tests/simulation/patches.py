@@ -50,13 +50,13 @@ class AtOnce(Executor):
         future: Future[_Result] = Future()
         try:
             future.set_result(fn(*args, **kwargs))
-        except BaseException as error:  # also a process's death: whoever looks at it dies of it
+        except BaseException as error:  # also a process's death: every process that reads it dies
             future.set_exception(error)
         return future
 
 
 class _Log:
-    """Stands for the log of the handlers: tells of what they log as failed."""
+    """Replaces the log of the handlers: reports what they log as failed."""
 
     def __init__(self, failed: Callable[[], None]) -> None:
         self._failed = failed

@@ -44,11 +44,11 @@ READS = frozenset(
 NEVER_UNKNOWN = frozenset({"sqs", "items"})
 """Services whose failed writes raise UnavailableError though they may have landed."""
 NEVER_REPEATED = frozenset({"pages", "items"})
-"""Services whose client does not repeat a request by itself, or tells the repetition from it."""
+"""Services whose client does not repeat a request by itself, or can distinguish the repetition."""
 
 
 NATIVE = "engine"
-"""The service that stands for native code: it is never refused, but a process may die in it."""
+"""The pseudo-service for native code: never refused, but a process may die in it."""
 
 
 class Died(BaseException):
@@ -233,7 +233,7 @@ class _Guarded:
 
 
 class _RangedFile(io.RawIOBase):
-    """An object that is read range by range; whoever deletes it may come in between."""
+    """An object that is read range by range; it may be deleted in between."""
 
     def __init__(self, size_bytes: int, ranged: Callable[[int, int], bytes]) -> None:
         self._size_bytes, self._ranged, self._at = size_bytes, ranged, 0

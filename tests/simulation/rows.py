@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 Row = tuple[str, int, str, int, int]
-"""Letter, at, note, n, marks. Each row that is ever dropped has a note of its own; marks tell which
+"""Letter, at, note, n, marks. Each row that is ever dropped has a note of its own; marks show which
 files it comes from, also where rows were summed."""
 LETTERS = "abcdefgh"
 AGE_MS = 6 * 3600 * 1000

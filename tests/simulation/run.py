@@ -1,4 +1,4 @@
-"""Run the simulation of a seed to its end, and tell how a fault came about."""
+"""Run the simulation of a seed to its end, and print the events that led to a violation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes that take turns: one runs at a time, from one call to the next, whoever is told to.
+"""Processes that take turns: one runs at a time, from one call to the next, as the schedule says.
 
 Each is a thread, and the baton says which of them may run. So a run depends on the order of turns
 alone, never on the machine.

@@ -29,7 +29,7 @@ from dormouse.sql.expressions import Literal, leaf_sql
 from tests.simulation.rows import LETTERS, Kind, Row, kinds_of
 
 FILES_MARKED = 60
-"""How many files can be told apart in summed rows: each has a hexadecimal digit of its own."""
+"""How many files can be distinguished in summed rows: each has a hexadecimal digit of its own."""
 _DIGITS_A_COLUMN = 15
 _MARKS = tuple(f"m{n}" for n in range(FILES_MARKED // _DIGITS_A_COLUMN))
 _MASK = 16**_DIGITS_A_COLUMN - 1

@@ -40,7 +40,7 @@ CHECKED = ("/data/", "/deltas/", "/segments/", "/snapshots/")
 SHARE_WITH_SPARK = 0.6
 """In this part of the runs the instance has Spark; in the others heavy compactions are cut."""
 SHARE_LONG = 0.25
-"""This part of the runs goes on for two months: as long as a message and its letters can live."""
+"""This part of the runs goes on for two months: as long as a message can live."""
 AT_ONCE = 6
 """How many processes are at work at a time, at most."""
 NO_SKEW_MS = 2000

@@ -13,7 +13,7 @@ from tests.support.adapters import MemoryTables, MemoryTracker
 
 
 class WatchedStorage(MemoryStorage):
-    """Storage that tells which objects were put and deleted.
+    """Storage that reports which objects were put and deleted.
 
     Objects may be `damaged`: then that is what all who read them get, until they are repaired.
     """
@@ -73,7 +73,7 @@ class WatchedTables(MemoryTables):
 
 
 class WatchedTracker(MemoryTracker):
-    """The tracker, with what it was told last of each job, though a newer record be kept."""
+    """The tracker, with the last event of each job, even if a newer record is kept."""
 
     def __init__(self) -> None:
         """Begin empty."""

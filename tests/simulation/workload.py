@@ -109,7 +109,7 @@ class Workload:
             self.create(name)
 
     def act(self) -> str:
-        """Do something; give a line that tells what."""
+        """Do something; return a line that says what."""
         operation = self.random.choice(self.operations)
         method: Callable[[], str] = getattr(self, operation)
         return method()
@@ -135,7 +135,7 @@ class Workload:
         return self._put(key, None)
 
     def drop_again(self) -> str:
-        """Have S3 tell of a file once more."""
+        """Have S3 repeat the notification of a file."""
         if not self.dropped:
             return self.drop()
         source = self.random.choice(list(self.dropped.values())).source
@@ -143,7 +143,7 @@ class Workload:
         return f"hears of {source.key} again"
 
     def hear_again(self) -> None:
-        """Have S3 tell once more of each file that still lies there."""
+        """Have S3 repeat the notification of each file that is still there."""
         for known in self.dropped.values():
             if self.instance.sources.source(known.source.key).etag == known.source.etag:
                 self.instance.notify(known.source)
@@ -181,7 +181,7 @@ class Workload:
         return self.ask(RenameTable(self._request(), name, new))
 
     def reinitialise(self) -> str:
-        """Ask for a table to be emptied, and at times for another schema, of columns alike."""
+        """Request a reset of a table, at times with another schema of similar columns."""
         deletes = self.random.random() < 0.5
         points = self.shape.split_points(self.random.choice(("", "", "d")))
         schema = self.shape.schema.to_json() if self.random.random() < 0.5 else UNSET

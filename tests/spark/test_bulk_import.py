@@ -35,7 +35,7 @@ ROWS = "thequickbrownfoxjumpsoverthelazydog"
 
 
 def drop(world: World, *texts: str) -> tuple[Source, ...]:
-    """Drop a file of each text's letters, and tell nobody."""
+    """Drop a file of each text's letters, without notifications."""
     return tuple(
         world.sources.drop(f"letters/{n}.parquet", letters_file(letters(text, at=1000 * n)))
         for n, text in enumerate(texts)

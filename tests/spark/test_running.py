@@ -1,4 +1,4 @@
-"""What ends a task is told so that nobody learns a value of a row by it."""
+"""The failure of a task is reported without any value of a row."""
 
 from __future__ import annotations
 

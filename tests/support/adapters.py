@@ -254,7 +254,7 @@ class HookedStore:
 
 @dataclass
 class MemoryDeadLetters:
-    """Dead letters as lists; `sent` is what was sent back: the queue and the body.
+    """Dead letters as lists; `sent` has the queue and the body of each redriven one.
 
     Letters in `stuck` cannot be deleted, those in `refused` cannot be sent.
     """

@@ -1,4 +1,4 @@
-"""What Lambda tells a function of its invocation, as far as functions ask."""
+"""The context that Lambda passes to a function, as far as functions use it."""
 
 from __future__ import annotations
 

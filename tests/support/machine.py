@@ -37,7 +37,7 @@ from tests.support.trees import initialise
 
 
 def shard_of(name: str, keys: list[Key], *placed: tuple[str, int]) -> NewShard:
-    """A shard whose rows have just these keys, placed in the root unless told otherwise."""
+    """A shard whose rows have just these keys, placed in the root by default."""
     ordered = sorted(keys)
     shard = Shard(name, len(keys), 100 * len(keys), ordered[0], ordered[-1])
     return NewShard(shard, placed or ((ROOT, len(keys)),))

@@ -25,7 +25,7 @@ class Block:
 
     @property
     def place(self) -> str:
-        """Say where it stands."""
+        """Return its position."""
         return f"{self.document}:{self.line}"
 
 

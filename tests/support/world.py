@@ -180,13 +180,13 @@ class World:
         sent = list(stage.load()(self.services, stage.decode(encode(outgoing.message))))
         replies = [m.message for m in sent if isinstance(m.message, Reply)]
         if isinstance(outgoing.message, RequestStep) and replies:
-            self.replies += replies  # sent before the request is forgotten
+            self.replies += replies  # sent before the request is deleted
             delete_request(self.services, outgoing.message)
             return []
         return sent
 
     def redrive(self) -> None:
-        """Send back all that was given up, as a person does."""
+        """Redrive all dead letters, as a person does."""
         while self.dead:
             letter = self.dead.pop(0)
             self.queue.append(OutboundMessage(letter.queue.removesuffix("-dead"), letter.message))
@@ -221,7 +221,7 @@ class World:
         return found[0] if found else None
 
     def forget_told(self, request_id: str) -> None:
-        """Forget the record of a request, as if its function had died before it could tell."""
+        """Drop the record of a request, as if its function had died before writing it."""
         told = self.told(request_id)
         assert told is not None
         del self.tracker.kept[told.table_id, request_id]

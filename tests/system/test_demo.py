@@ -1,4 +1,4 @@
-"""The demo tells the truth: it runs to its end and finds every row exactly once."""
+"""The demo runs to its end and finds every row exactly once."""
 
 from __future__ import annotations
 

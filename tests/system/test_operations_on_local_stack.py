@@ -57,7 +57,7 @@ def test_an_undecodable_message_is_listed_redriven_dead_lettered_again_and_disca
     admin = sqs.get_queue_url(QueueName="dormouse-local-admin")["QueueUrl"]
     second = dead(system)
     sqs.send_message(QueueUrl=admin, MessageBody=json.dumps(request))
-    wait_for(system, lambda: is_finished(system, "redrive-1"))  # who looks holds letters meanwhile
+    wait_for(system, lambda: is_finished(system, "redrive-1"))  # a listing holds them
     wait_for(system, lambda: dead(system) - second)
     assert len(dead(system)) == 1
     system.dormouse("dlq", "discard", QUEUE, "--force")

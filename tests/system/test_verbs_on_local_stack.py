@@ -145,7 +145,7 @@ def seen(table: TableHandle) -> dict[str, object]:
 
 
 def life(system: System, name: str, ask: Ask) -> dict[str, dict[str, object]]:
-    """Let a table be made and live through every verb; tell what is seen after each."""
+    """Create a table and send every verb; return what is seen after each."""
     old = f"old-{name}"
     create = CreateTable(next(IDS), old, SCHEMA, {}, ((15,),), reply=True)
     arguments = ["table", "add", old, "--schema", "schema.json", "--splits", "first.txt"]

@@ -21,12 +21,12 @@ from tests.template.iam import Need, needs
 STAGE_OF = {queue: stage for stage, queue in QUEUE_OF.items()}
 
 REQUEST_STEP = '"request_step"'
-"""Messages that come by themselves after some seconds: here whoever wants one does it."""
+"""Messages that a schedule sends after some seconds: here a test sends them."""
 
 
 @dataclass
 class Flow:
-    """The real functions of one instance, run in turn; `requests` tells what each asked of AWS.
+    """The real functions of one instance, run in turn; `requests` has what each asked of AWS.
 
     Each function has services of its own, as it has a process of its own. Others may act too.
     """

@@ -19,20 +19,20 @@ _TOLD: Context = (
 
 
 class Need(NamedTuple):
-    """An action on a resource, and what IAM is told of the request besides."""
+    """An action on a resource, and the condition keys of the request."""
 
     action: str
     resource: str
     context: Context = _TOLD
 
     def but(self, key: str, value: str) -> Need:
-        """Return the need of a request that differs in one thing told."""
+        """Return the need of a request that differs in one condition key."""
         return self._replace(
             context=tuple((k, (value,) if k == key else v) for k, v in self.context)
         )
 
     def told(self, key: str, *values: str) -> Need:
-        """Return the need with one more thing told."""
+        """Return the need with one more condition key."""
         return self._replace(context=(*self.context, (key, values)))
 
 

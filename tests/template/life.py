@@ -101,7 +101,7 @@ def live(flow: Flow, name: str, state_store: str) -> None:
     save_spark_request(flow, table, "last")
     services.storage.put(export_done_path(table.id, "last", 0), b"of a task that was late")
     services.storage.put(set_aside_path(table.id, "last", "function"), b"")
-    for queue in QUEUES:  # the letters die again, and the request is done
+    for queue in QUEUES:  # the messages fail again, and the request is done
         flow.send("admin", encode(Redrive(f"redrive {queue} {name}", queue)))
     flow.send("admin", encode(DeleteTable(f"4 {name}", name)))
     assert not services.tables.all()

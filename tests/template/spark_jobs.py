@@ -1,4 +1,4 @@
-"""Jobs for Spark in the life of a table: given up, done, and left undone.
+"""Jobs for Spark in the life of a table: failed, done, and left undone.
 
 What the jobs ask of AWS, driver and tasks, is asked in this process: a stand-in for Spark has the
 same code do it, one task after another, without a JVM.

@@ -12,7 +12,7 @@ from tests.template.conftest import NAMES, REGION, Template
 EVENTS = f"arn:aws:events:{REGION}:{NAMES.account}"
 SPARK = f"arn:aws:emr-serverless:{REGION}:{NAMES.account}"
 TRUST = "(trust)"
-"""What stands for the Sid of a trust, which has none."""
+"""The name of a trust, which has no Sid."""
 PLACES = {
     "OwnBucketsOnly": {"EveryRolePolicy"},
     "EncryptedTransportOnly": {

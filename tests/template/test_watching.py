@@ -182,7 +182,7 @@ def test_the_dashboard_names_every_queue_function_table_and_bucket_as_they_are_c
     buckets = template.of_type("AWS::S3::Bucket").values()
     s3 = {m[m.index("BucketName") + 1] for m in metrics if m[0] == "AWS/S3"}
     assert s3 == {bucket["BucketName"] for bucket in buckets}
-    for bucket in buckets:  # without, S3 tells CloudWatch of no requests
+    for bucket in buckets:  # without, S3 sends CloudWatch no request metrics
         assert bucket["MetricsConfigurations"] == [{"Id": "all"}]
 
 

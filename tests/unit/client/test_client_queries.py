@@ -21,7 +21,7 @@ def memory(tmp_path: Path) -> InMemory:
 
 
 def add(table: TableHandle, text: str) -> int:
-    """Ingest letters, and give the version they are there from."""
+    """Ingest letters; return the version that first has them."""
     schema = pa.schema([("letter", pa.string()), ("at", pa.int64()), ("note", pa.string())])
     table.ingest(pa.Table.from_pylist(letters(text), schema)).wait()
     return table.state().version

@@ -314,7 +314,7 @@ def test_rows_come_in_their_order_in_batches_of_the_same_schema() -> None:
 
 
 def test_a_kept_condition_that_cannot_be_read_is_not_quoted() -> None:
-    """Who asks is told what is wrong with a condition; logs and records are not."""
+    """The caller learns what is wrong with a condition; logs and records do not show it."""
     text = "s = 'hazel''"
     with pytest.raises(InvalidRequestError, match="hazel"):
         parse_predicate(text, SCHEMA)

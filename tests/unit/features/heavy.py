@@ -42,7 +42,7 @@ class Heavy:
         return dispatch_spark(self.world.services, self.job)
 
     def end(self, outcome: str, reason: str = "") -> list[OutboundMessage]:
-        """Let the newest run end so, and tell of it."""
+        """Let the newest run end so, and send its event."""
         _, run_id = newest_spark_run(self.world.services, self.job)
         self.world.spark.ended[run_id] = (outcome, reason)
         return self.told(run_id)

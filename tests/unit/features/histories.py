@@ -38,7 +38,7 @@ Row = tuple[str, int]
 
 @dataclass
 class ScatteredStorage:
-    """Memory whose every change is told to `after`, object by object: deletes land in any order."""
+    """Memory that calls `after` with every change, object by object: deletes land in any order."""
 
     inner: MemoryStorage
     random: Random

@@ -1,4 +1,4 @@
-"""Reading ranges: a look-up reads little, damage and absence are told, older shards are read."""
+"""Reading ranges: a look-up reads little, damage and absence raise, older shards are read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Flipped bits in a shard: told as damage of that shard, never as other rows, never as a crash."""
+"""Flipped bits in a shard are reported as its damage, never as other rows or a crash."""
 
 from __future__ import annotations
 

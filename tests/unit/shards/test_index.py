@@ -28,7 +28,7 @@ METADATA = empty_metadata()
 
 
 def span(low: Key, high: Key, known: bool) -> tuple[Key, Key | None]:
-    """Return of two keys what statistics tell: the parts that all rows share, and one more."""
+    """Return what statistics show of two keys: the parts that all rows share, and one more."""
     if not known:
         return (), None
     return (low, high) if low[0] == high[0] else (low[:1], high[:1])

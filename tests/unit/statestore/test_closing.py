@@ -1,4 +1,4 @@
-"""A closed state takes nothing more, whoever still has it open; a reopened store reads anew."""
+"""A closed state takes nothing more from any process; a reopened store reads from the start."""
 
 from __future__ import annotations
 

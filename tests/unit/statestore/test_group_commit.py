@@ -1,4 +1,4 @@
-"""Commits of threads in one delta: nobody waits without need, nobody is forgotten."""
+"""Commits of threads in one delta: none waits without need, and none is lost."""
 
 from __future__ import annotations
 

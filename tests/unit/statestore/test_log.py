@@ -1,4 +1,4 @@
-"""The log: an id stands in it once or not at all, whatever becomes of the requests."""
+"""The log holds an id once or not at all, whatever happens to the requests."""
 
 from __future__ import annotations
 

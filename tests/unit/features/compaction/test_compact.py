@@ -196,7 +196,7 @@ def test_a_shard_that_lies_about_its_order_stops_the_job_and_harms_nothing(
                 scratch=world.folder / "scratch",
             )
         ]
-    # the state tells the truth about their keys: it is the order of the rows that is not true
+    # the state has their keys right: the order of the rows is wrong
     told = [replace(new, shard=replace(new.shard, min_key=("a",), max_key=("z",))) for new in lies]
     store = world.new_store(table)
     store.commit(

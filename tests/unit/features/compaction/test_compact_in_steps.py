@@ -1,4 +1,4 @@
-"""A compaction too much for one function: Spark does it, or steps do; what no step can is told."""
+"""A compaction too large for one function: Spark or steps do it; what neither can is reported."""
 
 from __future__ import annotations
 

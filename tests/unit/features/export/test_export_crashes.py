@@ -1,4 +1,4 @@
-"""A task of an export that ends without a word twice: Spark does the rest, or people are told."""
+"""An export task that crashed twice: Spark does the rest, or the export fails with its reason."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def kills(patch: pytest.MonkeyPatch, dies: Callable[[int], bool]) -> list[int]:
 
 
 def drive(world: World) -> list[OutboundMessage]:
-    """Deliver messages of exports as SQS does until none is left; return what is sent besides."""
+    """Deliver messages of exports as SQS does until none is left; return other messages."""
     others, receives = [], dict[str, int]()
     while world.queue:
         outgoing = world.queue.popleft()

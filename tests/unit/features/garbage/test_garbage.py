@@ -1,4 +1,4 @@
-"""Garbage: counted as it goes, kept while anybody needs it, forgotten once it is gone."""
+"""Garbage: counted, kept while anything needs it, and removed from the state once deleted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exactly once, for ever: what was ingested stays known when sealed, lost, emptied or damaged."""
+"""Exactly once: ingested sources stay known after sealing, loss, reset and damage."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def world_file(number: int) -> bytes:
 def kills(
     world: World, monkeypatch: pytest.MonkeyPatch, error: BaseException, key: str = POISON
 ) -> None:
-    """Let whoever opens the poisoned file end so."""
+    """Let each process that opens the poisoned file end so."""
     download = world.sources.download
 
     def deadly(source: Source, local: Path) -> None:

@@ -216,7 +216,7 @@ def test_a_leaf_that_cannot_be_split_is_retried_with_backoff_however_often_it_is
     assert failed_at == [0, 30, 90, 210, 450, 930, 1890, 3810]
     assert not world.state(table).partitions.get(right).is_leaf
     forced = OutboundMessage("partition-splits", PartitionSplits(table.id, 0, (left,), forced=True))
-    with pytest.raises(ExceptionGroup):  # whoever asks for it by name gets an answer
+    with pytest.raises(ExceptionGroup):  # a request that names it is answered
         world.deliver(forced)
 
 

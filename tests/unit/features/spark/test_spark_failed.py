@@ -1,4 +1,4 @@
-"""Jobs that Spark fails at, or does not take: given up, seen, tried again more and more rarely."""
+"""Jobs at which Spark fails or that it refuses: dead-lettered, reported, retried with backoff."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.world import World
 from tests.unit.features.heavy import Heavy, heavy_compaction, heavy_export, heavy_ingest
 
 SENT_BACK = pytest.mark.parametrize("heavy", [heavy_ingest, heavy_compaction], indirect=True)
-"""With those jobs that can be tried again when they were given up; an export cannot."""
+"""The jobs that can be redriven after they failed; an export cannot."""
 
 
 @SENT_BACK

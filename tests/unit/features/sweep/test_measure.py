@@ -1,4 +1,4 @@
-"""What the metrics are told of tables and their jobs."""
+"""The metrics of tables and their jobs."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def put_orphan(world: World, table: Table, time_ms: int) -> str:
 
 
 def emptied(world: World) -> tuple[Table, int]:
-    """Return a table that was emptied just now, and when."""
+    """Return a table that was reset just now, and when."""
     world.create(gc_delay_seconds=DELAY_SECONDS)
     world.clock.advance(seconds=3600)
     world.administer(ReinitialiseTable("empty", "letters"))

@@ -1,4 +1,4 @@
-"""One damaged object beside a table is told of by each sweep that reads it, and stops nothing."""
+"""A damaged object beside a table is reported by each sweep that reads it, and stops nothing."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def table(world: World) -> Table:
 
 
 def swept(world: World, table: Table) -> tuple[list[OutboundMessage], str]:
-    """Audit a table; give what was sent, and of what it told at the end."""
+    """Audit a table; return the messages sent, and the damage it reported at the end."""
     sent: list[OutboundMessage] = []
     try:
         for outgoing in sweep(world.services, table, audit=True):
@@ -86,7 +86,7 @@ def test_a_damaged_purge_and_its_verdicts_stop_nothing_that_a_sweep_does(
     world.clock.advance(seconds=TWO_WEEKS)
     world.age_objects(seconds=TWO_WEEKS)
     sent, told = swept(world, table)
-    assert told == ""  # its step tells of it
+    assert told == ""  # its step reports it
     messages = [outgoing.message for outgoing in sent]
     assert [m.export_id for m in messages if isinstance(m, ExportTask)] == [export_id]
     (step,) = (outgoing for outgoing in sent if isinstance(outgoing.message, PurgeStep))

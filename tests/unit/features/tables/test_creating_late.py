@@ -18,7 +18,7 @@ REQUEST = CreateTable("create-letters", "letters", LETTERS.to_json())
 
 
 def made_and_deleted(world: World) -> None:
-    """Be another delivery of the request, and then whoever deletes the table."""
+    """Act as another delivery of the request, and then delete the table."""
     world.administer(REQUEST)
     world.administer(DeleteTable("delete", "letters"))
     world.forget_told(REQUEST.request_id)

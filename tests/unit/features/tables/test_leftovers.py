@@ -42,7 +42,7 @@ def lose_entry(world: World, table: Table) -> Table:
 
 
 def reported(world: World) -> float:
-    """Return what the metric was told last."""
+    """Return the last value of the metric."""
     (values,) = [v for n, v in world.metrics.emitted[-1:] if n == NO_TABLE]
     return values[Metric.UNREGISTERED]
 

@@ -1,4 +1,4 @@
-"""A table that is emptied can get another schema; nothing of before is ever read by it."""
+"""A reset table can get another schema; no earlier row is ever read by it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ WORDS: dict[str, object] = {
     "sortKeyFields": [{"name": "at", "type": "LongType"}],
     "valueFields": [{"name": "note", "type": "StringType", "nullable": True}],
 }
-"""As `LETTERS`, so that only the ids tell its columns from those of before."""
+"""As `LETTERS`, so that only their ids distinguish its columns from the earlier ones."""
 EMPTY = ReinitialiseTable("r", "letters", True, schema=NUMBERS)
 
 

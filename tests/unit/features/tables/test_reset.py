@@ -1,4 +1,4 @@
-"""A table that was half emptied, when its request died, is emptied as the request wanted it."""
+"""A reset that crashed halfway is completed as its request wanted it."""
 
 from __future__ import annotations
 
