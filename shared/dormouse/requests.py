@@ -6,7 +6,7 @@ The JSON schemas in docs/messages are generated from this file.
 from __future__ import annotations
 
 import re
-from typing import Literal
+from typing import ClassVar, Literal
 
 from msgspec import UNSET, UnsetType
 
@@ -32,8 +32,14 @@ class Request(_Identified, frozen=True, kw_only=True):
 
     A `request_id` is applied once, however often the request is delivered. Its outcome is recorded
     under that id, and sent to the instance's queue of replies if `reply` is set.
+
+    `path` names, below ``dormouse.features``, what carries the request out: it takes `Services` and
+    the request, and returns a `RequestResult`, or only the messages to send. With `causes_jobs`,
+    the result may have work to wait for.
     """
 
+    path: ClassVar[str]
+    causes_jobs: ClassVar[bool] = False
     reply: bool = False
 
     def __post_init__(self) -> None:
@@ -48,6 +54,7 @@ class CreateTable(Request, frozen=True, tag="create_table"):
     With `strings_base64`, strings in split points are base64 of their UTF-8; bytes always are.
     """
 
+    path: ClassVar[str] = "tables.create_table:create_table"
     name: str
     schema: dict[str, object]
     properties: dict[str, object] = {}
@@ -59,6 +66,7 @@ class CreateTable(Request, frozen=True, tag="create_table"):
 class DeleteTable(Request, frozen=True, tag="delete_table"):
     """Delete a table with all its rows."""
 
+    path: ClassVar[str] = "tables.delete_table:delete_table"
     name: str
     v: Literal[1] = 1
 
@@ -66,6 +74,7 @@ class DeleteTable(Request, frozen=True, tag="delete_table"):
 class SetOnline(Request, frozen=True, tag="set_online"):
     """Put a table online, or take it offline: then it is neither compacted nor split."""
 
+    path: ClassVar[str] = "tables.set_online:set_online"
     name: str
     online: bool
     v: Literal[1] = 1
@@ -74,6 +83,7 @@ class SetOnline(Request, frozen=True, tag="set_online"):
 class RenameTable(Request, frozen=True, tag="rename_table"):
     """Rename a table. Files for it are dropped under the new name from then on."""
 
+    path: ClassVar[str] = "tables.rename_table:rename_table"
     name: str
     new_name: str
     v: Literal[1] = 1
@@ -90,6 +100,7 @@ class ReinitialiseTable(Request, frozen=True, tag="reinitialise_table"):
     always are.
     """
 
+    path: ClassVar[str] = "tables.reinitialise_table:reinitialise_table"
     name: str
     delete_partitions: bool = False
     split_points: tuple[tuple[object, ...], ...] = ()
@@ -101,6 +112,7 @@ class ReinitialiseTable(Request, frozen=True, tag="reinitialise_table"):
 class SetProperties(Request, frozen=True, tag="set_properties"):
     """Set properties of a table, and unset others, which then come from the instance again."""
 
+    path: ClassVar[str] = "tables.set_properties:set_properties"
     name: str
     properties: dict[str, object] = {}
     unset: tuple[str, ...] = ()
@@ -110,6 +122,7 @@ class SetProperties(Request, frozen=True, tag="set_properties"):
 class SetDefaults(Request, frozen=True, tag="set_defaults"):
     """Set or unset properties of the instance, which apply to tables that do not set their own."""
 
+    path: ClassVar[str] = "tables.set_properties:set_defaults"
     properties: dict[str, object] = {}
     unset: tuple[str, ...] = ()
     v: Literal[1] = 1
@@ -123,6 +136,7 @@ class AlterSchema(Request, frozen=True, tag="alter_schema"):
     name; an empty unit removes the present one.
     """
 
+    path: ClassVar[str] = "tables.alter_schema:alter_schema"
     name: str
     add: tuple[dict[str, object], ...] = ()
     drop: tuple[str, ...] = ()
@@ -136,6 +150,8 @@ class PurgeRows(Request, frozen=True, tag="purge_rows"):
     nothing else. With `spark`, Spark rewrites the shards, otherwise functions do.
     """
 
+    path: ClassVar[str] = "purge.request:request_purge"
+    causes_jobs: ClassVar[bool] = True
     name: str
     selection: SelectionMessage
     spark: SparkOptions | UnsetType | None = UNSET
@@ -148,6 +164,8 @@ class CompactTable(Request, frozen=True, tag="compact_table"):
     `spark`, Spark does it, otherwise the table's properties decide.
     """
 
+    path: ClassVar[str] = "compaction.request:compact_table"
+    causes_jobs: ClassVar[bool] = True
     name: str
     all: bool = False
     spark: SparkOptions | UnsetType | None = UNSET
@@ -159,6 +177,8 @@ class SplitPartitions(Request, frozen=True, tag="split_partitions"):
     or only the leaf `partition`. With `forced`, split however few rows they have.
     """
 
+    path: ClassVar[str] = "splitting.request:split_partitions"
+    causes_jobs: ClassVar[bool] = True
     name: str
     partition: str = ""
     forced: bool = False
@@ -168,6 +188,8 @@ class SplitPartitions(Request, frozen=True, tag="split_partitions"):
 class CollectGarbage(Request, frozen=True, tag="collect_garbage"):
     """Delete the shards of a table that nothing references and whose delay is over."""
 
+    path: ClassVar[str] = "garbage.request:collect_garbage"
+    causes_jobs: ClassVar[bool] = True
     name: str
     v: Literal[1] = 1
 
@@ -179,6 +201,8 @@ class ExportRows(Request, frozen=True, tag="export_rows"):
     decide.
     """
 
+    path: ClassVar[str] = "export.request:request_export"
+    causes_jobs: ClassVar[bool] = True
     name: str
     to: str = ""
     selection: SelectionMessage = ALL_ROWS
@@ -194,6 +218,8 @@ class IngestFiles(Request, frozen=True, tag="ingest_files"):
     otherwise the table's properties decide.
     """
 
+    path: ClassVar[str] = "ingest.request:ingest_files"
+    causes_jobs: ClassVar[bool] = True
     name: str
     keys: tuple[str, ...]
     spark: SparkOptions | UnsetType | None = UNSET
@@ -204,6 +230,7 @@ class IngestFiles(Request, frozen=True, tag="ingest_files"):
 class Redrive(Request, frozen=True, tag="redrive"):
     """Send dead letters of a queue back to the queue: those with `ids`, or all."""
 
+    path: ClassVar[str] = "dead_letters.request:redrive"
     queue: str
     ids: tuple[str, ...] = ()
     v: Literal[1] = 1

@@ -11,7 +11,6 @@ from msgspec import structs
 
 from dormouse.client import Instance
 from dormouse.features.administration.administer import administer
-from dormouse.features.administration.verbs import VERBS
 from dormouse.features.export.manifests import load_manifest
 from dormouse.features.purge.purge import encode_request
 from dormouse.features.purge.request import purge_id_of
@@ -174,7 +173,7 @@ def ask_for_all_else(flow: Flow, table: Table) -> Table:
         request_id = f"{request.request_id} {table.name}"
         changed = structs.replace(request, request_id=request_id, reply=True)
         flow.send("admin", encode(changed))
-        if VERBS[type(changed)].causes_jobs:
+        if changed.causes_jobs:
             see_whether_it_ended(flow, table, changed)
     services = flow.wiring().services
     assert len(services.store(table).current().partitions) > 3

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from importlib.metadata import packages_distributions, requires
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from packaging.requirements import Requirement
@@ -15,6 +16,7 @@ from packaging.utils import canonicalize_name
 from dormouse import messages
 from dormouse.jobs.retry_policy import MAX_RECEIVES, SWEEP_SECONDS
 from dormouse.messages import QUEUES
+from dormouse.requests import AdminRequest
 from dormouse.stored.names import REPLIES, dead_letter_queue
 from dormouse_cli.generated.granted import grants_in
 from tests.architecture.test_layers import LIBRARY, SOURCES, imports_of
@@ -200,13 +202,21 @@ def test_layers_hold_whatever_the_library_imports_and_what_that_needs() -> None:
     assert needed - NEVER_LOADED == held
 
 
-STAGE_PATHS = {stage.name: stage.path for stage in messages.STAGES} | messages.SCHEDULED
+def paths_of(function: str) -> list[str]:
+    """Return what a function imports when it needs it, as the tables of stages and requests say."""
+    if function == "administer":
+        return [kind.path for kind in get_args(AdminRequest)]
+    return [messages.SCHEDULED.get(function, "") or STAGE_PATHS[function]]
+
+
+STAGE_PATHS = {stage.name: stage.path for stage in messages.STAGES}
 
 
 def needs_engine(stage: str) -> bool:
     """Return whether a handler or its stage, or what they import, imports the engine."""
-    path = STAGE_PATHS[stage].partition(":")[0].replace(".", "/")
-    pending = [ROOT / "functions" / stage / "handler.py", LIBRARY / "features" / f"{path}.py"]
+    named = [path.partition(":")[0].replace(".", "/") for path in paths_of(stage)]
+    pending = [LIBRARY / "features" / f"{path}.py" for path in named]
+    pending.append(ROOT / "functions" / stage / "handler.py")
     seen: set[Path] = set()
     while pending:
         imported = imports_of(pending.pop())
@@ -228,7 +238,9 @@ def test_a_function_carries_the_engine_just_if_its_stage_touches_rows(
 
 def test_functions_without_the_engine_layer_never_load_the_engine() -> None:
     light = [stage for stage in STAGES if not needs_engine(stage)]
+    modules = [path.partition(":")[0] for stage in light for path in paths_of(stage)]
     imports = "".join(f"import functions.{stage}.handler\n" for stage in light)
+    imports += "".join(f"import dormouse.features.{module}\n" for module in modules)
     code = f"import sys\n{imports}assert 'datafusion' not in sys.modules"
     path = {"PYTHONPATH": f"{ROOT}:{ROOT / 'shared'}"}
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, env=path)

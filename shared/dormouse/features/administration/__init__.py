@@ -1,7 +1,6 @@
 """Administrators' requests: carry them out once, follow their jobs, reply.
 
 - `administer`: the stage that carries out a request or refuses it.
-- `verbs`: all verbs, and the function that carries out each.
 - `request_context`: a request with its table, its earlier deliveries and its replies.
 - `stored_requests`: the objects stored for requests with unfinished jobs.
 - `follow_request`: check whether the jobs of a request have ended, and reply.

@@ -2,7 +2,7 @@
 
 A redelivery finishes a request that was interrupted. A request takes effect once, however often it
 is delivered: the tracker records it by its id, under its table. Each verb is carried out by the
-package of its feature (`verbs`).
+package of its feature, as its type in `requests` says.
 
 If a request causes jobs, they are saved (`stored_requests`) before their messages are sent.
 `follow_request` records their outcome, and replies if a reply is wanted.
@@ -13,9 +13,8 @@ from __future__ import annotations
 from dormouse.errors import AlreadyExistsError, InvalidRequestError, NotFoundError
 from dormouse.features.administration.request_context import RequestContext
 from dormouse.features.administration.stored_requests import StoredRequest
-from dormouse.features.administration.verbs import VERBS
 from dormouse.features.requests.work import RequestResult
-from dormouse.messages import OutboundMessage
+from dormouse.messages import OutboundMessage, load
 from dormouse.ports import Services
 from dormouse.replies import to_outbound
 from dormouse.requests import AdminRequest
@@ -36,7 +35,7 @@ def administer(services: Services, request: AdminRequest) -> list[OutboundMessag
     if (earlier := context.earlier_record()) is not None:
         return context.repeat_reply(earlier)
     try:
-        found = VERBS[type(request)].run(services, request)
+        found = load(request.path)(services, request)
     except (InvalidRequestError, AlreadyExistsError, NotFoundError) as error:
         if (messages := _resume(services, context)) is not None:
             return messages

@@ -12,6 +12,7 @@ from typing import cast
 
 from dormouse.errors import InvalidRequestError
 from dormouse.features.administration.stored_requests import (
+    AnyWork,
     StoredRequest,
     first_step,
     load_reply,
@@ -19,7 +20,6 @@ from dormouse.features.administration.stored_requests import (
     mark_reply_wanted,
     save_request,
 )
-from dormouse.features.administration.verbs import VERBS, AnyWork
 from dormouse.features.requests.resolve_table import request_key, resolve_table_id
 from dormouse.features.requests.work import RequestResult, reply_jobs
 from dormouse.features.tables.create_table import new_table_id
@@ -89,7 +89,7 @@ class RequestContext:
 
     @property
     def _may_have_jobs(self) -> bool:
-        return VERBS[type(self.request)].causes_jobs and self.table_id != NO_TABLE
+        return self.request.causes_jobs and self.table_id != NO_TABLE
 
     def earlier_record(self) -> JobRecord | None:
         """Return the record of an earlier delivery that carried the request out.
@@ -154,7 +154,7 @@ class RequestContext:
             return [to_outbound(reply)] if self.request.reply else []
         counts = result.counts + Counts(jobs=len(result.work.job_ids))
         now_ms = self.services.clock.now_ms()
-        work = cast(AnyWork, result.work)  # VERBS has all kinds of work
+        work = cast(AnyWork, result.work)  # it has all kinds of work
         stored = StoredRequest(
             self.request.request_id, self.verb, self.subject, now_ms, work, counts
         )

@@ -10,7 +10,11 @@ from __future__ import annotations
 
 import msgspec
 
-from dormouse.features.administration.verbs import AnyWork
+from dormouse.features.compaction.request import CompactionWork
+from dormouse.features.export.request import ExportWork
+from dormouse.features.garbage.request import GarbageWork
+from dormouse.features.ingest.request import IngestWork
+from dormouse.features.purge.request import PurgeWork
 from dormouse.features.requests.request_objects import RequestObject
 from dormouse.features.requests.request_paths import (
     request_in,
@@ -20,10 +24,14 @@ from dormouse.features.requests.request_paths import (
     request_reply_path,
     request_wanted_path,
 )
+from dormouse.features.splitting.request import SplitWork
 from dormouse.messages import OutboundMessage, RequestStep
 from dormouse.model.state import DAY_MS
 from dormouse.ports import Services
 from dormouse.replies import Counts, Reply
+
+AnyWork = CompactionWork | IngestWork | ExportWork | PurgeWork | SplitWork | GarbageWork
+"""The work of any request, as it is stored; its tag is its kind."""
 
 FIRST_CHECK_SECONDS = 2
 MAX_AGE_MS = 30 * DAY_MS

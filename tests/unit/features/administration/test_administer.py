@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import base64
+import inspect
 from collections.abc import Sequence
-from typing import Any, get_args
+from typing import Any, get_args, get_type_hints
 
 import pytest
 
 from dormouse.errors import AlreadyExistsError, ContendedError, InvalidRequestError, NotFoundError
-from dormouse.features.administration.administer import VERBS, administer
+from dormouse.features.administration.administer import administer
 from dormouse.features.rebuild.rebuild import rebuild
+from dormouse.features.requests.work import RequestResult
 from dormouse.features.tables.delete_table import delete_whole_table
+from dormouse.messages import load
+from dormouse.ports import Services
 from dormouse.requests import (
     AdminRequest,
     CreateTable,
     DeleteTable,
     ReinitialiseTable,
     RenameTable,
+    Request,
     SetDefaults,
     SetProperties,
 )
@@ -31,8 +36,13 @@ def now(world: World, table: Table) -> Table:
     return found
 
 
-def test_every_kind_of_request_is_done_by_somebody() -> None:
-    assert set(VERBS) == set(get_args(AdminRequest))
+@pytest.mark.parametrize("kind", get_args(AdminRequest))
+def test_what_carries_a_request_out_takes_requests_of_its_type(kind: type[Request]) -> None:
+    function = load(kind.path)
+    services, request = inspect.signature(function).parameters
+    hints = get_type_hints(function)
+    assert (hints[services], hints[request]) == (Services, kind)
+    assert hints["return"] is RequestResult or not kind.causes_jobs
 
 
 class TestCreating:

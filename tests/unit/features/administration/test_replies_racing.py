@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from dormouse.errors import InvalidRequestError
-from dormouse.features.administration import verbs
 from dormouse.features.administration.administer import administer
 from dormouse.features.requests.request_paths import request_prefix
+from dormouse.messages import load
 from dormouse.requests import AdminRequest, CreateTable, RenameTable, SplitPartitions
 from tests.support.trees import LEFT
 from tests.support.world import LETTERS, World
@@ -31,14 +31,14 @@ def world(tmp_path: Path) -> World:
 
 def once(monkeypatch: pytest.MonkeyPatch, request: AdminRequest, hook: Callable[[], None]) -> None:
     """Let `hook` play another delivery just before what the request asks for is done."""
-    verb, hooks = verbs.VERBS[type(request)], [hook]
+    carry_out, hooks = load(request.path), [hook]
 
     def run(*arguments: Any) -> Any:
         if hooks:
             hooks.pop()()
-        return verb.run(*arguments)
+        return carry_out(*arguments)
 
-    monkeypatch.setitem(verbs.VERBS, type(request), replace(verb, run=run))  # type: ignore[arg-type]
+    monkeypatch.setattr("dormouse.features." + request.path.replace(":", "."), run)
 
 
 @pytest.mark.parametrize("done", [False, True], ids=["begun", "done"])
