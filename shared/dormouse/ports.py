@@ -5,20 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 from dormouse.cache import Cache
-from dormouse.errors import CorruptDataError, DamagedEntryError
-from dormouse.messages import OutboundMessage
 from dormouse.model.job_events import JobEvent, Tracked
 from dormouse.model.job_records import DAMAGED as DAMAGED
 from dormouse.model.job_records import JobRecord as JobRecord
-from dormouse.model.metrics import Metric
-from dormouse.model.sources import Source
-from dormouse.model.spark_threshold import ClusterSize
-from dormouse.state_store import StateStore
-from dormouse.tables.table import Table
-from dormouse.tables.tombstones import Tombstone
+
+if TYPE_CHECKING:
+    from dormouse.errors import CorruptDataError, DamagedEntryError
+    from dormouse.messages import OutboundMessage
+    from dormouse.model.metrics import Metric
+    from dormouse.model.sources import Source
+    from dormouse.model.spark_threshold import ClusterSize
+    from dormouse.state_store import StateStore
+    from dormouse.tables.table import Table
+    from dormouse.tables.tombstones import Tombstone
 
 
 class Clock(Protocol):

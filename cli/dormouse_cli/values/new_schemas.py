@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dormouse.client.inferring import Inferred, infer_schema
 from dormouse.errors import InvalidRequestError
-from dormouse.schema.columns import parse_schema
 from dormouse.schema.schema import Schema
 from dormouse_cli.terminal import Format, note, print_listing
 from dormouse_cli.values.arguments import read_file
+
+if TYPE_CHECKING:
+    from dormouse.client.inferring import Inferred
+
 
 MAX_PATH_CHARACTERS = 250
 COLUMNS = ("column", "type", "role")
@@ -48,6 +50,8 @@ def written_schema(
         NotFoundError: it is neither.
         InvalidRequestError: it is no schema.
     """
+    from dormouse.schema.columns import parse_schema
+
     if types:
         raise InvalidRequestError(
             "--type goes with --like", hint="a schema says the type of each column itself"
@@ -70,6 +74,8 @@ def inferred_schema(
     Raises:
         InvalidRequestError: it cannot be inferred.
     """
+    from dormouse.client.inferring import infer_schema
+
     wanted = {}
     for text in types or ():
         name, colon, kind = text.rpartition(":") if text.count(":") == 1 else text.partition(":")

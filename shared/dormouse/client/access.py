@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from dormouse.client.ports import IngestBucket, Queues
-from dormouse.client.versions import table_as_of
-from dormouse.client.waiting import Polling
 from dormouse.errors import NotFoundError
-from dormouse.model.state import TableState
 from dormouse.ports import Services
 from dormouse.schema.schema import Schema
 from dormouse.showing import HtmlText, Shown, show_table
 from dormouse.tables.table import Table
+
+if TYPE_CHECKING:
+    from dormouse.client.ports import IngestBucket, Queues
+    from dormouse.client.waiting import Polling
+    from dormouse.model.state import TableState
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -41,6 +43,8 @@ class TableAccess(Shown):
         Raises:
             NotFoundError: the table was deleted.
         """
+        from dormouse.client.versions import table_as_of
+
         return table_as_of(self.services, self.current(), None)[1]
 
     def current(self) -> Table:

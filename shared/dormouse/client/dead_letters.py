@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from dormouse.client.ports import QueueAges, Queues
 from dormouse.errors import UnavailableError
-from dormouse.features.dead_letters.dead_letters import (
-    Redriven,
-    discard,
-    list_letters,
-    redrive,
-    resolve_queue,
-)
 from dormouse.messages import QUEUES
 from dormouse.ports import DeadLetter, Services
 from dormouse.stored.names import dead_letter_queue
+
+if TYPE_CHECKING:
+    from dormouse.features.dead_letters.dead_letters import Redriven
+
 
 SAMPLE = 50
 """How many dead letters of a queue are read for a summary."""
@@ -72,6 +70,8 @@ class DeadLetterQueues:
         Raises:
             NotFoundError: there is no such queue.
         """
+        from dormouse.features.dead_letters.dead_letters import list_letters, resolve_queue
+
         return list_letters(self.services, resolve_queue(queue))
 
     def redrive(self, queue: str, ids: Collection[str] = ()) -> Redriven:
@@ -81,6 +81,8 @@ class DeadLetterQueues:
             NotFoundError: there is no such queue, or no dead letter has one of the ids.
             UnavailableError: the queues do not answer; call it again for what is left.
         """
+        from dormouse.features.dead_letters.dead_letters import redrive, resolve_queue
+
         return redrive(self.services, resolve_queue(queue), ids)
 
     def discard(self, queue: str, ids: Collection[str] = ()) -> Redriven:
@@ -90,9 +92,13 @@ class DeadLetterQueues:
             NotFoundError: there is no such queue, or no dead letter has one of the ids.
             UnavailableError: the queues do not answer; call it again for what is left.
         """
+        from dormouse.features.dead_letters.dead_letters import discard, resolve_queue
+
         return discard(self.services, resolve_queue(queue), ids)
 
     def _summary(self, queue: str, dead: int) -> DeadSummary:
+        from dormouse.features.dead_letters.dead_letters import list_letters
+
         seen = list_letters(self.services, queue, SAMPLE)
         reasons = Counter(letter.reason for letter in seen).most_common()
         return DeadSummary(

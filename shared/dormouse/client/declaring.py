@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
+from typing import TYPE_CHECKING
 
 from dormouse.errors import InvalidRequestError
 from dormouse.key_forms.codec import KeyCodec
@@ -11,8 +12,11 @@ from dormouse.keys.ranges import Key
 from dormouse.ports import Services
 from dormouse.requests import AdminRequest, AlterSchema, CreateTable, SetOnline, SetProperties
 from dormouse.schema.schema import Schema
-from dormouse.tables.declaring import TableChange, TableDeclaration, plan_table_changes
 from dormouse.tables.properties import parse_settings, property_named
+
+if TYPE_CHECKING:
+    from dormouse.tables.declaring import TableChange, TableDeclaration
+
 
 _PARTS = ("name", "schema", "properties", "online", "splits")
 
@@ -45,6 +49,8 @@ def plan_declared(services: Services, declared: Sequence[TableDeclaration]) -> l
         InvalidRequestError: a declaration cannot be met; the message says which and why.
         CorruptDataError: the registry entry of a declared table is damaged.
     """
+    from dormouse.tables.declaring import plan_table_changes
+
     tables, damaged = services.tables.list_readable()
     names = {each.name for each in declared}
     for error in damaged:  # an entry whose name is unknown may be one of them
@@ -78,6 +84,8 @@ def requests_of(change: TableChange, services: Services) -> Iterator[AdminReques
 
 
 def _declared(body: object, where: str, services: Services) -> TableDeclaration:
+    from dormouse.tables.declaring import TableDeclaration
+
     if not isinstance(body, Mapping) or not isinstance(body.get("name"), str):
         raise InvalidRequestError(f"{where} has no name")
     name = str(body["name"])

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from msgspec import UNSET
 
 from dormouse.client.dead_letters import DeadLetterQueues, QueueState, queue_states
-from dormouse.client.declaring import parse_declarations, plan_declared, requests_of
 from dormouse.client.listing import ShownInstance, listed_jobs, listed_tables
 from dormouse.client.ports import (
     IngestBucket,
@@ -51,13 +50,13 @@ from dormouse.requests import (
 from dormouse.schema.schema import Schema
 from dormouse.settings import Settings
 from dormouse.showing import Listing
-from dormouse.tables.declaring import TableChange
 from dormouse.tables.spark_options import SparkOptions
 from dormouse.tables.table import Table, table_not_found
 
 if TYPE_CHECKING:
     from dormouse.client.dropping import Ingested
     from dormouse.client.inferring import Like, Types
+    from dormouse.tables.declaring import TableChange
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -294,6 +293,8 @@ class Instance(ShownInstance):
         Raises:
             InvalidRequestError: it is malformed, or adding and changing is not enough to meet it.
         """
+        from dormouse.client.declaring import parse_declarations, plan_declared
+
         return plan_declared(self.services, parse_declarations(body, self.services))
 
     def apply(self, change: TableChange) -> None:
@@ -302,6 +303,8 @@ class Instance(ShownInstance):
         Raises:
             InvalidRequestError: the table has changed since, and the change does not fit it.
         """
+        from dormouse.client.declaring import requests_of
+
         for request in requests_of(change, self.services):
             self._administer(request)
 

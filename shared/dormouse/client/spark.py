@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from dormouse.client.ports import SparkApplications
 from dormouse.errors import UnavailableError
-from dormouse.features.spark.package_files import DESCRIPTION, SparkPackage, decode_package
-from dormouse.library import library_version
 from dormouse.ports import Storage
 from dormouse.stored.paths import SPARK_CODE
+
+if TYPE_CHECKING:
+    from dormouse.client.ports import SparkApplications
+    from dormouse.features.spark.package_files import SparkPackage
+
 
 PackageVerdict = Literal["fits", "other version", "missing"]
 
@@ -39,6 +41,8 @@ def spark_status(storage: Storage, applications: SparkApplications) -> SparkStat
     Raises:
         CorruptDataError: the description of a package is damaged.
     """
+    from dormouse.library import library_version
+
     application, state, unknown = "", "", ""
     try:
         application, state = applications.find() or ("", "")
@@ -55,6 +59,8 @@ def spark_status(storage: Storage, applications: SparkApplications) -> SparkStat
 
 def _packages(storage: Storage) -> list[SparkPackage]:
     """Return the complete packages in the data bucket, the oldest first."""
+    from dormouse.features.spark.package_files import DESCRIPTION, decode_package
+
     listed = list(storage.list(f"{SPARK_CODE}/"))
     sizes = {stored.path: stored.size_bytes for stored in listed}
     described = [stored for stored in listed if stored.path.endswith(f"/{DESCRIPTION}")]

@@ -15,9 +15,6 @@ from dormouse.client.waiting import WAIT_SECONDS, WORKING_QUEUES, Watch
 from dormouse.errors import InvalidRequestError
 from dormouse.key_forms.codec import KeyCodec
 from dormouse.key_forms.python import KeyLike, Ranges
-from dormouse.model.metrics import Metric
-from dormouse.model.sources import Source
-from dormouse.model.state import DAY_MS, TableState
 from dormouse.ports import NO_TABLE, JobRecord
 from dormouse.requests import AlterSchema
 from dormouse.schema.schema import Field
@@ -33,13 +30,16 @@ if TYPE_CHECKING:
     from dormouse.features.checking.check import CheckReport, Progress
     from dormouse.features.purge.prove_purge import Proof
     from dormouse.features.rebuild.rebuild import RebuildReport
+    from dormouse.model.metrics import Metric
+    from dormouse.model.sources import Source
+    from dormouse.model.state import TableState
     from dormouse.query.result import QueryResult
     from dormouse.query.selection import Selection
 
 
 FILE_BYTES = 128 * 1024 * 1024
 """The size in memory of the rows of one file of a writer; compressed, it is a fraction of that."""
-PENDING_FILES_MS = 7 * DAY_MS
+PENDING_FILES_MS = 7 * 24 * 60 * 60 * 1000
 """How long a dropped file counts as pending: as long as the tracker keeps a refusal."""
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from dormouse.errors import InvalidRequestError
-from dormouse.features.tables.versions import read_version
-from dormouse.model.state import TableState
 from dormouse.ports import Services
 from dormouse.tables.table import Table
+
+if TYPE_CHECKING:
+    from dormouse.model.state import TableState
+
 
 AsOf: TypeAlias = int | dt.datetime
 """A version, or an aware time."""
@@ -27,6 +29,8 @@ def table_as_of(services: Services, table: Table, as_of: AsOf | None) -> tuple[T
         NotFoundError: the table was deleted, or that version is not kept any more, is yet to come,
             or has rows of an earlier schema.
     """
+    from dormouse.features.tables.versions import read_version
+
     if as_of is None:
         return read_version(services, table)
     check_as_of(as_of)
