@@ -100,8 +100,8 @@ def _watch(purge: Purge, timeout_seconds: float) -> None:
         def watch(now: PurgeProgress) -> None:
             nonlocal most
             most = max(most, now.to_rewrite)
-            total = now.looked_at + now.to_look_at
-            progress.update(looked, completed=now.looked_at, total=total)
+            total = now.examined + now.to_examine
+            progress.update(looked, completed=now.examined, total=total)
             progress.update(rewritten, completed=most - now.to_rewrite, total=most)
 
         purge.wait(timeout_seconds, watch=watch)

@@ -1,4 +1,4 @@
-"""A table of an instance with all that the client needs to reach it; `table` adds what to ask."""
+"""A table of an instance, with the services to reach it; `table` adds the operations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people decide about what a check of a table found."""
+"""Acknowledge disputed shards that a check has found."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from dormouse.features.checking.disputes import acknowledge
 
 
 def acknowledge_disputes(handle: TableAccess, shards: Sequence[str]) -> None:
-    """Resolve the disputes over some shards of a table: what nothing references is then collected.
+    """Resolve the disputes over some shards of a table; those unreferenced are then deleted.
 
     Raises:
         NotFoundError: the table was deleted.
-        InvalidRequestError: one of them is not disputed; nothing was resolved.
-        ContendedError: a dispute was resolved, or another one raised, just then.
+        InvalidRequestError: a shard is not disputed; nothing was resolved.
+        ContendedError: a dispute was resolved or raised at the same time.
     """
     table = handle.services.table(handle.table.id)
     if table is None:

@@ -28,7 +28,7 @@ def parse_declarations(body: object, services: Services) -> list[TableDeclaratio
     parts, or its first part alone. A property that is null is unset.
 
     Raises:
-        InvalidRequestError: it is no such file; the message says where.
+        InvalidRequestError: it is malformed; the message says where.
     """
     if not isinstance(body, Mapping) or set(body) != {"tables"}:
         raise InvalidRequestError('a file of tables has one part, "tables"', hint=_example())

@@ -1,4 +1,4 @@
-"""Files dropped into the ingest bucket: their keys, their upload, and the wait for their rows."""
+"""Drop files into the ingest bucket: their keys, the upload, and the wait for their rows."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ def paths_of(what: object) -> list[str | Path]:
 def files_to_drop(table_name: str, paths: Iterable[str | Path]) -> list[tuple[str, Path]]:
     """Return the key of each file in the ingest bucket: its own name in the table's folder.
 
-    A folder means the files in it, except those whose names begin with ``_`` or a dot: they are
-    manifests and the like, as every reader of such folders knows.
+    A folder means the files in it, except those whose names begin with ``_`` or a dot, such as
+    manifests.
 
     Raises:
-        NotFoundError: there is no such file, or none in a folder.
-        InvalidRequestError: two files have one name, or one has a name that is refused as a key,
-            or ends as no file does that can be read.
+        NotFoundError: a file does not exist, or a folder has none.
+        InvalidRequestError: two files have the same name.
+        RefusedSourceError: a name is refused as a key, or its ending is no known format.
     """
     found = [file for path in paths for file in _files(Path(path))]
     names = Counter(path.name for path in found)
@@ -85,8 +85,8 @@ def ingest_key(table_name: str, name: str) -> str:
     """Return the key to drop a file of this name under.
 
     Raises:
-        RefusedSourceError: the key would be refused, as one that climbs or has control characters,
-            or the file, by how its name ends.
+        RefusedSourceError: the key would be refused, as one with ``..`` or control characters, or
+            the ending of the name is no known format.
     """
     key = f"{table_name}/{name}"
     table_name_of(key)
@@ -106,7 +106,7 @@ def drop_files(
 
     With `once`, an object that has such a key already is kept, and taken for the file.
     """
-    before = handle.state()  # what is ingested as soon as it is there was not before
+    before = handle.state()  # before the upload: a file may be ingested at once
     own = f"{handle.name}/"
     beside = f"{own}again-{handle.services.ids.new()}/" if again else own
     sources = []

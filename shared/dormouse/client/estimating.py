@@ -39,19 +39,19 @@ def estimate_splits(
     seed: int = 0,
     properties: Mapping[str, object] | None = None,
 ) -> Estimate:
-    """Return the points which cut the rows of files into `partitions` equal parts, or fewer.
+    """Return points that split the rows of files into `partitions` equal parts, or fewer.
 
-    They are fewer where rows share their keys. The files are Parquet, CSV or JSON lines, plain or
+    There are fewer if many rows share their keys. The files are Parquet, CSV or JSON lines, plain or
     gzipped; `properties` of the table to be say how CSV is written. A uniform sample of the keys is
     kept, the same for the same `seed`.
 
     Raises:
         NotFoundError: there is no such file.
-        RefusedSourceError: a file cannot become rows of such a table; the message names it.
+        RefusedSourceError: a file does not fit the schema; the message names it.
         InvalidRequestError: fewer than one partition, or no files.
     """
     if partitions < 1 or not files:
-        raise InvalidRequestError("splits are estimated of one partition or more, and some files")
+        raise InvalidRequestError("an estimate needs at least one partition and one file")
     most = min(max(SAMPLED_AT_LEAST, SAMPLED_PER_PARTITION * partitions), SAMPLED_AT_MOST)
     sample = KeySample(schema, most, seed)
     dialect = csv_dialect(parse_properties(properties or {}))

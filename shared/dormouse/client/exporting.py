@@ -1,4 +1,4 @@
-"""Exports of one table: asked for, watched, verified and downloaded."""
+"""Exports of one table: request them, wait for them, download their files."""
 
 from __future__ import annotations
 
@@ -117,7 +117,9 @@ class Export:
 
     def _copy(self, name: str, size_bytes: int, local: Path) -> None:
         if not name or "/" in name:
-            raise CorruptDataError(f"{self.to}/{MANIFEST} names {name!r}, which is no file of it")
+            raise CorruptDataError(
+                f"{self.to}/{MANIFEST} names {name!r}, which is not a file of this export"
+            )
         partial = local.with_name(f".{name}.partial")
         path = f"{self.to}/{name}"
         try:
@@ -136,10 +138,10 @@ class Export:
 
 
 def empty_folder(folder: Path) -> Path:
-    """Return a folder that is empty, made if there is none.
+    """Return an empty folder; create it if it does not exist.
 
     Raises:
-        InvalidRequestError: it is a file, or there is something in it.
+        InvalidRequestError: it is a file, or it is not empty.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InvalidRequestError(
@@ -174,7 +176,7 @@ def export_request(
     """Return the request to export the rows that `TableHandle.query` would return.
 
     Raises:
-        InvalidRequestError: a key or a version is not one, or no rows or columns are selected.
+        InvalidRequestError: a key or version is invalid, or no rows or columns are selected.
     """
     keys = exact if isinstance(exact, list) else [] if exact is None else [exact]
     codec = KeyCodec(table.schema)

@@ -1,4 +1,4 @@
-"""What the client asks of the world beside what the stages do; `aws` has the real ones."""
+"""The ports that only the client uses; `aws` implements them."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from dormouse.ports import Outbox, QueueCounts
 
 
 class Queues(Outbox, Protocol):
-    """The queues: a way in, and a look at how much is in them."""
+    """The queues: send messages, and count those that wait."""
 
     def depths(self, queues: Sequence[str]) -> dict[str, int]:
-        """Return the messages of each queue that wait or are being worked on, not the delayed."""
+        """Return the number of messages in each queue that wait or are in flight, not delayed."""
 
     def counts(self, queues: Sequence[str]) -> dict[str, QueueCounts]:
-        """Return the messages of each queue by what becomes of them, as of some seconds ago."""
+        """Return the message counts of each queue by state, some seconds old."""
 
 
 class QueueAges(Protocol):
-    """How long messages have waited, where that is known."""
+    """How long messages have waited, if it is known."""
 
     def ages(self, queues: Sequence[str], now_ms: int) -> dict[str, float]:
-        """Return the age in seconds of the oldest message of the queues of which it is known.
+        """Return the age in seconds of the oldest message, for the queues where it is known.
 
         Raises:
-            UnavailableError: it cannot be asked for.
+            UnavailableError: the service does not answer.
         """
 
 
 class UnknownAges:
-    """`QueueAges` where nobody measures them."""
+    """`QueueAges` of an instance that does not measure them."""
 
     def ages(self, queues: Sequence[str], now_ms: int) -> dict[str, float]:
-        """Know of none."""
+        """Return none."""
         return {}
 
 
@@ -43,10 +43,10 @@ class SparkApplications(Protocol):
     """Where an instance's Spark jobs run."""
 
     def find(self) -> tuple[str, str] | None:
-        """Return the application of the instance: its id and its state; None if it has none.
+        """Return the id and the state of the instance's application; None if it has none.
 
         Raises:
-            UnavailableError: it cannot be asked for.
+            UnavailableError: the service does not answer.
         """
 
 
@@ -54,16 +54,16 @@ class NoSpark:
     """`SparkApplications` of an instance that has none."""
 
     def find(self) -> tuple[str, str] | None:
-        """Find none."""
+        """Return None."""
         return None
 
 
 class IngestBucket(Protocol):
-    """The bucket files are dropped into."""
+    """The ingest bucket, for uploads."""
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """The name of the bucket."""
 
     def drop(self, key: str, local: Path, *, once: bool = False) -> Source:
         """Upload a local file; return the source that its notification will name.

@@ -1,4 +1,4 @@
-"""Purges of one table: asked for, watched, and proved."""
+"""Purges of one table: request them, wait for them, prove them."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from dormouse.tables.table import Table
 
 @dataclass(frozen=True, slots=True)
 class PurgeProgress:
-    """The progress of a purge in shards: examined, to be examined, and to be rewritten."""
+    """The progress of a purge: shards examined, to be examined, and to be rewritten."""
 
-    looked_at: int
-    to_look_at: int
+    examined: int
+    to_examine: int
     to_rewrite: int
 
     @property
     def left(self) -> int:
-        """What is still to be done."""
-        return self.to_look_at + self.to_rewrite
+        """The number of shards to be examined or rewritten."""
+        return self.to_examine + self.to_rewrite
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Purge:
         *,
         watch: Callable[[PurgeProgress], None] | None = None,
     ) -> None:
-        """Wait until no row that matches is left in the table; objects may go some time after.
+        """Wait until the table has no matching row; objects with such rows may be deleted later.
 
         Raises:
             InvalidRequestError: it failed; the message says why.
@@ -93,10 +93,11 @@ def start_purge(
     keys: Sequence[KeyLike],
     spark: SparkOptions | None,
 ) -> Purge:
-    """Ask for a purge.
+    """Request a purge.
 
     Raises:
-        InvalidRequestError: not just one of the two is given, or it does not fit the table.
+        InvalidRequestError: not exactly one of `where` and `keys` is given, or it does not fit the
+            table.
         NotFoundError: the table was deleted.
     """
     request = structs.replace(_request(handle, table, where, keys), spark=spark)
@@ -112,7 +113,7 @@ def proof_of(
     keys: Sequence[KeyLike],
     watch: Progress | None,
 ) -> Proof:
-    """Prove what a purge of these rows would have removed.
+    """Look for the rows that a purge would remove, in the table and in every object.
 
     Raises:
         InvalidRequestError: as `start_purge`.

@@ -1,4 +1,4 @@
-"""Which version of a table is asked for: the newest, one by its number, or the one of a time."""
+"""Select a version of a table: the newest, one by its number, or the one of a time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def table_as_of(services: Services, table: Table, as_of: AsOf | None) -> tuple[T
     """Return a table as it is now, and its state at a version or a time; the newest for None.
 
     Raises:
-        InvalidRequestError: it is no version, or a time without a zone.
+        InvalidRequestError: it is not a version, or a time without a zone.
         NotFoundError: the table was deleted, or that version is not kept any more, is yet to come,
             or has rows of an earlier schema.
     """
@@ -40,10 +40,10 @@ def table_as_of(services: Services, table: Table, as_of: AsOf | None) -> tuple[T
 
 
 def check_as_of(as_of: object) -> None:
-    """Refuse what can be no version of any table.
+    """Refuse what cannot be a version of any table.
 
     Raises:
-        InvalidRequestError: it is no version, or a time without a zone.
+        InvalidRequestError: it is not a version, or a time without a zone.
     """
     if isinstance(as_of, dt.datetime):
         if as_of.tzinfo is None:
@@ -52,12 +52,13 @@ def check_as_of(as_of: object) -> None:
             )
     elif isinstance(as_of, bool) or not isinstance(as_of, int) or as_of < 0:
         raise InvalidRequestError(
-            f"{as_of!r} is no version of a table", hint="give its number, or a time with its zone"
+            f"{as_of!r} is not a version of a table",
+            hint="give its number, or a time with its zone",
         )
 
 
 def parse_as_of(text: str) -> AsOf:
-    """Return the version or the time that `text` stands for; a time without a zone is UTC.
+    """Parse the number of a version, or a time; a time without a zone is UTC.
 
     Raises:
         InvalidRequestError: it is neither.

@@ -19,7 +19,7 @@ def request_reply_path(table_id: str, request_key: str) -> str:
 
 
 def request_wanted_path(table_id: str, request_key: str) -> str:
-    """Return the path of the empty object that says that a delivery asked for a reply."""
+    """Return the path of the empty object that marks that a delivery wanted a reply."""
     return f"{request_prefix(table_id)}{request_key}/reply-wanted"
 
 

@@ -74,7 +74,7 @@ def seen(world: World, table: Table, first: TableState) -> CheckReport:
     return check(replace(world.services, store=lambda _: store), table)  # type: ignore[arg-type,return-value]  # only `current` is called
 
 
-def test_a_healthy_table_is_clean_and_every_shard_was_looked_at(world: World, table: Table) -> None:
+def test_a_healthy_table_is_clean_and_every_shard_is_checked(world: World, table: Table) -> None:
     steps: list[tuple[int, int]] = []
     report = check(world.services, table, lambda done, of: steps.append((done, of)))
     assert report.findings == ()
