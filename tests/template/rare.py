@@ -47,7 +47,7 @@ RARE = (
         ("/run-markers/*",),
     ),
     Rare(
-        f"{FEATURES}administration/test_replies_cut_off.py::test_what_nobody_can_wait_for_any_more_is_deleted",
+        f"{FEATURES}administration/test_replies_after_crashes.py::test_what_nobody_can_wait_for_any_more_is_deleted",
         ("sweep",),
         ("s3:DeleteObject",),
         ("/requests/*",),
