@@ -47,7 +47,7 @@ RARE = (
         ("/run-markers/*",),
     ),
     Rare(
-        f"{FEATURES}administration/test_replies_after_crashes.py::test_what_nobody_can_wait_for_any_more_is_deleted",
+        f"{FEATURES}administration/test_replies_after_crashes.py::test_expired_objects_of_requests_are_deleted",
         ("sweep",),
         ("s3:DeleteObject",),
         ("/requests/*",),

@@ -41,9 +41,9 @@ def estimate_splits(
 ) -> Estimate:
     """Return points that split the rows of files into `partitions` equal parts, or fewer.
 
-    There are fewer if many rows share their keys. The files are Parquet, CSV or JSON lines, plain or
-    gzipped; `properties` of the table to be say how CSV is written. A uniform sample of the keys is
-    kept, the same for the same `seed`.
+    There are fewer if many rows share their keys. The files are Parquet, CSV or JSON lines, plain
+    or gzipped; `properties` of the future table define the CSV dialect. The points come from a
+    uniform sample of the keys, which is the same for the same `seed`.
 
     Raises:
         NotFoundError: there is no such file.

@@ -314,7 +314,7 @@ class TestReinitialising:
                 administer(world.services, create)
 
 
-def test_a_table_that_goes_while_it_is_deleted_was_deleted(
+def test_a_deletion_that_another_delivery_finishes_is_finished(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = world.create("letters")

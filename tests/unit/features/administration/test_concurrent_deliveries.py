@@ -1,4 +1,4 @@
-"""Two deliveries of one request at once: one of them counts, and the asker hears one thing."""
+"""Two concurrent deliveries of one request: one of them counts, and all replies agree."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def once(monkeypatch: pytest.MonkeyPatch, request: AdminRequest, hook: Callable[
 
 @pytest.mark.parametrize("done", [False, True], ids=["begun", "done"])
 @pytest.mark.parametrize("verb", NAMED)
-def test_a_delivery_that_is_overtaken_says_what_the_other_did(
+def test_a_delivery_that_is_overtaken_reports_the_result_of_the_other(
     world: World, monkeypatch: pytest.MonkeyPatch, verb: str, done: bool
 ) -> None:
     table = prepared(world)
@@ -69,7 +69,7 @@ def test_a_delivery_that_is_overtaken_says_what_the_other_did(
 
 @pytest.mark.parametrize("done", [False, True], ids=["begun", "done"])
 @pytest.mark.parametrize("verb", NAMED)
-def test_a_delivery_that_is_overtaken_before_it_is_kept_waits_for_the_others_jobs(
+def test_a_delivery_that_is_overtaken_before_it_is_saved_waits_for_the_jobs_of_the_other(
     world: World, monkeypatch: pytest.MonkeyPatch, verb: str, done: bool
 ) -> None:
     table = prepared(world)
@@ -97,7 +97,7 @@ def test_a_delivery_that_is_overtaken_before_it_is_kept_waits_for_the_others_job
 
 
 @pytest.mark.parametrize("since", ["", "forgotten", "renamed"])
-def test_an_id_that_made_one_table_makes_no_other(world: World, since: str) -> None:
+def test_an_id_that_created_one_table_creates_no_other(world: World, since: str) -> None:
     first = CreateTable("r", "birds", LETTERS.to_json(), reply=True)
     assert asked(world, first).outcome == "finished"
     if since == "forgotten":

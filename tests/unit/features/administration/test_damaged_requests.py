@@ -1,4 +1,4 @@
-"""What is kept of a request and damaged: no wrong reply, and what its error says to do is true."""
+"""Damaged objects of requests: no wrong reply is sent, and the hint of the error is true."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def refused(world: World, table: Table, path: str, hint: str, damage: str) -> No
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_request_is_not_answered_and_stops_no_other(
+def test_a_damaged_request_gets_no_reply_and_stops_no_other(
     world: World, table: Table, damage: str
 ) -> None:
     path = request_path(table.id, KEY)
@@ -60,7 +60,9 @@ def test_a_damaged_request_is_not_answered_and_stops_no_other(
     assert world.names(table) == "bcxyz"
 
 
-def test_a_sweep_goes_on_to_other_requests_than_a_damaged_one(world: World, table: Table) -> None:
+def test_a_sweep_continues_with_other_requests_after_a_damaged_one(
+    world: World, table: Table
+) -> None:
     damaged(world, request_path(table.id, KEY), request_path(table.id, KEY), "cut short")
     world.queue.clear()
     world.age_objects(seconds=2 * table.properties.job_retry_seconds)
@@ -70,7 +72,7 @@ def test_a_sweep_goes_on_to_other_requests_than_a_damaged_one(world: World, tabl
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_reply_is_not_sent_but_made_once_more(
+def test_a_damaged_reply_is_not_sent_but_made_again(
     world: World, table: Table, damage: str
 ) -> None:
     path = request_reply_path(table.id, KEY)
@@ -86,7 +88,7 @@ def test_a_damaged_reply_is_not_sent_but_made_once_more(
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_what_a_purge_left_is_listed_once_more_if_that_is_damaged(
+def test_remaining_objects_are_listed_again_if_their_list_is_damaged(
     world: World, damage: str
 ) -> None:
     table = filled(world)

@@ -1,4 +1,4 @@
-"""What is told of a job is what became of it, though nobody lived to tell, or telling failed."""
+"""The record of a job is true, even if its process crashed before it could record the outcome."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ UNTOLD = pytest.mark.parametrize(
 
 
 @UNTOLD
-def test_a_job_whose_process_died_before_it_told_of_its_end_is_told_by_the_redelivery(
+def test_a_redelivery_records_the_outcome_of_a_job_that_crashed_after_its_commit(
     world: World,
     monkeypatch: pytest.MonkeyPatch,
     queue: str,
@@ -87,7 +87,7 @@ def test_a_job_whose_process_died_before_it_told_of_its_end_is_told_by_the_redel
 
 
 @UNTOLD
-def test_a_job_whose_process_died_is_told_to_be_over_though_its_table_was_emptied_since(
+def test_a_redelivery_records_that_a_crashed_job_is_over_although_its_table_was_reset(
     world: World,
     monkeypatch: pytest.MonkeyPatch,
     queue: str,
@@ -100,7 +100,7 @@ def test_a_job_whose_process_died_is_told_to_be_over_though_its_table_was_emptie
     assert states(world, table, kind) == {"finished"}
 
 
-def test_an_ingest_that_committed_and_could_not_tell_has_not_failed(
+def test_an_ingest_that_committed_and_could_not_record_it_has_not_failed(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = world.create()
@@ -112,7 +112,7 @@ def test_an_ingest_that_committed_and_could_not_tell_has_not_failed(
 
 
 @pytest.mark.parametrize("kind", ["purge", "export"])
-def test_what_was_told_to_be_finished_has_not_failed_because_forgetting_it_did(
+def test_a_finished_job_does_not_fail_because_its_objects_could_not_be_deleted(
     world: World, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     table = filled(world)
@@ -134,7 +134,7 @@ def test_what_was_told_to_be_finished_has_not_failed_because_forgetting_it_did(
     assert states(world, table, kind) == {"finished"}
 
 
-def test_an_audit_that_died_over_orphans_is_told_finished_by_the_next(
+def test_the_next_audit_records_that_one_which_crashed_over_orphans_is_finished(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = filled(world)

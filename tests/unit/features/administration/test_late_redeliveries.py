@@ -1,4 +1,4 @@
-"""A request that comes again after the name it says was given to another table."""
+"""A request that is redelivered after its table's name was given to another table."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_redelivery_leaves_another_table_of_the_same_name_alone(
     assert world.names(other) == "xy"
 
 
-def test_a_redelivery_of_a_deletion_that_was_done_is_done(world: World) -> None:
+def test_a_redelivery_of_a_finished_deletion_is_finished(world: World) -> None:
     world.create("letters")
     world.administer(DeleteTable("late", "letters"))
     world.forget_told("late")
@@ -87,7 +87,7 @@ def test_a_redelivery_of_a_deletion_that_was_done_is_done(world: World) -> None:
     assert told is not None and told.state == "finished"
 
 
-def test_a_duplicate_of_what_was_refused_for_want_of_a_table_stays_refused(world: World) -> None:
+def test_a_request_refused_without_a_table_stays_refused_when_redelivered(world: World) -> None:
     for _ in range(2):
         with pytest.raises(NotFoundError, match="no table (was named )?'letters'"):
             world.administer(DeleteTable("late", "letters"))
@@ -95,7 +95,7 @@ def test_a_duplicate_of_what_was_refused_for_want_of_a_table_stays_refused(world
     assert world.names(now(world, other)) == "xy"
 
 
-def test_one_cut_off_is_finished_though_its_table_has_another_name_by_now(world: World) -> None:
+def test_a_request_that_crashed_is_finished_although_its_table_was_renamed(world: World) -> None:
     table = world.create("letters")
     world.drop("letters/1.parquet", letters("ab"))
     world.settle()
@@ -109,7 +109,7 @@ def test_one_cut_off_is_finished_though_its_table_has_another_name_by_now(world:
     assert world.names(other) == "xy"
 
 
-def test_a_renaming_is_not_done_over_a_later_one(world: World) -> None:
+def test_a_late_renaming_does_not_undo_a_newer_one(world: World) -> None:
     table = world.create("letters")
     world.tracker.bind(request_key(RenameTable("late", "letters", "words")), table.id, 0)
     world.administer(RenameTable("away", "letters", "others"))

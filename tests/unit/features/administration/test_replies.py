@@ -1,4 +1,4 @@
-"""Who asks for a reply is told what happened: accepted at once, the end when there is one."""
+"""A request that wants a reply is accepted at once, and gets the outcome when its jobs end."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.unit.features.replies import ASKED, asked, filled, last, look, prepar
 
 
 @pytest.mark.parametrize("verb", ASKED)
-def test_it_is_accepted_with_its_jobs_and_finished_with_counts_when_all_have_ended(
+def test_a_request_is_accepted_with_its_jobs_and_finished_with_counts_when_all_have_ended(
     world: World, verb: str
 ) -> None:
     table = prepared(world)
@@ -80,7 +80,7 @@ def silently(verb: str) -> AdminRequest:
 
 
 @pytest.mark.parametrize("verb", ASKED)
-def test_who_asks_for_no_reply_gets_none_and_a_sweep_records_the_end(
+def test_without_a_wanted_reply_none_is_sent_and_a_sweep_records_the_outcome(
     world: World, verb: str
 ) -> None:
     table = prepared(world)

@@ -1,4 +1,4 @@
-"""A request that is to be answered, cut off at any call: nothing is lost, and it is answered."""
+"""A request that crashes at any call: nothing is lost, and it gets its reply."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def last(world: World) -> Reply:
 
 @pytest.mark.parametrize("is_after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("verb", REQUESTS)
-def test_a_request_cut_off_at_any_call_is_finished_by_its_redelivery_and_answered(
+def test_a_request_that_crashes_at_any_call_is_finished_by_its_redelivery(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str, is_after: bool
 ) -> None:
     whole, _ = filled(tmp_path / "whole")
@@ -139,7 +139,7 @@ def test_a_step_cut_off_at_any_call_comes_again_and_says_the_same(
     assert number >= 3
 
 
-def test_a_reply_that_could_not_be_sent_is_sent_again_word_by_word(tmp_path: Path) -> None:
+def test_a_reply_that_could_not_be_sent_is_sent_again_unchanged(tmp_path: Path) -> None:
     world, table = filled(tmp_path)
     request = CompactTable("r", "letters", all=True, reply=True)
     world.administer(request)
@@ -155,7 +155,7 @@ def test_a_reply_that_could_not_be_sent_is_sent_again_word_by_word(tmp_path: Pat
 
 
 @pytest.mark.parametrize("lost", ["admin", "all"])
-def test_a_chain_that_was_lost_is_begun_again_by_the_sweep(tmp_path: Path, lost: str) -> None:
+def test_the_sweep_starts_a_lost_chain_of_steps_again(tmp_path: Path, lost: str) -> None:
     world, table = filled(tmp_path)
     world.administer(CompactTable("r", "letters", all=True, reply=True))
     if lost == "admin":
@@ -188,7 +188,7 @@ def test_chains_of_steps_end_so_that_there_are_never_many(tmp_path: Path) -> Non
     assert load_request(world.services, table.id, request_key(request)) is not None
 
 
-def test_what_nobody_can_wait_for_any_more_is_deleted(tmp_path: Path) -> None:
+def test_expired_objects_of_requests_are_deleted(tmp_path: Path) -> None:
     world, table = filled(tmp_path)
     world.administer(CompactTable("r", "letters", all=True, reply=True))
     world.settle()
@@ -203,7 +203,7 @@ def test_what_nobody_can_wait_for_any_more_is_deleted(tmp_path: Path) -> None:
     assert not list(world.storage.list(request_prefix(table.id)))
 
 
-def test_a_reply_names_so_many_jobs_and_counts_the_others(tmp_path: Path) -> None:
+def test_a_reply_lists_a_limited_number_of_jobs_and_counts_the_others(tmp_path: Path) -> None:
     world, _ = filled(tmp_path)
     for number in range(MAX_JOBS_LISTED + 3):
         world.sources.drop(f"bad/{number}.parquet", b"no rows")

@@ -1,4 +1,4 @@
-"""Who asked is told truly of what was not done, or not yet, or nobody knows of."""
+"""Replies are true about work that is not done, not done yet, or of unknown outcome."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_what_is_ingested_already_is_counted_and_not_waited_for(world: World) ->
     assert (reply.outcome, reply.counts) == ("finished", Counts(files=2, known=2))
 
 
-def test_a_job_taken_apart_is_followed_to_its_last_file(world: World) -> None:
+def test_a_job_split_into_single_files_is_followed_to_its_last_file(world: World) -> None:
     table = filled(world)
     for name in "123":
         world.sources.drop(f"archive/{name}.parquet", letters_file(letters(name)))
@@ -84,7 +84,7 @@ def test_a_tracker_that_lost_its_records_hides_nothing_that_is_stored(
     assert (outgoing.message.outcome, outgoing.message.jobs) == ("finished", ())
 
 
-def test_a_compaction_of_which_nothing_tells_how_it_ended_is_no_success(world: World) -> None:
+def test_a_compaction_with_an_unknown_outcome_is_no_success(world: World) -> None:
     table = filled(world)
     request = CompactTable("r", "letters", all=True, reply=True)
     world.administer(request)
@@ -99,7 +99,7 @@ def test_a_compaction_of_which_nothing_tells_how_it_ended_is_no_success(world: W
     assert "its outcome is unknown" in outgoing.message.jobs[0].reason
 
 
-def test_a_job_taken_back_has_failed_with_its_reason(world: World) -> None:
+def test_a_released_job_has_failed_with_its_reason(world: World) -> None:
     table = filled(world)
     request = CompactTable("r", "letters", all=True, reply=True)
     world.administer(request)
@@ -112,7 +112,7 @@ def test_a_job_taken_back_has_failed_with_its_reason(world: World) -> None:
     assert [(j.id, j.state, j.reason) for j in end.jobs] == [(job, "failed", "an input is damaged")]
 
 
-def test_a_job_that_failed_and_comes_again_is_waited_for(world: World) -> None:
+def test_a_job_that_failed_and_is_retried_is_waited_for(world: World) -> None:
     table = filled(world)
     request = CompactTable("r", "letters", all=True, reply=True)
     world.administer(request)
@@ -126,7 +126,7 @@ def test_a_job_that_failed_and_comes_again_is_waited_for(world: World) -> None:
 
 
 @pytest.mark.parametrize("ending", ["failed", ""])
-def test_a_job_whose_message_was_given_up_is_called_unfinished_and_not_failed(
+def test_a_job_whose_message_is_a_dead_letter_is_unfinished_and_not_failed(
     world: World, ending: str
 ) -> None:
     table = filled(world)
@@ -151,7 +151,7 @@ def test_a_job_whose_message_was_given_up_is_called_unfinished_and_not_failed(
     assert outgoing.message.outcome == "failed"
 
 
-def test_what_never_ends_is_answered_as_unfinished_after_some_days(world: World) -> None:
+def test_work_that_never_ends_is_reported_as_unfinished_after_some_days(world: World) -> None:
     table = filled(world)
     request = CompactTable("r", "letters", all=True, reply=True)
     world.administer(request)
@@ -164,7 +164,7 @@ def test_what_never_ends_is_answered_as_unfinished_after_some_days(world: World)
     assert (outgoing.message.outcome, outgoing.message.counts.unfinished) == ("failed", 2)
 
 
-def test_a_purge_is_not_finished_before_the_objects_are_gone(world: World) -> None:
+def test_a_purge_is_not_finished_before_its_objects_are_deleted(world: World) -> None:
     table = filled(world, gc_delay_seconds=900)
     request = PurgeRows("r", "letters", SelectionMessage(where="letter = 'a'"), reply=True)
     orphan = f"{table.id}/data/orphan-0.parquet"
@@ -188,7 +188,7 @@ def test_a_purge_is_not_finished_before_the_objects_are_gone(world: World) -> No
 
 
 @pytest.mark.parametrize(("days", "queue"), [(4, "admin"), (30, "replies")])
-def test_a_purge_is_waited_for_as_long_as_its_objects_may_stay(
+def test_a_purge_is_waited_for_as_long_as_its_objects_may_exist(
     world: World, days: int, queue: str
 ) -> None:
     gc_days, day_seconds = 7, 24 * 3600
@@ -208,7 +208,7 @@ def test_a_purge_is_waited_for_as_long_as_its_objects_may_stay(
         assert "not deleted yet" in message.message.reason
 
 
-def test_an_export_that_was_given_up_has_failed_with_its_reason(world: World) -> None:
+def test_an_export_without_a_manifest_has_failed_with_its_reason(world: World) -> None:
     table = filled(world)
     request = ExportRows("r", "letters", "out", reply=True)
     world.administer(request)
@@ -248,7 +248,7 @@ def test_garbage_is_finished_when_it_is_deleted(world: World) -> None:
 
 
 @pytest.mark.parametrize("verb", ASKED)
-def test_a_table_emptied_meanwhile_is_said_or_done(world: World, verb: str) -> None:
+def test_a_reset_meanwhile_is_reported_or_the_work_is_done(world: World, verb: str) -> None:
     prepared(world)
     world.administer(ASKED[verb][0]())
     world.clock.advance(seconds=1)
@@ -267,7 +267,7 @@ def test_a_table_emptied_meanwhile_is_said_or_done(world: World, verb: str) -> N
 
 
 @pytest.mark.parametrize("verb", ASKED)
-def test_a_table_deleted_meanwhile_is_said_once(world: World, verb: str) -> None:
+def test_a_deletion_meanwhile_is_reported_once(world: World, verb: str) -> None:
     table = prepared(world)
     request = ASKED[verb][0]()
     world.administer(request)
@@ -280,7 +280,9 @@ def test_a_table_deleted_meanwhile_is_said_once(world: World, verb: str) -> None
     assert told.state == "failed"
 
 
-def test_what_ended_before_its_table_was_deleted_is_not_called_failed_after(world: World) -> None:
+def test_a_request_that_ended_before_its_table_was_deleted_is_not_reported_as_failed(
+    world: World,
+) -> None:
     table = prepared(world)
     request = CompactTable("r", "letters", all=True, reply=True)
     world.administer(request)

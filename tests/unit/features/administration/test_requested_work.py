@@ -1,4 +1,4 @@
-"""Compactions, splits and the deletion of garbage happen when somebody asks for them."""
+"""Compactions, splits and the deletion of garbage on request."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def shards_by_leaf(world: World, table: Table) -> list[int]:
 
 
 @pytest.mark.parametrize("online", [True, False])
-def test_all_of_each_leaf_is_merged_though_the_strategy_finds_nothing_due(
+def test_all_shards_of_each_leaf_are_merged_although_the_strategy_finds_nothing_due(
     world: World, online: bool
 ) -> None:
     table = filled(world, "abyz", "cx", compaction_files=100)
@@ -46,7 +46,7 @@ def test_all_of_each_leaf_is_merged_though_the_strategy_finds_nothing_due(
     assert not world.queue
 
 
-def test_no_more_compactions_are_begun_than_the_table_may_have_at_a_time(world: World) -> None:
+def test_no_more_compactions_start_than_the_table_may_have_at_a_time(world: World) -> None:
     table = filled(world, "abyz", "cx", compaction_files=100, compaction_jobs_limit=1)
     for request_id in "cd":
         world.administer(CompactTable(request_id, "letters", all=True))
@@ -55,7 +55,7 @@ def test_no_more_compactions_are_begun_than_the_table_may_have_at_a_time(world: 
     assert shards_by_leaf(world, table) == [1, 1]
 
 
-def test_only_what_is_due_is_merged_unless_all_is_asked_for(world: World) -> None:
+def test_only_due_compactions_start_unless_all_are_requested(world: World) -> None:
     table = filled(world, "ab")
     world.set_online(table, False)
     for number in range(4):
@@ -68,7 +68,7 @@ def test_only_what_is_due_is_merged_unless_all_is_asked_for(world: World) -> Non
     assert shards_by_leaf(world, table) == [1, 1]
 
 
-def test_a_compaction_asked_for_whose_message_is_lost_is_sent_by_the_sweep(world: World) -> None:
+def test_the_sweep_sends_a_requested_compaction_whose_message_was_lost(world: World) -> None:
     table = filled(world, "ab", "ab", compaction_files=100)
     world.administer(CompactTable("c", "letters", all=True))
     world.queue.clear()
@@ -78,7 +78,7 @@ def test_a_compaction_asked_for_whose_message_is_lost_is_sent_by_the_sweep(world
     assert shards_by_leaf(world, table) == [1, 0]
 
 
-def test_leaves_over_the_threshold_are_split_though_the_table_is_offline(world: World) -> None:
+def test_leaves_over_the_threshold_are_split_although_the_table_is_offline(world: World) -> None:
     table = filled(world)
     world.set_online(table, False)
     world.drop("letters/1.parquet", letters("abcdxyz"))
@@ -102,7 +102,7 @@ def test_a_forced_split_halves_a_leaf_of_few_rows_once(world: World) -> None:
     assert leaves == [(), ("c",), ("m",)]
 
 
-def test_all_leaves_are_split_by_force_but_those_of_a_single_key(world: World) -> None:
+def test_a_forced_split_splits_all_leaves_but_those_of_a_single_key(world: World) -> None:
     table = filled(world, "abzz")
     world.administer(SplitPartitions("s", "letters", forced=True))
     world.settle()
@@ -123,7 +123,7 @@ def test_all_leaves_are_split_by_force_but_those_of_a_single_key(world: World) -
         (RIGHT, True, InvalidRequestError, "has 0 rows, and is split from 2 on"),
     ],
 )
-def test_a_split_that_cannot_be_is_refused_with_the_reason(
+def test_an_impossible_split_is_refused_with_the_reason(
     world: World, partition: str, forced: bool, error: type[Exception], said: str
 ) -> None:
     filled(world, "ab")
@@ -134,7 +134,7 @@ def test_a_split_that_cannot_be_is_refused_with_the_reason(
     assert (record.state, said in record.reason) == ("refused", True)
 
 
-def test_garbage_goes_when_asked_for_but_not_before_its_delay(world: World) -> None:
+def test_garbage_is_deleted_on_request_but_not_before_its_delay(world: World) -> None:
     table = filled(world, "ab", "ab", compaction_files=100)
     world.administer(CompactTable("c", "letters", all=True))
     world.deliver_all_but("gc-candidates")
@@ -150,7 +150,7 @@ def test_garbage_goes_when_asked_for_but_not_before_its_delay(world: World) -> N
 
 
 @pytest.mark.parametrize("kind", [CompactTable, SplitPartitions, CollectGarbage])
-def test_nothing_is_done_for_a_table_that_is_being_deleted(
+def test_no_work_starts_for_a_table_in_deletion(
     world: World, kind: type[CompactTable | SplitPartitions | CollectGarbage]
 ) -> None:
     table = filled(world, "ab")
@@ -159,7 +159,7 @@ def test_nothing_is_done_for_a_table_that_is_being_deleted(
         administer(world.services, kind("r", "letters"))
 
 
-def test_the_nearest_name_is_told_when_there_is_no_such_table(world: World) -> None:
+def test_a_request_for_an_unknown_table_names_the_nearest_one(world: World) -> None:
     world.create("letters")
     with pytest.raises(NotFoundError) as refused:
         administer(world.services, CompactTable("r", "leters"))
