@@ -100,7 +100,7 @@ def test_a_manifest_that_names_files_elsewhere_writes_none(
     assert whole is not None
     evil = replace(whole, files=(replace(whole.files[0], name="../../evil"),))
     stored.write_bytes(with_checksum(msgspec.json.encode(evil)))
-    with pytest.raises(CorruptDataError, match="no file of it"):
+    with pytest.raises(CorruptDataError, match="not a file of this export"):
         export.download(tmp_path / "a" / "b" / "copy")
     assert not list(tmp_path.glob("**/evil"))
 

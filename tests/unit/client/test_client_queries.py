@@ -52,9 +52,9 @@ def test_a_table_is_read_as_it_was_at_a_version_or_a_time(memory: InMemory) -> N
     ("as_of", "error", "reason"),
     [
         (1000, NotFoundError, "there is no version 1000"),
-        (-1, InvalidRequestError, "-1 is no version"),
-        (True, InvalidRequestError, "True is no version"),
-        ("2026-01-01", InvalidRequestError, "'2026-01-01' is no version"),
+        (-1, InvalidRequestError, "-1 is not a version"),
+        (True, InvalidRequestError, "True is not a version"),
+        ("2026-01-01", InvalidRequestError, "'2026-01-01' is not a version"),
         (dt.datetime(2026, 1, 1), InvalidRequestError, "has no time zone"),  # noqa: DTZ001  # just that
     ],
 )
