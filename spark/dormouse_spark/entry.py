@@ -81,6 +81,7 @@ def main(kind: str, arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--table-id", required=True)
     parser.add_argument("--job-id", required=True)
     parser.add_argument("--generation", required=True, type=int)
+    parser.add_argument("--attempt", default=1, type=int, help="the number of this run of the job")
     given = parser.parse_args(arguments)
     try:
         wiring = wire(Settings.from_environment(instance=given.instance))
@@ -88,6 +89,7 @@ def main(kind: str, arguments: Sequence[str] | None = None) -> int:
         ids = JobIds(given.table_id, given.job_id, given.generation)
         RUNS[kind](spark, InstanceAccess(wiring.settings), wiring.services, ids)
     except DormouseError as error:
-        print(f"job {given.job_id}: {error.explanation}", file=sys.stderr)
+        reason = f"{error.explanation} (attempt {given.attempt})"
+        print(f"job {given.job_id}: {reason}", file=sys.stderr)
         return 1
     return 0

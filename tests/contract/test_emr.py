@@ -46,7 +46,7 @@ def test_a_run_is_given_ids_alone_and_its_size(client: Any, emr: EmrServerless) 
     code = "s3://dormouse-dev-data-123456789012/spark-job-packages/v1/"
     assert submit["entryPoint"] == f"{code}bulk_import.py"
     assert " ".join(submit["entryPointArguments"]) == (
-        "--instance dev --table-id table1 --job-id job1 --generation 3"
+        "--instance dev --table-id table1 --job-id job1 --generation 3 --attempt 2"
     )
     assert submit["sparkSubmitParameters"] == parameters(SIZE, f"{code}environment.tar.gz")
     archives = f"--conf spark.archives={code}environment.tar.gz#environment"
@@ -83,6 +83,15 @@ def test_runs_of_others_and_runs_that_are_not_there_are_no_runs(
         applicationId="app", clientToken="other", executionRoleArn=ROLE, name="by hand"
     )
     assert emr.describe(foreign["jobRunId"]) is None
+    for arguments in (["--table-id", "t", "--job-id"], ["--table-id", "t", "--attempt", "first"]):
+        foreign = client.start_job_run(
+            applicationId="app",
+            clientToken=" ".join(arguments),
+            executionRoleArn=ROLE,
+            name="table1/job1/2",
+            jobDriver={"sparkSubmit": {"entryPoint": "x", "entryPointArguments": arguments}},
+        )
+        assert emr.describe(foreign["jobRunId"]) is None
 
 
 def refusal(code: str) -> ClientError:

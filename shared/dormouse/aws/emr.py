@@ -84,7 +84,7 @@ class EmrServerless:
         return answer["jobRunId"]
 
     def describe(self, run_id: str) -> SparkRunState | None:
-        """Return the state of a run; None if there is none, or its name is not that of a job.
+        """Return the state of a run; None if there is none, or it is not a run of a job.
 
         Raises:
             UnavailableError: EMR does not answer.
@@ -98,8 +98,11 @@ class EmrServerless:
         except (BotoCoreError, ClientError) as error:
             raise UnavailableError(f"EMR Serverless did not answer: {error}") from error
         found = answer["jobRun"]
-        match found.get("name", "").split("/"):
-            case [table_id, job_id, attempt] if attempt.isdecimal():
+        words = found.get("jobDriver", {}).get("sparkSubmit", {}).get("entryPointArguments", [])
+        match dict(zip(words[::2], words[1::2], strict=False)):
+            case {"--table-id": table_id, "--job-id": job_id, "--attempt": attempt} if (
+                attempt.isdecimal()
+            ):
                 return SparkRunState(
                     table_id=table_id,
                     job_id=job_id,
@@ -113,16 +116,15 @@ class EmrServerless:
         return self._names.spark_package_uri(run.package, name)
 
     def _arguments(self, run: SparkRun) -> list[str]:
-        return [
-            "--instance",
-            self._names.instance,
-            "--table-id",
-            run.table_id,
-            "--job-id",
-            run.job_id,
-            "--generation",
-            str(run.generation),
-        ]
+        """Return the options of the entry point, from which `describe` knows the job again."""
+        given = {
+            "--instance": self._names.instance,
+            "--table-id": run.table_id,
+            "--job-id": run.job_id,
+            "--generation": str(run.generation),
+            "--attempt": str(run.attempt),
+        }
+        return [word for option in given.items() for word in option]
 
 
 class EmrApplications:
