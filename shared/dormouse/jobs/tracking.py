@@ -17,7 +17,6 @@ from dormouse.model.job_events import (
     Started,
     TrackedJob,
     TrackedRequest,
-    fold_event,
 )
 from dormouse.model.job_records import JobKind, JobRecord
 from dormouse.model.metrics import Metric
@@ -60,17 +59,15 @@ def tracked(services: Services, job: TrackedJob, started: Started) -> Iterator[N
 
 def record(services: Services, job: TrackedJob, event: JobEvent) -> None:
     """Record what happened to a job just now, and publish its counts as metrics."""
-    now_ms = services.clock.now_ms()
-    services.tracker.record(job, event, now_ms)
-    said = fold_event(None, job, event, now_ms)
-    if said is not None and _counts(said):
+    services.tracker.record(job, event, services.clock.now_ms())
+    if counts := _counts(job.kind, event):
         table = services.tables.get(job.table_id) if job.table_id != NO_TABLE else None
-        publish_counts(services, table.name if table else NO_TABLE, said)
+        services.metrics.emit(table.name if table else NO_TABLE, counts)
 
 
 def publish_counts(services: Services, table_name: str, known: JobRecord) -> None:
     """Publish the counts of a record as metrics."""
-    if counts := _counts(known):
+    if counts := _counts(known.kind, known):
         services.metrics.emit(table_name, counts)
 
 
@@ -115,14 +112,15 @@ def finalise(services: Services, table_id: str, job_id: str, *, failed: bool = F
         record(services, TrackedJob(table_id, job_id, kind), Finished(OUTCOME_UNKNOWN))
 
 
-def _counts(known: JobRecord) -> dict[Metric, float]:
-    match known.kind, known.state:
+def _counts(kind: str, said: JobEvent | JobRecord) -> dict[Metric, float]:
+    """Return what an event or a record of a job adds to the metrics of its table."""
+    match kind, said.state:
         case "ingest", "finished":
-            return {Metric.ROWS_INGESTED: known.rows}
+            return {Metric.ROWS_INGESTED: said.rows}
         case "compaction", "finished":
-            return {Metric.ROWS_COMPACTED: known.rows}
+            return {Metric.ROWS_COMPACTED: said.rows}
         case "garbage", "finished":
-            return {Metric.SHARDS_DELETED: known.files}
+            return {Metric.SHARDS_DELETED: said.files}
         case "ingest", "refused":
             return {Metric.FILES_REFUSED: 1}
         case _, "failed":
