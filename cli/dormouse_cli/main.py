@@ -42,7 +42,10 @@ def choose_instance(
     instance: Annotated[
         str | None,
         typer.Option(
-            "--instance", metavar="NAME", help="The instance; by default $DORMOUSE_INSTANCE."
+            "--instance",
+            metavar="NAME|FOLDER",
+            help="The instance: a folder, such as ./mice, or the name of a deployment or of a "
+            "profile; by default $DORMOUSE_INSTANCE.",
         ),
     ] = None,
     version: Annotated[
@@ -50,7 +53,7 @@ def choose_instance(
         typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
     ] = False,
 ) -> None:
-    """Tables on S3 that sleep until something happens: drop files in, find rows by key."""
+    """Tables on S3 or in a folder: drop files in, find rows by key."""
     if instance is not None or ctx.obj is None:
         ctx.obj = Session(instance)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 import typer
@@ -11,6 +12,9 @@ from dormouse.errors import DormouseError
 
 if TYPE_CHECKING:
     from dormouse.client import Instance, TableHandle
+
+UPKEEP_SECONDS = 30.0
+"""When a command begins no more work that follows from its own; what it has begun, it ends."""
 
 
 @dataclass
@@ -27,8 +31,31 @@ def instance_of(ctx: typer.Context) -> Instance:
 
     session: Session = ctx.ensure_object(Session)
     if session.instance is None:
-        session.instance = Instance.connect(session.name)
+        # In a folder, a command does the work that it causes before it ends (`finish_work`).
+        instance = session.instance = Instance.connect(session.name, background=False)
+        ctx.find_root().call_on_close(partial(finish_work, instance))
+        if instance.folder is not None and instance.folder.was_made:
+            from dormouse_cli.terminal import note  # it takes a while to import
+
+            note(f"made an instance in {instance.folder.layout.root}")
     return session.instance
+
+
+def finish_work(instance: Instance) -> None:
+    """Do the work that this process caused in a folder, and close it."""
+    folder = instance.folder
+    try:
+        if folder is not None and folder.background.was_woken:
+            from dormouse_cli.terminal import note, notes
+
+            with notes().status("working on what follows; Ctrl-C leaves it for later"):
+                folder.finish(UPKEEP_SECONDS)
+    except KeyboardInterrupt:
+        note("the next process that uses the folder goes on with it")
+    except DormouseError as error:  # what was asked for is done and shown
+        note(f"what follows is not done yet: {error.explanation}")
+    finally:
+        instance.close()
 
 
 def table_of(ctx: typer.Context, name: str) -> TableHandle:
@@ -45,7 +72,17 @@ def tables_beginning(ctx: typer.Context, incomplete: str) -> list[str]:
     if ctx.obj is None:  # a shell asks: nothing was run that would have chosen the instance
         ctx.obj = Session(ctx.find_root().params.get("instance"))
     try:
+        if ctx.obj.instance is None and _would_be_made(ctx.obj.name):
+            return []
         names = [table.name for table in instance_of(ctx).tables()]
     except DormouseError:
         return []
     return [name for name in names if name.startswith(incomplete)]
+
+
+def _would_be_made(name: str | None) -> bool:
+    """Return whether the instance is a folder that is not there: completion makes none."""
+    from dormouse.settings import Settings
+
+    folder = Settings.from_environment(instance=name).folder
+    return folder is not None and not folder.exists()

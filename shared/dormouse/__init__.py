@@ -11,8 +11,8 @@ A map of the packages, lowest layer first; a module imports only from its own la
 - `model`, `fold`: the state of a table, its transactions, and the fold that judges and applies them
 - `state_store`, `messages`, `requests`, `replies`, `ports`: the interfaces between stages and the
   world
-- `storage`, `settings`, `system`: data roots in a folder or in memory; the settings of a process;
-  its clock and ids
+- `storage`, `profiles`, `settings`, `system`: data roots in a folder or in memory; which instance
+  is meant; the settings of a process; its clock and ids
 - `statestore`: how transactions are ordered, stored and read back
 - `arrow`: rows as Arrow batches: order, ranges, statistics
 - `shards`, `readers`, `engine`, `sources`: Parquet shards; reading them; sorting and merging;

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dormouse.errors import InvalidRequestError
+from dormouse.profiles import find_profile
 from dormouse.stored.names import InstanceNames
 
 DEFAULT_MEMORY_BYTES = 512 * 1024 * 1024
@@ -33,7 +34,8 @@ class Settings:
     """The instance to work for, and the resources of this machine.
 
     If `account` is empty, AWS is asked for it. `has_spark` says whether the instance has Spark;
-    `spark` is what a process needs to start Spark jobs, None if it starts none.
+    `spark` is what a process needs to start Spark jobs, None if it starts none. `folder` is where
+    the instance is if it is in a folder, None for a deployment.
     """
 
     instance: str
@@ -42,6 +44,7 @@ class Settings:
     memory_bytes: int = DEFAULT_MEMORY_BYTES
     spark: SparkSettings | None = None
     has_spark: bool = False
+    folder: Path | None = None
 
     @property
     def names(self) -> InstanceNames:
@@ -58,20 +61,32 @@ class Settings:
             InvalidRequestError: a setting is missing or invalid; the message says which.
         """
         given = os.environ if environment is None else environment
-        name = instance or given.get("DORMOUSE_INSTANCE", "")
-        if not name:
-            raise InvalidRequestError(
-                "no instance is named",
-                hint="set DORMOUSE_INSTANCE to the name the instance was deployed under",
-            )
+        profile = find_profile(instance or given.get("DORMOUSE_INSTANCE", ""), given)
         return Settings(
-            instance=name,
-            account=given.get("DORMOUSE_ACCOUNT", ""),
-            scratch=Path(given.get("TMPDIR") or tempfile.gettempdir()),
-            memory_bytes=_positive(given, "DORMOUSE_MEMORY_BYTES", DEFAULT_MEMORY_BYTES),
+            instance=profile.instance,
+            account=profile.account or given.get("DORMOUSE_ACCOUNT", ""),
+            scratch=scratch_folder(given),
+            memory_bytes=memory_bytes(given),
             spark=_spark(given),
             has_spark=given.get("DORMOUSE_SPARK", "") == "yes",
+            folder=profile.folder,
         )
+
+
+def scratch_folder(environment: Mapping[str, str] | None = None) -> Path:
+    """Return the folder for temporary files."""
+    given = os.environ if environment is None else environment
+    return Path(given.get("TMPDIR") or tempfile.gettempdir())
+
+
+def memory_bytes(environment: Mapping[str, str] | None = None) -> int:
+    """Return what sorting and merging may use before they spill to the disk.
+
+    Raises:
+        InvalidRequestError: the setting is no positive number.
+    """
+    given = os.environ if environment is None else environment
+    return _positive(given, "DORMOUSE_MEMORY_BYTES", DEFAULT_MEMORY_BYTES)
 
 
 def _spark(given: Mapping[str, str]) -> SparkSettings | None:

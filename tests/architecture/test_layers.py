@@ -33,7 +33,7 @@ LAYERS = [
     {"replies"},
     {"ports"},
     {"storage"},
-    {"settings", "system"},
+    {"profiles", "settings", "system"},
     {"statestore.blobs", "statestore.parquet_file"},
     {"statestore.delta"},
     {"statestore.snapshot"},

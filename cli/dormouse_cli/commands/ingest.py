@@ -57,7 +57,12 @@ CreateOption = Annotated[
     ),
 ]
 WaitOption = Annotated[
-    bool, typer.Option("--wait", help="Wait until each file is ingested or refused.")
+    bool | None,
+    typer.Option(
+        "--wait/--no-wait",
+        help="Whether to wait until each file is ingested or refused; by default, only for an "
+        "instance in a folder, where this process does the work.",
+    ),
 ]
 
 
@@ -73,7 +78,7 @@ def ingest(
     row_keys: RowKeysOption = None,
     sort_keys: SortKeysOption = None,
     types: TypesOption = None,
-    wait: WaitOption = False,
+    wait: WaitOption = None,
     timeout: TimeoutOption = WAIT_SECONDS,
 ) -> None:
     """Drop files into the ingest bucket. They become rows of the table shortly after.
@@ -96,11 +101,12 @@ def ingest(
         raise InvalidRequestError(
             "keys and types are those of a table that is created", hint="add --create"
         )
+    instance = instance_of(ctx)
+    wait = instance.polling.works_here if wait is None else wait
     if create:
-        _create(instance_of(ctx), name, files or [], (row_keys, sort_keys, types))
+        _create(instance, name, files or [], (row_keys, sort_keys, types))
     with progress_bars() as progress:
         if prefixes:
-            instance = instance_of(ctx)
             keys = [_key_in(instance.bucket.name, prefix) for prefix in prefixes]
             chosen, done = instance.ingest_files(name, keys, spark=asked, again=again), "on the way"
         else:
@@ -108,6 +114,8 @@ def ingest(
             chosen, done = _drop(progress, handle, files or [], again), "dropped"
         if wait:
             _watch(progress, chosen, timeout)
+        elif instance.folder is not None:
+            instance.folder.background.was_woken = False  # leave the work to other processes
     _tell(chosen, "ingested" if wait else done)
 
 
@@ -184,7 +192,9 @@ def wait_for(target: Instance | TableHandle, timeout_seconds: float) -> None:
 
 def _drop(progress: Progress, handle: TableHandle, files: list[Path], again: bool) -> Ingested:
     task = progress.add_task("uploaded", total=None)
-    return handle.ingest(files, again=again, watch=lambda source: progress.advance(task))
+    return handle.ingest(
+        files, again=again, wait=False, watch=lambda source: progress.advance(task)
+    )
 
 
 def _watch(progress: Progress, dropped: Ingested, timeout_seconds: float) -> None:

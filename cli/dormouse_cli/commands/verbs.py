@@ -52,6 +52,7 @@ VERBS: dict[str, Verb | Verbs] = {
     "table": _TABLE,
     "ingest": Verb("commands.ingest:ingest"),
     "wait": Verb("commands.ingest:wait_until_done"),
+    "work": Verb("commands.work:work"),
     "query": Verb("commands.query:query"),
     "export": Verb("commands.export:export"),
     "status": Verb("commands.status:status"),

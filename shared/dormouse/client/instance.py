@@ -10,6 +10,7 @@ from msgspec import UNSET
 
 from dormouse.client.dead_letters import DeadLetterQueues, QueueState, queue_states
 from dormouse.client.listing import ShownInstance, listed_jobs, listed_tables
+from dormouse.client.opening import OpenedInstance
 from dormouse.client.ports import (
     IngestBucket,
     NoSpark,
@@ -48,7 +49,6 @@ from dormouse.requests import (
     SplitPartitions,
 )
 from dormouse.schema.schema import Schema
-from dormouse.settings import Settings
 from dormouse.showing import Listing
 from dormouse.tables.spark_options import SparkOptions
 from dormouse.tables.table import Table, table_not_found
@@ -56,12 +56,13 @@ from dormouse.tables.table import Table, table_not_found
 if TYPE_CHECKING:
     from dormouse.client.dropping import Ingested
     from dormouse.client.inferring import Like, Types
+    from dormouse.folder.wiring import OpenFolder
     from dormouse.tables.declaring import TableChange
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Instance(ShownInstance):
-    """An instance: connected to AWS by `connect`, or built over given services."""
+class Instance(OpenedInstance, ShownInstance):
+    """An instance: in a folder or on AWS, opened by its methods, or built over given services."""
 
     services: Services
     queues: Queues
@@ -69,21 +70,7 @@ class Instance(ShownInstance):
     polling: Polling
     ages: QueueAges = UnknownAges()
     spark_applications: SparkApplications = NoSpark()
-
-    @staticmethod
-    def connect(name: str | None = None) -> Instance:
-        """Connect to the instance of this name, or of the name in ``DORMOUSE_INSTANCE``.
-
-        The account is ``DORMOUSE_ACCOUNT``, or else that of the credentials. Credentials and region
-        are found as every AWS client finds them.
-
-        Raises:
-            InvalidRequestError: no name is given, or another setting is invalid.
-            UnavailableError: there are no credentials, or AWS does not answer.
-        """
-        from dormouse.client.deployment import connect_deployment  # nothing else needs AWS
-
-        return connect_deployment(Settings.from_environment(instance=name))
+    folder: OpenFolder | None = None
 
     def tables(self) -> Listing[TableHandle]:
         """Return all tables that can be read, by name; `list_readable` has the damaged ones too."""

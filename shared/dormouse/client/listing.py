@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from dormouse.client.access import TableAccess
 from dormouse.client.ports import IngestBucket
 from dormouse.ports import JobRecord
 from dormouse.showing import HtmlText, Listing, Shown
+
+if TYPE_CHECKING:
+    from dormouse.folder.wiring import OpenFolder
 
 _Access = TypeVar("_Access", bound=TableAccess)
 
@@ -42,12 +45,15 @@ class ShownInstance(Shown):
 
     __slots__ = ()
     bucket: IngestBucket
+    folder: OpenFolder | None
 
     def tables(self) -> Shown:
         """Return all tables that can be read."""
         raise NotImplementedError
 
     def _shown(self) -> tuple[str, HtmlText]:
+        if self.folder is not None:
+            return f"instance in the folder {self.folder.layout.root}", ""
         return f"instance whose files are dropped into {self.bucket.name!r}", ""
 
     def _repr_html_(self) -> HtmlText:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from typing import TYPE_CHECKING
 
 from msgspec import structs
@@ -160,6 +161,7 @@ class TableHandle(TableAccess):
         *,
         again: bool = False,
         idempotency_key: str | None = None,
+        wait: bool | None = None,
         watch: Callable[[Source], None] | None = None,
     ) -> Ingested:
         """Drop a frame, files, or the files of folders into the ingest bucket, in the table's
@@ -168,7 +170,8 @@ class TableHandle(TableAccess):
         A frame is whatever speaks Arrow: of pandas, Polars, DuckDB, pyarrow, nanoarrow. It is
         checked here, and becomes rows as a whole, in one commit. `name` is what a single file, or
         the file of a frame, is called there. The call ends when all is uploaded; `Ingested.wait`
-        ends when it is rows of the table.
+        ends when it is rows of the table. With `wait` the call waits for that too; in a folder,
+        where this process does the work, it does so unless `wait` is false.
 
         A file that the table has ingested adds nothing, however long ago that was, if it has the
         same name and content. With `again` it does: it is dropped in a folder of its own. A frame
@@ -177,8 +180,22 @@ class TableHandle(TableAccess):
         Raises:
             NotFoundError: there is no such file; then nothing was uploaded.
             InvalidRequestError: a name or an argument does not do; nothing was uploaded.
-            RefusedSourceError: the frame does not fit the table; nothing was uploaded.
+            RefusedSourceError: the frame does not fit the table; nothing was uploaded. Or, with
+                `wait`, a file was refused; the others are ingested.
         """
+        dropped = self._drop(what, name, again, idempotency_key, watch)
+        if self.polling.works_here if wait is None else wait:
+            dropped.wait(timeout_seconds=inf)
+        return dropped
+
+    def _drop(
+        self,
+        what: Ingestible,
+        name: str | None,
+        again: bool,
+        idempotency_key: str | None,
+        watch: Callable[[Source], None] | None,
+    ) -> Ingested:
         from dormouse.client.dropping import drop_files, files_to_drop, ingest_key, paths_of
         from dormouse.client.frames import ingest_frame
         from dormouse.sources.frames import is_frame

@@ -34,11 +34,15 @@ _Progress = TypeVar("_Progress", bound=Progress)
 
 @dataclass(frozen=True, slots=True)
 class Polling:
-    """Polling by a clock, with `look_every_seconds` between polls."""
+    """Polling by a clock, with `look_every_seconds` between polls.
+
+    `works_here` says that the work is done by this process: while it sleeps, and in the background.
+    """
 
     clock: Clock
     sleep: Callable[[float], None]
     look_every_seconds: float = 0.5
+    works_here: bool = False
 
     def until_nothing(
         self,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping
+from math import inf
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -88,7 +89,7 @@ class TableWriter:
             )
 
     def close(self) -> Ingested:
-        """Drop the last file, and return all of them.
+        """Drop the last file, and return all of them; in a folder, once they are rows.
 
         Raises:
             RefusedSourceError: a value does not fit its column.
@@ -99,6 +100,8 @@ class TableWriter:
                 self._drop()
         finally:
             self.discard()
+        if self._handle.polling.works_here:
+            self.ingested.wait(timeout_seconds=inf)
         return self.ingested
 
     def discard(self) -> None:

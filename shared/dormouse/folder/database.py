@@ -120,8 +120,7 @@ class Database:
             UnavailableError: nothing was changed; the hint says what to do.
             OutcomeUnknownError: the disk failed while it was flushed.
         """
-        if self.is_read_only:
-            raise read_only(self.path.parent)
+        self.check_writable()
         with self._connection() as connection, using(self.path):
             connection.execute("BEGIN IMMEDIATE")
             try:
@@ -131,6 +130,11 @@ class Database:
             finally:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
+
+    def check_writable(self) -> None:
+        """Raise InvalidRequestError if the folder can only be read."""
+        if self.is_read_only:
+            raise read_only(self.path.parent)
 
     def close(self) -> None:
         """Close what is open; whoever closes the last connection folds the WAL into the file."""

@@ -40,6 +40,7 @@ class Process:
     def __init__(self, folder: Path, name: str, descriptor: int) -> None:
         """Use `joined` to make one."""
         self.name, self._folder, self._descriptor = name, folder, descriptor
+        self._made_in = os.getpid()
 
     @staticmethod
     def joined(folder: Path, name: str, release: str) -> Process:
@@ -66,8 +67,9 @@ class Process:
 
     def leave(self) -> None:
         """Be no more among them. What was left undone is then for others to do."""
-        with suppress(FileNotFoundError):  # the folder was moved, or deleted
-            (self._folder / self.name).unlink()
+        if self._made_in == os.getpid():  # the parent of a forked process stays
+            with suppress(FileNotFoundError):  # the folder was moved, or deleted
+                (self._folder / self.name).unlink()
         os.close(self._descriptor)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from dormouse.errors import NotFoundError, UnavailableError
@@ -138,6 +138,16 @@ class SqliteQueues:
             if not changed.rowcount:
                 raise UnavailableError(f"a message of queue {message.queue!r} came again since")
 
+    def give_back(self, messages: Sequence[Received]) -> None:
+        """Let messages be seen at once, as if they had not been received."""
+        now_ms = self._clock.now_ms()
+        with self._database.writing() as connection:
+            connection.executemany(
+                "UPDATE messages SET visible_ms = ?, receives = receives - 1, receipt = '',"
+                " process = '' WHERE queue = ? AND receipt = ?",
+                [(now_ms, message.queue, message.receipt) for message in messages],
+            )
+
     def bury(self, message: Received, reason: str) -> None:
         """Move a message that can never succeed to its dead-letter queue, with the reason."""
         now_ms = self._clock.now_ms()
@@ -189,7 +199,7 @@ class SqliteQueues:
         found = {queue: QueueCounts(*counts) for queue, *counts in rows}
         return {queue: found.get(check(queue), QueueCounts(0, 0, 0)) for queue in queues}
 
-    def ages(self, queues: Sequence[str], now_ms: int) -> Mapping[str, float]:
+    def ages(self, queues: Sequence[str], now_ms: int) -> dict[str, float]:
         """Return the age in seconds of the oldest message of each queue that has any."""
         with self._database.reading() as connection:
             rows = connection.execute(

@@ -1,0 +1,47 @@
+"""`dormouse work`: a process that does the work of an instance in a folder."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from dormouse.client.waiting import WORKING_QUEUES
+from dormouse.errors import InvalidRequestError
+from dormouse_cli.session import instance_of
+from dormouse_cli.terminal import note, notes
+
+LOOK_SECONDS = 1.0
+
+
+def work(
+    ctx: typer.Context,
+    until_idle: Annotated[
+        bool, typer.Option("--until-idle", help="End when nothing is left to do now.")
+    ] = False,
+) -> None:
+    """Do the work of an instance in a folder: ingest the files of its inbox, split, compact,
+    collect.
+
+    Every process that uses the folder works while it lives; this one lives for nothing else. Any
+    number of them may run. Ctrl-C ends it at any time: others go on with what it leaves.
+    """
+    instance = instance_of(ctx)
+    folder = instance.folder
+    if folder is None:
+        raise InvalidRequestError(
+            "a deployment does its work by itself",
+            hint="`dormouse work` is for an instance in a folder: --instance ./mice",
+        )
+    folder.database.check_writable()
+    with notes().status("looking for work") as status:
+        try:
+            while True:
+                left = sum(instance.queues.depths(WORKING_QUEUES).values())
+                status.update(f"{left:,} messages to work on" if left else "waiting for work")
+                if until_idle and not left and not instance.pending():
+                    note("nothing is left to do")
+                    return
+                folder.worker.work_for(LOOK_SECONDS)
+        except KeyboardInterrupt:
+            note("stopped; what is left is done by the next process that uses the folder")

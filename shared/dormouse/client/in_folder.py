@@ -1,0 +1,41 @@
+"""An instance in a folder, whose work this process does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dormouse.client.instance import Instance
+from dormouse.client.waiting import Polling
+from dormouse.folder.wiring import OpenFolder, open_folder
+from dormouse.messages import QUEUES
+from dormouse.settings import memory_bytes, scratch_folder
+
+LOOK_SECONDS = 0.02
+_ASKED_FOR = ("files", "ingest-jobs", "admin")
+"""The queues of what a caller waits for. It leaves the others to the thread in the background, so
+that it does not begin a long compaction just before its rows are there."""
+
+
+def open_instance(root: Path, *, background: bool) -> Instance:
+    """Open the instance in a folder, as `Instance.open` says."""
+    opened = open_folder(
+        root, memory_bytes=memory_bytes(), scratch=scratch_folder(), background=background
+    )
+    if background:
+        opened.background.wake()
+    polling = Polling(opened.services.clock, _Work(opened), LOOK_SECONDS, works_here=True)
+    return Instance(
+        opened.services, opened.queues, opened.inbox, polling, opened.queues, folder=opened
+    )
+
+
+class _Work:
+    """Stands for a sleep: the time is used to work."""
+
+    def __init__(self, opened: OpenFolder) -> None:
+        self._opened = opened
+
+    def __call__(self, seconds: float) -> None:
+        """Work, or wait, for so long at least."""
+        queues = _ASKED_FOR if self._opened.background.runs else QUEUES
+        self._opened.worker.work_for(seconds, queues)

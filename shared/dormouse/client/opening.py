@@ -1,0 +1,70 @@
+"""How an instance is opened, in a folder or on AWS, and closed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from dormouse.settings import Settings
+
+if TYPE_CHECKING:
+    from dormouse.client.instance import Instance
+    from dormouse.folder.wiring import OpenFolder
+
+
+class OpenedInstance:
+    """What `Instance` has of its opening and closing."""
+
+    __slots__ = ()
+    folder: OpenFolder | None
+
+    @staticmethod
+    def open(folder: str | Path, *, background: bool = True) -> Instance:
+        """Open the instance in a folder; make one in a folder that is empty or not there.
+
+        Work is done by this process: `TableHandle.ingest` returns when the rows can be queried, and
+        a thread in the background splits, compacts and collects while the process lives. Close the
+        instance, or use it in a ``with`` statement, to end that before. Without `background` there
+        is no such thread: the process works while it waits for something.
+
+        Raises:
+            InvalidRequestError: it is no folder of an instance and cannot become one; or another
+                release of Dormouse uses it.
+            CorruptDataError: its SQLite file is damaged, or of another format.
+        """
+        from dormouse.client.in_folder import open_instance
+
+        return open_instance(Path(folder), background=background)
+
+    def close(self) -> None:
+        """End what this process does in the background for an instance in a folder."""
+        if self.folder is not None:
+            self.folder.close()
+
+    def __enter__(self) -> Self:
+        """Return the instance."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the instance."""
+        self.close()
+
+    @staticmethod
+    def connect(name: str | None = None, *, background: bool = True) -> Instance:
+        """Connect to the instance of this name, or of the name in ``DORMOUSE_INSTANCE``.
+
+        A path, such as ``./mice``, or a ``file:`` URL is the folder of an instance. A name is that
+        of a profile in the configuration file, or else of a deployment on AWS: its account is
+        ``DORMOUSE_ACCOUNT``, or else that of the credentials; credentials and region are found as
+        every AWS client finds them. `background` is that of `open`.
+
+        Raises:
+            InvalidRequestError: no name is given, or another setting is invalid.
+            UnavailableError: there are no credentials, or AWS does not answer.
+        """
+        settings = Settings.from_environment(instance=name)
+        if settings.folder is not None:
+            return OpenedInstance.open(settings.folder, background=background)
+        from dormouse.client.deployment import connect_deployment  # nothing else needs AWS
+
+        return connect_deployment(settings)

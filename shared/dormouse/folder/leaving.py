@@ -1,0 +1,133 @@
+"""How work in the background ends when its process does: at its next access to the data.
+
+A thread cannot be stopped from outside. So what the worker reads and writes goes through
+`LeavingStorage`, which raises `LeavingError` as soon as the process is about to end. To a stage
+that is one of the failures that it is written for: it records the end of its attempt, and its
+message is handed back for another process, or for the next run of this one.
+"""
+
+from __future__ import annotations
+
+import io
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, cast
+
+from dormouse.errors import DormouseError
+from dormouse.ports import NoncurrentObject, Storage, StoredObject
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+
+class LeavingError(DormouseError):
+    """The process ends; what it worked on is done by another."""
+
+
+class Leaving:
+    """Whether the process is about to end: because it was said so, or its main thread has ended."""
+
+    def __init__(self) -> None:
+        """Begin with staying."""
+        self._said = threading.Event()
+
+    def leave(self) -> None:
+        """Let the worker end soon."""
+        self._said.set()
+
+    def __bool__(self) -> bool:
+        """Return whether the worker has to end."""
+        return self._said.is_set() or not threading.main_thread().is_alive()
+
+    def check(self) -> None:
+        """Raise LeavingError if the worker has to end."""
+        if self:
+            raise LeavingError("the process ended; the work is done by another, or when it is back")
+
+
+class LeavingStorage:
+    """A storage whose every call first checks whether to leave."""
+
+    def __init__(self, storage: Storage, leaving: Leaving) -> None:
+        """Use `storage` until it is time to leave."""
+        self._storage, self._leaving = storage, leaving
+
+    @property
+    def uri(self) -> str:
+        """Where the data root is, for people."""
+        return self._storage.uri
+
+    def open(self, path: str, size_bytes: int) -> BinaryIO:
+        """Open an object to seek and read."""
+        self._leaving.check()
+        return cast(BinaryIO, _LeavingFile(self._storage.open(path, size_bytes), self._leaving))
+
+    def get(self, path: str) -> bytes:
+        """Return a whole object."""
+        self._leaving.check()
+        return self._storage.get(path)
+
+    def put(self, path: str, body: bytes) -> bool:
+        """Store an object if there is none at that path."""
+        self._leaving.check()
+        return self._storage.put(path, body)
+
+    def upload(self, path: str, local: Path) -> bool:
+        """Store a local file's content as `put` does."""
+        self._leaving.check()
+        return self._storage.upload(path, local)
+
+    def list(self, prefix: str) -> Iterator[StoredObject]:
+        """Yield the objects whose path begins with `prefix`, in path order."""
+        self._leaving.check()
+        return self._storage.list(prefix)
+
+    def list_noncurrent(self, prefix: str) -> Iterator[NoncurrentObject]:
+        """Yield what is kept of deleted objects."""
+        self._leaving.check()
+        return self._storage.list_noncurrent(prefix)
+
+    def folders(self) -> Iterator[str]:
+        """Yield the first part of every path that has several parts."""
+        self._leaving.check()
+        return self._storage.folders()
+
+    def delete(self, paths: Sequence[str]) -> None:
+        """Delete objects; missing ones are ignored."""
+        self._leaving.check()
+        self._storage.delete(paths)
+
+
+class _LeavingFile(io.RawIOBase):
+    """A file whose every read first checks whether to leave."""
+
+    def __init__(self, file: BinaryIO, leaving: Leaving) -> None:
+        self._file, self._leaving = file, leaving
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        return self._file.seek(offset, whence)
+
+    def read(self, size: int = -1) -> bytes:
+        self._leaving.check()
+        return self._file.read(size)
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        self._leaving.check()
+        view = memoryview(buffer).cast("B")
+        found = self._file.read(len(view))
+        view[: len(found)] = found
+        return len(found)
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()

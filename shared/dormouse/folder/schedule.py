@@ -1,0 +1,78 @@
+"""What is done from time to time: the sweep, the audit, and the removal of what has expired.
+
+The times of the last runs are in the SQLite file, so that of all processes one does it, whichever
+comes first when it is due. A run that dies is made up for by the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from dormouse.errors import DormouseError
+from dormouse.folder.database import Database
+from dormouse.folder.deliveries import logger
+from dormouse.folder.queues import SqliteQueues
+from dormouse.folder.records import remove_expired
+from dormouse.jobs.retry_policy import SWEEP_SECONDS
+from dormouse.ports import Services
+
+AUDIT_SECONDS = 24 * 60 * 60
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """The schedule of an instance."""
+
+    database: Database
+
+    def run_due(self, services: Services, queues: SqliteQueues) -> None:
+        """Do what is due."""
+        now_ms = services.clock.now_ms()
+        audit = self._claim("audited_ms", now_ms, AUDIT_SECONDS)
+        if not self._claim("swept_ms", now_ms, SWEEP_SECONDS) and not audit:
+            return
+        with self.database.writing() as connection:
+            remove_expired(connection, now_ms)
+        _each_table(services, queues, audit=audit)
+
+    def _claim(self, name: str, now_ms: int, seconds: int) -> bool:
+        """Return whether something is due, and this is the process to do it.
+
+        A folder begins with everything done: there is nothing yet to repair.
+        """
+        select = "SELECT CAST(value AS INTEGER) FROM settings WHERE name = ?"
+        with self.database.reading() as connection:
+            row = connection.execute(select, (name,)).fetchone()
+        if row is not None and now_ms - row[0] < seconds * 1000:
+            return False
+        with self.database.writing() as connection:
+            row = connection.execute(select, (name,)).fetchone()
+            if row is not None and now_ms - row[0] < seconds * 1000:
+                return False
+            connection.execute(
+                "INSERT OR REPLACE INTO settings (name, value) VALUES (?, ?)", (name, str(now_ms))
+            )
+        return row is not None
+
+
+def _each_table(services: Services, queues: SqliteQueues, *, audit: bool) -> None:
+    from dormouse.features.sweep.sweep import sweep
+    from dormouse.features.tables.leftovers import collect_leftovers
+
+    if audit:
+        _logged("an audit of leftovers", lambda: collect_leftovers(services))
+    tables, damaged = services.tables.list_readable()
+    for error in damaged:
+        logger.error("damaged: %s", error.explanation)
+    for table in tables:
+        run = lambda table=table: queues.send(sweep(services, table, audit=audit))  # noqa: E731
+        _logged(f"the sweep of table {table.name}", run)
+
+
+def _logged(what: str, run: Callable[[], object]) -> None:
+    """Run one part; if it fails, the others have their turn all the same."""
+    try:
+        run()
+    except DormouseError as error:
+        logger.warning("%s failed: %s", what, error.explanation)

@@ -1,0 +1,193 @@
+"""Opens the folder of an instance: services, queues, inbox and worker over it.
+
+What opening leaves when it dies: an empty SQLite file, which the next one completes, or a file of a
+process that is gone, which the next one removes.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from pathlib import Path
+
+from dormouse import __version__
+from dormouse.errors import InvalidRequestError
+from dormouse.folder.background import Background
+from dormouse.folder.database import Database
+from dormouse.folder.dead_letters import SqliteDeadLetters
+from dormouse.folder.inbox import Inbox
+from dormouse.folder.layout import DATABASE, Layout
+from dormouse.folder.leaving import Leaving, LeavingStorage
+from dormouse.folder.log_pages import SqlitePages
+from dormouse.folder.processes import Process, is_alive, locked
+from dormouse.folder.queues import SqliteQueues
+from dormouse.folder.releases import check_release
+from dormouse.folder.schedule import Schedule
+from dormouse.folder.tables import SqliteTables
+from dormouse.folder.tracker import SqliteTracker
+from dormouse.folder.worker import Worker
+from dormouse.ports import Services, Storage
+from dormouse.settings import DEFAULT_MEMORY_BYTES
+from dormouse.state_store import StateStore
+from dormouse.storage import FolderStorage, writing_files
+from dormouse.system import SystemClock, TimeOrderedIds, retry_policy
+from dormouse.tables.table import Table
+
+STORES_KEPT = 32
+"""How many tables' states a process caches."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenFolder:
+    """An open folder. `was_made` says whether opening made it."""
+
+    layout: Layout
+    services: Services
+    queues: SqliteQueues
+    inbox: Inbox
+    worker: Worker
+    background: Background
+    database: Database
+    process: Process | None
+    was_made: bool = False
+
+    def finish(self, most_seconds: float) -> None:
+        """Work until nothing is due; begin nothing any more after so many seconds."""
+        end = time.monotonic() + most_seconds
+        while time.monotonic() < end and self.worker.step():
+            pass
+
+    def close(self) -> None:
+        """End the work in the background, and leave the folder to others."""
+        self.background.stop()
+        self.database.close()
+        if self.process is not None:
+            self.process.leave()
+
+
+def open_folder(
+    root: Path,
+    *,
+    memory_bytes: int = DEFAULT_MEMORY_BYTES,
+    scratch: Path | None = None,
+    background: bool = True,
+    release: str = __version__,
+) -> OpenFolder:
+    """Open the instance in a folder; make one in a folder that is empty or not there.
+
+    With `background`, a thread works as soon as there is something to do.
+
+    Raises:
+        InvalidRequestError: it is a file, or a folder of something else; or another release uses
+            it; or processes could not exclude each other there.
+        CorruptDataError: the SQLite file is damaged, or of another format.
+    """
+    layout = Layout(root.expanduser().absolute())
+    is_new = _is_new(layout)
+    if not is_new and not _can_write(layout):
+        database = Database(layout.database, is_read_only=True)
+        return _wired(layout, database, None, scratch, memory_bytes, background=False)
+    with writing_files(layout.root):
+        layout.root.mkdir(parents=True, exist_ok=True)
+    database = Database(layout.database)
+    with locked(layout.root):
+        was_made = database.is_empty()
+        if was_made:
+            database.create()
+        process = Process.joined(layout.processes, TimeOrderedIds().new(), release)
+        try:
+            check_release(database, release)
+        except BaseException:
+            process.leave()
+            raise
+    opened = _wired(layout, database, process, scratch, memory_bytes, background=background)
+    return replace(opened, was_made=was_made)
+
+
+def _is_new(layout: Layout) -> bool:
+    """Return whether there is no instance yet where one can be made.
+
+    Raises:
+        InvalidRequestError: there is something else.
+    """
+    root = layout.root
+    if root.exists() and not root.is_dir():
+        raise InvalidRequestError(
+            f"{root} is a file, not the folder of an instance", hint="name a folder"
+        )
+    if layout.database.exists():
+        return False
+    if root.exists() and any(root.iterdir()):
+        raise InvalidRequestError(
+            f"{root} is not the folder of an instance: it has no {DATABASE}, and is not empty",
+            hint="name an empty folder, or one that is not there yet, to make an instance in it",
+        )
+    return True
+
+
+def _can_write(layout: Layout) -> bool:
+    return os.access(layout.root, os.W_OK) and os.access(layout.database, os.W_OK)
+
+
+def _wired(
+    layout: Layout,
+    database: Database,
+    process: Process | None,
+    scratch: Path | None,
+    memory_bytes: int,
+    *,
+    background: bool,
+) -> OpenFolder:
+    clock, leaving = SystemClock(), Leaving()
+    thread = Background(leaving, enabled=background)
+    name = process.name if process else ""
+    alive = partial(is_alive, layout.processes)
+    queues = SqliteQueues(database, clock, name, alive, thread.wake)
+    inbox = Inbox(layout.inbox, database, clock, thread.wake)
+    storage, results = FolderStorage(layout.tables), FolderStorage(layout.exports)
+    services = Services(
+        tables=SqliteTables(database),
+        tracker=SqliteTracker(database),
+        storage=storage,
+        results=results,
+        sources=inbox,
+        dead_letters=SqliteDeadLetters(database, clock),
+        store=_store_factory(database, storage),
+        clock=clock,
+        ids=TimeOrderedIds(),
+        scratch=scratch or Path(tempfile.gettempdir()),
+        memory_bytes=memory_bytes,
+    )
+    data, exports = LeavingStorage(storage, leaving), LeavingStorage(results, leaving)
+    working = replace(services, storage=data, results=exports, store=_store_factory(database, data))
+    worker = Worker(working, queues, inbox, Schedule(database), leaving)
+    thread.worker = worker
+    return OpenFolder(layout, services, queues, inbox, worker, thread, database, process)
+
+
+def _store_factory(database: Database, storage: Storage) -> Callable[[Table], StateStore]:
+    @lru_cache(STORES_KEPT)
+    def open_store(state_id: str, commits: str, keep_seconds: int) -> StateStore:
+        from dormouse.folder.state_store import FolderStateStore  # it imports Arrow
+        from dormouse.statestore.engine import Options
+
+        options = Options(is_strict=commits == "strict", keep_seconds=keep_seconds)
+        return FolderStateStore(
+            state_id,
+            storage,
+            SqlitePages(database),
+            SystemClock(),
+            TimeOrderedIds(),
+            retry_policy=retry_policy(),
+            options=options,
+        )
+
+    def store(table: Table) -> StateStore:
+        wanted = table.properties
+        return open_store(table.state_id, wanted.commits, wanted.gc_delay_seconds)
+
+    return store

@@ -1,0 +1,117 @@
+"""The command with an instance in a folder: it works where it is asked, and then ends."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from dormouse_cli import session
+from dormouse_cli.main import app
+from tests.cli.conftest import FLIGHTS, ROWS
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("DORMOUSE_INSTANCE", raising=False)
+    Path("schema.json").write_text(json.dumps(FLIGHTS))
+    Path("rows.csv").write_text(ROWS)
+    return tmp_path
+
+
+def run(*arguments: str, instance: str = "./mice") -> Result:
+    return CliRunner().invoke(app, ["--instance", instance, *arguments], catch_exceptions=False)
+
+
+def done(*arguments: str, instance: str = "./mice") -> str:
+    result = run(*arguments, instance=instance)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_a_folder_is_made_with_a_line_that_says_so_and_used_from_then_on(here: Path) -> None:
+    assert f"made an instance in {here / 'mice'}" in done("table", "list")
+    assert "made" not in done("table", "list")
+
+
+@pytest.mark.parametrize("named", ["./mice", "mice/", "file:{here}/mice", "laptop"])
+def test_a_folder_can_be_named_in_every_way(
+    here: Path, monkeypatch: pytest.MonkeyPatch, named: str
+) -> None:
+    config = here / "config.toml"
+    config.write_text('[profiles.laptop]\nfolder = "mice"\n')
+    monkeypatch.setenv("DORMOUSE_CONFIG", str(config))
+    done("table", "add", "flights", "--schema", "schema.json")
+    assert "flights" in done("table", "list", instance=named.format(here=here))
+    monkeypatch.setenv("DORMOUSE_INSTANCE", named.format(here=here))
+    result = CliRunner().invoke(app, ["table", "list"], catch_exceptions=False)
+    assert "flights" in result.output
+
+
+def test_rows_can_be_queried_once_ingest_has_ended(here: Path) -> None:
+    done("table", "add", "flights", "--schema", "schema.json")
+    assert "1 file ingested" in done("ingest", "flights", "rows.csv")
+    assert "1545" in done("query", "flights", "--key", "carrier=UA")
+    assert "nothing is pending" in done("wait", "flights")
+
+
+def test_without_waiting_the_work_is_left_to_who_works(here: Path) -> None:
+    done("table", "add", "flights", "--schema", "schema.json")
+    assert "1 file dropped" in done("ingest", "flights", "rows.csv", "--no-wait")
+    assert "1545" not in done("query", "flights")
+    assert "nothing is left to do" in done("work", "--until-idle")
+    assert "1545" in done("query", "flights")
+
+
+def test_a_command_does_what_follows_from_it_before_it_ends(here: Path) -> None:
+    done("table", "add", "flights", "--schema", "schema.json")
+    for number in range(12):
+        Path(f"{number}.csv").write_text(ROWS.replace("1545", str(number)))
+        done("ingest", "flights", f"{number}.csv")
+    status = json.loads(done("status", "flights", "--format", "json"))
+    assert status["pending"] == 0
+    assert status["shards"] < 12
+
+
+def test_ctrl_c_leaves_what_follows_to_the_next_process(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dormouse.folder.wiring import OpenFolder
+
+    def interrupted(self: OpenFolder, most_seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    done("table", "add", "flights", "--schema", "schema.json")
+    monkeypatch.setattr(OpenFolder, "finish", interrupted)
+    output = done("ingest", "flights", "rows.csv")
+    assert "1 file ingested" in output
+    assert "the next process that uses the folder goes on with it" in output
+    assert session.UPKEEP_SECONDS
+
+
+def test_work_is_for_folders_alone(dormouse: object) -> None:
+    result = dormouse("work")  # type: ignore[operator]
+    assert result.exit_code == 4
+    assert "a deployment does its work by itself" in result.output
+
+
+@pytest.mark.parametrize("instance", [".", "./rows.csv", "file://far/mice"])
+def test_what_is_no_folder_of_an_instance_is_a_sentence_and_a_hint(instance: str) -> None:
+    result = run("table", "list", instance=instance)
+    assert result.exit_code == 4
+    assert result.output.startswith("error: ")
+    assert "\nhint: " in result.output
+    assert not Path("dormouse.sqlite").exists()
+
+
+def test_completion_makes_no_folder(here: Path) -> None:
+    import typer
+    from click import Command, Context
+
+    context = Context(Command("dormouse"))
+    context.params["instance"] = "./mice"
+    assert session.tables_beginning(typer.Context(Command("x"), parent=context), "f") == []
+    assert not Path("mice").exists()

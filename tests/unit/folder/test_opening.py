@@ -1,0 +1,180 @@
+"""Opening a folder: what may become an instance, and what is refused with nothing half made."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from dormouse.client import Instance
+from dormouse.errors import CorruptDataError, DormouseError, InvalidRequestError
+from dormouse.folder.wiring import OpenFolder, open_folder
+from tests.support.world import LETTERS
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "mice"
+
+
+@pytest.fixture
+def opened(root: Path) -> Iterator[OpenFolder]:
+    opened = open_folder(root, background=False)
+    yield opened
+    opened.close()
+
+
+def everything_in(folder: Path) -> list[tuple[str, int]]:
+    paths = sorted(folder.rglob("*"))
+    return [(str(path), path.stat().st_size) for path in paths]
+
+
+@pytest.mark.parametrize("before", ["missing", "missing above", "empty", "empty file"])
+def test_a_folder_that_is_empty_or_not_there_becomes_an_instance(
+    tmp_path: Path, before: str
+) -> None:
+    root = tmp_path / "above" / "mice" if before == "missing above" else tmp_path / "mice"
+    if before.startswith("empty"):
+        root.mkdir()
+    if before == "empty file":
+        (root / "dormouse.sqlite").touch()  # its maker died
+    made = open_folder(root, background=False)
+    assert made.was_made
+    again = open_folder(root, background=False)
+    assert not again.was_made
+    made.close()
+    again.close()
+
+
+def test_a_folder_of_something_else_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "letter.txt").write_text("dear")
+    before = everything_in(tmp_path)
+    with pytest.raises(InvalidRequestError, match="not the folder of an instance") as raised:
+        open_folder(tmp_path)
+    assert "empty folder" in raised.value.hint
+    assert everything_in(tmp_path) == before
+
+
+def test_a_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "mice"
+    path.write_text("x")
+    with pytest.raises(InvalidRequestError, match="is a file"):
+        open_folder(path)
+
+
+@pytest.mark.parametrize("what", [b"not SQLite at all" * 1000, None])
+def test_a_damaged_file_is_refused_with_what_to_do(root: Path, what: bytes | None) -> None:
+    opened = open_folder(root, background=False)
+    opened.services.tables.change_defaults(lambda kept: {"gc_delay_seconds": 5})
+    opened.close()
+    path = root / "dormouse.sqlite"
+    body = bytearray(path.read_bytes())
+    if what is None:
+        body[100 : len(body) // 2] = bytes(len(body) // 2 - 100)  # pages without their content
+    path.write_bytes(what or bytes(body))
+    with pytest.raises(CorruptDataError, match="damaged") as raised:
+        open_folder(root, background=False).services.tables.defaults()
+    assert "backup" in raised.value.hint
+
+
+def test_a_later_format_is_refused_and_nothing_of_it_is_changed(root: Path) -> None:
+    opened = open_folder(root, background=False)
+    with opened.database.writing() as connection:
+        connection.execute("PRAGMA user_version = 99")
+    opened.close()
+    before = (root / "dormouse.sqlite").read_bytes()
+    with pytest.raises(CorruptDataError, match="format 99") as raised:
+        open_folder(root)
+    assert "upgrade" in raised.value.hint
+    assert (root / "dormouse.sqlite").read_bytes() == before
+    assert list((root / ".processes").iterdir()) == []
+
+
+def test_an_earlier_release_is_refused_after_a_later_one(root: Path) -> None:
+    open_folder(root, background=False, release="0.10.0").close()
+    with pytest.raises(InvalidRequestError, match=r"release 0\.10\.0 .* release 0\.9\.1") as raised:
+        open_folder(root, release="0.9.1")
+    assert "dormouse>=0.10.0" in raised.value.hint
+    open_folder(root, background=False, release="0.10.0").close()
+    open_folder(root, background=False, release="1.0.0").close()
+
+
+def test_two_releases_at_once_are_refused(root: Path) -> None:
+    earlier = open_folder(root, background=False, release="0.9.1")
+    with pytest.raises(InvalidRequestError, match="a process with release"):
+        open_folder(root, release="0.10.0")
+    earlier.close()
+    open_folder(root, background=False, release="0.10.0").close()
+
+
+def use(root: Path) -> str:
+    """Read and try to write as a program would; return what it sees."""
+    with Instance.connect(str(root)) as instance:
+        found = f"{instance.table('letters').count()} {instance.tables()[0].name}; "
+        try:
+            instance.set_online("letters", False)
+        except InvalidRequestError as error:
+            return found + error.explanation
+        return found + "it was changed"
+
+
+def as_nobody(root: Path) -> str:
+    """Do `use` in a process whose user may not write."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setgroups([])
+            os.setuid(65534)
+            os.write(writing, use(root).encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as told:
+        text = told.read()
+    os.waitpid(child, 0)
+    return text
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become a user who may not write")
+def test_a_folder_that_one_may_not_write_to_can_be_queried_and_says_so_of_a_change() -> None:
+    with TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        root = Path(folder) / "mice"
+        with Instance.open(root, background=False) as instance:
+            instance.create_table("letters", LETTERS)
+        assert use(root) == "0 letters; it was changed"  # and what it needs is imported
+        for path in (root, *root.rglob("*")):
+            path.chmod(0o555 if path.is_dir() else 0o444)
+        before = everything_in(root)
+        told = as_nobody(root)
+        assert told.startswith("0 letters; ")
+        assert "is read-only; " in told
+        assert "queries work" in told
+        assert everything_in(root) == before
+
+
+def test_a_folder_can_be_moved_while_nobody_uses_it(tmp_path: Path, root: Path) -> None:
+    with Instance.open(root, background=False) as instance:
+        table = instance.create_table("letters", LETTERS)
+        local = tmp_path / "a.csv"
+        local.write_text("letter,at,note\na,1,x\n")
+        table.ingest(local)
+    root.rename(tmp_path / "elsewhere")
+    with Instance.open(tmp_path / "elsewhere", background=False) as instance:
+        table = instance.table("letters")
+        assert table.count() == 1
+        assert table.ingest(local).known, "it is remembered there too"
+        assert table.count() == 1
+    stored = [path.read_bytes() for path in (tmp_path / "elsewhere").rglob("*") if path.is_file()]
+    assert not any(str(root).encode() in body for body in stored)
+
+
+def test_a_process_that_cannot_open_leaves_nobody_behind(root: Path) -> None:
+    open_folder(root, background=False, release="2.0.0").close()
+    with pytest.raises(DormouseError):
+        open_folder(root, release="1.0.0")
+    assert list((root / ".processes").iterdir()) == []

@@ -1,0 +1,310 @@
+"""The worker of a folder: what becomes of messages, and how it ends with its process."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dormouse import messages
+from dormouse.client import Instance
+from dormouse.errors import InvalidRequestError, RefusedSourceError, UnavailableError
+from dormouse.folder import deliveries
+from dormouse.folder.leaving import Leaving, LeavingError, LeavingStorage
+from dormouse.folder.wiring import OpenFolder, open_folder
+from dormouse.jobs.retry_policy import MAX_RECEIVES
+from dormouse.messages import FilesDropped, OutboundMessage, TableChanged, encode
+from dormouse.model.sources import Source
+from dormouse.storage import MemoryStorage
+from tests.support.waiting import LIMIT_SECONDS
+from tests.support.world import LETTERS
+
+CHANGES, DEAD = "table-changes", "table-changes-dead"
+
+
+@pytest.fixture
+def opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[OpenFolder]:
+    monkeypatch.setattr(deliveries, "FIRST_RETRY_SECONDS", 0)
+    monkeypatch.setattr(deliveries, "NEXT_RETRY_SECONDS", 0)
+    opened = open_folder(tmp_path / "mice", background=False)
+    yield opened
+    opened.close()
+
+
+def stage_that(monkeypatch: pytest.MonkeyPatch, *results: object) -> list[Any]:
+    """Let stages raise or return these, one after the other; return the messages they are given."""
+    seen: list[Any] = []
+    left = list(results)
+
+    def stage(services: object, message: object) -> object:
+        seen.append(message)
+        result = left.pop(0) if left else []
+        if isinstance(result, BaseException):
+            raise result
+        return result
+
+    monkeypatch.setattr(messages.Stage, "load", lambda self: stage)
+    return seen
+
+
+def waiting(opened: OpenFolder, queue: str) -> int:
+    found = opened.queues.counts([queue])[queue]
+    return found.waiting + found.in_flight + found.delayed
+
+
+def send(opened: OpenFolder, *changes: TableChanged) -> None:
+    opened.queues.send(OutboundMessage(CHANGES, change) for change in changes)
+
+
+def test_a_message_is_run_and_deleted_and_what_follows_is_sent(
+    opened: OpenFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = stage_that(monkeypatch, [OutboundMessage(CHANGES, TableChanged("next"))])
+    send(opened, TableChanged("t"))
+    opened.finish(LIMIT_SECONDS)
+    assert [message.table_id for message in seen] == ["t", "next"]
+    assert waiting(opened, CHANGES) == 0
+
+
+def test_changes_of_a_table_are_planned_once_and_a_swept_one_serves_the_others(
+    opened: OpenFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = stage_that(monkeypatch)
+    send(opened, *[TableChanged("t")] * 3, TableChanged("u"), TableChanged("t", swept=True))
+    assert opened.worker.step()
+    assert seen == [TableChanged("t", swept=True), TableChanged("u")]
+    assert not opened.worker.step()
+
+
+def test_what_fails_comes_again_and_what_can_never_succeed_ends_with_its_reason(
+    opened: OpenFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures = [InvalidRequestError("it is no such thing")] * MAX_RECEIVES
+    seen = stage_that(monkeypatch, *failures)
+    send(opened, TableChanged("t"))
+    opened.finish(LIMIT_SECONDS)
+    assert len(seen) == MAX_RECEIVES
+    (letter,) = opened.services.dead_letters.receive(CHANGES, 10)
+    assert letter.reason == "it is no such thing"
+
+
+def test_an_error_that_is_not_ours_stops_neither_the_worker_nor_is_it_quoted(
+    opened: OpenFolder, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    stage_that(monkeypatch, *[ValueError("Hazel's secret")] * MAX_RECEIVES)
+    send(opened, TableChanged("t"))
+    with caplog.at_level("INFO"):
+        opened.finish(LIMIT_SECONDS)
+    assert "ValueError" in caplog.text
+    assert "secret" not in caplog.text
+    assert waiting(opened, DEAD) == 1
+
+
+def test_what_cannot_be_decoded_is_a_dead_letter_at_once(opened: OpenFolder) -> None:
+    for queue in ("table-changes", "files", "spark-jobs"):
+        opened.queues.send_body(queue, "{not json")
+        assert opened.worker.step()
+        assert waiting(opened, f"{queue}-dead") == 1
+
+
+def test_files_of_a_table_that_fails_do_not_hold_up_those_of_others(
+    opened: OpenFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dormouse.features.ingest import batch_files as module
+
+    batched: list[list[str]] = []
+
+    def batch(services: object, sources: list[Source], waiting: object) -> list[OutboundMessage]:
+        keys = [source.key for source in sources]
+        if "bad/a.csv" in keys:
+            raise InvalidRequestError("no")
+        batched.append(keys)
+        return []
+
+    monkeypatch.setattr(module, "batch_files", batch)
+    for name in ("a", "b", "bad", "c"):
+        source = Source("inbox", f"{name}/a.csv", "etag", 1)
+        opened.queues.send_body("files", encode(FilesDropped((source,))))
+    opened.finish(LIMIT_SECONDS)
+    assert sorted(key for keys in batched for key in keys) == ["a/a.csv", "b/a.csv", "c/a.csv"]
+    assert waiting(opened, "files") == 0
+    assert waiting(opened, "files-dead") == 1
+
+
+def test_a_worker_that_leaves_hands_its_message_back_as_if_it_had_not_had_it(
+    opened: OpenFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def leave() -> None:
+        opened.worker.leaving.leave()
+        opened.worker.services.storage.get("x")
+
+    seen = stage_that(monkeypatch)
+    monkeypatch.setattr(messages.Stage, "load", lambda self: lambda *_: leave())
+    send(opened, TableChanged("t"))
+    opened.worker.step()
+    (message,) = opened.queues.receive(CHANGES, 1, 60)
+    assert message.receives == 1
+    assert seen == []
+
+
+def test_ctrl_c_hands_the_message_back(opened: OpenFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage_that(monkeypatch, KeyboardInterrupt())
+    send(opened, TableChanged("t"))
+    with pytest.raises(KeyboardInterrupt):
+        opened.worker.step()
+    assert opened.queues.receive(CHANGES, 1, 60)[0].receives == 1
+
+
+def test_every_access_of_a_worker_ends_when_it_has_to_leave(tmp_path: Path) -> None:
+    storage, leaving = MemoryStorage(), Leaving()
+    storage.put("a", b"rows")
+    guarded = LeavingStorage(storage, leaving)
+    opened = guarded.open("a", 4)
+    assert opened.read(2) == b"ro"
+    leaving.leave()
+    for access in (
+        lambda: opened.read(2),
+        lambda: guarded.open("a", 4),
+        lambda: guarded.get("a"),
+        lambda: guarded.put("b", b""),
+        lambda: guarded.upload("b", tmp_path),
+        lambda: guarded.list(""),
+        lambda: guarded.list_noncurrent(""),
+        lambda: guarded.folders(),
+        lambda: guarded.delete(["a"]),
+    ):
+        with pytest.raises(LeavingError):
+            access()
+    assert [item.path for item in storage.list("")] == ["a"]
+
+
+def test_a_thread_in_the_background_works_and_ends_when_it_is_closed(tmp_path: Path) -> None:
+    instance = Instance.open(tmp_path / "mice")
+    table = instance.create_table("letters", LETTERS)
+    table.ingest([write(tmp_path, "a", n) for n in range(8)])
+    table.wait(LIMIT_SECONDS)
+    assert table.count() == 8
+    instance.close()
+    assert "dormouse" not in [thread.name for thread in threading.enumerate()]
+
+
+def write(folder: Path, letter: str, number: int) -> Path:
+    path = folder / f"{number}.csv"
+    path.write_text(f"letter,at,note\n{letter},{number},x\n")
+    return path
+
+
+ENDS = """
+import sys
+from dormouse.client import Instance
+from dormouse.schema.schema import Field, Primitive, Schema
+instance = Instance.open(sys.argv[1])
+table = instance.create_table("t", Schema(row_keys=(Field("a", Primitive.LONG),)))
+for number in range(30):
+    with open(f"{sys.argv[1]}.{number}.csv", "w") as file:
+        file.write("a\\n" + "\\n".join(map(str, range(10_000))))
+    table.ingest(file.name, wait=False)
+print("leaving")
+"""
+
+
+def test_a_program_that_ends_in_the_middle_of_the_work_ends_at_once_and_nothing_is_lost(
+    tmp_path: Path,
+) -> None:
+    root = tmp_path / "mice"
+    done = subprocess.run(
+        [sys.executable, "-c", ENDS, str(root)],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_SECONDS,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "leaving\n", "")
+    with Instance.open(root, background=False) as instance:
+        table = instance.table("t")
+        table.wait(LIMIT_SECONDS)
+        assert table.count() == 300_000
+        assert not any(queue.dead for queue in instance.queue_states()[0])
+        assert {job.state for job in table.jobs()} == {"finished"}
+
+
+def test_rows_are_there_when_ingest_returns_and_a_refusal_is_raised(tmp_path: Path) -> None:
+    with Instance.open(tmp_path / "mice", background=False) as instance:
+        table = instance.create_table("letters", LETTERS)
+        table.ingest(write(tmp_path, "a", 1))
+        assert table.count() == 1
+        later = table.ingest(write(tmp_path, "b", 2), wait=False)
+        assert table.count() == 1
+        later.wait(LIMIT_SECONDS)
+        assert table.count() == 2
+        bad = tmp_path / "bad.csv"
+        bad.write_text("letter,at,note\na,not a number,x\n")
+        with pytest.raises(RefusedSourceError, match="bad.csv was refused"):
+            table.ingest(bad)
+        assert table.count() == 2
+
+
+def test_files_put_into_the_inbox_become_rows(tmp_path: Path) -> None:
+    with Instance.open(tmp_path / "mice", background=False) as instance:
+        table = instance.create_table("letters", LETTERS)
+        folder = tmp_path / "mice" / "inbox" / "letters"
+        folder.mkdir(parents=True)
+        write(tmp_path, "a", 1).rename(folder / "a.csv")
+        table.wait(LIMIT_SECONDS)
+        assert table.count() == 1
+
+
+def test_of_all_processes_one_sweeps_when_it_is_time(
+    opened: OpenFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dormouse.folder import schedule
+
+    runs: list[bool] = []
+    monkeypatch.setattr(
+        schedule, "_each_table", lambda services, queues, *, audit: runs.append(audit)
+    )
+
+    def pass_time(name: str) -> None:
+        with opened.database.writing() as connection:
+            connection.execute("UPDATE settings SET value = '0' WHERE name = ?", (name,))
+
+    def both() -> None:
+        for _ in range(2):
+            opened.worker.schedule.run_due(opened.worker.services, opened.queues)
+
+    both()
+    assert runs == [], "a new folder needs no repair"
+    pass_time("swept_ms")
+    both()
+    assert runs == [False]
+    pass_time("audited_ms")
+    both()
+    assert runs == [False, True]
+
+
+def test_a_sweep_that_fails_for_a_table_is_run_for_the_others(
+    opened: OpenFolder, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from dormouse.features.sweep import sweep as module
+    from dormouse.folder import schedule
+
+    instance = Instance.open(opened.layout.root, background=False)
+    for name in ("one", "two"):
+        instance.create_table(name, LETTERS)
+    swept: list[str] = []
+
+    def sweep(services: object, table: Any, *, audit: bool) -> list[OutboundMessage]:
+        swept.append(table.name)
+        if table.name == "one":
+            raise UnavailableError("not now")
+        return []
+
+    monkeypatch.setattr(module, "sweep", sweep)
+    schedule._each_table(opened.services, opened.queues, audit=True)
+    instance.close()
+    assert swept == ["one", "two"]
+    assert "the sweep of table one failed: not now" in caplog.text
