@@ -59,16 +59,16 @@ class SplitWork(StoredWork, frozen=True, tag="split"):
             return JobOutcome(self.kind, job_id, counts=Counts(finished=1, partitions=1))
         if check.state.rows_in(partition) < fewest_rows(check.table.properties, forced=self.forced):
             return JobOutcome(self.kind, job_id, "failed", "not split: it has too few rows by now")
-        told = check.record(job_id)
+        known = check.record(job_id)
         if (
-            told is not None
-            and told.state == "finished"
-            and told.reason not in ("", OUTCOME_UNKNOWN)
+            known is not None
+            and known.state == "finished"
+            and known.reason not in ("", OUTCOME_UNKNOWN)
         ):
-            rests = not self.forced and check.now_ms - told.updated_ms < backoff_ms(told.attempts)
-            if rests or told.updated_ms >= check.requested_ms:
-                return JobOutcome(self.kind, job_id, "failed", told.reason)
-        since = told if told is not None and told.updated_ms >= check.requested_ms else None
+            rests = not self.forced and check.now_ms - known.updated_ms < backoff_ms(known.attempts)
+            if rests or known.updated_ms >= check.requested_ms:
+                return JobOutcome(self.kind, job_id, "failed", known.reason)
+        since = known if known is not None and known.updated_ms >= check.requested_ms else None
         return check.unfinished(self.kind, job_id, since)
 
 
