@@ -225,7 +225,7 @@ class Metrics(Protocol):
 
 
 class NoMetrics:
-    """A `Metrics` that drops everything, for a process whose metrics nobody watches."""
+    """A `Metrics` that drops everything, for a process that publishes no metrics."""
 
     def emit(self, table_name: str, values: Mapping[Metric, float]) -> None:
         """Drop the values."""

@@ -34,7 +34,7 @@ BATCH_ROWS = 1024
 class TableWriter:
     """Collects rows, and drops a file of them whenever there are enough; use it with `with`.
 
-    If the block ends with an exception, the rows since the last file are forgotten.
+    If the block ends with an exception, the rows since the last file are dropped.
     """
 
     def __init__(

@@ -50,4 +50,4 @@ class BlobStore(Protocol):
         """
 
     def delete_stale(self, before: str, needed: Collection[str]) -> None:
-        """Delete all blobs, and parts of such, whose ids are below `before` and not `needed`."""
+        """Delete all blobs, and parts of blobs, whose ids are below `before` and not `needed`."""

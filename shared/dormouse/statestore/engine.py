@@ -5,11 +5,12 @@ A commit stores its transactions as one delta under a new id, and then appends t
 when the delta is folded, in that order, by the same rules for everyone (`log.tail`); its writer
 reads the verdict. So no commit conflicts with another, and a retry rewrites nothing.
 
-A strict commit is appended only as what follows the very version its writer tried it on. Then it is
-known to hold before it is written; another writer's commit in between costs another attempt.
+A strict commit is appended only directly after the version on which its writer tried it. So it is
+known to be accepted before it is written; another writer's commit in between costs one more
+attempt.
 
-What a crash leaves: after the delta is stored, a blob that nobody names; after the append, a commit
-whose author does not know of it, and finds out by committing the same again.
+What a crash leaves: after the delta is stored, a blob that nothing names; after the append, a
+commit whose author does not know of it, and finds out by committing the same again.
 
 The engine knows three ports: the log, its head (both in `log.pages`) and the blobs (`blobs`). The
 stores that consist of it and adapters are `aws.s3.state_store` and `aws.dynamodb.state_store`.
@@ -101,7 +102,7 @@ class LogStateStore:
         """Return a version, or the one that was current at a time, as long as it is kept.
 
         Raises:
-            NotFoundError: it is not kept any more, or is yet to come.
+            NotFoundError: it is no longer kept, or there is no such version yet.
             InvalidRequestError: neither or both are given.
         """
         return self._retry_policy.retry(
@@ -154,7 +155,7 @@ class LogStateStore:
         self._tail.reset()
 
     def terminate(self) -> None:
-        """Let nobody commit or read any more, for good; the blobs stay. Repeatable.
+        """Close the state for good: no process can commit or read any more; blobs stay. Idempotent.
 
         The pages are deleted, for an append needs nothing but a page with room.
         """
@@ -164,8 +165,8 @@ class LogStateStore:
     def destroy(self) -> None:
         """Delete the state of the table. Repeatable; used only when the table itself is deleted.
 
-        The log is closed first: from then on nobody can commit or read. Its head stays, a hundred
-        bytes, so that a writer that slept cannot begin the log again.
+        The log is closed first: from then on no process can commit or read. Its head of a hundred
+        bytes stays, so that a writer that slept cannot begin the log again.
         """
         self.terminate()
         self._retry_policy.retry(self._delete_blobs)

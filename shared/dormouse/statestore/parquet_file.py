@@ -101,10 +101,10 @@ def check_owner(facts: Mapping[str, str], owner: str, where: str) -> None:
     """Check that a file belongs where it was found.
 
     Raises:
-        CorruptDataError: it does not: somebody copied a file of another table, or another delta.
+        CorruptDataError: it does not: a file of another table, or another delta, was copied here.
     """
     if facts.get(OWNER) != owner:
         raise CorruptDataError(
             f"{where} should hold {owner} and holds {facts.get(OWNER, 'a file without an owner')}",
-            hint="a file was copied to the wrong place: bring back the object that was there",
+            hint="a file was copied to the wrong place: restore the object that was there",
         )

@@ -2,7 +2,7 @@
 
 A look-up reads the record of each source's bucket in each segment, several at once, and joins what
 lies close together; only where that says that the source may be there, it reads the bucket's ids.
-Nothing of a segment is kept, so memory depends on the sources that are asked for and not on those
+Nothing of a segment is kept, so memory depends on the sources that are looked up and not on those
 that are remembered. What cannot be read is an error, and never says that a source is not there.
 """
 

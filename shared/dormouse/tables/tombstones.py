@@ -15,9 +15,9 @@ from dormouse.schema.schema import Field, Primitive, Schema
 from dormouse.tables.properties import properties_of
 from dormouse.tables.table import Table
 
-_FORGOTTEN = Schema(row_keys=(Field("forgotten", Primitive.STRING),))
-"""A schema for a `Table` whose columns nobody knows any more; opening its state does not need
-them."""
+_PLACEHOLDER_SCHEMA = Schema(row_keys=(Field("deleted", Primitive.STRING),))
+"""Takes the place of the schema of a deleted table, whose columns are unknown; opening its state
+does not need them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,5 +46,5 @@ class Tombstone:
         store.
         """
         properties = properties_of({}, {"state_store": self.state_store})
-        table = Table(self.table_id, self.name, _FORGOTTEN, properties, logs=self.logs)
+        table = Table(self.table_id, self.name, _PLACEHOLDER_SCHEMA, properties, logs=self.logs)
         return replace(table, deleting=True).states()

@@ -12,7 +12,7 @@ from dormouse.statestore.delta.codec import identity_of
 from dormouse.statestore.engine import Options
 from dormouse.statestore.log import compaction
 from dormouse.statestore.log.pages import id_at
-from dormouse.statestore.snapshot.trimming import without_forgotten
+from dormouse.statestore.snapshot.trimming import without_expired
 from tests.support.trees import initialise
 from tests.unit.statestore.faults import Home, Rig, fail, small_pages
 from tests.unit.statestore.histories import ONE_LEAF, addition
@@ -45,7 +45,7 @@ def collect(rig: Rig) -> bool:
 
 def check(rig: Rig) -> None:
     rig.quiet()
-    assert without_forgotten(rig.store().current()) == without_forgotten(rig.replay())
+    assert without_expired(rig.store().current()) == without_expired(rig.replay())
 
 
 def test_what_the_open_page_names_is_kept_however_old_it_is(rig: Rig) -> None:

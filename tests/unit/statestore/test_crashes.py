@@ -8,7 +8,7 @@ from dormouse.errors import OutcomeUnknownError, UnavailableError
 from dormouse.model.transactions import Transaction
 from dormouse.state_store import AlreadyCommitted, Committed
 from dormouse.statestore.engine import Options
-from dormouse.statestore.snapshot.trimming import without_forgotten
+from dormouse.statestore.snapshot.trimming import without_expired
 from tests.support.trees import initialise
 from tests.unit.statestore.faults import Crash, Home, Rig, fail, small_pages
 from tests.unit.statestore.histories import ONE_LEAF, addition
@@ -68,7 +68,7 @@ def check_after(rig: Rig) -> None:
     """Check that all is there once, for old readers and new, and nothing else after one round."""
     rig.quiet()
     everything = rig.replay()
-    assert without_forgotten(rig.store().current()) == without_forgotten(everything)
+    assert without_expired(rig.store().current()) == without_expired(everything)
     assert sorted(r.shard for r in everything.all_references()) == sorted(
         f"s{n}" for n in range(2, 2 * COMMITS)
     )
@@ -77,7 +77,7 @@ def check_after(rig: Rig) -> None:
     for _ in range(2):
         rig.store()._collector.collect()
     check_garbage(rig)
-    assert without_forgotten(rig.store().current()) == without_forgotten(everything)
+    assert without_expired(rig.store().current()) == without_expired(everything)
 
 
 def check_history(rig: Rig) -> None:
@@ -86,7 +86,7 @@ def check_history(rig: Rig) -> None:
     kept = [v for v in range(1, newest) if rig.replay(v + 1).time_ms > rig.clock.ms - 2000]
     for version in (kept[0], newest):
         expected = rig.replay(version)
-        assert without_forgotten(rig.store().at(version=version)) == without_forgotten(expected)
+        assert without_expired(rig.store().at(version=version)) == without_expired(expected)
 
 
 def check_garbage(rig: Rig) -> None:

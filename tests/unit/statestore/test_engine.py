@@ -15,7 +15,7 @@ from dormouse.state_store import AlreadyCommitted, Committed
 from dormouse.statestore.delta import packed_codec
 from dormouse.statestore.delta.parquet_codec import FORMAT, KIND
 from dormouse.statestore.parquet_file import write_file
-from dormouse.statestore.snapshot.trimming import without_forgotten
+from dormouse.statestore.snapshot.trimming import without_expired
 from tests.support.trees import initialise
 from tests.unit.statestore.faults import Home, Rig, fail, small_pages
 from tests.unit.statestore.histories import ONE_LEAF, Delta, addition, fold_all, histories
@@ -86,7 +86,7 @@ def test_any_history_committed_is_the_history_folded(kept: Home, history: list[D
             writer.maintain()
         warm, cold = writers[0].current(), rig.store().current()
     assert warm == fold_all(history)
-    assert without_forgotten(cold) == without_forgotten(warm)
+    assert without_expired(cold) == without_expired(warm)
 
 
 def test_a_reader_sees_one_version_and_all_of_it_while_others_write(rig: Rig) -> None:

@@ -22,7 +22,7 @@ from dormouse.statestore.delta.segments import decode_segment, encode_segment
 from dormouse.statestore.engine import Options
 from dormouse.statestore.log import compaction
 from dormouse.statestore.snapshot.codec import encode_snapshot
-from dormouse.statestore.snapshot.trimming import without_forgotten
+from dormouse.statestore.snapshot.trimming import without_expired
 from tests.support.trees import initialise
 from tests.unit.statestore.faults import Home, Rig, fail, small_pages
 from tests.unit.statestore.histories import ONE_LEAF, addition
@@ -50,7 +50,7 @@ def commit(rig: Rig, first: int, count: int, *, maintain: bool = False) -> None:
 
 def check(rig: Rig) -> None:
     rig.quiet()
-    assert without_forgotten(rig.store().current()) == without_forgotten(rig.replay())
+    assert without_expired(rig.store().current()) == without_expired(rig.replay())
 
 
 # What it costs
@@ -172,7 +172,7 @@ def test_a_reader_that_comes_too_late_for_a_snapshot_takes_the_newer_one(due: Ri
 
         made.on("after head", it_is_collected)
         reader = made.store()
-        assert without_forgotten(reader.current()) == without_forgotten(made.replay())
+        assert without_expired(reader.current()) == without_expired(made.replay())
         assert old.id not in made.stored("snapshots")
 
 
@@ -307,7 +307,7 @@ def test_a_version_is_read_as_long_as_it_is_kept_and_then_it_is_gone(rig: Rig) -
         oldest = manifest.snapshots[0].version
         assert oldest > 1
         for version in range(oldest, 22):
-            assert without_forgotten(rig.store().at(version=version)) == without_forgotten(
+            assert without_expired(rig.store().at(version=version)) == without_expired(
                 rig.replay(version)
             )
         with pytest.raises(NotFoundError, match="not kept any more"):
@@ -340,7 +340,7 @@ def test_a_reader_of_the_past_that_is_overtaken_reads_it_whole_or_not(
                 found = rig.store().at(version=version)
             except NotFoundError:
                 continue
-            assert without_forgotten(found) == without_forgotten(rig.replay(version))
+            assert without_expired(found) == without_expired(rig.replay(version))
         return rig
 
     with small_pages(2):

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from dormouse.statestore.log.reader import fold_delta
 from dormouse.statestore.snapshot.codec import decode_snapshot, encode_snapshot
-from dormouse.statestore.snapshot.trimming import without_forgotten
+from dormouse.statestore.snapshot.trimming import without_expired
 from tests.unit.statestore.histories import Delta, fold_all, histories
 
 
@@ -18,10 +18,10 @@ def test_a_snapshot_and_what_follows_it_fold_to_what_all_folds_to(
 ) -> None:
     at = data.draw(st.integers(0, len(history)))
     direct = before = fold_all(history[:at])
-    body = encode_snapshot("t", without_forgotten(before))
+    body = encode_snapshot("t", without_expired(before))
     resumed = decode_snapshot("t", body, "x")
     for delta in history[at:]:
         direct, expected = fold_delta(direct, delta.entries)
         resumed, verdicts = fold_delta(resumed, delta.entries)
         assert verdicts == expected
-    assert without_forgotten(resumed) == without_forgotten(direct)
+    assert without_expired(resumed) == without_expired(direct)

@@ -49,8 +49,8 @@ PART_BYTES = 350_000
 HASH_BUCKETS: dict[Kind, int] = {"delta": 8, "segment": 4, "snapshot": 16}
 _GETS_PER_REQUEST = 100
 _LARGE_GETS_PER_REQUEST = 40
-"""An answer has 16 MB at most. What is left over of a larger one is asked for again, one request
-after the other; asked for in smaller requests, it comes side by side."""
+"""An answer has 16 MB at most. The rest of a larger one is requested again, one request
+after the other; smaller requests run concurrently."""
 _REQUESTS_AT_ONCE = 8
 _MOST_PARTS = 10_000
 _FEW = 16
@@ -110,7 +110,7 @@ class DynamoBlobs:
         ]
 
     def delete_stale(self, before: str, needed: Collection[str]) -> None:
-        """Delete all blobs, and parts of such, whose ids are below `before` and not `needed`."""
+        """Delete all blobs, and parts of blobs, whose ids are below `before` and not `needed`."""
         ranges = _gaps(before, needed)
         for hash_key in self._hash_keys():
             for low, high in ranges:
@@ -155,7 +155,7 @@ class DynamoBlobs:
         with opened(self._kind, item, problem, hint=REBUILD):
             body, parts = item["body"]["B"], int(item["parts"]["N"])
             if not isinstance(body, bytes) or not 0 < parts <= _MOST_PARTS:
-                raise ValueError("it holds what nobody puts there")
+                raise ValueError("its body or its number of parts is not what this class writes")
             return body, parts
 
     def _put_item(self, item: Item, name: str) -> None:
@@ -211,9 +211,9 @@ def _range_key(blob_id: str, part: int) -> str:
 
 
 def _gaps(before: str, needed: Collection[str]) -> list[tuple[str, str]]:
-    """Return the ranges of range keys below `before` in which nothing lies that is needed.
+    """Return the ranges of range keys below `before` that hold nothing needed.
 
-    A query costs what the items are big that it passes, so the parts of a snapshot that is kept,
+    A query costs by the bytes of the items that it passes, so the parts of a kept snapshot,
     megabytes of them, are left out. With needed ids 3 and 5, and 7 as `before`, the ranges are
     those of the ids below 3, between 3 and 5, and between 5 and 7. Of many needed ids, which are
     those of small deltas, one range passes over all.

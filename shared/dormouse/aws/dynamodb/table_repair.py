@@ -49,7 +49,7 @@ class Repair:
     repaired: list[str] = field(default_factory=list)
     hopeless: list[str] = field(default_factory=list)
     unread: bool = False
-    """Whether some entry cannot be read, nor its copy: then nobody knows which name is its own."""
+    """Whether neither some entry nor its copy can be read: then its name is unknown."""
 
     def repair(self, items: Iterable[Item], which: str) -> list[str]:
         """Mend what of these items is damaged, of the table of this name or id, if one is given.

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from dormouse.aws.dynamodb.stored_items import Item
 
 ATTEMPTS = 8
-"""How often a change starts over because somebody else changed the same table."""
+"""How often a change starts over because another process changed the same table."""
 
 
 class DynamoTables:

@@ -73,7 +73,7 @@ class DynamoTombstones:
         return repaired, unrepaired
 
     def _swap(self, new: Item, seen: Item) -> None:
-        with suppress(ConditionFailedError), writing("DynamoDB"):  # somebody else repaired it
+        with suppress(ConditionFailedError), writing("DynamoDB"):  # another process repaired it
             self._client.put_item(TableName=self._table_name, Item=new, **unchanged(seen))
 
     def _in_order(self, time_ms: int) -> Iterator[Item]:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from dormouse.aws.dynamodb.stored_items import Item
 
 ATTEMPTS = 8
-"""How often a write starts over because somebody else wrote of the same job."""
+"""How often a write starts over because another process recorded the same job."""
 MAX_KEY_BYTES = 1024
 
 
@@ -43,7 +43,7 @@ class DynamoTracker:
         self._client, self._table_name = client, table_name
 
     def record(self, job: Tracked, event: JobEvent, at_ms: int) -> None:
-        """Record what happened to a job. A damaged record counts as none, and is replaced."""
+        """Record what happened to a job. A damaged record is treated as absent, and replaced."""
 
         def newest(item: Item) -> Item | None:
             wanted = fold_event(record_of(item) if item else None, job, event, at_ms)
@@ -84,7 +84,7 @@ class DynamoTracker:
         return bound_to(self._change(REQUESTS, request, bound))
 
     def _change(self, table_id: str, job_id: str, change: Callable[[Item], Item | None]) -> Item:
-        """Put what `change` makes of an item, unless that is None; return what is there then."""
+        """Replace an item by the result of `change`, unless that is None; return the item then."""
         for _ in range(ATTEMPTS):
             item = self._item(table_id, job_id)
             wanted = change(item)

@@ -82,7 +82,7 @@ def _source(entity: _Entity, bucket: str, dropped_ms: int) -> Source:
 def _time_ms(text: object) -> int:
     """Return the time of an event; 0 for none, or one that cannot be read or has no zone.
 
-    A file is not turned away for its event's time being unknown: nobody drops it a second time.
+    A file is not refused because the time of its event is unknown: no user would drop it again.
     """
     try:
         time = datetime.fromisoformat(text) if isinstance(text, str) else None

@@ -209,7 +209,7 @@ class S3Sources:
 
         Raises:
             RefusedSourceError: it is gone, there is another content under its key, or it lies
-                elsewhere: a message must not have a function read for it what only that may read.
+                elsewhere: a message must not make a function read other buckets for its author.
         """
         if source.bucket != self._bucket:
             raise RefusedSourceError(

@@ -27,7 +27,7 @@ from dormouse.statestore.log.pages import (
 )
 from dormouse.statestore.log.reader import Reader
 from dormouse.statestore.snapshot.codec import encode_snapshot
-from dormouse.statestore.snapshot.trimming import without_forgotten
+from dormouse.statestore.snapshot.trimming import without_expired
 
 PAGES_AT_ONCE = 64
 """How many pages one call compacts at most, so that it stays short after a long rest."""
@@ -91,7 +91,7 @@ class LogCompaction:
                 f"table {table_id} at version {state.version}: {'; '.join(broken[:5])}",
                 hint="no snapshot was written, so that the log still shows how it came to this",
             )
-        snapshot_id, body = self.ids.new(), encode_snapshot(table_id, without_forgotten(state))
+        snapshot_id, body = self.ids.new(), encode_snapshot(table_id, without_expired(state))
         self.reader.snapshots.put(snapshot_id, body)
         made = Snapshot(snapshot_id, state.version, state.time_ms, len(body))
         return self.reader.log.install(

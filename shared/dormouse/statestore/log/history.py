@@ -23,7 +23,7 @@ def state_at(reader: Reader, *, version: int | None, time_ms: int | None) -> Tab
     """Return the state at a version, or the newest one whose time is not after `time_ms`.
 
     Raises:
-        NotFoundError: it is not kept any more, or the version is yet to come.
+        NotFoundError: it is no longer kept, or there is no such version yet.
         InvalidRequestError: neither or both are given.
     """
     if version is not None and time_ms is None:
@@ -41,7 +41,7 @@ def with_snapshot(manifest: Manifest, snapshot: Snapshot, keep_ms: int) -> Manif
 
     Of snapshots close in time the one before is replaced: it would help only to read the past. With
     versions kept for 60 minutes, snapshots of minute 0 and 10, and one more of minute 20: that of
-    minute 10 goes, for it is less than 15 minutes after the one before.
+    minute 10 is dropped, because it is less than 15 minutes after the one before.
     """
     if manifest.newest and manifest.newest.version >= snapshot.version:
         return None

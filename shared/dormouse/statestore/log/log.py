@@ -129,7 +129,7 @@ class Log:
 
         `change` takes the manifest and returns the next one, or None if it is too late for it. It
         may be called again when another change was quicker. A blob below the low-water mark is not
-        added any more, for it may have been collected. False if the manifest was not changed.
+        added any more, because it may have been collected. False if the manifest was not changed.
 
         Raises:
             UnavailableError: the manifest was not changed.

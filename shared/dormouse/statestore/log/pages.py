@@ -112,7 +112,7 @@ class Manifest:
 
     @property
     def covered_pages(self) -> int:
-        """How many pages nobody needs any more who reads by this manifest."""
+        """How many pages no reader needs, because segments or a snapshot cover them."""
         if self.segments:
             return place_after(self.segments[-1].version)[0]
         return place_after(self.snapshots[0].version)[0] if self.snapshots else 0

@@ -1,4 +1,4 @@
-"""Columns as the base of a state's maps: a Python object is made only of what is asked for.
+"""Columns as the base of a state's maps: only entries that are looked up become objects.
 
 A million references are a few Arrow buffers instead of some ten million objects. Rows are sorted by
 id and found by binary search. `codec` makes them of what it reads, and takes them as they

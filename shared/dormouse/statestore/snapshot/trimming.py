@@ -1,4 +1,4 @@
-"""What a snapshot keeps of a state."""
+"""Drop from a state what a snapshot does not keep: expired transactions."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import replace
 from dormouse.model.state import TRANSACTION_RETENTION_MS, TableState
 
 
-def without_forgotten(state: TableState) -> TableState:
-    """Return `state` without the transactions whose time of being remembered is over.
+def without_expired(state: TableState) -> TableState:
+    """Return `state` without the transactions that are past their retention.
 
-    The fold would not heed them any more at this time or later, so nothing else changes.
+    The fold ignores those at this time and later, so no verdict changes.
     """
     recent_ms = state.time_ms - TRANSACTION_RETENTION_MS
     return replace(state, transactions=state.transactions.retain(lambda at: at > recent_ms))
