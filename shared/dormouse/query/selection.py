@@ -1,6 +1,7 @@
 """The selection: which rows and columns of one version of a table are asked for.
 
-`planner.select` makes it once, and validates it; queries, counts, exports and Spark carry it.
+`planner.select` makes it once, and validates it; queries, counts, exports, purges and
+Spark carry it; `selection_codec` has its form in messages.
 """
 
 from __future__ import annotations
