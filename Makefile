@@ -75,6 +75,9 @@ bench-rows: $(BENCH) ## Measure compaction, ingest, look-ups and memory beside p
 bench-bit-flips: $(INSTALLED) ## Flip 2,000 bits of a shard, and see that no stage believes one; ten minutes (ARGS=--flips 200)
 	@$(MODULE) tests.bit_flips $(ARGS)
 
+bench-startup: $(INSTALLED) ## Measure the CPU time in which commands start, in an environment of the wheel (ARGS=--quick)
+	@$(MODULE) bench.startup $(ARGS)
+
 bench-spark: $(BENCH) ## Measure bulk imports and heavy compactions on Spark beside plain Spark (ARGS=--quick: minutes)
 	@$(MODULE) bench.spark $(ARGS)
 
@@ -142,4 +145,4 @@ clean: ## Remove what was built and installed
 faults: $(INSTALLED) ## Plant faults one at a time, and see that tests notice each (ARGS="--only statestore --processes 2")
 	@$(MODULE) tests.faults $(ARGS)
 
-.PHONY: help setup demo demo-spark test test-wheel expanded crash-points fuzz sim chaos load docs site test-endpoint bench-state bench-sources bench-rows bench-bit-flips bench-spark faults layer lint audit format lock build invoke clean
+.PHONY: help setup demo demo-spark test test-wheel expanded crash-points fuzz sim chaos load docs site test-endpoint bench-state bench-sources bench-rows bench-bit-flips bench-startup bench-spark faults layer lint audit format lock build invoke clean

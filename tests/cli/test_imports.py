@@ -1,0 +1,130 @@
+"""What a command does not need, it does not import: packages are most of the time it takes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from dormouse import client
+
+ROWS = {"pyarrow", "numpy", "datafusion", "pandas", "sqlglot"}
+"""Packages that work on rows, and numpy and pandas, which these import if they can."""
+ELSEWHERE = {"boto3", "moto", "aws_lambda_powertools", "yaml", "jinja2", "plotly", "pyspark"}
+"""Packages of functions, of the local stack, of reports and of files of tables."""
+AWS = {"botocore"}
+
+RUN = """
+import sys
+from dormouse_cli.main import main
+try:
+    main()
+finally:
+    print("IMPORTED", *sys.modules, file=sys.stderr)
+"""
+RECORD_CLIENTS = """
+import sys
+from botocore.session import Session
+create = Session.create_client
+def record(self, service, *arguments, **named):
+    print("CLIENT", service, file=sys.stderr)
+    return create(self, service, *arguments, **named)
+Session.create_client = record
+"""
+
+
+class Answers(BaseHTTPRequestHandler):
+    """A DynamoDB whose tables have no items."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        body = json.dumps({"Items": [], "Count": 0, "ScannedCount": 0}).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/x-amz-json-1.0")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture(scope="module")
+def deployment() -> Iterator[dict[str, str]]:
+    """Yield the variables of an instance on AWS that has no tables."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield {
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{server.server_port}",
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_DEFAULT_REGION": "eu-west-2",
+        "DORMOUSE_ACCOUNT": "123456789012",
+        "DORMOUSE_INSTANCE": "quiet",
+    }
+    server.shutdown()
+    server.server_close()
+
+
+def run(program: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a program in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        env={"PYTHONPATH": ":".join(sys.path), "PATH": "/usr/bin:/bin", **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def imported(done: subprocess.CompletedProcess[str]) -> set[str]:
+    """Return the packages and modules that a process had imported when it ended."""
+    assert done.returncode == 0, done.stderr
+    lines = [line for line in done.stderr.splitlines() if line.startswith("IMPORTED ")]
+    return set(lines[-1].split()[1:])
+
+
+def test_the_package_imports_nothing() -> None:
+    done = run("import dormouse, sys; print('IMPORTED', *sys.modules, file=sys.stderr)")
+    assert not imported(done) & (ROWS | ELSEWHERE | AWS | {"msgspec", "typer", "rich"})
+
+
+def test_the_client_imports_nothing_that_works_on_rows_or_reaches_aws() -> None:
+    done = run("import dormouse.client, sys; print('IMPORTED', *sys.modules, file=sys.stderr)")
+    assert not imported(done) & (ROWS | ELSEWHERE | AWS)
+
+
+def test_all_names_of_the_client_can_be_imported_from_it() -> None:
+    for name in client.__all__:
+        assert getattr(client, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
+        _ = client.Nothing
+
+
+def test_tables_on_aws_are_listed_without_what_works_on_rows(deployment: dict[str, str]) -> None:
+    done = run(RUN, "table", "list", **deployment)
+    assert not imported(done) & (ROWS | ELSEWHERE)
+
+
+def test_a_listing_makes_just_the_client_that_it_asks(deployment: dict[str, str]) -> None:
+    done = run(RECORD_CLIENTS + RUN, "table", "list", **deployment)
+    made = [line.split()[1] for line in done.stderr.splitlines() if line.startswith("CLIENT ")]
+    assert made == ["dynamodb"]
+
+
+def test_a_shell_completes_names_without_what_works_on_rows(deployment: dict[str, str]) -> None:
+    done = run(
+        RUN,
+        _DORMOUSE_COMPLETE="complete_bash",
+        COMP_WORDS="dormouse status fl",
+        COMP_CWORD="2",
+        **deployment,
+    )
+    assert not imported(done) & (ROWS | ELSEWHERE)
