@@ -10,6 +10,8 @@ import pytest
 from dormouse.stored.paths import SPARK_CODE, TABLE_ID_DIGITS, shard_path
 from dormouse_cli.generated.granted import (
     PUT_AND_DELETE,
+    RECEIVE,
+    SEND,
     Grant,
     document,
     folder_of,
@@ -33,6 +35,37 @@ def test_the_document_is_made_from_the_template_as_it_is(template: Template) -> 
     ]
     made = document({role: granted[role] for role in in_order}, NAMES)
     assert (ROOT / "docs" / "roles.md").read_text() == made, "run: make docs"
+
+
+def documented() -> dict[str, set[tuple[str, str]]]:
+    """Return what the document grants each role on queues and tables: actions by where."""
+    found: dict[str, set[tuple[str, str]]] = {}
+    page = (ROOT / "docs" / "roles.md").read_text()
+    short = {"*receive*": RECEIVE, "*send*": SEND}
+    for kind, place, cell in re.findall(r"^\| (queue|table) `(.+?)` \| (.+) \|$", page, re.M):
+        for holders in cell.split("; "):
+            actions, _, roles = holders.rpartition(": ")
+            for role in roles.split(", "):
+                for action in actions.split(", "):
+                    whole = short.get(action, {action.strip("`")})
+                    found.setdefault(role, set()).update(
+                        (f"{kind} {place}", each) for each in whole
+                    )
+    return found
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_the_document_has_each_grant_on_queues_and_tables_and_no_other(
+    template: Template, role: str
+) -> None:
+    kinds = {"sqs": "queue", "dynamodb": "table"}
+    wanted = set()
+    for action, resource in grants(template, role):
+        service, name = resource.split(":")[2], resource.rpartition(":")[2].rpartition("/")[2]
+        if service in kinds:
+            place = name.removeprefix(f"dormouse-{NAMES.instance}-")
+            wanted.add((f"{kinds[service]} {place}", action))
+    assert documented().get(ROLES[role].removesuffix("Role"), set()) == wanted
 
 
 def test_each_role_that_puts_and_deletes_below_a_folder_has_a_reason_and_no_reason_is_idle(
