@@ -97,3 +97,11 @@ def test_the_end_of_an_attempt_is_forgotten_when_the_next_starts() -> None:
 def test_events_that_say_the_same_are_equal_only_if_they_are_of_one_kind() -> None:
     assert Failed("x") == Failed("x")
     assert Failed("x") != Refused("x")
+
+
+def test_a_finished_job_is_not_shown_as_assigned_by_the_stage_that_handed_it_on() -> None:
+    finished = fold_event(None, JOB, Finished(rows=1), 1)
+    assert fold_event(finished, JOB, Assigned("handed on"), 2) is None
+    failed = fold_event(finished, JOB, Failed(), 2)
+    again = fold_event(failed, JOB, Assigned("handed on"), 3)
+    assert again is not None and again.state == "assigned"
