@@ -22,6 +22,7 @@ from dormouse.errors import InvalidRequestError, NotFoundError, UnavailableError
 from dormouse.ports import Clock, NoncurrentObject, StoredObject
 
 _INCOMING = ".incoming"
+_LINK_ATTEMPTS = 10
 _FORBIDDEN = re.compile(r"[\x00-\x1f\x7f\\]")
 
 
@@ -125,9 +126,11 @@ class FolderStorage:
         yield from (path.name for path in found if any(each.is_file() for each in path.rglob("*")))
 
     def delete(self, paths: Sequence[str]) -> None:
-        """Delete objects; missing ones are ignored."""
+        """Delete objects; missing ones are ignored. Folders that are empty then go with them."""
         for path in paths:
             self._file(path).unlink(missing_ok=True)
+        for folder in sorted({self._file(path).parent for path in paths}, reverse=True):
+            self._remove_if_empty(folder)
 
     def _file(self, path: str) -> Path:
         check_path(path)
@@ -142,17 +145,20 @@ class FolderStorage:
         incoming = self._root / _INCOMING
         with writing_files(self._root):
             incoming.mkdir(parents=True, exist_ok=True)
-            target.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.NamedTemporaryFile(dir=incoming) as aside:
                 shutil.copyfileobj(content, aside, 1 << 20)
                 aside.flush()
                 os.fsync(aside.fileno())
-                try:
-                    os.link(aside.name, target)
-                except FileExistsError:
-                    return False
-            flush_folder(target.parent)
-        return True
+                return _link(Path(aside.name), target)
+
+    def _remove_if_empty(self, folder: Path) -> None:
+        """Remove a folder and those above it that hold nothing; others may be quicker."""
+        while folder != self._root:
+            try:
+                folder.rmdir()
+            except OSError:  # it holds something, or is gone
+                return
+            folder = folder.parent
 
     def _stored(self, path: str) -> StoredObject | None:
         try:
@@ -160,6 +166,27 @@ class FolderStorage:
         except FileNotFoundError:  # deleted while the folder was walked
             return None
         return StoredObject(path, status.st_size, status.st_mtime_ns // 1_000_000)
+
+
+def _link(file: Path, target: Path) -> bool:
+    """Give a file its name, and make the name last; return whether it was free.
+
+    Others may remove the folder at any time while it is empty.
+
+    Raises:
+        UnavailableError: others did so every time.
+    """
+    for _ in range(_LINK_ATTEMPTS):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            os.link(file, target)
+        except FileExistsError:
+            return False
+        except FileNotFoundError:
+            continue
+        flush_folder(target.parent)
+        return True
+    raise UnavailableError(f"{target.parent} is removed by others all the time; try again")
 
 
 @contextmanager

@@ -149,6 +149,35 @@ def test_a_prefix_that_climbs_is_refused(storage: Storage) -> None:
             list(storage.list(prefix))
 
 
+def test_folders_that_hold_nothing_any_more_are_gone_and_come_back(tmp_path: Path) -> None:
+    storage = FolderStorage(tmp_path)
+    for path in ("t/data/a", "t/data/b", "t/state/c", "u/a"):
+        storage.put(path, b"rows")
+    storage.delete(["t/data/a"])
+    assert (tmp_path / "t" / "data").is_dir()
+    storage.delete(["t/data/b", "t/state/c"])
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".incoming", "u"]
+    assert storage.put("t/data/a", b"rows")
+
+
+def test_an_object_gets_its_name_though_its_folder_is_removed_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage, plain = FolderStorage(tmp_path), os.link
+
+    def removed_first(existing: Path, new: Path) -> None:
+        monkeypatch.setattr(os, "link", plain)
+        storage.delete([new.relative_to(tmp_path).as_posix()])
+        plain(existing, new)
+
+    storage.put("t/data/a", b"rows")
+    storage.delete(["t/data/a"])
+    (tmp_path / "t" / "data").mkdir(parents=True)
+    monkeypatch.setattr(os, "link", removed_first)
+    assert storage.put("t/data/b", b"rows")
+    assert storage.get("t/data/b") == b"rows"
+
+
 def test_an_unfinished_object_of_a_crashed_writer_is_never_seen(tmp_path: Path) -> None:
     storage = FolderStorage(tmp_path)
     storage.put("t/a", b"whole")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from dormouse.folder.database import Database
 from dormouse.folder.queues import check
@@ -16,9 +16,11 @@ TAKEN_SECONDS = 300
 class SqliteDeadLetters:
     """The dead letters of an instance; safe for many threads and processes."""
 
-    def __init__(self, database: Database, clock: Clock) -> None:
-        """Use `database`."""
-        self._database, self._clock = database, clock
+    def __init__(
+        self, database: Database, clock: Clock, sent: Callable[[], None] = lambda: None
+    ) -> None:
+        """Use `database`; `sent` is called after messages were sent."""
+        self._database, self._clock, self._sent = database, clock, sent
 
     def receive(self, queue: str, most: int) -> list[DeadLetter]:
         """Receive dead letters; others do not see them for some minutes, unless they are
@@ -62,6 +64,7 @@ class SqliteDeadLetters:
                 " VALUES (?, ?, '', ?, ?)",
                 [(check(queue), letter.body, now_ms, now_ms) for letter in letters],
             )
+        self._sent()
         return list(letters)
 
     def delete(self, queue: str, letters: Sequence[DeadLetter]) -> list[DeadLetter]:

@@ -155,7 +155,7 @@ def _wired(
         storage=storage,
         results=results,
         sources=inbox,
-        dead_letters=SqliteDeadLetters(database, clock),
+        dead_letters=SqliteDeadLetters(database, clock, thread.wake),
         store=_store_factory(database, storage),
         clock=clock,
         ids=TimeOrderedIds(),

@@ -1,0 +1,108 @@
+"""Every verb of the command does its work on an instance in a folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from dormouse.folder.wiring import open_folder
+from dormouse_cli.commands.deferred import Verb, Verbs
+from dormouse_cli.commands.verbs import VERBS
+from dormouse_cli.main import app
+
+SCHEMA = {
+    "rowKeyFields": [{"name": "n", "type": "LongType"}],
+    "valueFields": [{"name": "note", "type": "StringType", "nullable": True}],
+}
+ELSEWHERE = {"local"}
+"""Verbs about an emulated AWS."""
+STEPS: Mapping[str, tuple[str, str]] = {
+    "table add": ("t --schema schema.json --splits splits.txt", "table t was created"),
+    "table list": ("", "t "),
+    "table show": ("t", "note"),
+    "instance set": ("compaction_files=11", ""),
+    "instance show": ("", "11"),
+    "instance unset": ("compaction_files", ""),
+    "table set": ("t compaction_files=9 gc_delay_seconds=0", ""),
+    "table unset": ("t compaction_files", ""),
+    "ingest": ("t a.csv", "1 file ingested"),
+    "wait": ("t", "nothing is pending"),
+    "query": ("t --key n=3", "note 3"),
+    "status": ("t", "rows             40"),
+    "jobs": ("t", "ingest"),
+    "metrics": ("t", "references"),
+    "table alter": ("t --add-field more:long --rename-field note=text", ""),
+    "splits estimate": ("a.csv --schema schema.json --partitions 2", ""),
+    "splits export": ("t", "15"),
+    "split": ("t --forced", "2 splits of table t begun"),
+    "compact": ("t --all", "compactions of table t begun"),
+    "export": ("t --to out --output copied", "40"),
+    "table offline": ("t", ""),
+    "table online": ("t", ""),
+    "table purge": ("t --where n=3 --force", "the rows were removed"),
+    "check": ("t", "nothing is wrong"),
+    "rebuild": ("t --force", "rebuilt"),
+    "gc": ("t", "deleted"),
+    "table rename": ("t u", ""),
+    "report": ("u --output report.html", "report.html"),
+    "work": ("--until-idle", "nothing is left to do"),
+    "queues": ("", "table-changes"),
+    "dlq list": ("", "not a valid message"),
+    "dlq show": ("files", "not a valid message"),
+    "dlq redrive": ("files --all", ""),
+    "dlq discard": ("files --force", "1"),
+    "table apply": ("tables.json --force", ""),
+    "table reinitialise": ("u --splits splits.txt --force", ""),
+    "table unregistered": ("", ""),
+    "table delete": ("u --force", ""),
+}
+"""The arguments of each verb, in an order in which they can be run, and what it prints."""
+
+
+def names(verbs: Mapping[str, Verb | Verbs], above: str = "") -> Iterator[str]:
+    for name, verb in verbs.items():
+        if isinstance(verb, Verbs):
+            yield from names(verb.verbs, f"{above}{name} ")
+        elif name not in ELSEWHERE:
+            yield f"{above}{name}"
+
+
+def test_every_verb_is_tried() -> None:
+    assert sorted(STEPS) == sorted(names(VERBS))
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DORMOUSE_INSTANCE", "./mice")
+    Path("schema.json").write_text(json.dumps(SCHEMA))
+    Path("splits.txt").write_text("15\n")
+    Path("a.csv").write_text("n,note\n" + "".join(f"{n},note {n}\n" for n in range(40)))
+    tables = {"tables": [{"name": "v", "schema": SCHEMA}, {"name": "u", "online": True}]}
+    Path("tables.json").write_text(json.dumps(tables))
+    return tmp_path
+
+
+def put_a_malformed_message(root: Path) -> None:
+    opened = open_folder(root, background=False)
+    opened.queues.send_body("files", "{not JSON")
+    opened.close()
+
+
+def test_every_verb_works_in_a_folder(here: Path) -> None:
+    for verb, (arguments, shown) in STEPS.items():
+        if verb == "work":
+            put_a_malformed_message(here / "mice")
+        command = [*verb.split(), *arguments.split()]
+        result = CliRunner().invoke(app, command, catch_exceptions=False)
+        assert result.exit_code == 0, f"{verb}: {result.output}"
+        assert shown in result.output, verb
+    assert (here / "copied" / "_manifest.json").is_file()
+    assert "<html" in (here / "report.html").read_text()[:200].lower()
+    rows = CliRunner().invoke(app, ["table", "list"], catch_exceptions=False)
+    assert "v " in rows.output
+    assert len(list((here / "mice" / "tables").glob("[!.]*"))) == 1, "that of table v"
