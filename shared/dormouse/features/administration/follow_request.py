@@ -42,7 +42,7 @@ def follow_request(services: Services, step: RequestStep) -> list[OutboundMessag
         CorruptDataError: the stored request, or what is stored about its jobs, is damaged.
     """
     table = services.table(step.table_id)
-    if table is None or table.deleting:
+    if table is None:
         return _reply_of_deleted_table(services, step)
     is_wanted = is_reply_wanted(services, table.id, step.key)
     request = load_request(services, table.id, step.key)
