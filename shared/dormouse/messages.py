@@ -205,14 +205,16 @@ class Stage:
     converted by the handler: notifications of S3, requests, events of EMR. `path` names,
     below ``dormouse.features``, what the stage does with a message: it takes `Services` and the
     message, and returns messages to send. It is imported when it is needed, so that no process
-    loads the code of all stages. `dormouse wait` waits until nothing is left in the queues of
-    stages that change tables.
+    loads the code of all stages. `overdue` names in the same way what a sweep sends again: it takes
+    a `SweepCheck`, and yields messages of work that has not ended in time, as one may be lost.
+    `dormouse wait` waits until nothing is left in the queues of stages that change tables.
     """
 
     name: str
     queue: str
     takes: type[Message] | UnionType
     path: str
+    overdue: str = ""
     changes_tables: bool = True
 
     def load(self) -> Callable[..., Any]:
@@ -241,6 +243,7 @@ STAGES = (
         "compaction-jobs",
         CompactionJob,
         "compaction.compact_in_steps:compact_within_limits",
+        overdue="compaction.overdue:overdue_compactions",
     ),
     Stage(
         "split_partition",
@@ -260,14 +263,22 @@ STAGES = (
         "admin",
         RequestStep,
         "administration.follow_request:follow_request",
+        overdue="administration.overdue:overdue_requests",
         changes_tables=False,
     ),
-    Stage("purge_rows", "purges", PurgeStep, "purge.purge_rows:purge_rows"),
+    Stage(
+        "purge_rows",
+        "purges",
+        PurgeStep,
+        "purge.purge_rows:purge_rows",
+        overdue="purge.overdue:overdue_purges",
+    ),
     Stage(
         "export_rows",
         "exports",
         ExportTask,
         "export.export_rows:export_rows",
+        overdue="export.overdue:overdue_exports",
         changes_tables=False,
     ),
     Stage(
@@ -275,6 +286,7 @@ STAGES = (
         "spark-jobs",
         SparkJob | SparkJobStep,
         "spark.dispatch_spark:dispatch_spark",
+        overdue="spark.overdue:overdue_spark_jobs",
     ),
     Stage("track_spark", "spark-runs", SparkRunChanged, "spark.track_spark:track_spark"),
 )

@@ -56,7 +56,12 @@ merge_in_process = compact_stage.merge_in_process
 @pytest.mark.parametrize(
     ("name", "broken", "by", "seen"),
     [
-        ("plan: assign compactions", "features.sweep.sweep._stale_jobs", nothing_stale, "for good"),
+        (
+            "plan: assign compactions",
+            "features.compaction.overdue.overdue_compactions",
+            nothing_stale,
+            "for good",
+        ),
         ("compact", "features.compaction.compact.finalise", lambda *_: None, "told to be running"),
         ("export: task", "features.sweep.sweep.list_exports", lambda *_: ({}, []), "left over"),
         ("ingest", "features.sweep.sweep._delete_orphans", lambda *_: None, "no commit"),

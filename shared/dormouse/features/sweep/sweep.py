@@ -5,45 +5,27 @@ This is only repair: if every message is delivered, it finds nothing to do.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from itertools import islice
 
 from dormouse.errors import CorruptDataError
-from dormouse.features.administration.stored_requests import unfinished_requests
-from dormouse.features.export.stored import (
-    delete_all,
-    export_messages,
-    list_exports,
-    load_export,
-    task_messages,
-    unfinished_tasks,
-)
+from dormouse.features.export.stored import delete_all
 from dormouse.features.garbage.collect_garbage import candidates
 from dormouse.features.garbage.garbage import collectable, orphans
 from dormouse.features.ingest.batch_files import batch_files
 from dormouse.features.ingest.known_sources import look_up_sources, refusal_of
 from dormouse.features.ingest.seal_sources import obsolete_segments
-from dormouse.features.purge.stored import list_purges
-from dormouse.features.spark.jobs import QUEUE as SPARK_QUEUE
 from dormouse.features.spark.requests import SparkRequest, leftover_run_notes, list_spark_requests
 from dormouse.features.tables.delete_table import delete_whole_table
 from dormouse.features.tables.reset import stale_trees
-from dormouse.jobs.crashes import FUNCTION, SPARK, JobNotes, job_notes
+from dormouse.jobs.crashes import job_notes
 from dormouse.jobs.retry_policy import is_retry_due
+from dormouse.jobs.sweep_check import SweepCheck
 from dormouse.jobs.tracking import finalise, record, tracked
-from dormouse.messages import (
-    CompactionJob,
-    IngestJob,
-    OutboundMessage,
-    PurgeStep,
-    RequestStep,
-    SparkJobStep,
-    TableChanged,
-)
+from dormouse.messages import STAGES, IngestJob, OutboundMessage, TableChanged, load
 from dormouse.model.job_events import Finished, Started, TrackedJob
 from dormouse.model.sources import Source
-from dormouse.model.spark_threshold import compaction_queue
 from dormouse.model.state import DAY_MS, TableState
 from dormouse.ports import Services
 from dormouse.shards.run_markers import discard_shards, obsolete_run_markers
@@ -54,7 +36,6 @@ RESENT_JOBS = "sent-again"
 """The id of the tracker's record of when the jobs of a table were last sent again."""
 ORPHANS_JOB = "garbage-orphans"
 """The id of the tracker's record of the deletion of orphans: shards of no commit."""
-_IsDue = Callable[[int], bool]
 MISSED_FILES_MS = 30 * DAY_MS
 """Audits consider only files dropped so recently. An audit costs a look-up for every such file, and
 the first one after a lost message finds the file.
@@ -81,14 +62,17 @@ def sweep(services: Services, table: Table, *, audit: bool = False) -> Iterator[
     state = _current_state(services, table)
     yield OutboundMessage("table-changes", TableChanged(table.id, swept=True))
     spark, damaged_requests = list_spark_requests(services, table.id)
-    messages, damaged = _due_work(services, table, state, spark, damaged_requests.keys())
-    yield from messages
+    spark_jobs = {request.job.job_id: request.requested_ms for request in spark}
+    with_spark = spark_jobs.keys() | damaged_requests.keys()
+    is_due = _is_due(services, table)
+    check = SweepCheck(services, table, state, is_due, spark_jobs, with_spark)
+    yield from _overdue_work(check)
     yield from _overdue_garbage(services, table, state)
     if audit:
         yield from _missed_files(services, table, spark)
         _delete_orphans(services, table)
-        damaged += _delete_obsolete(services, table)
-    for error in (*damaged_requests.values(), *damaged):
+        check.damaged.extend(_delete_obsolete(services, table))
+    for error in (*damaged_requests.values(), *check.damaged):
         raise error
 
 
@@ -110,36 +94,24 @@ def _current_state(services: Services, table: Table) -> TableState:
     return state
 
 
-def _due_work(
-    services: Services,
-    table: Table,
-    state: TableState,
-    spark: Sequence[SparkRequest],
-    damaged_requests: Set[str],
-) -> tuple[list[OutboundMessage], list[CorruptDataError]]:
+def _overdue_work(check: SweepCheck) -> list[OutboundMessage]:
     """Return messages for work that began so long ago that a message or event of it may be lost.
 
-    The second value are the errors of stored work that is damaged. The work may also just wait in
-    a long queue, or fail each time, so it is sent again with a growing delay (backoff). The tracker
-    records the last time; without that, every sweep would send all of it.
+    The work may also just wait in a long queue, or fail each time, so it is sent again with a
+    growing delay (backoff). The tracker records the last time; without that, every sweep would send
+    all of it.
     """
-    is_due = _is_due(services, table)
-    with_spark = {request.job.job_id for request in spark} | damaged_requests
-    exports, damaged = _old_exports(services, table, with_spark, is_due)
     messages = [
-        *_stale_jobs(services, table, state, with_spark, is_due),
-        *_unfinished_spark(table, spark, is_due),
-        *_old_purges(services, table, is_due),
-        *exports,
-        *_unanswered_requests(services, table, is_due),
+        message for stage in STAGES if stage.overdue for message in load(stage.overdue)(check)
     ]
     if messages:
         subject = f"{len(messages)} jobs sent again"
-        record(services, TrackedJob(table.id, RESENT_JOBS, "sweep"), Finished(subject=subject))
-    return messages, damaged
+        job = TrackedJob(check.table.id, RESENT_JOBS, "sweep")
+        record(check.services, job, Finished(subject=subject))
+    return messages
 
 
-def _is_due(services: Services, table: Table) -> _IsDue:
+def _is_due(services: Services, table: Table) -> Callable[[int], bool]:
     """Return a test of whether work that began at a time is due to be sent again."""
     now_ms, retry_ms = services.clock.now_ms(), table.properties.job_retry_seconds * 1000
 
@@ -153,41 +125,6 @@ def _is_due(services: Services, table: Table) -> _IsDue:
         return is_old and is_retry_due(begun_ms, since_ms(), now_ms, retry_ms)
 
     return is_due
-
-
-def _stale_jobs(
-    services: Services,
-    table: Table,
-    state: TableState,
-    with_spark: set[str],
-    is_due: _IsDue,
-) -> Iterator[OutboundMessage]:
-    """Yield messages of assigned jobs that make no progress.
-
-    Jobs that Spark runs are left out, and jobs that are set aside where they would run.
-    """
-    notes = job_notes(services, table.id) if len(state.jobs) else {}
-    here = SPARK if services.has_spark else FUNCTION
-    for job in sorted(state.jobs.values(), key=lambda job: job.id):
-        note = notes.get(job.id, JobNotes())
-        if job.id in with_spark or here in note.set_aside:
-            continue
-        if not is_due(max(job.assigned_ms, note.newest_ms)):
-            continue
-        message = CompactionJob(table.id, state.generation, job.id)
-        if note.set_aside and services.has_spark:  # it was too large for functions
-            yield OutboundMessage(SPARK_QUEUE, message)
-        else:
-            yield OutboundMessage(compaction_queue(state, job, table.properties), message)
-
-
-def _unfinished_spark(
-    table: Table, requests: Iterable[SparkRequest], is_due: _IsDue
-) -> Iterator[OutboundMessage]:
-    """Yield a step for each Spark job that is due: the event that its run ended may be lost."""
-    for request in requests:
-        if is_due(request.requested_ms):
-            yield OutboundMessage(SPARK_QUEUE, SparkJobStep(table.id, request.job.job_id))
 
 
 def _overdue_garbage(services: Services, table: Table, state: TableState) -> list[OutboundMessage]:
@@ -215,60 +152,6 @@ def _missed_files(
         fresh = look_up_sources(services, table, some).fresh(some)
         missed += [s for s in fresh if refusal_of(services, s, table.id, in_doubt=True) is None]
     return batch_files(services, missed, at_once=True)
-
-
-def _old_purges(services: Services, table: Table, is_due: _IsDue) -> list[OutboundMessage]:
-    """Return a step for each purge that is due; delete the objects that finished purges left."""
-    requested_ms, leftovers = list_purges(services, table.id)
-    delete_all(services, leftovers)
-    now_ms = services.clock.now_ms()
-    return [
-        OutboundMessage("purges", PurgeStep(table.id, purge_id, now_ms))
-        for purge_id, time_ms in sorted(requested_ms.items())
-        if is_due(time_ms)
-    ]
-
-
-def _unanswered_requests(services: Services, table: Table, is_due: _IsDue) -> list[OutboundMessage]:
-    """Return a step for each request without a reply that is due; delete obsolete replies."""
-    now_ms = services.clock.now_ms()
-    stored_ms, expired = unfinished_requests(services, table.id, now_ms)
-    delete_all(services, expired)
-    return [
-        OutboundMessage("admin", RequestStep(table.id, key, begun_ms=now_ms))
-        for key, time_ms in sorted(stored_ms.items())
-        if is_due(time_ms)
-    ]
-
-
-def _old_exports(
-    services: Services, table: Table, with_spark: set[str], is_due: _IsDue
-) -> tuple[list[OutboundMessage], list[CorruptDataError]]:
-    """Return messages of exports that are due; delete the objects that finished exports left.
-
-    The second value are the errors of exports that are damaged.
-    """
-    oldest_ms = services.clock.now_ms() - table.properties.job_retry_seconds * 1000
-    begun_ms, leftovers = list_exports(services, table.id, oldest_ms)
-    delete_all(services, leftovers)
-    messages, damaged = [], []
-    for export_id in sorted(begun_ms.keys() - with_spark):
-        if is_due(begun_ms[export_id]):
-            try:
-                messages += _remaining_tasks(services, table, export_id)
-            except CorruptDataError as error:
-                damaged.append(error)
-    return messages, damaged
-
-
-def _remaining_tasks(services: Services, table: Table, export_id: str) -> list[OutboundMessage]:
-    """Return the unfinished tasks of an export; if there are none, one task, which finishes it."""
-    export = load_export(services, table.id, export_id)
-    if export is None:
-        return []
-    if export.spark:
-        return export_messages(export)
-    return task_messages(export, unfinished_tasks(services, export) or [0])
 
 
 def _delete_obsolete(services: Services, table: Table) -> list[CorruptDataError]:

@@ -1,0 +1,34 @@
+"""What a sweep knows when it looks for work of a table whose message may be lost.
+
+Each stage of `messages.STAGES` that stores its work names a function, `overdue`, which gets a
+`SweepCheck` and yields the messages to send again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Set
+from dataclasses import dataclass, field
+
+from dormouse.errors import CorruptDataError
+from dormouse.model.state import TableState
+from dormouse.ports import Services
+from dormouse.tables.table import Table
+
+
+@dataclass(frozen=True, slots=True)
+class SweepCheck:
+    """One table in one sweep.
+
+    `is_due` says whether work that began at a time is due to be sent again. `spark_jobs` has the
+    times at which Spark was asked for its jobs; `with_spark` also has jobs of which that cannot be
+    read. Errors of stored work that is damaged are added to `damaged`: the sweep raises them after
+    it has done everything else.
+    """
+
+    services: Services
+    table: Table
+    state: TableState
+    is_due: Callable[[int], bool]
+    spark_jobs: Mapping[str, int]
+    with_spark: Set[str]
+    damaged: list[CorruptDataError] = field(default_factory=list)
