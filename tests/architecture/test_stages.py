@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import get_args, get_origin, get_type_hints
 
 import pytest
 
+from dormouse.jobs.sweep_check import SweepCheck
 from dormouse.messages import QUEUES, SCHEDULED, STAGES, OutboundMessage, Stage, load
 from dormouse.ports import Services
 from dormouse.stored.names import REPLIES, dead_letter_queue
@@ -35,6 +36,12 @@ def check_signature(path: str, takes: object) -> None:
 @pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage.name)
 def test_what_a_stage_does_takes_the_messages_of_its_queue(stage: Stage) -> None:
     check_signature(stage.path, stage.takes)
+
+
+@pytest.mark.parametrize("path", [stage.overdue for stage in STAGES if stage.overdue])
+def test_what_a_sweep_sends_again_follows_from_a_check(path: str) -> None:
+    hints = get_type_hints(load(path))
+    assert hints == {"check": SweepCheck, "return": Iterator[OutboundMessage]}
 
 
 @pytest.mark.parametrize("path", SCHEDULED.values())

@@ -206,7 +206,10 @@ def paths_of(function: str) -> list[str]:
     """Return what a function imports when it needs it, as the tables of stages and requests say."""
     if function == "administer":
         return [kind.path for kind in get_args(AdminRequest)]
-    return [messages.SCHEDULED.get(function, "") or STAGE_PATHS[function]]
+    paths = [messages.SCHEDULED.get(function, "") or STAGE_PATHS[function]]
+    if function == "sweep":
+        paths += [stage.overdue for stage in messages.STAGES if stage.overdue]
+    return paths
 
 
 STAGE_PATHS = {stage.name: stage.path for stage in messages.STAGES}
