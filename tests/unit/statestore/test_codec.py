@@ -79,7 +79,7 @@ transactions = st.one_of(
     st.builds(AddShards, text, names, new_shards, int64),
     st.builds(SealSources, segments, names),
     st.builds(AdoptSegments, st.lists(segments, max_size=3).map(tuple)),
-    st.builds(AssignJob, text, text, names),
+    st.builds(AssignJob, text, text, names, st.none() | text, st.none() | text),
     st.builds(ReleaseJob, text),
     st.builds(ReplaceShards, text, text, names, new_shards, counts, int64),
     st.builds(DisputeShards, names, st.sampled_from(DisputeReason), text),
