@@ -12,6 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from dormouse import client
+from dormouse.schema.schema import Schema
 
 ROWS = {"pyarrow", "numpy", "datafusion", "pandas", "sqlglot"}
 """Packages that work on rows, and numpy and pandas, which these import if they can."""
@@ -73,6 +74,18 @@ def deployment() -> Iterator[dict[str, str]]:
     server.server_close()
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Return the variables of an instance in a folder, with a table that has three rows."""
+    home = tmp_path_factory.mktemp("folder")
+    instance = client.Instance.open(home / "mice")
+    fields = [{"name": "carrier", "type": "StringType"}]
+    schema = Schema.from_json({"rowKeyFields": fields, "valueFields": []})
+    (home / "rows.csv").write_text("carrier\nAA\nB6\nAA\n")
+    instance.create_table("flights", schema).ingest(home / "rows.csv").wait(60)
+    return {"DORMOUSE_INSTANCE": str(home / "mice"), "HOME": str(home)}
+
+
 def run(program: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run a program in a process of its own."""
     return subprocess.run(
@@ -117,6 +130,24 @@ def test_a_listing_makes_just_the_client_that_it_asks(deployment: dict[str, str]
     done = run(RECORD_CLIENTS + RUN, "table", "list", **deployment)
     made = [line.split()[1] for line in done.stderr.splitlines() if line.startswith("CLIENT ")]
     assert made == ["dynamodb"]
+
+
+@pytest.mark.parametrize(
+    "arguments", [("table", "list"), ("table", "show", "flights"), ("status", "flights"), ("jobs",)]
+)
+def test_a_folder_is_listed_without_aws_and_without_what_works_on_rows(
+    folder: dict[str, str], arguments: tuple[str, ...]
+) -> None:
+    done = run(RUN, *arguments, **folder)
+    assert not imported(done) & (ROWS | ELSEWHERE | AWS)
+
+
+def test_a_key_in_a_folder_is_looked_up_without_datafusion_pandas_or_aws(
+    folder: dict[str, str],
+) -> None:
+    done = run(RUN, "query", "flights", "--key", "carrier=AA", "--format", "csv", **folder)
+    assert not imported(done) & (ELSEWHERE | AWS | {"datafusion", "pandas", "sqlglot"})
+    assert done.stdout.splitlines() == ['"carrier"', '"AA"', '"AA"']
 
 
 def test_a_shell_completes_names_without_what_works_on_rows(deployment: dict[str, str]) -> None:

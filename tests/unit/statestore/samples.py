@@ -34,12 +34,12 @@ from dormouse.model.transactions import (
     SplitPartition,
 )
 from dormouse.schema.schema import Primitive
-from dormouse.statestore.delta.codec import identity_of
+from dormouse.statestore.delta.codec import Delta, identity_of
 from dormouse.statestore.delta.packed_codec import FORMAT as PACKED_FORMAT
 from dormouse.statestore.delta.packed_codec import pack_delta
 from dormouse.statestore.delta.parquet_codec import FORMAT, encode_delta
 from dormouse.statestore.delta.segments import FORMAT as SEGMENT_FORMAT
-from dormouse.statestore.delta.segments import Delta, encode_segment
+from dormouse.statestore.delta.segments import encode_segment
 from dormouse.statestore.log.reader import fold_delta
 from dormouse.statestore.snapshot.codec import FORMAT as SNAPSHOT_FORMAT
 from dormouse.statestore.snapshot.codec import encode_snapshot

@@ -9,7 +9,6 @@ from dormouse.errors import CorruptDataError, NotFoundError
 from dormouse.model.sources import Source
 from dormouse.model.state import TableState
 from dormouse.ports import JobRecord, Services
-from dormouse.statestore.source_lookup import HINT, ingested_of
 from dormouse.tables.table import Table
 
 LOOKUP_ATTEMPTS = 5
@@ -49,14 +48,27 @@ def look_up_source_ids(services: Services, table: Table, ids: Sequence[str]) -> 
     for _ in range(LOOKUP_ATTEMPTS):
         state = store.current()
         try:
-            return SourceLookup(state, ingested_of(services.storage, table.id, state, ids))
+            return SourceLookup(state, _ingested(services, table, state, ids))
         except NotFoundError as error:
             gone = error
             if store.current().all_source_segments == state.all_source_segments:
                 break
+    from dormouse.statestore.source_lookup import HINT
+
     raise CorruptDataError(
         f"sources that table {table.name!r} has ingested are lost: {gone}", hint=HINT
     ) from gone
+
+
+def _ingested(
+    services: Services, table: Table, state: TableState, ids: Sequence[str]
+) -> frozenset[str]:
+    """Return which sources were ingested; segments are read only if there are any."""
+    if not state.all_source_segments:
+        return frozenset(source for source in ids if source in state.sources)
+    from dormouse.statestore.source_lookup import ingested_of  # loads Arrow; few tables need it
+
+    return ingested_of(services.storage, table.id, state, ids)
 
 
 def refusal_of(

@@ -9,6 +9,14 @@ from dormouse.model.transactions import Entry
 
 
 @dataclass(frozen=True, slots=True)
+class Delta:
+    """The entries of one commit, under the id which the log has of it."""
+
+    id: str
+    entries: tuple[Entry, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class DeltaCodec:
     """How the entries of one delta become bytes, and bytes become entries again.
 

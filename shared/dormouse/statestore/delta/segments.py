@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import groupby
 
 import pyarrow as pa
 
 from dormouse.errors import CorruptDataError
-from dormouse.model.transactions import Entry
+from dormouse.statestore.delta.codec import Delta
 from dormouse.statestore.delta.columns import COLUMNS
 from dormouse.statestore.delta.rows import entries_of, rows_of
 from dormouse.statestore.parquet_file import OWNER, check_owner, read_file, write_file
@@ -17,14 +16,6 @@ from dormouse.statestore.parquet_file import OWNER, check_owner, read_file, writ
 KIND, FORMAT = "segment", 6
 
 _DELTA = pa.field("delta", pa.binary(16))
-
-
-@dataclass(frozen=True, slots=True)
-class Delta:
-    """The entries of one commit, under the id which the log has of it."""
-
-    id: str
-    entries: tuple[Entry, ...]
 
 
 def encode_segment(deltas: Iterable[Delta], state_id: str) -> bytes:

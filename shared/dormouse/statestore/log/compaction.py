@@ -14,7 +14,7 @@ from dormouse.errors import CorruptDataError, InvariantError
 from dormouse.fold.invariants import broken_invariants
 from dormouse.model.state import TableState
 from dormouse.ports import Ids
-from dormouse.statestore.delta.segments import Delta, encode_segment
+from dormouse.statestore.delta.codec import Delta
 from dormouse.statestore.log.history import with_snapshot
 from dormouse.statestore.log.log import CollectedError
 from dormouse.statestore.log.pages import (
@@ -26,7 +26,6 @@ from dormouse.statestore.log.pages import (
     version_before,
 )
 from dormouse.statestore.log.reader import Reader
-from dormouse.statestore.snapshot.codec import encode_snapshot
 from dormouse.statestore.snapshot.trimming import without_expired
 
 PAGES_AT_ONCE = 64
@@ -62,6 +61,8 @@ class LogCompaction:
 
     def compact(self, head: Head) -> bool:
         """Make full pages a segment, if there are enough; return whether the manifest changed."""
+        from dormouse.statestore.delta.segments import encode_segment
+
         manifest, segments = head.manifest, self.reader.segments
         first = manifest.covered_pages
         end = min(head.last_page, first + PAGES_AT_ONCE)
@@ -85,6 +86,8 @@ class LogCompaction:
         Raises:
             InvariantError: the state contradicts itself; nothing was kept.
         """
+        from dormouse.statestore.snapshot.codec import encode_snapshot
+
         table_id = self.reader.log.table_id
         if broken := broken_invariants(state):
             raise InvariantError(

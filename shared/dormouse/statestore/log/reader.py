@@ -16,11 +16,9 @@ from dormouse.model.state import TableState
 from dormouse.model.transactions import RULES, Entry
 from dormouse.state_store import REBUILD
 from dormouse.statestore.blobs import BlobStore, MissingBlobError
-from dormouse.statestore.delta.codec import DeltaCodec, identity_of
-from dormouse.statestore.delta.segments import Delta, decode_segment
+from dormouse.statestore.delta.codec import Delta, DeltaCodec, identity_of
 from dormouse.statestore.log.log import CollectedError, Log
 from dormouse.statestore.log.pages import Manifest, Segment, Snapshot, place_after
-from dormouse.statestore.snapshot.codec import decode_snapshot
 from dormouse.stored.decoding import raise_corrupt
 
 _DELTAS_AT_ONCE = 256
@@ -81,6 +79,8 @@ class Reader:
             CollectedError: a newer manifest has replaced the one that named it.
             CorruptDataError: it is lost, or not what the manifest says.
         """
+        from dormouse.statestore.snapshot.codec import decode_snapshot
+
         try:
             (body,) = self.snapshots.get([snapshot.id])
         except MissingBlobError as error:
@@ -100,6 +100,8 @@ class Reader:
     def from_segments(self, segments: Iterable[Segment], version: int) -> Iterator[Delta]:
         """Yield the deltas that follow a version, as far as segments go. Raises as `snapshot`."""
         wanted = [segment for segment in segments if segment.version > version]
+        if wanted:
+            from dormouse.statestore.delta.segments import decode_segment  # loads Arrow
         for start in range(0, len(wanted), _SEGMENTS_AT_ONCE):
             some = wanted[start : start + _SEGMENTS_AT_ONCE]
             for segment, body in zip(some, self._segment_bodies(some), strict=True):

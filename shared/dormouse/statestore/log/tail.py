@@ -14,7 +14,7 @@ from dormouse.errors import CorruptDataError
 from dormouse.fold.fold import Verdict
 from dormouse.model.state import TableState
 from dormouse.model.transactions import Entry
-from dormouse.statestore.delta.segments import Delta
+from dormouse.statestore.delta.codec import Delta
 from dormouse.statestore.log.log import CollectedError
 from dormouse.statestore.log.pages import Manifest
 from dormouse.statestore.log.reader import Reader, fold_delta
