@@ -28,10 +28,10 @@ from dormouse.aws.s3.state_store import S3StateStore
 from dormouse.state_store import Committed
 from dormouse.statestore.engine import LogStateStore
 from dormouse.statestore.log.compaction import LEAST_BYTES_TO_SNAPSHOT
-from dormouse.statestore.log.memory_pages import MemoryPages
 from dormouse.statestore.log.pages import LOWEST_ID, PAGE_CAPACITY, Head, Manifest, Snapshot
 from dormouse.statestore.snapshot.codec import encode_snapshot
-from dormouse.storage import MemoryStorage
+from tests.support.memory_pages import MemoryPages
+from tests.support.memory_storage import MemoryStorage
 
 DELTAS_WAITED_FOR = (1, 10, 100)
 TRANSACTIONS_OF_A_BATCH = 10

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from dormouse.ports import StoredObject
-from dormouse.statestore.log.memory_pages import MemoryPages
 from dormouse.statestore.log.pages import PAGE_CAPACITY, Head
-from dormouse.storage import MemoryStorage
+from tests.support.memory_pages import MemoryPages
+from tests.support.memory_storage import MemoryStorage
 
 DOLLARS_PER_MILLION = {"wru": 0.625, "rru": 0.125, "put": 5.0, "get": 0.4, "list": 5.0}
 """A write unit of 1 KB and a read unit of 4 KB of DynamoDB; requests of S3. Deletes are free."""

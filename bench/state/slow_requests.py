@@ -8,9 +8,9 @@ from __future__ import annotations
 from bench.state.counting import CountingPages, CountingStorage, Requests
 from bench.state.simulation import Latencies, Simulation, WriteUnits
 from dormouse.errors import UnavailableError
-from dormouse.statestore.log.memory_pages import MemoryPages
 from dormouse.statestore.log.pages import Page
-from dormouse.storage import MemoryStorage
+from tests.support.memory_pages import MemoryPages
+from tests.support.memory_storage import MemoryStorage
 
 WRITE_MS, READ_MS, PUT_MS, GET_MS = 5, 3, 25, 15
 

@@ -31,9 +31,9 @@ from dormouse.model.shards import NewShard, Shard
 from dormouse.model.transactions import AddShards, InitialisePartitions
 from dormouse.schema.schema import Primitive
 from dormouse.state_store import Committed
-from dormouse.statestore.log.memory_pages import MemoryPages
 from dormouse.storage import FolderStorage
 from dormouse.stored.paths import data_prefix
+from tests.support.memory_pages import MemoryPages
 
 Append = Callable[[], int]
 """Appends once, however long it takes; gives how many attempts were in vain."""

@@ -1,7 +1,6 @@
-"""Data roots other than S3: a local folder, and memory. Both implement `ports.Storage`.
+"""A data root in a local folder, an implementation of `ports.Storage`; `aws` has the S3 bucket.
 
-The command line and the tests use them; `aws` has the S3 bucket. ``tests/contract/test_storage.py``
-tests what all three promise.
+``tests/contract/test_storage.py`` tests what both promise.
 """
 
 from __future__ import annotations
@@ -12,14 +11,13 @@ import os
 import re
 import shutil
 import tempfile
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
 from dormouse.errors import InvalidRequestError, NotFoundError, UnavailableError
-from dormouse.ports import Clock, NoncurrentObject, StoredObject
+from dormouse.ports import NoncurrentObject, StoredObject
 
 _INCOMING = ".incoming"
 _LINK_ATTEMPTS = 10
@@ -220,79 +218,6 @@ def flush_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-class MemoryStorage:
-    """A data root in memory, safe for many threads, which ends with the process.
-
-    Without a clock, every object seems to have been put in 1970; pass one where ages matter.
-    """
-
-    def __init__(self, clock: Clock | None = None) -> None:
-        """Start empty; `clock` dates the objects."""
-        self._clock = clock
-        self._objects: dict[str, tuple[bytes, int]] = {}
-        self._lock = threading.Lock()
-
-    @property
-    def uri(self) -> str:
-        """A name for messages; no other process can read it."""
-        return "memory:"
-
-    def get(self, path: str) -> bytes:
-        """Return a whole object. Raises NotFoundError."""
-        with self._lock:
-            found = self._objects.get(check_path(path))
-        if found is None:
-            raise _no_object(path)
-        return found[0]
-
-    def put(self, path: str, body: bytes) -> bool:
-        """Store an object if there is none at that path; otherwise return False and change
-        nothing.
-        """
-        check_path(path)
-        now_ms = self._clock.now_ms() if self._clock else 0
-        with self._lock:
-            if path in self._objects:
-                return False
-            self._objects[path] = (bytes(body), now_ms)
-            return True
-
-    def upload(self, path: str, local: Path) -> bool:
-        """Store a local file's content as `put` does."""
-        return self.put(path, local.read_bytes())
-
-    def open(self, path: str, size_bytes: int) -> BinaryIO:
-        """Open an object to seek and read. Raises NotFoundError."""
-        return io.BytesIO(self.get(path))
-
-    def list(self, prefix: str) -> Iterator[StoredObject]:
-        """Yield the objects whose path begins with `prefix`, in path order."""
-        check_prefix(prefix)
-        with self._lock:
-            found = [
-                StoredObject(path, len(body), modified_ms)
-                for path, (body, modified_ms) in self._objects.items()
-                if path.startswith(prefix)
-            ]
-        yield from sorted(found, key=lambda item: item.path)
-
-    def list_noncurrent(self, prefix: str) -> Iterator[NoncurrentObject]:
-        """Yield nothing: deleted objects are not kept."""
-        yield from ()
-
-    def folders(self) -> Iterator[str]:
-        """Yield the first part of every path that has several parts, in order, each once."""
-        with self._lock:
-            found = {path.partition("/")[0] for path in self._objects if "/" in path}
-        yield from sorted(found)
-
-    def delete(self, paths: Sequence[str]) -> None:
-        """Delete objects; missing ones are ignored."""
-        with self._lock:
-            for path in paths:
-                self._objects.pop(check_path(path), None)
 
 
 def _no_object(path: str) -> NotFoundError:

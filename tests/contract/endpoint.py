@@ -20,7 +20,7 @@ from dormouse.aws.dynamodb.log_pages import DynamoPages
 from dormouse.aws.dynamodb.state_store import BlobTables
 from dormouse.aws.s3.storage import S3Storage
 from dormouse.ports import Storage
-from dormouse.storage import MemoryStorage
+from tests.support.memory_storage import MemoryStorage
 
 ANYWHERE = os.environ.get("AWS_ENDPOINT_URL")
 DYNAMODB = os.environ.get("AWS_ENDPOINT_URL_DYNAMODB") or ANYWHERE

@@ -20,9 +20,8 @@ from dormouse.ports import Ids, Storage
 from dormouse.state_store import StateStore
 from dormouse.statestore.engine import DEFAULTS, Options
 from dormouse.statestore.log.compaction import CompactionPolicy
-from dormouse.statestore.log.memory_pages import MemoryPages
 from dormouse.statestore.log.pages import Pages
-from dormouse.storage import FolderStorage, MemoryStorage
+from dormouse.storage import FolderStorage
 from tests.contract import endpoint
 from tests.contract.folders import database_in
 from tests.contract.state_items import DELTAS as DELTAS_TABLE
@@ -31,6 +30,8 @@ from tests.contract.state_items import blob_names, dynamodb_tables
 from tests.contract.state_pages import dynamodb_pages
 from tests.support.adapters import FakeClock
 from tests.support.memory_dynamodb import MemoryDynamoDB
+from tests.support.memory_pages import MemoryPages
+from tests.support.memory_storage import MemoryStorage
 
 AT_ENDPOINTS = ("endpoint objects", "endpoint items")
 STORES = (

@@ -39,14 +39,14 @@ from dormouse.statestore.delta.codec import identity_of
 from dormouse.statestore.delta.parquet_codec import encode_delta
 from dormouse.statestore.engine import LogStateStore, Options
 from dormouse.statestore.log import reader as reading
-from dormouse.statestore.log.memory_pages import MemoryPages
 from dormouse.statestore.log.pages import place_after
 from dormouse.statestore.log.reader import fold_delta
-from dormouse.storage import MemoryStorage
 from tests.support import arbitrary
 from tests.support.adapters import CountingIds, FakeClock
 from tests.support.machine import shard_of
 from tests.support.memory_dynamodb import MemoryDynamoDB
+from tests.support.memory_pages import MemoryPages
+from tests.support.memory_storage import MemoryStorage
 from tests.support.trees import LEFT, RIGHT, initialise
 from tests.unit.statestore.faults import small_pages
 

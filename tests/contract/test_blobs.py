@@ -17,10 +17,11 @@ from dormouse.errors import CorruptDataError, InvariantError, UnavailableError
 from dormouse.retry_policy import WITHOUT_PAUSES, RetryPolicy
 from dormouse.statestore.blobs import ABOVE_ALL_IDS, BlobStore, MissingBlobError
 from dormouse.statestore.object_blobs import ObjectBlobs
-from dormouse.storage import FolderStorage, MemoryStorage
+from dormouse.storage import FolderStorage
 from tests.contract.state_items import DELTAS, SNAPSHOTS, dynamodb_tables
 from tests.support.damaged_items import damages
 from tests.support.memory_dynamodb import MemoryDynamoDB
+from tests.support.memory_storage import MemoryStorage
 
 HOMES = ("memory", "folder", "fake items", "items")
 IDS = [f"{number:032x}" for number in range(40)]

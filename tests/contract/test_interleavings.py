@@ -36,10 +36,10 @@ from dormouse.model.transactions import (
 from dormouse.schema.schema import Primitive
 from dormouse.state_store import Committed, Outcome
 from dormouse.statestore.engine import Options
-from dormouse.statestore.log.memory_pages import MemoryPages
-from dormouse.storage import MemoryStorage
 from tests.support.adapters import CountingIds, FakeClock
 from tests.support.machine import shard_of, verdict_of
+from tests.support.memory_pages import MemoryPages
+from tests.support.memory_storage import MemoryStorage
 from tests.support.trees import LEFT, RIGHT, initialise
 
 TREE = tuple(PartitionTree.from_split_points([("m",)]).by_id.values())

@@ -12,7 +12,6 @@ import pytest
 
 from dormouse.errors import CorruptDataError
 from dormouse.folder.log_pages import SqlitePages
-from dormouse.statestore.log.memory_pages import MemoryPages
 from dormouse.statestore.log.pages import (
     LOWEST_ID,
     PAGE_CAPACITY,
@@ -25,6 +24,7 @@ from dormouse.statestore.log.pages import (
 )
 from tests.contract.folders import database_in
 from tests.contract.state_pages import dynamodb_pages
+from tests.support.memory_pages import MemoryPages
 
 
 def delta_id(number: int) -> str:

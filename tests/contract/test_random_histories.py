@@ -15,11 +15,11 @@ from dormouse.fold.fold import Verdict
 from dormouse.model.transactions import Transaction
 from dormouse.state_store import StateStore
 from dormouse.statestore.engine import Options
-from dormouse.statestore.log.memory_pages import MemoryPages
-from dormouse.storage import MemoryStorage
 from tests.support.adapters import CountingIds, FakeClock
 from tests.support.machine import TableMachine, verdict_of
 from tests.support.memory_dynamodb import MemoryDynamoDB
+from tests.support.memory_pages import MemoryPages
+from tests.support.memory_storage import MemoryStorage
 from tests.unit.statestore.faults import small_pages
 
 

@@ -13,8 +13,9 @@ import pytest
 from dormouse.aws.s3.storage import S3Storage
 from dormouse.errors import InvalidRequestError, NotFoundError
 from dormouse.ports import Storage
-from dormouse.storage import FolderStorage, MemoryStorage
+from dormouse.storage import FolderStorage
 from tests.contract.mocked_aws import mocked_aws, s3_bucket
+from tests.support.memory_storage import MemoryStorage
 
 
 @pytest.fixture(params=["folder", "memory", "s3"])

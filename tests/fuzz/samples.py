@@ -39,9 +39,9 @@ from dormouse.schema.schema import KEY_TYPES, Schema
 from dormouse.shards.footer import ShardFooter, decode_footer, encode_footer
 from dormouse.shards.run_markers import RunMarker, put_run_marker, read_run_markers
 from dormouse.sql.conditions import parse_condition
-from dormouse.storage import MemoryStorage
 from dormouse.stored.paths import run_marker_path
 from tests.support.every_type import EVERY_TYPE
+from tests.support.memory_storage import MemoryStorage
 from tests.support.purges import purge_request
 
 EVENTS = Path(__file__).parents[2] / "events"

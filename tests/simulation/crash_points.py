@@ -17,7 +17,6 @@ from random import Random
 
 from dormouse.errors import UnavailableError
 from dormouse.requests import AdminRequest
-from dormouse.statestore.log.memory_pages import _Log
 from tests.simulation.crash_recovery import (
     Rows,
     dangling,
@@ -29,6 +28,7 @@ from tests.simulation.crash_recovery import (
 )
 from tests.simulation.instance import Instance, Worker
 from tests.simulation.processes import Call, Died, Fate
+from tests.support.memory_pages import _Log
 
 OUTAGE = "is refused, as are all calls after it"
 

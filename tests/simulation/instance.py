@@ -44,8 +44,6 @@ from dormouse.retry_policy import RetryPolicy
 from dormouse.settings import Settings
 from dormouse.state_store import StateStore
 from dormouse.statestore.engine import Options
-from dormouse.statestore.log.memory_pages import MemoryPages
-from dormouse.storage import MemoryStorage
 from dormouse.system import TimeOrderedIds
 from dormouse.tables.table import Table
 from dormouse_spark.access import Access
@@ -68,6 +66,8 @@ from tests.simulation.watched import WatchedStorage, WatchedTables, WatchedTrack
 from tests.support.adapters import FakeClock, MemoryMetrics, MemorySources, MemorySpark
 from tests.support.lambda_context import Context
 from tests.support.memory_dynamodb import MemoryDynamoDB
+from tests.support.memory_pages import MemoryPages
+from tests.support.memory_storage import MemoryStorage
 from tests.support.spark_package import package_in
 
 MEMORY_BYTES = 64 * 1024 * 1024

@@ -32,13 +32,13 @@ from dormouse.requests import (
 )
 from dormouse.shards.shard_writer import ShardWriter
 from dormouse.statestore.engine import LogStateStore
-from dormouse.statestore.log.memory_pages import MemoryPages
 from dormouse.statestore.object_blobs import ObjectBlobs
 from dormouse.tables.tombstones import Tombstone
 from functions.sweep import handler as sweep_function
 from tests.simulation.event_log import Violation
 from tests.simulation.run import run
 from tests.support.adapters import MemoryTables
+from tests.support.memory_pages import MemoryPages
 
 SEEDS = range(1, 101)
 SEEDS_A_TEST = 10

@@ -7,9 +7,9 @@ from typing import Literal
 
 from dormouse.model.job_events import JobEvent, Tracked, fold_event
 from dormouse.ports import Clock, JobRecord
-from dormouse.storage import MemoryStorage
 from dormouse.tables.table import Table
 from tests.support.adapters import MemoryTables, MemoryTracker
+from tests.support.memory_storage import MemoryStorage
 
 
 class WatchedStorage(MemoryStorage):

@@ -38,7 +38,6 @@ from dormouse.requests import (
     SetOnline,
 )
 from dormouse.schema.schema import Field, Schema
-from dormouse.statestore.log.memory_pages import MemoryPages
 from dormouse.storage import FolderStorage
 from dormouse.stored.paths import data_prefix, shard_id_of
 from dormouse.tables.spark_options import SparkOptions
@@ -54,6 +53,7 @@ from tests.support.adapters import (
     MemoryTables,
     MemoryTracker,
 )
+from tests.support.memory_pages import MemoryPages
 from tests.support.queries import query_rows
 from tests.support.spark_package import package_in
 

@@ -22,7 +22,8 @@ from dormouse.schema.schema import (
     Schema,
     StructType,
 )
-from dormouse.storage import FolderStorage, MemoryStorage
+from dormouse.storage import FolderStorage
+from tests.support.memory_storage import MemoryStorage
 from tests.support.tables import MEMORY_BYTES, ShardTable
 
 KEY = Field("k", Primitive.LONG, id=1)

@@ -28,9 +28,9 @@ from dormouse.model.shards import Shard
 from dormouse.ports import StoredObject
 from dormouse.shards.footer import read_footer
 from dormouse.shards.run_markers import read_run_markers
-from dormouse.storage import MemoryStorage
 from dormouse.stored.paths import data_prefix, job_notes_prefix, run_marker_prefix, shard_id_of
 from dormouse.tables.table import Table
+from tests.support.memory_storage import MemoryStorage
 from tests.support.world import Crash, World, letters_file
 
 Row = tuple[str, int]

@@ -20,7 +20,7 @@ from dormouse.folder.wiring import OpenFolder, open_folder
 from dormouse.jobs.retry_policy import MAX_RECEIVES
 from dormouse.messages import FilesDropped, OutboundMessage, TableChanged, encode
 from dormouse.model.sources import Source
-from dormouse.storage import MemoryStorage
+from tests.support.memory_storage import MemoryStorage
 from tests.support.waiting import LIMIT_SECONDS
 from tests.support.world import LETTERS
 

@@ -8,8 +8,8 @@ import pytest
 
 from dormouse.errors import UnavailableError
 from dormouse.jobs.attempts import clear_crashes, crashed_attempts, record_attempt
-from dormouse.storage import MemoryStorage
 from tests.support.adapters import CountingIds, FakeClock
+from tests.support.memory_storage import MemoryStorage
 from tests.support.world import Crash
 
 RUNS = "table/jobs/job/tries/0000-0001/"

@@ -16,8 +16,9 @@ from dormouse.keys.ranges import KeyRange
 from dormouse.query.rows import LOOK_UP_BYTES
 from dormouse.schema.schema import Schema
 from dormouse.shards import parquet
-from dormouse.storage import FolderStorage, MemoryStorage
+from dormouse.storage import FolderStorage
 from tests.support.batches import Row, bounds, ranges, rows_of, schemas, sort_key_of
+from tests.support.memory_storage import MemoryStorage
 from tests.support.tables import MEMORY_BYTES, ShardTable
 
 

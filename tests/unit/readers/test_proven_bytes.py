@@ -23,11 +23,12 @@ from dormouse.readers.reading import Slice
 from dormouse.schema.schema import Schema
 from dormouse.shards import crcs, parquet
 from dormouse.shards.footer import read_footer, read_metadata
-from dormouse.storage import FolderStorage, MemoryStorage
+from dormouse.storage import FolderStorage
 from dormouse.stored import checksums
 from dormouse.stored.paths import shard_path
 from tests.support.damage import flipped, footer_length, last_row_group, regions, rewrite
 from tests.support.every_type import EVERY_TYPE, row_of_every_type
+from tests.support.memory_storage import MemoryStorage
 from tests.support.tables import MEMORY_BYTES, ShardTable
 
 SCAN = {"look_up_bytes": 0}

@@ -24,9 +24,9 @@ from dormouse.shards.footer import (
     read_metadata,
 )
 from dormouse.shards.samples import MAX_SAMPLES, MAX_SAMPLES_BYTES, KeySampler
-from dormouse.storage import MemoryStorage
 from dormouse.stored import checksums
 from tests.support.damage import footer_length
+from tests.support.memory_storage import MemoryStorage
 from tests.support.tables import ShardTable, batches_of
 
 SCHEMA = Schema.from_json({"rowKeyFields": [{"name": "k", "type": "LongType"}]})

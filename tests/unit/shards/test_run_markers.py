@@ -18,8 +18,8 @@ from dormouse.shards.run_markers import (
     put_run_marker,
     read_run_markers,
 )
-from dormouse.storage import MemoryStorage
 from dormouse.stored.paths import run_marker_path, shard_path
+from tests.support.memory_storage import MemoryStorage
 
 
 class NotingStorage(MemoryStorage):

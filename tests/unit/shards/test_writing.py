@@ -23,8 +23,8 @@ from dormouse.schema.schema import Schema
 from dormouse.shards import parquet
 from dormouse.shards.footer import read_footer
 from dormouse.shards.writing import ShardContext, write_shards
-from dormouse.storage import MemoryStorage
 from tests.support.batches import Row
+from tests.support.memory_storage import MemoryStorage
 from tests.support.tables import batches_of
 
 SCHEMA = Schema.from_json(

@@ -23,13 +23,13 @@ from dormouse.statestore.engine import DEFAULTS, LogStateStore, Options
 from dormouse.statestore.log import collection, compaction, pages
 from dormouse.statestore.log.compaction import CompactionPolicy
 from dormouse.statestore.log.log import Log
-from dormouse.statestore.log.memory_pages import MemoryPages
 from dormouse.statestore.log.pages import Head, Page
 from dormouse.statestore.log.reader import fold_delta
-from dormouse.storage import MemoryStorage
 from dormouse.stored.paths import delta_prefix
 from tests.support.adapters import CountingIds, FakeClock
 from tests.support.memory_dynamodb import MemoryDynamoDB
+from tests.support.memory_pages import MemoryPages
+from tests.support.memory_storage import MemoryStorage
 
 T = TypeVar("T")
 Hook = Callable[[str], None]

@@ -6,10 +6,10 @@ import pytest
 
 from dormouse.aws.s3.state_store import S3StateStore
 from dormouse.errors import NotFoundError
-from dormouse.statestore.log.memory_pages import MemoryPages
-from dormouse.storage import MemoryStorage
 from dormouse.stored.paths import table_prefix
 from tests.support.adapters import CountingIds, FakeClock
+from tests.support.memory_pages import MemoryPages
+from tests.support.memory_storage import MemoryStorage
 from tests.support.trees import initialise
 from tests.unit.statestore.faults import small_pages
 from tests.unit.statestore.histories import ONE_LEAF, addition

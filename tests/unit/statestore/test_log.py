@@ -9,7 +9,6 @@ import pytest
 from dormouse.errors import ContendedError, CorruptDataError, OutcomeUnknownError, UnavailableError
 from dormouse.retry_policy import WITHOUT_PAUSES, RetryPolicy
 from dormouse.statestore.log.log import CollectedError, Log, Placement
-from dormouse.statestore.log.memory_pages import MemoryPages
 from dormouse.statestore.log.pages import (
     LOWEST_ID,
     PAGE_CAPACITY,
@@ -19,6 +18,7 @@ from dormouse.statestore.log.pages import (
     Segment,
     Snapshot,
 )
+from tests.support.memory_pages import MemoryPages
 from tests.unit.statestore.faults import Rig, fail
 
 LOST = OutcomeUnknownError("not answered")

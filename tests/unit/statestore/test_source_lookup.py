@@ -24,8 +24,8 @@ from dormouse.statestore.source_codec import (
     encode_sources,
 )
 from dormouse.statestore.source_lookup import ingested_of, read_segment
-from dormouse.storage import MemoryStorage
 from dormouse.stored.paths import sources_path
+from tests.support.memory_storage import MemoryStorage
 
 COVER = Cover("t", "log", 2, 5, 9)
 

@@ -11,7 +11,7 @@ import pytest
 from dormouse.errors import AlreadyExistsError, UnsortedRowsError
 from dormouse.features.export.files import FileId, WrittenFile, read_existing, write_file
 from dormouse.schema.schema import Schema
-from dormouse.storage import MemoryStorage
+from tests.support.memory_storage import MemoryStorage
 from tests.support.tables import batches_of
 
 SCHEMA = Schema.from_json({"rowKeyFields": [{"name": "k", "type": "LongType"}]})

@@ -1,4 +1,4 @@
-"""Pages in the memory of one process: for embedded use, and for tests."""
+"""Pages in the memory of one process: for tests and benchmarks."""
 
 from __future__ import annotations
 
