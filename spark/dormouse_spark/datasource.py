@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession, datasource
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from dormouse.arrow.types import conform
 from dormouse.aws.wiring import wire
 from dormouse.client.versions import parse_as_of, table_as_of
 from dormouse.errors import InvalidRequestError, NotFoundError
@@ -37,7 +38,7 @@ from dormouse.sql.conditions import Condition, parse_condition
 from dormouse.tables.table import Table
 from dormouse_spark.access import AccessFactory, InstanceAccess
 from dormouse_spark.pushdown import push_down
-from dormouse_spark.types import spark_schema
+from dormouse_spark.types import spark_arrow_schema, spark_schema
 
 OPTIONS = ("instance", "table", "from", "to", "where", "as_of")
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
@@ -94,7 +95,10 @@ class TableSnapshot:
     def rows(self, parts: Parts) -> Iterator[pa.RecordBatch]:
         """Yield the rows of some slices that match, after the table's filters and aggregations."""
         slices = [list(part) for part in parts]
-        yield from query_slices(self.open_access(), self.table, slices, self.selection)
+        found = query_slices(self.open_access(), self.table, slices, self.selection)
+        wanted = spark_arrow_schema(found.schema)
+        for batch in found:
+            yield conform(batch, wanted)
 
 
 class DormouseSource(DataSource):

@@ -17,6 +17,7 @@ from typing import Any
 from dormouse.keys.ranges import INT64_MAX, INT64_MIN
 from dormouse.schema.schema import DecimalType, FieldType, Primitive, Schema
 from dormouse.schema.times import to_days, to_microseconds
+from dormouse.schema.types import MAX_TIME, UUID_BYTES
 from dormouse.sql.conditions import Condition
 from dormouse.sql.expressions import MAX_LIST, Call, Column, Expression, Literal
 
@@ -111,7 +112,7 @@ def _literal(value: object, kind: FieldType) -> Literal | None:
         alike = isinstance(value, bool) and kind is Primitive.BOOLEAN
         return Literal(bool(value), Primitive.BOOLEAN) if alike else None
     match kind, value:
-        case ((Primitive.INT | Primitive.LONG), int()) if INT64_MIN <= value <= INT64_MAX:
+        case ((Primitive.INT | Primitive.LONG), int()) if _in_64_bits(value):
             return Literal(value, Primitive.LONG)
         case ((Primitive.FLOAT | Primitive.DOUBLE), float()) if math.isfinite(value):
             return Literal(value + 0.0, Primitive.DOUBLE)  # + 0.0 makes -0.0 equal to 0.0
@@ -123,9 +124,27 @@ def _literal(value: object, kind: FieldType) -> Literal | None:
             return Literal(bytes(value), kind)
         case Primitive.TIMESTAMP, dt.datetime() if value.tzinfo is not None:
             return Literal(to_microseconds(value), kind)
+        case Primitive.TIMESTAMP_NTZ, dt.datetime() if value.tzinfo is None:
+            return Literal(to_microseconds(value), kind)
         case Primitive.DATE, dt.date() if not isinstance(value, dt.datetime):
             return Literal(to_days(value), kind)
+    return _stored_form(value, kind)
+
+
+def _stored_form(value: object, kind: FieldType) -> Literal | None:
+    """Return a value of a type that Spark reads as the number or the bytes that are stored."""
+    match kind, value:
+        case ((Primitive.TIMESTAMP_NS | Primitive.TIMESTAMP_NTZ_NS), int()) if _in_64_bits(value):
+            return Literal(value, kind)
+        case Primitive.TIME, int() if 0 <= value <= MAX_TIME:
+            return Literal(value, kind)
+        case Primitive.UUID, bytes() | bytearray() if len(value) == UUID_BYTES:
+            return Literal(bytes(value), kind)
     return None
+
+
+def _in_64_bits(value: int) -> bool:
+    return INT64_MIN <= value <= INT64_MAX
 
 
 def _decimal(value: Decimal, kind: DecimalType) -> Literal | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 from pyspark.sql import types
 
 from dormouse.schema.schema import (
@@ -23,8 +24,15 @@ _PRIMITIVES: dict[Primitive, types.DataType] = {
     Primitive.STRING: types.StringType(),
     Primitive.BYTES: types.BinaryType(),
     Primitive.TIMESTAMP: types.TimestampType(),
+    Primitive.TIMESTAMP_NTZ: types.TimestampNTZType(),
+    Primitive.TIMESTAMP_NS: types.LongType(),
+    Primitive.TIMESTAMP_NTZ_NS: types.LongType(),
     Primitive.DATE: types.DateType(),
+    Primitive.TIME: types.LongType(),
+    Primitive.UUID: types.BinaryType(),
 }
+"""Spark 4.0 has no nanoseconds, time of day or UUID: these are read as the number that they are
+stored as (nanoseconds since 1970, microseconds since midnight), or as 16 bytes."""
 
 
 def spark_schema(schema: Schema) -> types.StructType:
@@ -32,6 +40,23 @@ def spark_schema(schema: Schema) -> types.StructType:
     return types.StructType(
         [types.StructField(f.name, spark_type(f.type), f.nullable) for f in schema.fields]
     )
+
+
+def spark_arrow_schema(schema: pa.Schema) -> pa.Schema:
+    """Return the Arrow schema in which Spark takes batches of a table's columns."""
+    return pa.schema([field.with_type(_spark_arrow_type(field.type)) for field in schema])
+
+
+def _spark_arrow_type(kind: pa.DataType) -> pa.DataType:
+    if isinstance(kind, pa.MapType):
+        return pa.map_(_spark_arrow_type(kind.key_type), _spark_arrow_type(kind.item_type))
+    if isinstance(kind, pa.ListType):
+        return pa.list_(_spark_arrow_type(kind.value_type))
+    if isinstance(kind, pa.StructType):
+        return pa.struct([f.with_type(_spark_arrow_type(f.type)) for f in kind])
+    if pa.types.is_time64(kind) or isinstance(kind, pa.TimestampType) and kind.unit == "ns":
+        return pa.int64()
+    return pa.binary() if pa.types.is_fixed_size_binary(kind) else kind
 
 
 def spark_type(kind: FieldType) -> types.DataType:

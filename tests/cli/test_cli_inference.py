@@ -31,7 +31,7 @@ def test_a_table_like_a_file_shows_what_each_column_was_taken_for(files: Dormous
         ["column", "in", "the", "file", "type", "role"],
         ["carrier", "text", "string", "row", "key"],
         ["flight", "whole", "numbers", "long", "row", "key"],
-        ["at", "times", "timestamp", "sort", "key"],
+        ["at", "times", "with", "a", "zone", "timestamp", "sort", "key"],
         ["delay", "numbers", "float", "value,", "nullable"],
     ]
     assert "table flights was created" in added.stderr

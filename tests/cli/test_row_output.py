@@ -7,8 +7,11 @@ import io
 import json
 from decimal import Decimal
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from dormouse.arrow.types import arrow_schema
 from dormouse.schema.schema import (
@@ -23,6 +26,7 @@ from dormouse.schema.schema import (
 )
 from dormouse.sources.formats import read_source
 from dormouse_cli.values.row_output import json_cells, write_csv, write_json
+from tests.support.batches import rows_of
 
 NESTED = StructType(
     (
@@ -88,3 +92,33 @@ def test_times_and_dates_without_a_year_of_four_digits_are_numbers() -> None:
     assert [line["day"] for line in lines] == [None, -(2**31), "1970-01-01", 2**31 - 1]
     last = "1970-01-01T00:00:00.000001Z"
     assert [line["at"] for line in lines] == [-(2**63), None, last, 2**63 - 1]
+
+
+PLAIN_TYPES = [*Primitive, DecimalType(38, 19)]
+PLAIN = Schema(
+    (Field("k", Primitive.LONG),),
+    values=tuple(
+        field
+        for at, kind in enumerate(PLAIN_TYPES)
+        for field in (
+            Field(f"v{at}", kind, nullable=True),
+            Field(f"l{at}", ListType(kind), nullable=True),
+        )
+    ),
+)
+
+
+@settings(max_examples=15, deadline=None)
+@given(data=st.data())
+def test_values_of_every_type_are_read_back_as_they_were(data: st.DataObject) -> None:
+    rows = data.draw(rows_of(PLAIN, max_size=3))
+    table = pa.Table.from_pylist(rows, arrow_schema(PLAIN))
+    for suffix, write in ((".json", write_json), (".csv", write_csv)):
+        with TemporaryDirectory() as folder:
+            local, sink = Path(folder) / f"x{suffix}", io.BytesIO()
+            write(table.to_reader(), sink)
+            local.write_bytes(sink.getvalue())
+            found = pa.Table.from_batches(
+                read_source(local, local.name, PLAIN), arrow_schema(PLAIN)
+            )
+        assert repr(found.to_pylist()) == repr(table.to_pylist())  # NaN is not equal to itself

@@ -15,7 +15,7 @@ from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession, datasource
 
-from dormouse.arrow.types import arrow_schema
+from dormouse.arrow.types import arrow_schema, conform
 from dormouse.aws.wiring import wire
 from dormouse.client import Instance, TableHandle
 from dormouse.errors import DormouseError
@@ -25,6 +25,7 @@ from dormouse.model.sources import Source, job_id_of
 from dormouse.settings import Settings
 from dormouse_spark.datasource import DormouseSource, register
 from dormouse_spark.entry import main
+from dormouse_spark.types import spark_arrow_schema
 from tests.spark.conftest import INSTANCE
 from tests.support.every_type import EVERY_TYPE, row_of_every_type
 from tests.support.world import LETTERS, letters, letters_file
@@ -196,9 +197,9 @@ def test_values_of_every_type_are_sparks(session: SparkSession, instance: Instan
     imported(table, "1.parquet", sink.getvalue())
     found = frame(session, table).toArrow()  # Python's rows of Spark cannot have bytes as keys
     columns = [name for name in found.column_names if name != "t"]
-    assert found.select(columns).to_pylist() == [
-        {name: row[name] for name in columns} for row in in_order(rows)
-    ]
+    batch = pa.RecordBatch.from_pylist(in_order(rows), arrow_schema(EVERY_TYPE))
+    wanted = conform(batch, spark_arrow_schema(batch.schema)).select(columns).to_pylist()
+    assert found.select(columns).to_pylist() == wanted
     assert found["t"].cast(pa.int64()).to_pylist() == micros(rows)
 
 

@@ -6,9 +6,11 @@ import datetime as dt
 from collections.abc import Sequence
 from decimal import Context, Decimal
 
+import pandas as pd
 from hypothesis import strategies as st
 
 from dormouse.keys.ranges import Key, KeyPart, KeyRange
+from dormouse.schema import types
 from dormouse.schema.schema import (
     DecimalType,
     Field,
@@ -32,6 +34,8 @@ _TIMES = (st.integers(-2, 2) | st.integers(-(10**15), 10**15)).map(
 ) | st.sampled_from(
     [dt.datetime.min.replace(tzinfo=dt.UTC), dt.datetime.max.replace(tzinfo=dt.UTC)]
 )
+# Arrow does not read the first second of its range from text
+_NANOS = st.integers(-2, 2) | st.integers(-(2**63) + 10**9, 2**63 - 1)
 CELLS: dict[Primitive, st.SearchStrategy[object]] = {
     Primitive.INT: st.sampled_from([-(2**31), -1, 0, 1, 2, 2**31 - 1]),
     Primitive.LONG: st.sampled_from([-(2**63), -1, 0, 1, 2, 2**63 - 1]) | st.integers(-5, 5),
@@ -44,20 +48,18 @@ CELLS: dict[Primitive, st.SearchStrategy[object]] = {
     | _TEXT,
     Primitive.BYTES: st.sampled_from([b"", b"\0", b"a", b"\xff", b"\xff\0"]),
     Primitive.TIMESTAMP: _TIMES,
+    Primitive.TIMESTAMP_NTZ: _TIMES.map(lambda time: time.replace(tzinfo=None)),
+    Primitive.TIMESTAMP_NS: _NANOS.map(lambda n: pd.Timestamp(n, unit="ns", tz="UTC")),
+    Primitive.TIMESTAMP_NTZ_NS: _NANOS.map(lambda n: pd.Timestamp(n, unit="ns")),
+    Primitive.TIME: st.sampled_from([dt.time.min, dt.time(12), dt.time.max])
+    | st.times().map(lambda clock: clock.replace(fold=0)),
+    Primitive.UUID: st.sampled_from([b"\0" * 16, b"\0" * 15 + b"\1", b"\xff" * 16])
+    | st.binary(min_size=16, max_size=16),
     Primitive.DATE: st.sampled_from([dt.date.min, dt.date(1969, 12, 31), dt.date.max]) | st.dates(),
 }
 """Few values for key types, so that keys often meet."""
 
-KEY_TYPES = st.sampled_from(
-    [
-        Primitive.INT,
-        Primitive.LONG,
-        Primitive.STRING,
-        Primitive.BYTES,
-        Primitive.TIMESTAMP,
-        Primitive.DATE,
-    ]
-)
+KEY_TYPES = st.sampled_from(sorted(types.KEY_TYPES, key=lambda kind: kind.value))
 NAMES = ["k", "Key", "with space", 'quo"te', "dot.ted", "snow☃"]
 _MAP_KEYS = st.sampled_from(sorted(set(Primitive) - {Primitive.FLOAT, Primitive.DOUBLE}, key=str))
 _MEMBERS = st.lists(st.sampled_from(["dot", "ted", *NAMES]), min_size=1, max_size=3, unique=True)
@@ -119,8 +121,13 @@ def rows_of(schema: Schema, max_size: int = 40) -> st.SearchStrategy[list[Row]]:
 
 def part_of(cell: object) -> KeyPart:
     """Return the key part of a cell, by the definition of keys."""
+    if isinstance(cell, pd.Timestamp):
+        return int(cell.value)
     if isinstance(cell, dt.datetime):
-        return (cell - _EPOCH) // _MICROSECOND
+        return ((cell if cell.tzinfo else cell.replace(tzinfo=dt.UTC)) - _EPOCH) // _MICROSECOND
+    if isinstance(cell, dt.time):
+        midnight = dt.datetime.combine(_EPOCH, dt.time.min)
+        return (dt.datetime.combine(_EPOCH, cell) - midnight) // _MICROSECOND
     if isinstance(cell, dt.date):
         return (cell - _EPOCH.date()).days
     assert isinstance(cell, int | str | bytes)
@@ -149,7 +156,9 @@ def _bounds(draw: st.DrawFn, fields: Sequence[Field]) -> Key:
     for field in fields:
         assert isinstance(field.type, Primitive)
         part = CELLS[field.type].map(part_of)
-        if field.type not in (Primitive.STRING, Primitive.BYTES):
+        if field.type is Primitive.UUID:
+            part = part | st.sampled_from([b"", b"\0", b"\xff" * 17, b"\0" * 17])
+        elif field.type not in (Primitive.STRING, Primitive.BYTES):
             part = part | st.sampled_from([-(2**31) - 1, 2**31, -(2**63), 2**63 - 1])
         parts.append(draw(part))
     return tuple(parts[: draw(st.integers(0, len(parts)))])

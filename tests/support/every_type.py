@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime as dt
 from decimal import Decimal
 
+import pandas as pd
+
 from dormouse.schema.schema import Schema
 
 EVERY_TYPE = Schema.from_json(
@@ -21,6 +23,11 @@ EVERY_TYPE = Schema.from_json(
             {"name": "o", "type": "BooleanType", "nullable": True},
             {"name": "s", "type": "StringType", "nullable": True},
             {"name": "day", "type": "DateType", "nullable": True},
+            {"name": "ntz", "type": "TimestampNtzType", "nullable": True},
+            {"name": "ns", "type": "TimestampNsType", "nullable": True},
+            {"name": "nn", "type": "TimestampNtzNsType", "nullable": True},
+            {"name": "clock", "type": "TimeType", "nullable": True},
+            {"name": "u", "type": "UuidType", "nullable": True},
             {
                 "name": "n",
                 "type": {"DecimalType": {"precision": 30, "scale": 5}},
@@ -62,6 +69,11 @@ def row_of_every_type(n: int) -> dict[str, object]:
         "o": n % 2 == 0,
         "s": "ü" * (n % 4) + "\0",
         "day": dt.date(1950, 1, 1) + dt.timedelta(days=n),
+        "ntz": dt.datetime(1950, 1, 1) + dt.timedelta(microseconds=n),  # noqa: DTZ001  # none
+        "ns": pd.Timestamp(n - 1, unit="ns", tz="UTC"),
+        "nn": pd.Timestamp(n + 2**60, unit="ns"),
+        "clock": dt.time(n % 24, microsecond=n),
+        "u": bytes([n % 256]) * 16,
         "n": Decimal(n) / 10**5 - 10**20,
         "ls": [None, "a"] if n % 2 else [],
         "m": [(b"\xff", n), (b"", None)],

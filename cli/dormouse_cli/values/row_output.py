@@ -1,7 +1,8 @@
 """Rows on their way out: JSON lines, CSV, Parquet and tables for people.
 
 Rows are written batch by batch as they come; only a table for people holds all it shows. In JSON
-and CSV, timestamps and dates are ISO 8601 (timestamps with Z), bytes base64 and decimals text. JSON
+and CSV, times and dates are ISO 8601 (timestamps with Z if they are of UTC), UUIDs and decimals
+text, bytes base64. JSON
 has no word for the floats that are no finite numbers: they are the texts ``NaN``, ``Infinity`` and
 ``-Infinity``, so that they stay apart from null. A map is a JSON object, its keys as text. Times
 and dates beyond the years 1 to 9999 are numbers: microseconds and days since 1970.
@@ -23,6 +24,8 @@ import pyarrow.parquet as pq
 from rich.table import Table
 from rich.text import Text
 
+from dormouse.schema.times import show_clock
+from dormouse.schema.uuids import show_uuid
 from dormouse_cli.terminal import cell, json_lines, plain_table
 
 _ISO_MICROSECONDS = (-62_135_596_800_000_000, 253_402_300_799_999_999)
@@ -81,10 +84,19 @@ def table_of_rows(rows: pa.RecordBatchReader, limit: int) -> tuple[Table, int, b
 def json_cells(column: pa.Array[Any]) -> Cells:
     """Return a column's values in the types that JSON has, as the module's docstring says."""
     kind = column.type
-    if pa.types.is_timestamp(kind):
-        text = pc.strftime(column, format="%Y-%m-%dT%H:%M:%SZ")
-        texts = pc.replace_substring(text, pattern=".000000Z", replacement="Z").to_pylist()
-        return _iso_or_number(texts, column.cast(pa.int64()), _ISO_MICROSECONDS)
+    if isinstance(kind, pa.TimestampType):
+        text = pc.strftime(column, format=f"%Y-%m-%dT%H:%M:%S{'Z' if kind.tz else ''}")
+        short = pc.replace_substring_regex(text, pattern=r"[.]0+(Z?)$", replacement=r"\1")
+        if kind.unit == "ns":  # whose years all have four digits
+            return pc.replace_substring_regex(
+                short, pattern=r"([.][0-9]{6})000(Z?)$", replacement=r"\1\2"
+            ).to_pylist()
+        return _iso_or_number(short.to_pylist(), column.cast(pa.int64()), _ISO_MICROSECONDS)
+    if pa.types.is_time64(kind):
+        counts = column.cast(pa.int64()).to_pylist()
+        return [None if count is None else show_clock(count) for count in counts]
+    if pa.types.is_fixed_size_binary(kind):
+        return [None if uuid is None else show_uuid(uuid) for uuid in column.to_pylist()]
     if pa.types.is_date(kind):
         texts = column.cast(pa.string()).to_pylist()
         return _iso_or_number(texts, column.cast(pa.int32()), _ISO_DAYS)

@@ -37,26 +37,42 @@ _WIDENED: tuple[tuple[pa.DataType, FieldType], ...] = (
     *((kind, Primitive.STRING) for kind in (pa.string(), pa.large_string(), pa.string_view())),
     *((kind, Primitive.BYTES) for kind in (pa.binary(), pa.large_binary(), pa.binary_view())),
     (pa.date32(), Primitive.DATE),
+    (pa.date64(), Primitive.DATE),
 )
 _EXACT = dict(_WIDENED)
+_TIMESTAMPS = {
+    (False, True): Primitive.TIMESTAMP,
+    (False, False): Primitive.TIMESTAMP_NTZ,
+    (True, True): Primitive.TIMESTAMP_NS,
+    (True, False): Primitive.TIMESTAMP_NTZ_NS,
+}
+"""By whether a timestamp has nanoseconds, and a zone."""
+_EXTENSIONS: dict[str, FieldType] = {
+    "arrow.uuid": Primitive.UUID,
+    "arrow.json": Primitive.STRING,
+}
 _DECIMALS = (pa.Decimal32Type, pa.Decimal64Type, pa.Decimal128Type, pa.Decimal256Type)
-_LISTS = (
-    pa.ListType,
-    pa.LargeListType,
-    pa.FixedSizeListType,
-    pa.ListViewType,
-    pa.LargeListViewType,
-)
+_LISTS = (pa.ListType, pa.LargeListType, pa.FixedSizeListType)
+LIST_VIEWS = (pa.ListViewType, pa.LargeListViewType)
 
 
 def infer_columns(schema: pa.Schema) -> Iterator[FoundColumn]:
     """Yield the columns of an Arrow schema with their types in a table."""
     for field in schema:
         try:
-            kind, problem = infer_type(field.type), ""
+            kind, problem = infer_type(plain_type(field.type)), ""
         except InvalidRequestError as error:
             kind, problem = None, str(error)
         yield FoundColumn(field.name, str(field.type), kind, field.nullable, problem)
+
+
+def plain_type(kind: pa.DataType) -> pa.DataType:
+    """Return the type of a column without run-end encoding and views of lists; these are decoded
+    where a column has them, and refused where they are nested.
+    """
+    if isinstance(kind, pa.RunEndEncodedType):
+        return plain_type(kind.value_type)
+    return pa.list_(kind.value_type) if isinstance(kind, LIST_VIEWS) else kind
 
 
 def infer_type(kind: pa.DataType) -> FieldType:
@@ -65,7 +81,7 @@ def infer_type(kind: pa.DataType) -> FieldType:
     Raises:
         InvalidRequestError: tables have none; the message continues "column 'x' …".
     """
-    if isinstance(kind, pa.DictionaryType | pa.RunEndEncodedType):
+    if isinstance(kind, pa.DictionaryType):
         return infer_type(kind.value_type)
     if isinstance(kind, pa.BaseExtensionType):
         return _of_extension(kind)
@@ -77,8 +93,10 @@ def infer_type(kind: pa.DataType) -> FieldType:
         return _decimal(kind.precision, kind.scale)
     if types.is_fixed_size_binary(kind):
         return Primitive.BYTES
-    if types.is_timestamp(kind):
-        return Primitive.TIMESTAMP
+    if isinstance(kind, pa.TimestampType):
+        return _TIMESTAMPS[kind.unit == "ns", kind.tz is not None]
+    if types.is_time(kind):
+        return Primitive.TIME
     return _nested(kind)
 
 
@@ -99,6 +117,8 @@ def _nested(kind: pa.DataType) -> FieldType:
 
 
 def _of_extension(kind: pa.BaseExtensionType) -> FieldType:
+    if kind.extension_name in _EXTENSIONS:
+        return _EXTENSIONS[kind.extension_name]
     raise InvalidRequestError(
         f"is of the extension type {kind.extension_name!r}, which tables do not have"
     )

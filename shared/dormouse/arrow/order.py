@@ -103,6 +103,8 @@ def _narrowed(
 
 
 def _places(cells: Array, values: Array, side: str) -> list[int]:
+    if pa.types.is_fixed_size_binary(cells.type):  # which Arrow does not search
+        cells, values = cells.cast(pa.binary()), values.cast(pa.binary())
     found = pc.search_sorted(cells, values, side=side)  # type: ignore[attr-defined]  # stubs lag
     return cast("list[int]", found.to_pylist())
 

@@ -23,13 +23,18 @@ from dormouse.keys.ranges import (
     union_ranges,
 )
 from dormouse.schema.schema import Field, FieldType, Primitive, Schema
+from dormouse.schema.types import MAX_TIME, UUID_BYTES
 from dormouse.sql.conditions import Condition
 from dormouse.sql.key_bounds import key_bounds
 from dormouse.tables.row_rules import group_keys
 from dormouse.tables.table import Table
 
 _INT32_TYPES = (Primitive.INT, Primitive.DATE)
-_PYTHON_TYPES: dict[FieldType, type[KeyPart]] = {Primitive.STRING: str, Primitive.BYTES: bytes}
+_PYTHON_TYPES: dict[FieldType, type[KeyPart]] = {
+    Primitive.STRING: str,
+    Primitive.BYTES: bytes,
+    Primitive.UUID: bytes,
+}
 
 
 class Term(Protocol):
@@ -117,6 +122,9 @@ def _fitted(bound: Key, fields: Sequence[Field]) -> Key | None:
                 return bound[:i]
             if part > high:
                 return _after(bound[:i], fields)
+        if isinstance(part, bytes) and field.type is Primitive.UUID and len(part) != UUID_BYTES:
+            nearest = _uuid_from(part)
+            return _after(bound[:i], fields) if nearest is None else (*bound[:i], nearest)
     return _after(bound[: len(fields)], fields) if len(bound) > len(fields) else bound
 
 
@@ -125,7 +133,17 @@ def _after(key: Key, fields: Sequence[Field]) -> Key | None:
     return None if past is None else _fitted(past, fields)
 
 
+def _uuid_from(bound: bytes) -> bytes | None:
+    """Return the least UUID that is not below bytes of another length; None if there is none."""
+    if len(bound) < UUID_BYTES:
+        return bound.ljust(UUID_BYTES, b"\0")
+    after = int.from_bytes(bound[:UUID_BYTES], "big") + 1
+    return None if after >> 8 * UUID_BYTES else after.to_bytes(UUID_BYTES, "big")
+
+
 def _limits(field: Field) -> tuple[int, int]:
+    if field.type is Primitive.TIME:
+        return 0, MAX_TIME
     return (-(2**31), 2**31 - 1) if field.type in _INT32_TYPES else (INT64_MIN, INT64_MAX)
 
 

@@ -113,6 +113,6 @@ def _plain(kind: pa.DataType) -> pa.DataType:
         return pa.list_(_plain(kind.value_type))
     if isinstance(kind, pa.StructType):
         return pa.struct([(field.name, _plain(field.type)) for field in kind])
-    if pa.types.is_timestamp(kind):
+    if pa.types.is_timestamp(kind) or pa.types.is_time64(kind):
         return pa.int64()
     return pa.int32() if pa.types.is_date32(kind) else kind

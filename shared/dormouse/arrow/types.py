@@ -17,6 +17,7 @@ from dormouse.schema.schema import (
     Schema,
     StructType,
 )
+from dormouse.schema.types import TIMESTAMPS, UUID_BYTES
 
 _PRIMITIVES: dict[Primitive, pa.DataType] = {
     Primitive.INT: pa.int32(),
@@ -27,8 +28,21 @@ _PRIMITIVES: dict[Primitive, pa.DataType] = {
     Primitive.STRING: pa.string(),
     Primitive.BYTES: pa.binary(),
     Primitive.TIMESTAMP: pa.timestamp("us", "UTC"),
+    Primitive.TIMESTAMP_NTZ: pa.timestamp("us"),
+    Primitive.TIMESTAMP_NS: pa.timestamp("ns", "UTC"),
+    Primitive.TIMESTAMP_NTZ_NS: pa.timestamp("ns"),
     Primitive.DATE: pa.date32(),
+    Primitive.TIME: pa.time64("us"),
+    Primitive.UUID: pa.binary(UUID_BYTES),
 }
+COUNTS: dict[FieldType, pa.DataType] = {
+    Primitive.DATE: pa.int32(),
+    Primitive.TIME: pa.int64(),
+    **dict.fromkeys(TIMESTAMPS, pa.int64()),
+}
+"""The integers that times and dates are in memory. Arrow's range of years is larger than Python's,
+so columns are converted to Python values by way of them.
+"""
 Array: TypeAlias = "pa.Array[Any]"
 Scalar: TypeAlias = "pa.Scalar[Any]"
 

@@ -22,6 +22,7 @@ from dormouse.arrow.row_counter import Tally
 from dormouse.arrow.types import arrow_schema
 from dormouse.errors import CorruptDataError, InvalidRequestError
 from dormouse.schema.schema import DecimalType, FieldType, Primitive, Schema
+from dormouse.schema.types import UUID_BYTES
 from dormouse.sql.conditions import Condition, parse_condition
 from dormouse.sql.expressions import (
     ARITHMETIC,
@@ -46,6 +47,16 @@ has a cost. The first chunk is small, because it may be enough; the following on
 _NAN = "CAST('NaN' AS DOUBLE)"
 _FLOATS = (Primitive.FLOAT, Primitive.DOUBLE)
 _WHOLE = (Primitive.INT, Primitive.LONG)
+_ENGINE_TYPES: dict[FieldType, str] = {
+    Primitive.TIMESTAMP: 'Timestamp(Microsecond, Some("UTC"))',
+    Primitive.TIMESTAMP_NTZ: "Timestamp(Microsecond, None)",
+    Primitive.TIMESTAMP_NS: 'Timestamp(Nanosecond, Some("UTC"))',
+    Primitive.TIMESTAMP_NTZ_NS: "Timestamp(Nanosecond, None)",
+    Primitive.DATE: "Date32",
+    Primitive.TIME: "Time64(Microsecond)",
+    Primitive.UUID: f"FixedSizeBinary({UUID_BYTES})",
+}
+"""What the engine calls the types of literals that it would otherwise take for others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,13 +209,11 @@ def _leaf(leaf: Column | Literal) -> str:
 
 
 def _literal(value: bool | int | float | Decimal | str | bytes, kind: FieldType) -> str:
+    if kind in _ENGINE_TYPES:
+        return f"arrow_cast({_plain(value)}, '{_ENGINE_TYPES[kind]}')"
     if isinstance(value, bytes):
-        return f"X'{value.hex()}'"
+        return _plain(value)
     match kind:
-        case Primitive.TIMESTAMP:
-            return f"arrow_cast({value}, 'Timestamp(Microsecond, Some(\"UTC\"))')"
-        case Primitive.DATE:
-            return f"arrow_cast({value}, 'Date32')"
         case DecimalType(precision=precision, scale=scale):
             return f"CAST('{value:f}' AS DECIMAL({precision}, {scale}))"
         case Primitive.DOUBLE:
@@ -212,6 +221,10 @@ def _literal(value: bool | int | float | Decimal | str | bytes, kind: FieldType)
         case Primitive.BOOLEAN:
             return str(value).upper()
     return text_literal(value) if isinstance(value, str) else str(value)
+
+
+def _plain(value: bool | int | float | Decimal | str | bytes) -> str:
+    return f"X'{value.hex()}'" if isinstance(value, bytes) else str(value)
 
 
 def _call(call: Call, parts: list[str]) -> str:

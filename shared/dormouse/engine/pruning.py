@@ -18,6 +18,7 @@ from dormouse.engine.predicates import Predicate
 from dormouse.keys.ranges import KeyRange
 from dormouse.readers.reading import RowGroups
 from dormouse.schema.schema import Field, Primitive, Schema
+from dormouse.schema.types import TIMESTAMPS
 from dormouse.sql.key_bounds import column_bounds
 
 if TYPE_CHECKING:
@@ -28,8 +29,9 @@ _BOUNDED = (
     Primitive.INT,
     Primitive.LONG,
     Primitive.DATE,
-    Primitive.TIMESTAMP,
+    Primitive.TIME,
     Primitive.STRING,
+    *TIMESTAMPS,
 )
 """The column types whose statistics have the same meaning in DataFusion and here."""
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from dormouse.arrow.types import Array, Scalar, arrow_type
+from dormouse.arrow.types import COUNTS, Array, Scalar, arrow_type
 from dormouse.key_forms.python import plain_part
 from dormouse.keys.ranges import Key, KeyPart
 from dormouse.schema.schema import Field, FieldType, Primitive, Schema
@@ -25,7 +25,7 @@ def key_part(value: object, kind: FieldType) -> KeyPart:
     A timestamp becomes microseconds since 1970, a date days since 1970. A time without a zone is
     UTC.
     """
-    if isinstance(value, pa.TimestampScalar | pa.Date32Scalar):
+    if isinstance(value, pa.TimestampScalar | pa.Date32Scalar | pa.Time64Scalar):
         # not as_py: Arrow's range of years is larger than Python's
         value = value.value  # type: ignore[union-attr]  # the stubs lack that of Date32Scalar
     elif isinstance(value, pa.Scalar):
@@ -35,9 +35,8 @@ def key_part(value: object, kind: FieldType) -> KeyPart:
 
 def key_column(parts: Sequence[KeyPart], kind: FieldType) -> Array:
     """Return key parts as a column of the Arrow type of `kind`. Requires: they fit it."""
-    plain = {Primitive.DATE: pa.int32(), Primitive.TIMESTAMP: pa.int64()}
     wanted = arrow_type(kind)
-    stored = plain.get(kind, wanted) if isinstance(kind, Primitive) else wanted
+    stored = COUNTS.get(kind, wanted)
     column: Array = pa.array(parts, stored)
     return column if stored is wanted else column.cast(wanted)
 

@@ -8,6 +8,7 @@ from dormouse.errors import InvalidRequestError
 from dormouse.key_forms.text import parse_part, show_part
 from dormouse.keys.ranges import KeyPart
 from dormouse.schema.schema import Field, Primitive
+from dormouse.schema.types import TIMESTAMPS
 
 
 def part_from_json(
@@ -19,7 +20,8 @@ def part_from_json(
         InvalidRequestError: it does not fit its column.
     """
     is_number = isinstance(part, int) and not isinstance(part, bool)
-    if field.type is Primitive.STRING and is_number or not (is_number or isinstance(part, str)):
+    is_text_only = field.type in (Primitive.STRING, Primitive.TIME, Primitive.UUID)
+    if is_text_only and is_number or not (is_number or isinstance(part, str)):
         raise InvalidRequestError(f"{where}: {part!r} is not a value of {field.name}")
     if field.type is Primitive.STRING and strings_base64:
         return _decoded(str(part), field, where)
@@ -31,7 +33,7 @@ def part_from_json(
 
 def part_to_json(part: KeyPart, field: Field) -> object:
     """Return a key part as messages carry it."""
-    is_number = field.type in (Primitive.INT, Primitive.LONG, Primitive.TIMESTAMP)
+    is_number = field.type in (Primitive.INT, Primitive.LONG, *TIMESTAMPS)
     return part if is_number else show_part(part, Primitive(field.type))
 
 

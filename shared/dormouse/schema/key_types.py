@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from dormouse.keys.ranges import INT64_MAX, INT64_MIN, Key, KeyPart
-from dormouse.schema.types import Primitive
+from dormouse.schema.types import MAX_TIME, TIMESTAMPS, UUID_BYTES, Primitive
 
 KeyTypes = tuple[Primitive, ...]
 
@@ -26,7 +26,8 @@ _WHOLE = {
     Primitive.INT: _INT32,
     Primitive.DATE: _INT32,
     Primitive.LONG: _INT64,
-    Primitive.TIMESTAMP: _INT64,
+    Primitive.TIME: range(MAX_TIME + 1),
+    **dict.fromkeys(TIMESTAMPS, _INT64),
 }
 _HALF_OF_A_CHARACTER = re.compile("[\ud800-\udfff]")
 
@@ -67,6 +68,8 @@ def _fits(part: KeyPart, kind: Primitive) -> bool:
         return type(part) is int and part in _WHOLE[kind]  # a bool is not a number here
     if kind is Primitive.BYTES:
         return isinstance(part, bytes)
+    if kind is Primitive.UUID:
+        return isinstance(part, bytes) and len(part) == UUID_BYTES
     return isinstance(part, str) and not _HALF_OF_A_CHARACTER.search(part)
 
 

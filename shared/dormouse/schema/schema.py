@@ -81,10 +81,11 @@ class Field:
 
     def __post_init__(self) -> None:
         """Refuse a unit that does not apply to the type."""
-        if self.unit and (self.unit not in UNITS or not contains_type(self.type, UNITS[self.unit])):
+        applies = (contains_type(self.type, kind) for kind in UNITS.get(self.unit, ()))
+        if self.unit and not any(applies):
             raise InvalidRequestError(
                 f"field {self.name!r} cannot have numbers of the unit {self.unit!r}",
-                hint="units are days for a DateType; for a TimestampType seconds, milliseconds, "
+                hint="units are days for a DateType; for timestamps seconds, milliseconds, "
                 "microseconds or nanoseconds",
             )
 

@@ -29,7 +29,10 @@ from dormouse.schema.types import (
 _T = TypeVar("_T")
 _TOKEN = re.compile(r"\s*([<>(),:?]|[^<>(),:?]+)")
 _SHORT = {kind: kind.value.removesuffix("Type").lower() for kind in Primitive} | {
-    Primitive.BYTES: "bytes"
+    Primitive.BYTES: "bytes",
+    Primitive.TIMESTAMP_NTZ: "timestamp_ntz",
+    Primitive.TIMESTAMP_NS: "timestamp_ns",
+    Primitive.TIMESTAMP_NTZ_NS: "timestamp_ntz_ns",
 }
 _BY_NAME = {name: kind for kind, name in _SHORT.items()} | {
     kind.value.lower(): kind for kind in Primitive

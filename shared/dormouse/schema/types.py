@@ -27,7 +27,12 @@ class Primitive(Enum):
     STRING = "StringType"
     BYTES = "ByteArrayType"
     TIMESTAMP = "TimestampType"  # microseconds since 1970-01-01T00:00Z
+    TIMESTAMP_NTZ = "TimestampNtzType"  # microseconds since 1970-01-01T00:00 of any one clock
+    TIMESTAMP_NS = "TimestampNsType"  # nanoseconds since 1970-01-01T00:00Z
+    TIMESTAMP_NTZ_NS = "TimestampNtzNsType"  # nanoseconds since 1970-01-01T00:00 of any one clock
     DATE = "DateType"  # days since 1970-01-01
+    TIME = "TimeType"  # microseconds since midnight
+    UUID = "UuidType"  # 16 bytes
 
     def to_json(self) -> object:
         """Return the JSON form."""
@@ -114,12 +119,21 @@ class StructType:
 
 FieldType = Primitive | DecimalType | ListType | MapType | StructType
 
-UNITS: Mapping[str, Primitive] = {
-    "days": Primitive.DATE,
-    "seconds": Primitive.TIMESTAMP,
-    "milliseconds": Primitive.TIMESTAMP,
-    "microseconds": Primitive.TIMESTAMP,
-    "nanoseconds": Primitive.TIMESTAMP,
+ZONED = frozenset({Primitive.TIMESTAMP, Primitive.TIMESTAMP_NS})
+"""The types of instants: a time in another zone is converted to UTC."""
+NANOSECONDS = frozenset({Primitive.TIMESTAMP_NS, Primitive.TIMESTAMP_NTZ_NS})
+TIMESTAMPS = ZONED | NANOSECONDS | {Primitive.TIMESTAMP_NTZ}
+"""The types that count from 1970: microseconds, or nanoseconds."""
+MAX_TIME = 24 * 60 * 60 * 1_000_000 - 1
+"""The last microsecond of a day."""
+UUID_BYTES = 16
+
+UNITS: Mapping[str, frozenset[Primitive]] = {
+    "days": frozenset({Primitive.DATE}),
+    "seconds": TIMESTAMPS,
+    "milliseconds": TIMESTAMPS,
+    "microseconds": TIMESTAMPS,
+    "nanoseconds": TIMESTAMPS,
 }
 """What a number in an ingested file may count since 1970, where a timestamp or date is expected."""
 
@@ -129,8 +143,10 @@ KEY_TYPES = frozenset(
         Primitive.LONG,
         Primitive.STRING,
         Primitive.BYTES,
-        Primitive.TIMESTAMP,
         Primitive.DATE,
+        Primitive.TIME,
+        Primitive.UUID,
+        *TIMESTAMPS,
     }
 )
 

@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 from dormouse.arrow.evolution import stored_schema
 from dormouse.arrow.types import arrow_schema
 from dormouse.schema.schema import DecimalType, FieldType, Primitive, Schema
+from dormouse.schema.types import TIMESTAMPS
 from dormouse.shards import crcs
 from dormouse.stored import checksums
 
@@ -52,7 +53,8 @@ _ENCODINGS: dict[FieldType, str] = {
     Primitive.INT: "DELTA_BINARY_PACKED",
     Primitive.LONG: "DELTA_BINARY_PACKED",
     Primitive.DATE: "DELTA_BINARY_PACKED",
-    Primitive.TIMESTAMP: "DELTA_BINARY_PACKED",
+    Primitive.TIME: "DELTA_BINARY_PACKED",
+    **dict.fromkeys(TIMESTAMPS, "DELTA_BINARY_PACKED"),
     Primitive.FLOAT: "BYTE_STREAM_SPLIT",
     Primitive.DOUBLE: "BYTE_STREAM_SPLIT",
 }
@@ -204,5 +206,5 @@ def _is_ordered(kind: FieldType) -> bool:
     groups; those of free text do not.
     """
     if isinstance(kind, Primitive):
-        return kind not in (Primitive.STRING, Primitive.BYTES)
+        return kind not in (Primitive.STRING, Primitive.BYTES, Primitive.UUID)
     return isinstance(kind, DecimalType)

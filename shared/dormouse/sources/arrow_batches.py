@@ -37,7 +37,7 @@ def caster(field: Field) -> Callable[[Array], Array]:
 
 
 def _hint(found: pa.DataType, wanted: FieldType) -> str:
-    units = [unit for unit, counts in UNITS.items() if counts is wanted]
+    units = [unit for unit, counts in UNITS.items() if wanted in counts]
     if not units or not pa.types.is_integer(found):
         return ""
     return f'numbers need a unit: set the column\'s "unit" in the schema ({", ".join(units)})'

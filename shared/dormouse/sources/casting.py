@@ -37,8 +37,8 @@ from dormouse.schema.schema import (
     StructType,
 )
 from dormouse.schema.type_text import show_type
-from dormouse.schema.types import UNITS, contains_type
-from dormouse.sources.text_cells import from_unit_count
+from dormouse.schema.types import UNITS, UUID_BYTES, contains_type
+from dormouse.sources.text_cells import from_unit_count, parse_uuids
 
 EXPECTED_FORMS: dict[FieldType, str] = {
     Primitive.INT: "a whole number of 32 bits",
@@ -46,7 +46,12 @@ EXPECTED_FORMS: dict[FieldType, str] = {
     Primitive.STRING: "text in UTF-8",
     Primitive.BYTES: "bytes in base64",
     Primitive.TIMESTAMP: "an ISO 8601 time, in UTC without a zone, from year 0000 to 9999",
+    Primitive.TIMESTAMP_NTZ: "an ISO 8601 time without a zone, from year 0000 to 9999",
+    Primitive.TIMESTAMP_NS: "an ISO 8601 time, in UTC without a zone, from year 1678 to 2261",
+    Primitive.TIMESTAMP_NTZ_NS: "an ISO 8601 time without a zone, from year 1678 to 2261",
     Primitive.DATE: "an ISO 8601 date such as 2024-02-29",
+    Primitive.TIME: "an ISO 8601 time of day such as 12:30:45.123456",
+    Primitive.UUID: "a UUID such as 123e4567-e89b-12d3-a456-426614174000",
 }
 """What a value of each type looks like in a file, for errors that say no more."""
 Cells = TypeVar("Cells", bound="Sequence[object] | Array")
@@ -179,10 +184,12 @@ def can_cast(source: pa.DataType, kind: FieldType, unit: str = "") -> bool:
     """
     if types.is_null(source):
         return True
-    if types.is_integer(source) and unit and kind is UNITS[unit]:
+    if types.is_integer(source) and unit and kind in UNITS[unit]:
         return True
     if isinstance(source, pa.DictionaryType):
         return can_cast(source.value_type, kind, unit)
+    if isinstance(source, pa.BaseExtensionType):
+        return kind in _EXTENSIONS.get(source.extension_name, ())
     match kind:
         case ListType(element=element):
             return isinstance(source, _LISTS) and can_cast(source.value_type, element)
@@ -195,6 +202,8 @@ def can_cast(source: pa.DataType, kind: FieldType, unit: str = "") -> bool:
         case StructType():
             return isinstance(source, pa.StructType) and _can_cast_members(source, kind)
         case DecimalType():
+            if types.is_integer(source):
+                return kind.scale == 0
             if not isinstance(source, _DECIMALS):
                 return False
             digits: int = source.precision - source.scale + kind.scale
@@ -216,9 +225,13 @@ def _can_cast_members(source: pa.StructType, kind: StructType) -> bool:
 
 def cast(column: Array, kind: FieldType, unit: str = "") -> Array:
     """Cast to the Arrow type of `kind`. Raises ArrowInvalid if a value would change."""
-    if types.is_integer(column.type) and unit and kind is UNITS[unit]:
+    if types.is_integer(column.type) and unit and kind in UNITS[unit]:
         return from_unit_count(column, kind, unit)
+    if isinstance(column.type, pa.BaseExtensionType):
+        column = column.storage  # type: ignore[attr-defined]  # it is an ExtensionArray
     wanted = arrow_type(kind)
+    if kind is Primitive.UUID and not types.is_fixed_size_binary(column.type):
+        return parse_uuids(column)
     if types.is_dictionary(column.type):
         column = column.dictionary_decode()  # type: ignore[attr-defined]  # it is a DictionaryArray
     if not column.type.equals(wanted) and contains_type(kind, DecimalType):
@@ -248,10 +261,23 @@ def _check_members(cells: Array, kind: FieldType) -> None:
                 _check_members(values, member.type)
 
 
+def _has_no_zone(kind: pa.DataType) -> bool:
+    return isinstance(kind, pa.TimestampType) and kind.tz is None
+
+
+def _is_uuid_sized(kind: pa.DataType) -> bool:
+    return isinstance(kind, pa.FixedSizeBinaryType) and kind.byte_width == UUID_BYTES
+
+
 def _is_narrow_float(kind: pa.DataType) -> bool:
     return bool(types.is_float16(kind) or types.is_float32(kind))
 
 
+_EXTENSIONS: dict[str, tuple[Primitive, ...]] = {
+    "arrow.uuid": (Primitive.UUID,),
+    "arrow.json": (Primitive.STRING,),
+}
+"""The types that extension types of Arrow can become, by their storage."""
 _DECIMALS = (pa.Decimal32Type, pa.Decimal64Type, pa.Decimal128Type, pa.Decimal256Type)
 _LISTS = (pa.ListType, pa.LargeListType, pa.FixedSizeListType)
 _INTEGERS = (types.is_integer,)
@@ -269,6 +295,11 @@ _ACCEPTED: dict[Primitive, tuple[Callable[[pa.DataType], bool], ...]] = {
         types.is_binary_view,
     ),
     Primitive.TIMESTAMP: (types.is_timestamp,),
+    Primitive.TIMESTAMP_NTZ: (_has_no_zone,),
+    Primitive.TIMESTAMP_NS: (types.is_timestamp,),
+    Primitive.TIMESTAMP_NTZ_NS: (_has_no_zone,),
+    Primitive.TIME: (types.is_time,),
+    Primitive.UUID: (_is_uuid_sized, types.is_string, types.is_large_string, types.is_string_view),
     Primitive.DATE: (types.is_date,),
 }
 

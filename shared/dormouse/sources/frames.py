@@ -10,12 +10,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
-from typing import Protocol, TypeGuard
+from typing import Any, Protocol, TypeGuard, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dormouse.arrow.inference import infer_columns
+from dormouse.arrow.inference import LIST_VIEWS, infer_columns, plain_type
+from dormouse.arrow.types import Array
 from dormouse.errors import InvalidRequestError, RefusedSourceError
 from dormouse.schema.columns import FoundColumn
 from dormouse.schema.schema import Schema
@@ -143,7 +144,7 @@ def check_frame_columns(found: pa.Schema, schema: Schema) -> None:
     missing = [f.name for f in schema.fields if not f.nullable and f.name not in found.names]
     if missing:
         raise RefusedSourceError(f"the frame has no column {_listed(missing)}", hint=columns_hint)
-    plain = pa.schema([f.with_type(_plain_type(f.type)) for f in found])
+    plain = pa.schema([f.with_type(plain_type(f.type)) for f in found])
     check_column_types(plain, schema, of="the frame")
 
 
@@ -166,21 +167,28 @@ def _listed(names: list[str]) -> str:
     return shown + (f" and {len(names) - 10} more" if len(names) > 10 else "")
 
 
-def _plain_type(kind: pa.DataType) -> pa.DataType:
-    if isinstance(kind, pa.RunEndEncodedType):
-        return _plain_type(kind.value_type)
-    return kind
-
-
 def _plain(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return a batch without run-end encoding, which casts do not read."""
-    if not any(isinstance(field.type, pa.RunEndEncodedType) for field in batch.schema):
+    """Return a batch without run-end encoding, which Arrow does not cast, and list views, whose
+    casts to lists are broken (seen in 26.0: a null shifts what follows).
+    """
+    if not any(
+        isinstance(field.type, (*LIST_VIEWS, pa.RunEndEncodedType)) for field in batch.schema
+    ):
         return batch
-    columns = [
-        pc.call_function("run_end_decode", [c]) if isinstance(c.type, pa.RunEndEncodedType) else c
-        for c in batch.columns
-    ]
+    columns = [_plain_column(column) for column in batch.columns]
     return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+
+
+def _plain_column(column: Any) -> Array:
+    if isinstance(column.type, pa.RunEndEncodedType):
+        return _plain_column(pc.call_function("run_end_decode", [column]))
+    if not isinstance(column.type, LIST_VIEWS):
+        return cast(Array, column)
+    lengths = pc.coalesce(pc.list_value_length(column).cast(pa.int32()), pa.scalar(0, pa.int32()))
+    ends = pc.cumulative_sum(lengths)
+    offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends])
+    lists: Array = pa.ListArray.from_arrays(offsets, column.flatten(), mask=column.is_null())
+    return lists
 
 
 def _reason(error: Exception) -> str:

@@ -16,11 +16,12 @@ from dormouse.errors import InvalidRequestError
 from dormouse.keys.ranges import INT64_MAX, INT64_MIN
 from dormouse.schema.columns import FoundColumn
 from dormouse.schema.schema import FieldType, ListType, Member, Primitive, StructType
-from dormouse.schema.types import MAX_TYPE_DEPTH
+from dormouse.schema.types import MAX_TYPE_DEPTH, TIMESTAMPS
 from dormouse.sources.inferred_text import TextColumn
 
 _TEXTS_HELD = 1024
-_TEMPORAL = (Primitive.DATE, Primitive.TIMESTAMP)
+_SPECIAL = TIMESTAMPS | {Primitive.DATE, Primitive.TIME, Primitive.UUID}
+"""The types whose values are texts in JSON, and which a text in JSON may therefore be."""
 
 
 class JsonColumns:
@@ -131,7 +132,7 @@ class _Shape:
     def _text_type(self) -> FieldType:
         self._look()
         kind = self.texts.found("").type
-        return kind if kind in _TEMPORAL else Primitive.STRING
+        return kind if kind in _SPECIAL else Primitive.STRING
 
 
 def _inner(shape: _Shape, what: str) -> FieldType:

@@ -25,7 +25,16 @@ _CANDIDATES: tuple[tuple[Primitive, str, str], ...] = (
     (Primitive.LONG, _INTEGER, "whole numbers"),
     (Primitive.DOUBLE, _REAL, "numbers"),
     (Primitive.DATE, _DATE, "dates"),
-    (Primitive.TIMESTAMP, rf"{_CLOCK}.*", "times"),
+    (Primitive.TIMESTAMP, rf"{_CLOCK}.*{_ZONED}", "times with a zone"),
+    (Primitive.TIMESTAMP_NS, rf"{_CLOCK}.*{_ZONED}", "times with a zone, of nanoseconds"),
+    (Primitive.TIMESTAMP_NTZ, r"^[0-9]{4}-[0-9]{2}-[0-9]{2}", "times without a zone"),
+    (
+        Primitive.TIMESTAMP_NTZ_NS,
+        r"^[0-9]{4}-[0-9]{2}-[0-9]{2}",
+        "times without a zone, of nanoseconds",
+    ),
+    (Primitive.TIME, r"^[0-9]{2}:[0-9]{2}", "times of day"),
+    (Primitive.UUID, r"^[0-9a-fA-F]{8}-", "UUIDs"),
 )
 """The types that a text may have, narrowest first: each with the form that its texts have."""
 

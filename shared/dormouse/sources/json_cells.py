@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dormouse.arrow.decimals import parse_decimals
-from dormouse.arrow.types import Array, arrow_type
+from dormouse.arrow.types import COUNTS, Array, arrow_type
 from dormouse.schema.schema import (
     DecimalType,
     Field,
@@ -30,14 +30,17 @@ from dormouse.schema.schema import (
     Primitive,
     StructType,
 )
+from dormouse.schema.types import TIMESTAMPS
 from dormouse.sources.text_cells import (
     NUMBER,
     bytes_contain,
     parse_base64,
     parse_booleans,
+    parse_clocks,
     parse_floats,
     parse_integers,
     parse_times,
+    parse_uuids,
 )
 
 Raws = Sequence[bytes | None]
@@ -76,7 +79,11 @@ def _column(raws: Raws, kind: FieldType, unit: str) -> Array:
             return _texts(cells)
         case Primitive.BYTES:
             return parse_base64(_texts(cells))
-        case Primitive.TIMESTAMP | Primitive.DATE:
+        case Primitive.TIME:
+            return parse_clocks(_texts(cells))
+        case Primitive.UUID:
+            return parse_uuids(_texts(cells))
+        case Primitive():
             return parse_times(*_apart(cells), kind, unit)
         case DecimalType():
             return parse_decimals(pc.coalesce(*_apart(cells)), kind)
@@ -135,8 +142,10 @@ def _is_leaf(kind: FieldType) -> bool:
     return isinstance(kind, DecimalType) or kind in (
         Primitive.FLOAT,
         Primitive.DOUBLE,
-        Primitive.TIMESTAMP,
         Primitive.DATE,
+        Primitive.TIME,
+        Primitive.UUID,
+        *TIMESTAMPS,
     )
 
 
@@ -185,9 +194,9 @@ def _plain(column: Array, kind: FieldType) -> list[Any]:
     """Return the cells of a column as Python values that Arrow accepts, also
     beyond Python's range of years.
     """
-    numbers = {Primitive.TIMESTAMP: pa.int64(), Primitive.DATE: pa.int32()}
-    stored = numbers.get(kind) if isinstance(kind, Primitive) else None
-    return (column.cast(stored) if stored else column).to_pylist()
+    stored = COUNTS.get(kind)
+    plain: Any = column.cast(stored) if stored else column
+    return list(plain.to_pylist())
 
 
 def _entries(value: Any, kind: MapType) -> Iterator[tuple[Any, Any]]:

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from dormouse.arrow.types import Array, arrow_schema, arrow_type
 from dormouse.errors import RefusedSourceError
+from dormouse.key_forms.python import uuid_bytes
 from dormouse.schema.schema import (
     DecimalType,
     Field,
@@ -26,6 +27,8 @@ from dormouse.schema.schema import (
     Schema,
     StructType,
 )
+from dormouse.schema.times import to_count
+from dormouse.schema.types import NANOSECONDS, TIMESTAMPS, ZONED
 from dormouse.sources.casting import cell_refusal, convert
 
 Row = Mapping[str, object]
@@ -165,19 +168,23 @@ def _bytes(value: object) -> bytes:
     raise _mistyped(value)
 
 
-def _timestamp(value: object) -> dt.datetime:
-    time = _datetime(value)
-    if time.tzinfo is None:
-        raise ValueError("the time has no time zone")
-    return time
+def _timestamp(kind: Primitive) -> Callable[[object], int]:
+    def count(value: object) -> int:
+        if not isinstance(value, dt.datetime):
+            raise _mistyped(value)
+        if bool(value.tzinfo) != (kind in ZONED):
+            raise ValueError(f"the time has {'no' if kind in ZONED else 'a'} time zone")
+        if getattr(value, "nanosecond", 0) and kind not in NANOSECONDS:
+            raise ValueError("times are whole microseconds")
+        return to_count(value, kind)
+
+    return count
 
 
-def _datetime(value: object) -> dt.datetime:
-    if not isinstance(value, dt.datetime):
-        raise _mistyped(value)
-    if getattr(value, "nanosecond", 0):
-        raise ValueError("times are whole microseconds")
-    return value
+def _clock(value: object) -> dt.time:
+    if isinstance(value, dt.time) and value.tzinfo is None:
+        return value
+    raise _mistyped(value)
 
 
 def _date(value: object) -> dt.date:
@@ -211,6 +218,8 @@ _PRIMITIVES: dict[Primitive, Callable[[object], object]] = {
     Primitive.BOOLEAN: _boolean,
     Primitive.STRING: _text,
     Primitive.BYTES: _bytes,
-    Primitive.TIMESTAMP: _timestamp,
     Primitive.DATE: _date,
+    Primitive.TIME: _clock,
+    Primitive.UUID: uuid_bytes,
+    **{kind: _timestamp(kind) for kind in TIMESTAMPS},
 }

@@ -19,15 +19,20 @@ import pyarrow.compute as pc
 from dormouse.arrow.decimals import parse_decimals
 from dormouse.arrow.types import Array, arrow_type
 from dormouse.schema.schema import DecimalType, Field, Primitive
-from dormouse.schema.types import UNITS
+from dormouse.schema.times import parse_clock
+from dormouse.schema.types import NANOSECONDS, TIMESTAMPS, UNITS, ZONED
+from dormouse.schema.uuids import parse_uuid
 
 NUMBER = r"^[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+)?$"
 _DATE = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _ZONE = r" ?(Z|UTC|[+-]([01][0-9]|2[0-3])(:?[0-5][0-9])?)"
 _CLOCK = r"[0-9]{2}(:[0-9]{2}(:[0-9]{2}([.][0-9]{1,6}0{0,3})?)?)?"
+_CLOCK_NS = r"[0-9]{2}(:[0-9]{2}(:[0-9]{2}([.][0-9]{1,9})?)?)?"
+_CLOCK_OF_DAY = r"[0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]{1,6}0{0,3})?)?"
 _TIME = rf"^{_DATE}([T ]{_CLOCK}({_ZONE})?)?$"
+_TIME_NS = rf"^{_DATE}([T ]{_CLOCK_NS}({_ZONE})?)?$"
 _MIDNIGHT = rf"^{_DATE}([T ]00:00(:00([.]0{{1,9}})?)?( ?(Z|UTC|[+-]00(:?00)?))?)?$"
-_ZONED = rf"[T ]{_CLOCK}{_ZONE}$"
+_ZONED = rf"[T ]{_CLOCK_NS}{_ZONE}$"
 _ARROW_UNITS = {"seconds": "s", "milliseconds": "ms", "microseconds": "us", "nanoseconds": "ns"}
 _EXACT = {Primitive.FLOAT: 2**24, Primitive.DOUBLE: 2**53}
 """Up to these numbers, a float represents every integer."""
@@ -45,8 +50,14 @@ def text_parser(field: Field) -> Callable[[Array], Array] | None:
             return lambda cells: parse_floats(cells, kind)
         case DecimalType():
             return lambda cells: parse_decimals(cells, kind)
-        case Primitive.TIMESTAMP | Primitive.DATE:
+        case Primitive.DATE:
             return lambda cells: parse_text_times(cells, kind, field.unit)
+        case Primitive() if kind in TIMESTAMPS:
+            return lambda cells: parse_text_times(cells, kind, field.unit)
+        case Primitive.TIME:
+            return parse_clocks
+        case Primitive.UUID:
+            return parse_uuids
         case Primitive.BOOLEAN:
             return parse_booleans
         case Primitive.BYTES:
@@ -108,6 +119,20 @@ def parse_base64(cells: Array) -> Array:
         raise ValueError(f"bytes are written in base64: {error}") from error
 
 
+def parse_clocks(cells: Array) -> Array:
+    """Parse times of day, such as 12:30 or 12:30:45.123456."""
+    _check_all(cells, rf"^{_CLOCK_OF_DAY}$", "it is an ISO 8601 time of day such as 12:30:45")
+    parsed = [None if text is None else parse_clock(text) for text in cells.to_pylist()]
+    return pa.array(parsed, pa.int64()).cast(arrow_type(Primitive.TIME))
+
+
+def parse_uuids(cells: Array) -> Array:
+    """Parse UUIDs, written in hexadecimal digits with hyphens or without."""
+    texts = cells.cast(pa.string()).to_pylist()
+    parsed = [None if text is None else parse_uuid(text) for text in texts]
+    return pa.array(parsed, arrow_type(Primitive.UUID))
+
+
 def parse_text_times(cells: Array, kind: Primitive, unit: str) -> Array:
     """Parse timestamps or dates from texts, some of which may be numbers that count a unit."""
     try:
@@ -125,11 +150,11 @@ def parse_times(texts: Array, numbers: Array, kind: Primitive, unit: str) -> Arr
     try:
         parsed = _usual(texts, kind)
     except pa.ArrowInvalid:
-        parsed = _dates(texts) if kind is Primitive.DATE else _times(texts)
+        parsed = _dates(texts) if kind is Primitive.DATE else _times(texts, kind)
     if numbers.null_count == len(numbers):
         return parsed
-    if not unit or UNITS[unit] is not kind:
-        units = ", ".join(name for name, counts in UNITS.items() if counts is kind)
+    if not unit or kind not in UNITS[unit]:
+        units = ", ".join(name for name, counts in UNITS.items() if kind in counts)
         raise ValueError(
             f'numbers need a unit: set the column\'s "unit" in the schema ({units}), '
             "or write ISO 8601"
@@ -142,7 +167,8 @@ def from_unit_count(numbers: Array, kind: Primitive, unit: str) -> Array:
     whole = numbers.cast(pa.int64())
     if kind is Primitive.DATE:
         return whole.cast(pa.int32()).cast(arrow_type(kind))
-    return whole.cast(pa.timestamp(_ARROW_UNITS[unit], "UTC")).cast(arrow_type(kind))
+    wanted = cast(pa.TimestampType, arrow_type(kind))
+    return whole.cast(pa.timestamp(_ARROW_UNITS[unit], wanted.tz)).cast(wanted)
 
 
 def bytes_contain(cells: Array, *texts: bytes) -> bool:
@@ -161,35 +187,45 @@ def _usual(cells: Array, kind: Primitive) -> Array:
     """
     if kind is Primitive.DATE or not (bytes_contain(cells, b"Z") or bytes_contain(cells, b":")):
         return cells.cast(arrow_type(Primitive.DATE)).cast(arrow_type(kind))
-    if bytes_contain(cells, b"Z", b"+"):
+    if kind in ZONED and bytes_contain(cells, b"Z", b"+"):
         return cells.cast(arrow_type(kind))
-    return _utc(cells)
+    return _zoneless(cells, kind)
 
 
-def _utc(cells: Array) -> Array:
-    plain = cells.cast(pa.timestamp("us"))
-    return plain.cast(pa.int64()).cast(arrow_type(Primitive.TIMESTAMP))
+def _zoneless(cells: Array, kind: Primitive) -> Array:
+    """Parse times without a zone, which are in UTC if the type is of instants."""
+    wanted = cast(pa.TimestampType, arrow_type(kind))
+    plain = cells.cast(pa.timestamp(wanted.unit))
+    return plain if kind not in ZONED else plain.cast(pa.int64()).cast(wanted)
 
 
-def _times(cells: Array) -> Array:
-    _check_all(cells, _TIME, "it is an ISO 8601 time of at most microseconds")
-    wanted = arrow_type(Primitive.TIMESTAMP)
+def _times(cells: Array, kind: Primitive) -> Array:
+    if kind in NANOSECONDS:
+        _check_all(cells, _TIME_NS, "it is an ISO 8601 time of at most nanoseconds")
+    else:
+        _check_all(cells, _TIME, "it is an ISO 8601 time of at most microseconds")
+        cells = _without_zeros(cells)
     cells = _plain(cells)
     zoned = pc.match_substring_regex(cells, _ZONED)
     if not _any(zoned):
-        return _utc(cells)
+        return _zoneless(cells, kind)
+    if kind not in ZONED:
+        raise ValueError("the time has a zone, and the column has none")
     if pc.all(zoned).as_py():
-        return cells.cast(wanted)
+        return cells.cast(arrow_type(kind))
     without = pc.if_else(zoned, None, cells)
-    return pc.coalesce(_times(without), pc.if_else(zoned, cells, None).cast(wanted))
+    return pc.coalesce(_times(without, kind), pc.if_else(zoned, cells, None).cast(arrow_type(kind)))
+
+
+def _without_zeros(cells: Array) -> Array:
+    """Return times without zeros after the sixth decimal, which Arrow cannot read."""
+    if _any(pc.match_substring_regex(cells, r"[.][0-9]{7}")):
+        return pc.replace_substring_regex(cells, r"([.][0-9]{6})0+", r"\1")
+    return cells
 
 
 def _plain(cells: Array) -> Array:
-    """Return times without what Arrow cannot read: the word UTC, a space before
-    the zone, more than six decimals.
-    """
-    if _any(pc.match_substring_regex(cells, r"[.][0-9]{7}")):
-        cells = pc.replace_substring_regex(cells, r"([.][0-9]{6})0+", r"\1")
+    """Return times without what Arrow cannot read: the word UTC, and a space before the zone."""
     if _any(pc.match_substring_regex(cells, r" ?UTC$|.{11} ")):
         cells = pc.replace_substring_regex(cells, " ?UTC$", "Z")
         cells = pc.replace_substring_regex(cells, "(.{11}.*) ", r"\1")

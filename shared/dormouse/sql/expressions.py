@@ -14,7 +14,9 @@ from decimal import Decimal
 from typing import TypeAlias
 
 from dormouse.schema.schema import DecimalType, FieldType, Primitive
-from dormouse.schema.times import from_days, from_microseconds
+from dormouse.schema.times import from_days, show_clock, show_count
+from dormouse.schema.types import TIMESTAMPS
+from dormouse.schema.uuids import show_uuid
 
 MAX_CONDITION_CHARACTERS = 16 * 1024
 """The most characters of a condition."""
@@ -156,10 +158,17 @@ def leaf_sql(leaf: Column | Literal) -> str:
     if isinstance(leaf, Column):
         return quoted(leaf.name)
     value = leaf.value
-    if leaf.type is Primitive.TIMESTAMP:
+    if leaf.type in TIMESTAMPS:
+        assert isinstance(value, int) and isinstance(leaf.type, Primitive)
+        # without its zone: the column that it is compared with says whether it is UTC
+        text = show_count(value, leaf.type).removesuffix("+00:00")
+        return f"TIMESTAMP '{text.replace('T', ' ')}'"
+    if leaf.type is Primitive.TIME:
         assert isinstance(value, int)
-        time = from_microseconds(value).replace(tzinfo=None)
-        return f"TIMESTAMP '{time.isoformat(sep=' ')}'"
+        return f"TIME '{show_clock(value)}'"
+    if leaf.type is Primitive.UUID:
+        assert isinstance(value, bytes)
+        return f"UUID '{show_uuid(value)}'"
     if leaf.type is Primitive.DATE:
         assert isinstance(value, int)
         return f"DATE '{from_days(value)}'"

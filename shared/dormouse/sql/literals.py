@@ -9,9 +9,12 @@ from decimal import Decimal
 from sqlglot import exp
 
 from dormouse.errors import InvalidRequestError
+from dormouse.key_forms.python import uuid_bytes
 from dormouse.keys.ranges import INT64_MAX, INT64_MIN
 from dormouse.schema.schema import DecimalType, FieldType, Primitive, type_name
-from dormouse.schema.times import parse_time, to_days, to_microseconds
+from dormouse.schema.times import parse_clock, parse_count, to_days, type_of_time
+from dormouse.schema.types import NANOSECONDS, TIMESTAMPS, ZONED
+from dormouse.schema.uuids import parse_uuid
 from dormouse.sql.expressions import Literal, common_type
 
 _DIALECT = "postgres"
@@ -64,6 +67,10 @@ def coerce_literal(node: exp.Expr, literal: Literal, kind: FieldType) -> Literal
         InvalidRequestError: that type cannot hold the number.
     """
     value = literal.value
+    if literal.type in TIMESTAMPS and kind in TIMESTAMPS:
+        return _timestamp(node, literal, Primitive(kind))
+    if kind is Primitive.UUID and isinstance(value, str | bytes):
+        return _uuid(value)
     if literal.type not in (Primitive.LONG, Primitive.DOUBLE):
         return literal
     assert isinstance(value, int | Decimal)
@@ -82,6 +89,36 @@ def coerce_literal(node: exp.Expr, literal: Literal, kind: FieldType) -> Literal
     if isinstance(kind, DecimalType):
         return _decimal(node, exact, kind)
     return literal
+
+
+def _timestamp(node: exp.Expr, literal: Literal, kind: Primitive) -> Literal:
+    """Return a time as one of the type that it is compared with; without a zone, it is in UTC."""
+    assert isinstance(literal.value, int)
+    if literal.type in ZONED and kind not in ZONED:
+        raise InvalidRequestError(
+            f"{show_node(node)}: the time has a zone, and {type_name(kind)} has none",
+            hint="write the time without a zone",
+        )
+    count = literal.value * (1 if literal.type in NANOSECONDS else 1000)
+    if kind not in NANOSECONDS:
+        if count % 1000:
+            raise InvalidRequestError(f"{show_node(node)}: times are whole microseconds")
+        return Literal(count // 1000, kind)
+    if not INT64_MIN <= count <= INT64_MAX:
+        raise InvalidRequestError(
+            f"{show_node(node)}: the time is beyond what {type_name(kind)} can hold"
+        )
+    return Literal(count, kind)
+
+
+def _uuid(value: str | bytes) -> Literal:
+    try:
+        return Literal(uuid_bytes(value), Primitive.UUID)
+    except ValueError as error:
+        raise InvalidRequestError(
+            "a value that is compared with a UUID is none",
+            hint="write it as '123e4567-e89b-12d3-a456-426614174000'",
+        ) from error
 
 
 def _decimal(node: exp.Expr, value: Decimal, kind: DecimalType) -> Literal:
@@ -109,20 +146,23 @@ def _bytes(node: exp.HexString) -> bytes:
 
 
 def _typed(node: exp.Cast) -> Literal:
-    """Return the literal ``TIMESTAMP '…'`` or ``DATE '…'``, which the parser represents as a cast
-    of text.
+    """Return the literal ``TIMESTAMP '…'``, ``DATE '…'``, ``TIME '…'`` or ``UUID '…'``, which the
+    parser represents as a cast of text.
     """
     if isinstance(node.this, exp.Literal) and node.this.is_string:
         text, kind = node.this.name, node.to.this
         try:
             if kind in (exp.DataType.Type.TIMESTAMP, exp.DataType.Type.TIMESTAMPTZ):
-                time = parse_time(text)
-                # astimezone raises for a time outside the years that Python has
-                utc = time.astimezone(dt.UTC) if time.tzinfo else time
-                return Literal(to_microseconds(utc), Primitive.TIMESTAMP)
+                own = type_of_time(text)
+                return Literal(parse_count(text, own), own)
             if kind is exp.DataType.Type.DATE:
                 return Literal(to_days(dt.date.fromisoformat(text)), Primitive.DATE)
+            if kind is exp.DataType.Type.TIME:
+                return Literal(parse_clock(text), Primitive.TIME)
+            if kind is exp.DataType.Type.UUID:
+                return Literal(parse_uuid(text), Primitive.UUID)
         except (ValueError, OverflowError) as error:
-            name = "time" if kind is not exp.DataType.Type.DATE else "date"
+            names = {exp.DataType.Type.DATE: "date", exp.DataType.Type.UUID: "UUID"}
+            name = names.get(kind, "time")
             raise InvalidRequestError(f"{text!r} is not a {name}: {error}") from error
     raise InvalidRequestError(f"{show_node(node)}: values cannot be cast in a condition")

@@ -12,6 +12,7 @@ from sqlglot import exp
 
 from dormouse.errors import InvalidRequestError
 from dormouse.schema.schema import DecimalType, FieldType, Primitive, Schema, type_name
+from dormouse.schema.types import TIMESTAMPS
 from dormouse.sql.expressions import (
     DATE_PARTS,
     FUNCTIONS,
@@ -224,7 +225,8 @@ class _Checker:
                 hint="parts: " + ", ".join(DATE_PARTS),
             )
         time = self.check(node.expression, depth + 1)
-        if time.type not in (Primitive.TIMESTAMP, Primitive.DATE):
+        has_clock = time.type is Primitive.TIME and part in ("HOUR", "MINUTE")
+        if time.type not in (*TIMESTAMPS, Primitive.DATE) and not has_clock:
             raise InvalidRequestError(f"{show_node(node)} extracts from {type_name(time.type)}")
         return Call(f"EXTRACT {part}", (time,), Primitive.LONG)
 
@@ -315,7 +317,10 @@ _RESULTS: dict[str, FieldType] = {
     "octet_length": Primitive.LONG,
 }
 _HINTS: dict[FieldType, str] = {
+    **dict.fromkeys(TIMESTAMPS, "a time is written as TIMESTAMP '2026-01-31 12:00:00'"),
     Primitive.TIMESTAMP: "a time is written as TIMESTAMP '2026-01-31 12:00:00' (UTC)",
+    Primitive.TIME: "a time of day is written as TIME '12:30:00'",
+    Primitive.UUID: "a UUID is written as UUID '123e4567-e89b-12d3-a456-426614174000'",
     Primitive.DATE: "a date is written as DATE '2026-01-31'",
     Primitive.BYTES: "bytes are written as X'00ff'",
 }

@@ -23,6 +23,7 @@ from dormouse.schema.schema import (
     Schema,
     type_name,
 )
+from dormouse.schema.types import TIMESTAMPS
 from dormouse.sql.conditions import Condition, greater_than, parse_condition
 from dormouse.sql.expressions import Column
 from dormouse.tables.properties import Properties
@@ -41,11 +42,18 @@ _ORDERED = frozenset(
         Primitive.BOOLEAN,
         Primitive.STRING,
         Primitive.BYTES,
-        Primitive.TIMESTAMP,
         Primitive.DATE,
+        Primitive.TIME,
+        Primitive.UUID,
+        *TIMESTAMPS,
     }
 )
-_MICROS = 1000
+_PER_MILLISECOND: dict[FieldType, int] = {
+    Primitive.LONG: 1,
+    Primitive.TIMESTAMP: 1_000,
+    Primitive.TIMESTAMP_NS: 1_000_000,
+}
+"""The types of instants by which rows age, and how many units a millisecond has."""
 _NUMBER = re.compile(r"[0-9]{1,18}")
 
 
@@ -60,9 +68,7 @@ class AgeOff:
 
     def condition(self, now_ms: int) -> Condition:
         """Return the condition that rows to be kept at `now_ms` match."""
-        oldest_ms = now_ms - self.age_ms
-        micros = self.column.type is Primitive.TIMESTAMP
-        oldest = oldest_ms * _MICROS if micros else oldest_ms
+        oldest = (now_ms - self.age_ms) * _PER_MILLISECOND[self.column.type]
         return greater_than(self.column, max(INT64_MIN, min(INT64_MAX, oldest)))
 
 
@@ -193,10 +199,11 @@ def _age_off(inner: str, schema: Schema) -> AgeOff:
             hint="the age is a whole number above zero, as in ageOff(timestamp, 86400000)",
         )
     field = schema.field_named(_unquoted(name))
-    if field.type not in (Primitive.LONG, Primitive.TIMESTAMP):
+    if field.type not in _PER_MILLISECOND:
         raise InvalidRequestError(
             f"filters: ageOff cannot use {field.name}, which is {type_name(field.type)}",
-            hint="it takes a LongType of milliseconds since 1970, or a TimestampType",
+            hint="it takes a LongType of milliseconds since 1970, a TimestampType or a "
+            "TimestampNsType; a time without a zone has no age",
         )
     return AgeOff(Column(field.name, field.type), int(age))
 

@@ -16,7 +16,7 @@ from dormouse.arrow.types import Scalar, arrow_schema
 from dormouse.engine import datafusion as engine
 from dormouse.errors import InvalidRequestError
 from dormouse.keys.ranges import Key, KeyRange
-from dormouse.schema.schema import Schema
+from dormouse.schema.schema import Field, Primitive, Schema
 
 SCHEMA = Schema.from_json(
     {
@@ -108,3 +108,32 @@ def test_names_and_values_cannot_break_out_of_a_predicate() -> None:
     term = range_predicate(wanted, schema.keys, engine.column, engine.literal)
     assert term is not None
     assert frame.filter(term).to_pylist() == [{name: "' or 1=1 --"}]
+
+
+@pytest.mark.parametrize(
+    ("bound", "fitted"),
+    [
+        (b"", b"\0" * 16),
+        (b"\1", b"\1" + b"\0" * 15),
+        (b"\7" * 16, b"\7" * 16),
+        (b"\0" * 17, b"\0" * 15 + b"\1"),
+        (b"\0\xff" * 8 + b"\1", b"\0\xff" * 7 + b"\1\0"),
+        (b"\xff" * 17, None),
+    ],
+)
+def test_a_bound_of_another_length_is_at_the_next_uuid(bound: bytes, fitted: bytes | None) -> None:
+    schema = Schema((Field("u", Primitive.UUID), Field("n", Primitive.LONG)))
+    empty = KeyRange((), ())
+    start = fit_range(KeyRange((bound, 5)), schema)
+    end = fit_range(KeyRange((), (bound,)), schema)
+    if fitted is None:
+        assert (start, end) == (empty, KeyRange())
+    else:
+        assert start == KeyRange((fitted, 5) if fitted == bound else (fitted,))
+        assert end == KeyRange((), (fitted,))
+
+
+def test_bounds_beyond_a_day_are_at_its_ends() -> None:
+    schema = Schema((Field("t", Primitive.TIME),))
+    assert fit_range(KeyRange((-1,), (86_400_000_000,)), schema) == KeyRange()
+    assert fit_range(KeyRange((86_400_000_000,)), schema) == KeyRange((), ())

@@ -312,3 +312,25 @@ def test_times_and_nested_values_are_written_as_they_are(instance: Instance) -> 
         writer.write({"at": at, "tags": ["a", None]})
     writer.ingested.wait()
     assert rows_of(table) == [{"at": at, "tags": ["a", None]}]
+
+
+@pytest.mark.parametrize("kind", [pa.ListViewArray, pa.LargeListViewArray])
+def test_views_of_lists_keep_their_items_in_whatever_order_they_lie(
+    kind: Any, instance: Instance
+) -> None:
+    view = kind.from_arrays([3, 0, 0, 1], [1, 0, 2, 2], pa.array([1, 2, 3, None]))
+    lists = [[None], [], [1, 2], [2, 3]]
+    assert view.to_pylist() == lists
+    frame = pa.table({"id": [0, 1, 2, 3], "v": view})
+    table = instance.create_table("t", like=frame, row_keys=["id"])
+    table.ingest(frame.slice(1)).wait()
+    assert [row["v"] for row in rows_of(table)] == lists[1:]
+
+
+def test_a_view_of_lists_within_a_list_is_refused_by_name(instance: Instance) -> None:
+    nested = pa.array([[[1]]], pa.list_(pa.list_view(pa.int64())))
+    with pytest.raises(InvalidRequestError, match="column 'v' is list_view<item: int64>"):
+        instance.create_table("t", like=pa.table({"id": [1], "v": nested}), row_keys=["id"])
+    table = instance.create_table("t", "id:long, v:list<list<long>>", row_keys=["id"])
+    with pytest.raises(RefusedSourceError, match="the table wants list<list<long>>"):
+        table.ingest(pa.table({"id": [1], "v": nested}))

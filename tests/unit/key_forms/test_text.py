@@ -8,9 +8,13 @@ from hypothesis import strategies as st
 
 from dormouse.errors import InvalidRequestError
 from dormouse.key_forms.text import parse_part, show_part
-from dormouse.keys.ranges import KeyPart
+from dormouse.keys.ranges import KeyPart, prefix_successor
+from dormouse.schema.schema import KEY_TYPES as ALL_KEY_TYPES
 from dormouse.schema.schema import Primitive
+from dormouse.schema.types import MAX_TIME
 from tests.support.batches import CELLS, KEY_TYPES, part_of
+
+KEYS = sorted(ALL_KEY_TYPES - {Primitive.INT}, key=lambda kind: kind.value)
 
 
 @given(data=st.data(), kind=KEY_TYPES)
@@ -53,6 +57,21 @@ def test_times_are_iso_or_microseconds_and_bytes_base64(
 def test_text_that_is_no_key_is_refused(text: str, kind: Primitive) -> None:
     with pytest.raises(InvalidRequestError):
         parse_part(text, kind)
+
+
+@pytest.mark.parametrize("kind", KEYS, ids=lambda kind: kind.value)
+def test_the_end_of_a_range_of_each_type_is_read_back(kind: Primitive) -> None:
+    """What follows the greatest value, and what is less than the least, may be no value."""
+    texts: dict[Primitive, KeyPart] = {
+        Primitive.STRING: "\U0010ffff",
+        Primitive.BYTES: b"\xff",
+        Primitive.UUID: b"\xff" * 16,
+    }
+    greatest = texts.get(kind, MAX_TIME if kind is Primitive.TIME else 2**31 - 1)
+    past = prefix_successor((greatest,))
+    assert past is not None
+    for part in (past[0], *(() if kind in texts else (-(2**31),))):
+        assert parse_part(show_part(part, kind), kind) == part
 
 
 def test_times_beyond_the_years_of_iso_are_shown_as_numbers() -> None:
