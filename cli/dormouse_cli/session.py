@@ -25,14 +25,21 @@ class Session:
     instance: Instance | None = field(default=None)
 
 
-def instance_of(ctx: typer.Context) -> Instance:
-    """Return the instance to work on, connecting to it at the first call."""
+def instance_of(ctx: typer.Context, *, makes: bool = False) -> Instance:
+    """Return the instance to work on, connecting to it at the first call.
+
+    A folder becomes an instance only if the command `makes` things: with a
+    mistyped name, a command that looks would find an empty instance and leave one behind.
+
+    Raises:
+        NotFoundError: there is no instance in the folder.
+    """
     from dormouse.client import Instance  # takes longer to import than the rest of the command
 
     session: Session = ctx.ensure_object(Session)
     if session.instance is None:
         # In a folder, a command does the work that it causes before it ends (`finish_work`).
-        instance = session.instance = Instance.connect(session.name, background=False)
+        instance = session.instance = Instance.connect(session.name, background=False, create=makes)
         ctx.find_root().call_on_close(partial(finish_work, instance))
         if instance.folder is not None and instance.folder.was_made:
             from dormouse_cli.terminal import note  # it takes a while to import
@@ -72,17 +79,7 @@ def tables_beginning(ctx: typer.Context, incomplete: str) -> list[str]:
     if ctx.obj is None:  # a shell asks: nothing was run that would have chosen the instance
         ctx.obj = Session(ctx.find_root().params.get("instance"))
     try:
-        if ctx.obj.instance is None and _would_be_made(ctx.obj.name):
-            return []
         names = [table.name for table in instance_of(ctx).tables()]
     except DormouseError:
         return []
     return [name for name in names if name.startswith(incomplete)]
-
-
-def _would_be_made(name: str | None) -> bool:
-    """Return whether the instance is a folder that is not there: completion makes none."""
-    from dormouse.settings import Settings
-
-    folder = Settings.from_environment(instance=name).folder
-    return folder is not None and not folder.exists()

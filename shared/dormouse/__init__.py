@@ -23,4 +23,22 @@ A map of the packages, lowest layer first; a module imports only from its own la
   the Python API
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dormouse.client import Instance
+
+__all__ = ["Instance", "__version__"]
+
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> object:
+    """Return `Instance`, imported at its first use: functions load no client."""
+    if name != "Instance":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from dormouse.client import Instance
+
+    return Instance

@@ -33,8 +33,22 @@ def done(*arguments: str, instance: str = "./mice") -> str:
 
 
 def test_a_folder_is_made_with_a_line_that_says_so_and_used_from_then_on(here: Path) -> None:
-    assert f"made an instance in {here / 'mice'}" in done("table", "list")
+    made = done("table", "add", "flights", "--schema", "schema.json")
+    assert f"made an instance in {here / 'mice'}" in made
     assert "made" not in done("table", "list")
+
+
+@pytest.mark.parametrize("exists", [False, True])
+def test_a_command_that_looks_makes_no_instance_of_a_mistyped_name(
+    here: Path, exists: bool
+) -> None:
+    if exists:
+        Path("mcie").mkdir()
+    result = run("table", "list", instance="./mcie")
+    assert result.exit_code != 0
+    assert f"there is no instance in {here / 'mcie'}" in result.output
+    assert not exists or not list(Path("mcie").iterdir())
+    assert Path("mcie").exists() == exists
 
 
 @pytest.mark.parametrize("named", ["./mice", "mice/", "file:{here}/mice", "laptop"])

@@ -159,3 +159,12 @@ def test_a_shell_completes_names_without_what_works_on_rows(deployment: dict[str
         **deployment,
     )
     assert not imported(done) & (ROWS | ELSEWHERE)
+
+
+def test_the_package_itself_has_the_instance() -> None:
+    import dormouse
+    from dormouse.client import Instance
+
+    assert dormouse.Instance is Instance
+    with pytest.raises(AttributeError, match="'Instances'"):
+        _ = dormouse.Instances

@@ -47,7 +47,7 @@ def apply(
     what the file does not name stays. Run again, it changes nothing.
     """
     declared = read_declarations(file)
-    instance = instance_of(ctx)
+    instance = instance_of(ctx, makes=True)
     changes = instance.plan_declared(declared)
     rows = [row for change in changes for row in _rows(change)]
     if rows or form is Format.json:

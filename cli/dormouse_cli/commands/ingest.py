@@ -101,7 +101,7 @@ def ingest(
         raise InvalidRequestError(
             "keys and types are those of a table that is created", hint="add --create"
         )
-    instance = instance_of(ctx)
+    instance = instance_of(ctx, makes=create)
     wait = instance.polling.works_here if wait is None else wait
     if create:
         _create(instance, name, files or [], (row_keys, sort_keys, types))

@@ -53,7 +53,7 @@ def _package(standing: SparkStatus) -> str:
 
 def set_defaults(ctx: typer.Context, settings: Settings, form: FormatOption = Format.table) -> None:
     """Set properties of the instance. Tables that set none of their own have them at once."""
-    changed = instance_of(ctx).set_defaults(parse_properties(settings))
+    changed = instance_of(ctx, makes=True).set_defaults(parse_properties(settings))
     _show(changed, [text.partition("=")[0] for text in settings], form)
 
 

@@ -94,7 +94,7 @@ def add(
     else:
         parsed = written_schema(schema or "", row_keys, sort_keys, types)
     points = parse_split_points(read_file(splits), parsed, base64) if splits else []
-    instance_of(ctx).create_table(name, parsed, settings, points)
+    instance_of(ctx, makes=True).create_table(name, parsed, settings, points)
     if inferred is not None:
         print_inferred(inferred)
     note(f"table {name} was created")

@@ -26,7 +26,7 @@ def work(
     Every process that uses the folder works while it lives; this one lives for nothing else. Any
     number of them may run. Ctrl-C ends it at any time: others go on with what it leaves.
     """
-    instance = instance_of(ctx)
+    instance = instance_of(ctx, makes=True)
     folder = instance.folder
     if folder is None:
         raise InvalidRequestError(

@@ -16,10 +16,14 @@ _ASKED_FOR = ("files", "ingest-jobs", "admin")
 that it does not begin a long compaction just before its rows are there."""
 
 
-def open_instance(root: Path, *, background: bool) -> Instance:
+def open_instance(root: Path, *, background: bool, create: bool) -> Instance:
     """Open the instance in a folder, as `Instance.open` says."""
     opened = open_folder(
-        root, memory_bytes=memory_bytes(), scratch=scratch_folder(), background=background
+        root,
+        memory_bytes=memory_bytes(),
+        scratch=scratch_folder(),
+        background=background,
+        create=create,
     )
     if background:
         opened.background.wake()

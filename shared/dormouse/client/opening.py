@@ -19,8 +19,8 @@ class OpenedInstance:
     folder: OpenFolder | None
 
     @staticmethod
-    def open(folder: str | Path, *, background: bool = True) -> Instance:
-        """Open the instance in a folder; make one in a folder that is empty or not there.
+    def open(folder: str | Path, *, background: bool = True, create: bool = True) -> Instance:
+        """Open the instance in a folder; `create` one in a folder that is empty or not there.
 
         Work is done by this process: `TableHandle.ingest` returns when the rows can be queried, and
         a thread in the background splits, compacts and collects while the process lives. Close the
@@ -30,11 +30,12 @@ class OpenedInstance:
         Raises:
             InvalidRequestError: it is no folder of an instance and cannot become one; or another
                 release of Dormouse uses it.
+            NotFoundError: there is no instance, and none is to be created.
             CorruptDataError: its SQLite file is damaged, or of another format.
         """
         from dormouse.client.in_folder import open_instance
 
-        return open_instance(Path(folder), background=background)
+        return open_instance(Path(folder), background=background, create=create)
 
     def close(self) -> None:
         """End what this process does in the background for an instance in a folder."""
@@ -50,21 +51,24 @@ class OpenedInstance:
         self.close()
 
     @staticmethod
-    def connect(name: str | None = None, *, background: bool = True) -> Instance:
+    def connect(
+        name: str | None = None, *, background: bool = True, create: bool = True
+    ) -> Instance:
         """Connect to the instance of this name, or of the name in ``DORMOUSE_INSTANCE``.
 
         A path, such as ``./mice``, or a ``file:`` URL is the folder of an instance. A name is that
         of a profile in the configuration file, or else of a deployment on AWS: its account is
         ``DORMOUSE_ACCOUNT``, or else that of the credentials; credentials and region are found as
-        every AWS client finds them. `background` is that of `open`.
+        every AWS client finds them. `background` and `create` are those of `open`.
 
         Raises:
             InvalidRequestError: no name is given, or another setting is invalid.
+            NotFoundError: there is no instance in the folder, and none is to be created.
             UnavailableError: there are no credentials, or AWS does not answer.
         """
         settings = Settings.from_environment(instance=name)
         if settings.folder is not None:
-            return OpenedInstance.open(settings.folder, background=background)
+            return OpenedInstance.open(settings.folder, background=background, create=create)
         from dormouse.client.deployment import connect_deployment  # nothing else needs AWS
 
         return connect_deployment(settings)

@@ -15,7 +15,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 
 from dormouse import __version__
-from dormouse.errors import InvalidRequestError
+from dormouse.errors import InvalidRequestError, NotFoundError
 from dormouse.folder.background import Background
 from dormouse.folder.database import Database
 from dormouse.folder.dead_letters import SqliteDeadLetters
@@ -75,19 +75,27 @@ def open_folder(
     memory_bytes: int = DEFAULT_MEMORY_BYTES,
     scratch: Path | None = None,
     background: bool = True,
+    create: bool = True,
     release: str = __version__,
 ) -> OpenFolder:
-    """Open the instance in a folder; make one in a folder that is empty or not there.
+    """Open the instance in a folder; `create` one in a folder that is empty or not there.
 
     With `background`, a thread works as soon as there is something to do.
 
     Raises:
         InvalidRequestError: it is a file, or a folder of something else; or another release uses
             it; or processes could not exclude each other there.
+        NotFoundError: there is no instance, and none is to be created.
         CorruptDataError: the SQLite file is damaged, or of another format.
     """
     layout = Layout(root.expanduser().absolute())
     is_new = _is_new(layout)
+    if is_new and not create:
+        raise NotFoundError(
+            f"there is no instance in {layout.root}",
+            hint="check the name; `dormouse table add` and `dormouse ingest --create` make a new "
+            "instance in a folder that is empty or not there",
+        )
     if not is_new and not _can_write(layout):
         database = Database(layout.database, is_read_only=True)
         return _wired(layout, database, None, scratch, memory_bytes, background=False)

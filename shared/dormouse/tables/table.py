@@ -151,7 +151,7 @@ def check_change(kept: Table, changed: Table) -> None:
 def table_not_found(name: str, tables: Iterable[Table]) -> NotFoundError:
     """Return the error that no table has this name; the hint suggests the most similar name."""
     near = get_close_matches(name, [table.name for table in tables if not table.deleting], 1)
-    hint = f"did you mean {near[0]}?" if near else "list the tables"
+    hint = f"did you mean {near[0]}?" if near else "`dormouse table list` shows all"
     return NotFoundError(f"there is no table {name!r}", hint=hint)
 
 
