@@ -62,9 +62,38 @@ class FakePool:
         return cast(Sandbox, FakeSandbox(self))
 
 
+def test_a_process_without_work_ends_and_the_next_event_starts_another() -> None:
+    fake, now = FakePool(), [0.0]
+    fake.let_go.set()
+    pool = FunctionPool(FUNCTION, 2, fake.start, lambda: now[0])
+    pool.invoke("1", b"")
+    (first,) = pool.sandboxes()
+    now[0] = 59.0
+    pool.end_idle(60)
+    assert pool.sandboxes() == [first]
+    now[0] = 60.0
+    pool.end_idle(60)
+    assert not pool.sandboxes() and not first.alive
+    pool.invoke("2", b"")
+    assert fake.started == [0, 0]
+
+
+def test_a_process_with_work_is_never_idle() -> None:
+    fake, now = FakePool(), [0.0]
+    pool = FunctionPool(FUNCTION, 1, fake.start, lambda: now[0])
+    with ThreadPoolExecutor(1) as callers:
+        call = callers.submit(pool.invoke, "1", b"")
+        eventually(lambda: fake.at_once == 1)
+        now[0] = 1000.0
+        pool.end_idle(60)
+        fake.let_go.set()
+        assert call.result(LIMIT_SECONDS) == DONE
+    assert len(pool.sandboxes()) == 1
+
+
 def test_a_function_runs_in_no_more_processes_than_it_has_slots() -> None:
     fake = FakePool()
-    pool = FunctionPool(FUNCTION, 2, fake.start)
+    pool = FunctionPool(FUNCTION, 2, fake.start, lambda: 0)
     with ThreadPoolExecutor(5) as callers:
         calls = [callers.submit(pool.invoke, str(i), b"") for i in range(5)]
         eventually(lambda: fake.at_once == 2)
@@ -77,7 +106,7 @@ def test_a_function_runs_in_no_more_processes_than_it_has_slots() -> None:
 def test_a_warm_process_is_used_before_another_is_started() -> None:
     fake = FakePool()
     fake.let_go.set()
-    pool = FunctionPool(FUNCTION, 3, fake.start)
+    pool = FunctionPool(FUNCTION, 3, fake.start, lambda: 0)
     for event in (b"", b"", b"crash", b""):
         pool.invoke("id", event)
     assert fake.started == [0, 0]  # the second in place of the one that crashed
@@ -85,7 +114,7 @@ def test_a_warm_process_is_used_before_another_is_started() -> None:
 
 def test_a_stopping_stack_starts_no_process() -> None:
     fake = FakePool()
-    pool = FunctionPool(FUNCTION, 1, fake.start)
+    pool = FunctionPool(FUNCTION, 1, fake.start, lambda: 0)
     pool.close()
     with pytest.raises(LocalStackError, match="is stopping"):
         pool.invoke("id", b"")

@@ -11,21 +11,28 @@ from dormouse_cli.local.plan import Deployment, Function
 from dormouse_cli.local.sandbox import Outcome, Sandbox
 
 DEFAULT_SLOTS = 2
+IDLE_SECONDS = 60
+"""How long a process without work is kept: each holds 70 to 230 MB, and there may be thirty."""
+_LOOK_EVERY_SECONDS = 10
 
 StartSandbox = Callable[[Function, int], Sandbox]
 
 
 class FunctionPool:
-    """Up to `slots` sandboxes of one function, started when first needed and kept warm."""
+    """Up to `slots` sandboxes of one function, started when needed and kept while they are used."""
 
-    def __init__(self, function: Function, slots: int, start: StartSandbox) -> None:
-        """`start` makes a sandbox in a slot, numbered from 0."""
+    def __init__(
+        self, function: Function, slots: int, start: StartSandbox, now: Callable[[], float]
+    ) -> None:
+        """`start` makes a sandbox in a slot, numbered from 0; `now` is in seconds."""
         self._function = function
         self._start = start
         self._permits = threading.BoundedSemaphore(slots)
         self._lock = threading.Lock()
         self._free_slots = list(reversed(range(slots)))
         self._sandboxes: dict[int, Sandbox] = {}
+        self._idle_since: dict[int, float] = {}
+        self._now = now
         self._closed = False
 
     def invoke(self, request_id: str, event: bytes) -> Outcome:
@@ -36,7 +43,17 @@ class FunctionPool:
                 return self._sandbox(slot).invoke(request_id, event)
             finally:
                 with self._lock:
+                    self._idle_since[slot] = self._now()
                     self._free_slots.append(slot)
+
+    def end_idle(self, seconds: float) -> None:
+        """End the sandboxes that have had nothing to do for some time; an event starts others."""
+        before = self._now() - seconds
+        with self._lock:
+            slots = [s for s in self._free_slots if self._idle_since.get(s, before + 1) <= before]
+            idle = [self._sandboxes.pop(slot) for slot in slots if slot in self._sandboxes]
+        for sandbox in idle:
+            sandbox.close()
 
     def sandboxes(self) -> list[Sandbox]:
         """Those that are alive."""
@@ -84,7 +101,7 @@ class LambdaHost:
         self._now = now
         self._new_id = new_id
         self._pools = {
-            function.name: FunctionPool(function, _slots(deployment, function), self._start)
+            function.name: FunctionPool(function, _slots(deployment, function), self._start, now)
             for function in deployment.functions
         }
         self._logs.mkdir(parents=True, exist_ok=True)
@@ -101,6 +118,11 @@ class LambdaHost:
         """The processes of all functions that are alive."""
         return [sandbox for pool in self._pools.values() for sandbox in pool.sandboxes()]
 
+    def end_idle(self, seconds: float) -> None:
+        """End the processes that have had nothing to do for some time, as Lambda does."""
+        for pool in self._pools.values():
+            pool.end_idle(seconds)
+
     def close(self) -> None:
         """End every process of every function, and remove their scratch folders."""
         for pool in self._pools.values():
@@ -115,6 +137,20 @@ class LambdaHost:
             log=self._logs / f"{function.name}.log",
             now=self._now,
         )
+
+
+class IdleTimer(threading.Thread):
+    """Ends idle processes of functions, until the stack stops."""
+
+    def __init__(self, host: LambdaHost, stopping: threading.Event) -> None:
+        """End those of `host` until `stopping` is set."""
+        super().__init__(name="idle functions", daemon=True)
+        self._host, self._stopping = host, stopping
+
+    def run(self) -> None:
+        """Look every few seconds."""
+        while not self._stopping.wait(_LOOK_EVERY_SECONDS):
+            self._host.end_idle(IDLE_SECONDS)
 
 
 def function_environment(function: Function, base: Mapping[str, str]) -> dict[str, str]:

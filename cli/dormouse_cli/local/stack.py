@@ -25,7 +25,7 @@ from dormouse_cli.local import lifeline
 from dormouse_cli.local.deploy import deploy
 from dormouse_cli.local.errors import StartError
 from dormouse_cli.local.event_sources import EventSourcePoller, Watch, unwatched
-from dormouse_cli.local.lambda_host import DEFAULT_SLOTS, LambdaHost
+from dormouse_cli.local.lambda_host import DEFAULT_SLOTS, IdleTimer, LambdaHost
 from dormouse_cli.local.plan import Deployment
 from dormouse_cli.local.sandbox import Outcome, Sandbox
 from dormouse_cli.local.schedules import ScheduleTimer, scheduled_event
@@ -52,7 +52,7 @@ class _Running:
     endpoint_url: str
     deployment: Deployment
     host: LambdaHost
-    workers: tuple[EventSourcePoller | ScheduleTimer, ...]
+    workers: tuple[EventSourcePoller | ScheduleTimer | IdleTimer, ...]
 
 
 class LocalStack:
@@ -209,7 +209,7 @@ class LocalStack:
 
     def _workers(
         self, deployment: Deployment, host: LambdaHost, endpoint_url: str
-    ) -> tuple[EventSourcePoller | ScheduleTimer, ...]:
+    ) -> tuple[EventSourcePoller | ScheduleTimer | IdleTimer, ...]:
         calls = 1 + sum(
             source.maximum_concurrency or DEFAULT_SLOTS for source in deployment.event_sources
         )
@@ -234,7 +234,7 @@ class LocalStack:
             )
             for schedule in deployment.schedules
         )
-        return (*pollers, *timers)
+        return (*pollers, *timers, IdleTimer(host, self._stopping))
 
 
 def _check_port(port: int) -> None:
