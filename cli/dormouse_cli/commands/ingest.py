@@ -29,8 +29,8 @@ FilesArgument = Annotated[
     list[Path] | None,
     typer.Argument(
         metavar="FILE",
-        help="A Parquet, CSV or JSON lines file, plain or gzip, by the end of its name; or a "
-        "folder of them.",
+        help="A Parquet, Arrow, CSV or JSON lines file, by the end of its name, plain or .gz, .bz2 "
+        "or .zst; or a folder of them, with the folders in it.",
     ),
 ]
 PrefixesOption = Annotated[

@@ -60,7 +60,7 @@ def add(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Instead of a schema: a Parquet, CSV or JSON lines file to infer it from.",
+            help="Instead of a schema: a Parquet, Arrow, CSV or JSON lines file to infer it from.",
         ),
     ] = None,
     row_keys: RowKeysOption = None,

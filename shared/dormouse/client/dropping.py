@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 
 from dormouse.client.access import TableAccess
@@ -18,8 +20,9 @@ from dormouse.sources.frames import Frame
 from dormouse.statestore.source_lookup import ingested_of
 from dormouse.tables.table import Table
 
+_PATTERN = re.compile(r"[*?\[]")
 Ingestible = Frame | str | Path | Iterable[str | Path]
-"""A frame, or the path of a Parquet, CSV or JSON lines file, or several paths."""
+"""A frame; or a file, a folder or a pattern of files; or several of these."""
 
 
 def paths_of(what: object) -> list[str | Path]:
@@ -48,37 +51,64 @@ def paths_of(what: object) -> list[str | Path]:
 
 
 def files_to_drop(table_name: str, paths: Iterable[str | Path]) -> list[tuple[str, Path]]:
-    """Return the key of each file in the ingest bucket: its own name in the table's folder.
+    """Return the key of each file in the ingest bucket, in the table's folder there.
 
-    A folder means the files in it, except those whose names begin with ``_`` or a dot, such as
-    manifests.
+    A file has its own name, or if others have that too, the path that was given. A folder means all
+    files below it, each named by its path in the folder; a pattern, such as ``data/*/*.parquet``,
+    the files that fit it, each named by its path below the folder before the first star. Files and
+    folders below a folder whose names begin with ``_`` or a dot, such as manifests, are left out.
 
     Raises:
-        NotFoundError: a file does not exist, or a folder has none.
-        InvalidRequestError: two files have the same name.
+        NotFoundError: a file does not exist, a folder has none, or none fits a pattern.
+        InvalidRequestError: two files have the same name, and were given by the same path.
         RefusedSourceError: a name is refused as a key, or its ending is no known format.
     """
-    found = [file for path in paths for file in _files(Path(path))]
-    names = Counter(path.name for path in found)
-    twice = [name for name, count in names.items() if count > 1]
-    if twice:
+    found = [(name, file) for path in paths for name, file in _files(Path(path))]
+    shared = _repeated(name for name, _ in found)
+    found = [(_given(file) if name in shared else name, file) for name, file in found]
+    if twice := _repeated(name for name, _ in found):
         raise InvalidRequestError(
             f"several files are called {', '.join(sorted(twice))}",
             hint="ingest them one after the other, or under different names",
         )
-    return [(ingest_key(table_name, path.name), path) for path in found]
+    return [(ingest_key(table_name, name), path) for name, path in found]
 
 
-def _files(path: Path) -> list[Path]:
+def _repeated(names: Iterable[str]) -> set[str]:
+    return {name for name, count in Counter(names).items() if count > 1}
+
+
+def _given(path: Path) -> str:
+    """Return a path as it was given, as the name of an object: from no root, and without ``..``."""
+    return "/".join(part for part in path.parts if part not in (path.anchor, ".."))
+
+
+def _files(path: Path) -> list[tuple[str, Path]]:
+    """Return the files that a path means, in order, each with its name below the table's folder."""
     if path.is_file():
-        return [path]
-    if not path.is_dir():
+        return [(path.name, path)]
+    if path.is_dir():
+        files = _below(path, path.rglob("*"))
+        if not files:
+            raise NotFoundError(f"there are no files in the folder {str(path)!r}")
+        return files
+    plain = takewhile(lambda part: not _PATTERN.search(part), path.parts)
+    folder = Path(*plain)
+    if folder == path:
         raise NotFoundError(f"there is no file {str(path)!r}")
-    inside = sorted(file for file in path.iterdir() if not file.name.startswith(("_", ".")))
-    files = [file for file in inside if file.is_file()]
+    files = _below(folder, folder.glob(str(path.relative_to(folder))))
     if not files:
-        raise NotFoundError(f"there are no files in the folder {str(path)!r}")
+        raise NotFoundError(f"no file fits {str(path)!r}")
     return files
+
+
+def _below(folder: Path, paths: Iterable[Path]) -> list[tuple[str, Path]]:
+    relative = sorted((path.relative_to(folder), path) for path in paths)
+    return [
+        (name.as_posix(), path)
+        for name, path in relative
+        if path.is_file() and not any(part.startswith(("_", ".")) for part in name.parts)
+    ]
 
 
 def ingest_key(table_name: str, name: str) -> str:

@@ -41,8 +41,8 @@ def estimate_splits(
 ) -> Estimate:
     """Return points that split the rows of files into `partitions` equal parts, or fewer.
 
-    There are fewer if many rows share their keys. The files are Parquet, CSV or JSON lines, plain
-    or gzipped; `properties` of the future table define the CSV dialect. The points come from a
+    There are fewer if many rows share their keys. The files are of any format that is
+    ingested; `properties` of the future table define the CSV dialect. The points come from a
     uniform sample of the keys, which is the same for the same `seed`.
 
     Raises:

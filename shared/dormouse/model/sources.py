@@ -10,10 +10,13 @@ import msgspec
 
 from dormouse.errors import RefusedSourceError
 
-READ_ENDINGS = (".parquet", ".csv", ".json", ".jsonl", ".ndjson")
+READ_ENDINGS = (".parquet", ".arrow", ".feather", ".csv", ".json", ".jsonl", ".ndjson")
 """The name endings of files that can be ingested; `format_of` says what may follow."""
+COMPRESSED_ENDINGS = (".gz", ".bz2", ".zst")
+"""What may follow, if the file is compressed."""
 _ENDINGS_HINT = (
-    "files end in .parquet, .csv, .json, .jsonl or .ndjson, and in .gz after that if gzipped"
+    "files end in .parquet, .arrow, .feather, .csv, .json, .jsonl or .ndjson, and in .gz, .bz2 or "
+    ".zst after that if they are compressed"
 )
 WholeNumber = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 ObjectKey = Annotated[str, msgspec.Meta(min_length=1, max_length=1024)]
@@ -66,17 +69,19 @@ def table_name_of(key: str) -> str:
     return name
 
 
-def format_of(key: str) -> tuple[str, bool]:
-    """Return which of `READ_ENDINGS` a key has, in lower case, and whether the file is gzipped.
+def format_of(key: str) -> tuple[str, str]:
+    """Return which of `READ_ENDINGS` a key has, in lower case, and which of `COMPRESSED_ENDINGS`
+    follows, or nothing.
 
     Raises:
         RefusedSourceError: it has none of them, so no reader would accept the file.
     """
     name = key.rpartition("/")[2].lower()
-    plain = name.removesuffix(".gz")
+    compression = next((ending for ending in COMPRESSED_ENDINGS if name.endswith(ending)), "")
+    plain = name.removesuffix(compression)
     for ending in READ_ENDINGS:
         if plain.endswith(ending):
-            return ending, plain != name
+            return ending, compression
     raise RefusedSourceError(f"{name!r} is of no known format", hint=_ENDINGS_HINT)
 
 

@@ -1,18 +1,16 @@
-"""Infer the columns of a file, Parquet, CSV or JSON lines, and the types they have in a table.
+"""Infer the columns of a file, and the types they have in a table.
 
-A Parquet file says its types. Of CSV and JSON lines, the first rows are read, up to a limit; a
-column gets the narrowest type that reads every one of these values, by the very parsers of ingest.
+A Parquet or Arrow file says its types. Of CSV and JSON lines, the first rows are read, up to a
+limit; a column gets the narrowest type that reads every one of these values, by the very parsers of
+ingest.
 """
 
 from __future__ import annotations
 
-import gzip
-import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO
 
 import pyarrow as pa
 
@@ -20,8 +18,10 @@ from dormouse.arrow.inference import infer_columns
 from dormouse.errors import InvalidRequestError, RefusedSourceError
 from dormouse.model.sources import format_of
 from dormouse.schema.columns import FoundColumn
+from dormouse.sources.arrow_files import opened_arrow
+from dormouse.sources.compression import WORDS
 from dormouse.sources.csv_files import read_csv_texts
-from dormouse.sources.formats import check_content, unzipped
+from dormouse.sources.formats import check_content, opened
 from dormouse.sources.inferred_json import JsonColumns
 from dormouse.sources.inferred_text import TextColumn
 from dormouse.sources.json_files import read_json_objects
@@ -51,27 +51,25 @@ def infer_file(local: Path, dialect: CsvDialect | None = None) -> FoundFile:
         RefusedSourceError: it is damaged, of no known format, or not what its name says.
         InvalidRequestError: it has no columns.
     """
-    suffix, zipped = format_of(local.name)
-    check_content(local, suffix, zipped)
-    if suffix == ".parquet":
-        if zipped:
+    suffix, compression = format_of(local.name)
+    check_content(local, suffix, compression)
+    if suffix in (".parquet", ".arrow", ".feather"):
+        if compression:
             raise RefusedSourceError(
-                "the schema of a gzipped Parquet file is not inferred", hint="unzip it first"
+                f"the schema of a {WORDS[compression]} {suffix} file is not inferred",
+                hint="unpack it first",
             )
-        return _of_parquet(local)
-    with _opened(local, zipped) as file:
+        return _of_parquet(local) if suffix == ".parquet" else _of_arrow(local)
+    with opened(local, compression) as file:
         if suffix == ".csv":
             return _of_csv(read_csv_texts(file, dialect or CsvDialect()))
         return _of_json(file)
 
 
-@contextmanager
-def _opened(local: Path, zipped: bool) -> Iterator[BinaryIO]:
-    try:
-        with unzipped(local) if zipped else local.open("rb") as file:
-            yield cast(BinaryIO, file)
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise RefusedSourceError(f"the gzipped file is damaged: {error}") from error
+def _of_arrow(local: Path) -> FoundFile:
+    with opened_arrow(local) as (schema, batches):
+        rows = sum(batch.num_rows for batch in batches)
+        return FoundFile(tuple(infer_columns(schema)), rows, is_whole=True)
 
 
 def _of_parquet(local: Path) -> FoundFile:

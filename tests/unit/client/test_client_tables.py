@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -105,23 +106,80 @@ def test_nothing_is_uploaded_when_one_of_several_files_is_of_a_kind_that_nobody_
     for what in ([good, bad], tmp_path):
         with pytest.raises(InvalidRequestError, match=f"'{name}' is of no known format") as caught:
             table.ingest(what)
-        assert ".parquet, .csv, .json, .jsonl or .ndjson" in caught.value.hint
+        assert ".parquet, .arrow, .feather, .csv, .json, .jsonl or .ndjson" in caught.value.hint
     with pytest.raises(InvalidRequestError, match="no known format"):
         table.ingest(good, name)
     assert memory.world.sources.objects == {}
 
 
-def test_two_files_of_one_name_do_not_overwrite_each_other(
-    memory: InMemory, tmp_path: Path
+@pytest.fixture
+def hive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Make a folder with files of one name in folders, and files that are no data; go to it."""
+    folder = tmp_path / "hive"
+    for number, name in enumerate(["letter=a", "letter=b/at=1"]):
+        (folder / name).mkdir(parents=True)
+        write_letters(folder / name / "part-0.parquet", "ab"[number])
+    (folder / "_SUCCESS").write_text("")
+    (folder / "_delta_log").mkdir()
+    (folder / "_delta_log" / "0.json").write_text("{}")
+    (folder / "letter=a" / ".part-0.parquet.crc").write_text("")
+    monkeypatch.chdir(tmp_path)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("what", "folder"),
+    [
+        ("hive", ""),
+        ("hive/**/*.parquet", ""),
+        (["hive/letter=a/part-0.parquet", "hive/letter=b/at=1/part-0.parquet"], "hive/"),
+        (["../hive/letter=a/part-0.parquet", "./hive/letter=b/at=1/part-0.parquet"], "hive/"),
+    ],
+)
+def test_files_of_one_name_in_different_folders_are_all_ingested(
+    memory: InMemory, hive: Path, monkeypatch: pytest.MonkeyPatch, what: Any, folder: str
+) -> None:
+    if ".." in what[0]:
+        monkeypatch.chdir(hive)
+        (hive / "hive").symlink_to(hive)
+    table = memory.instance.create_table("letters", LETTERS)
+    dropped = table.ingest(what)
+    assert [source.key for source in dropped.sources] == [
+        f"letters/{folder}letter=a/part-0.parquet",
+        f"letters/{folder}letter=b/at=1/part-0.parquet",
+    ]
+    dropped.wait(60)
+    assert table.count() == 2
+
+
+def test_one_star_means_one_folder(memory: InMemory, hive: Path) -> None:
+    table = memory.instance.create_table("letters", LETTERS)
+    (source,) = table.ingest("hive/*/*.parquet").sources
+    assert source.key == "letters/letter=a/part-0.parquet"
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        ("hive/*.csv", r"no file fits 'hive/\*\.csv'"),
+        ("nowhere/*.csv", "no file fits"),
+        ("hive/_delta_log/*.csv", "no file fits"),
+        ("hive/none.csv", "there is no file 'hive/none.csv'"),
+    ],
+)
+def test_a_pattern_or_a_path_of_no_file_is_an_error(
+    memory: InMemory, hive: Path, what: str, said: str
 ) -> None:
     table = memory.instance.create_table("letters", LETTERS)
-    (tmp_path / "other").mkdir()
-    files = [
-        write_letters(tmp_path / "a.parquet", "a"),
-        write_letters(tmp_path / "other" / "a.parquet", "b"),
-    ]
-    with pytest.raises(InvalidRequestError, match=r"several files are called a\.parquet"):
-        table.ingest(files)
+    with pytest.raises(NotFoundError, match=said):
+        table.ingest(what)
+
+
+def test_a_file_that_is_given_twice_is_an_error(memory: InMemory, hive: Path) -> None:
+    table = memory.instance.create_table("letters", LETTERS)
+    file = "hive/letter=a/part-0.parquet"
+    with pytest.raises(InvalidRequestError, match="several files are called hive/letter=a/part-0"):
+        table.ingest([file, file])
     assert memory.world.sources.objects == {}
 
 
