@@ -53,15 +53,16 @@ test-endpoint: $(INSTALLED) ## Hold the state stores to their contract on AWS_EN
 	if [ -n "$$AWS_ENDPOINT_URL$$AWS_ENDPOINT_URL_DYNAMODB" ]; then $$suite; \
 	else $(BIN)/dormouse local run -- $$suite; fi
 
-chaos: $(INSTALLED) ## Break the local stack for MINUTES=4, by SEED=1, and hold all rows against what was dropped
+chaos: $(INSTALLED) ## Break the local stack for MINUTES=4, by SEED=1, and hold all rows against what was dropped; kill processes of a folder
 	@$(MODULE) tests.chaos --minutes $(or $(MINUTES),4) --seed $(or $(SEED),1) $(ARGS)
+	@$(MODULE) tests.chaos.folder --seed $(or $(SEED),1)
 
 load: $(INSTALLED) ## Drop 2,000 files at once on the local stack, then ask 64 queries at once; some minutes
 	@$(MODULE) tests.chaos.load $(ARGS)
 
-sim: $(INSTALLED) ## Simulate instances in which everything fails (SEED=1 SEEDS=1000 STEPS=700 PROCESSES=2; hours: SEEDS=100000)
+sim: $(INSTALLED) ## Simulate instances in which everything fails (SEED=1 SEEDS=1000 STEPS=700 PROCESSES=2; in a folder: ARGS=--folder; hours: SEEDS=100000)
 	@PYTHONHASHSEED=0 $(MODULE) tests.simulation --seed $(or $(SEED),1) \
-	--seeds $(or $(SEEDS),1000) --steps $(or $(STEPS),700) --processes $(or $(PROCESSES),2)
+	--seeds $(or $(SEEDS),1000) --steps $(or $(STEPS),700) --processes $(or $(PROCESSES),2) $(ARGS)
 
 bench-state: $(BENCH) ## Measure the state store: commits, writers, loads (ARGS=--quick: a minute)
 	@$(MODULE) bench.state $(ARGS)

@@ -51,13 +51,13 @@ class Outcome:
         )
 
 
-def outcome_of(seed: int, steps: int) -> Outcome:
+def outcome_of(seed: int, steps: int, in_folder: bool = False) -> Outcome:
     """Run a seed."""
     begun = time.process_time()
     outcome = Outcome(seeds=1)
     try:
         with redirect_stdout(io.StringIO()):  # drivers of Spark print what their logs are to hold
-            simulation = run(seed, steps)
+            simulation = run(seed, steps, in_folder=in_folder)
         outcome.steps, outcome.calls = simulation.step, simulation.calls
         outcome.faults = simulation.faults
     except Violation as violation:
@@ -66,13 +66,16 @@ def outcome_of(seed: int, steps: int) -> Outcome:
     return outcome
 
 
-def outcomes(seeds: Sequence[int], steps: int, processes: int) -> Iterator[Outcome]:
+def outcomes(
+    seeds: Sequence[int], steps: int, processes: int, in_folder: bool = False
+) -> Iterator[Outcome]:
     """Run seeds, each in one of some processes; give outcomes as they come."""
     if processes == 1:
-        yield from (outcome_of(seed, steps) for seed in seeds)
+        yield from (outcome_of(seed, steps, in_folder) for seed in seeds)
         return
     with ProcessPoolExecutor(processes) as pool:
-        for done in as_completed([pool.submit(outcome_of, seed, steps) for seed in seeds]):
+        submitted = [pool.submit(outcome_of, seed, steps, in_folder) for seed in seeds]
+        for done in as_completed(submitted):
             yield done.result()
 
 
@@ -85,10 +88,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--steps", type=int, default=SHORT_STEPS, help="before fault injection stops"
     )
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--folder", action="store_true", help="with the state of a folder")
     given = parser.parse_args(arguments)
     total = Outcome()
     seeds = range(given.seed, given.seed + given.seeds)
-    for outcome in outcomes(seeds, given.steps, given.processes):
+    for outcome in outcomes(seeds, given.steps, given.processes, given.folder):
         for text in outcome.failures.values():
             print(f"\n{text}\n", flush=True)
         total.add(outcome)

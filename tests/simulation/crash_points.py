@@ -28,6 +28,7 @@ from tests.simulation.crash_recovery import (
 )
 from tests.simulation.instance import Instance, Worker
 from tests.simulation.processes import Call, Died, Fate
+from tests.simulation.watched import WatchedTables, WatchedTracker
 from tests.support.memory_pages import _Log
 
 OUTAGE = "is refused, as are all calls after it"
@@ -134,8 +135,9 @@ class Ground:
 
 def ground(operation: Operation, folder: Path, store: str) -> Ground:
     """Prepare an operation with a state store, and see which calls it makes."""
-    base = Instance(folder, Random(operation.name))
-    base.tables.settings = {"state_store": store}
+    base = Instance(folder, Random(operation.name), in_folder=store == "folder")
+    if store != "folder":
+        base.tables.settings = {"state_store": store}
     with base.running():
         expected = operation.prepare(base, base.worker("prepares"))
         found = Ground(operation, base, expected, rows_by_id(base))
@@ -189,20 +191,15 @@ def _workers(instance: Instance, dies: int | None) -> Callable[[], Worker]:
 
 def copied(base: Instance, folder: Path) -> Instance:
     """Return an instance of its own that holds what `base` does."""
-    copy = Instance(folder, Random())
+    copy = Instance(folder, Random(), in_folder=base.in_folder)
     copy.random.setstate(base.random.getstate())
     copy.clock.ms = base.clock.ms
     copy.storage._objects.update(base.storage._objects)
     copy.results._objects.update(base.results._objects)
     copy.sources.objects.update(base.sources.objects)
-    copy.pages._logs.update(
-        {t: _Log(log.head, dict(log.pages)) for t, log in base.pages._logs.items()}
-    )
+    _copy_state(base, copy)
     copy.dynamodb.kept.update(base.dynamodb.kept)
-    copy.tables.by_id, copy.tables.settings = dict(base.tables.by_id), dict(base.tables.settings)
-    copy.tables.buried = dict(base.tables.buried)
     copy.tables.created = set(base.tables.created)
-    copy.tracker.kept, copy.tracker.bound = dict(base.tracker.kept), dict(base.tracker.bound)
     copy.spark.runs, copy.spark.ended = dict(base.spark.runs), dict(base.spark.ended)
     copy.queues.messages = {
         q: [replace(m) for m in found] for q, found in base.queues.messages.items()
@@ -210,3 +207,19 @@ def copied(base: Instance, folder: Path) -> Instance:
     copy.queues.count = base.queues.count
     copy.driven, copy.has_spark = set(base.driven), base.has_spark
     return copy
+
+
+def _copy_state(base: Instance, copy: Instance) -> None:
+    """Copy registry, records of jobs and logs."""
+    if base.database is not None and copy.database is not None:
+        copy.database.copy_from(base.database)
+        return
+    copy.pages._logs.update(
+        {t: _Log(log.head, dict(log.pages)) for t, log in base.pages._logs.items()}
+    )
+    tables, tracker = base.tables, base.tracker
+    assert isinstance(tables, WatchedTables) and isinstance(tracker, WatchedTracker)
+    assert isinstance(copy.tables, WatchedTables) and isinstance(copy.tracker, WatchedTracker)
+    copy.tables.by_id, copy.tables.settings = dict(tables.by_id), dict(tables.settings)
+    copy.tables.buried = dict(tables.buried)
+    copy.tracker.kept, copy.tracker.bound = dict(tracker.kept), dict(tracker.bound)

@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 from tests.simulation.crash_heavy import OPERATIONS
 from tests.simulation.crash_points import ground, sampled
 
-STORES = ("s3", "dynamodb")
+STORES = ("s3", "dynamodb", "folder")
 FORM = "{:<30} {:<9} {:>6} {:>7} {:>6} {:>7} {:>8}"
 
 

@@ -36,6 +36,7 @@ from dormouse.aws.s3.state_store import S3StateStore
 from dormouse.aws.sqs.dead_letters import SqsDeadLetters
 from dormouse.aws.sqs.queues import SqsOutbox
 from dormouse.aws.wiring import Wiring
+from dormouse.folder.state_store import FolderStateStore
 from dormouse.messages import encode
 from dormouse.model.sources import Source
 from dormouse.ports import Clock, Services
@@ -48,6 +49,7 @@ from dormouse.system import TimeOrderedIds
 from dormouse.tables.table import Table
 from dormouse_spark.access import Access
 from dormouse_spark.entry import RUNS, JobIds
+from tests.simulation.folder import FolderDatabase, FolderPages, FolderTables, FolderTracker
 from tests.simulation.local_spark import LocalContext
 from tests.simulation.patches import deterministic
 from tests.simulation.processes import (
@@ -113,15 +115,22 @@ class Instance:
     random: Random = field(default_factory=lambda: Random(0))
     memory_bytes: int = MEMORY_BYTES
     has_spark: bool = True
+    in_folder: bool = False
+    """Whether the registry, the records of jobs and the log are in SQLite, as in a folder."""
 
     def __post_init__(self) -> None:
         """Begin with no table."""
         self.clock = FakeClock()
         self.storage, self.results = WatchedStorage(self.clock), MemoryStorage(self.clock)
         self.sources = MemorySources(self.clock, NAMES.ingest_bucket)
-        self.pages = MemoryPages()
+        self.database = FolderDatabase(self.folder / "database") if self.in_folder else None
+        self.pages: MemoryPages | FolderPages = MemoryPages()
+        self.tables: WatchedTables | FolderTables = WatchedTables()
+        self.tracker: WatchedTracker | FolderTracker = WatchedTracker()
+        if self.database is not None:
+            self.pages = FolderPages(self.database)
+            self.tables, self.tracker = FolderTables(self.database), FolderTracker(self.database)
         self.dynamodb = MemoryDynamoDB()
-        self.tables, self.tracker = WatchedTables(), WatchedTracker()
         self.metrics = MemoryMetrics()
         self.spark = MemorySpark(package_in(self.folder / "spark-package"))
         self.queues = Queues(self.clock)
@@ -307,6 +316,8 @@ class Worker:
         @cache
         def open_store(state_id: str, kept_in: str, commits: str, seconds: int) -> StateStore:
             options = Options(is_strict=commits == "strict", keep_seconds=seconds)
+            if self.instance.in_folder:
+                return FolderStateStore(state_id, storage, pages, **tools, options=options)
             if kept_in == "dynamodb":
                 return DynamoDBStateStore(state_id, tables, pages, **tools, options=options)
             return S3StateStore(state_id, storage, pages, **tools, options=options)

@@ -72,19 +72,24 @@ def left_in_state(instance: Instance, table: Table) -> Iterator[str]:
 
 def blobs_of(instance: Instance, table: Table, kind: Kind) -> list[str]:
     """Return the ids of the blobs of a kind that there are of a table."""
-    if table.properties.state_store == "dynamodb":
+    if not _in_objects(instance, table):
         found = {
             i for _, k, i in instance.dynamodb.kept if k.startswith(f"{table.state_id}#{kind}#")
         }
         return sorted({range_key.partition("#")[0] for range_key in found})
     prefix = f"{state_prefix(table.state_id)}{kind}s/"
     paths = (stored.path for stored in instance.storage.list(prefix))
-    return [path.removeprefix(prefix).removesuffix(".parquet") for path in paths]
+    return [path.removeprefix(prefix).partition(".")[0] for path in paths]
+
+
+def _in_objects(instance: Instance, table: Table) -> bool:
+    """Return whether the blobs of a table are objects, as they always are in a folder."""
+    return instance.in_folder or table.properties.state_store == "s3"
 
 
 def _strange(instance: Instance, table: Table) -> Iterator[str]:
     """Return the objects that are no part of a state, where it is kept."""
-    on_s3 = table.properties.state_store == "s3"
+    on_s3 = _in_objects(instance, table)
     parts = (delta_prefix(table.id), segment_prefix(table.id), snapshot_prefix(table.id))
     state = instance.worker("collector").wiring.services.store(table).current()
     sealed = {sources_path(table.id, segment.id) for segment in state.all_source_segments}

@@ -12,14 +12,14 @@ from tests.simulation.simulation import SHORT_STEPS, Simulation
 LINES_TOLD = 60
 
 
-def run(seed: int, steps: int = SHORT_STEPS) -> Simulation:
-    """Run a seed; give what it was like.
+def run(seed: int, steps: int = SHORT_STEPS, *, in_folder: bool = False) -> Simulation:
+    """Run a seed, with the state of a folder if so; give what it was like.
 
     Raises:
         Violation: something was not as it must be; the message tells what led there.
     """
     with TemporaryDirectory(prefix="dormouse-sim-") as folder:
-        simulation = Simulation(seed, Path(folder), steps)
+        simulation = Simulation(seed, Path(folder), steps, in_folder=in_folder)
         try:
             _run(simulation)
         except Exception as error:
@@ -35,7 +35,8 @@ def told(simulation: Simulation, error: Exception) -> str:
             f"{type(error).__name__}: {error}",
             f"seed {simulation.seed}, step {simulation.step}",
             *lines,
-            f"again: make sim SEED={simulation.seed} SEEDS=1 STEPS={simulation.steps}",
+            f"again: make sim SEED={simulation.seed} SEEDS=1 STEPS={simulation.steps}"
+            + " ARGS=--folder" * simulation.in_folder,
         ]
     )
 

@@ -54,11 +54,15 @@ Owner = tuple[str, Worker]
 
 @dataclass
 class Simulation:
-    """A run of one seed. `steps` is how many there are before fault injection stops."""
+    """A run of one seed. `steps` is how many there are before fault injection stops.
+
+    With `in_folder`, registry, job records and logs are in SQLite, as those of a folder are.
+    """
 
     seed: int
     folder: Path
     steps: int = SHORT_STEPS
+    in_folder: bool = False
     events: EventLog = field(default_factory=EventLog)
     calls: Counter[str] = field(default_factory=Counter)
 
@@ -70,6 +74,7 @@ class Simulation:
             self.folder,
             Random(draws.random()),
             memory_bytes=self.random.choice((MEMORY_BYTES, SCARCE_BYTES)),
+            in_folder=self.in_folder,
         )
         self.injector: FaultInjector = random_faults(Random(draws.random()))
         self.faults = self.injector.counts

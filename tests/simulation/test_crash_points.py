@@ -24,18 +24,19 @@ from tests.simulation.crash_points import Operation, ground, sampled
 from tests.simulation.crash_recovery import Rows, settle
 from tests.simulation.instance import Instance, Worker
 
-POINTS, TWICE = 6, 1
+POINTS, FOLDER_POINTS, TWICE = 6, 2, 1
 BY_NAME = {operation.name: operation for operation in OPERATIONS}
 
 
-@pytest.mark.parametrize("store", ["s3", "dynamodb"])
+@pytest.mark.parametrize("store", ["s3", "dynamodb", "folder"])
 @pytest.mark.parametrize("operation", OPERATIONS, ids=BY_NAME)
 def test_an_operation_that_is_cut_off_is_made_up_for(
     tmp_path: Path, operation: Operation, store: str
 ) -> None:
     cut_off = ground(operation, tmp_path, store)
     random = Random(f"{operation.name} {store}")
-    for point in sampled(list(cut_off.points()), POINTS, random, TWICE):
+    points = FOLDER_POINTS if store == "folder" else POINTS
+    for point in sampled(list(cut_off.points()), points, random, TWICE):
         assert cut_off.attempt(point) == [], str(point)
 
 

@@ -42,6 +42,7 @@ from tests.support.memory_pages import MemoryPages
 
 SEEDS = range(1, 101)
 SEEDS_A_TEST = 10
+FOLDER_SEEDS = range(201, 207)
 STEPS = 250
 FEW_SEEDS = range(1, 101)
 """So many seeds find each of the faults below; the first ten find most."""
@@ -51,6 +52,11 @@ FEW_SEEDS = range(1, 101)
 def test_whatever_goes_wrong_rows_are_those_of_the_files_and_all_comes_to_rest(first: int) -> None:
     for seed in range(first, first + SEEDS_A_TEST):
         run(seed, STEPS)
+
+
+def test_so_they_are_with_the_state_of_a_folder() -> None:
+    for seed in FOLDER_SEEDS:
+        run(seed, STEPS, in_folder=True)
 
 
 def test_a_seed_gives_the_same_story_each_time() -> None:

@@ -1,0 +1,156 @@
+"""The state of a simulated instance in a folder: registry, job records and log pages in SQLite.
+
+They show what looks at an instance from outside what the backends in memory show (`watched`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, MutableMapping
+from pathlib import Path
+
+from dormouse.folder.database import Database
+from dormouse.folder.log_pages import SqlitePages
+from dormouse.folder.records import remove, select, store
+from dormouse.folder.table_records import COPIES, TABLE, StoredTable
+from dormouse.folder.tables import SqliteTables
+from dormouse.folder.tracker import SqliteTracker
+from dormouse.model.job_events import JobEvent, Tracked, fold_event
+from dormouse.ports import JobRecord
+from dormouse.statestore.log.memory_pages import _Log
+from dormouse.statestore.log.pages import Head, Page
+from dormouse.tables.table import Table
+from dormouse.tables.tombstones import Tombstone
+
+
+class FolderDatabase(Database):
+    """A database that is not flushed to the disk: processes die here, and no power fails."""
+
+    def __init__(self, folder: Path) -> None:
+        """Make the file in `folder`."""
+        folder.mkdir(parents=True, exist_ok=True)
+        super().__init__(folder / "dormouse.sqlite")
+        self.create()
+        with self._connection() as connection:
+            connection.execute("PRAGMA synchronous = OFF")
+
+    def copy_from(self, other: Database) -> None:
+        """Hold what another database does."""
+        with other.reading() as source, self._opened() as target:
+            source.backup(target)
+        self.close()
+
+
+class _ById(MutableMapping[str, Table]):
+    """The entries of the registry, which can be taken away by hand."""
+
+    def __init__(self, tables: FolderTables) -> None:
+        self._tables = tables
+
+    def __getitem__(self, table_id: str) -> Table:
+        found = self._tables.get(table_id)
+        if found is None:
+            raise KeyError(table_id)
+        return found
+
+    def __setitem__(self, table_id: str, table: Table) -> None:
+        with self._tables.database.writing() as connection:
+            for kind in (TABLE, COPIES[TABLE]):
+                store(connection, kind, table.name, table_id, StoredTable.of(table))
+
+    def __delitem__(self, table_id: str) -> None:
+        table = self[table_id]
+        with self._tables.database.writing() as connection:
+            for kind in (TABLE, COPIES[TABLE]):
+                remove(connection, kind, table.name, table_id)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([table.id for table in self._tables.all()])
+
+    def __len__(self) -> int:
+        return len(self._tables.all())
+
+
+class FolderTables(SqliteTables):
+    """The registry, with all tables it ever had, and what each request made of one."""
+
+    def __init__(self, database: Database) -> None:
+        """Begin empty."""
+        super().__init__(database)
+        self.database = database
+        self.created: set[str] = set()
+        self.became: dict[str, Table] = {}
+
+    @property
+    def by_id(self) -> MutableMapping[str, Table]:
+        """All tables."""
+        return _ById(self)
+
+    @property
+    def buried(self) -> dict[str, Tombstone]:
+        """All tombstones."""
+        return {each.table_id: each for each in self.tombstones(0)[0]}
+
+    @property
+    def settings(self) -> dict[str, int | str]:
+        """The properties of the instance."""
+        return self.defaults()
+
+    @settings.setter
+    def settings(self, settings: dict[str, int | str]) -> None:
+        self.change_defaults(lambda _: settings)
+
+    def create(self, table: Table) -> None:
+        """Add a table."""
+        super().create(table)
+        self.created.add(table.id)
+
+    def change(
+        self, table_id: str, change: Callable[[Table], Table], *, request_id: str = ""
+    ) -> Table:
+        """Replace what is kept of a table; what a request makes of it first is what it did."""
+        became = super().change(table_id, change, request_id=request_id)
+        if request_id:
+            self.became.setdefault(request_id, became)
+        return became
+
+
+class FolderTracker(SqliteTracker):
+    """The tracker, with the last event of each job, even if a newer record is kept."""
+
+    def __init__(self, database: Database) -> None:
+        """Begin empty."""
+        super().__init__(database)
+        self.database = database
+        self.told: dict[tuple[str, str], JobRecord] = {}
+
+    @property
+    def bound(self) -> dict[str, str]:
+        """The table that each request is about."""
+        with self.database.reading() as connection:
+            return {r.key: r.read(str) for r in select(connection, "kind = ?", "request")}
+
+    def record(self, job: Tracked, event: JobEvent, at_ms: int) -> None:
+        """Keep the record of a job, if the event is the newest."""
+        super().record(job, event, at_ms)
+        said = fold_event(None, job, event, at_ms)
+        assert said is not None
+        self.told[job.table_id, job.id] = said
+
+
+class FolderPages(SqlitePages):
+    """The log pages, which can be looked at."""
+
+    def __init__(self, database: Database) -> None:
+        """Begin empty."""
+        super().__init__(database)
+        self.database = database
+
+    @property
+    def _logs(self) -> dict[str, _Log]:
+        with self.database.reading() as connection:
+            heads = {r.owner: r.read(Head) for r in select(connection, "kind = ?", "head")}
+            pages = [(r.owner, r.read(Page)) for r in select(connection, "kind = ?", "page")]
+        logs = {state_id: _Log(head, {}) for state_id, head in heads.items()}
+        for state_id, page in pages:
+            logs[state_id].pages[page.number] = page
+        return logs
