@@ -54,10 +54,7 @@ Owner = tuple[str, Worker]
 
 @dataclass
 class Simulation:
-    """A run of one seed. `steps` is how many there are before fault injection stops.
-
-    With `in_folder`, registry, job records and logs are in SQLite, as those of a folder are.
-    """
+    """A run of one seed, with the state of a folder if so, and `steps` before faults stop."""
 
     seed: int
     folder: Path
@@ -70,12 +67,9 @@ class Simulation:
         """Draw all that is drawn once."""
         draws = Random(self.seed)
         self.random = Random(draws.random())
-        self.instance = Instance(
-            self.folder,
-            Random(draws.random()),
-            memory_bytes=self.random.choice((MEMORY_BYTES, SCARCE_BYTES)),
-            in_folder=self.in_folder,
-        )
+        ids = Random(draws.random())
+        memory_bytes = self.random.choice((MEMORY_BYTES, SCARCE_BYTES))
+        self.instance = Instance(self.folder, ids, memory_bytes, in_folder=self.in_folder)
         self.injector: FaultInjector = random_faults(Random(draws.random()))
         self.faults = self.injector.counts
         self.scheduler = Scheduler[Owner]()
