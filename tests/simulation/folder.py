@@ -16,10 +16,10 @@ from dormouse.folder.tables import SqliteTables
 from dormouse.folder.tracker import SqliteTracker
 from dormouse.model.job_events import JobEvent, Tracked, fold_event
 from dormouse.ports import JobRecord
-from dormouse.statestore.log.memory_pages import _Log
 from dormouse.statestore.log.pages import Head, Page
 from dormouse.tables.table import Table
 from dormouse.tables.tombstones import Tombstone
+from tests.support.memory_pages import _Log
 
 
 class FolderDatabase(Database):
