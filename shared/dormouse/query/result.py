@@ -14,12 +14,15 @@ import pyarrow as pa
 
 from dormouse.errors import MissingPackageError
 from dormouse.readers.read_counters import ReadCounters
-from dormouse.showing import HtmlText, Shown, show_table
+from dormouse.schema.uuids import show_uuid
+from dormouse.showing import MAX_CELL, HtmlText, Shown, show_table
 
 SHOWN_ROWS = 10
 """How many rows a result shows of itself."""
 MAX_COLUMNS = 20
-"""How many columns it shows."""
+"""How many columns it shows in a notebook."""
+MAX_WIDTH = 100
+"""How wide its text may be; columns that do not fit are counted."""
 
 
 class PeekableBatches:
@@ -134,32 +137,51 @@ def _imported(package: str) -> ModuleType:
 def _show_rows(
     title: str, schema: pa.Schema, batches: Sequence[pa.RecordBatch], most: int
 ) -> tuple[str, HtmlText]:
-    """Return the first rows of batches, under the names of their columns; up to `most` of them."""
-    shown = schema.names[:MAX_COLUMNS]
+    """Return the first rows of batches, under the names of their columns; up to `most` of them.
+
+    Text has as many columns as fit a line, HTML up to `MAX_COLUMNS`.
+    """
     rows: list[Sequence[object]] = []
     there = 0
     for batch in batches:
         part = batch.slice(0, max(0, most - there))
-        cells = [_texts(part.column(at)) for at in range(len(shown))]
+        cells = [_texts(column) for column in part.columns[:MAX_COLUMNS]]
         rows += zip(*cells, strict=True)
         there += batch.num_rows
-    more = [f"{len(schema.names) - len(shown):,} more columns"] if shown != schema.names else []
-    more += ["more rows"] if there > most else []
-    text, html_text = show_table(title, shown, rows)
-    if not more:
-        return text, html_text
-    note = "… " + ", ".join(more)
-    return f"{text}\n{note}", f"{html_text}<p>{note}</p>"
+    ends = "more rows" if there > most else ""
+    fitting = _columns_that_fit(schema.names[:MAX_COLUMNS], rows)
+    text = show_table(title, schema.names[:fitting], [row[:fitting] for row in rows])[0]
+    html_text = show_table(title, schema.names[:MAX_COLUMNS], rows)[1]
+    note, html_note = (_note(len(schema.names) - n, ends) for n in (fitting, MAX_COLUMNS))
+    return text + (f"\n{note}" if note else ""), html_text + (
+        f"<p>{html_note}</p>" * bool(html_note)
+    )
+
+
+def _columns_that_fit(names: Sequence[str], rows: Sequence[Sequence[object]]) -> int:
+    """Return how many columns a line of text can have, at least one."""
+    width = 0
+    for at, name in enumerate(names):
+        cells = (len(str(row[at])) for row in rows)
+        width += min(MAX_CELL, max(len(name), *cells, 0)) + 2
+        if width > MAX_WIDTH and at:
+            return at
+    return len(names)
+
+
+def _note(columns: int, ends: str) -> str:
+    """Return what is not shown, as text; empty if all is."""
+    parts = [f"{columns:,} more columns"] if columns > 0 else []
+    more = ", ".join([*parts, *([ends] if ends else [])])
+    return f"… {more}" if more else ""
 
 
 def _texts(column: pa.Array[Any]) -> list[str | None]:
     """Return cells as text; by Arrow's own conversion, which knows every year and nanosecond."""
     if pa.types.is_temporal(column.type) or pa.types.is_decimal(column.type):
         return column.cast(pa.string()).to_pylist()
-    return [None if value is None else _value(value) for value in column.to_pylist()]
-
-
-def _value(value: object) -> str:
-    if isinstance(value, bytes):
-        return value.hex()
-    return str(value)
+    show_bytes = show_uuid if pa.types.is_fixed_size_binary(column.type) else bytes.hex
+    return [
+        value if value is None else show_bytes(value) if isinstance(value, bytes) else str(value)
+        for value in column.to_pylist()
+    ]

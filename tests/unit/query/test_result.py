@@ -102,3 +102,34 @@ def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
             read()
         assert "to_arrow()" in caught.value.hint
     assert find_spec("pandas")
+
+
+def test_columns_that_do_not_fit_a_line_are_counted() -> None:
+    wide = pa.RecordBatch.from_pydict({f"column{n:02}": ["x" * n * 10] for n in range(30)})
+    result = QueryResult(wide.schema, PeekableBatches([wide]), ReadCounters(), 7)
+    lines = repr(result).splitlines()
+    assert all(len(line) <= 102 for line in lines) and lines[1].split()[:2] == [
+        "column00",
+        "column01",
+    ]
+    assert lines[-1] == "… 26 more columns"
+    html = result._repr_html_()
+    assert "column19" in html and "column20" not in html and "… 10 more columns" in html
+
+
+def test_uuids_and_times_are_shown_as_people_write_them() -> None:
+    batch = pa.RecordBatch.from_arrays(
+        [
+            pa.array([b"\1" * 16], pa.binary(16)),
+            pa.array([1], pa.timestamp("ns")),
+            pa.array([b"a"]),
+        ],
+        names=["u", "at", "b"],
+    )
+    shown = repr(QueryResult(batch.schema, PeekableBatches([batch]), ReadCounters(), 7))
+    assert shown.splitlines()[-1].split() == [
+        "01010101-0101-0101-0101-010101010101",
+        "1970-01-01",
+        "00:00:00.000000001",
+        "61",
+    ]
