@@ -59,6 +59,7 @@ LAYERS = [
     {"features.checking"},
     {"features.compaction"},
     {"features.rebuild"},
+    {"features.copying"},
     {"features.administration"},
     {"features.sweep"},
     {"aws.base"},

@@ -129,3 +129,36 @@ def test_completion_makes_no_folder(here: Path) -> None:
     context.params["instance"] = "./mice"
     assert session.tables_beginning(typer.Context(Command("x"), parent=context), "f") == []
     assert not Path("mice").exists()
+
+
+def test_a_table_is_copied_to_another_folder_and_the_command_can_be_repeated(here: Path) -> None:
+    done("table", "add", "flights", "--schema", "schema.json")
+    done("ingest", "flights", "rows.csv")
+    first = done("copy", "flights", "./mice", "./rats", "--name", "trips")
+    assert f"made an instance in {here / 'rats'}" in first
+    assert "1545" in done("query", "trips", "--key", "carrier=UA", instance="./rats")
+    assert "complete already" in done("copy", "flights", "./mice", "./rats", "--name", "trips")
+    assert "already ingested" in done("ingest", "trips", "rows.csv", instance="./rats")
+    assert "nothing is wrong" in done("check", "trips", instance="./rats")
+    copied = json.loads(done("copy", "trips", "./rats", "./mice", "--format", "json"))
+    assert (copied["table"], copied["rows"], copied["shards"]) == ("trips", 5, 1)
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "table", "expected"),
+    [
+        ("./mice", "./rats", "flight", "did you mean flights?"),
+        ("./mice", "./mice", "flights", "give the copy another name"),
+        ("./no", "./rats", "flights", "there is no instance in"),
+        ("./mice", "./schema.json", "flights", "is a file, not the folder of an instance"),
+    ],
+)
+def test_a_copy_that_cannot_be_made_says_why_and_makes_nothing(
+    here: Path, source: str, target: str, table: str, expected: str
+) -> None:
+    done("table", "add", "flights", "--schema", "schema.json")
+    result = run("copy", table, source, target)
+    assert result.exit_code != 0
+    assert expected in result.output
+    assert not (here / "rats").exists()
+    assert not (here / "no").exists()

@@ -55,6 +55,7 @@ VERBS: dict[str, Verb | Verbs] = {
     "work": Verb("commands.work:work"),
     "query": Verb("commands.query:query"),
     "export": Verb("commands.export:export"),
+    "copy": Verb("commands.copying:copy"),
     "status": Verb("commands.status:status"),
     "jobs": Verb("commands.jobs:jobs"),
     "metrics": Verb("commands.metrics:metrics"),

@@ -12,7 +12,7 @@ from pathlib import Path
 from dormouse.client.access import TableAccess
 from dormouse.client.waiting import WAIT_SECONDS, Watch
 from dormouse.errors import InvalidRequestError, NotFoundError, RefusedSourceError
-from dormouse.features.ingest.known_sources import look_up_source_ids, look_up_sources, refusal_of
+from dormouse.features.ingest.known_sources import look_up_sources, refusal_of, remembered_ids
 from dormouse.model.sources import Source, format_of, table_name_of
 from dormouse.model.state import TableState
 from dormouse.ports import JobRecord, Services
@@ -152,13 +152,14 @@ def _ingested_before(
     services: Services, table: Table, before: TableState, sources: Sequence[Source]
 ) -> frozenset[str]:
     """Return the ids of dropped sources which the table had ingested at an earlier state of it."""
-    ids = [source.id for source in sources]
     if not len(before.sources) and not before.all_source_segments:
         return frozenset()
+    named = remembered_ids(table, sources)
     try:
-        return ingested_of(services.storage, table.id, before, ids)
+        found = ingested_of(services.storage, table.id, before, named)
     except NotFoundError:  # segments were merged since; few files are ingested that quickly
-        return look_up_source_ids(services, table, ids).ids
+        return look_up_sources(services, table, sources).ids
+    return frozenset(named[each] for each in found)
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,8 @@ class Process:
 
     def __init__(self, folder: Path, name: str, descriptor: int) -> None:
         """Use `joined` to make one."""
-        self.name, self._folder, self._descriptor = name, folder, descriptor
+        self.name, self._folder = name, folder
+        self._descriptor: int | None = descriptor
         self._made_in = os.getpid()
 
     @staticmethod
@@ -66,11 +67,14 @@ class Process:
         return Process(folder, name, descriptor)
 
     def leave(self) -> None:
-        """Be no more among them. What was left undone is then for others to do."""
+        """Be no more among them. What was left undone is then for others to do. Idempotent."""
+        if self._descriptor is None:
+            return
         if self._made_in == os.getpid():  # the parent of a forked process stays
             with suppress(FileNotFoundError):  # the folder was moved, or deleted
                 (self._folder / self.name).unlink()
         os.close(self._descriptor)
+        self._descriptor = None
 
 
 def is_alive(folder: Path, name: str) -> bool:

@@ -12,6 +12,7 @@ from dormouse.errors import CorruptDataError, DamagedEntryError
 from dormouse.folder.records import Record, fetch
 from dormouse.schema.schema import Schema
 from dormouse.stored.decoding import raise_corrupt
+from dormouse.tables.origins import Origin
 from dormouse.tables.properties import parse_settings
 from dormouse.tables.table import Table
 from dormouse.tables.tombstones import Tombstone
@@ -40,6 +41,7 @@ class StoredTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tree: str
     renamed_ms: int
     applied_requests: tuple[str, ...]
+    origins: tuple[tuple[str, str], ...] = ()
 
     @staticmethod
     def of(table: Table) -> StoredTable:
@@ -58,6 +60,7 @@ class StoredTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             tree=table.tree,
             renamed_ms=table.renamed_ms,
             applied_requests=table.applied_requests,
+            origins=tuple((origin.bucket, origin.table_name) for origin in table.origins),
         )
 
     def table(self, table_id: str, name: str, defaults: Mapping[str, int | str]) -> Table:
@@ -77,6 +80,7 @@ class StoredTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             tree=self.tree,
             renamed_ms=self.renamed_ms,
             applied_requests=self.applied_requests,
+            origins=tuple(Origin(*origin) for origin in self.origins),
         )
         return table.with_settings(parse_settings(self.properties), defaults)
 

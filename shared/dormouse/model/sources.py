@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Annotated
 
 import msgspec
 
 from dormouse.errors import RefusedSourceError
+from dormouse.tables.origins import Origin
 
 READ_ENDINGS = (".parquet", ".arrow", ".feather", ".csv", ".json", ".jsonl", ".ndjson")
 """The name endings of files that can be ingested; `format_of` says what may follow."""
@@ -49,6 +51,18 @@ class Source:
         repeat = (self.repeat_request,) if self.repeat_request else ()
         parts = "\0".join((self.bucket, self.key, self.etag, *repeat))
         return blake2b(parts.encode(), digest_size=16).hexdigest()
+
+
+def ids_at_origins(source: Source, origins: Iterable[Origin]) -> Iterator[str]:
+    """Yield the id that a source had if it was ingested where the table was copied from.
+
+    Example: a table was copied from `flights` in a folder to `trips` of a deployment. The object
+    `trips/may.csv` of the deployment's bucket is the file `flights/may.csv` of the folder's inbox,
+    if its ETag is the same.
+    """
+    rest = source.key.partition("/")[2]
+    for origin in origins:
+        yield replace(source, bucket=origin.bucket, key=f"{origin.table_name}/{rest}").id
 
 
 def table_name_of(key: str) -> str:

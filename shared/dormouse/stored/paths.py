@@ -68,6 +68,16 @@ def run_of_shard(shard_id: str) -> tuple[str, int]:
     return (run, int(number)) if dash and number.isdecimal() else (shard_id, -1)
 
 
+def copying_prefix(table_id: str) -> str:
+    """Return the prefix of the markers of the logs that were begun to copy a table to this id."""
+    return f"{table_id}/copying/"
+
+
+def copying_path(table_id: str, log: str) -> str:
+    """Return the path of the marker of one such log."""
+    return f"{copying_prefix(table_id)}{log}"
+
+
 def id_prefix(time_ms: int) -> str:
     """Return the first characters of the ids made at `time_ms`: of runs, and so of their shards.
     Ids sort by time.

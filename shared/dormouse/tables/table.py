@@ -11,6 +11,7 @@ from typing import Literal
 from dormouse.errors import InvalidRequestError, NotFoundError
 from dormouse.schema.schema import Schema
 from dormouse.tables.csv_dialect import csv_dialect
+from dormouse.tables.origins import Origin
 from dormouse.tables.properties import KNOWN, Properties, properties_of
 from dormouse.tables.row_rules import row_rules
 
@@ -38,7 +39,7 @@ class Table:
 
     `renamed_ms` is the time of the last renaming: files dropped before were for another table of
     this name. `applied_requests` holds the ids of the last requests that changed the table, newest
-    last.
+    last. `origins` are the tables that it was copied from, with what they had ingested.
     """
 
     id: str
@@ -57,6 +58,7 @@ class Table:
     tree: str = ""
     renamed_ms: int = 0
     applied_requests: tuple[str, ...] = ()
+    origins: tuple[Origin, ...] = ()
 
     @property
     def state_id(self) -> str:

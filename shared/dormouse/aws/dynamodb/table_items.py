@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -12,10 +12,13 @@ from dormouse.aws.dynamodb.stored_items import opened, sealed
 from dormouse.errors import CorruptDataError, DamagedEntryError
 from dormouse.schema.schema import Schema
 from dormouse.stored.decoding import decode_json
+from dormouse.tables.origins import Origin
 from dormouse.tables.properties import parse_settings
 from dormouse.tables.table import Table
 
 if TYPE_CHECKING:
+    from mypy_boto3_dynamodb.type_defs import AttributeValueTypeDef
+
     from dormouse.aws.dynamodb.stored_items import Item
 
 NAME, ID, INSTANCE = "name#", "id#", "instance"
@@ -53,8 +56,17 @@ def id_item(table: Table, revision: int) -> Item:
         **({"tree": {"S": table.tree}} if table.tree else {}),
         "renamed_ms": {"N": str(table.renamed_ms)},
         "applied_requests": {"L": [{"S": request} for request in table.applied_requests]},
+        **({"origins": _origins_attribute(table.origins)} if table.origins else {}),
     }
     return sealed(_KIND, held)
+
+
+def _origins_attribute(origins: Iterable[Origin]) -> AttributeValueTypeDef:
+    return {"L": [{"L": [{"S": one.bucket}, {"S": one.table_name}]} for one in origins]}
+
+
+def _origins_of(attribute: AttributeValueTypeDef) -> tuple[Origin, ...]:
+    return tuple(Origin(*(part["S"] for part in one["L"])) for one in attribute["L"])
 
 
 def defaults_item(settings: Mapping[str, int | str], revision: int) -> Item:
@@ -132,6 +144,7 @@ def table_of(item: Item, defaults: Mapping[str, int | str], name: str = "") -> T
             tree=item["tree"]["S"] if "tree" in item else "",
             renamed_ms=int(item["renamed_ms"]["N"]),
             applied_requests=tuple(request["S"] for request in item["applied_requests"]["L"]),
+            origins=_origins_of(item["origins"]) if "origins" in item else (),
         )
         settings = parse_settings(decode_json(item["properties"]["S"], dict[str, object]))
     return table.with_settings(settings, defaults)

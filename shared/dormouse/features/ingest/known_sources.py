@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from dormouse.errors import CorruptDataError, NotFoundError
-from dormouse.model.sources import Source
+from dormouse.model.sources import Source, ids_at_origins
 from dormouse.model.state import TableState
 from dormouse.ports import JobRecord, Services
 from dormouse.tables.table import Table
@@ -28,14 +28,24 @@ class SourceLookup:
 
 
 def look_up_sources(services: Services, table: Table, sources: Iterable[Source]) -> SourceLookup:
-    """Return which sources are ingested by now, however long ago.
+    """Return which sources are ingested by now, however long ago, here or where the table was
+    copied from.
 
     All code that asks this question goes through here.
 
     Raises:
         CorruptDataError: the segments of sealed sources are damaged or lost.
     """
-    return look_up_source_ids(services, table, [source.id for source in sources])
+    named = remembered_ids(table, sources)
+    found = look_up_source_ids(services, table, list(named))
+    return SourceLookup(found.state, frozenset(named[each] for each in found.ids))
+
+
+def remembered_ids(table: Table, sources: Iterable[Source]) -> dict[str, str]:
+    """Return every id under which the table may remember a source, with the source's own id."""
+    wanted = list(sources)
+    earlier = {each: s.id for s in wanted for each in ids_at_origins(s, table.origins)}
+    return earlier | {source.id: source.id for source in wanted}
 
 
 def look_up_source_ids(services: Services, table: Table, ids: Sequence[str]) -> SourceLookup:

@@ -47,7 +47,7 @@ def rebuild_transactions(plan: RebuildPlan) -> Iterator[Transaction]:
         yield AddShards(f"rebuild-sources-{start}", chunk, ())
     for start in range(0, len(plan.shards), SHARDS_PER_TRANSACTION):
         placed = plan.shards[start : start + SHARDS_PER_TRANSACTION]
-        new = (NewShard(item.shard, ((ROOT, item.shard.rows),)) for item in placed)
+        new = (NewShard(item.shard, item.counted or ((ROOT, item.shard.rows),)) for item in placed)
         yield AddShards(f"rebuild-shards-{start}", (), tuple(new))
     merged: dict[str, list[str]] = {}
     for item in plan.shards:

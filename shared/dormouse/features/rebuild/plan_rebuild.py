@@ -36,11 +36,15 @@ class FoundShard:
 
 @dataclass(frozen=True, slots=True)
 class PlacedShard:
-    """A shard, the leaves where its rows are `live`, and those where they were `merged`."""
+    """A shard, the leaves where its rows are `live`, and those where they were `merged`.
+
+    `counted` are its rows in each leaf, if they were counted in all.
+    """
 
     shard: Shard
     live: tuple[str, ...]
     merged: tuple[str, ...]
+    counted: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

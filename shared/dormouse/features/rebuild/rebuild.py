@@ -79,13 +79,7 @@ def rebuild(
     closed = _registered(services, table)
     plan = _plan(services, closed, watch)
     store = services.store(replace(closed, log=log))
-    expected = _commit(store, plan, services.clock.now_ms())
-    store.reopen()
-    if (difference := _difference(expected, store.current())) is not None:
-        store.destroy()
-        raise InvariantError(
-            f"the new state of table {table.name!r} has other {difference} than planned"
-        )
+    expected = commit_plan(store, table.name, plan, services.clock.now_ms())
     try:
         services.tables.change(table.id, lambda newest: _with_log(newest, table, log))
     except (ContendedError, NotFoundError):
@@ -118,8 +112,12 @@ def _with_log(newest: Table, known: Table, log: str) -> Table:
     )
 
 
-def _commit(store: StateStore, plan: RebuildPlan, now_ms: int) -> TableState:
-    """Commit the plan to an empty log; return the state that it is expected to make."""
+def commit_plan(store: StateStore, name: str, plan: RebuildPlan, now_ms: int) -> TableState:
+    """Commit the plan to an empty log, and read it back; return the state that it makes.
+
+    Raises:
+        InvariantError: the state read back differs from the plan; it is destroyed.
+    """
     expected = planned_state(plan, now_ms)
     generation = 0
     for transaction in rebuild_transactions(plan):
@@ -127,7 +125,11 @@ def _commit(store: StateStore, plan: RebuildPlan, now_ms: int) -> TableState:
         if isinstance(transaction, ResetTable):
             generation = transaction.generation
         if isinstance(outcome, Rejected):
-            raise InvariantError(f"a transaction of the rebuild was rejected: {outcome}")
+            raise InvariantError(f"a transaction of the new state was rejected: {outcome}")
+    store.reopen()
+    if (difference := _difference(expected, store.current())) is not None:
+        store.destroy()
+        raise InvariantError(f"the new state of table {name!r} has other {difference} than planned")
     return expected
 
 

@@ -1,0 +1,246 @@
+"""copy_table: copy a table to another instance; the source is only read.
+
+The id of the copy follows from the source's id and the name of the copy, so a copy that was killed
+is continued by the next call: what it has copied is still there. Order of writes in the target: a
+marker of the log to begin, run markers, segments and shards, the state in that log, and at last the
+registry's entry. Until then nobody sees the table. Objects without an entry are reported as
+`unregistered`, never deleted.
+
+Each call begins a log of its own, so calls may overlap: the one that registers the table first
+wins, and destroys the other logs, whose calls then end with an error. What wins has a marker for
+each log that any call began, or the call that puts one later finds the table registered and begins
+nothing.
+
+A collection may delete shards of the source while they are copied. Then the newest state of the
+source is planned again; what was copied before is not copied again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from itertools import count
+
+from dormouse.errors import AlreadyExistsError, ContendedError, CorruptDataError, NotFoundError
+from dormouse.features.copying.copy_objects import Copying, Progress
+from dormouse.features.copying.plan_copy import plan_copy
+from dormouse.features.rebuild.plan_rebuild import RebuildPlan
+from dormouse.features.rebuild.rebuild import commit_plan
+from dormouse.messages import OutboundMessage, TableChanged
+from dormouse.model.state import TableState
+from dormouse.ports import Services
+from dormouse.stored.paths import TABLE_ID_DIGITS, copying_path, copying_prefix
+from dormouse.tables.origins import Origin
+from dormouse.tables.properties import KNOWN
+from dormouse.tables.table import Table, check_name
+
+ATTEMPTS = 20
+"""How often the source's newest state is planned because shards of the last one were deleted."""
+OF_THE_INSTANCE = frozenset({"state_store"})
+"""Properties that are not of the rows: where they are not set for the table, the target decides."""
+
+
+@dataclass(frozen=True, slots=True)
+class CopyReport:
+    """The copy, the version of the source that it has, and how many shards this call copied.
+
+    `was_complete` says that an earlier call had finished it.
+    """
+
+    table: Table
+    version: int
+    rows: int
+    shards: int
+    copied: int
+    was_complete: bool = False
+
+
+def copy_table(
+    source: Services,
+    table: Table,
+    bucket: str,
+    target: Services,
+    name: str,
+    watch: Progress | None = None,
+) -> tuple[CopyReport, list[OutboundMessage]]:
+    """Copy the newest version of a table of `source` into `target`, as table `name`.
+
+    `bucket` is where the source's files were ingested from. Return the messages to send in the
+    target.
+
+    Raises:
+        AlreadyExistsError: the target has a table of that name, other than this very copy.
+        NotFoundError: the table was deleted.
+        CorruptDataError: a shard or a segment of the source is damaged or lost.
+        ContendedError: another process copies it too, or shards were collected all the time.
+    """
+    table_id = _copy_id(table, target, check_name(name))
+    if (found := target.tables.get(table_id)) is not None:
+        return _finished(source, table, target, found), _messages(table_id)
+    _check_free(target, name)
+    log = target.ids.new()
+    target.storage.put(copying_path(table_id, log), b"")
+    if target.tables.get(table_id) is not None:
+        raise _overtaken(name)
+    copying = Copying(source, table, target, table_id)
+    state, plan, copied = _copy_objects(copying, watch)
+    others = copying.others(placed.shard for placed in plan.shards)
+    newest = _registered(source, table)
+    origins = dict.fromkeys((*newest.origins, Origin(bucket, newest.name)))
+    copy = replace(
+        newest,
+        id=table_id,
+        name=name,
+        created_ms=target.clock.now_ms(),
+        log=log,
+        logs=_logs(target, table_id),
+        tree="",
+        reset_ms=0,
+        renamed_ms=0,
+        applied_requests=(_request(table, state.version),),
+        origins=tuple(origins),
+    ).with_settings(_settings(newest, target.tables.defaults()), target.tables.defaults())
+    expected = _register(target, copy, plan)
+    target.storage.delete(others)  # nothing names them, and what was written since has other names
+    _destroy_other_logs(target, copy)
+    report = CopyReport(copy, state.version, expected.rows, len(plan.shards), copied)
+    return report, _messages(table_id)
+
+
+def _copy_id(table: Table, target: Services, name: str) -> str:
+    """Return the id under which the table is copied, or was: the first that was not used up.
+
+    An id is used up if the copy was deleted, or renamed.
+    """
+    for number in count():
+        text = "\0".join(("copy", table.id, name, str(number)))
+        table_id = blake2b(text.encode(), digest_size=TABLE_ID_DIGITS // 2).hexdigest()
+        found = target.tables.get(table_id)
+        if found is not None and found.name == name and not found.deleting:
+            return table_id
+        if found is None and target.tables.tombstone(table_id) is None:
+            return table_id
+    raise AssertionError("there is always another number")
+
+
+def _check_free(target: Services, name: str) -> None:
+    if (other := target.tables.named(name)) is not None:
+        state = "is being deleted" if other.deleting else "is there already"
+        raise AlreadyExistsError(
+            f"a table {name!r} {state} in the target", hint="give the copy another name"
+        )
+
+
+def _finished(source: Services, table: Table, target: Services, found: Table) -> CopyReport:
+    """Return the report of a copy that an earlier call registered, if the source is as it was.
+
+    Raises:
+        AlreadyExistsError: the source has changed since.
+    """
+    state = source.store(_registered(source, table)).current()
+    if _request(table, state.version) not in found.applied_requests:
+        raise AlreadyExistsError(
+            f"table {found.name!r} is a complete copy of an earlier version of this table",
+            hint="to copy the newest version, give the copy another name, or delete that one first",
+        )
+    _destroy_other_logs(target, found)
+    there = target.store(found).current()
+    shards = len(there.shards) - len(there.unreferenced)
+    return CopyReport(found, state.version, there.rows, shards, 0, was_complete=True)
+
+
+def _copy_objects(copying: Copying, watch: Progress | None) -> tuple[TableState, RebuildPlan, int]:
+    """Copy all objects of the newest state; return it, its plan, and how many shards were copied.
+
+    Raises:
+        CorruptDataError: an object of the newest state is damaged or lost.
+    """
+    copied = 0
+    for _ in range(ATTEMPTS):
+        store = copying.source.store(_registered(copying.source, copying.table))
+        state = store.current()
+        plan = plan_copy(state)
+        try:
+            copying.copy_run_markers(plan)
+            segments = copying.copy_segments(plan.segments)
+            copied += copying.copy_shards([placed.shard for placed in plan.shards], watch)
+        except NotFoundError as error:
+            if store.current().version == state.version:
+                raise CorruptDataError(
+                    f"the state of table {copying.table.name!r} names an object that is lost: "
+                    f"{error.explanation}",
+                    hint="`dormouse check` says what the table lacks; the copy is not complete",
+                ) from error
+            continue
+        return state, replace(plan, segments=segments), copied
+    raise ContendedError(
+        f"shards of table {copying.table.name!r} were deleted while they were copied, "
+        f"{ATTEMPTS} times",
+        hint="raise its gc_delay_seconds, or take it offline, and copy it again: it continues",
+    )
+
+
+def _register(target: Services, copy: Table, plan: RebuildPlan) -> TableState:
+    """Commit the state of the copy, and make the table visible.
+
+    Raises:
+        ContendedError: another call has registered the copy.
+        AlreadyExistsError: another table has taken the name.
+    """
+    store = target.store(copy)
+    try:
+        expected = commit_plan(store, copy.name, plan, target.clock.now_ms())
+        target.tables.create(copy)
+    except (AlreadyExistsError, NotFoundError) as error:
+        store.destroy()
+        if target.tables.get(copy.id) is None:
+            raise
+        raise _overtaken(copy.name) from error
+    return expected
+
+
+def _destroy_other_logs(target: Services, copy: Table) -> None:
+    """Destroy the logs that other calls began, and delete the markers of all."""
+    for log in _logs(target, copy.id):
+        if log != copy.log:
+            target.store(replace(copy, log=log)).destroy()
+        target.storage.delete([copying_path(copy.id, log)])
+
+
+def _logs(target: Services, table_id: str) -> tuple[str, ...]:
+    prefix = copying_prefix(table_id)
+    return tuple(stored.path.removeprefix(prefix) for stored in target.storage.list(prefix))
+
+
+def _settings(table: Table, defaults: Mapping[str, int | str]) -> dict[str, int | str]:
+    """Return the properties that the copy needs of its own, to have all those of the table."""
+    alike = table.with_settings(table.settings, defaults).properties
+    differing = {
+        known: getattr(table.properties, known)
+        for known in KNOWN.keys() - OF_THE_INSTANCE
+        if getattr(table.properties, known) != getattr(alike, known)
+    }
+    return table.settings | differing
+
+
+def _registered(source: Services, table: Table) -> Table:
+    found = source.table(table.id)
+    if found is None:
+        raise NotFoundError(f"table {table.name!r} was deleted while it was copied")
+    return found
+
+
+def _request(table: Table, version: int) -> str:
+    """Return the id of the request to copy one version of a table."""
+    return f"copy-{table.id}-{version}"
+
+
+def _messages(table_id: str) -> list[OutboundMessage]:
+    return [OutboundMessage("table-changes", TableChanged(table_id))]
+
+
+def _overtaken(name: str) -> ContendedError:
+    return ContendedError(
+        f"another process has copied table {name!r} meanwhile", hint="its copy is complete"
+    )

@@ -1,0 +1,13 @@
+"""Where a table was copied from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The bucket and the name under which files were ingested for a table before it was copied."""
+
+    bucket: str
+    table_name: str

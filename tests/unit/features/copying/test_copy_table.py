@@ -1,0 +1,229 @@
+"""copy_table: the copy has each row once and all that the source knows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from dormouse.errors import (
+    AlreadyExistsError,
+    InvalidRequestError,
+)
+from dormouse.features.checking.check import check
+from dormouse.features.copying.copy_table import copy_table
+from dormouse.features.ingest.known_sources import look_up_sources
+from dormouse.features.rebuild.rebuild import rebuild
+from dormouse.model.disputes import DisputeReason
+from dormouse.model.sources import Source
+from dormouse.model.transactions import AssignJob, DisputeShards
+from dormouse.requests import DeleteTable, ReinitialiseTable, RenameTable, SetDefaults
+from dormouse.schema.schema import Field, Primitive
+from tests.support.world import World, letters
+from tests.unit.features.copying.copies import (
+    busy_table,
+    copied,
+    copy_to,
+    registered,
+)
+from tests.unit.features.histories import History
+
+
+def elsewhere(source: Source, name: str) -> Source:
+    """Return the source that the same file is in another bucket, dropped for another table."""
+    return replace(source, bucket="elsewhere", key=source.key.replace("letters/", f"{name}/"))
+
+
+def test_rows_partitions_sources_and_schema_are_copied_and_the_source_stays(
+    world: World, there: World
+) -> None:
+    table = busy_table(world)
+    before, objects = world.state(table), sorted(o.path for o in world.storage.list(""))
+    rows = world.rows(table)
+    report = copy_to(world, table, there)
+    copy = registered(there, report.table)
+    after = there.state(copy)
+    assert there.rows(copy) == rows
+    assert copy.schema == table.schema
+    assert after.partitions.by_id == before.partitions.by_id
+    assert set(after.sources) == set(before.sources)
+    assert after.all_source_segments == before.all_source_segments
+    assert {(r.partition, r.shard, r.rows) for r in after.all_references()} == {
+        (r.partition, r.shard, r.rows) for r in before.all_references()
+    }
+    assert report.version == before.version
+    assert check(there.services, copy).findings == ()
+    assert world.state(table).version == before.version
+    assert sorted(o.path for o in world.storage.list("")) == objects
+
+
+@settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
+@given(seed=st.integers(0, 2**32))
+def test_at_any_moment_of_any_history_a_copy_has_each_row_once_and_can_be_rebuilt(
+    tmp_path_factory: pytest.TempPathFactory, seed: int
+) -> None:
+    history = History(Random(seed), tmp_path_factory.mktemp("history"))
+    for _ in range(60):
+        history.step()
+    world, table = history.world, history.table
+    there = World(tmp_path_factory.mktemp("there"))
+    there.clock.advance(seconds=world.clock.now_ms() // 1000)
+    newest = registered(world, table)
+    rows = world.rows(newest)
+    copy = registered(
+        there,
+        copy_to(world, newest, there).table,
+    )
+    assert there.rows(copy) == rows
+    assert check(there.services, copy).findings == ()
+    there.pages._logs.clear()
+    there.storage.delete([o.path for o in there.storage.list(f"{copy.id}/state/{copy.log}/")])
+    rebuild(there.services, copy)
+    assert there.rows(registered(there, copy)) == rows
+
+
+def test_files_that_were_ingested_stay_ingested_in_another_bucket_under_another_name(
+    world: World, there: World
+) -> None:
+    table = world.create()
+    sources = [world.drop(f"letters/{i}.parquet", letters("ab", at=i)) for i in range(4)]
+    world.settle()
+    world.seal(table)
+    sources.append(world.drop("letters/5.parquet", letters("z")))
+    world.settle()
+    copy = copied(world, table, there)
+    for name, made in (("copies", copy), ("twice", copied(there, copy, there, "twice"))):
+        same = [elsewhere(source, name) for source in sources]
+        assert not look_up_sources(there.services, made, same).fresh(same)
+        other = [elsewhere(source, "others") for source in sources]
+        assert look_up_sources(there.services, made, other).fresh(other) == []
+        changed = [replace(source, etag="another") for source in same]
+        assert look_up_sources(there.services, made, changed).fresh(changed) == changed
+
+
+def test_a_file_dropped_for_the_copy_is_known_by_its_content_and_new_ones_are_not(
+    world: World, there: World
+) -> None:
+    table = world.create()
+    world.drop("letters/may.parquet", letters("ab"))
+    world.settle()
+    report = copy_to(world, table, there)
+    there.sources.bucket = "elsewhere"
+    there.drop("copies/may.parquet", letters("ab"))
+    there.settle()
+    assert there.names(report.table) == "ab"
+    there.drop("copies/june.parquet", letters("ab"))
+    there.settle()
+    assert there.names(report.table) == "aabb"
+    there.drop("copies/may.parquet", letters("c"))
+    there.settle()
+    assert there.names(report.table) == "aabbc"
+
+
+def test_properties_have_the_same_effect_whatever_the_defaults_of_the_target_are(
+    world: World, there: World
+) -> None:
+    world.administer(SetDefaults("d1", {"filters": "ageOff(at,1000)", "gc_delay_seconds": 77}))
+    there.administer(SetDefaults("d2", {"compaction_files": 3, "state_store": "dynamodb"}))
+    table = world.create(split_threshold_rows=500)
+    copy = copied(world, table, there)
+    assert msgspec.structs.replace(copy.properties, state_store="s3") == table.properties
+    assert copy.properties.state_store == "dynamodb"
+    assert "split_threshold_rows" in copy.own
+
+
+def test_a_name_that_is_taken_or_cannot_be_is_refused_and_nothing_is_put(
+    world: World, there: World
+) -> None:
+    table = world.create()
+    there.create("copies")
+    objects = [o.path for o in there.storage.list("")]
+    with pytest.raises(AlreadyExistsError, match="'copies' is there already"):
+        copy_to(world, table, there)
+    with pytest.raises(InvalidRequestError, match="called"):
+        copy_table(world.services, table, world.sources.bucket, there.services, "../copies")
+    assert [o.path for o in there.storage.list("")] == objects
+
+
+def test_a_copy_that_is_complete_is_not_copied_again_and_never_passes_for_a_newer_one(
+    world: World, there: World
+) -> None:
+    table = world.create()
+    world.drop("letters/0.parquet", letters("abc"))
+    world.settle()
+    copy = copied(world, table, there)
+    report = copy_to(world, table, there)
+    assert (report.was_complete, report.copied, report.shards) == (True, 0, 1)
+    world.drop("letters/1.parquet", letters("d"))
+    world.settle()
+    with pytest.raises(AlreadyExistsError, match="an earlier version"):
+        copy_to(world, table, there)
+    assert there.names(copy) == "abc"
+
+
+@pytest.mark.parametrize("how", ["deleted", "renamed"])
+def test_after_the_copy_was_deleted_or_renamed_the_table_is_copied_once_more(
+    world: World, there: World, how: str
+) -> None:
+    table = world.create()
+    world.drop("letters/0.parquet", letters("abc"))
+    world.settle()
+    first = copied(world, table, there)
+    if how == "deleted":
+        there.administer(DeleteTable("r1", "copies"))
+    else:
+        there.administer(RenameTable("r1", "copies", "others"))
+    there.settle()
+    second = copied(world, table, there)
+    assert second.id != first.id
+    assert there.names(second) == "abc"
+
+
+def test_jobs_and_splits_under_way_are_not_copied_and_the_copy_goes_on_by_itself(
+    world: World, there: World
+) -> None:
+    table = world.create(compaction_files=100, split_threshold_rows=10**6)
+    for i in range(3):
+        world.drop(f"letters/{i}.parquet", letters("abcxyz", at=10 * i))
+    world.deliver_all_but("table-changes")
+    inputs = tuple(sorted(world.state(table).shards))
+    world.new_store(table).commit(AssignJob("job", "root", inputs), generation=0)
+    copy = copied(world, table, there)
+    assert not there.state(copy).jobs
+    there.drop("copies/new.parquet", letters("q", at=99))
+    there.settle(twice=True)
+    assert there.names(copy) == "aaabbbcccqxxxyyyzzz"
+
+
+def test_a_table_that_was_emptied_or_altered_is_copied_as_it_is_now(
+    world: World, there: World
+) -> None:
+    table = world.create()
+    world.drop("letters/0.parquet", letters("abc"))
+    world.settle()
+    world.administer(ReinitialiseTable("r", "letters", delete_partitions=True))
+    world.settle()
+    world.alter(registered(world, table), add=[Field("extra", Primitive.LONG, nullable=True)])
+    world.drop("letters/1.parquet", letters("xy"))
+    world.settle()
+    newest = registered(world, table)
+    copy = copied(world, newest, there)
+    assert there.rows(copy) == world.rows(newest)
+    assert copy.schema == newest.schema
+    there.drop("copies/2.parquet", letters("z"))
+    there.settle()
+    assert there.names(copy) == "xyz"
+
+
+def test_a_table_with_disputed_shards_is_not_copied(world: World, there: World) -> None:
+    table = world.create()
+    world.drop("letters/0.parquet", letters("abc"))
+    world.settle()
+    disputed = DisputeShards(tuple(world.state(table).shards), DisputeReason.BYTES_DAMAGED, "job")
+    world.new_store(table).commit(disputed, generation=0)
+    with pytest.raises(InvalidRequestError, match="disputed"):
+        copy_to(world, table, there)
