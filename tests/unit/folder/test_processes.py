@@ -67,6 +67,15 @@ def test_leaving_a_folder_that_is_gone_is_no_error(folder: Path) -> None:
     process.leave()
 
 
+def test_who_leaves_twice_closes_nothing_of_others(folder: Path) -> None:
+    process = Process.joined(folder, "one", "0.1.0")
+    process.leave()
+    other = Process.joined(folder, "two", "0.1.0")
+    process.leave()
+    assert is_alive(folder, "two")
+    other.leave()
+
+
 def test_nobody_else_is_in_a_locked_block(tmp_path: Path) -> None:
     with locked(tmp_path):
         descriptor = os.open(tmp_path, os.O_RDONLY)
