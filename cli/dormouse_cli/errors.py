@@ -12,6 +12,7 @@ from dormouse.errors import (
     CorruptDataError,
     DormouseError,
     InvalidRequestError,
+    NoSuchInstanceError,
     NotFoundError,
     OutcomeUnknownError,
     TimedOutError,
@@ -20,6 +21,7 @@ from dormouse.errors import (
 
 _CODES: tuple[tuple[type[DormouseError], int], ...] = (
     (NotFoundError, 3),
+    (NoSuchInstanceError, 3),
     (InvalidRequestError, 4),
     (AlreadyExistsError, 4),
     (TimedOutError, 5),
@@ -32,6 +34,12 @@ EXIT_CODES = (
     "5 not done in time; 6 unavailable, try again."
 )
 """What `--help` says of them."""
+
+INTERRUPTED = 130
+"""The exit code after Ctrl-C, as shells have it: 128 and the number of the signal."""
+
+_ASKING = ("apply", "compact", "copy", "export", "gc", "ingest", "purge", "split", "table", "wait")
+"""The verbs that ask for work, or wait for some."""
 
 
 def exit_code(error: DormouseError) -> int:
@@ -59,6 +67,26 @@ def _print_error(error: DormouseError) -> None:
         note(f"hint: {error.hint}")
 
 
+def _print_interruption(ctx: typer.Context) -> None:
+    """Say what goes on after Ctrl-C, and how to follow it."""
+    from dormouse_cli.terminal import note  # it takes a while to import
+
+    if ctx.invoked_subcommand not in _ASKING:
+        note("interrupted")
+        return
+    instance = getattr(ctx.obj, "instance", None)
+    folder = None if instance is None else instance.folder
+    if folder is None:
+        goes_on = "goes on in the instance"
+    else:
+        folder.background.was_woken = False  # else this process would begin with it now
+        goes_on = "is done by the next process that uses the folder, or by `dormouse work`"
+    note(
+        f"interrupted; what was asked for until then {goes_on}: `dormouse jobs NAME` shows it, "
+        "`dormouse wait NAME` waits for it"
+    )
+
+
 class Commands(TyperGroup):
     """A group of commands that prints errors as a sentence and a hint, without a traceback."""
 
@@ -69,3 +97,6 @@ class Commands(TyperGroup):
         except DormouseError as error:
             _print_error(error)
             raise typer.Exit(exit_code(error)) from error
+        except KeyboardInterrupt:
+            _print_interruption(ctx)
+            raise typer.Exit(INTERRUPTED) from None

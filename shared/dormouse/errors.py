@@ -32,6 +32,10 @@ class ContendedError(UnavailableError):
     """Every attempt lost against concurrent writers. Nothing was changed; retry later."""
 
 
+class NoSuchInstanceError(UnavailableError):
+    """The account and region have no instance of that name, or it lacks one of its parts."""
+
+
 class OutcomeUnknownError(DormouseError):
     """A write may or may not have landed. Read again to find out; delete nothing that it may
     need.

@@ -14,11 +14,12 @@ import typer
 
 from dormouse.client import KeyLike, QueryResult
 from dormouse.client.versions import parse_as_of
+from dormouse.errors import NotFoundError
 from dormouse.key_forms.codec import KeyCodec
 from dormouse.key_forms.python import Ranges
 from dormouse.schema.schema import Schema
 from dormouse_cli.session import table_of
-from dormouse_cli.terminal import Format, note, notes, print_facts, results
+from dormouse_cli.terminal import Format, note, notes, print_facts, progress_bars, results
 from dormouse_cli.values.arguments import parse_columns
 from dormouse_cli.values.parameters import TableName
 from dormouse_cli.values.row_output import (
@@ -138,8 +139,8 @@ def query(
     if chosen is RowFormat.table:
         rows = _print_table(found.reader, limit)
     else:
-        with _sink(output) as sink:
-            rows = WRITERS[chosen](found.reader, sink)
+        with _sink(output) as sink, _watched(found.reader, output) as reader:
+            rows = WRITERS[chosen](reader, sink)
     _tell(rows, len(found.reads.shards), began)
 
 
@@ -214,5 +215,28 @@ def _sink(output: Path | None) -> Iterator[BinaryIO]:
         with partial.open("wb") as sink:
             yield sink
         partial.replace(output)
+    except OSError as error:
+        raise NotFoundError(
+            f"cannot write {str(output)!r}: {error.strerror or error}",
+            hint="name a file in a folder that is there, that you may write to, and that has room",
+        ) from error
     finally:
-        partial.unlink(missing_ok=True)
+        if partial.parent.is_dir():
+            partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def _watched(reader: pa.RecordBatchReader, output: Path | None) -> Iterator[pa.RecordBatchReader]:
+    """Yield the rows; show on a terminal how many were written, unless they go there."""
+    if output is None:
+        yield reader
+        return
+    with progress_bars() as progress:
+        task = progress.add_task("rows written", total=None)
+
+        def counted() -> Iterator[pa.RecordBatch]:
+            for batch in reader:
+                yield batch
+                progress.advance(task, batch.num_rows)
+
+        yield pa.RecordBatchReader.from_batches(reader.schema, counted())

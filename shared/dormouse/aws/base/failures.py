@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from dormouse.errors import OutcomeUnknownError, UnavailableError
+from dormouse.errors import NoSuchInstanceError, OutcomeUnknownError, UnavailableError
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb.type_defs import AttributeValueTypeDef
@@ -22,6 +22,13 @@ if TYPE_CHECKING:
 
 _Read = TypeVar("_Read")
 
+_MISSING = (
+    "AWS.SimpleQueueService.NonExistentQueue",
+    "NoSuchBucket",
+    "QueueDoesNotExist",
+    "ResourceNotFoundException",
+)
+"""How the services say that there is no such queue, bucket or table."""
 _READ_ATTEMPTS = 3
 PRECONDITION_FAILED = "PreconditionFailed"
 """The error code of S3 for an If-Match or If-None-Match that does not hold."""
@@ -42,6 +49,12 @@ def reading(service: str) -> Iterator[None]:
     try:
         yield
     except (BotoCoreError, ClientError) as error:
+        if isinstance(error, ClientError) and code_of(error) in _MISSING:
+            raise NoSuchInstanceError(
+                f"{service} has nothing of an instance of that name: {error}",
+                hint="check the name (--instance, DORMOUSE_INSTANCE), the region and the account; "
+                "an instance in a folder is named by its path, such as ./mice",
+            ) from error
         raise UnavailableError(f"{service} could not be read: {error}") from error
 
 
