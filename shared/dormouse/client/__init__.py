@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from dormouse.client.dropping import Ingested
     from dormouse.client.exporting import Export, ExportProgress
     from dormouse.client.purging import Purge, PurgeProgress
+    from dormouse.client.writer import TableWriter
     from dormouse.query.result import QueryResult
 
 __all__ = [
@@ -52,6 +53,7 @@ __all__ = [
     "SparkOptions",
     "Status",
     "TableHandle",
+    "TableWriter",
 ]
 
 _LATER = {
@@ -61,6 +63,7 @@ _LATER = {
     "Purge": "dormouse.client.purging",
     "PurgeProgress": "dormouse.client.purging",
     "QueryResult": "dormouse.query.result",
+    "TableWriter": "dormouse.client.writer",
 }
 """Names whose modules import Arrow: they are imported when they are first asked for."""
 
