@@ -78,11 +78,11 @@ def deployment() -> Iterator[dict[str, str]]:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Return the variables of an instance in a folder, with a table that has three rows."""
     home = tmp_path_factory.mktemp("folder")
-    instance = client.Instance.open(home / "mice")
     fields = [{"name": "carrier", "type": "StringType"}]
     schema = Schema.from_json({"rowKeyFields": fields, "valueFields": []})
     (home / "rows.csv").write_text("carrier\nAA\nB6\nAA\n")
-    instance.create_table("flights", schema).ingest(home / "rows.csv").wait(60)
+    with client.Instance.open(home / "mice") as instance:
+        instance.create_table("flights", schema).ingest(home / "rows.csv")
     return {"DORMOUSE_INSTANCE": str(home / "mice"), "HOME": str(home)}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,8 +11,16 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from dormouse.client import Instance
-from dormouse.errors import CorruptDataError, DormouseError, InvalidRequestError
+from dormouse.errors import (
+    CorruptDataError,
+    DormouseError,
+    InvalidRequestError,
+    UnavailableError,
+)
+from dormouse.folder.records import fetch, store
 from dormouse.folder.wiring import OpenFolder, open_folder
+from dormouse.tables.spark_options import SparkOptions
+from tests.support.waiting import LIMIT_SECONDS
 from tests.support.world import LETTERS
 
 
@@ -155,6 +164,67 @@ def test_a_folder_that_one_may_not_write_to_can_be_queried_and_says_so_of_a_chan
         assert "is read-only; " in told
         assert "queries work" in told
         assert everything_in(root) == before
+
+
+def test_a_full_disk_fails_what_is_written_and_nothing_else_and_is_gone_with_the_next_try(
+    tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local = tmp_path / "a.csv"
+    local.write_text("letter,at,note\na,1,x\n")
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with Instance.open(root, background=False) as instance:
+        table = instance.create_table("letters", LETTERS)
+        with monkeypatch.context() as there:
+            there.setattr(os, "fsync", full)
+            with pytest.raises(UnavailableError, match=f"the disk of {root}.* is full") as raised:
+                table.ingest(local)
+            assert "free some space" in raised.value.hint
+            with pytest.raises(UnavailableError, match="is full"):
+                instance.services.storage.put("t/a", b"rows")
+        assert table.count() == 0
+        assert list(instance.services.storage.list("t/")) == []
+        assert not (root / "inbox" / "letters" / "a.csv").exists()
+        table.ingest(local)
+        assert table.count() == 1
+
+
+def test_a_full_disk_is_said_of_sqlite_too(opened: OpenFolder) -> None:
+    def fill() -> None:
+        with opened.database.writing() as connection:
+            connection.execute("PRAGMA max_page_count = 1")  # as many as there are
+            for _ in range(100):
+                store(connection, "test", "", "large", "x" * 1_000_000)
+
+    with pytest.raises(UnavailableError, match="is full") as raised:
+        fill()
+    assert "free some space" in raised.value.hint
+    with opened.database.reading() as connection:
+        assert fetch(connection, "test", "", "large") is None
+        connection.execute("PRAGMA max_page_count = 1000000")
+    opened.queues.send_body("files", "{}")
+
+
+def test_what_is_asked_of_spark_is_done_by_the_process(tmp_path: Path, root: Path) -> None:
+    with Instance.open(root, background=False) as instance:
+        table = instance.create_table("letters", LETTERS)
+        for number in range(3):
+            local = tmp_path / f"{number}.csv"
+            local.write_text(f"letter,at,note\na,{number},x\n")
+            table.ingest(local)
+        assert instance.compact("letters", everything=True, spark=SparkOptions()) == 1
+        table.wait(LIMIT_SECONDS)
+        assert (table.count(), table.status().shards) == (3, 1)
+        again = instance.ingest_files(
+            "letters", ["letters/0.csv"], spark=SparkOptions(), again=True
+        )
+        again.wait(LIMIT_SECONDS)
+        assert table.count() == 4
+        export = table.export(to="out", spark=SparkOptions())
+        export.wait(LIMIT_SECONDS)
+        assert (root / "exports" / "out" / "_manifest.json").is_file()
 
 
 def test_a_folder_can_be_moved_while_nobody_uses_it(tmp_path: Path, root: Path) -> None:

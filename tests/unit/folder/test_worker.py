@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -189,8 +188,10 @@ def test_a_thread_in_the_background_works_and_ends_when_it_is_closed(tmp_path: P
     table.ingest([write(tmp_path, "a", n) for n in range(8)])
     table.wait(LIMIT_SECONDS)
     assert table.count() == 8
+    assert instance.folder is not None
+    assert instance.folder.background.runs
     instance.close()
-    assert "dormouse" not in [thread.name for thread in threading.enumerate()]
+    assert not instance.folder.background.runs
 
 
 def write(folder: Path, letter: str, number: int) -> Path:
