@@ -139,6 +139,56 @@ def test_the_command_line_loads_without_the_packages_of_the_local_stack() -> Non
     )
 
 
+def test_a_stack_in_the_background_is_found_until_it_is_stopped(tmp_path: Path) -> None:
+    kept = {**environment(), "XDG_STATE_HOME": str(tmp_path / "kept")}
+    state = tmp_path / "state"
+
+    def local(*arguments: str) -> subprocess.CompletedProcess[str]:
+        program = "from dormouse_cli.local.commands import app; app()"
+        return subprocess.run(
+            [sys.executable, "-c", program, *arguments],
+            env=kept,
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_SECONDS,
+            check=False,
+        )
+
+    up = ("up", "--detach", "--template", str(TEMPLATE), "--state", str(state))
+    for name in ("status", "env", "down"):
+        none = local(name)
+        assert none.returncode == 3
+        assert "no local stack runs in the background" in none.stderr
+    started = local(*up)
+    try:
+        assert started.returncode == 0, started.stderr
+        assert "export AWS_ENDPOINT_URL=http://127.0.0.1:" in started.stdout
+        assert local("env").stdout == started.stdout
+        assert str(state / "logs") in local("status").stdout
+        again = local(*up)
+        assert (again.returncode, "runs already" in again.stderr) == (1, True)
+    finally:
+        stopped = local("down")
+    assert stopped.returncode == 0
+    assert members(state) == []
+    assert local("status").returncode == 3
+
+
+def test_a_stack_that_does_not_start_in_the_background_says_why(tmp_path: Path) -> None:
+    done = subprocess.run(
+        command("up", "--detach", "--parameter", "Nobody=1", state=tmp_path / "state"),
+        env={**environment(), "XDG_STATE_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "the template has no parameter Nobody" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "dormouse").exists()
+
+
 def test_a_command_ended_by_a_signal_gives_the_shells_code() -> None:
     assert run_command(["sh", "-c", "kill -9 $$"], os.environ) == 137
 

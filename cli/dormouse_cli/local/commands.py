@@ -22,8 +22,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dormouse.errors import NotFoundError
 from dormouse.extras import needs_extra
 from dormouse_cli.errors import Commands
+from dormouse_cli.local import detached
 from dormouse_cli.local.errors import LocalStackError
 
 if TYPE_CHECKING:
@@ -54,15 +56,52 @@ def up(
     state: StateOption = None,
     template: TemplateOption = None,
     parameter: ParameterOption = None,
+    detach: Annotated[
+        bool, typer.Option("--detach", help="Run it in the background; `local down` stops it.")
+    ] = False,
 ) -> None:
     """Run the stack until Ctrl-C. Prints the variables to export for any AWS client."""
     folder = state or _new_state_folder()
+    if detach:
+        given = [f"--port={port}", f"--state={folder}"]
+        given += [f"--template={template.resolve()}"] if template else []
+        given += [f"--parameter={each}" for each in parameter or ()]
+        _print_exports(detached.start(given, folder).environment)
+        typer.echo(
+            f"{detached.UP}; `dormouse local down` stops it: its data is gone then", err=True
+        )
+        return
     with _stack(template, parameter, folder, port) as stack, _interruptible() as interruption:
-        for name, value in stack.environment.items():
-            print(f"export {name}={shlex.quote(value)}", flush=True)
+        _print_exports(stack.environment)
         _describe(stack)
         interruption()
         typer.echo("stopping", err=True)
+
+
+@app.command()
+def down() -> None:
+    """Stop the stack that runs in the background; its data is gone then."""
+    detached.stop(_running())
+    typer.echo("the stack has stopped", err=True)
+
+
+@app.command()
+def status() -> None:
+    """Show the stack that runs in the background; the exit code is 3 if none does."""
+    found = _running()
+    for name, value in (
+        ("endpoint", found.endpoint_url),
+        ("instance", found.environment["DORMOUSE_INSTANCE"]),
+        ("process", found.pid),
+        ("logs", Path(found.state) / "logs"),
+    ):
+        typer.echo(f"{name:10}{value}")
+
+
+@app.command()
+def env() -> None:
+    """Print the variables of the stack in the background: eval "$(dormouse local env)"."""
+    _print_exports(_running().environment)
 
 
 @app.command(context_settings={"ignore_unknown_options": True})
@@ -79,6 +118,20 @@ def run(
     if state is None and code == 0:
         shutil.rmtree(folder)  # no one will ask for the logs
     raise typer.Exit(code)
+
+
+def _running() -> detached.Detached:
+    found = detached.running()
+    if found is None:
+        raise NotFoundError(
+            "no local stack runs in the background", hint="dormouse local up --detach starts one"
+        )
+    return found
+
+
+def _print_exports(environment: Mapping[str, str]) -> None:
+    for name, value in environment.items():
+        print(f"export {name}={shlex.quote(value)}", flush=True)
 
 
 def run_command(command: Sequence[str], environment: Mapping[str, str]) -> int:
@@ -164,7 +217,7 @@ def _describe(stack: "LocalStack") -> None:
         typer.echo(f"{function.name}{f' ← {source}' if source else ''}", err=True)
     names = ", ".join(bucket.name for bucket in deployment.buckets)
     typer.echo(f"buckets: {names}", err=True)
-    typer.echo("the stack is up; Ctrl-C stops it, and its data is gone then", err=True)
+    typer.echo(f"{detached.UP}; Ctrl-C stops it, and its data is gone then", err=True)
 
 
 @contextmanager
