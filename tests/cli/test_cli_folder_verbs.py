@@ -45,6 +45,7 @@ STEPS: Mapping[str, tuple[str, str]] = {
     "table online": ("t", ""),
     "table purge": ("t --where n=3 --force", "the rows were removed"),
     "check": ("t", "nothing is wrong"),
+    "copy": ("t ./mice ./other", ""),
     "rebuild": ("t --force", "rebuilt"),
     "gc": ("t", "deleted"),
     "table rename": ("t u", ""),
