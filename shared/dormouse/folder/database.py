@@ -5,20 +5,20 @@ With ``synchronous=FULL`` each commit is flushed to the disk before it is answer
 ``kill -9`` nor a power failure loses an answered commit, as long as the disk keeps what it says it
 has flushed; what was not answered happened as a whole or not at all.
 
-A connection is used by one thread at a time and then kept for the next. A process that was forked
-leaves its parent's connections alone and opens its own: SQLite's locks are those of a process.
+A connection is used by one thread at a time and then kept for the next. If the folder was moved or
+deleted meanwhile, nothing is read or committed: the files beside the database would be elsewhere.
 """
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from dormouse.errors import CorruptDataError, InvalidRequestError
+from dormouse.errors import CorruptDataError, InvalidRequestError, UnavailableError
+from dormouse.folder.connections import Connection, check_not_forked, connect, file_at
 from dormouse.folder.failures import committing, read_only, using, without_locks
 
 APPLICATION_ID = 0x444F524D
@@ -61,9 +61,6 @@ CREATE TABLE inbox (
 );
 """
 
-_INHERITED: list[sqlite3.Connection] = []
-"""Connections of a parent process: closing one would release what the parent has locked."""
-
 
 class Database:
     """The SQLite file of one instance; safe for many threads and processes."""
@@ -74,8 +71,7 @@ class Database:
         """Use the file at `path`, which `create` made; nothing is opened yet."""
         self.path, self.is_read_only = path, is_read_only
         self._busy_seconds = busy_seconds
-        self._free: list[sqlite3.Connection] = []
-        self._owner = os.getpid()
+        self._free: list[Connection] = []
         self._lock = threading.Lock()
 
     def create(self) -> None:
@@ -83,7 +79,7 @@ class Database:
 
         Call it while no other process can do the same.
         """
-        with using(self.path), self._opened() as connection:
+        with using(self.path), self._opened("rwc") as connection:
             (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
             if mode != "wal":
                 raise without_locks(self.path, sqlite3.OperationalError(f"its mode is {mode}"))
@@ -105,6 +101,7 @@ class Database:
         with self._connection() as connection, using(self.path):
             connection.execute("BEGIN")
             try:
+                self._check_place(connection)
                 yield connection
             finally:
                 connection.execute("COMMIT")
@@ -117,7 +114,8 @@ class Database:
 
         Raises:
             InvalidRequestError: the folder can only be read.
-            UnavailableError: nothing was changed; the hint says what to do.
+            UnavailableError: nothing was changed; the hint says what to do, as when the folder was
+                moved meanwhile.
             OutcomeUnknownError: the disk failed while it was flushed.
         """
         self.check_writable()
@@ -125,6 +123,7 @@ class Database:
             connection.execute("BEGIN IMMEDIATE")
             try:
                 yield connection
+                self._check_place(connection)
                 with committing(self.path):
                     connection.execute("COMMIT")
             finally:
@@ -144,7 +143,7 @@ class Database:
             connection.close()
 
     @contextmanager
-    def _connection(self) -> Iterator[sqlite3.Connection]:
+    def _connection(self) -> Iterator[Connection]:
         connection = self._taken()
         try:
             yield connection
@@ -156,11 +155,9 @@ class Database:
             raise
         self._give_back(connection)
 
-    def _taken(self) -> sqlite3.Connection:
+    def _taken(self) -> Connection:
+        check_not_forked(self.path)
         with self._lock:
-            if self._owner != os.getpid():
-                _INHERITED.extend(self._free)
-                self._free, self._owner = [], os.getpid()
             if self._free:
                 return self._free.pop()
         with using(self.path):
@@ -172,31 +169,33 @@ class Database:
                 raise
         return connection
 
-    def _give_back(self, connection: sqlite3.Connection) -> None:
+    def _give_back(self, connection: Connection) -> None:
         with self._lock:
             self._free.append(connection)
 
     @contextmanager
-    def _opened(self) -> Iterator[sqlite3.Connection]:
-        connection = self._connect()
+    def _opened(self, mode: str = "rw") -> Iterator[Connection]:
+        connection = self._connect(mode)
         try:
             yield connection
         finally:
             connection.close()
 
-    def _connect(self) -> sqlite3.Connection:
-        mode = "ro" if self.is_read_only else "rwc"
-        if self.is_read_only and not self._wal.exists():
-            mode += "&immutable=1"  # else SQLite would make files beside it
-        connection = sqlite3.connect(
-            f"{self.path.absolute().as_uri()}?mode={mode}",
-            uri=True,
-            timeout=self._busy_seconds,
-            isolation_level=None,
-            check_same_thread=False,
-        )
+    def _connect(self, mode: str = "rw") -> Connection:
+        if self.is_read_only:
+            # Without a WAL, SQLite would make files beside it.
+            mode = "ro" if self._wal.exists() else "ro&immutable=1"
+        connection = connect(self.path, mode, self._busy_seconds)
         connection.execute("PRAGMA synchronous = FULL")
         return connection
+
+    def _check_place(self, connection: Connection) -> None:
+        """Raise UnavailableError unless the file that is open is the one at this path."""
+        if connection.file != file_at(self.path):
+            raise UnavailableError(
+                f"{self.path.parent} was moved, replaced or deleted while this process used it",
+                hint="open the instance again, where it is now",
+            )
 
     @property
     def _wal(self) -> Path:

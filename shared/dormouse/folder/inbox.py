@@ -11,6 +11,7 @@ within the last two seconds: somebody may still be writing it.
 
 from __future__ import annotations
 
+import logging
 import os
 import sqlite3
 import tempfile
@@ -27,6 +28,8 @@ from dormouse.messages import FilesDropped, encode
 from dormouse.model.sources import Source
 from dormouse.ports import Clock
 from dormouse.storage import check_path, flush_folder, writing_files
+
+logger = logging.getLogger("dormouse")
 
 BUCKET = "inbox"
 """The name of the bucket in the identity of a source. It says nothing of where the folder is."""
@@ -194,13 +197,16 @@ class Inbox:
                 connection.executemany("DELETE FROM inbox WHERE key = ?", gone)
 
     def _etag(self, found: _File) -> str | None:
-        """Return the ETag of a file; None if it was changed or deleted while it was read."""
+        """Return the ETag of a file; None if it cannot be read, or was changed meanwhile."""
         path = self._root / found.key
         try:
             with path.open("rb") as content:
                 etag = _copy(content, None)
             return etag if _file(path, found.key) == found else None
         except FileNotFoundError:
+            return None
+        except OSError as error:  # another look may find it readable; the others have their turn
+            logger.warning("%s cannot be read: %s", found.key, error.strerror)
             return None
 
     def _files(self, prefix: str) -> Iterator[_File]:
@@ -215,9 +221,10 @@ class Inbox:
         for key in sorted(key for key in keys if key.startswith(prefix)):
             try:
                 key.encode()
-                yield _file(self._root / key, key)
-            except (FileNotFoundError, UnicodeEncodeError):
-                continue  # deleted meanwhile, or of a name that no key can have
+                if (self._root / key).is_file():  # to open a pipe would wait for a writer
+                    yield _file(self._root / key, key)
+            except (OSError, UnicodeEncodeError):
+                continue  # deleted meanwhile, not for us to see, or of a name no key can have
 
 
 def _file(path: Path, key: str) -> _File:

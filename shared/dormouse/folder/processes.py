@@ -1,8 +1,8 @@
 """Which processes use a folder now: a file for each, locked as long as its process lives.
 
 The kernel releases the lock of a process however it ends, so nobody has to wait, or to guess, to
-know that one has died. The file holds the release of its process: two releases do not work in one
-folder at once.
+know that one has died. A forked process closes its copy of the lock, which would outlive its
+parent. The file holds the release of its process: two releases do not work in one folder at once.
 
 `joined` is called under the lock of the folder (`locked`), so no two processes join at once.
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -41,7 +42,7 @@ class Process:
         """Use `joined` to make one."""
         self.name, self._folder = name, folder
         self._descriptor: int | None = descriptor
-        self._made_in = os.getpid()
+        _JOINED.add(self)
 
     @staticmethod
     def joined(folder: Path, name: str, release: str) -> Process:
@@ -68,13 +69,16 @@ class Process:
 
     def leave(self) -> None:
         """Be no more among them. What was left undone is then for others to do. Idempotent."""
-        if self._descriptor is None:
-            return
-        if self._made_in == os.getpid():  # the parent of a forked process stays
+        if self._descriptor is not None:
             with suppress(FileNotFoundError):  # the folder was moved, or deleted
                 (self._folder / self.name).unlink()
-        os.close(self._descriptor)
-        self._descriptor = None
+            self.close()
+
+    def close(self) -> None:
+        """Close this copy of the lock; a forked process leaves the other to its parent."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
 
 
 def is_alive(folder: Path, name: str) -> bool:
@@ -97,3 +101,12 @@ def _lock(descriptor: int, how: int, path: Path) -> None:
         fcntl.flock(descriptor, how)
     except OSError as error:
         raise without_locks(path, error) from error
+
+
+def _after_fork() -> None:
+    for process in _JOINED:
+        process.close()
+
+
+_JOINED: weakref.WeakSet[Process] = weakref.WeakSet()
+os.register_at_fork(after_in_child=_after_fork)

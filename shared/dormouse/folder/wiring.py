@@ -129,7 +129,7 @@ def _is_new(layout: Layout) -> bool:
         )
     if layout.database.exists():
         return False
-    if root.exists() and any(root.iterdir()):
+    if root.exists() and any(root.iterdir()) and not layout.database.exists():
         raise InvalidRequestError(
             f"{root} is not the folder of an instance: it has no {DATABASE}, and is not empty",
             hint="name an empty folder, or one that is not there yet, to make an instance in it",

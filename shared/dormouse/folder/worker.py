@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from dormouse.errors import (
-    DormouseError,
     InvalidRequestError,
     OutcomeUnknownError,
     UnavailableError,
@@ -139,9 +138,9 @@ class Worker:
             return
         try:
             stage()
-        except (UnavailableError, OutcomeUnknownError) as error:
+        except (UnavailableError, OutcomeUnknownError, OSError) as error:
             self._deliveries.run(received, partial(_raise, error))
-        except DormouseError:
+        except Exception:  # `Deliveries.run` logs it, once a half is a single file
             half = len(found) // 2
             self._batch(found[:half])
             self._batch(found[half:])

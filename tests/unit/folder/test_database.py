@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -150,29 +151,69 @@ def test_a_folder_that_can_only_be_read_is_read_and_nothing_is_made_in_it(tmp_pa
     assert [path.name for path in tmp_path.iterdir()] == ["dormouse.sqlite"]
 
 
-def test_a_forked_process_works_with_connections_of_its_own(
-    database: Database, monkeypatch: pytest.MonkeyPatch
+def test_a_process_forked_from_one_with_connections_is_refused_and_breaks_nothing(
+    database: Database,
 ) -> None:
+    """It would believe in locks that the kernel did not give it, and its commits would be lost."""
     put(database, "parent")
-    opened: list[str] = []
-    plain = sqlite3.connect
-
-    def connect(name: str, **more: object) -> sqlite3.Connection:
-        opened.append(name)
-        return plain(name, **more)  # type: ignore[call-overload, no-any-return]
-
-    monkeypatch.setattr(sqlite3, "connect", connect)
     child = os.fork()
     if child == 0:
-        try:
-            put(database, "child")
-        finally:
-            os._exit(len(opened))
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
-    assert got(database) == "child"
+        refused = 0
+        for use in (lambda: put(database, "child"), lambda: got(Database(database.path))):
+            try:
+                use()
+            except InvalidRequestError as error:
+                refused += "spawn" in error.hint
+        database.close()  # it leaves the connections to the parent
+        os._exit(refused)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 2
     put(database, "parent again")
     assert got(database) == "parent again"
-    assert opened == []
+
+
+def test_a_process_forked_before_or_after_opens_its_own(database: Database) -> None:
+    put(database, "parent")
+    database.close()
+    child = os.fork()
+    if child == 0:
+        put(database, "child")
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert got(database) == "child"
+
+
+@pytest.mark.parametrize("how", ["moved", "deleted", "replaced"])
+def test_nothing_is_answered_from_a_folder_that_is_elsewhere_by_now(
+    tmp_path: Path, how: str
+) -> None:
+    """The shards that a commit names would lie in another folder than the commit."""
+    root = tmp_path / "mice"
+    with database_in(root) as database:
+        put(database, "before")
+        if how == "deleted":
+            shutil.rmtree(root)
+        else:
+            root.rename(tmp_path / "moved")
+        if how == "replaced":
+            with database_in(root):
+                pass
+        for use in (lambda: put(database, "after"), lambda: got(database)):
+            with pytest.raises(UnavailableError, match="while this process used it") as raised:
+                use()
+            assert "open the instance again" in raised.value.hint
+        assert root.exists() == (how == "replaced"), "nothing is made at the old place"
+    if how == "moved":
+        assert got(Database(tmp_path / "moved" / "dormouse.sqlite")) == "before"
+
+
+def test_a_folder_that_moves_during_a_transaction_keeps_nothing_of_it(tmp_path: Path) -> None:
+    root = tmp_path / "mice"
+    with database_in(root) as database:
+        put(database, "before")
+        with pytest.raises(UnavailableError, match="moved"), database.writing() as connection:
+            store(connection, "test", "", "key", "after")
+            root.rename(tmp_path / "moved")
+    assert got(Database(tmp_path / "moved" / "dormouse.sqlite")) == "before"
 
 
 def failed(code: int) -> sqlite3.OperationalError:

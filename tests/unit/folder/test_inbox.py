@@ -177,3 +177,26 @@ def test_a_file_is_dated_by_when_it_was_found_not_by_its_last_change(
     now_ms = clock.now_ms()
     assert [source.dropped_ms for source in inbox.list("t/", since_ms=now_ms)] == [now_ms]
     assert list(inbox.list("t/", since_ms=now_ms + 1)) == []
+
+
+def test_what_is_no_file_or_cannot_be_read_does_not_keep_the_others_waiting(
+    tmp_path: Path, inbox: Inbox, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for key in ("t/a.csv", "t/c.csv", "t/z.csv"):
+        put(tmp_path, key, "rows", clock)
+    folder = tmp_path / "inbox" / "t"
+    os.mkfifo(folder / "pipe.csv")
+    (folder / "loop.csv").symlink_to(folder / "loop.csv")
+    (folder / "nothing.csv").symlink_to(tmp_path / "nothing")
+    opened = Path.open
+
+    def refuse(self: Path, mode: str = "r") -> object:
+        assert self.name != "pipe.csv", "it would wait for a writer for ever"
+        if self.name == "c.csv":
+            raise PermissionError(13, "Permission denied")
+        return opened(self, mode)
+
+    monkeypatch.setattr(Path, "open", refuse)
+    assert [source.key for source in inbox.find_new()] == ["t/a.csv", "t/z.csv"]
+    monkeypatch.undo()
+    assert [source.key for source in inbox.find_new()] == ["t/c.csv"]

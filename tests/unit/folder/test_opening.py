@@ -67,6 +67,26 @@ def test_a_folder_of_something_else_is_refused_and_left_as_it_is(tmp_path: Path)
     assert everything_in(tmp_path) == before
 
 
+def test_of_two_processes_that_make_an_instance_at_once_neither_is_refused(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other makes it after this one saw no database, and before it looks what there is."""
+    root.mkdir()
+    plain = Path.iterdir
+    others: list[OpenFolder] = []
+
+    def meanwhile(self: Path) -> Iterator[Path]:
+        monkeypatch.undo()
+        others.append(open_folder(root, background=False))
+        return plain(self)
+
+    monkeypatch.setattr(Path, "iterdir", meanwhile)
+    opened = open_folder(root, background=False)
+    assert [others[0].was_made, opened.was_made] == [True, False]
+    opened.close()
+    others[0].close()
+
+
 def test_a_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "mice"
     path.write_text("x")

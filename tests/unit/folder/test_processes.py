@@ -96,3 +96,29 @@ def test_a_file_system_without_locks_is_refused(
     with pytest.raises(InvalidRequestError, match="no locks") as raised, locked(tmp_path):
         pass
     assert "local disk" in raised.value.hint
+
+
+FORKS = """
+import os
+import sys
+from pathlib import Path
+from dormouse.folder.processes import Process
+joined = Process.joined(Path(sys.argv[1]), "parent", "0.1.0")
+if os.fork() == 0:
+    joined.leave()
+    print("forked", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_child_that_outlives_its_parent_does_not_make_it_seem_alive(folder: Path) -> None:
+    """What the parent worked on would be hidden from others for an hour."""
+    with subprocess.Popen(
+        [sys.executable, "-c", FORKS, folder], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == b"forked\n"
+        assert is_alive(folder, "parent"), "that the child leaves is nothing to the parent"
+        parent.kill()
+        parent.wait()
+        assert not is_alive(folder, "parent")

@@ -111,8 +111,9 @@ def test_what_cannot_be_decoded_is_a_dead_letter_at_once(opened: OpenFolder) -> 
         assert waiting(opened, f"{queue}-dead") == 1
 
 
+@pytest.mark.parametrize("error", [InvalidRequestError("no"), ValueError("no")])
 def test_files_of_a_table_that_fails_do_not_hold_up_those_of_others(
-    opened: OpenFolder, monkeypatch: pytest.MonkeyPatch
+    opened: OpenFolder, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     from dormouse.features.ingest import batch_files as module
 
@@ -121,7 +122,7 @@ def test_files_of_a_table_that_fails_do_not_hold_up_those_of_others(
     def batch(services: object, sources: list[Source], waiting: object) -> list[OutboundMessage]:
         keys = [source.key for source in sources]
         if "bad/a.csv" in keys:
-            raise InvalidRequestError("no")
+            raise error
         batched.append(keys)
         return []
 
@@ -133,6 +134,28 @@ def test_files_of_a_table_that_fails_do_not_hold_up_those_of_others(
     assert sorted(key for keys in batched for key in keys) == ["a/a.csv", "b/a.csv", "c/a.csv"]
     assert waiting(opened, "files") == 0
     assert waiting(opened, "files-dead") == 1
+
+
+def test_a_full_disk_ends_no_worker_and_the_files_come_again(
+    opened: OpenFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dormouse.features.ingest import batch_files as module
+
+    failures = [OSError(28, "No space left on device")]
+
+    def batch(*_: object) -> list[OutboundMessage]:
+        if failures:
+            raise failures.pop()
+        return []
+
+    monkeypatch.setattr(module, "batch_files", batch)
+    for name in "ab":
+        source = Source("inbox", f"{name}/a.csv", "etag", 1)
+        opened.queues.send_body("files", encode(FilesDropped((source,))))
+    assert opened.worker.step()
+    assert waiting(opened, "files") == 2
+    opened.finish(LIMIT_SECONDS)
+    assert waiting(opened, "files") == waiting(opened, "files-dead") == 0
 
 
 def test_a_worker_that_leaves_hands_its_message_back_as_if_it_had_not_had_it(
