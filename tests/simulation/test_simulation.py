@@ -14,7 +14,6 @@ from dormouse.engine.merging import merge_slices
 from dormouse.engine.row_rules import apply_row_rules
 from dormouse.features.compaction import merge as compacting
 from dormouse.features.garbage import collect_garbage
-from dormouse.features.ingest import known_sources
 from dormouse.features.planning import plan_table
 from dormouse.features.sweep import sweep
 from dormouse.features.tables import delete_table
@@ -31,6 +30,7 @@ from dormouse.requests import (
     SetProperties,
 )
 from dormouse.shards.shard_writer import ShardWriter
+from dormouse.statestore import source_lookup
 from dormouse.statestore.engine import LogStateStore
 from dormouse.statestore.object_blobs import ObjectBlobs
 from dormouse.tables.tombstones import Tombstone
@@ -133,7 +133,7 @@ PLANTED: dict[str, Plant] = {
     "a merge loses rows, and takes them for removed": _instead(
         compacting, "apply_row_rules", _one_row_less
     ),
-    "sealed sources are forgotten": _instead(known_sources, "ingested_of", _not_sealed),
+    "sealed sources are forgotten": _instead(source_lookup, "ingested_of", _not_sealed),
     "minus zero becomes zero": _instead(ShardWriter, "write", _without_minus_zero),
     "a commit against the rules counts": _instead(fold, "violations", lambda state, entry: ()),
     "garbage is collected without its delay": _instead(
