@@ -72,6 +72,19 @@ def test_what_an_extra_has_is_a_sentence_and_a_hint_without_it(
     assert hint == f"hint: pip install 'dormouse[{extra}]'"
 
 
+def test_a_folder_ingests_and_answers_without_any_extra(base: Environment) -> None:
+    (base.home / "january.csv").write_text("carrier,delay\nAA,3\nB6,4\nAA,5\n")
+    here = {"DORMOUSE_INSTANCE": "./mice"}
+    like = ("--like", "january.csv", "--row-keys", "carrier", "--sort-keys", "delay")
+    base.run("dormouse", "table", "add", "flights", *like, **here)
+    base.run("dormouse", "ingest", "flights", "january.csv", **here)
+    asked = ("query", "flights", "--key", "carrier=AA", "--format", "csv")
+    assert base.run("dormouse", *asked, **here).splitlines()[1:] == ['"AA",3', '"AA",5']
+    filtered = ("query", "flights", "--where", "delay > 3", "--format", "csv")
+    assert base.run("dormouse", *filtered, **here).splitlines()[1:] == ['"AA",5', '"B6",4']
+    assert "flights" in base.run("dormouse", "table", "list", **here)
+
+
 def test_the_local_stack_ingests_and_answers(local: Environment) -> None:
     (local.home / "schema.json").write_text(json.dumps(SCHEMA))
     (local.home / "january.csv").write_text("carrier,delay\nAA,3\nB6,4\nAA,5\n")
