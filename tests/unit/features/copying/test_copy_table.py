@@ -20,9 +20,10 @@ from dormouse.features.ingest.known_sources import look_up_sources
 from dormouse.features.rebuild.rebuild import rebuild
 from dormouse.model.disputes import DisputeReason
 from dormouse.model.sources import Source
-from dormouse.model.transactions import AssignJob, DisputeShards
+from dormouse.model.transactions import AssignJob, DisputeShards, ExtendTree, ReplaceShards
 from dormouse.requests import DeleteTable, ReinitialiseTable, RenameTable, SetDefaults
 from dormouse.schema.schema import Field, Primitive
+from dormouse.tables.table import Table
 from tests.support.world import World, letters
 from tests.unit.features.copying.copies import (
     busy_table,
@@ -197,6 +198,48 @@ def test_jobs_and_splits_under_way_are_not_copied_and_the_copy_goes_on_by_itself
     there.drop("copies/new.parquet", letters("q", at=99))
     there.settle(twice=True)
     assert there.names(copy) == "aaabbbcccqxxxyyyzzz"
+
+
+def split_shard(world: World) -> tuple[Table, str]:
+    """Return a table whose only shard has rows in both leaves, as estimates."""
+    table = world.create(compaction_files=100)
+    world.drop("letters/0.parquet", letters("abcxyz"))
+    world.deliver_all_but("table-changes")
+    (shard,) = world.state(table).shards
+    return table, shard
+
+
+SPLIT = ExtendTree((("root", ("h",)),))
+
+
+def test_inputs_of_a_job_that_is_older_than_a_split_are_copied(world: World, there: World) -> None:
+    table, shard = split_shard(world)
+    world.new_store(table).commit(AssignJob("job", "root", (shard,)), SPLIT, generation=0)
+    assert {r.partition for r in world.state(table).all_references()} == {"root"}
+    assert there.names(copied(world, table, there)) == "abcxyz"
+
+
+def test_rows_that_a_job_has_taken_from_a_shard_are_not_copied(world: World, there: World) -> None:
+    table, shard = split_shard(world)
+    world.new_store(table).commit(SPLIT, generation=0)
+    left, _ = world.state(table).partitions.leaves()
+    taken = AssignJob("job", left.id, (shard,)), ReplaceShards("job", left.id, (shard,), ())
+    for transaction in taken:
+        world.new_store(table).commit(transaction, generation=0)
+    assert world.names(table) == "xyz"
+    assert there.names(copied(world, table, there)) == "xyz"
+
+
+def test_estimates_stay_estimates_and_counts_stay_exact(world: World, there: World) -> None:
+    table, _ = split_shard(world)
+    world.new_store(table).commit(SPLIT, generation=0)
+    world.drop("letters/1.parquet", letters("a", at=50))
+    world.deliver_all_but("table-changes")
+    copy = registered(there, copy_to(world, table, there).table)
+    found = {(r.partition, r.shard, r.rows, r.exact) for r in there.state(copy).all_references()}
+    expected = world.state(table).all_references()
+    assert found == {(r.partition, r.shard, r.rows, r.exact) for r in expected}
+    assert {exact for *_, exact in found} == {True, False}
 
 
 def test_a_table_that_was_emptied_or_altered_is_copied_as_it_is_now(
