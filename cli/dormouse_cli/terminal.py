@@ -1,13 +1,14 @@
-"""Output of the commands: tables for people, JSON lines for programs."""
+"""What commands say on the terminal: notes, questions, progress, lines of JSON.
+
+`listings` prints lists.
+"""
 
 from __future__ import annotations
 
 import re
-import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from enum import StrEnum
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -15,31 +16,14 @@ import typer
 from rich import box
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
 
 _encoder = msgspec.json.Encoder()
-PIPE_WIDTH = 10_000
-"""Width of output that goes to a file or a pipe: wide enough that nothing is cut off."""
-
-
 _ACTED_UPON = re.compile(rb"\x7f|\xc2[\x80-\x9f]")
 """The control characters, in UTF-8, that JSON does not escape."""
-
-
-class Format(StrEnum):
-    """How a listing is written."""
-
-    table = "table"
-    json = "json"
-
-
-def results() -> Console:
-    """Return the console for results, on standard output."""
-    return Console(width=None if sys.stdout.isatty() else PIPE_WIDTH, highlight=False)
 
 
 def notes() -> Console:
@@ -85,32 +69,6 @@ def json_lines(objects: Iterable[object]) -> bytes:
     return _ACTED_UPON.sub(lambda found: b"\\u%04x" % ord(found[0].decode()), lines)
 
 
-def print_listing(
-    columns: Sequence[str], rows: Sequence[Mapping[str, object]], form: Format
-) -> None:
-    """Print rows as a table of these columns, or as a JSON object each."""
-    if form is Format.json:
-        print_json(*rows)
-        return
-    table = plain_table(columns, [rows[0].get(column) for column in columns] if rows else [])
-    for row in rows:
-        table.add_row(*(cell(row.get(column)) for column in columns))
-    results().print(table)
-
-
-def print_facts(facts: Mapping[str, object], form: Format) -> None:
-    """Print one thing's facts, a line each, or as one JSON object."""
-    if form is Format.json:
-        print_json(facts)
-        return
-    table = Table(box=None, show_header=False, pad_edge=False)
-    table.add_column(style="bold")
-    table.add_column()
-    for name, value in facts.items():
-        table.add_row(name, cell(value))
-    results().print(table)
-
-
 def plain_table(columns: Sequence[str], sample: Sequence[object] = ()) -> Table:
     """Return an empty table with a header; columns whose sample is a number are set flush right."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
@@ -121,29 +79,11 @@ def plain_table(columns: Sequence[str], sample: Sequence[object] = ()) -> Table:
     return table
 
 
-def cell(value: object) -> Text:
-    """Return a value as the text of a table cell, without markup or control characters."""
-    if value is None:
-        return Text("null", style="dim")
-    if isinstance(value, bool):
-        return Text("yes" if value else "no")
-    if isinstance(value, int):
-        return Text(f"{value:,}")
-    return Text(printable(str(value)))
-
-
 def printable(text: str) -> str:
     """Return `text` with control characters, which a terminal would act upon, written out."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-
-
-def blank(row: Mapping[str, object], form: Format) -> Mapping[str, object]:
-    """Return a row whose unknown values are blank in a table, and null in JSON."""
-    if form is Format.json:
-        return row
-    return {name: "" if value is None else value for name, value in row.items()}
 
 
 def iso_time(time_ms: int) -> str:

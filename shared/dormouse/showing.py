@@ -55,7 +55,7 @@ class Listing(Shown, list[_T]):
 
 def show_facts(title: str, facts: Mapping[str, object]) -> tuple[str, HtmlText]:
     """Return a title and named facts, a line each, as text and as HTML."""
-    texts = {name: _plain(_number(value)) for name, value in facts.items()}
+    texts = {name: _plain(_value_text(value)) for name, value in facts.items()}
     width = max(map(len, texts), default=0)
     lines = [_plain(title), *(f"  {name:<{width}}  {text}" for name, text in texts.items())]
     rows = "".join(
@@ -85,14 +85,15 @@ def show_table(
 
 
 def _cell(value: object) -> str:
-    text = "null" if value is None else _plain(_number(value))
+    text = "null" if value is None else _plain(_value_text(value))
     return text if len(text) <= MAX_CELL else text[: MAX_CELL - 1] + "…"
 
 
-def _number(value: object) -> str:
+def _value_text(value: object) -> str:
+    """Return a value as text; numbers are digits alone, so that they can be pasted into a call."""
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    return str(value)
 
 
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:

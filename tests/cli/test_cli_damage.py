@@ -44,7 +44,7 @@ def test_other_tables_are_measured_waited_for_and_answer(damaged: Dormouse) -> N
     measured = damaged("metrics", "--format", "json")
     assert measured.exit_code == 1
     flights, broken = lines(measured.stdout)
-    assert (flights["table"], flights["rows"], flights["damaged"]) == ("flights", 5, "")
+    assert (flights["table"], flights["rows"], flights["damaged"]) == ("flights", 5, None)
     assert (broken["table"], "cannot be read" in str(broken["damaged"])) == ("broken", True)
     waited = damaged("wait")
     assert waited.exit_code == 1

@@ -17,6 +17,7 @@ def test_status_has_exactly_the_agreed_keys(flights: Dormouse) -> None:
         "partitions": 1,
         "leaf_partitions": 1,
         "version": status["version"],
+        "files_waiting": 0,
         "pending": 0,
     }
     assert "leaf_partitions" in flights("status", "flights").stdout

@@ -74,7 +74,7 @@ def test_a_job_that_was_never_started_is_shown_from_the_state(
 ) -> None:
     (failed,) = listed(busy, "flights", "--failed")
     memory.world.tracker.kept.clear()
-    (waiting,) = listed(busy, "flights", "--unfinished")
+    (waiting,) = listed(busy, "flights", "--unfinished", "--kind", "compaction")
     assert (waiting["job"], waiting["state"]) == (failed["job"], "assigned")
     assert waiting["rows_read"] >= 12
 

@@ -15,8 +15,9 @@ from dormouse.errors import InvalidRequestError
 from dormouse.extras import needs_extra
 from dormouse.schema.type_text import show_type
 from dormouse.tables.declaring import TableChange
+from dormouse_cli.listings import Format, print_listing
 from dormouse_cli.session import instance_of
-from dormouse_cli.terminal import Format, blank, confirm, note, print_listing
+from dormouse_cli.terminal import confirm, note
 from dormouse_cli.values.arguments import read_file
 from dormouse_cli.values.parameters import ForceOption, FormatOption
 from dormouse_cli.values.split_points import show_split_points
@@ -51,7 +52,7 @@ def apply(
     changes = instance.plan_declared(declared)
     rows = [row for change in changes for row in _rows(change)]
     if rows or form is Format.json:
-        print_listing(_COLUMNS, [blank(row, form) for row in rows], form)
+        print_listing(_COLUMNS, rows, form)
     if not changes:
         note("nothing is to be changed")
     if dry_run or not changes:

@@ -9,8 +9,9 @@ import typer
 from dormouse.client.checking import acknowledge_disputes
 from dormouse.features.checking.check import CheckReport
 from dormouse.features.checking.findings import Finding
+from dormouse_cli.listings import Format, print_listing
 from dormouse_cli.session import table_of
-from dormouse_cli.terminal import Format, note, print_json, print_listing, progress_bars
+from dormouse_cli.terminal import note, print_json, progress_bars
 from dormouse_cli.values.parameters import FormatOption, TableName
 
 _COLUMNS = ("damage", "subject", "detail", "remedy")

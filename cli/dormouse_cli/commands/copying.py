@@ -12,8 +12,9 @@ from dormouse.client.copying import Copied, copy_table
 from dormouse.errors import NotFoundError
 from dormouse.folder.layout import Layout
 from dormouse.settings import Settings
+from dormouse_cli.listings import Format, print_facts
 from dormouse_cli.session import finish_work
-from dormouse_cli.terminal import Format, note, print_facts, progress_bars
+from dormouse_cli.terminal import note, progress_bars
 from dormouse_cli.values.parameters import FormatOption
 
 _Source = Annotated[

@@ -22,8 +22,9 @@ from dormouse_cli.commands.query import (
     RangeOption,
     WhereOption,
 )
+from dormouse_cli.listings import Format, print_facts
 from dormouse_cli.session import table_of
-from dormouse_cli.terminal import Format, note, print_facts, progress_bars
+from dormouse_cli.terminal import note, progress_bars
 from dormouse_cli.values.arguments import parse_columns, parse_spark
 from dormouse_cli.values.parameters import (
     FormatOption,

@@ -12,8 +12,9 @@ from dormouse.library import library_version
 from dormouse.tables.properties import KNOWN, properties_of
 from dormouse.tables.table import property_sources
 from dormouse_cli.commands.table_settings import Names, Settings
+from dormouse_cli.listings import Format, print_facts, print_listing
 from dormouse_cli.session import instance_of
-from dormouse_cli.terminal import Format, print_facts, print_json, print_listing
+from dormouse_cli.terminal import print_json
 from dormouse_cli.values.arguments import parse_properties
 from dormouse_cli.values.parameters import FormatOption
 from dormouse_cli.values.property_output import PROPERTY_COLUMNS, property_rows

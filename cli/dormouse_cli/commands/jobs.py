@@ -9,9 +9,10 @@ import typer
 
 from dormouse.errors import NotFoundError
 from dormouse.ports import DAMAGED, JobRecord
+from dormouse_cli.listings import ListFormat, print_facts, print_listing
 from dormouse_cli.session import instance_of, tables_beginning
-from dormouse_cli.terminal import Format, blank, iso_time, print_facts, print_listing
-from dormouse_cli.values.parameters import FormatOption
+from dormouse_cli.terminal import iso_time
+from dormouse_cli.values.parameters import ListFormatOption
 
 _COLUMNS = (
     "state",
@@ -55,7 +56,7 @@ def jobs(
         str | None,
         typer.Option("--kind", help="Only jobs of a kind, such as ingest, compaction or split."),
     ] = None,
-    form: FormatOption = Format.table,
+    form: ListFormatOption = ListFormat.table,
 ) -> None:
     """Show the jobs of the last seven days, the oldest first, and refused files with the reason.
 
@@ -66,11 +67,11 @@ def jobs(
     records = instance.jobs() if name is None else instance.table(name).jobs()
     if job_id is not None:
         kept = [_of_id(records, job_id, name)]
-        print_facts(blank(_row(kept[0]), form), form)
+        print_facts(_row(kept[0]), form)
     else:
         wanted = _states(unfinished=unfinished, failed=failed, refused=refused)
         kept = [r for r in records if r.state == DAMAGED or wanted(r) and kind in (None, r.kind)]
-        rows = [blank(_row(r), form) for r in sorted(kept, key=_began_ms)]
+        rows = [_row(r) for r in sorted(kept, key=_began_ms)]
         print_listing(_COLUMNS, rows, form)
     if any(record.state == DAMAGED for record in kept):
         raise typer.Exit(1)
@@ -108,9 +109,9 @@ def _row(record: JobRecord) -> dict[str, object]:
         "purge": record.purge_id,
         "files": record.files,
         "size_bytes": record.size_bytes,
-        "started": iso_time(record.started_ms) if record.started_ms else "",
-        "finished": iso_time(record.finished_ms) if record.finished_ms else "",
-        "updated": iso_time(record.updated_ms) if record.updated_ms else "",
+        "started": iso_time(record.started_ms) if record.started_ms else None,
+        "finished": iso_time(record.finished_ms) if record.finished_ms else None,
+        "updated": iso_time(record.updated_ms) if record.updated_ms else None,
         "seconds": seconds if seconds is None else round(seconds, 1),
         "rows_read": record.rows_read,
         "rows": record.rows,

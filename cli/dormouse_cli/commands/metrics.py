@@ -10,9 +10,9 @@ import typer
 from dormouse.client import TableHandle
 from dormouse.errors import CorruptDataError
 from dormouse_cli.errors import end_if_damaged
+from dormouse_cli.listings import ListFormat, print_facts, print_listing
 from dormouse_cli.session import instance_of, table_of, tables_beginning
-from dormouse_cli.terminal import Format, print_facts, print_listing
-from dormouse_cli.values.parameters import FormatOption
+from dormouse_cli.values.parameters import ListFormatOption
 
 
 def metrics(
@@ -23,7 +23,7 @@ def metrics(
             metavar="[NAME]", help="A table; by default all.", autocompletion=tables_beginning
         ),
     ] = None,
-    form: FormatOption = Format.table,
+    form: ListFormatOption = ListFormat.table,
 ) -> None:
     """Show the metrics that each table publishes every minute.
 
@@ -48,7 +48,7 @@ def metrics(
         if (error.name or error.table_id) and error.name not in listed
     ]
     columns = dict.fromkeys(name for row in rows for name in row) or ["table"]
-    print_listing(list(columns), [{**dict.fromkeys(columns, ""), **r} for r in rows], form)
+    print_listing(list(columns), [{**dict.fromkeys(columns), **r} for r in rows], form)
     end_if_damaged(damaged)
 
 

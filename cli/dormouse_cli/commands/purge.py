@@ -11,17 +11,9 @@ from dormouse.client.waiting import WAIT_SECONDS
 from dormouse.features.purge.prove_purge import Proof
 from dormouse.key_forms.codec import KeyCodec
 from dormouse.key_forms.python import KeyLike
+from dormouse_cli.listings import Format, print_facts, print_listing
 from dormouse_cli.session import table_of
-from dormouse_cli.terminal import (
-    Format,
-    confirm,
-    iso_time,
-    note,
-    print_facts,
-    print_json,
-    print_listing,
-    progress_bars,
-)
+from dormouse_cli.terminal import confirm, iso_time, note, print_json, progress_bars
 from dormouse_cli.values.arguments import parse_spark
 from dormouse_cli.values.parameters import (
     ForceOption,

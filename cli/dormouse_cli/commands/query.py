@@ -18,13 +18,15 @@ from dormouse.errors import NotFoundError
 from dormouse.key_forms.codec import KeyCodec
 from dormouse.key_forms.python import Ranges
 from dormouse.schema.schema import Schema
+from dormouse_cli.listings import Format, print_facts, print_table
 from dormouse_cli.session import table_of
-from dormouse_cli.terminal import Format, note, notes, print_facts, progress_bars, results
+from dormouse_cli.terminal import note, notes, progress_bars
 from dormouse_cli.values.arguments import parse_columns
 from dormouse_cli.values.parameters import TableName
 from dormouse_cli.values.row_output import (
     Writer,
-    table_of_rows,
+    first_rows,
+    json_text,
     write_csv,
     write_json,
     write_parquet,
@@ -190,11 +192,11 @@ def _format_of(output: Path | None) -> RowFormat:
 
 
 def _print_table(found: pa.RecordBatchReader, limit: int | None) -> int:
-    table, rows, more = table_of_rows(found, ROWS_SHOWN if limit is None else limit)
-    results().print(table)
+    rows, more = first_rows(found, ROWS_SHOWN if limit is None else limit)
+    print_table(found.schema.names, rows, json_text)
     if more:
-        note(f"the first {rows} rows; --limit N shows more")
-    return rows
+        note(f"the first {len(rows)} rows; --limit N shows more")
+    return len(rows)
 
 
 def _tell(rows: int, shards: int, began: float) -> None:

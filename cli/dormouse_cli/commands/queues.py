@@ -11,9 +11,10 @@ from dormouse.client.dead_letters import DeadSummary
 from dormouse.errors import DormouseError, InvalidRequestError, UnavailableError
 from dormouse.features.dead_letters.dead_letters import Redriven
 from dormouse.ports import DeadLetter
+from dormouse_cli.listings import Format, ListFormat, print_listing
 from dormouse_cli.session import instance_of
-from dormouse_cli.terminal import Format, blank, confirm, iso_time, note, print_listing
-from dormouse_cli.values.parameters import ForceOption, FormatOption
+from dormouse_cli.terminal import confirm, iso_time, note
+from dormouse_cli.values.parameters import ForceOption, FormatOption, ListFormatOption
 
 Queue = Annotated[str, typer.Argument(metavar="QUEUE", help="A queue's name, as `queues` has it.")]
 Ids = Annotated[
@@ -23,22 +24,22 @@ Ids = Annotated[
 REASONS_SHOWN = 3
 
 
-def queues(ctx: typer.Context, form: FormatOption = Format.table) -> None:
+def queues(ctx: typer.Context, form: ListFormatOption = ListFormat.table) -> None:
     """Show every queue: messages waiting, in flight, delayed, and in its dead-letter queue."""
     states, unknown = instance_of(ctx).queue_states()
     columns = ("queue", "waiting", "in_flight", "delayed", "oldest_seconds", "dead")
-    print_listing(columns, [blank(asdict(state), form) for state in states], form)
+    print_listing(columns, [asdict(state) for state in states], form)
     if unknown:
         note(f"the age of the oldest messages is unknown: {unknown}")
 
 
-def list_dead_letters(ctx: typer.Context, form: FormatOption = Format.table) -> None:
+def list_dead_letters(ctx: typer.Context, form: ListFormatOption = ListFormat.table) -> None:
     """Show how many dead letters each queue has, since when, and the commonest reasons."""
     rows = [_summary_row(each) for each in instance_of(ctx).dead_letters().summary()]
     print_listing(("queue", "dead", "oldest", "reasons"), rows, form)
 
 
-def show(ctx: typer.Context, queue: Queue, form: FormatOption = Format.table) -> None:
+def show(ctx: typer.Context, queue: Queue, form: ListFormatOption = ListFormat.table) -> None:
     """Show the dead letters of a queue, the oldest first. They stay where they are."""
     rows = [_row(each) for each in instance_of(ctx).dead_letters().show(queue)]
     print_listing(("id", "sent", "receives", "reason", "body"), rows, form)

@@ -11,16 +11,9 @@ from dormouse.features.rebuild.rebuild import RebuildReport
 from dormouse.model.partitions import Partition
 from dormouse.model.state import TableState
 from dormouse_cli.errors import end_if_damaged
+from dormouse_cli.listings import Format, print_facts, print_listing
 from dormouse_cli.session import instance_of, table_of, tables_beginning
-from dormouse_cli.terminal import (
-    Format,
-    confirm,
-    note,
-    print_facts,
-    print_json,
-    print_listing,
-    progress_bars,
-)
+from dormouse_cli.terminal import confirm, note, print_json, progress_bars
 from dormouse_cli.values.parameters import ForceOption, FormatOption
 
 

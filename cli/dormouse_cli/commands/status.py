@@ -6,15 +6,15 @@ from dataclasses import asdict
 
 import typer
 
+from dormouse_cli.listings import ListFormat, print_facts
 from dormouse_cli.session import table_of
-from dormouse_cli.terminal import Format, print_facts
-from dormouse_cli.values.parameters import FormatOption, TableName
+from dormouse_cli.values.parameters import ListFormatOption, TableName
 
 
 def status(
     ctx: typer.Context,
     name: TableName,
-    form: FormatOption = Format.table,
+    form: ListFormatOption = ListFormat.table,
 ) -> None:
     """Show a table in numbers: rows, shards, references, partitions, version, what is pending."""
     print_facts(asdict(table_of(ctx, name).status()), form)

@@ -10,17 +10,9 @@ import typer
 from dormouse.client import TableHandle
 from dormouse.tables.table import property_sources
 from dormouse_cli.errors import end_if_damaged
+from dormouse_cli.listings import Format, ListFormat, print_facts, print_listing
 from dormouse_cli.session import instance_of, table_of
-from dormouse_cli.terminal import (
-    Format,
-    blank,
-    confirm,
-    iso_time,
-    note,
-    print_facts,
-    print_json,
-    print_listing,
-)
+from dormouse_cli.terminal import confirm, iso_time, note, print_json
 from dormouse_cli.values.arguments import (
     parse_new_fields,
     parse_properties,
@@ -38,7 +30,13 @@ from dormouse_cli.values.new_schemas import (
     print_inferred,
     written_schema,
 )
-from dormouse_cli.values.parameters import ForceOption, FormatOption, NewTableName, TableName
+from dormouse_cli.values.parameters import (
+    ForceOption,
+    FormatOption,
+    ListFormatOption,
+    NewTableName,
+    TableName,
+)
 from dormouse_cli.values.property_output import PROPERTY_COLUMNS, property_rows
 from dormouse_cli.values.split_points import Base64Option, parse_split_points
 
@@ -100,7 +98,7 @@ def add(
     note(f"table {name} was created")
 
 
-def list_tables(ctx: typer.Context, form: FormatOption = Format.table) -> None:
+def list_tables(ctx: typer.Context, form: ListFormatOption = ListFormat.table) -> None:
     """List all tables.
 
     One whose entry in the registry is damaged is listed with what is wrong; then the exit code
@@ -125,11 +123,11 @@ def list_tables(ctx: typer.Context, form: FormatOption = Format.table) -> None:
         if (error.name or error.table_id) and error.table_id not in listed
     ]
     columns = (*_LISTED, "damaged") if damaged else _LISTED
-    print_listing(columns, [blank(row, form) for row in rows], form)
+    print_listing(columns, rows, form)
     end_if_damaged(damaged)
 
 
-def unregistered(ctx: typer.Context, form: FormatOption = Format.table) -> None:
+def unregistered(ctx: typer.Context, form: ListFormatOption = ListFormat.table) -> None:
     """List what lies in the data bucket of no known table; nothing of it is ever deleted.
 
     Each line is an id with neither an entry in the registry nor the tombstone of a table that was

@@ -11,8 +11,9 @@ from dormouse.client import TableHandle
 from dormouse.schema.schema import Schema
 from dormouse.tables.table import property_sources
 from dormouse_cli.commands.table import contents_of
+from dormouse_cli.listings import Format, print_listing
 from dormouse_cli.session import instance_of, table_of
-from dormouse_cli.terminal import Format, confirm, note, print_listing
+from dormouse_cli.terminal import confirm, note
 from dormouse_cli.values.arguments import parse_properties, read_file
 from dormouse_cli.values.parameters import ForceOption, FormatOption, NewTableName, TableName
 from dormouse_cli.values.property_output import PROPERTY_COLUMNS, property_rows

@@ -10,7 +10,8 @@ import typer
 
 from dormouse.errors import InvalidRequestError
 from dormouse.schema.schema import Schema
-from dormouse_cli.terminal import Format, note, print_listing
+from dormouse_cli.listings import Format, print_listing
+from dormouse_cli.terminal import note
 from dormouse_cli.values.arguments import read_file
 
 if TYPE_CHECKING:

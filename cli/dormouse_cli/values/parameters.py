@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
+from dormouse_cli.listings import Format, ListFormat
 from dormouse_cli.session import tables_beginning
-from dormouse_cli.terminal import Format
 
 TableName = Annotated[
     str,
@@ -15,6 +15,7 @@ TableName = Annotated[
 ]
 NewTableName = Annotated[str, typer.Argument(metavar="NAME", help="The table's name.")]
 FormatOption = Annotated[Format, typer.Option("--format", help="How to print it.")]
+ListFormatOption = Annotated[ListFormat, typer.Option("--format", help="How to print it.")]
 ForceOption = Annotated[bool, typer.Option("--force", help="Do not ask.")]
 SparkOption = Annotated[bool, typer.Option("--spark", help="Have Spark do it, however small.")]
 JobPropertyOption = Annotated[

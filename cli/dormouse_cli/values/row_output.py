@@ -21,12 +21,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as csv
 import pyarrow.parquet as pq
-from rich.table import Table
-from rich.text import Text
 
 from dormouse.schema.times import show_clock
 from dormouse.schema.uuids import show_uuid
-from dormouse_cli.terminal import cell, json_lines, plain_table
+from dormouse_cli.terminal import json_lines
 
 _ISO_MICROSECONDS = (-62_135_596_800_000_000, 253_402_300_799_999_999)
 _ISO_DAYS = (-719_162, 2_932_896)
@@ -68,17 +66,15 @@ def write_parquet(rows: pa.RecordBatchReader, sink: BinaryIO) -> int:
     return count
 
 
-def table_of_rows(rows: pa.RecordBatchReader, limit: int) -> tuple[Table, int, bool]:
-    """Return the first `limit` rows as a table, their number, and whether there are more."""
-    shown: list[dict[str, object]] = []
+def first_rows(rows: pa.RecordBatchReader, limit: int) -> tuple[list[Cells], bool]:
+    """Return the first `limit` rows in the types that JSON has, and whether there are more."""
+    shown: list[Cells] = []
     for batch in rows:
-        shown += _objects(batch.slice(0, limit + 1 - len(shown)))
+        few = batch.slice(0, limit + 1 - len(shown))
+        shown += zip(*(json_cells(column) for column in few.columns), strict=True)
         if len(shown) > limit:
             break
-    table = plain_table(rows.schema.names, list(shown[0].values()) if shown else [])
-    for row in shown[:limit]:
-        table.add_row(*(_row_cell(value) for value in row.values()))
-    return table, min(len(shown), limit), len(shown) > limit
+    return shown[:limit], len(shown) > limit
 
 
 def json_cells(column: pa.Array[Any]) -> Cells:
@@ -127,7 +123,7 @@ def _nested_cells(column: pa.MapArray[Any, Any] | pa.StructArray | pa.ListArray[
         members = zip(*(json_cells(member) for member in column.flatten()), strict=True)
         cells: Iterator[object] = (dict(zip(names, values, strict=True)) for values in members)
     elif isinstance(column, pa.MapArray):
-        texts = [_text(key) for key in json_cells(_items(column, column.keys))]
+        texts = [json_text(key) for key in json_cells(_items(column, column.keys))]
         entries = zip(texts, json_cells(_items(column, column.items)), strict=True)
         cells = (dict(islice(entries, length)) for length in _lengths(column))
     else:
@@ -161,7 +157,8 @@ _CONVERSIONS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any], object]
 )
 
 
-def _text(value: object) -> str:
+def json_text(value: object) -> str:
+    """Return a value in one of the types that JSON has as text, as it is or as JSON."""
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
@@ -169,10 +166,6 @@ def _objects(batch: pa.RecordBatch) -> Iterator[dict[str, object]]:
     names = batch.schema.names
     columns = [json_cells(column) for column in batch.columns]
     return (dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True))
-
-
-def _row_cell(value: object) -> Text:
-    return cell(None if value is None else _text(value))
 
 
 def _csv_field(field: pa.Field[Any]) -> pa.Field[Any]:
@@ -187,5 +180,5 @@ def _csv_has(kind: pa.DataType) -> bool:
 def _csv_column(column: pa.Array[Any], kind: pa.DataType) -> pa.Array[Any]:
     if _csv_has(column.type):
         return column
-    texts = [None if value is None else _text(value) for value in json_cells(column)]
+    texts = [None if value is None else json_text(value) for value in json_cells(column)]
     return pa.array(texts, kind)

@@ -11,7 +11,7 @@ The command line is built on it. Its modules, lowest first:
 - ``ports``: what the client needs beside what the stages need; ``versions``: which one is read;
   ``waiting``: polling until work is done; ``access``: a table and the instance that has it
 - ``dropping``, ``frames``, ``writer``, ``exporting``, ``purging``, ``checking``, ``jobs``,
-  ``status``: parts of a table's handle
+  ``status``, ``contents``, ``waiting_files``: parts of a table's handle
 - ``inferring``: schemas of new tables; ``listing``: lists that show themselves
 - ``table``, ``instance``: the handles; ``declaring``, ``dead_letters``, ``spark``: parts of the
   instance; ``estimating``: split points for a table yet to be created
@@ -33,6 +33,7 @@ from dormouse.key_forms.python import KeyLike, KeyValue
 from dormouse.tables.spark_options import SparkOptions
 
 if TYPE_CHECKING:
+    from dormouse.client.contents import TableFile, TablePartition, TableShard
     from dormouse.client.dropping import Ingested
     from dormouse.client.exporting import Export, ExportProgress
     from dormouse.client.purging import Purge, PurgeProgress
@@ -52,8 +53,11 @@ __all__ = [
     "PurgeProgress",
     "SparkOptions",
     "Status",
+    "TableFile",
     "TableHandle",
     "TableWriter",
+    "TablePartition",
+    "TableShard",
 ]
 
 _LATER = {
@@ -64,8 +68,12 @@ _LATER = {
     "PurgeProgress": "dormouse.client.purging",
     "QueryResult": "dormouse.query.result",
     "TableWriter": "dormouse.client.writer",
+    "TableFile": "dormouse.client.contents",
+    "TablePartition": "dormouse.client.contents",
+    "TableShard": "dormouse.client.contents",
 }
-"""Names whose modules import Arrow: they are imported when they are first asked for."""
+"""Names whose modules import Arrow or the model of the state: they are imported when they are first
+asked for."""
 
 
 def __getattr__(name: str) -> object:

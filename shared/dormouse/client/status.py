@@ -13,8 +13,9 @@ class Status(Shown):
 
     `shards` are those with rows that count; `references` the rows of a shard in a partition;
     `rows` is what the references say, an estimate where a partition was split not long ago.
-    `pending` counts files not yet ingested or refused, assigned jobs, and messages in the
-    instance's working queues, those of other tables too: 0 means that all is done.
+    `files_waiting` counts the files that were dropped for the table, and are neither ingested nor
+    refused. `pending` counts these, assigned jobs, and messages in the instance's working queues,
+    those of other tables too: 0 means that all is done.
     """
 
     rows: int
@@ -23,6 +24,7 @@ class Status(Shown):
     partitions: int
     leaf_partitions: int
     version: int
+    files_waiting: int
     pending: int
 
     def _shown(self) -> tuple[str, HtmlText]:

@@ -16,7 +16,7 @@ from dormouse.client.waiting import WAIT_SECONDS, WORKING_QUEUES, Watch
 from dormouse.errors import InvalidRequestError
 from dormouse.key_forms.codec import KeyCodec
 from dormouse.key_forms.python import KeyLike, Ranges
-from dormouse.ports import NO_TABLE, JobRecord
+from dormouse.ports import JobRecord
 from dormouse.requests import AlterSchema
 from dormouse.schema.schema import Field
 from dormouse.showing import Listing
@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 
 FILE_BYTES = 128 * 1024 * 1024
 """The size in memory of the rows of one file of a writer; compressed, it is a fraction of that."""
-PENDING_FILES_MS = 7 * 24 * 60 * 60 * 1000
-"""How long a dropped file counts as pending: as long as the tracker keeps a refusal."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -262,7 +260,8 @@ class TableHandle(TableAccess):
 
     def status(self) -> Status:
         """Return the table in numbers."""
-        pending = self.pending() + sum(self.queues.depths(WORKING_QUEUES).values())
+        own, files_waiting = self._pending()
+        pending = own + sum(self.queues.depths(WORKING_QUEUES).values())
         state = self.state()
         return Status(
             rows=state.rows,
@@ -271,6 +270,7 @@ class TableHandle(TableAccess):
             partitions=len(state.partitions),
             leaf_partitions=sum(1 for _ in state.partitions.leaves()),
             version=state.version,
+            files_waiting=files_waiting,
             pending=pending,
         )
 
@@ -299,20 +299,16 @@ class TableHandle(TableAccess):
 
         A job that Spark has done is pending until `track_spark` knows it, and sends what follows.
         """
-        from dormouse.features.ingest.known_sources import look_up_sources, refusal_of
+        return self._pending()[0]
+
+    def _pending(self) -> tuple[int, int]:
+        """Return the pending work of the table, and how much of it is files that wait."""
+        from dormouse.client.waiting_files import files_that_wait
         from dormouse.features.spark.requests import count_incomplete
 
-        now_ms = self.services.clock.now_ms()
-        # As in an audit: files dropped before may belong to an earlier table of this name.
-        since_ms = max(now_ms - PENDING_FILES_MS, self.current().files_since_ms)
-        dropped = list(self.services.sources.list(f"{self.name}/", since_ms=since_ms))
-        # Looked up after the listing: a file ingested in between counts as ingested.
-        known = look_up_sources(self.services, self.current(), dropped)
-        waiting = known.fresh(dropped)
-        # A file dropped before the table was created is recorded under no table.
-        refused = [s for s in waiting if refusal_of(self.services, s, self.table.id, NO_TABLE)]
-        left = len(known.state.jobs) + len(waiting) - len(refused)
-        return left or count_incomplete(self.services, self.table.id)
+        known, files = files_that_wait(self.services, self.current())
+        left = len(known.state.jobs) + len(files)
+        return left or count_incomplete(self.services, self.table.id), len(files)
 
     def check(self, watch: Progress | None = None, *, all_bytes: bool = False) -> CheckReport:
         """Verify that the table's state is consistent and matches its shards; change nothing.
@@ -382,8 +378,8 @@ class TableHandle(TableAccess):
         return proof_of(self, self.current(), where, keys, watch)
 
     def jobs(self) -> Listing[JobRecord]:
-        """Return the table's jobs, those that wait to be run, and files dropped before it was
-        there.
+        """Return the table's jobs, those that wait to be run, files that wait, and files dropped
+        before it was there.
 
         Records of what has begun live for seven days.
         """

@@ -7,7 +7,7 @@ Names and values may contain any character. So a comma separates only where a na
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from dormouse.errors import InvalidRequestError
 from dormouse.schema.schema import Schema
@@ -47,6 +47,21 @@ def split_range(text: str, schema: Schema) -> list[str]:
             hint="write it as name=value..name=value; leave out an end to leave it open",
         )
     return ends
+
+
+def join_assignments(parts: Sequence[tuple[str, str]], schema: Schema) -> str:
+    """Return names and texts of a key's parts as one text, which `split_assignments` splits."""
+    texts = [f"{name}={value}" for name, value in parts]
+    separators, end = set(), -1
+    for text in texts:
+        end += len(text) + 1
+        separators.add(end)
+
+    def escape(comma: re.Match[str]) -> str:
+        separates = comma.end() - 1 in separators
+        return comma[1] * 2 + ("," if separates else "\\,")
+
+    return re.sub(rf"(\\*),(?={_part_start(schema)})", escape, ",".join(texts))
 
 
 def _part_start(schema: Schema) -> str:

@@ -10,13 +10,19 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from dormouse.errors import InvalidRequestError
-from dormouse.key_forms.assignments import split_assignments, split_range
+from dormouse.key_forms.assignments import join_assignments, split_assignments, split_range
 from dormouse.key_forms.json import part_from_json, part_to_json
-from dormouse.key_forms.python import KeyLike, Ranges, part_from_python
-from dormouse.key_forms.text import part_from_text
+from dormouse.key_forms.python import (
+    KeyLike,
+    KeyValue,
+    Ranges,
+    part_from_python,
+    part_to_python,
+)
+from dormouse.key_forms.text import part_from_text, show_part
 from dormouse.keys.ranges import Key, KeyPart, KeyRange, show_key
 from dormouse.schema.key_types import key_problem
-from dormouse.schema.schema import Field, Schema
+from dormouse.schema.schema import Field, Primitive, Schema
 
 _V = TypeVar("_V")
 
@@ -48,6 +54,11 @@ class KeyCodec:
             )
         fields = self.schema.keys
         return tuple(part_from_python(v, field) for v, field in zip(values, fields, strict=False))
+
+    def to_python(self, key: Key) -> tuple[KeyValue, ...]:
+        """Return a key as a program passes it, which `from_python` reads."""
+        fields = self.schema.keys
+        return tuple(part_to_python(part, field) for part, field in zip(key, fields, strict=False))
 
     def range_from_python(self, low: KeyLike | None, high: KeyLike | None) -> KeyRange:
         """Return the range from `low`, inclusive, to `high`, exclusive; None leaves an end open.
@@ -133,6 +144,20 @@ class KeyCodec:
                 raise InvalidRequestError(f"key {name!r} is given twice")
             key[name] = part_from_text(value, self._key_after_comma(name, is_first=not key))
         return self._in_order(key)
+
+    def to_assignments(self, key: Key) -> str:
+        """Return a key as it is written on the command line, which `from_assignments` reads."""
+        parts = zip(key, self.schema.keys, strict=False)
+        texts = [(field.name, show_part(part, Primitive(field.type))) for part, field in parts]
+        return join_assignments(texts, self.schema)
+
+    def range_to_assignments(self, span: KeyRange) -> str:
+        """Return a range as ``from..to``, which `range_from_assignments` reads.
+
+        It does not read a string with two dots before a name and ``=``.
+        """
+        high = "" if span.max is None else self.to_assignments(span.max)
+        return f"{self.to_assignments(span.min)}..{high}"
 
     def range_from_assignments(self, text: str) -> tuple[Key | None, Key | None]:
         """Return the ends of a range written as ``from..to``; None for an open end."""

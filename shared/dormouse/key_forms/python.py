@@ -9,9 +9,16 @@ from typing import Protocol
 from dormouse.errors import InvalidRequestError
 from dormouse.keys.ranges import INT64_MAX, INT64_MIN, KeyPart
 from dormouse.schema.schema import Field, FieldType, Primitive
-from dormouse.schema.times import clock_count, to_count, to_days
+from dormouse.schema.times import (
+    clock_count,
+    from_clock,
+    from_days,
+    from_microseconds,
+    to_count,
+    to_days,
+)
 from dormouse.schema.types import NANOSECONDS, TIMESTAMPS, UUID_BYTES, ZONED
-from dormouse.schema.uuids import parse_uuid
+from dormouse.schema.uuids import parse_uuid, show_uuid
 
 _COUNTED = TIMESTAMPS | {Primitive.INT, Primitive.LONG, Primitive.DATE}
 
@@ -44,6 +51,27 @@ def part_from_python(value: KeyValue, field: Field) -> KeyPart:
     if problem := _problem(value, field.type):
         raise InvalidRequestError(f"{value!r} cannot be a value of key {field.name!r}: {problem}")
     return plain_part(value, field.type)
+
+
+def part_to_python(part: KeyPart, field: Field) -> KeyValue:
+    """Return a key part as a program passes it.
+
+    A UUID is its text. Times of nanoseconds, and what lies after the year 9999, are counts.
+    """
+    kind = field.type
+    if isinstance(part, bytes) and kind is Primitive.UUID and len(part) == UUID_BYTES:
+        return show_uuid(part)
+    if not isinstance(part, int) or kind in NANOSECONDS:
+        return part
+    try:
+        if kind in TIMESTAMPS:
+            time = from_microseconds(part)
+            return time if kind in ZONED else time.replace(tzinfo=None)
+        if kind is Primitive.DATE:
+            return from_days(part)
+        return from_clock(part) if kind is Primitive.TIME else part
+    except OverflowError:
+        return part
 
 
 def plain_part(value: object, kind: FieldType) -> KeyPart:

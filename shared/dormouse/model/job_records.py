@@ -19,9 +19,11 @@ JobKind = Literal[
 """The kinds of jobs. A request's record has the name of its verb instead."""
 
 JobState = Literal[
-    "", "accepted", "assigned", "running", "finished", "failed", "refused", "damaged"
+    "", "waiting", "accepted", "assigned", "running", "finished", "failed", "refused", "damaged"
 ]
-"""The states of a record; empty for a job of which only a later state was recorded."""
+"""The states of a record; empty for a job of which only a later state was recorded.
+
+A file that no job has taken up yet is ``waiting``; that is never stored."""
 
 ENDED: Final = ("finished", "failed", "refused")
 """The states in which a job has ended."""

@@ -102,9 +102,14 @@ def clock_count(clock: dt.time) -> int:
 
 def show_clock(microseconds: int) -> str:
     """Return a time of day as ISO 8601. Raises OverflowError beyond a day."""
+    return from_clock(microseconds).isoformat()
+
+
+def from_clock(microseconds: int) -> dt.time:
+    """Return the time of day of microseconds since midnight. Raises OverflowError beyond a day."""
     if not 0 <= microseconds <= MAX_TIME:
         raise OverflowError("that is no time of a day")
-    return (_EPOCH + microseconds * _MICROSECOND).time().isoformat()
+    return (_EPOCH + microseconds * _MICROSECOND).time()
 
 
 def to_microseconds(time: dt.datetime) -> int:

@@ -74,6 +74,6 @@ def test_an_instance_shows_its_bucket_and_in_a_notebook_its_tables(
 def test_nothing_that_is_shown_is_acted_upon() -> None:
     text, html = show_table(NASTY, [NASTY], [[NASTY], [None], ["x" * 100], [1234], [True]])
     assert "\x1b" not in text + html and "<b>&" not in html.replace("<p><b>", "")
-    assert "null" in text and "1,234" in text and "yes" in text
+    assert "null" in text and "1234" in text and "yes" in text
     assert "x" * 59 + "…" in text and "x" * 61 not in text
     assert Listing([NASTY], NASTY, ["a"], lambda item: [item])._repr_html_().count(r"\x1b") == 2

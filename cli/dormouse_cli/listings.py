@@ -1,0 +1,178 @@
+"""Lists and facts on standard output: tables for people, JSON lines and CSV for programs.
+
+A table has a line for each row. On a terminal that is too narrow for the lines, each row is a block
+of lines instead, one for each column, so that nothing is cut off. A file or a pipe gets plain lines
+as long as they must be, without styles and rules. Numbers are digits alone, keys and ids are whole:
+what is printed can be given to a command. Control characters are written out, except in JSON, which
+escapes them.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
+
+import typer
+from rich.cells import cell_len
+
+from dormouse_cli.terminal import print_json, printable
+
+GAP = "  "
+"""What separates the columns of a table."""
+
+Cells = Sequence[object]
+"""The values of a row, one for each column."""
+
+
+class Format(StrEnum):
+    """How facts and reports are written."""
+
+    table = "table"
+    json = "json"
+
+
+class ListFormat(StrEnum):
+    """How lists are written."""
+
+    table = "table"
+    json = "json"
+    csv = "csv"
+
+
+def print_listing(
+    columns: Sequence[str], rows: Sequence[Mapping[str, object]], form: Format | ListFormat
+) -> None:
+    """Print rows as a table or as CSV of these columns, or as a JSON object each.
+
+    What is None is blank, in JSON null.
+    """
+    if form == "json":
+        print_json(*rows)
+        return
+    cells = [[row.get(column) for column in columns] for row in rows]
+    if form == "csv":
+        typer.echo(csv_text(columns, cells), nl=False)
+    else:
+        print_table(columns, cells)
+
+
+def print_facts(facts: Mapping[str, object], form: Format | ListFormat) -> None:
+    """Print one thing's facts: a line each, one JSON object, or a header and one line of CSV."""
+    if form == "table":
+        typer.echo("\n".join(_block(list(facts), list(facts.values()), cell_text, _is_styled())))
+    else:
+        print_listing(list(facts), [facts], form)
+
+
+def cell_text(value: object) -> str:
+    """Return the text of a value in a table; blank for None."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, Mapping | list | tuple):
+        return json.dumps(value, ensure_ascii=False)
+    return str(value)
+
+
+def print_table(
+    columns: Sequence[str], rows: Sequence[Cells], text: Callable[[object], str] = cell_text
+) -> None:
+    """Print a table, or blocks if the terminal is too narrow for it; `text` makes the cells."""
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    for line in table_lines(columns, rows, text, width=width, is_styled=_is_styled()):
+        typer.echo(line)
+
+
+def table_lines(
+    columns: Sequence[str],
+    rows: Sequence[Cells],
+    text: Callable[[object], str] = cell_text,
+    *,
+    width: int | None = None,
+    is_styled: bool = False,
+) -> list[str]:
+    """Return the lines of a table, at most `width` wide, or of blocks if it does not fit.
+
+    Columns of numbers are set flush right.
+    """
+    heads = [printable(column) for column in columns]
+    cells = [[printable(text(value)) for value in row] for row in rows]
+    widths = [max(map(cell_len, column)) for column in zip(heads, *cells, strict=True)]
+    if width is not None and rows and sum(widths) + len(GAP) * (len(widths) - 1) > width:
+        return _blocks(columns, rows, text, is_styled)
+    right = [_is_number_column([row[i] for row in rows]) for i in range(len(heads))]
+    lines = [_line(line, widths, right) for line in (heads, *cells)]
+    if is_styled:
+        rule = GAP.join("─" * each for each in widths)
+        lines[:1] = [typer.style(lines[0], bold=True), typer.style(rule, dim=True)]
+    return lines
+
+
+def csv_text(columns: Sequence[str], rows: Sequence[Cells]) -> str:
+    """Return a header and a line for each row; None is empty, a boolean is true or false."""
+    written = io.StringIO()
+    writer = csv.writer(written, lineterminator="\n")
+    writer.writerow([printable(column) for column in columns])
+    writer.writerows([printable(_csv_cell(value)) for value in row] for row in rows)
+    return written.getvalue()
+
+
+def _csv_cell(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else cell_text(value)
+
+
+def _blocks(
+    columns: Sequence[str], rows: Sequence[Cells], text: Callable[[object], str], is_styled: bool
+) -> list[str]:
+    """Return the lines of rows as blocks, with an empty line between them."""
+    lines: list[str] = []
+    for row in rows:
+        lines += [""] * bool(lines) + _block(columns, row, text, is_styled)
+    return lines
+
+
+def _block(
+    columns: Sequence[str], row: Cells, text: Callable[[object], str], is_styled: bool
+) -> list[str]:
+    """Return a line for each column of a row, except for what is None and blank."""
+    named = zip(map(printable, columns), row, strict=True)
+    shown = {name: text(value) for name, value in named if value is not None or text(value)}
+    width = max(map(cell_len, shown), default=0)
+    return [
+        (_head(name, width, is_styled) + GAP + printable(cell)).rstrip()
+        for name, cell in shown.items()
+    ]
+
+
+def _head(name: str, width: int, is_styled: bool) -> str:
+    padded = name + " " * (width - cell_len(name))
+    return typer.style(padded, bold=True) if is_styled else padded
+
+
+def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
+    """Return the cells of a line, each as wide as its column."""
+    padded = []
+    for cell, width, flush_right in zip(cells, widths, right, strict=True):
+        space = " " * (width - cell_len(cell))
+        padded.append(space + cell if flush_right else cell + space)
+    return GAP.join(padded).rstrip()
+
+
+def _is_number_column(values: Cells) -> bool:
+    known = [value for value in values if value is not None and value != ""]
+    return bool(known) and all(
+        isinstance(value, int | float) and not isinstance(value, bool) for value in known
+    )
+
+
+def _is_styled() -> bool:
+    """Return whether standard output is a terminal that shows bold text."""
+    has_styles = os.environ.get("TERM") != "dumb" and not os.environ.get("NO_COLOR")
+    return sys.stdout.isatty() and has_styles

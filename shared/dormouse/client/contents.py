@@ -1,0 +1,167 @@
+"""What a version of a table consists of: its partitions, shards and files.
+
+Each list is made from the table's state alone; no shard is read.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from dormouse.key_forms.codec import KeyCodec
+from dormouse.key_forms.python import KeyValue
+from dormouse.model.partitions import ROOT, Partition
+from dormouse.model.shards import Reference
+from dormouse.model.state import TableState
+from dormouse.ports import Storage
+from dormouse.schema.schema import Schema
+from dormouse.showing import Listing
+from dormouse.stored.paths import shard_path
+
+KeyTuple = tuple[KeyValue, ...]
+"""A key as `TableHandle.query` takes it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TablePartition:
+    """A partition: the keys from `min`, inclusive, to `max`, exclusive; None is an open end.
+
+    `range` is the same as text, as the command line takes it. `depth` is the number of partitions
+    above it. `rows` and `shards` are those that it holds itself, `rows` an estimate where a
+    partition was split not long ago.
+    """
+
+    id: str
+    range: str
+    min: KeyTuple
+    max: KeyTuple | None
+    is_leaf: bool
+    depth: int
+    rows: int
+    shards: int
+
+
+@dataclass(frozen=True, slots=True)
+class TableShard:
+    """A shard with rows that count.
+
+    It has `rows`, of which `live_rows` count; the others were compacted into other shards already.
+    The keys are those of its first and last row, `first` and `last` as the command line takes
+    them. `partitions` are those that it has rows in, `jobs` the compactions that will replace it.
+    """
+
+    id: str
+    rows: int
+    live_rows: int
+    size_bytes: int
+    min_key: KeyTuple
+    max_key: KeyTuple
+    first: str
+    last: str
+    partitions: tuple[str, ...]
+    jobs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TableFile:
+    """A Parquet file of the table, which holds one shard.
+
+    A reader of the files alone sees all `rows`, `live_rows` of which are rows of the table; rules
+    for rows, such as an expiry, are not applied to them either.
+    """
+
+    uri: str
+    shard: str
+    size_bytes: int
+    rows: int
+    live_rows: int
+
+
+def partitions_of(
+    schema: Schema, state: TableState, *, everything: bool
+) -> Listing[TablePartition]:
+    """Return the leaf partitions in key order, and others that still hold rows.
+
+    A split partition comes before those that it was split into. With `everything`, all are listed.
+    """
+    codec = KeyCodec(schema)
+    found = [
+        TablePartition(
+            partition.id,
+            codec.range_to_assignments(partition.range),
+            codec.to_python(partition.range.min),
+            None if partition.range.max is None else codec.to_python(partition.range.max),
+            partition.is_leaf,
+            depth,
+            state.rows_in(partition.id),
+            len(state.references_in(partition.id)),
+        )
+        for partition, depth in _in_key_order(state)
+        if everything or partition.is_leaf or partition.id in state.references
+    ]
+    columns = ("id", "range", "is_leaf", "rows", "shards")
+    return Listing(
+        found, "partitions", columns, lambda each: [getattr(each, name) for name in columns]
+    )
+
+
+def shards_of(schema: Schema, state: TableState) -> Listing[TableShard]:
+    """Return the shards with rows that count, by their first key and their id."""
+    codec = KeyCodec(schema)
+    held = _references_by_shard(state)
+    shards = sorted((state.shards[each] for each in held), key=lambda s: (s.min_key, s.id))
+    found = [
+        TableShard(
+            shard.id,
+            shard.rows,
+            sum(reference.rows for reference in held[shard.id]),
+            shard.size_bytes,
+            codec.to_python(shard.min_key),
+            codec.to_python(shard.max_key),
+            codec.to_assignments(shard.min_key),
+            codec.to_assignments(shard.max_key),
+            tuple(sorted(reference.partition for reference in held[shard.id])),
+            tuple(sorted({r.job for r in held[shard.id] if r.job is not None})),
+        )
+        for shard in shards
+    ]
+    columns = ("id", "rows", "live_rows", "size_bytes", "first", "last")
+    return Listing(found, "shards", columns, lambda each: [getattr(each, name) for name in columns])
+
+
+def files_of(
+    storage: Storage, table_id: str, schema: Schema, state: TableState
+) -> Listing[TableFile]:
+    """Return the files of the shards with rows that count, in the order of `shards_of`."""
+    root = storage.uri if "://" in storage.uri else Path(storage.uri).absolute().as_uri()
+    found = [
+        TableFile(
+            f"{root}/{shard_path(table_id, shard.id)}",
+            shard.id,
+            shard.size_bytes,
+            shard.rows,
+            shard.live_rows,
+        )
+        for shard in shards_of(schema, state)
+    ]
+    columns = ("uri", "size_bytes", "rows", "live_rows")
+    return Listing(found, "files", columns, lambda each: [getattr(each, name) for name in columns])
+
+
+def _in_key_order(state: TableState) -> Iterator[tuple[Partition, int]]:
+    """Yield all partitions with their depth, each before those below it, in key order."""
+    pending = [(ROOT, 0)] if ROOT in state.partitions else []
+    while pending:
+        partition_id, depth = pending.pop()
+        partition = state.partitions.get(partition_id)
+        yield partition, depth
+        pending += [(child, depth + 1) for child in reversed(partition.children or ())]
+
+
+def _references_by_shard(state: TableState) -> dict[str, list[Reference]]:
+    held: defaultdict[str, list[Reference]] = defaultdict(list)
+    for reference in state.all_references():
+        held[reference.shard].append(reference)
+    return held
