@@ -73,6 +73,9 @@ bench-sources: $(INSTALLED) ## Measure what ten million remembered sources take 
 bench-rows: $(BENCH) ## Measure compaction, ingest, look-ups and memory beside peers (ARGS=--quick: a minute)
 	@$(MODULE) bench.rows $(ARGS)
 
+bench-embedded: $(BENCH) ## Measure an instance in a folder beside DuckDB, SQLite, LanceDB and delta-rs (ARGS=--quick: minutes)
+	@$(MODULE) bench.embedded $(ARGS)
+
 bench-bit-flips: $(INSTALLED) ## Flip 2,000 bits of a shard, and see that no stage believes one; ten minutes (ARGS=--flips 200)
 	@$(MODULE) tests.bit_flips $(ARGS)
 
@@ -146,4 +149,4 @@ clean: ## Remove what was built and installed
 faults: $(INSTALLED) ## Plant faults one at a time, and see that tests notice each (ARGS="--only statestore --processes 2")
 	@$(MODULE) tests.faults $(ARGS)
 
-.PHONY: help setup demo demo-spark test test-wheel expanded crash-points fuzz sim chaos load docs site test-endpoint bench-state bench-sources bench-rows bench-bit-flips bench-startup bench-spark faults layer lint audit format lock build invoke clean
+.PHONY: help setup demo demo-spark test test-wheel expanded crash-points fuzz sim chaos load docs site test-endpoint bench-state bench-sources bench-rows bench-embedded bench-bit-flips bench-startup bench-spark faults layer lint audit format lock build invoke clean

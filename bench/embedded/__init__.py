@@ -1,0 +1,1 @@
+"""An instance in a folder beside other stores that a program embeds."""

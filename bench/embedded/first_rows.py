@@ -1,0 +1,107 @@
+"""From nothing to the first row that is found: ``first_rows SYSTEM FOLDER``.
+
+An empty environment is made, the package installed with what it needs, and the program run that a
+newcomer would write. How long an installation takes depends on the index, so its bytes count more.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import venv
+from pathlib import Path
+from time import perf_counter
+
+from bench.common.figures import emit
+from tools.wheel import build_wheel, size_bytes
+
+PACKAGES = {
+    "dormouse": "",
+    "duckdb": "duckdb",
+    "sqlite": None,
+    "lancedb": "lancedb",
+    "deltalake": "deltalake",
+}
+"""What is installed: the wheel built here, the newest release of a package, or nothing."""
+PROGRAMS = {
+    "dormouse": """\
+import pyarrow as pa
+from dormouse.client import Instance
+frame = pa.table({"id": [1, 2], "name": ["a", "b"]})
+table = Instance.open("./mice").create_table("rows", like=frame, row_keys=["id"])
+table.ingest(frame).wait()
+print(table.query(exact=2).to_arrow().to_pylist())
+""",
+    "duckdb": """\
+import duckdb
+db = duckdb.connect("rows.duckdb")
+db.execute("CREATE TABLE rows (id BIGINT PRIMARY KEY, name VARCHAR)")
+db.execute("INSERT INTO rows VALUES (1, 'a'), (2, 'b')")
+print(db.execute("SELECT * FROM rows WHERE id = 2").fetchall())
+""",
+    "sqlite": """\
+import sqlite3
+db = sqlite3.connect("rows.sqlite")
+db.execute("CREATE TABLE rows (id INTEGER PRIMARY KEY, name TEXT)")
+db.executemany("INSERT INTO rows VALUES (?, ?)", [(1, "a"), (2, "b")])
+db.commit()
+print(db.execute("SELECT * FROM rows WHERE id = 2").fetchall())
+""",
+    "lancedb": """\
+import lancedb
+db = lancedb.connect("./lance")
+table = db.create_table("rows", [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}])
+print(table.search().where("id = 2").to_list())
+""",
+    "deltalake": """\
+import pyarrow as pa, pyarrow.dataset as ds
+from deltalake import DeltaTable, write_deltalake
+write_deltalake("./delta", pa.table({"id": [1, 2], "name": ["a", "b"]}))
+print(DeltaTable("./delta").to_pyarrow_dataset().to_table(filter=ds.field("id") == 2).to_pylist())
+""",
+}
+"""The shortest program of each that stores two rows durably and finds one by its key."""
+EXTRAS = {"deltalake": ("pyarrow",)}
+"""What a program needs beside the package."""
+
+
+def steps(system: str) -> list[str]:
+    """Return what a newcomer does, a line each."""
+    packages = [p for p in (PACKAGES[system], *EXTRAS.get(system, ())) if p is not None]
+    names = " ".join(name or system for name in packages)
+    return [*([f"pip install {names}"] if packages else []), *PROGRAMS[system].splitlines()]
+
+
+def main(system: str, folder: Path) -> None:
+    """Measure one system."""
+    environment = folder / "environment"
+    venv.create(environment, with_pip=True)
+    empty_bytes = size_bytes(environment)
+    python = str(environment / "bin" / "python")
+    package = PACKAGES[system]
+    started = perf_counter()
+    if package is not None:
+        wanted = [package or str(build_wheel(folder / "wheel")), *EXTRAS.get(system, ())]
+        started = perf_counter()
+        quiet = ["--quiet", "--disable-pip-version-check"]
+        subprocess.run([python, "-m", "pip", "install", *quiet, *wanted], check=True)
+    installed = perf_counter() if package is not None else started
+    began = perf_counter()
+    program = [python, "-c", PROGRAMS[system]]
+    found = subprocess.run(program, cwd=folder, check=True, capture_output=True, text=True).stdout
+    ended = perf_counter()
+    if "b" not in found:
+        raise ValueError(f"{system} did not find its row: {found}")
+    emit(
+        "first row",
+        system,
+        2,
+        steps=len(steps(system)),
+        install_seconds=installed - started,
+        program_seconds=ended - began,
+        installed_mb=(size_bytes(environment) - empty_bytes) / 1e6,
+    )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]))
