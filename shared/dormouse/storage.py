@@ -19,7 +19,8 @@ from typing import BinaryIO
 from dormouse.errors import InvalidRequestError, NotFoundError, UnavailableError
 from dormouse.ports import NoncurrentObject, StoredObject
 
-_INCOMING = ".incoming"
+INCOMING = ".incoming"
+"""The folder of files that are not whole yet, below the root."""
 _LINK_ATTEMPTS = 10
 _FORBIDDEN = re.compile(r"[\x00-\x1f\x7f\\]")
 
@@ -105,8 +106,8 @@ class FolderStorage:
         folder = self._root / prefix.rpartition("/")[0]
         found: list[StoredObject] = []
         for directory, folders, files in os.walk(folder):
-            if Path(directory) == self._root and _INCOMING in folders:
-                folders.remove(_INCOMING)
+            if Path(directory) == self._root and INCOMING in folders:
+                folders.remove(INCOMING)
             below = Path(directory).relative_to(self._root).as_posix()
             for name in files:
                 path = name if below == "." else f"{below}/{name}"
@@ -120,7 +121,7 @@ class FolderStorage:
 
     def folders(self) -> Iterator[str]:
         """Yield the first part of every path that has several parts, in order, each once."""
-        found = sorted(path for path in self._root.glob("*") if path.name != _INCOMING)
+        found = sorted(path for path in self._root.glob("*") if path.name != INCOMING)
         yield from (path.name for path in found if any(each.is_file() for each in path.rglob("*")))
 
     def delete(self, paths: Sequence[str]) -> None:
@@ -132,7 +133,7 @@ class FolderStorage:
 
     def _file(self, path: str) -> Path:
         check_path(path)
-        if path.partition("/")[0] == _INCOMING:
+        if path.partition("/")[0] == INCOMING:
             raise InvalidRequestError(f"{path!r} is in the folder of unfinished objects")
         return self._root / path
 
@@ -140,14 +141,17 @@ class FolderStorage:
         target = self._file(path)
         if target.exists():
             return False
-        incoming = self._root / _INCOMING
+        incoming = self._root / INCOMING
         with writing_files(self._root):
             incoming.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile(dir=incoming) as aside:
-                shutil.copyfileobj(content, aside, 1 << 20)
-                aside.flush()
-                os.fsync(aside.fileno())
-                return _link(Path(aside.name), target)
+            with tempfile.TemporaryDirectory(dir=incoming) as own:
+                # Not a temporary file, which nobody else may read: the umask says who may.
+                aside = Path(own) / "object"
+                with aside.open("xb") as file:
+                    shutil.copyfileobj(content, file, 1 << 20)
+                    file.flush()
+                    os.fsync(file.fileno())
+                return _link(aside, target)
 
     def _remove_if_empty(self, folder: Path) -> None:
         """Remove a folder and those above it that hold nothing; others may be quicker."""

@@ -69,6 +69,14 @@ def test_an_object_in_a_folder_is_on_the_disk_before_it_has_a_name_and_the_name_
     assert steps == ["object", "name", "folder"]
 
 
+def test_an_object_in_a_folder_may_be_read_by_whom_the_umask_lets(tmp_path: Path) -> None:
+    """The database of an instance may be, so a query by another user would fail half way."""
+    storage, other = FolderStorage(tmp_path), tmp_path / "other"
+    other.touch()
+    storage.put("t/a", b"rows")
+    assert (tmp_path / "t" / "a").stat().st_mode == other.stat().st_mode
+
+
 def test_of_many_writers_of_one_path_exactly_one_wins(storage: Storage) -> None:
     won: list[int] = []
 

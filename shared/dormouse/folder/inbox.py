@@ -6,13 +6,18 @@ change, is kept in SQLite, so that its content is read for its ETag once. An ETa
 content, as that of S3 is, so a file is the same source in either place.
 
 Names that begin with a dot or an underscore are not looked at, nor is a file that was changed
-within the last two seconds: somebody may still be writing it.
+within the last two seconds, or that a program has open for writing: a part of it would become rows,
+and then the whole of it. Where the system cannot say the latter (other systems than Linux, network
+file systems), programs that pause should write under a hidden name, and rename the file.
 """
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import logging
 import os
+import signal
 import sqlite3
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
@@ -27,7 +32,7 @@ from dormouse.folder.queues import insert_message
 from dormouse.messages import FilesDropped, encode
 from dormouse.model.sources import Source
 from dormouse.ports import Clock
-from dormouse.storage import check_path, flush_folder, writing_files
+from dormouse.storage import INCOMING, check_path, flush_folder, writing_files
 
 logger = logging.getLogger("dormouse")
 
@@ -35,7 +40,6 @@ BUCKET = "inbox"
 """The name of the bucket in the identity of a source. It says nothing of where the folder is."""
 SETTLED_MS = 2000
 _CHUNK_BYTES = 1024 * 1024
-_INCOMING = ".incoming"
 _HIDDEN = (".", "_")
 
 
@@ -72,7 +76,7 @@ class Inbox:
         Readers see all of it or nothing. Whoever finds it first sends its notification.
         """
         target = self._root / check_path(key)
-        incoming = self._root / _INCOMING
+        incoming = self._root / INCOMING
         with writing_files(self._root):
             incoming.mkdir(parents=True, exist_ok=True)
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -197,11 +201,13 @@ class Inbox:
                 connection.executemany("DELETE FROM inbox WHERE key = ?", gone)
 
     def _etag(self, found: _File) -> str | None:
-        """Return the ETag of a file; None if it cannot be read, or was changed meanwhile."""
+        """Return the ETag of a file; None if it cannot be read, or is being written."""
         path = self._root / found.key
         try:
             with path.open("rb") as content:
                 etag = _copy(content, None)
+                if _is_written(content):
+                    return None
             return etag if _file(path, found.key) == found else None
         except FileNotFoundError:
             return None
@@ -230,6 +236,23 @@ class Inbox:
 def _file(path: Path, key: str) -> _File:
     status = path.stat()
     return _File(key, status.st_size, status.st_mtime_ns)
+
+
+def _is_written(file: BinaryIO) -> bool:
+    """Return whether a program has a file open for writing, as far as the system can say.
+
+    The kernel gives no lease on such a file. While there is one, it announces a program that opens
+    the file for writing by a signal: by one that is ignored unless it is handled.
+    """
+    if not hasattr(fcntl, "F_SETLEASE"):
+        return False
+    try:
+        fcntl.fcntl(file, fcntl.F_SETSIG, signal.SIGURG)
+        fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+        fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+    except OSError as error:
+        return error.errno == errno.EAGAIN
+    return False
 
 
 def _link(aside: Path, target: Path) -> bool:

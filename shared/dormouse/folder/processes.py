@@ -38,9 +38,9 @@ def locked(folder: Path) -> Iterator[None]:
 class Process:
     """This process, or one handle of it, among those that use a folder."""
 
-    def __init__(self, folder: Path, name: str, descriptor: int) -> None:
-        """Use `joined` to make one."""
-        self.name, self._folder = name, folder
+    def __init__(self, folder: Path, name: str, descriptor: int, *, is_alone: bool) -> None:
+        """Use `joined` to make one. `is_alone` says whether there were no others when it joined."""
+        self.name, self._folder, self.is_alone = name, folder, is_alone
         self._descriptor: int | None = descriptor
         _JOINED.add(self)
 
@@ -62,10 +62,11 @@ class Process:
                     hint="end it, or use that release; two at once could not read each other's "
                     "messages",
                 )
+        others = any(folder.iterdir())
         descriptor = os.open(folder / name, os.O_RDWR | os.O_CREAT, 0o666)
         _lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, folder)
         os.write(descriptor, release.encode())
-        return Process(folder, name, descriptor)
+        return Process(folder, name, descriptor, is_alone=not others)
 
     def leave(self) -> None:
         """Be no more among them. What was left undone is then for others to do. Idempotent."""

@@ -39,21 +39,26 @@ class Schedule:
     def _claim(self, name: str, now_ms: int, seconds: int) -> bool:
         """Return whether something is due, and this is the process to do it.
 
-        A folder begins with everything done: there is nothing yet to repair.
+        A folder begins with everything done: there is nothing yet to repair. What was done in the
+        future, before the clock was set back, is due.
         """
         select = "SELECT CAST(value AS INTEGER) FROM settings WHERE name = ?"
         with self.database.reading() as connection:
             row = connection.execute(select, (name,)).fetchone()
-        if row is not None and now_ms - row[0] < seconds * 1000:
+        if row is not None and _is_recent(row[0], now_ms, seconds):
             return False
         with self.database.writing() as connection:
             row = connection.execute(select, (name,)).fetchone()
-            if row is not None and now_ms - row[0] < seconds * 1000:
+            if row is not None and _is_recent(row[0], now_ms, seconds):
                 return False
             connection.execute(
                 "INSERT OR REPLACE INTO settings (name, value) VALUES (?, ?)", (name, str(now_ms))
             )
         return row is not None
+
+
+def _is_recent(done_ms: int, now_ms: int, seconds: int) -> bool:
+    return 0 <= now_ms - done_ms < seconds * 1000
 
 
 def _each_table(services: Services, queues: SqliteQueues, *, audit: bool) -> None:

@@ -7,6 +7,7 @@ process that is gone, which the next one removes.
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 import time
 from collections.abc import Callable
@@ -33,7 +34,7 @@ from dormouse.folder.worker import Worker
 from dormouse.ports import Services, Storage
 from dormouse.settings import DEFAULT_MEMORY_BYTES
 from dormouse.state_store import StateStore
-from dormouse.storage import FolderStorage, writing_files
+from dormouse.storage import INCOMING, FolderStorage, writing_files
 from dormouse.system import SystemClock, TimeOrderedIds, retry_policy
 from dormouse.tables.table import Table
 
@@ -112,6 +113,9 @@ def open_folder(
         except BaseException:
             process.leave()
             raise
+        if process.is_alone:  # so what is unfinished is of writers that died
+            for folder in (layout.tables, layout.exports, layout.inbox):
+                shutil.rmtree(folder / INCOMING, ignore_errors=True)
     opened = _wired(layout, database, process, scratch, memory_bytes, background=background)
     return replace(opened, was_made=was_made)
 

@@ -200,3 +200,21 @@ def test_what_is_no_file_or_cannot_be_read_does_not_keep_the_others_waiting(
     assert [source.key for source in inbox.find_new()] == ["t/a.csv", "t/z.csv"]
     monkeypatch.undo()
     assert [source.key for source in inbox.find_new()] == ["t/c.csv"]
+
+
+def test_a_file_that_a_program_has_open_for_writing_is_left_however_long_it_pauses(
+    tmp_path: Path, inbox: Inbox, clock: FakeClock
+) -> None:
+    """A part of it would become rows, and then the whole of it: all of the first part twice."""
+    path = put(tmp_path, "t/a.csv", "rows", clock)
+    with path.open("a"):
+        assert list(inbox.find_new()) == []
+        assert list(inbox.list("t/", since_ms=0)) == []
+    assert [source.key for source in inbox.find_new()] == ["t/a.csv"]
+
+
+def test_a_program_that_reads_a_file_keeps_nobody_from_ingesting_it(
+    tmp_path: Path, inbox: Inbox, clock: FakeClock
+) -> None:
+    with put(tmp_path, "t/a.csv", "rows", clock).open():
+        assert [source.key for source in inbox.find_new()] == ["t/a.csv"]

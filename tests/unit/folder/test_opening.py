@@ -268,3 +268,17 @@ def test_a_process_that_cannot_open_leaves_nobody_behind(root: Path) -> None:
     with pytest.raises(DormouseError):
         open_folder(root, release="1.0.0")
     assert list((root / ".processes").iterdir()) == []
+
+
+def test_what_died_writers_left_is_removed_and_what_living_ones_write_is_not(root: Path) -> None:
+    first = open_folder(root, background=False)
+    left = [root / part / ".incoming" / "half" for part in ("tables", "exports", "inbox")]
+    for path in left:
+        path.parent.mkdir(parents=True)
+        path.write_bytes(b"half of it")
+    second = open_folder(root, background=False)
+    assert all(path.exists() for path in left)
+    first.close()
+    second.close()
+    open_folder(root, background=False).close()
+    assert not any(path.exists() for path in left)

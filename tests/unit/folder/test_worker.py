@@ -292,9 +292,10 @@ def test_of_all_processes_one_sweeps_when_it_is_time(
         schedule, "_each_table", lambda services, queues, *, audit: runs.append(audit)
     )
 
-    def pass_time(name: str) -> None:
+    def pass_time(name: str, done_ms: int = 0) -> None:
         with opened.database.writing() as connection:
-            connection.execute("UPDATE settings SET value = '0' WHERE name = ?", (name,))
+            update = "UPDATE settings SET value = ? WHERE name = ?"
+            connection.execute(update, (str(done_ms), name))
 
     def both() -> None:
         for _ in range(2):
@@ -308,6 +309,9 @@ def test_of_all_processes_one_sweeps_when_it_is_time(
     pass_time("audited_ms")
     both()
     assert runs == [False, True]
+    pass_time("swept_ms", opened.services.clock.now_ms() + 10**9)  # then the clock was set back
+    both()
+    assert runs == [False, True, False]
 
 
 def test_a_sweep_that_fails_for_a_table_is_run_for_the_others(
