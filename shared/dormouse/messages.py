@@ -55,7 +55,7 @@ class SelectionMessage(
     true of it, which is a condition in SQL. A key is a list of parts, row keys and then sort keys.
     A range is a pair of a first key, inclusive, and a last key, exclusive, null for an open end.
     `columns` are those to return, none for all. At most `limit` rows are selected, the first in key
-    order. `as_of` is a version or an ISO 8601 time, null for now.
+    order. `as_of` is a version, a tag or an ISO 8601 time, null for now.
     """
 
     keys: tuple[JsonKey, ...] = ()

@@ -64,10 +64,13 @@ class CreateTable(Request, frozen=True, tag="create_table"):
 
 
 class DeleteTable(Request, frozen=True, tag="delete_table"):
-    """Delete a table with all its rows."""
+    """Delete a table with all its rows. It is refused while the table has tags, unless
+    `release_tags` is set.
+    """
 
     path: ClassVar[str] = "tables.delete_table:delete_table"
     name: str
+    release_tags: bool = False
     v: Literal[1] = 1
 
 
@@ -109,6 +112,28 @@ class ReinitialiseTable(Request, frozen=True, tag="reinitialise_table"):
     v: Literal[1] = 1
 
 
+class TagVersion(Request, frozen=True, tag="tag_version"):
+    """Keep a version of a table, and name it: it can be read until the tag is removed.
+
+    `version` must be one that can be read now.
+    """
+
+    path: ClassVar[str] = "versions.tags:tag_version"
+    name: str
+    version: int
+    tag: str
+    v: Literal[1] = 1
+
+
+class UntagVersion(Request, frozen=True, tag="untag_version"):
+    """Remove a tag of a table. What only its version needed is deleted after that."""
+
+    path: ClassVar[str] = "versions.tags:untag_version"
+    name: str
+    tag: str
+    v: Literal[1] = 1
+
+
 class SetProperties(Request, frozen=True, tag="set_properties"):
     """Set properties of a table, and unset others, which then come from the instance again."""
 
@@ -147,13 +172,16 @@ class AlterSchema(Request, frozen=True, tag="alter_schema"):
 
 class PurgeRows(Request, frozen=True, tag="purge_rows"):
     """Remove all selected rows. The selection has either a condition in `where` or `keys`, and
-    nothing else. With `spark`, Spark rewrites the shards, otherwise functions do.
+    nothing else. With `spark`, Spark rewrites the shards, otherwise functions do. It is refused
+    while the table has tags, which hold such rows, unless `release_tags` is set: then the tags are
+    removed.
     """
 
     path: ClassVar[str] = "purge.request:request_purge"
     causes_jobs: ClassVar[bool] = True
     name: str
     selection: SelectionMessage
+    release_tags: bool = False
     spark: SparkOptions | UnsetType | None = UNSET
     v: Literal[2] = 2
 
@@ -252,6 +280,8 @@ AdminRequest = (
     | ExportRows
     | Redrive
     | SplitPartitions
+    | TagVersion
+    | UntagVersion
 )
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
 from dormouse.errors import InvalidRequestError
 from dormouse.fold.rules import Violation
+from dormouse.model.pins import Pin, PinOwner
 from dormouse.model.state import TableState
 from dormouse.model.transactions import Transaction
 
@@ -77,11 +79,66 @@ def accepted(outcome: Outcome) -> Committed | AlreadyCommitted:
     return outcome
 
 
+@dataclass(frozen=True, slots=True)
+class VersionRecord:
+    """A kept version: when it was made, by which changes and jobs, and how many rows it has.
+
+    `changes` has the kind of each accepted transaction, and is empty if none was accepted.
+    """
+
+    version: int
+    time_ms: int
+    changes: tuple[str, ...]
+    jobs: tuple[str, ...]
+    rows: int
+
+
+class VersionPins(Protocol):
+    """The pins of one table. Every method may raise UnavailableError or OutcomeUnknownError."""
+
+    def add(self, owner: PinOwner, state: TableState, *, expires_ms: int | None = None) -> Pin:
+        """Pin the version of `state`, and return the pin once the version is known to be whole.
+
+        An owner that has a pin keeps it, and it is returned, whatever its version.
+
+        Raises:
+            NotFoundError: shards of that version are deleted, or may be at any moment.
+            ContendedError: it took too long; nothing is pinned.
+        """
+
+    def remove(self, owner: PinOwner) -> bool:
+        """Delete the pin of an owner; return whether there was one."""
+
+    def all(self) -> list[Pin]:
+        """Return the confirmed pins, by owner. Raises CorruptDataError if one is damaged."""
+
+    def state(self, pin: Pin) -> TableState:
+        """Return the pinned version.
+
+        Raises:
+            NotFoundError: the pin was removed.
+            CorruptDataError: its snapshot is lost or damaged.
+        """
+
+    def states(self) -> Iterator[TableState]:
+        """Yield every pinned version, of pins that are not confirmed too."""
+
+    def remove_expired(self) -> None:
+        """Delete the pins that have expired."""
+
+
 class StateStore(Protocol):
     """The state of one table. Many processes may have a store of the same table at once.
 
     Once the state is terminated or destroyed, every other method raises NotFoundError.
     """
+
+    @property
+    def pins(self) -> VersionPins:
+        """The pinned versions."""
+
+    def history(self) -> list[VersionRecord]:
+        """Return the versions that are kept without a pin, the oldest first."""
 
     def current(self) -> TableState:
         """Return the newest version: it includes every commit that ended before this call began."""

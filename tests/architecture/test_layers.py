@@ -49,6 +49,7 @@ LAYERS = [
     {"features", "features.requests"},
     {"features.tables"},
     {"features.garbage"},
+    {"features.versions"},
     {"features.ingest"},
     {"features.export"},
     {"features.spark"},

@@ -33,6 +33,8 @@ WHOLE: dict[str, dict[str, Any]] = {
     "set_online": {"name": "letters", "online": False},
     "set_properties": {"name": "letters", "properties": {"compaction_files": 5}},
     "split_partitions": {"name": "letters", "forced": True},
+    "tag_version": {"name": "letters", "version": 2, "tag": "kept"},
+    "untag_version": {"name": "letters", "tag": "kept"},
 }
 DEEP: object = 0
 for _ in range(400):

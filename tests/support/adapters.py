@@ -22,7 +22,7 @@ from dormouse.model.sources import Source
 from dormouse.model.state import TableState
 from dormouse.model.transactions import Transaction
 from dormouse.ports import DeadLetter, JobRecord, SparkRun, SparkRunState
-from dormouse.state_store import Outcome, StateStore
+from dormouse.state_store import Outcome, StateStore, VersionPins, VersionRecord
 from dormouse.tables.table import Table, with_applied_request
 from dormouse.tables.tombstones import Tombstone
 
@@ -218,6 +218,13 @@ class HookedStore:
     inner: StateStore
     hooks: list[Callable[[], object]]
     late: list[Callable[[], object]] = field(default_factory=list)
+
+    @property
+    def pins(self) -> VersionPins:
+        return self.inner.pins
+
+    def history(self) -> list[VersionRecord]:
+        return self.inner.history()
 
     def current(self) -> TableState:
         return self.inner.current()

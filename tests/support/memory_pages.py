@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from dormouse.statestore.log.pages import LOWEST_ID, Head, Manifest, Page
+from tests.support.memory_pins import MemoryPins
 
 
 def _no_hook(operation: str) -> None:
@@ -33,6 +34,10 @@ class MemoryPages:
     after: Callable[[str], None] = _no_hook
     _logs: dict[str, _Log] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        """Make the pins, with the same hooks."""
+        self.pins = MemoryPins(self.before, self.after)
 
     def head(self, table_id: str) -> Head | None:
         """Return the head; None if the table has no log yet."""

@@ -44,6 +44,8 @@ from dormouse.requests import (
     SetOnline,
     SetProperties,
     SplitPartitions,
+    TagVersion,
+    UntagVersion,
 )
 from dormouse.statestore.log.pages import PAGE_CAPACITY
 from dormouse.stored.paths import (
@@ -153,7 +155,9 @@ def ask_for_all_else(flow: Flow, table: Table) -> Table:
     Gives the table as it is then.
     """
     column: dict[str, object] = {"name": "more", "type": "LongType", "nullable": True}
+    version = flow.wiring().services.store(table).current().version
     asked: tuple[AdminRequest, ...] = (
+        TagVersion("m", table.name, version, "kept"),
         RenameTable("a", table.name, "other"),
         RenameTable("b", "other", table.name),
         AlterSchema("c", table.name, (column,)),
@@ -164,6 +168,7 @@ def ask_for_all_else(flow: Flow, table: Table) -> Table:
         SplitPartitions("h", table.name, forced=True),
         CompactTable("i", table.name, all=True),
         CollectGarbage("j", table.name),
+        UntagVersion("n", table.name, "kept"),
         SetOnline("k", table.name, True),
         IngestFiles("l", table.name, (f"elsewhere/{table.name}",)),
     )

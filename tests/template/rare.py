@@ -21,6 +21,7 @@ SEND = ("sqs:SendMessage", "sqs:GetQueueUrl")
 FEATURES = "tests/unit/features/"
 BLOBS = "tests/contract/test_blobs.py::"
 SNAPSHOT = "tests/unit/statestore/test_maintenance.py::"
+PINNING = "tests/unit/statestore/test_pinning.py::"
 STATE = "tests/contract/test_state_store.py::"
 
 
@@ -59,6 +60,21 @@ RARE = (
         ("-state",),
     ),
     Rare(
+        f"{PINNING}test_a_pinned_version_outlives_every_delay_and_is_freed_with_its_pin",
+        (
+            *("ingest", "split_partition", "compact", "purge_rows", SPARK_JOB),
+            *("dispatch_spark", "track_spark", "measure"),
+        ),
+        ("dynamodb:Query",),
+        ("-state",),
+    ),
+    Rare(
+        f"{PINNING}test_a_pin_with_a_limit_is_gone_after_it",
+        ("sweep",),
+        ("dynamodb:DeleteItem",),
+        ("-state",),
+    ),
+    Rare(
         "tests/unit/shards/test_writing.py::"
         "test_another_run_of_the_job_adopts_the_shard_that_is_there",
         ("ingest",),
@@ -93,7 +109,7 @@ RARE = (
     ),
     Rare(
         f"{SNAPSHOT}test_a_lost_snapshot_or_segment_is_named",
-        (*COMMITS, "dispatch_spark", "track_spark", "administer", "measure", "sweep"),
+        (*COMMITS, "dispatch_spark", "track_spark", "measure", "sweep"),
         ("dynamodb:BatchGetItem",),
         ("-snapshots",),
     ),
@@ -111,7 +127,7 @@ RARE = (
     ),
     Rare(
         f"{BLOBS}test_all_parts_of_a_large_blob_are_deleted_and_those_of_a_needed_one_stay",
-        ("sweep", "administer"),
+        ("sweep",),
         ("dynamodb:BatchWriteItem",),
         ("-snapshots",),
     ),

@@ -19,6 +19,7 @@ from dormouse_cli.values.parameters import (
     ForceOption,
     FormatOption,
     JobPropertyOption,
+    ReleaseTagsOption,
     SparkOption,
     TableName,
     TimeoutOption,
@@ -41,6 +42,7 @@ def purge(
         bool, typer.Option("--prove", help="Remove nothing; show what matches, and where.")
     ] = False,
     force: ForceOption = False,
+    release_tags: ReleaseTagsOption = False,
     spark: SparkOption = False,
     properties: JobPropertyOption = None,
     timeout: TimeoutOption = WAIT_SECONDS,
@@ -60,7 +62,7 @@ def purge(
     if not prove:
         if not force:
             _confirm(handle, where, keys)
-        _watch(handle.purge(where, keys, spark=asked), timeout)
+        _watch(handle.purge(where, keys, spark=asked, release_tags=release_tags), timeout)
         note(f"the rows were removed from table {name}")
     proof = _proof(handle, where, keys)
     _show(proof, form)

@@ -68,7 +68,9 @@ WhereOption = Annotated[
 ]
 AsOfOption = Annotated[
     str | None,
-    typer.Option("--as-of", metavar="VERSION|TIME", help="As the table was then; by default now."),
+    typer.Option(
+        "--as-of", metavar="VERSION|TAG|TIME", help="As the table was then; by default now."
+    ),
 ]
 ExplainOption = Annotated[
     bool,

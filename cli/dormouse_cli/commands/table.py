@@ -35,6 +35,7 @@ from dormouse_cli.values.parameters import (
     FormatOption,
     ListFormatOption,
     NewTableName,
+    ReleaseTagsOption,
     TableName,
 )
 from dormouse_cli.values.property_output import PROPERTY_COLUMNS, property_rows
@@ -214,11 +215,12 @@ def delete(
     ctx: typer.Context,
     name: TableName,
     force: ForceOption = False,
+    release_tags: ReleaseTagsOption = False,
 ) -> None:
     """Delete a table with all its rows. Files dropped for it stay in the ingest bucket."""
     if not force:
         confirm(f"Delete table {name}? {contents_of(table_of(ctx, name))} are lost.")
-    instance_of(ctx).delete_table(name)
+    instance_of(ctx).delete_table(name, release_tags=release_tags)
     note(f"table {name} was deleted")
 
 

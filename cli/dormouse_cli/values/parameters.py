@@ -17,6 +17,9 @@ NewTableName = Annotated[str, typer.Argument(metavar="NAME", help="The table's n
 FormatOption = Annotated[Format, typer.Option("--format", help="How to print it.")]
 ListFormatOption = Annotated[ListFormat, typer.Option("--format", help="How to print it.")]
 ForceOption = Annotated[bool, typer.Option("--force", help="Do not ask.")]
+ReleaseTagsOption = Annotated[
+    bool, typer.Option("--release-tags", help="Remove the tags of the table with it.")
+]
 SparkOption = Annotated[bool, typer.Option("--spark", help="Have Spark do it, however small.")]
 JobPropertyOption = Annotated[
     list[str] | None,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dormouse.client.access import TableAccess
-from dormouse.client.versions import AsOf, check_as_of
+from dormouse.client.versions import AsOf, check_as_of, parse_as_of
 from dormouse.client.waiting import WAIT_SECONDS
 from dormouse.errors import CorruptDataError, InvalidRequestError, NotFoundError
 from dormouse.features.administration.administer import administer
@@ -202,5 +202,7 @@ def export_request(
 def _as_of(as_of: AsOf | None) -> int | str | None:
     if as_of is None:
         return None
+    if isinstance(as_of, str):
+        as_of = parse_as_of(as_of)
     check_as_of(as_of)
     return as_of.isoformat() if isinstance(as_of, dt.datetime) else as_of

@@ -145,13 +145,14 @@ class Instance(OpenedInstance, ShownInstance):
         self._administer(CreateTable(request_id, name, body, dict(properties or {}), points))
         return self.table(name)
 
-    def delete_table(self, name: str) -> None:
+    def delete_table(self, name: str, *, release_tags: bool = False) -> None:
         """Delete a table with all its rows. Files dropped for it stay in the ingest bucket.
 
         Raises:
             NotFoundError: no table has that name.
+            InvalidRequestError: it has tags, and they are not to be released.
         """
-        self._administer(DeleteTable(self.services.ids.new(), name))
+        self._administer(DeleteTable(self.services.ids.new(), name, release_tags))
 
     def rename_table(self, name: str, new_name: str) -> TableHandle:
         """Rename a table; files are dropped for it under the new name from then on.

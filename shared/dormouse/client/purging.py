@@ -92,15 +92,17 @@ def start_purge(
     where: str,
     keys: Sequence[KeyLike],
     spark: SparkOptions | None,
+    release_tags: bool = False,
 ) -> Purge:
     """Request a purge.
 
     Raises:
         InvalidRequestError: not exactly one of `where` and `keys` is given, or it does not fit the
-            table.
+            table; or the table has tags, and they are not to be released.
         NotFoundError: the table was deleted.
     """
-    request = structs.replace(_request(handle, table, where, keys), spark=spark)
+    request = _request(handle, table, where, keys)
+    request = structs.replace(request, spark=spark, release_tags=release_tags)
     rows = build_purge_request(table, request)
     handle.queues.send(administer(handle.services, request))
     return Purge(handle, table, rows)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from dormouse.client.access import TableAccess
 from dormouse.client.status import Status
+from dormouse.client.versioned import VersionedTable
 from dormouse.client.versions import AsOf, table_as_of
 from dormouse.client.waiting import WAIT_SECONDS, WORKING_QUEUES, Watch
 from dormouse.errors import InvalidRequestError
@@ -43,7 +43,7 @@ FILE_BYTES = 128 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class TableHandle(TableAccess):
+class TableHandle(VersionedTable):
     """A table of an instance."""
 
     def query(
@@ -69,7 +69,8 @@ class TableHandle(TableAccess):
             where: a condition in SQL on any columns, which must also be true of a row.
             columns: the columns to return; by default all.
             limit: the largest number of rows to return.
-            as_of: the version, or the time, at which the table is read; by default the newest.
+            as_of: the version, the tag, or the time at which the table is read; by default the
+                newest version.
 
         Raises:
             InvalidRequestError: a key, column or condition does not fit the schema.
@@ -348,6 +349,7 @@ class TableHandle(TableAccess):
         keys: Sequence[KeyLike] = (),
         *,
         spark: SparkOptions | None = None,
+        release_tags: bool = False,
     ) -> Purge:
         """Remove all rows that match a condition or begin with a key, from every object.
 
@@ -355,12 +357,13 @@ class TableHandle(TableAccess):
         still hold any. With `spark`, Spark rewrites the shards that hold such rows.
 
         Raises:
-            InvalidRequestError: not exactly one of both is given, or it does not fit the table.
+            InvalidRequestError: not exactly one of both is given, or it does not fit the table; or
+                tags hold versions with such rows, and are not to be released.
             NotFoundError: the table was deleted.
         """
         from dormouse.client.purging import start_purge
 
-        return start_purge(self, self.current(), where, keys, spark)
+        return start_purge(self, self.current(), where, keys, spark, release_tags)
 
     def prove_purge(
         self, where: str = "", keys: Sequence[KeyLike] = (), *, watch: Progress | None = None

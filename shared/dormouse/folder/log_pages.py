@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from dormouse.folder.database import Database
+from dormouse.folder.pins import SqlitePins
 from dormouse.folder.records import fetch, remove, store
 from dormouse.state_store import REBUILD
 from dormouse.statestore.log.pages import LOWEST_ID, Head, Manifest, Page
@@ -26,6 +27,7 @@ class SqlitePages:
     def __init__(self, database: Database) -> None:
         """Use `database`."""
         self._database = database
+        self.pins = SqlitePins(database)
 
     def head(self, table_id: str) -> Head | None:
         """Return the head; None if the table has no log yet."""

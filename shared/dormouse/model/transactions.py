@@ -197,6 +197,12 @@ class Entry:
     generation: int
 
 
+def change_name(transaction: Transaction) -> str:
+    """Return what a transaction does, for people: "add shards"."""
+    name = type(transaction).__name__
+    return "".join(f" {c.lower()}" if c.isupper() else c for c in name).strip()
+
+
 def transaction_id(transaction: Transaction) -> str:
     """Return the id under which the state remembers that this change was made.
 

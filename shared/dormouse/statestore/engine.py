@@ -25,6 +25,7 @@ from dormouse.errors import (
     ContendedError,
     CorruptDataError,
     InvariantError,
+    NotFoundError,
     OutcomeUnknownError,
     UnavailableError,
 )
@@ -32,18 +33,26 @@ from dormouse.fold.fold import Verdict
 from dormouse.model.state import TableState
 from dormouse.model.transactions import Entry, Transaction
 from dormouse.ports import Clock, Ids
-from dormouse.state_store import AlreadyCommitted, CommitReport, Committed, Outcome, Rejected
+from dormouse.state_store import (
+    AlreadyCommitted,
+    CommitReport,
+    Committed,
+    Outcome,
+    Rejected,
+    VersionRecord,
+)
 from dormouse.statestore.admission import admit
 from dormouse.statestore.blobs import ABOVE_ALL_IDS
 from dormouse.statestore.delta.codec import identity_of
 from dormouse.statestore.group_commit import Entries, GroupCommit, Outcomes
 from dormouse.statestore.log.collection import Collector
 from dormouse.statestore.log.compaction import CompactionPolicy, LogCompaction, is_snapshot_due
-from dormouse.statestore.log.history import state_at
+from dormouse.statestore.log.history import kept_versions, state_at
 from dormouse.statestore.log.log import Placement
 from dormouse.statestore.log.pages import LOWEST_ID, not_below, place_after
 from dormouse.statestore.log.reader import Reader, fold_delta
 from dormouse.statestore.log.tail import LogTail
+from dormouse.statestore.pinning import Pinning
 
 
 def _unobserved(report: CommitReport) -> None:
@@ -93,21 +102,32 @@ class LogStateStore:
         keep_ms, upload_ms = options.keep_seconds * 1000, options.upload_seconds * 1000
         self._compaction = LogCompaction(reader, ids, keep_ms, policy)
         self._collector = Collector(reader, clock, keep_ms, upload_ms)
+        self.pins = Pinning(reader, clock, ids, keep_ms, upload_ms, self.current)
 
     def current(self) -> TableState:
         """Return the newest version: at least every commit that ended before the call began."""
         return self._retry_policy.retry(self._tail.newest)
 
     def at(self, *, version: int | None = None, time_ms: int | None = None) -> TableState:
-        """Return a version, or the one that was current at a time, as long as it is kept.
+        """Return a version, or the one that was current at a time, as long as it is kept or pinned.
 
         Raises:
             NotFoundError: it is no longer kept, or there is no such version yet.
             InvalidRequestError: neither or both are given.
         """
-        return self._retry_policy.retry(
-            lambda: state_at(self.reader, version=version, time_ms=time_ms)
-        )
+        try:
+            return self._retry_policy.retry(
+                lambda: state_at(self.reader, version=version, time_ms=time_ms)
+            )
+        except NotFoundError:
+            for pin in self.pins.all():
+                if pin.version == version:
+                    return self.pins.state(pin)
+            raise
+
+    def history(self) -> list[VersionRecord]:
+        """Return the versions that are kept without a pin, the oldest first."""
+        return self._retry_policy.retry(lambda: kept_versions(self.reader))
 
     def commit(self, *transactions: Transaction, generation: int) -> tuple[Outcome, ...]:
         """Commit transactions in one delta, each for itself, and return the outcome of each.
@@ -161,6 +181,7 @@ class LogStateStore:
         """
         head = self._log.pages.close(self._table_id)
         self._log.pages.delete_pages(self._table_id, head.first_page, head.last_page + 1)
+        self._log.pages.pins.clear(self._table_id)
 
     def destroy(self) -> None:
         """Delete the state of the table. Repeatable; used only when the table itself is deleted.
@@ -183,6 +204,7 @@ class LogStateStore:
         if head is None or not head.closed:
             raise InvariantError(f"the state of table {self._table_id} was never destroyed")
         self._retry_policy.retry(self._delete_blobs)
+        self._log.pages.pins.clear(self._table_id)
 
     def _delete_blobs(self) -> None:
         for blobs in (self.reader.deltas, self.reader.segments, self.reader.snapshots):

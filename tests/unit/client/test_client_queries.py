@@ -54,7 +54,7 @@ def test_a_table_is_read_as_it_was_at_a_version_or_a_time(memory: InMemory) -> N
         (1000, NotFoundError, "there is no version 1000"),
         (-1, InvalidRequestError, "-1 is not a version"),
         (True, InvalidRequestError, "True is not a version"),
-        ("2026-01-01", InvalidRequestError, "'2026-01-01' is not a version"),
+        ("a day ago", InvalidRequestError, "'a day ago' is neither a version nor a tag nor a time"),
         (dt.datetime(2026, 1, 1), InvalidRequestError, "has no time zone"),  # noqa: DTZ001  # just that
     ],
 )

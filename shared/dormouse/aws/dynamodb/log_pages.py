@@ -7,6 +7,8 @@ Each method is one request whose condition decides it. Items, with hash key `t` 
 - page: ``<table>#0#<page // 64>``, page: ids, a list of at most 48 times 16 bytes; mark. The zero
   is the log's epoch. 64 pages share a hash key, so that heat moves on as the log grows.
 
+Beside them are the pins (`pins`).
+
 Both have checksums (`log_items`). What a failed request means is decided in
 `aws.base.failures`.
 """
@@ -31,6 +33,7 @@ from dormouse.aws.dynamodb.log_items import (
     pages_prefix,
     part,
 )
+from dormouse.aws.dynamodb.pins import DynamoPins
 from dormouse.retry_policy import RetryPolicy
 from dormouse.statestore.log.pages import PAGE_CAPACITY, Head, Manifest, Page
 
@@ -55,6 +58,7 @@ class DynamoPages:
         """
         self._client, self._table_name = client, table_name
         self._retry_policy = retry_policy or system.retry_policy()
+        self.pins = DynamoPins(client, table_name, self._retry_policy)
 
     def head(self, table_id: str) -> Head | None:
         """Return the head; None if the table has no log yet."""

@@ -98,8 +98,8 @@ def _check_once(
         *_shard_findings(services, table, state, checked, objects, watch, all_bytes),
         *dispute_findings(services, table, state),
         *_segment_findings(services, table, state, all_bytes),
-        *overdue_findings(state, now_ms, table.properties),
-        *unknown_object_findings(state, ages, now_ms, table.properties),
+        *overdue_findings(services.store(table), state, now_ms, table.properties),
+        *unknown_object_findings(services.store(table), state, ages, now_ms, table.properties),
     ]
     return CheckReport(state.version, len(referenced), state.rows, tuple(findings))
 

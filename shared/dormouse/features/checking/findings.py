@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-from dormouse.features.garbage.garbage import collectable
+from dormouse.features.garbage.garbage import collectable, unpinned
 from dormouse.fold.invariants import broken_invariants
 from dormouse.keys.ranges import Key, show_key
 from dormouse.model.disputes import DisputeReason
 from dormouse.model.provenance import Provenance
 from dormouse.model.shards import Reference, Shard
 from dormouse.model.state import TableState
+from dormouse.state_store import StateStore
 from dormouse.stored.paths import run_of_shard, shard_id_of
 from dormouse.tables.properties import Properties
 
@@ -156,7 +157,9 @@ def _miscounts(state: TableState, reference: Reference, shard: Shard) -> bool:
     return not 0 <= reference.rows <= shard.rows
 
 
-def overdue_findings(state: TableState, now_ms: int, properties: Properties) -> list[Finding]:
+def overdue_findings(
+    store: StateStore, state: TableState, now_ms: int, properties: Properties
+) -> list[Finding]:
     """Return the shards that should have been deleted: their delay ended a whole delay ago."""
     delay_seconds = 2 * properties.gc_delay_seconds
     due, _ = collectable(state, state.unreferenced, now_ms, delay_seconds)
@@ -166,7 +169,7 @@ def overdue_findings(state: TableState, now_ms: int, properties: Properties) -> 
             shard,
             f"it has been unreferenced for {_age(now_ms - state.unreferenced[shard])}",
         )
-        for shard in due
+        for shard in unpinned(store, due)
     ]
 
 
@@ -208,19 +211,25 @@ def _listed(jobs: Sequence[str]) -> str:
 
 
 def unknown_object_findings(
-    state: TableState, modified_ms: Mapping[str, int], now_ms: int, properties: Properties
+    store: StateStore,
+    state: TableState,
+    modified_ms: Mapping[str, int],
+    now_ms: int,
+    properties: Properties,
 ) -> Iterator[Finding]:
     """Yield the objects of the data prefix that are old enough to be orphans, or are no shards.
 
     `modified_ms` has the time of the last change of each object, by path.
     """
-    for path in unknown_paths(state, modified_ms):
+    before_ms = now_ms - properties.orphan_age_seconds * 1000
+    old = [path for path in unknown_paths(state, modified_ms) if modified_ms[path] <= before_ms]
+    shards = {path: shard for path in old if (shard := shard_id_of(path)) is not None}
+    orphaned = frozenset(unpinned(store, shards.values()))
+    for path in old:
         age_ms = now_ms - modified_ms[path]
-        if age_ms < properties.orphan_age_seconds * 1000:
-            continue
-        if shard_id_of(path) is None:
+        if path not in shards:
             yield Finding(Damage.FOREIGN_OBJECT, path, "the object is not a shard")
-        else:
+        elif shards[path] in orphaned:
             yield Finding(Damage.ORPHAN, path, f"no commit has referenced it for {_age(age_ms)}")
 
 

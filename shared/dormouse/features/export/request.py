@@ -18,6 +18,7 @@ from dormouse.features.requests.outcomes import UNKNOWN_OUTCOME, JobCheck, JobOu
 from dormouse.features.requests.resolve_table import resolve_live_table
 from dormouse.features.requests.work import RequestResult, StoredWork
 from dormouse.features.tables.versions import read_version
+from dormouse.features.versions.tags import is_tag, tagged
 from dormouse.jobs.tracking import record
 from dormouse.key_forms.text import parse_part
 from dormouse.keys.ranges import KeyRange
@@ -185,5 +186,7 @@ def _read(services: Services, table: Table, as_of: int | str | None) -> tuple[Ta
         return read_version(services, table)
     if isinstance(as_of, int):
         return read_version(services, table, version=as_of)
+    if is_tag(as_of):
+        return read_version(services, table, version=tagged(services, table, as_of).version)
     time_us = int(parse_part(as_of, Primitive.TIMESTAMP))
     return read_version(services, table, time_ms=time_us // 1000)

@@ -1,5 +1,8 @@
 """collect_garbage: delete the objects of unreferenced shards, then remove them from the state.
 
+The shards that are due are chosen before the pins are read; those of pinned versions stay, and are
+candidates again once these are unpinned.
+
 Order of writes: object, then state. A crash in between leaves a shard that the state still lists;
 the redelivery deletes its object again, which is idempotent. The other order could leak objects.
 """
@@ -9,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from hashlib import blake2b
 
-from dormouse.features.garbage.garbage import collectable, waiting_seconds
+from dormouse.features.garbage.garbage import collectable, unpinned, waiting_seconds
 from dormouse.jobs.tracking import finalise, record, tracked
 from dormouse.messages import GarbageCandidates, OutboundMessage
 from dormouse.model.job_events import Finished, Started, TrackedJob
@@ -54,6 +57,7 @@ def collect_garbage(services: Services, message: GarbageCandidates) -> list[Outb
         return []
     now_ms, delay_seconds = services.clock.now_ms(), table.properties.gc_delay_seconds
     due, waiting = collectable(state, message.shards, now_ms, delay_seconds)
+    due = unpinned(store, due)
     if not due:
         finalise(services, table.id, job_id)
     elif not _delete(services, table, state, job_id, due):

@@ -1,6 +1,7 @@
 """Choose the shards that may be deleted: those unreferenced for longer than the delay.
 
-The delay must exceed the longest query, since a query reads at the version it began with.
+The delay must exceed the longest query, since a query reads at the version it began with. Shards of
+pinned versions are kept until these are unpinned.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from dormouse.model.state import TableState
+from dormouse.state_store import StateStore
 from dormouse.stored.paths import run_of_shard
 
 
@@ -31,6 +33,22 @@ def collectable(
             ready = waiting_seconds(state, shard, now_ms, delay_seconds) == 0
             (due if ready else waiting).append(shard)
     return due, waiting
+
+
+def unpinned(store: StateStore, shards: Iterable[str]) -> list[str]:
+    """Return the shards that no pinned version references.
+
+    Call it after `shards` were chosen and before they are deleted: a version that is pinned later
+    has none of them (`statestore.pinning`).
+
+    Raises:
+        CorruptDataError: a pin is damaged, or the snapshot of one is.
+    """
+    left = list(shards)
+    if left:
+        for state in store.pins.states():
+            left = [shard for shard in left if not state.reference_counts.get(shard, 0)]
+    return left
 
 
 def orphans(state: TableState, modified_ms: Mapping[str, int], oldest_ms: int) -> list[str]:

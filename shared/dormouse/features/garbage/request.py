@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dormouse.features.garbage.collect_garbage import candidates, garbage_job_id, together
-from dormouse.features.garbage.garbage import collectable
+from dormouse.features.garbage.garbage import collectable, unpinned
 from dormouse.features.requests.outcomes import TABLE_RESET, JobCheck, JobOutcome
 from dormouse.features.requests.resolve_table import resolve_live_table
 from dormouse.features.requests.work import RequestResult, StoredWork
@@ -52,10 +52,12 @@ def collect_garbage(services: Services, request: CollectGarbage) -> RequestResul
         NotFoundError: no table of that name exists, or it is being deleted.
     """
     table = resolve_live_table(services, request)
-    state = services.store(table).current()
+    store = services.store(table)
+    state = store.current()
     due, _ = collectable(
         state, state.unreferenced, services.clock.now_ms(), table.properties.gc_delay_seconds
     )
+    due = unpinned(store, due)
     if not due:
         return RequestResult()
     size_bytes = sum(state.shards[shard].size_bytes for shard in due)

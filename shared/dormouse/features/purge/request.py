@@ -13,6 +13,7 @@ from dormouse.features.purge.stored import load_purge
 from dormouse.features.requests.outcomes import JobCheck, JobOutcome
 from dormouse.features.requests.resolve_table import resolve_live_table
 from dormouse.features.requests.work import RequestResult, StoredWork
+from dormouse.features.tables.tags import refuse_tagged, release_tags
 from dormouse.features.tables.versions import read_version
 from dormouse.jobs.tracking import record
 from dormouse.messages import OutboundMessage, PurgeStep
@@ -75,11 +76,15 @@ def request_purge(services: Services, request: PurgeRows) -> RequestResult:
     """Save the request beside the table's shards, where a redelivery finds it.
 
     Raises:
-        InvalidRequestError: it selects no rows, or rows that this table cannot remove separately.
+        InvalidRequestError: it selects no rows, or rows that this table cannot remove separately;
+            or the table has tags, and they are not to be released.
         NotFoundError: no table has that name, or it is being deleted.
     """
     table, state = read_version(services, resolve_live_table(services, request))
     purge = build_purge_request(table, request)
+    if request.release_tags:
+        release_tags(services, table)
+    refuse_tagged(services, table, "rows")
     now_ms = services.clock.now_ms()
     selection = replace(purge.selection, version=state.version, time_ms=now_ms)
     purge = replace(purge, generation=state.generation, selection=selection)

@@ -12,7 +12,7 @@ from itertools import islice
 from dormouse.errors import CorruptDataError
 from dormouse.features.export.stored import delete_all
 from dormouse.features.garbage.collect_garbage import candidates
-from dormouse.features.garbage.garbage import collectable, orphans
+from dormouse.features.garbage.garbage import collectable, orphans, unpinned
 from dormouse.features.ingest.batch_files import batch_files
 from dormouse.features.ingest.known_sources import look_up_sources, refusal_of
 from dormouse.features.ingest.seal_sources import obsolete_segments
@@ -60,6 +60,7 @@ def sweep(services: Services, table: Table, *, audit: bool = False) -> Iterator[
         delete_whole_table(services, table)
         return
     state = _current_state(services, table)
+    services.store(table).pins.remove_expired()
     yield OutboundMessage("table-changes", TableChanged(table.id, swept=True))
     spark, damaged_requests = list_spark_requests(services, table.id)
     spark_jobs = {request.job.job_id: request.requested_ms for request in spark}
@@ -132,7 +133,7 @@ def _overdue_garbage(services: Services, table: Table, state: TableState) -> lis
     delay_seconds = 2 * table.properties.gc_delay_seconds
     now_ms = services.clock.now_ms()
     due, _ = collectable(state, state.unreferenced, now_ms, delay_seconds)
-    return candidates(table, state, due)
+    return candidates(table, state, unpinned(services.store(table), due))
 
 
 def _missed_files(
@@ -191,7 +192,7 @@ def _delete_orphans(services: Services, table: Table) -> None:
     if now_ms - table.reset_ms >= table.properties.gc_delay_seconds * 1000:
         # Shards written before the table was emptied cannot be committed any more.
         oldest_ms = max(oldest_ms, table.reset_ms - MAX_CLOCK_SKEW_MS)
-    found = orphans(state, modified_ms, oldest_ms)
+    found = unpinned(services.store(table), orphans(state, modified_ms, oldest_ms))
     if not found:
         finalise(services, table.id, ORPHANS_JOB, failed=True)
         return

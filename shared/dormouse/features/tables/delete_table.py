@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from dormouse.errors import InvariantError, NotFoundError
 from dormouse.features.requests.resolve_table import find_table
+from dormouse.features.tables.tags import refuse_tagged
 from dormouse.ports import Services
 from dormouse.requests import DeleteTable
 from dormouse.stored.paths import table_prefix
@@ -26,10 +27,13 @@ def delete_table(services: Services, request: DeleteTable) -> None:
 
     Raises:
         NotFoundError: no table has that name.
+        InvalidRequestError: the table has tags, and they are not to be released.
     """
     table = find_table(services, request)
     if table is None:
         return
+    if not request.release_tags and not table.deleting:
+        refuse_tagged(services, table, "the rows")
     try:
         delete_whole_table(services, table)
     except NotFoundError:

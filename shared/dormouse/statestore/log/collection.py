@@ -3,7 +3,9 @@
 The low-water mark makes it safe, whatever else goes on. It is raised together with the manifest and
 in the open page, in one transaction: from then on, no id below it comes into the log, and no blob
 named below it into the manifest. So what is named below the mark and is in neither at that moment
-never will be. A crash leaves what the next round deletes; rounds at once delete the same.
+never will be. A crash leaves what the next round deletes; rounds at once delete the same. Snapshots
+of pinned versions stay too: pins are read after the mark was raised, and a damaged one stops the
+round before it deletes a blob.
 """
 
 from __future__ import annotations
@@ -66,8 +68,11 @@ class Collector:
             in_pages = frozenset(log.ids_after(version_before(manifest.covered_pages)))
         except CollectedError:
             return False
+        # Read after the mark was raised: a pin that is put later sees the mark (`pinning`).
+        pinned = {pin.snapshot_id for pin in log.pages.pins.all(log.table_id)}
         reader.deltas.delete_stale(mark, in_pages)
-        reader.snapshots.delete_stale(mark, frozenset(each.id for each in manifest.snapshots))
+        named = {snapshot.id for snapshot in manifest.snapshots}
+        reader.snapshots.delete_stale(mark, frozenset(named | pinned))
         reader.segments.delete_stale(mark, frozenset(each.id for each in manifest.segments))
         return True
 

@@ -6,12 +6,16 @@ the manifest once no version needs them that was current within the time to keep
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import chain
 
 from dormouse.errors import CorruptDataError, InvalidRequestError, NotFoundError
+from dormouse.fold.fold import Verdict
 from dormouse.model.state import TableState
+from dormouse.model.transactions import change_name
+from dormouse.state_store import VersionRecord
+from dormouse.statestore.delta.codec import Delta
 from dormouse.statestore.log.log import CollectedError
 from dormouse.statestore.log.pages import Manifest, Snapshot
 from dormouse.statestore.log.reader import Reader, fold_delta
@@ -64,6 +68,47 @@ def without_versions_before(manifest: Manifest, time_ms: int) -> Manifest:
     return replace(manifest, snapshots=kept, segments=needed)
 
 
+def kept_versions(reader: Reader) -> list[VersionRecord]:
+    """Return the versions that can be read from the manifest and the log, the oldest first.
+
+    The first of them, unless it is version 1, is known by its snapshot alone: its changes are not.
+    """
+    missed: Manifest | None = None
+    while (manifest := reader.manifest()) != missed:
+        try:
+            first, found = TableState(), []
+            if manifest.beginning:
+                first = reader.snapshot(manifest.snapshots[0])
+                found = [VersionRecord(first.version, first.time_ms, (), (), first.rows)]
+            folded = _following(reader, manifest, first)
+            return found + [_record(state, delta, verdicts) for delta, state, verdicts in folded]
+        except CollectedError:
+            missed = manifest
+    raise _misnamed(reader)
+
+
+def _record(state: TableState, delta: Delta, verdicts: tuple[Verdict, ...]) -> VersionRecord:
+    pairs = zip(delta.entries, verdicts, strict=True)
+    accepted = [e.transaction for e, made in pairs if not (made.violations or made.repeated)]
+    jobs = dict.fromkeys(job for each in accepted if (job := getattr(each, "job", "")))
+    changes = dict.fromkeys(change_name(each) for each in accepted)
+    return VersionRecord(state.version, state.time_ms, tuple(changes), tuple(jobs), state.rows)
+
+
+def _following(
+    reader: Reader, manifest: Manifest, state: TableState
+) -> Iterator[tuple[Delta, TableState, tuple[Verdict, ...]]]:
+    """Yield the deltas after a state, each with the state that it makes and its verdicts."""
+    covered = manifest.segments[-1].version if manifest.segments else state.version
+    deltas = chain(
+        reader.from_segments(manifest.segments, state.version),
+        reader.from_pages(max(covered, state.version)),
+    )
+    for delta in deltas:
+        state, verdicts = fold_delta(state, delta.entries)
+        yield delta, state, verdicts
+
+
 def _last(reader: Reader, is_wanted: Callable[[int, int], bool], name: str) -> TableState:
     """Return the last state whose version and time are wanted."""
     missed: Manifest | None = None
@@ -76,17 +121,15 @@ def _last(reader: Reader, is_wanted: Callable[[int, int], bool], name: str) -> T
             )
         try:
             state = reader.snapshot(before[-1]) if before else TableState()
-            covered = manifest.segments[-1].version if manifest.segments else state.version
-            deltas = chain(
-                reader.from_segments(manifest.segments, state.version),
-                reader.from_pages(max(covered, state.version)),
-            )
-            for delta in deltas:
-                following, _ = fold_delta(state, delta.entries)
+            for _, following, _ in _following(reader, manifest, state):
                 if not is_wanted(following.version, following.time_ms):
                     break
                 state = following
             return state
         except CollectedError:
             missed = manifest
-    raise CorruptDataError(f"the manifest of table {reader.log.table_id} names what is not there")
+    raise _misnamed(reader)
+
+
+def _misnamed(reader: Reader) -> CorruptDataError:
+    return CorruptDataError(f"the manifest of table {reader.log.table_id} names what is not there")

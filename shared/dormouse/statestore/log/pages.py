@@ -22,6 +22,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from dormouse.statestore.log.pins import Pins
+
 PAGE_CAPACITY = 48
 """Ids a page takes. 48 of 16 bytes keep the item below 1 KB, so that an append costs one write
 unit however full the page is."""
@@ -141,6 +143,10 @@ class Pages(Protocol):
     raise OutcomeUnknownError instead: it may have been changed, or may be later. All can be
     repeated.
     """
+
+    @property
+    def pins(self) -> Pins:
+        """The pins of these tables, which are kept in the same place."""
 
     def head(self, table_id: str) -> Head | None:
         """Return the head; None if the table has no log yet."""

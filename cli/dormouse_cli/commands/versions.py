@@ -1,0 +1,83 @@
+"""`dormouse versions, tag, untag, tags`: earlier versions of a table, and those kept by name."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from dormouse.client.versions import parse_as_of, table_as_of
+from dormouse_cli.listings import ListFormat, print_listing
+from dormouse_cli.session import table_of
+from dormouse_cli.terminal import iso_time, note
+from dormouse_cli.values.parameters import ListFormatOption, TableName
+
+TagArgument = Annotated[str, typer.Argument(metavar="TAG", help="The name of the tag.")]
+LimitOption = Annotated[
+    int, typer.Option("--limit", metavar="N", min=1, help="Only the newest of them.")
+]
+
+
+def versions(
+    ctx: typer.Context,
+    name: TableName,
+    limit: LimitOption = 50,
+    form: ListFormatOption = ListFormat.table,
+) -> None:
+    """Show the versions of a table that can be read, the newest first.
+
+    Versions are kept for gc_delay_seconds of the table, those with a tag until it is removed.
+    """
+    rows = [
+        {
+            "version": each.version,
+            "time": iso_time(each.time_ms),
+            "changes": ", ".join(each.changes),
+            "rows": each.rows,
+            "job": ", ".join(each.jobs),
+            "tags": ", ".join(each.tags),
+        }
+        for each in table_of(ctx, name).versions()[:limit]
+    ]
+    columns = ("version", "time", "changes", "rows", "job", "tags")
+    print_listing(columns, rows, form)
+
+
+def tag(
+    ctx: typer.Context,
+    name: TableName,
+    version: Annotated[
+        str,
+        typer.Argument(metavar="VERSION", help="Its number, another tag of it, or a time."),
+    ],
+    tag: TagArgument,
+) -> None:
+    """Keep a version of a table, under a name, until it is untagged.
+
+    Its shards are not deleted meanwhile, so storage grows by what is rewritten since.
+    """
+    table = table_of(ctx, name)
+    _, state = table_as_of(table.services, table.current(), parse_as_of(version))
+    tagged = table.tag(state.version, tag)
+    note(f"version {tagged.version} of table {name} is kept as {tag}")
+
+
+def untag(ctx: typer.Context, name: TableName, tag: TagArgument) -> None:
+    """Remove a tag from a table: its version is no longer kept."""
+    table_of(ctx, name).untag(tag)
+    note(f"table {name} has no tag {tag} any more")
+
+
+def tags(ctx: typer.Context, name: TableName, form: ListFormatOption = ListFormat.table) -> None:
+    """Show the tags of a table, by version."""
+    rows = [
+        {
+            "tag": each.tag,
+            "version": each.version,
+            "time": iso_time(each.time_ms),
+            "rows": each.rows,
+            "tagged": iso_time(each.tagged_ms),
+        }
+        for each in table_of(ctx, name).tags()
+    ]
+    print_listing(("tag", "version", "time", "rows", "tagged"), rows, form)

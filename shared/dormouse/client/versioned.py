@@ -1,0 +1,58 @@
+"""The versions of one table as a client sees them: list, tag, untag."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dormouse.client.access import TableAccess
+from dormouse.showing import Listing
+
+if TYPE_CHECKING:
+    from dormouse.client.versions import Tag, Version
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class VersionedTable(TableAccess):
+    """A table, and its versions."""
+
+    def versions(self) -> Listing[Version]:
+        """Return the versions that can be read, the newest first, each with its tags.
+
+        Raises:
+            NotFoundError: the table was deleted.
+            CorruptDataError: a tag is damaged.
+        """
+        from dormouse.client.versions import versions_of
+
+        return versions_of(self.services, self.current())
+
+    def tag(self, version: int | dt.datetime, name: str) -> Tag:
+        """Name a version, by its number or a time; it is kept until `untag`.
+
+        Raises:
+            InvalidRequestError: it cannot be the name of a tag.
+            AlreadyExistsError: the table has such a tag, of another version.
+            NotFoundError: the version is not kept any more, or is yet to come.
+            ContendedError: it took too long; nothing is tagged.
+        """
+        from dormouse.client.versions import tag_version
+
+        return tag_version(self, version, name)
+
+    def untag(self, name: str) -> None:
+        """Remove a tag; what only its version needs is deleted in time.
+
+        Raises:
+            NotFoundError: the table has no such tag, or was deleted.
+        """
+        from dormouse.client.versions import untag_version
+
+        untag_version(self, name)
+
+    def tags(self) -> Listing[Tag]:
+        """Return the tags of the table, by version. Raises CorruptDataError if one is damaged."""
+        from dormouse.client.versions import tags_of
+
+        return tags_of(self.services, self.current())

@@ -1,0 +1,191 @@
+"""Pins a version of a table, so that its state and its shards stay until it is unpinned.
+
+Order of writes: the snapshot of the version; the pin, not yet confirmed; a look at whether the
+version is still whole; the confirmation. Two collectors delete what a version needs, and each reads
+the pins after it has fixed its candidates and before it deletes any of them:
+
+- The state's (`log.collection`) raises the low-water mark, then reads the pins, then deletes
+  snapshots below the mark that no pin names. If it read the pins before this one was put, the mark
+  was raised before, too: the look finds the snapshot below the mark, and refuses.
+- The shards' (`features.garbage`) takes the shards whose delay is over, then reads the pins, then
+  deletes those that no pin holds. If it read the pins before this one was put, the delay of the
+  shards that it deletes was over before, too. The look refuses a version of which a shard is gone
+  from the state, or is unreferenced and its delay is over, or will be within `CLOCK_MARGIN_MS`. A
+  shard that is still referenced cannot have been a candidate. The same holds of orphans: they are
+  not in the state.
+
+So a confirmed pin names a version that is whole, and a pin holds its version until it is deleted.
+Clocks may differ by less than the margin.
+
+What a crash leaves: after the snapshot, a blob that nothing names, which is collected. After the
+pin, one that is not confirmed; it is not shown, the next attempt of its owner confirms it, and it
+is removed once it has expired.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+
+from dormouse.errors import ContendedError, CorruptDataError, NotFoundError
+from dormouse.model.pins import Pin, PinOwner
+from dormouse.model.state import TableState
+from dormouse.ports import Clock, Ids
+from dormouse.statestore.log.log import CollectedError
+from dormouse.statestore.log.pages import LOWEST_ID, Snapshot, not_below
+from dormouse.statestore.log.pins import Pins
+from dormouse.statestore.log.reader import Reader
+from dormouse.statestore.snapshot.trimming import without_expired
+
+CLOCK_MARGIN_MS = 60 * 1000
+"""How far the clocks of two processes may differ."""
+STATES_KEPT = 4
+"""How many pinned versions a process caches."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pinning:
+    """The pins of one table.
+
+    `keep_ms` is the delay of garbage collection; `attempt_ms` is how long an attempt may take.
+    """
+
+    reader: Reader
+    clock: Clock
+    ids: Ids
+    keep_ms: int
+    attempt_ms: int
+    current: Callable[[], TableState]
+    _states: dict[str, TableState] = field(default_factory=dict)
+
+    def add(self, owner: PinOwner, state: TableState, *, expires_ms: int | None = None) -> Pin:
+        """Pin the version of `state`; return the pin of the owner once it is confirmed."""
+        stored, table_id = self._stored, self.reader.log.table_id
+        there = next((pin for pin in stored.all(table_id) if pin.owner == owner), None)
+        if there is None or there.is_expired(self.clock.now_ms()):
+            self.remove_expired()
+            there = stored.put(table_id, self._made(owner, state, expires_ms))
+        return there if there.is_confirmed else self._confirmed(there, expires_ms)
+
+    def remove(self, owner: PinOwner) -> bool:
+        """Delete the pin of an owner; return whether there was one."""
+        return self._stored.delete(self.reader.log.table_id, owner)
+
+    def all(self) -> list[Pin]:
+        """Return the confirmed pins that have not expired, by owner."""
+        now_ms = self.clock.now_ms()
+        pins = self._stored.all(self.reader.log.table_id)
+        return [pin for pin in pins if pin.is_confirmed and not pin.is_expired(now_ms)]
+
+    def state(self, pin: Pin) -> TableState:
+        """Return the pinned version."""
+        found = self._states.get(pin.snapshot_id)
+        if found is None:
+            found = self._read(pin)
+            while len(self._states) >= STATES_KEPT:
+                self._states.pop(next(iter(self._states)), None)
+            self._states[pin.snapshot_id] = found
+        return found
+
+    def states(self) -> Iterator[TableState]:
+        """Yield every pinned version, of pins that are not confirmed or have expired too.
+
+        One whose snapshot is gone can never be confirmed, and holds nothing.
+        """
+        for pin in self._stored.all(self.reader.log.table_id):
+            try:
+                yield self.state(pin)
+            except NotFoundError:
+                continue
+
+    def remove_expired(self) -> None:
+        """Delete the pins that have expired, unless they are confirmed meanwhile."""
+        table_id, now_ms = self.reader.log.table_id, self.clock.now_ms()
+        for pin in self._stored.all(table_id):
+            if pin.is_expired(now_ms):
+                self._stored.delete(table_id, pin.owner, only=pin)
+
+    @property
+    def _stored(self) -> Pins:
+        return self.reader.log.pages.pins
+
+    def _made(self, owner: PinOwner, state: TableState, expires_ms: int | None) -> Pin:
+        """Store a snapshot of the version; return the pin of it, which is to be confirmed."""
+        from dormouse.statestore.snapshot.codec import encode_snapshot  # it imports Arrow
+
+        head, table_id = self.reader.log.head(), self.reader.log.table_id
+        snapshot_id = not_below(head.low_water_mark if head else LOWEST_ID, self.ids.new())
+        body = encode_snapshot(table_id, without_expired(state))
+        self.reader.snapshots.put(snapshot_id, body)
+        now_ms = self.clock.now_ms()
+        return Pin(
+            owner,
+            state.version,
+            state.time_ms,
+            state.generation,
+            state.rows,
+            snapshot_id,
+            len(body),
+            pinned_ms=now_ms,
+            expires_ms=now_ms + self.attempt_ms,
+        )
+
+    def _confirmed(self, pin: Pin, expires_ms: int | None) -> Pin:
+        """Confirm a stored pin, or delete it and say why it cannot be."""
+        table_id = self.reader.log.table_id
+        try:
+            self._check_whole(pin)
+        except (NotFoundError, ContendedError):
+            self._stored.delete(table_id, pin.owner, only=pin)
+            raise
+        confirmed = replace(pin, is_confirmed=True, expires_ms=expires_ms)
+        if self._stored.replace(table_id, pin, confirmed):
+            return confirmed
+        for other in self._stored.all(table_id):
+            if other.owner == pin.owner and other.is_confirmed:
+                return other  # another process was quicker
+        raise ContendedError(
+            f"the pin {pin.owner.key} of table {table_id} was removed before it was confirmed",
+            hint="nothing is pinned; try again",
+        )
+
+    def _check_whole(self, pin: Pin) -> None:
+        """Check that no collector that did not see the stored pin deletes what it needs.
+
+        Raises:
+            ContendedError: the snapshot was stored too long ago.
+            NotFoundError: a shard is deleted, or may be at any moment; or the table was deleted.
+        """
+        table_id = self.reader.log.table_id
+        head = self.reader.log.head()
+        if head is None or head.low_water_mark > pin.snapshot_id:
+            raise ContendedError(
+                f"to pin version {pin.version} of table {table_id} took too long",
+                hint="nothing is pinned; try again",
+            )
+        state, now = self.state(pin), self.current()
+        until_ms = self.clock.now_ms() + CLOCK_MARGIN_MS - self.keep_ms
+        for shard, references in state.reference_counts.items():
+            lost = shard not in now.shards or now.unreferenced.get(shard, until_ms + 1) <= until_ms
+            if references and (lost or now.generation != state.generation):
+                raise NotFoundError(
+                    f"version {pin.version} of table {table_id} cannot be pinned any more: shard "
+                    f"{shard} is deleted, or may be at any moment",
+                    hint="pin a later version; a longer gc_delay_seconds keeps versions longer",
+                )
+
+    def _read(self, pin: Pin) -> TableState:
+        snapshot = Snapshot(pin.snapshot_id, pin.version, pin.time_ms, pin.size_bytes)
+        try:
+            return self.reader.snapshot(snapshot)
+        except CollectedError:
+            there = self._stored.all(self.reader.log.table_id)
+            if any(one.snapshot_id == pin.snapshot_id and one.is_confirmed for one in there):
+                raise CorruptDataError(
+                    f"the snapshot of pin {pin.owner.key} of table {self.reader.log.table_id} is "
+                    "lost",
+                    hint="bring it back from an older object version, or remove the tag",
+                ) from None
+            raise NotFoundError(
+                f"version {pin.version} of table {self.reader.log.table_id} is not pinned any more"
+            ) from None
