@@ -12,7 +12,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -179,7 +179,8 @@ def _link(file: Path, target: Path) -> bool:
         UnavailableError: others did so every time.
     """
     for _ in range(_LINK_ATTEMPTS):
-        target.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(FileNotFoundError):
+            _make_folder(target.parent)
         try:
             os.link(file, target)
         except FileExistsError:
@@ -189,6 +190,14 @@ def _link(file: Path, target: Path) -> bool:
         flush_folder(target.parent)
         return True
     raise UnavailableError(f"{target.parent} is removed by others all the time; try again")
+
+
+def _make_folder(folder: Path) -> None:
+    """Make a folder and those above it, whose names last as that of what will be put there."""
+    if not folder.is_dir():
+        _make_folder(folder.parent)
+        folder.mkdir(exist_ok=True)
+        flush_folder(folder.parent)
 
 
 @contextmanager

@@ -65,8 +65,18 @@ def test_an_object_in_a_folder_is_on_the_disk_before_it_has_a_name_and_the_name_
 
     monkeypatch.setattr(os, "fsync", flush)
     monkeypatch.setattr(os, "link", link)
-    FolderStorage(tmp_path).put("t/a", b"rows")
+    storage = FolderStorage(tmp_path)
+    storage.put("t/a", b"rows")
+    assert steps == ["object", "folder", "name", "folder"], "the name of the new folder lasts, too"
+    steps.clear()
+    storage.put("t/b", b"rows")
     assert steps == ["object", "name", "folder"]
+
+
+def test_a_file_where_a_folder_belongs_is_not_taken_for_the_object(tmp_path: Path) -> None:
+    (tmp_path / "t").write_text("in the way")
+    with pytest.raises(OSError, match="t"):
+        FolderStorage(tmp_path).put("t/a", b"rows")
 
 
 def test_an_object_in_a_folder_may_be_read_by_whom_the_umask_lets(tmp_path: Path) -> None:
