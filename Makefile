@@ -14,6 +14,7 @@ EVERYWHERE := --universal --fork-strategy fewest --python-version 3.11
 LOCK = build/lock/bin/uv pip compile --quiet --upgrade --generate-hashes --no-annotate --custom-compile-command "make lock"
 export SAM_CLI_TELEMETRY := 0
 export ARCH ?= arm64
+HERE = $(subst aarch64,arm64,$(shell uname -m))
 
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  \033[1m%-13s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -140,8 +141,10 @@ layer: $(INSTALLED) ## Build the layers for both architectures; say what each fu
 		ARTIFACTS_DIR=$(abspath build/layers/$$arch/$$layer); done; done
 	@$(BIN)/python tools/layer_sizes.py build/layers/arm64 build/layers/x86_64
 
-invoke: $(INSTALLED) ## Run one function on one event in a container: make invoke FN=ingest EVENT=good
-	$(BIN)/sam local invoke $(shell $(BIN)/python -c "print(''.join(w.title() for w in '$(FN)'.split('_')))")Function --event events/$(FN)/$(EVENT).json
+invoke: $(INSTALLED) ## Build, then run one function on one event in a container: make invoke FN=ingest EVENT=good
+	@docker info >/dev/null 2>&1 || { echo "sam local invoke needs Docker, which does not run here; without a container: dormouse local invoke $(FN) events/$(FN)/$(EVENT).json"; exit 1; }
+	@$(MAKE) --no-print-directory build ARCH=$(HERE)
+	$(BIN)/sam local invoke $(shell $(BIN)/python -c "print(''.join(w.title() for w in '$(FN)'.split('_')))")Function --event events/$(FN)/$(EVENT).json --parameter-overrides Architecture=$(HERE)
 
 clean: ## Remove what was built and installed
 	rm -rf $(VENV) build .aws-sam .local .mypy_cache .pytest_cache .ruff_cache .hypothesis

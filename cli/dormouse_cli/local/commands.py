@@ -5,6 +5,7 @@ The command line's main module adds `app` under the name `local`. What a program
 standard output, what a person reads to standard error.
 """
 
+import json
 import logging
 import os
 import shlex
@@ -13,6 +14,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,6 +31,7 @@ from dormouse_cli.local import detached
 from dormouse_cli.local.errors import LocalStackError
 
 if TYPE_CHECKING:
+    from dormouse_cli.local.invoke import Invoked
     from dormouse_cli.local.stack import LocalStack
 
 app = typer.Typer(cls=Commands, help=(__doc__ or "").partition("\n\n")[0], no_args_is_help=True)
@@ -118,6 +121,94 @@ def run(
     if state is None and code == 0:
         shutil.rmtree(folder)  # no one will ask for the logs
     raise typer.Exit(code)
+
+
+@app.command()
+def invoke(
+    function: Annotated[
+        str, typer.Argument(metavar="FUNCTION", help="A stage, such as ingest, or a logical id.")
+    ],
+    event: Annotated[
+        Path, typer.Argument(metavar="EVENT.json", help="The event, such as a file of events/.")
+    ],
+    endpoint: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL", envvar="AWS_ENDPOINT_URL", help="The stack to run against, of local up."
+        ),
+    ] = None,
+    template: TemplateOption = None,
+    parameter: ParameterOption = None,
+) -> None:
+    """Run one function on one event, as sam local invoke does, without a container.
+
+    Prints the result, and to standard error the function's log, its time and its memory. The exit
+    code is 1 if the function failed. Only the local stack's credentials are used.
+    """
+    payload = read_event(event)
+    if endpoint is None:
+        raise LocalStackError(
+            "no stack to run the function against",
+            hint="export the lines that `dormouse local up` prints, or give --endpoint URL",
+        )
+    given = parse_parameters([*_exported_instance(), *(parameter or [])])
+    with tempfile.TemporaryDirectory(prefix="dormouse-invoke-") as folder:
+        invoked = _invoke(
+            template or find_template(), given, endpoint, function, payload, Path(folder)
+        )
+    if invoked.outcome.failed:
+        raise typer.Exit(1)
+
+
+def _exported_instance() -> list[str]:
+    """The parameter that says which instance a running stack is, as `local up` exports it."""
+    name = os.environ.get("DORMOUSE_INSTANCE", "")
+    is_folder = "/" in name or name.startswith(("file:", "."))
+    return [f"Instance={name}"] if name and not is_folder else []
+
+
+def read_event(path: Path) -> bytes:
+    """Return the event in a file.
+
+    Raises:
+        LocalStackError: there is no such file, or it is not JSON.
+    """
+    try:
+        payload = path.read_bytes()
+        json.loads(payload)
+    except OSError as error:
+        raise LocalStackError(f"{path} cannot be read: {error.strerror}") from error
+    except ValueError as error:  # of the text's encoding, too
+        raise LocalStackError(f"{path} is not JSON: {error}") from error
+    return payload
+
+
+def _invoke(
+    template: Path,
+    parameters: Mapping[str, str],
+    endpoint: str,
+    name: str,
+    event: bytes,
+    folder: Path,
+) -> "Invoked":
+    with needs_extra("local", "functions on this machine"):
+        from dormouse_cli.local.invoke import check_endpoint, function_named, invoke
+        from dormouse_cli.local.sessions import DEFAULT_REGION, aws_environment
+        from dormouse_cli.local.stack import inherited
+        from dormouse_cli.local.template import read
+    check_endpoint(endpoint)
+    function = function_named(read(template, parameters, endpoint), name)
+    environment = {**inherited(), **aws_environment(endpoint, DEFAULT_REGION)}
+    invoked = invoke(function, event, environment, folder, str(uuid.uuid4()))
+    typer.echo(invoked.log, err=True, nl=False)
+    typer.echo(
+        f"{function.name}: {invoked.seconds:.2f} s with its start, at most "
+        f"{invoked.peak_bytes / 1e6:.0f} MB of memory; on Lambda it has "
+        f"{function.timeout_seconds} s and {function.memory_mb} MB",
+        err=True,
+    )
+    typer.echo(invoked.outcome.payload.decode())
+    return invoked
 
 
 def _running() -> detached.Detached:

@@ -148,7 +148,7 @@ class LocalStack:
             deploy(deployment, isolated_session(self._region), endpoint_url)
             host = LambdaHost(
                 deployment,
-                {**_inherited(), **aws_environment(endpoint_url, self._region)},
+                {**inherited(), **aws_environment(endpoint_url, self._region)},
                 self._state_dir,
                 self._now,
                 self._new_id,
@@ -194,7 +194,7 @@ class LocalStack:
                     str(spark_code),
                 ],
                 cwd=self._state_dir,
-                environment={**_inherited(), "PYTHONPATH": str(_PACKAGES)},
+                environment={**inherited(), "PYTHONPATH": str(_PACKAGES)},
                 stdout=subprocess.PIPE,
                 stderr=log,
             )
@@ -247,7 +247,7 @@ def _check_port(port: int) -> None:
         ) from error
 
 
-def _inherited() -> dict[str, str]:
+def inherited() -> dict[str, str]:
     """The few variables of this process that the stack's processes may see.
 
     The interpreter's own folder comes first on the path: its tools are of the same version.
