@@ -133,8 +133,8 @@ def _blocks(
 ) -> list[str]:
     """Return the lines of rows as blocks, with an empty line between them."""
     lines: list[str] = []
-    for row in rows:
-        lines += [""] * bool(lines) + _block(columns, row, text, is_styled)
+    for number, row in enumerate(rows):
+        lines += [""] * bool(number) + _block(columns, row, text, is_styled)
     return lines
 
 

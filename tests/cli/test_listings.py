@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
@@ -52,6 +52,7 @@ def test_what_fits_the_terminal_is_a_table_with_a_bold_head() -> None:
 
 
 @given(st.lists(st.tuples(CELLS, CELLS, CELLS), min_size=1), st.integers(20, 200))
+@example([(None, None, None), (None, None, "x" * 30)], 20)
 def test_no_line_of_a_table_is_wider_than_the_terminal_unless_it_is_a_block(
     rows: list[tuple[object, ...]], width: int
 ) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass, field
+from typing import Any
 
 from dormouse.model.pins import Pin, PinOwner
 
@@ -18,6 +20,10 @@ class MemoryPins:
     after: Callable[[str], None]
     _pins: dict[str, dict[str, Pin]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> MemoryPins:
+        """Return pins of their own; a lock cannot be copied."""
+        return MemoryPins(self.before, self.after, deepcopy(self._pins, memo))
 
     def all(self, table_id: str) -> list[Pin]:
         """Return all pins of a table, by owner."""

@@ -172,6 +172,7 @@ def test_the_command_line_does_the_whole_path(system: System, tmp_path: Path) ->
         "partitions",
         "leaf_partitions",
         "version",
+        "files_waiting",
         "pending",
     ]
     assert (status["rows"], status["leaf_partitions"], status["pending"]) == (300, 3, 0)

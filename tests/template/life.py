@@ -217,13 +217,18 @@ def export_rows(flow: Flow, table: Table) -> None:
 
 
 def read_rows(flow: Flow, table: Table) -> None:
-    """Read rows as somebody does who has the library: all, some by key, and those of a version."""
+    """Read rows as somebody does who has the library: all, some by key, those of a version."""
+    tagged = Instance.connect(NAMES.instance).table(table.name)
+    tagged.tag(tagged.state().version, "read")
     with flow.acting_as(READER + table.name):
         handle = Instance.connect(NAMES.instance).table(table.name)
         found = handle.query().read_all()
         assert 0 < handle.query(exact="x").read_all().num_rows < found.num_rows
         assert handle.query(as_of=handle.state().version).read_all() == found
+        assert handle.query(as_of="read").read_all() == found
+        assert [tag.tag for tag in handle.tags()] == ["read"]
         assert handle.count() == found.num_rows > 5
+    tagged.untag("read")
 
 
 @contextmanager

@@ -212,6 +212,7 @@ def test_a_reader_of_one_table_may_not_read_another_nor_change_its_own(
         "s3:GetObject",
         "dynamodb:GetItem",
         "dynamodb:BatchGetItem",
+        "dynamodb:Query",
     }
     assert not [need for need in of_other if is_granted(need, policy)]
     for narrowed in (statement for statement in policy if statement.conditions):

@@ -178,8 +178,10 @@ def test_a_version_and_a_time_before_can_be_exported(world: World) -> None:
     assert manifest(world, "version").version == manifest(world, "time").version == version
     with pytest.raises(NotFoundError):
         world.export(table, as_of=version + 1000)
-    with pytest.raises(InvalidRequestError, match="'soon'"):
+    with pytest.raises(NotFoundError, match="no tag 'soon'"):
         world.export(table, as_of="soon")
+    with pytest.raises(InvalidRequestError, match="'very soon'"):
+        world.export(table, as_of="very soon")
 
 
 @pytest.mark.parametrize(
