@@ -39,7 +39,7 @@ SCRATCH = "dormouse"
 STORES_KEPT = 32
 """How many tables' states a process caches, so that the current version costs one read."""
 
-_CONFIG = Config(
+CLIENT_CONFIG = Config(
     retries={"mode": "standard", "total_max_attempts": 4},
     connect_timeout=5,
     read_timeout=30,
@@ -94,12 +94,12 @@ def wire(
     `metrics` receives the metrics of tables.
     """
     if not settings.account:
-        identity = client("sts", _CONFIG).get_caller_identity()
+        identity = client("sts", CLIENT_CONFIG).get_caller_identity()
         settings = replace(settings, account=identity["Account"])
     names = settings.names
-    s3 = client("s3", _CONFIG, bucket_owner=names.account)
-    dynamodb = client("dynamodb", _CONFIG)
-    sqs = client("sqs", _CONFIG)
+    s3 = client("s3", CLIENT_CONFIG, bucket_owner=names.account)
+    dynamodb = client("dynamodb", CLIENT_CONFIG)
+    sqs = client("sqs", CLIENT_CONFIG)
     storage = S3Storage(s3, names.data_bucket)
     services = Services(
         tables=DynamoTables(dynamodb, names.tables_table, names.state_table),
@@ -125,7 +125,7 @@ def _spark(settings: Settings) -> Spark | None:
         return None
     from dormouse.aws.emr import EmrServerless
 
-    return EmrServerless(client("emr-serverless", _CONFIG), settings.spark, settings.names)
+    return EmrServerless(client("emr-serverless", CLIENT_CONFIG), settings.spark, settings.names)
 
 
 def _store_factory(
@@ -136,7 +136,7 @@ def _store_factory(
         from dormouse.aws.dynamodb.log_pages import DynamoPages
 
         # The SDK must not repeat an append: its outcome is known only if it is sent once.
-        once = client("dynamodb", _CONFIG.merge(Config(retries={"total_max_attempts": 1})))
+        once = client("dynamodb", CLIENT_CONFIG.merge(Config(retries={"total_max_attempts": 1})))
         return DynamoPages(once, names.state_table)
 
     @lru_cache(STORES_KEPT)

@@ -1,0 +1,1 @@
+"""A local S3 that takes its time and counts what it is asked."""

@@ -1,0 +1,91 @@
+"""A local S3 in a process of its own, and clients of it; used by what is measured on S3."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+from unittest.mock import patch
+
+from botocore.config import Config
+
+from bench.common.runner import ROOT
+from bench.s3.server import Slowness
+from dormouse.aws.base.clients import client
+from dormouse.aws.s3.storage import S3Sources, S3Storage
+from dormouse.aws.wiring import CLIENT_CONFIG
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+DATA, SOURCES = "data", "sources"
+_UNSIGNED = Config(s3={"payload_signing_enabled": False})
+"""Over TLS bodies are not hashed to sign them; the server does without TLS, and they are not."""
+
+
+class LocalS3:
+    """A running server with two buckets, which are folders below `folder`."""
+
+    def __init__(self, folder: Path, asked: IO[str], answers: IO[str]) -> None:
+        """Ask for counts over pipes."""
+        self.folder = folder
+        self._asked, self._answers = asked, answers
+
+    @property
+    def storage(self) -> S3Storage:
+        """The bucket of a data root, as the stages use it."""
+        return S3Storage(self.client(), DATA)
+
+    @property
+    def sources(self) -> S3Sources:
+        """The bucket of dropped files, as the ingest stage uses it."""
+        return S3Sources(self.client(), SOURCES)
+
+    def client(self) -> S3Client:
+        """Return a client such as that of a function."""
+        return client("s3", CLIENT_CONFIG.merge(_UNSIGNED))
+
+    def counts(self) -> dict[str, float]:
+        """Return what was asked since the last call, and the CPU seconds that the server took."""
+        self._asked.write("\n")
+        self._asked.flush()
+        counts: dict[str, float] = json.loads(self._answers.readline())
+        return counts
+
+
+@contextmanager
+def local_s3(folder: Path, slowness: Slowness) -> Iterator[LocalS3]:
+    """Serve buckets below `folder` as long as the context lasts; clients made in it find them."""
+    for bucket in (DATA, SOURCES):
+        (folder / bucket).mkdir(parents=True, exist_ok=True)
+    arguments = (
+        f"--delay-ms={slowness.delay_ms}",
+        f"--mb-per-second={slowness.mb_per_second}",
+        f"--mb-per-second-each={slowness.mb_per_second_each}",
+    )
+    with subprocess.Popen(
+        [sys.executable, "-m", "bench.s3", str(folder), *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    ) as server:
+        if server.stdin is None or server.stdout is None:
+            raise ValueError("the server has no pipes")
+        environment = {
+            "AWS_ENDPOINT_URL_S3": server.stdout.readline().strip(),
+            "AWS_DEFAULT_REGION": "eu-west-2",
+            "AWS_ACCESS_KEY_ID": "nobody",
+            "AWS_SECRET_ACCESS_KEY": "secret",
+        }
+        try:
+            with patch.dict(os.environ, environment):
+                yield LocalS3(folder, server.stdin, server.stdout)
+        finally:
+            server.terminate()
