@@ -31,14 +31,16 @@ def main(environment: Path, entry_points: Path, package: Path) -> None:
         digest.update(f"{name} {len(body)}\n".encode() + body)
         files[name] = len(body)
     library = library_version(environment / "dormouse")
-    told = {"library": library, "version": digest.hexdigest(), "files": files, "v": 1}
-    (package / "package.json").write_text(json.dumps(told))
+    manifest = {"library": library, "version": digest.hexdigest(), "files": files, "v": 1}
+    (package / "package.json").write_text(json.dumps(manifest))
     size_bytes = files[ARCHIVE]
-    print(f"{package}: version {told['version']} of library {library}, {size_bytes / 1e6:.1f} MB")
+    print(
+        f"{package}: version {manifest['version']} of library {library}, {size_bytes / 1e6:.1f} MB"
+    )
 
 
 def pack(folder: Path, archive: Path) -> None:
-    """Write the files of a folder, whoever owns them and whenever they were made."""
+    """Write the files of a folder, without their owners and times."""
     with (
         archive.open("wb") as raw,
         gzip.GzipFile("", "wb", compresslevel=6, fileobj=raw, mtime=0) as packed,

@@ -123,7 +123,7 @@ def _last_line(text: str) -> str:
 
 
 def main(files: Sequence[str] = ()) -> int:
-    """Audit files of pins, by default all there are; give the exit code."""
+    """Audit files of pins, by default all there are; return the exit code."""
     try:
         if not verdict(report_of([_probe()]), {}).audited:  # some mirrors list no vulnerabilities
             raise NotAuditedError("the index lists no vulnerabilities of any package")

@@ -60,7 +60,7 @@ def size_bytes(folder: Path) -> int:
 
 
 def main(folders: list[Path]) -> int:
-    """Print the sizes of layers and functions in each folder; give 1 if one is too large."""
+    """Print the sizes of layers and functions in each folder; return 1 if one is too large."""
     console = Console(soft_wrap=True)
     functions = parts_of_functions(ROOT / "template.yaml")
     used = sorted({layer for _, layers in functions.values() for layer in layers})

@@ -137,7 +137,7 @@ def duckdb(storage: FolderStorage, scratch: Path) -> LookUp:
 
 
 def datafusion(storage: FolderStorage, scratch: Path) -> LookUp:
-    """Ask DataFusion, which is told where the files are."""
+    """Ask DataFusion, with the list of files."""
     from datafusion import SessionContext
 
     context = SessionContext()
@@ -152,7 +152,7 @@ def datafusion(storage: FolderStorage, scratch: Path) -> LookUp:
 
 
 def polars(storage: FolderStorage, scratch: Path) -> LookUp:
-    """Ask Polars, which is told where the files are."""
+    """Ask Polars, with the list of files."""
     import polars as pl
 
     def look_up(asked: Asked) -> int:
@@ -166,7 +166,7 @@ def polars(storage: FolderStorage, scratch: Path) -> LookUp:
 
 
 def pyarrow(storage: FolderStorage, scratch: Path) -> LookUp:
-    """Ask pyarrow, which is told where the files are."""
+    """Ask pyarrow, with the list of files."""
     import pyarrow.parquet as pq
 
     (data,) = Path(storage.uri).glob("*/data")

@@ -22,7 +22,7 @@ def cpu_seconds() -> float:
 
 
 def run(work: Callable[[], object]) -> dict[str, float]:
-    """Do `work`; give its seconds, CPU seconds and the peak of resident memory in bytes."""
+    """Do `work`; return its seconds, CPU seconds and the peak of resident memory in bytes."""
     (PROCESS / "clear_refs").write_text("5")  # the peak is counted from here on
     cpu, began = cpu_seconds(), time.perf_counter()
     work()

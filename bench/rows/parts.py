@@ -41,7 +41,7 @@ class Steps:
         self._part, self._number, self._rows = part, number, rows
 
     def run(self, name: str, work: Callable[[], T]) -> T:
-        """Metric a step; give what it gives."""
+        """Metric a step; return what it gives."""
         result: list[T] = []
         taken = run(lambda: result.append(work()))
         emit(

@@ -1,7 +1,7 @@
 """Metric a job that runs in many processes: this one, Spark's JVM, and its Python workers.
 
 CPU time and memory are those of the whole tree of processes; what a job moved through shuffles is
-told by Spark's own log of events.
+from Spark's own log of events.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LOOKS_APART_SECONDS = 0.1
 
 
 def measured(work: Callable[[], object]) -> dict[str, float]:
-    """Do `work`; give its seconds, CPU seconds, and the peak of resident memory of all processes.
+    """Do `work`; return its seconds, CPU seconds, and the peak of resident memory of all processes.
 
     Pages that processes share count for each, so the peak is an upper bound.
     """

@@ -72,7 +72,7 @@ class LogWriter:
         self._mix = Mix(self._store.current(), self._ids, self._seed)
 
     def commit(self) -> tuple[float, int]:
-        """Commit; give when the commit was in the log, and how often it was tried."""
+        """Commit; return when the commit was in the log, and how often it was tried."""
         before = self.pages.attempts
         (outcome,) = self._store.commit(self._mix.ingest(), generation=0)
         assert isinstance(outcome, Committed), outcome
@@ -90,7 +90,7 @@ class RewriteWriter:
         """Do nothing: it begins warm."""
 
     def commit(self) -> tuple[float, int]:
-        """Write until nobody was quicker; give when it was done, and how often it was tried."""
+        """Write until nobody was quicker; return when it was done, and how often it was tried."""
         clock, draw, rewrite = self._contest.clock, self._contest.latencies.draw, self._rewrite
         for attempt in range(1, ATTEMPTS * ATTEMPTS):
             clock.pause(draw(READ_MS))

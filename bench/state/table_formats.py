@@ -36,7 +36,7 @@ from dormouse.stored.paths import data_prefix
 from tests.support.memory_pages import MemoryPages
 
 Append = Callable[[], int]
-"""Appends once, however long it takes; gives how many attempts were in vain."""
+"""Appends once, however long it takes; returns how many attempts were in vain."""
 
 ROWS = pa.table({"id": [f"customer-{i:09d}" for i in range(100)], "n": list(range(100))})
 IN_MEMORY = Path("/dev/shm")
@@ -167,7 +167,7 @@ def measure(name: str, count: int, seconds: float) -> None:
                 start = time.monotonic()
                 try:
                     retries = append()
-                except Exception as error:  # whatever it is, it is told and ends the run
+                except Exception as error:  # whatever it is, it is printed and ends the run
                     appended.failures.append(f"{type(error).__name__}: {error}")
                     return
                 appended.retries += retries

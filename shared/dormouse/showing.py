@@ -6,6 +6,7 @@ Text is escaped for both: control characters are written out, and nothing of a r
 from __future__ import annotations
 
 import html
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias, TypeVar
 
@@ -16,14 +17,14 @@ MAX_CELL = 60
 """The most characters of a cell that are shown."""
 
 
-class Shown:
+class Shown(ABC):
     """Base of what shows itself as a person wants to see it, in a notebook too."""
 
     __slots__ = ()
 
+    @abstractmethod
     def _shown(self) -> tuple[str, HtmlText]:
         """Return text and HTML."""
-        raise NotImplementedError
 
     def __repr__(self) -> str:
         """Show it as text."""

@@ -171,7 +171,7 @@ class FolderStorage:
 
 
 def _link(file: Path, target: Path) -> bool:
-    """Give a file its name, and make the name last; return whether it was free.
+    """Link a file to its name, durably; return whether the name was free.
 
     Others may remove the folder at any time while it is empty.
 

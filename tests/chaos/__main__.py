@@ -47,7 +47,7 @@ class Options:
 
 
 def run(options: Options, folder: Path, console: Console) -> Tally:
-    """Break the stack for some minutes, let it recover, and give what came of it."""
+    """Break the stack for some minutes, let it recover, and return what came of it."""
     began, tally = time.monotonic(), Tally()
     storm_share = FaultRates.storm_share if options.fault_share else 0.0
     proxy = FaultProxy(options.seed, tally, FaultRates(options.fault_share, storm_share))

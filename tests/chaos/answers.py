@@ -89,7 +89,7 @@ class Held:
     body: bytes
     entry: object
 
-    def told(self, request: Request, answer: Answer) -> Answer:
+    def recorded(self, request: Request, answer: Answer) -> Answer:
         """Return the service's answer to the rest, with what it says of the one not taken."""
         if answer.status != 200:
             return answer

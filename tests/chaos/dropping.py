@@ -83,7 +83,7 @@ class Files:
         return source
 
     def look(self) -> int:
-        """Tell the ledgers which files are ingested by now; give how many have no end yet."""
+        """Record which files are ingested by now; return how many have no end yet."""
         for name, handle in self._handles.items():
             with self._lock:
                 waiting = dict(self._open[name])

@@ -51,7 +51,7 @@ def ingest(root: str, numbers: Sequence[str]) -> None:
 
 
 def work(root: str) -> None:
-    """Be a process that works on whatever there is, until it is told to end."""
+    """Be a process that works on whatever there is, until it receives SIGTERM."""
     with Instance.open(root) as instance:
         print("begin work", flush=True)
         assert instance.folder is not None

@@ -120,7 +120,7 @@ class _Handler(BaseHTTPRequestHandler):
             case Kind.PARTIAL:
                 held = hold_back(request, fault.share)
                 assert held is not None, "the proxy has looked"
-                self._reply(held.told(request, self._forward(held.body)))
+                self._reply(held.recorded(request, self._forward(held.body)))
             case Kind.LATE:
                 time.sleep(fault.share * LATE_SECONDS)
                 self._reply(self._forward(request.body))

@@ -107,7 +107,7 @@ def count_batch(tally: Tally, batch: Batch) -> None:
     tally.count("failed messages", name, len(batch.failed))
     if batch.outcome.failed:
         error = json.loads(batch.outcome.payload)
-        told = f"{error.get('errorType')}: {error.get('errorMessage')}"
-        tally.count("failed runs", told)
-        if "Runtime.ExitError" in told and "signal: 9" not in told:
-            tally.wrong(f"function {batch.source.function} died by itself: {told}")
+        found = f"{error.get('errorType')}: {error.get('errorMessage')}"
+        tally.count("failed runs", found)
+        if "Runtime.ExitError" in found and "signal: 9" not in found:
+            tally.wrong(f"function {batch.source.function} died by itself: {found}")

@@ -75,7 +75,7 @@ class Requests:
         self._send(AskedExport(plan, request, self._ledgers[plan.name].expected()))
 
     def look(self) -> list[str]:
-        """See which are over, and judge them; give those which are not."""
+        """See which are over, and judge them; return those which are not."""
         self._open = [asked for asked in self._open if not self._is_over(asked)]
         return [f"{type(a.request).__name__} of table {a.plan.name}" for a in self._open]
 
@@ -104,24 +104,24 @@ class Requests:
         purge_id = purge_id_of(asked.request.request_id)
         if load_purge(handle.services, handle.table.id, purge_id) is not None:
             return False
-        told = handle.services.tracker.get(handle.table.id, purge_id)
-        if told is not None and told.state == "failed":
-            self._tally.wrong(f"table {handle.name}: a purge was given up: {told.reason}")
+        record = handle.services.tracker.get(handle.table.id, purge_id)
+        if record is not None and record.state == "failed":
+            self._tally.wrong(f"table {handle.name}: a purge was given up: {record.reason}")
         self._ledgers[handle.name].purge_ended(asked.files)
         return True
 
     def _is_given_up(self, asked: AskedExport) -> bool:
-        """Tell if what an export was to read was collected before it could, as may happen."""
+        """Return whether an export failed because what it was to read was collected before."""
         handle = self._instance.table(asked.plan.name)
         export_id = export_id_of(asked.request.request_id)
-        told = handle.services.tracker.get(handle.table.id, export_id)
-        if told is None or told.state != "failed":
+        record = handle.services.tracker.get(handle.table.id, export_id)
+        if record is None or record.state != "failed":
             return False
         if load_export(handle.services, handle.table.id, export_id) is not None:
             return False  # it failed for now
         self._tally.count("requests made", "of these exports given up, too late")
-        if "gc_delay_seconds" not in told.reason:
-            self._tally.wrong(f"table {handle.name}: an export was given up: {told.reason}")
+        if "gc_delay_seconds" not in record.reason:
+            self._tally.wrong(f"table {handle.name}: an export was given up: {record.reason}")
         return True
 
     def _is_exported(self, asked: AskedExport) -> bool:

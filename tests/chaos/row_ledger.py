@@ -38,24 +38,24 @@ class RowLedger:
         self._versions: dict[int, int] = {}
 
     def dropped(self, file: DroppedFile) -> None:
-        """Tell that a file is about to be dropped."""
+        """Record that a file is about to be dropped."""
         rows = () if file.is_broken else file.rows
         with self._lock:
             self._rows[file.number] = rows
             self._known.update(rows)
 
     def ingested(self, files: Iterable[int]) -> None:
-        """Tell that files were seen to be ingested."""
+        """Record that files were seen to be ingested."""
         with self._lock:
             self._ingested.update(files)
 
     def purge_begins(self, files: Iterable[int]) -> None:
-        """Tell that the purge of files' rows is about to be asked for."""
+        """Record that the purge of files' rows is about to be asked for."""
         with self._lock:
             self._purging.update(files)
 
     def purge_ended(self, files: Iterable[int]) -> None:
-        """Tell that a purge was seen to be over."""
+        """Record that a purge was seen to be over."""
         with self._lock:
             self._purged.update(files)
 

@@ -14,12 +14,12 @@ SECOND: tuple[Row, ...] = ((1, 20, "b", 1),)
 
 @pytest.fixture
 def ledger() -> RowLedger:
-    told = RowLedger("t")
-    told.dropped(DroppedFile("t", 0, "0.parquet", FIRST))
-    told.dropped(DroppedFile("t", 1, "1.parquet", SECOND))
-    told.dropped(DroppedFile("t", 2, "2.parquet", ((9, 9, "c", 2),), is_broken=True))
-    told.ingested([0])
-    return told
+    found = RowLedger("t")
+    found.dropped(DroppedFile("t", 0, "0.parquet", FIRST))
+    found.dropped(DroppedFile("t", 1, "1.parquet", SECOND))
+    found.dropped(DroppedFile("t", 2, "2.parquet", ((9, 9, "c", 2),), is_broken=True))
+    found.ingested([0])
+    return found
 
 
 def shown(ledger: RowLedger, *rows: Row) -> str:

@@ -120,7 +120,7 @@ def test_a_file_that_cannot_be_met_changes_nothing(
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "found"),
     [
         ("a: &a [*a]\ntables: *a\n", "in itself"),
         ("tables: " + "[" * 5000, "nested too deep"),
@@ -133,10 +133,10 @@ def test_a_file_that_cannot_be_met_changes_nothing(
     ],
 )
 def test_a_file_that_would_fill_memory_or_stack_is_refused(
-    flights: Dormouse, text: str, told: str
+    flights: Dormouse, text: str, found: str
 ) -> None:
     """Ten lines of aliases can stand for a thousand million values."""
     Path("tables.yaml").write_text(text)
     result = flights("table", "apply", "tables.yaml", "--force")
     assert result.exit_code == 4, result.output
-    assert told in " ".join(result.stderr.split())
+    assert found in " ".join(result.stderr.split())

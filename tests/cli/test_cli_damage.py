@@ -51,8 +51,8 @@ def test_other_tables_are_measured_waited_for_and_answer(damaged: Dormouse) -> N
     assert "cannot be read" in waited.stderr
     for verb in ("status", "jobs", "wait", "metrics", "check"):
         assert damaged(verb, "flights").exit_code == 0, verb
-        told = damaged(verb, "broken")
-        assert (told.exit_code, "dormouse rebuild" in told.stderr) == (1, True), verb
+        found = damaged(verb, "broken")
+        assert (found.exit_code, "dormouse rebuild" in found.stderr) == (1, True), verb
     assert damaged("queues").exit_code == 0
     assert damaged("jobs").exit_code == 0
 

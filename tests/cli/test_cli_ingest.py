@@ -101,8 +101,8 @@ def test_a_second_drop_says_that_it_adds_nothing_and_again_adds_the_rows(
     assert flights("wait", "flights").exit_code == 0
     assert flights("query", "flights", "--count").stdout == "5\n"
     lines = flights("jobs", "flights", "--kind", "ingest", "--format", "json").stdout.splitlines()
-    told = [(job["rows"], job["reason"][:16]) for job in map(json.loads, lines)]
-    assert sorted(told) == [(0, "already ingested"), (5, "")]
+    found = [(job["rows"], job["reason"][:16]) for job in map(json.loads, lines)]
+    assert sorted(found) == [(0, "already ingested"), (5, "")]
     again = flights("ingest", "flights", "rows.csv", "--again", "--wait")
     assert "1 file ingested" in again.stderr
     assert flights("query", "flights", "--count").stdout == "10\n"

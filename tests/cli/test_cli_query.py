@@ -83,9 +83,9 @@ def test_a_sort_key_goes_with_conditions_limits_versions_and_explanations(
     for more, rows in (("delay > 2", 1), ("delay > 3", 0)):
         found = flights(*key, "--where", more, "--limit", "5", "--format", "json")
         assert len(found.stdout.splitlines()) == rows
-    told = json.loads(flights(*key, "--explain", "--format", "json").stdout)
-    assert (told["rows"], told["shards_opened"], told["row_groups"]) == (1, 1, 1)
-    assert flights(*key, "--count", "--as-of", str(told["version"])).stdout == "1\n"
+    result = json.loads(flights(*key, "--explain", "--format", "json").stdout)
+    assert (result["rows"], result["shards_opened"], result["row_groups"]) == (1, 1, 1)
+    assert flights(*key, "--count", "--as-of", str(result["version"])).stdout == "1\n"
     later = key[3].replace("2013", "2023")
     nothing = json.loads(flights(*key[:3], later, "--explain", "--format", "json").stdout)
     assert (nothing["rows"], nothing["row_groups"]) == (0, 0)

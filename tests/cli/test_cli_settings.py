@@ -122,8 +122,8 @@ def test_a_reset_table_gets_the_schema_of_a_file_with_split_points_of_it(
     empty = ("table", "reinitialise", "flights", "--schema", "schema.json")
     wrong = flights(*empty, "--splits", "rows.csv", "--force")
     assert (wrong.exit_code, "line 1" in wrong.stderr) == (4, True)
-    told = flights(*empty, "--splits", "splits.txt", input="y\n")
-    assert "its 1 leaf partitions become 2. It gets another schema." in told.stderr
+    found = flights(*empty, "--splits", "splits.txt", input="y\n")
+    assert "its 1 leaf partitions become 2. It gets another schema." in found.stderr
     assert flights("splits", "export", "flights").stdout == "10\n"
     assert flights("ingest", "flights", "rows.csv", "--again", "--wait").exit_code == 0
     assert flights("query", "flights", "--key", "flight=12,carrier=AA", "--count").stdout == "1\n"
@@ -215,7 +215,7 @@ def test_split_points_that_are_not_even_ascii_are_refused_as_base64() -> None:
 
 
 def test_a_property_of_more_digits_than_any_number_has_is_refused_as_one() -> None:
-    for digits, told in ((5000, "whole number"), (30, "64 bits")):
+    for digits, found in ((5000, "whole number"), (30, "64 bits")):
         settings = parse_properties([f"gc_delay_seconds={'9' * digits}"])
-        with pytest.raises(InvalidRequestError, match=told):
+        with pytest.raises(InvalidRequestError, match=found):
             parse_settings(settings)

@@ -83,15 +83,15 @@ def test_an_instance_shows_whether_it_has_spark_and_whether_its_package_fits(
     storage = memory.world.storage
     assert "no application" in shown(memory, NoSpark())
     assert "not known: EMR Serverless could not be read" in shown(memory, Forbidden())
-    told = shown(memory, Applications())
-    assert "application 00f1, STARTED" in told
-    assert "package missing: the first job for Spark brings it" in told
+    found = shown(memory, Applications())
+    assert "application 00f1, STARTED" in found
+    assert "package missing: the first job for Spark brings it" in found
     old = package_in(memory.world.folder / "old", library="0" * 16, version="a" * 16)
     for path in old.iterdir():
         storage.upload(spark_package_path("a" * 16, path.name), path)
-    told = shown(memory, Applications())
-    assert f"package other version: {'a' * 16}, of version {'0' * 16}" in told
-    assert library_version() in told
+    found = shown(memory, Applications())
+    assert f"package other version: {'a' * 16}, of version {'0' * 16}" in found
+    assert library_version() in found
     package = memory.world.spark.package
     for path in package.iterdir():
         if path.name != ARCHIVE:

@@ -44,7 +44,7 @@ def test_every_verb_has_help(name: str, verb: Verb) -> None:
 
 
 def imported_by(*arguments: str, **environment: str) -> tuple[str, set[str]]:
-    """Run the command in a process of its own; give its output and what it imported."""
+    """Run the command in a process of its own; return its output and what it imported."""
     code = (
         "import sys\nfrom dormouse_cli.main import main\n"
         "try: main()\nfinally: print(*sys.modules, file=sys.stderr)"

@@ -42,7 +42,7 @@ def _session() -> boto3.Session:
 
 
 def s3_bucket(name: str, *, versioned: bool = False) -> S3Client:
-    """Make a bucket, and give a client."""
+    """Make a bucket, and return a client."""
     client = boto3.client("s3", region_name=REGION)
     client.create_bucket(Bucket=name)
     if versioned:
@@ -57,7 +57,7 @@ def dynamodb_table(
     *,
     range_type: Literal["S", "N"] = "S",
 ) -> DynamoDBClient:
-    """Make a table, and give a client. Its keys are strings, or numbers in the range."""
+    """Make a table, and return a client. Its keys are strings, or numbers in the range."""
     client = boto3.client("dynamodb", region_name=REGION)
     keys = [hash_key, range_key] if range_key else [hash_key]
     kinds: tuple[Literal["HASH", "RANGE"], ...] = ("HASH", "RANGE")
@@ -76,7 +76,7 @@ def dynamodb_table(
 
 
 def sqs_queues(*names: str) -> SQSClient:
-    """Make queues, and give a client."""
+    """Make queues, and return a client."""
     client = boto3.client("sqs", region_name=REGION)
     for name in names:
         client.create_queue(QueueName=name)

@@ -1,4 +1,4 @@
-"""Whoever decides by what DynamoDB says asks for consistent reads.
+"""Code that decides by what DynamoDB returns asks for consistent reads.
 
 moto answers every read with the newest, so an eventually consistent read shows in no result here:
 what is looked at is what each adapter asks for.

@@ -100,7 +100,7 @@ def test_a_message_that_is_not_deleted_comes_again_and_a_deleted_one_does_not(
     assert (decode(again.body, TableChanged).table_id, again.receives) == ("0001", 2)
 
 
-def test_one_that_came_again_is_not_deleted_by_whoever_was_too_slow(
+def test_one_that_came_again_is_not_deleted_by_a_slow_receiver(
     queues: SqliteQueues, clock: FakeClock
 ) -> None:
     queues.send(changes(1))

@@ -235,7 +235,7 @@ def test_a_message_that_is_worked_on_no_more_cannot_be_hurried(queues: Queues) -
 
 
 @pytest.mark.parametrize(
-    ("body", "reason", "told"),
+    ("body", "reason", "found"),
     [
         ("{", "unknown field `\x01\0\ud800`", "unknown field `\ufffd\ufffd\ufffd`"),
         ("x" * (MAX_BATCH_BYTES - 20), "not a message: ä", "not a me"),
@@ -244,7 +244,7 @@ def test_a_message_that_is_worked_on_no_more_cannot_be_hurried(queues: Queues) -
     ],
 )
 def test_no_reason_keeps_a_message_from_the_dead_letters(
-    queues: Queues, body: str, reason: str, told: str | None
+    queues: Queues, body: str, reason: str, found: str | None
 ) -> None:
     """SQS refuses what XML cannot hold, and a message that is too large with its attributes."""
     sent: list[dict[str, Any]] = []
@@ -256,7 +256,7 @@ def test_no_reason_keeps_a_message_from_the_dead_letters(
     queues.outbox.send_to_dead_letters(CHANGES, body, reason)
     (request,) = sent
     attributes = request["MessageAttributes"]
-    assert attributes.get("reason", {}).get("StringValue") == told
+    assert attributes.get("reason", {}).get("StringValue") == found
     told_bytes = sum(len(f"{n}String{a['StringValue']}".encode()) for n, a in attributes.items())
     assert len(body) + told_bytes <= MAX_BATCH_BYTES
 

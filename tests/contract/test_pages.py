@@ -225,6 +225,6 @@ def test_an_item_that_belongs_to_no_log_is_reported_by_its_key(
         for key in ({"t": {"S": "t#H"}, "g": {"N": "-1"}}, {"t": {"S": "t#0#0"}, "g": {"N": "0"}}):
             client.put_item(TableName="state", Item={**key, **attributes})
         for read, name in ((lambda: pages.head("t"), "t#H"), (lambda: pages.page("t", 0), "t#0#0")):
-            with pytest.raises(CorruptDataError, match=name) as told:
+            with pytest.raises(CorruptDataError, match=name) as raised:
                 read()
-            assert "dormouse rebuild" in told.value.hint
+            assert "dormouse rebuild" in raised.value.hint

@@ -42,7 +42,7 @@ class Wire:
             return None
         status, code = self.answers.pop(0)
         getattr(request.body, "read", bytes)()  # as sending it does
-        body = f"<Error><Code>{code}</Code><Message>as told</Message></Error>".encode()
+        body = f"<Error><Code>{code}</Code><Message>of this code</Message></Error>".encode()
         url, request.url = request.url, "http://nowhere"  # moto is asked as well: not its business
         return AWSResponse(url, status, HTTPHeaders(), _Raw(body))
 

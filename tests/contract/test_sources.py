@@ -33,7 +33,7 @@ class Bucket(Protocol):
         """What the stages see of it."""
 
     def drop(self, key: str, body: bytes) -> Source:
-        """Put an object; give the source its notification names."""
+        """Put an object; return the source its notification names."""
 
     def remove(self, key: str) -> None:
         """Delete an object."""

@@ -203,7 +203,7 @@ def test_a_table_has_the_instances_properties_where_it_sets_none(tables: Tables)
 
 def test_changes_of_the_instances_properties_do_not_lose_each_other(tables: Tables) -> None:
     if isinstance(tables, MemoryTables):
-        pytest.skip("a change in memory is made under nobody's eyes")
+        pytest.skip("a change in memory has no moment at which another can be made")
     looks = []
 
     def slow(kept: dict[str, int | str]) -> dict[str, int | str]:

@@ -81,7 +81,7 @@ class Functions:
     left_ms: int = 300_000
 
     def invoke(self, stage: str, event: str, **replaced: str) -> list[str]:
-        """Run a function on one of its sample events; give the ids of failed messages."""
+        """Run a function on one of its sample events; return the ids of failed messages."""
         text = (EVENTS / stage / f"{event}.json").read_text()
         for old, new in replaced.items():
             text = text.replace(old.replace("_", "-"), new)
@@ -90,7 +90,7 @@ class Functions:
         return [item["itemIdentifier"] for item in response.get("batchItemFailures", [])]
 
     def deliver(self, stage: str, *bodies: str, receives: int = 1) -> list[str]:
-        """Run a function on a batch of messages; give the ids of those that failed: 0, 1, …"""
+        """Run a function on a batch of messages; return the ids of those that failed: 0, 1, …"""
         records = [record(str(number), body, receives) for number, body in enumerate(bodies)]
         handler = import_module(f"functions.{stage}.handler")
         response = handler.handle({"Records": records}, Context(self.left_ms))

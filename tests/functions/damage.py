@@ -30,7 +30,7 @@ JOB = CompactionJob(TABLE_ID, 0, "job")
 
 
 def with_everything(functions: Functions) -> dict[str, str]:
-    """Fill the table, and ask for everything that can be done with it; give the messages.
+    """Fill the table, and ask for everything that can be done with it; return the messages.
 
     Keys and notes are secrets, and conditions name them.
     """

@@ -35,7 +35,7 @@ def ingest(functions: Functions, *sources: Source) -> list[str]:
     return functions.deliver("ingest", encode(IngestJob(TABLE_ID, 0, job_id_of(sources), sources)))
 
 
-def told(functions: Functions, log: io.StringIO, capsys: pytest.CaptureFixture[str]) -> str:
+def disclosed(functions: Functions, log: io.StringIO, capsys: pytest.CaptureFixture[str]) -> str:
     """Return all that was logged, printed and recorded, but for why requests were refused."""
     records = (
         str(record)

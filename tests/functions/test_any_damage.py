@@ -135,7 +135,7 @@ def work(instance: Everything) -> Iterator[OutboundMessage]:
     )
 
 
-def told_by_stages(instance: Everything) -> list[CorruptDataError]:
+def raised_by_stages(instance: Everything) -> list[CorruptDataError]:
     """Do all work of the damaged tables; return what is said of damage.
 
     An error that is none of the library's ends the test.
@@ -152,7 +152,7 @@ def told_by_stages(instance: Everything) -> list[CorruptDataError]:
     return said
 
 
-def told_by_schedules(instance: Everything) -> list[CorruptDataError]:
+def raised_by_schedules(instance: Everything) -> list[CorruptDataError]:
     """Run what schedules run; return what is said of damage, and see that others had their turn."""
     functions = Functions(instance.world, handling.wiring().outbox, instance.tables["letters"])  # type: ignore[arg-type]  # a fake
     words, said = instance.tables["words"], []
@@ -170,7 +170,7 @@ def told_by_schedules(instance: Everything) -> list[CorruptDataError]:
     return said  # type: ignore[return-value]  # as was just seen
 
 
-def told_by_commands(instance: Everything) -> list[str]:
+def printed_by_commands(instance: Everything) -> list[str]:
     """Run verbs about all tables and about the damaged ones; return what is said of damage.
 
     Each ends with a code of its own and says what to do; what can be known is shown.
@@ -208,10 +208,10 @@ def test_any_damage_to_an_object_is_its_tables_alone(instance: Everything, kind:
             continue
         instance.restore()
         damage()
-        commands = told_by_commands(instance)
-        errors = told_by_schedules(instance)
+        commands = printed_by_commands(instance)
+        errors = raised_by_schedules(instance)
         others_go_on(instance)
-        errors += told_by_stages(instance)
+        errors += raised_by_stages(instance)
         assert all(error.hint for error in errors), (what, errors)
         if what != "missing" and kind in TOLD:
             said = (*commands, *map(str, errors))
@@ -219,10 +219,10 @@ def test_any_damage_to_an_object_is_its_tables_alone(instance: Everything, kind:
 
 
 def test_an_instance_that_is_whole_says_nothing_of_damage(instance: Everything) -> None:
-    assert told_by_commands(instance) == []
-    assert told_by_schedules(instance) == []
+    assert printed_by_commands(instance) == []
+    assert raised_by_schedules(instance) == []
     others_go_on(instance)
-    assert told_by_stages(instance) == []
+    assert raised_by_stages(instance) == []
 
 
 @pytest.mark.parametrize("kind", ["delta", "snapshot"])

@@ -14,7 +14,7 @@ from dormouse.model.transactions import AssignJob
 from dormouse.requests import CreateTable, ExportRows, PurgeRows
 from dormouse.stored.paths import make_shard_id, shard_path
 from tests.functions.conftest import TABLE_ID, Functions
-from tests.functions.disclosure import SECRET, ingest, rows, told, values_in
+from tests.functions.disclosure import SECRET, disclosed, ingest, rows, values_in
 from tests.support.world import LETTERS
 
 
@@ -41,7 +41,7 @@ def test_a_file_that_is_refused(
     assert ingest(functions, source) == []
     (refused,) = (r for r in functions.world.tracker.records(TABLE_ID) if r.state == "refused")
     assert refused.reason
-    assert not values_in(told(functions, log, capsys))
+    assert not values_in(disclosed(functions, log, capsys))
 
 
 def test_an_ingest_whose_shards_cannot_be_stored(
@@ -57,7 +57,7 @@ def test_an_ingest_whose_shards_cannot_be_stored(
     source = functions.world.sources.drop("letters/good.parquet", rows(SECRET))
     assert ingest(functions, source) == ["0"]
     assert "S3 is down" in log.getvalue()
-    assert not values_in(told(functions, log, capsys))
+    assert not values_in(disclosed(functions, log, capsys))
 
 
 def test_a_compaction_that_finds_other_rows_under_its_name(
@@ -76,7 +76,7 @@ def test_a_compaction_that_finds_other_rows_under_its_name(
     assert functions.deliver("compact", encode(CompactionJob(TABLE_ID, 0, "job"))) == []
     failed = services.tracker.get(TABLE_ID, "job")
     assert failed is not None and "it has 1 rows" in failed.reason
-    assert not values_in(told(functions, log, capsys))
+    assert not values_in(disclosed(functions, log, capsys))
 
 
 @pytest.mark.parametrize(
@@ -97,4 +97,4 @@ def test_a_request_that_is_refused(
     assert functions.deliver("administer", encode(request_)) == []
     (line,) = (line for line in map(json.loads, log.getvalue().splitlines()))
     assert (line["message"], line["request_id"]) == ("refused", "r")
-    assert not values_in(told(functions, log, capsys))
+    assert not values_in(disclosed(functions, log, capsys))

@@ -50,7 +50,7 @@ def tables(functions: Functions) -> list[Table]:
 
 
 def changed(functions: Functions, tables: list[Table]) -> list[str]:
-    """Plan tables as batches of a hundred messages; give the ids of failed messages."""
+    """Plan tables as batches of a hundred messages; return the ids of failed messages."""
     failed = []
     for start in range(0, len(tables), 100):
         some = tables[start : start + 100]
@@ -153,7 +153,7 @@ def notified(
     sources: list[Source],
     stage: Callable[..., list[OutboundMessage]] = batch_files,
 ) -> list[str]:
-    """Tell of files in one batch; give the tables of those whose messages must come again."""
+    """Notify of files in one batch; return the tables whose messages must come again."""
     records = [record(table_name_of(source.key), notification(source)) for source in sources]
     answer = handle_notifications({"Records": records}, Context(), "files", stage)
     return [item["itemIdentifier"] for item in answer["batchItemFailures"]]

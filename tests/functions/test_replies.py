@@ -48,9 +48,9 @@ def test_what_is_no_request_is_answered_recorded_and_no_dead_letter(
     assert (reply.outcome, reply.request_id) == ("refused", "r")
     assert said in reply.reason
     assert functions.outbox.dead == []
-    told = functions.world.told("r")
-    assert told is not None and (told.state, told.reason) == ("refused", reply.reason)
-    assert told.table_id == (NO_TABLE if what == "wrong kind" else TABLE_ID)
+    record = functions.world.job_record("r")
+    assert record is not None and (record.state, record.reason) == ("refused", reply.reason)
+    assert record.table_id == (NO_TABLE if what == "wrong kind" else TABLE_ID)
     assert said not in log.getvalue(), "it quotes the message, which may name rows"
     assert functions.world.tables.get(TABLE_ID) is not None
 
@@ -82,8 +82,8 @@ def test_a_request_that_cannot_be_answered_is_a_dead_letter_with_the_reason(
 def test_what_is_malformed_hides_nothing_that_was_done_under_its_id(functions: Functions) -> None:
     functions.deliver("administer", encode(SetOnline("r", "letters", False)))
     functions.deliver("administer", json.dumps(GOOD | {"v": 9}))
-    told = functions.world.told("r")
-    assert told is not None and (told.kind, told.state) == ("set_online", "finished")
+    record = functions.world.job_record("r")
+    assert record is not None and (record.kind, record.state) == ("set_online", "finished")
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["known table", "unknown table"])
@@ -95,8 +95,8 @@ def test_a_refused_request_is_recorded_where_it_is_looked_for(
     functions.deliver("administer", encode(request))
     (reply,) = replies(functions)
     assert (reply.outcome, reply.request) == ("refused", "compact_table")
-    told = [r.state for r in functions.world.tracker.records(TABLE_ID if known else NO_TABLE)]
-    assert told == (["finished"] if known else ["refused"])
+    found = [r.state for r in functions.world.tracker.records(TABLE_ID if known else NO_TABLE)]
+    assert found == (["finished"] if known else ["refused"])
 
 
 Failing = Callable[[Functions, list[OutboundMessage]], None]
@@ -131,8 +131,8 @@ def test_without_a_queue_of_replies_the_work_is_done_once_and_one_thing_is_said(
     for receives in range(1, MAX_RECEIVES + 1):
         functions.deliver("administer", body, receives=receives)
     assert len(functions.world.state(functions.table).jobs) == 1
-    told = functions.world.told("r")
-    assert told is not None and told.state == "accepted", "it is not refused for that"
+    record = functions.world.job_record("r")
+    assert record is not None and record.state == "accepted", "it is not refused for that"
     said = [line for line in log.getvalue().splitlines() if "no reply could be sent" in line]
     assert len(said) == MAX_RECEIVES
     if isinstance(error, NotFoundError):  # what no wait cures is said with the letter
@@ -191,15 +191,15 @@ def test_a_request_that_failed_for_the_last_time_is_answered_and_done_if_it_is_s
     assert (failed.outcome, failed.request_id, failed.request) == ("failed", "r", "set_online")
     assert said in failed.reason and "redrive it to carry the request out" in failed.reason
     assert "hazel" not in failed.reason
-    told = functions.world.told("r")
-    assert told is not None and (told.state, told.reason) == ("failed", failed.reason)
+    record = functions.world.job_record("r")
+    assert record is not None and (record.state, record.reason) == ("failed", failed.reason)
     assert functions.deliver("administer", body) == []
     (done,) = replies(functions)
     assert (done.outcome, done.id != failed.id) == ("finished", True)
     kept = functions.world.tables.get(TABLE_ID)
     assert kept is not None and not kept.online
-    told = functions.world.told("r")
-    assert told is not None and told.state == "finished"
+    record = functions.world.job_record("r")
+    assert record is not None and record.state == "finished"
 
 
 def test_who_asks_about_a_damaged_table_hears_that_it_is(functions: Functions) -> None:
@@ -223,8 +223,8 @@ def test_a_request_that_asks_for_no_reply_is_recorded_when_it_failed_for_the_las
     body = encode(SetOnline("r", "letters", False))
     functions.deliver("administer", body, receives=MAX_RECEIVES)
     assert functions.sent() == []
-    told = functions.world.told("r")
-    assert told is not None and told.state == "failed"
+    record = functions.world.job_record("r")
+    assert record is not None and record.state == "failed"
 
 
 def test_a_request_that_has_begun_does_not_fail_with_its_last_delivery(

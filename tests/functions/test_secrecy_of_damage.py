@@ -11,7 +11,7 @@ from dormouse.messages import encode
 from dormouse.requests import ReinitialiseTable
 from tests.functions.conftest import Functions
 from tests.functions.damage import DAMAGES, damage, with_everything
-from tests.functions.disclosure import SECRET, run_scheduled, told, values_in
+from tests.functions.disclosure import SECRET, disclosed, run_scheduled, values_in
 from tests.template.conftest import QUEUE_OF, SCHEDULED
 
 TOLD_BY = {
@@ -43,12 +43,12 @@ def test_a_function_that_meets_damage_says_so_without_a_value(
     stage: str,
 ) -> None:
     messages = with_everything(functions)
-    told_before = told(functions, log, capsys)
+    disclosed_before = disclosed(functions, log, capsys)
     damage(functions, what)
     run(functions, stage, messages)
-    text = told(functions, log, capsys).removeprefix(told_before)
+    text = disclosed(functions, log, capsys).removeprefix(disclosed_before)
     assert "CorruptDataError" in text or "state='failed'" in text
-    assert not values_in(told_before + text)
+    assert not values_in(disclosed_before + text)
 
 
 @pytest.mark.parametrize("stage", [*QUEUE_OF, *SCHEDULED])
@@ -71,7 +71,7 @@ def test_a_function_whose_neighbours_do_not_answer_says_so_without_a_value(
     monkeypatch.setattr(functions.world.spark, "describe", down)
     functions.outbox.down = True
     run(functions, stage, messages)
-    text = told(functions, log, capsys)
+    text = disclosed(functions, log, capsys)
     assert "nothing answers" in text or "the queues do not answer" in text
     assert not values_in(text)
 
@@ -91,7 +91,7 @@ def test_a_commit_that_is_rejected_is_reported_without_a_value(
     emptying = encode(ReinitialiseTable("again", "letters"))
     functions.world.before_next_commit(lambda: functions.deliver("administer", emptying))
     functions.deliver(stage, messages[stage])
-    text = told(functions, log, capsys)
+    text = disclosed(functions, log, capsys)
     assert said in text
     assert not values_in(text)
 
@@ -119,6 +119,6 @@ def test_an_undecodable_message_is_reported_without_a_value(
     assert functions.deliver(stage, body) == []
     ((queue, letter, _),) = functions.outbox.dead
     assert (queue, letter) == (QUEUE_OF[stage], body)
-    text = told(functions, log, capsys)
+    text = disclosed(functions, log, capsys)
     assert "dead letter" in text
     assert not values_in(text)

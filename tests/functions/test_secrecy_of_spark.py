@@ -18,7 +18,7 @@ from dormouse_spark import entry
 from dormouse_spark.entry import main
 from tests.functions.conftest import TABLE_ID, Functions
 from tests.functions.damage import JOB, damage, with_everything
-from tests.functions.disclosure import SECRET, told, values_in
+from tests.functions.disclosure import SECRET, disclosed, values_in
 from tests.support.spark_access import WorldAccess
 from tests.template.spark_jobs import Here
 
@@ -28,7 +28,7 @@ Driver = Callable[[SparkJob], int]
 
 @pytest.fixture
 def driver(functions: Functions, monkeypatch: pytest.MonkeyPatch) -> Driver:
-    """Runs a job of the instance as spark-submit does; gives the driver's exit code."""
+    """Runs a job of the instance as spark-submit does; returns the driver's exit code."""
     monkeypatch.setenv("DORMOUSE_ACCOUNT", "123456789012")
     monkeypatch.setattr(entry, "wire", lambda _: handling.wiring())
     monkeypatch.setattr(entry, "SparkContext", SimpleNamespace(getOrCreate=Here))
@@ -81,7 +81,7 @@ def test_a_driver_that_meets_damage_says_so_without_a_value(
     jobs = {"compaction": JOB, "export": EXPORT, "ingest": heavy_import(functions)}
     damage(functions, what)
     code = driver(jobs[kind])
-    text = told(functions, log, capsys)
+    text = disclosed(functions, log, capsys)
     assert (f"job {jobs[kind].job_id}: " in text) if code else ("state='failed'" in text)
     assert not values_in(text)
 
@@ -91,6 +91,6 @@ def test_a_driver_that_refuses_a_file_says_where_and_not_what(
 ) -> None:
     with_everything(functions)
     assert driver(heavy_import(functions)) == 0
-    text = told(functions, log, capsys)
+    text = disclosed(functions, log, capsys)
     assert "state='refused'" in text
     assert not values_in(text)

@@ -53,11 +53,11 @@ def _run(name: str, command: list[str], seconds: float) -> bool:
         print(f"{name} ({how}): FOUND: it is stuck\n{stuck.stdout}\n{stuck.stderr}", flush=True)
         return True
     guided = _GUIDED.search(done.stderr)
-    told = guided[1] if guided else done.stdout.strip().rpartition(": ")[2]
+    result = guided[1] if guided else done.stdout.strip().rpartition(": ")[2]
     if done.returncode:
         print(f"{name} ({how}): FOUND\n{done.stdout}\n{done.stderr[-8000:]}", flush=True)
     else:
-        print(f"{name} ({how}): {told} examples", flush=True)
+        print(f"{name} ({how}): {result} examples", flush=True)
     return done.returncode != 0
 
 

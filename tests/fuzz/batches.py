@@ -126,7 +126,7 @@ def _administer(functions: Functions) -> Batch:
     requests = [SetOnline(f"ask-{i}", "letters", bool(i)) for i in _NUMBERS]
     return Batch(
         _encoded(requests),
-        lambda i: functions.world.told(f"ask-{i}") is not None,
+        lambda i: functions.world.job_record(f"ask-{i}") is not None,
         _encoded(samples.REQUESTS),
     )
 
@@ -148,7 +148,7 @@ def _plan_table(functions: Functions) -> Batch:
 
 
 def _assigned(functions: Functions) -> list[str]:
-    """Assign a job for each leaf; give the shards of the leaves."""
+    """Assign a job for each leaf; return the shards of the leaves."""
     state = functions.world.state(functions.table)
     shards = [next(iter(state.references_in(leaf))).shard for leaf in LEAVES]
     jobs = zip(JOBS, LEAVES, shards, strict=True)

@@ -17,7 +17,7 @@ MEMORY_BYTES = 8 * 1024**3
 
 
 def run_examples(target: Target, examples: int, start: int | None = None) -> int:
-    """Run so many examples of a target, always the same if `start` is given; give how many ran."""
+    """Run so many examples of a target, the same ones for a `start`; return how many ran."""
     ran = 0
 
     def check(given_one: Any) -> None:

@@ -1,5 +1,5 @@
-"""What is fuzzed: a strategy for each target, and a check that fails where what is bad is not told
-as an error that a person can act on.
+"""What is fuzzed: a strategy for each target, and a check that fails where bad input is not refused
+by an error that a person can act on.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Target:
 
 
 @contextmanager
-def told(*kinds: type[DormouseError]) -> Iterator[None]:
+def refusing(*kinds: type[DormouseError]) -> Iterator[None]:
     """Let errors of these kinds pass that say something; by default all that are not our bugs."""
     try:
         yield

@@ -26,7 +26,7 @@ from dormouse.storage import FolderStorage
 from dormouse.stored.paths import shard_path
 from tests.fuzz.mutations import mangled, mangled_json, mangled_text
 from tests.fuzz.samples import CONDITIONS
-from tests.fuzz.targets import Target, told
+from tests.fuzz.targets import Target, refusing
 from tests.support.every_type import EVERY_TYPE, row_of_every_type
 from tests.support.tables import ShardTable
 
@@ -87,7 +87,7 @@ def _folder() -> Path:
 def _ingested(name: str, body: bytes, schema: Schema = EVERY_TYPE) -> None:
     local = _folder() / "dropped"
     local.write_bytes(body)
-    with told(RefusedSourceError):
+    with refusing(RefusedSourceError):
         for batch in read_source(local, name, schema):
             batch.validate(full=True)
             assert batch.schema.equals(arrow_schema(schema))
@@ -192,20 +192,20 @@ def _covered(body: bytes, damaged: bytes) -> bool:
 def _stored(look_up_bytes: int, damaged: bytes) -> None:
     table, path, body, rows = _shard()
     (_folder() / "data" / path).write_bytes(damaged)
-    with told(CorruptDataError):
+    with refusing(CorruptDataError):
         try:
             found = table.rows(look_up_bytes=look_up_bytes)
         except CorruptDataError as error:
             assert path in str(error), error
             raise
         assert found == rows or not _covered(body, damaged) or not look_up_bytes
-    with told(CorruptDataError):
+    with refusing(CorruptDataError):
         read_footer(table.storage, path, len(damaged))
 
 
 def _asked(text: str) -> None:
     """What the parser lets through the engine can do, on any row."""
-    with told(InvalidRequestError):
+    with refusing(InvalidRequestError):
         predicate = parse_predicate(text, EVERY_TYPE)
         wanted = arrow_schema(EVERY_TYPE)
         list(predicate.apply([pa.RecordBatch.from_pylist(_ROWS, wanted)]))

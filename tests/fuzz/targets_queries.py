@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from dormouse.client.versions import parse_as_of
 from dormouse.errors import InvalidRequestError, NotFoundError
 from tests.fuzz.mutations import ODD_TEXTS, ODD_VALUES, mangled_text
-from tests.fuzz.targets import Target, told
+from tests.fuzz.targets import Target, refusing
 from tests.support.instances import InMemory
 from tests.support.world import World, letters
 
@@ -34,7 +34,7 @@ def _filled() -> InMemory:
 def _queried(asked: dict[str, Any]) -> None:
     """It is answered, and counted the same, or refused with a reason."""
     table = _filled().instance.table("letters")
-    with told(InvalidRequestError, NotFoundError):
+    with refusing(InvalidRequestError, NotFoundError):
         rows = table.query(**asked).read_all().num_rows
         assert rows <= len(_ROWS)
         counted = {name: asked[name] for name in ("ranges", "exact", "where", "as_of")}
@@ -44,7 +44,7 @@ def _queried(asked: dict[str, Any]) -> None:
 
 def _read_at(text: str) -> None:
     """What the command takes for a version or a time, a table can be asked for."""
-    with told(InvalidRequestError, NotFoundError):
+    with refusing(InvalidRequestError, NotFoundError):
         _filled().instance.table("letters").count(as_of=parse_as_of(text))
 
 

@@ -33,7 +33,7 @@ from dormouse.stored import checksums
 from dormouse.tables.table import Table
 from tests.fuzz.mutations import mangled, odd_tree
 from tests.fuzz.samples import COUNTS
-from tests.fuzz.targets import Target, told
+from tests.fuzz.targets import Target, refusing
 from tests.unit.statestore.samples import DELTA, golden_files
 
 _GOLDEN = golden_files()
@@ -48,7 +48,7 @@ _READ = {name: read(_GOLDEN[name]) for name, read in _READERS.items()}
 
 def _file(name: str, body: bytes) -> None:
     """A file that is not as it was written is refused by name, and never read as another state."""
-    with told(CorruptDataError):
+    with refusing(CorruptDataError):
         try:
             assert _READERS[name](body) == _READ[name]
         except CorruptDataError as error:
@@ -62,7 +62,7 @@ def _resealed(name: str, body: bytes) -> None:
         start, digits = checksums.compute_checksum(_blank(body))
     except ValueError:
         return
-    with told(CorruptDataError):
+    with refusing(CorruptDataError):
         found = _READERS[name](body[:start] + digits + body[start + len(digits) :])
         assert found is not None
 
@@ -149,20 +149,20 @@ def _page(item: Any) -> None:
     for client in (_Client(item), _Client(item, _sealed_parts)):
         pages = DynamoPages(cast(Any, client), "state")
         for read in (partial(pages.page, "t", 0), partial(pages.head, "t")):
-            with told(CorruptDataError):
+            with refusing(CorruptDataError):
                 read()
 
 
 def _item(item: Any) -> None:
     client = cast(Any, _Client(item, _sealed))
-    with told(CorruptDataError):
+    with refusing(CorruptDataError):
         DynamoBlobs(client, "deltas", "t", "delta", WITHOUT_PAUSES).get(["name"])
 
 
 def _registered(item: Any) -> None:
     for stored in (item, _sealed("registry", item)):
         for read in (partial(table_of, defaults={}), settings_of, revision_of):
-            with told(CorruptDataError):
+            with refusing(CorruptDataError):
                 read(stored)
 
 

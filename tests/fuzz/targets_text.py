@@ -30,55 +30,55 @@ from dormouse_cli.values import arguments
 from dormouse_cli.values.split_points import parse_split_points
 from tests.fuzz import samples
 from tests.fuzz.mutations import mangled, mangled_json, mangled_text
-from tests.fuzz.targets import Target, told
+from tests.fuzz.targets import Target, refusing
 from tests.support.every_type import EVERY_TYPE
 from tests.support.world import World
 
 
 def _message(body: bytes) -> None:
     for kind in samples.MESSAGES:
-        with told(InvalidRequestError):
+        with refusing(InvalidRequestError):
             found = messages.decode(body, type(kind))
             assert messages.decode(messages.encode(found), type(kind)) == found
-    with told(InvalidRequestError):
+    with refusing(InvalidRequestError):
         messages.STAGE_OF["spark-jobs"].decode(body)
 
 
 def _request(body: bytes) -> None:
-    with told(InvalidRequestError):
+    with refusing(InvalidRequestError):
         found = requests.decode_admin(body)
         assert requests.decode_admin(messages.encode(found)) == found
 
 
 def _notification(body: bytes) -> None:
     text = body.decode(errors="surrogateescape")
-    with told(InvalidRequestError):
+    with refusing(InvalidRequestError):
         for source in created_objects(text, samples.BUCKET):
             assert source.id
-    with told(InvalidRequestError):
+    with refusing(InvalidRequestError):
         changed_run(text)
 
 
 def _schema(body: bytes) -> None:
-    with told(InvalidRequestError):
+    with refusing(InvalidRequestError):
         schema = Schema.loads(body)
         assert Schema.loads(schema.dumps()) == schema
         arrow_schema(schema)
 
 
 def _type(text: str) -> None:
-    with told(InvalidRequestError):
+    with refusing(InvalidRequestError):
         parse_type_text(text)
 
 
 def _condition(text: str) -> None:
-    with told(InvalidRequestError):
+    with refusing(InvalidRequestError):
         found = parse_condition(text, EVERY_TYPE)
         assert parse_condition(found.sql, EVERY_TYPE).sql == found.sql
 
 
 def _rules(given: tuple[str, str]) -> None:
-    with told(InvalidRequestError):
+    with refusing(InvalidRequestError):
         settings = parse_settings({"filters": given[0], "aggregations": given[1]})
         row_rules(samples.COUNTS, properties_of(settings))
 
@@ -88,27 +88,27 @@ def _settings(body: bytes) -> None:
         parsed = json.loads(body)
     except (ValueError, RecursionError):
         return
-    with told(InvalidRequestError):
+    with refusing(InvalidRequestError):
         properties_of(parse_settings(parsed))
 
 
 def _key(text: str) -> None:
     for kind in samples.KEY_KINDS:
-        with told(InvalidRequestError):
+        with refusing(InvalidRequestError):
             parse_part(text, kind)
     codec = KeyCodec(EVERY_TYPE)
     for parse in (codec.from_assignments, codec.range_from_assignments):
-        with told(InvalidRequestError):
+        with refusing(InvalidRequestError):
             parse(text)
     for parse_all in (arguments.parse_properties, arguments.parse_new_fields):
-        with told(InvalidRequestError):
+        with refusing(InvalidRequestError):
             parse_all([text])
 
 
 def _splits(body: bytes) -> None:
     for schema in (EVERY_TYPE, samples.COUNTS):
         for is_base64 in (False, True):
-            with told(InvalidRequestError):
+            with refusing(InvalidRequestError):
                 parse_split_points(body, schema, is_base64)
 
 
@@ -123,7 +123,7 @@ def _declaration(body: bytes) -> None:
     with tempfile.NamedTemporaryFile(suffix=".yaml") as file:
         file.write(body)
         file.flush()
-        with told(InvalidRequestError, NotFoundError):
+        with refusing(InvalidRequestError, NotFoundError):
             services = _world().services
             declared = parse_declarations(read_declarations(Path(file.name)), services)
             plan_declared(services, declared)
@@ -131,7 +131,7 @@ def _declaration(body: bytes) -> None:
 
 def _note(name: str, body: bytes) -> None:
     _, decode, path = samples.NOTES[name]
-    with told(CorruptDataError):
+    with refusing(CorruptDataError):
         try:
             decode(body)
         except CorruptDataError as error:

@@ -75,10 +75,10 @@ def test_a_run_is_given_its_arguments_and_this_stack_and_its_end_is_announced(
     said = tmp_path / "said"
     run_id = start(stack, str(said), "0", "--last")
     assert ended(stack, run_id)["state"] == "SUCCESS"
-    told = json.loads(said.read_text())
-    assert told["arguments"] == [str(said), "0", "--last"]
-    assert told["AWS_ENDPOINT_URL"] == stack.environment["AWS_ENDPOINT_URL"]
-    assert not Path(told["TMPDIR"]).exists(), "its temporary files go with it"
+    found = json.loads(said.read_text())
+    assert found["arguments"] == [str(said), "0", "--last"]
+    assert found["AWS_ENDPOINT_URL"] == stack.environment["AWS_ENDPOINT_URL"]
+    assert not Path(found["TMPDIR"]).exists(), "its temporary files go with it"
     (event,) = eventually(lambda: events(stack))
     assert event["detail-type"] == "EMR Serverless Job Run State Change"
     detail = event["detail"]

@@ -69,7 +69,7 @@ def outcome_of(seed: int, steps: int, in_folder: bool = False) -> Outcome:
 def outcomes(
     seeds: Sequence[int], steps: int, processes: int, in_folder: bool = False
 ) -> Iterator[Outcome]:
-    """Run seeds, each in one of some processes; give outcomes as they come."""
+    """Run seeds, each in one of some processes; return outcomes as they come."""
     if processes == 1:
         yield from (outcome_of(seed, steps, in_folder) for seed in seeds)
         return

@@ -42,15 +42,15 @@ def check_answers(simulation: Simulation) -> None:
     instance = simulation.instance
     answered = _answered(instance)
     for request in simulation.workload.asked:
-        told = _told(instance, request.request_id)
-        if told is None or told.state not in OVER:
-            raise Violation(f"{request} was not answered: {told}")
+        found = _job_record(instance, request.request_id)
+        if found is None or found.state not in OVER:
+            raise Violation(f"{request} was not answered: {found}")
         if request.reply and request.request_id not in answered:
-            raise Violation(f"{request} has no last reply, and its record says {told.state}")
-        if told.state == "refused" and not told.reason:
+            raise Violation(f"{request} has no last reply, and its record says {found.state}")
+        if found.state == "refused" and not found.reason:
             raise Violation(f"{request} was refused without a reason")
-        if told.state in ("accepted", "finished") and not _is_done(simulation, request):
-            raise Violation(f"{request} is told to be {told.state}, and did nothing")
+        if found.state in ("accepted", "finished") and not _is_done(simulation, request):
+            raise Violation(f"{request} is recorded as {found.state}, and did nothing")
 
 
 def _answered(instance: Instance) -> set[str]:
@@ -59,10 +59,12 @@ def _answered(instance: Instance) -> set[str]:
     return {reply.request_id for reply in replies if reply.outcome != "accepted"}
 
 
-def _told(instance: Instance, request_id: str) -> JobRecord | None:
+def _job_record(instance: Instance, request_id: str) -> JobRecord | None:
     """Return the last record of a request, under its table or under none."""
-    found = [told for (_, job_id), told in instance.tracker.told.items() if job_id == request_id]
-    return max(found, key=lambda told: told.updated_ms, default=None)
+    found = [
+        result for (_, job_id), result in instance.tracker.latest.items() if job_id == request_id
+    ]
+    return max(found, key=lambda result: result.updated_ms, default=None)
 
 
 def _is_done(simulation: Simulation, request: AdminRequest) -> bool:
@@ -118,8 +120,8 @@ def _is_exported(instance: Instance, request: ExportRows) -> bool:
     manifest = load_manifest(instance.results, request.to)
     if manifest is not None:
         return manifest.export == export_id
-    for (table_id, job_id), told in instance.tracker.told.items():
+    for (table_id, job_id), found in instance.tracker.latest.items():
         if job_id == export_id:
             is_gone = table_id not in instance.tables.by_id
-            return is_gone or (told.state == "failed" and bool(told.reason))
+            return is_gone or (found.state == "failed" and bool(found.reason))
     return False

@@ -105,7 +105,7 @@ class Ground:
             yield Point(len(self.calls) - 1, self.calls[-1], Fate.DIES_AFTER.value)
 
     def attempt(self, point: Point) -> list[str]:
-        """Try a point; give what was wrong after it."""
+        """Try a point; return what was wrong after it."""
         self.tried += 1
         instance = copied(self.base, self.base.folder / f"point-{self.tried}")
         with instance.running():

@@ -216,7 +216,7 @@ def _records(instance: Instance) -> Iterator[str]:
     for table_id in ids:
         for record in instance.tracker.records(table_id):
             if record.state not in ("accepted", "finished", "refused"):
-                yield f"{record.kind} {record.job_id} is told to be {record.state} {record.reason}"
+                yield f"{record.kind} {record.job_id} is recorded as {record.state} {record.reason}"
 
 
 def dies_at(number: int) -> Callable[[object], Fate]:

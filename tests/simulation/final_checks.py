@@ -72,10 +72,10 @@ def come_to_rest(simulation: Simulation) -> None:
 
 def ask_again(simulation: Simulation) -> None:
     """Hear of each file twice more, weeks later: from S3, and by a folder that is asked for."""
-    for way in ("told", "asked"):
+    for way in ("recorded", "asked"):
         pass_days(simulation, 16)
         swept(simulation, audit=True)
-        if way == "told":
+        if way == "recorded":
             simulation.workload.hear_again()
         for name in simulation.workload.names if way == "asked" else ():
             simulation.number += 1
@@ -239,9 +239,9 @@ def _check_tracker(simulation: Simulation, table: Table) -> None:
     A request that wants no reply stays accepted: the records of its jobs show what became of it.
     Of records by clocks that are apart, the last that came may be older than the one that is kept.
     """
-    told = simulation.instance.tracker.told
+    found = simulation.instance.tracker.latest
     for record in simulation.instance.tracker.records(table.id):
-        last = told[table.id, record.job_id]
+        last = found[table.id, record.job_id]
         is_late = 0 < record.updated_ms - last.updated_ms <= simulation.slack_ms
         is_over = record.is_finished or record.state == "accepted"
         if not (is_over or (is_late and last.is_finished)):
@@ -303,7 +303,7 @@ def check_lost_entry(simulation: Simulation) -> None:
     """Lose a table's registry entry, and check that audits delete nothing of it, and report it.
 
     Raises:
-        Violation: something is missing, or nobody was told.
+        Violation: something is missing, or no reply was sent.
     """
     instance = simulation.instance
     tables = instance.tables.all()
@@ -317,7 +317,7 @@ def check_lost_entry(simulation: Simulation) -> None:
         instance.worker("auditor").scheduled("sweep", audit=True)
         has_objects = table.id in instance.storage.folders()
         if has_objects and table.id not in unregistered(instance):
-            raise Violation(f"nobody was told that {table.id} is not registered", table.id)
+            raise Violation(f"no reply says that {table.id} is not registered", table.id)
     wait(simulation)
     if _kept_of(simulation, table) != before:
         raise Violation(f"something of {table.id} is missing, whose entry was lost", table.id)

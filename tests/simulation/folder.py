@@ -121,7 +121,7 @@ class FolderTracker(SqliteTracker):
         """Begin empty."""
         super().__init__(database)
         self.database = database
-        self.told: dict[tuple[str, str], JobRecord] = {}
+        self.latest: dict[tuple[str, str], JobRecord] = {}
 
     @property
     def bound(self) -> dict[str, str]:
@@ -134,7 +134,7 @@ class FolderTracker(SqliteTracker):
         super().record(job, event, at_ms)
         said = fold_event(None, job, event, at_ms)
         assert said is not None
-        self.told[job.table_id, job.id] = said
+        self.latest[job.table_id, job.id] = said
 
 
 class FolderPages(SqlitePages):

@@ -175,7 +175,7 @@ class Instance:
         return source
 
     def notify(self, source: Source) -> None:
-        """Tell of an object as S3 does."""
+        """Send the notification of an object, as S3 does."""
         found = {"key": source.key, "eTag": source.etag, "size": source.size_bytes}
         record = {
             "eventName": "ObjectCreated:Put",

@@ -37,20 +37,20 @@ def ask_query(
         delay_ms = table.properties.gc_delay_seconds * 1000
         table, state = read_version(services, table, version=version)
         is_emptied = oracle.is_before(state.version, state.generation)
-        told = {
+        options = {
             "now_ms": services.clock.now_ms(),
             "scratch": services.scratch,
             "memory_bytes": services.memory_bytes,
         }
         arguments = (services.storage, table, state, [wanted])
         if counts:
-            count = count_rows(*arguments, **told, cache=services.cache)
+            count = count_rows(*arguments, **options, cache=services.cache)
             if is_emptied:
                 oracle.check_empty(count, state.version)
             else:
                 oracle.check_count(count, state.version, wanted)
             return
-        result = query_rows(*arguments, **told, cache=services.cache)
+        result = query_rows(*arguments, **options, cache=services.cache)
         found = oracle.shape.rows_of(result.reader.read_all())
     except (UnavailableError, OutcomeUnknownError):
         return
@@ -67,4 +67,4 @@ def ask_query(
     if is_emptied:
         oracle.check_empty(len(found), state.version)
         return
-    oracle.check_answer(found, state.version, wanted, told["now_ms"])
+    oracle.check_answer(found, state.version, wanted, options["now_ms"])

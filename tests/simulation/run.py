@@ -13,7 +13,7 @@ LINES_TOLD = 60
 
 
 def run(seed: int, steps: int = SHORT_STEPS, *, in_folder: bool = False) -> Simulation:
-    """Run a seed, with the state of a folder if so; give what it was like.
+    """Run a seed, with the state of a folder if so; return what it was like.
 
     Raises:
         Violation: something was not as it must be; the message tells what led there.
@@ -23,12 +23,12 @@ def run(seed: int, steps: int = SHORT_STEPS, *, in_folder: bool = False) -> Simu
         try:
             _run(simulation)
         except Exception as error:
-            raise Violation(told(simulation, error), getattr(error, "subject", "")) from error
+            raise Violation(described(simulation, error), getattr(error, "subject", "")) from error
         return simulation
 
 
-def told(simulation: Simulation, error: Exception) -> str:
-    """Tell of a fault: seed, step, what it is, and the last lines about the table concerned."""
+def described(simulation: Simulation, error: Exception) -> str:
+    """Describe a fault: seed, step, what it is, and the last lines about the table concerned."""
     lines = simulation.events.about(getattr(error, "subject", ""), LINES_TOLD)
     return "\n".join(
         [

@@ -30,7 +30,7 @@ class Task(Generic[_Owner]):
 
 
 class Scheduler(Generic[_Owner]):
-    """Gives turns to tasks."""
+    """Schedule tasks, one step at a time."""
 
     def __init__(self) -> None:
         """Begin without any."""

@@ -177,8 +177,8 @@ class Simulation:
         self.step += 1
         worker = self._new_worker(f"alone-{self.step}")
         self.turn = Turn(worker.process.name, self.step, self.step)
-        told = "; ".join(message.body for message in delivery.messages)
-        self.tell(worker.process.name, f"begins: {told}")
+        found = "; ".join(message.body for message in delivery.messages)
+        self.tell(worker.process.name, f"begins: {found}")
         worker.handle(delivery)
         self.watch.look(self.turn)
 
@@ -240,9 +240,9 @@ class Simulation:
         for message in delivery.messages:
             if self.injector.happens("twice"):
                 message.visible_ms = self.now_ms + self.random.randint(0, 5000)
-        told = "; ".join(f"{m.id} (receive {m.receives}) {m.body}" for m in delivery.messages)
+        found = "; ".join(f"{m.id} (receive {m.receives}) {m.body}" for m in delivery.messages)
         feed = feeds()[queue]
-        self._begin(feed.function, told, lambda worker: self._handle(worker, delivery))
+        self._begin(feed.function, found, lambda worker: self._handle(worker, delivery))
 
     def _handle(self, worker: Worker, delivery: Delivery) -> None:
         failed = worker.handle(delivery)

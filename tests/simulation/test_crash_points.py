@@ -63,7 +63,7 @@ merge_in_process = compact_stage.merge_in_process
             nothing_stale,
             "for good",
         ),
-        ("compact", "features.compaction.compact.finalise", lambda *_: None, "told to be running"),
+        ("compact", "features.compaction.compact.finalise", lambda *_: None, "recorded as running"),
         ("export: task", "features.export.overdue.list_exports", lambda *_: ({}, []), "left over"),
         ("ingest", "features.sweep.sweep._delete_orphans", lambda *_: None, "no commit"),
     ],

@@ -43,7 +43,7 @@ def deleting_at(instance: Instance, number: int) -> Callable[[Call], Fate]:
 
 
 def left_after(cut: Ground, number: int) -> list[str]:
-    """Delete all tables before a call of an operation, let all come to rest; give what is left."""
+    """Delete all tables before a call of an operation, let all work end; return what is left."""
     instance = copied(cut.base, cut.base.folder / f"moment-{number}")
     with instance.running():
         victim = instance.worker("victim", deleting_at(instance, number))

@@ -160,7 +160,7 @@ PLANTED: dict[str, Plant] = {
     "a merge loses a row of inputs that were split": _instead(
         compacting, "merge_slices", _loses_a_row_of_split_inputs
     ),
-    "the end of a collection is not told": _instead(collect_garbage, "record", _nothing),
+    "the end of a collection is not recorded": _instead(collect_garbage, "record", _nothing),
     "a purge is not begun": _not_done(PurgeRows),
     "an export is not begun": _not_done(ExportRows),
     "a schema stays as it is": _not_done(AlterSchema),

@@ -122,8 +122,8 @@ class Watch:
             if asked.generation == oracle.generation:
                 oracle.begin_purge(purge_id, self.workload.purges[purge_id])
             return
-        told = self.instance.tracker.get(oracle.table_id, purge_id)
-        finished = told is not None and told.state == "finished"
+        record = self.instance.tracker.get(oracle.table_id, purge_id)
+        finished = record is not None and record.state == "finished"
         oracle.end_purge(purge_id, finished=finished, now_ms=self._now_ms)
 
 

@@ -78,11 +78,11 @@ class WatchedTracker(MemoryTracker):
     def __init__(self) -> None:
         """Begin empty."""
         super().__init__()
-        self.told: dict[tuple[str, str], JobRecord] = {}
+        self.latest: dict[tuple[str, str], JobRecord] = {}
 
     def record(self, job: Tracked, event: JobEvent, at_ms: int) -> None:
         """Keep the record of a job, if the event is the newest."""
         super().record(job, event, at_ms)
         said = fold_event(None, job, event, at_ms)
         assert said is not None
-        self.told[job.table_id, job.id] = said
+        self.latest[job.table_id, job.id] = said

@@ -148,10 +148,10 @@ def test_shards_of_a_run_that_cut_the_job_differently_give_the_job_back(
     assert not len(state.jobs)
     assert world.shard_objects(table) == set(state.shards), "what both runs wrote is deleted"
     assert world.rows(table) == before
-    told = world.tracker.get(table.id, job)
-    assert told is not None
+    record = world.tracker.get(table.id, job)
+    assert record is not None
     found = "differs from what job" if part == FIRST_PART else "divided it differently"
-    assert found in told.reason
+    assert found in record.reason
 
 
 @pytest.mark.parametrize("step", [None, Step(0, 1), Step(MAX_CELLS - 1, MAX_CELLS)], ids=str)

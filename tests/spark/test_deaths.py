@@ -72,11 +72,11 @@ class Job:
         """End the newest run so, and do what follows until Spark is to run it again, or is not."""
         run_id = list(self.world.spark.runs)[-1]
         self.world.spark.ended[run_id] = (outcome, "")
-        told = self.world.deliver(OutboundMessage("spark-runs", SparkRunChanged(run_id)))
-        for message in told:
+        found = self.world.deliver(OutboundMessage("spark-runs", SparkRunChanged(run_id)))
+        for message in found:
             if message.queue == "spark-jobs":
                 assert self.world.deliver(message) == []
-        return told
+        return found
 
     def assert_done(self) -> None:
         """Check that each row is there once, in the table and for a rebuild, and all is tidy."""

@@ -80,8 +80,8 @@ def test_an_export_whose_shards_were_collected_ends_and_says_what_to_do(
     gone = next(o for o in world.storage.list(f"{table.id}/data/"))
     world.storage.delete([gone.path])
     run(spark, world, job)
-    told = record_of(world, table, job.job_id)
-    assert (told.state, "gc_delay_seconds" in told.reason) == ("failed", True)
+    record = record_of(world, table, job.job_id)
+    assert (record.state, "gc_delay_seconds" in record.reason) == ("failed", True)
     assert list(world.storage.list(export_prefix(table.id))) == []
 
 

@@ -184,7 +184,7 @@ class MemorySources:
     objects: dict[str, tuple[bytes, int]] = field(default_factory=dict)
 
     def drop(self, key: str, body: bytes) -> Source:
-        """Put an object, as a user would; gives the source its notification names."""
+        """Put an object, as a user would; returns the source its notification names."""
         now_ms = self.clock.now_ms()
         self.objects[key] = (body, now_ms - now_ms % 1000)
         return self.source(key)

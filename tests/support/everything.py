@@ -139,7 +139,7 @@ class Everything:
 
 @contextmanager
 def everything(home: Home, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Everything]:
-    """Give the instance; `home` is where its states are kept."""
+    """Return the instance; `home` is where its states are kept."""
     # A page is compacted as soon as it is full, in either store.
     monkeypatch.setattr(state_store, "COMPACTION", CompactionPolicy())
     with dynamodb_tables(monkeypatch) as (blobs, pages):

@@ -166,7 +166,7 @@ class World:
         self.queue += batch_files(self.services, sources)
 
     def deliver(self, outgoing: OutboundMessage) -> list[OutboundMessage]:
-        """Run the stage of one message, by way of its JSON form; give what it wants sent.
+        """Run the stage of one message, by way of its JSON form; return what it wants sent.
 
         One that is given up is put into `dead`.
         """
@@ -214,17 +214,17 @@ class World:
         """Do what an administrator asks, and queue what follows from it."""
         self.queue += administer(self.services, request)
 
-    def told(self, request_id: str) -> JobRecord | None:
+    def job_record(self, request_id: str) -> JobRecord | None:
         """Return the record of a request, be it under a table or under none."""
         found = [r for (_, job_id), r in self.tracker.kept.items() if job_id == request_id]
         assert len(found) <= 1, found
         return found[0] if found else None
 
-    def forget_told(self, request_id: str) -> None:
+    def delete_job_record(self, request_id: str) -> None:
         """Drop the record of a request, as if its function had died before writing it."""
-        told = self.told(request_id)
-        assert told is not None
-        del self.tracker.kept[told.table_id, request_id]
+        found = self.job_record(request_id)
+        assert found is not None
+        del self.tracker.kept[found.table_id, request_id]
 
     def names(self, table: Table) -> str:
         """Return the letters of all rows, in order."""
@@ -235,7 +235,7 @@ class World:
         self.queue += administer(self.services, request)
 
     def purge(self, table: Table, where: str = "", *keys: str) -> str:
-        """Ask for a purge; give its id."""
+        """Ask for a purge; return its id."""
         request = PurgeRows(
             self.ids.new(),
             table.name,
@@ -251,7 +251,7 @@ class World:
         spark: SparkOptions | None = None,
         **asked: Any,
     ) -> str:
-        """Ask for an export; give its id."""
+        """Ask for an export; return its id."""
         selection = SelectionMessage(**asked)
         request = ExportRows(self.ids.new(), table.name, to, selection, spark=spark)
         self.queue += administer(self.services, request)
@@ -267,7 +267,7 @@ class World:
         units: Mapping[str, str] | None = None,
         request_id: str = "",
     ) -> Table:
-        """Alter a table's schema; give the table as it is then."""
+        """Alter a table's schema; return the table as it is then."""
         added = tuple(field.to_json() for field in add)
         request_id = request_id or self.ids.new()
         self.queue += administer(

@@ -28,10 +28,10 @@ def test_exported_rows_are_counted_copied_and_restored(system: System, tmp_path:
     rows = pa.table({"name": list("thequickbrownfox"), "size": list(range(16))})
     handle.ingest(rows).wait(LIMIT_SECONDS)
     copy = tmp_path / "copy"
-    told = system.dormouse(
+    found = system.dormouse(
         *("export", "exported", "--to", "exported/1", "--output", str(copy), "--format", "json")
     )
-    facts = json.loads(told)
+    facts = json.loads(found)
     assert facts["where"].startswith("s3://") and facts["where"].endswith("/exported/1")
     assert facts["rows"] == pq.read_table(copy).num_rows == 16
     system.instance.create_table("restored", SCHEMA)

@@ -19,7 +19,7 @@ BLOCKS = [block for document in DOCUMENTS for block in blocks(document)]
 
 @pytest.fixture(scope="module")
 def outputs(tmp_path_factory: pytest.TempPathFactory) -> dict[Block, str]:
-    """Run all blocks in one shell on one local stack; give what each that succeeded printed."""
+    """Run all blocks in one shell on one local stack; return what each that succeeded printed."""
     folder, home = tmp_path_factory.mktemp("outputs"), tmp_path_factory.mktemp("newcomer")
     (folder / "script").write_text(script(BLOCKS, folder))
     command = [sys.executable, "-m", "dormouse_cli", "local", "run", "--", "sh"]

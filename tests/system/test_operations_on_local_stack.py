@@ -29,8 +29,8 @@ def wait_for(system: System, what: Any) -> None:
 
 
 def is_finished(system: System, request_id: str) -> bool:
-    told = system.instance.services.tracker.get(NO_TABLE, request_id)
-    return told is not None and told.is_finished
+    record = system.instance.services.tracker.get(NO_TABLE, request_id)
+    return record is not None and record.is_finished
 
 
 def lines(text: str) -> list[dict[str, Any]]:

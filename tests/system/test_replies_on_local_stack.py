@@ -42,7 +42,7 @@ def test_a_request_is_finished_when_its_effect_is_there_and_not_before(
 ) -> None:
     admin = Admin()
     properties = {"compaction_files": 100, "gc_delay_seconds": 0}
-    table = system.instance.create_table("told", Schema.from_json(SCHEMA), properties)
+    table = system.instance.create_table("replies", Schema.from_json(SCHEMA), properties)
     for first in (0, 10):
         table.ingest(rows(first, first + 20)).wait(LIMIT_SECONDS)
     services, table_id = system.instance.services, table.table.id
@@ -54,23 +54,23 @@ def test_a_request_is_finished_when_its_effect_is_there_and_not_before(
 
     effects: dict[str, tuple[AdminRequest, Callable[[], bool]]] = {
         "ingest": (
-            IngestFiles("told-ingest", "told", ("else",), reply=True),
+            IngestFiles("replies-ingest", "replies", ("else",), reply=True),
             lambda: table.count() == 45,
         ),
         "compact": (
-            CompactTable("told-compact", "told", all=True, reply=True),
+            CompactTable("replies-compact", "replies", all=True, reply=True),
             lambda: table.state().reference_count == 1,
         ),
         "split": (
-            SplitPartitions("told-split", "told", forced=True, reply=True),
+            SplitPartitions("replies-split", "replies", forced=True, reply=True),
             lambda: len(list(table.state().partitions.leaves())) == 2,
         ),
         "export": (
-            ExportRows("told-export", "told", "told/out", reply=True),
-            lambda: load_manifest(services.results, "told/out") is not None,
+            ExportRows("replies-export", "replies", "replies/out", reply=True),
+            lambda: load_manifest(services.results, "replies/out") is not None,
         ),
         "purge": (
-            PurgeRows("told-purge", "told", SelectionMessage(where="n = 92"), reply=True),
+            PurgeRows("replies-purge", "replies", SelectionMessage(where="n = 92"), reply=True),
             lambda: table.prove_purge("n = 92").is_complete,
         ),
     }
@@ -80,8 +80,8 @@ def test_a_request_is_finished_when_its_effect_is_there_and_not_before(
         assert first["outcome"] == ACCEPTED, verb
         end = admin.reply(request.request_id)
         assert end["outcome"] == "finished", end
-        assert effect(), f"{verb} was told to be finished, and is not"
+        assert effect(), f"{verb} was answered as finished, and is not"
         assert {job["id"] for job in first["jobs"]} <= {job.job_id for job in table.jobs()}
-        (told,) = [job for job in table.jobs() if job.job_id == request.request_id]
-        assert (told.state, told.kind) == ("finished", verb_of(request))
+        (found,) = [job for job in table.jobs() if job.job_id == request.request_id]
+        assert (found.state, found.kind) == ("finished", verb_of(request))
     assert objects() == set(table.state().shards)

@@ -31,7 +31,7 @@ class Need(NamedTuple):
             context=tuple((k, (value,) if k == key else v) for k, v in self.context)
         )
 
-    def told(self, key: str, *values: str) -> Need:
+    def with_key(self, key: str, *values: str) -> Need:
         """Return the need with one more condition key."""
         return self._replace(context=(*self.context, (key, values)))
 
@@ -114,7 +114,7 @@ def _emr_needs(operation: str, params: Mapping[str, Any]) -> Iterator[Need]:
     if operation == "StartJobRun":
         yield Need("emr-serverless:StartJobRun", application)
         role = Need("iam:PassRole", params["executionRoleArn"])
-        yield role.told("iam:PassedToService", "emr-serverless.amazonaws.com")
+        yield role.with_key("iam:PassedToService", "emr-serverless.amazonaws.com")
     else:
         yield Need(f"emr-serverless:{operation}", f"{application}/jobruns/{params['jobRunId']}")
 
@@ -137,7 +137,7 @@ def _dynamodb_needs(operation: str, params: Mapping[str, Any]) -> Iterator[Need]
 def _of_items(action: str, table: str, requests: Iterable[Mapping[str, Any]]) -> Need:
     need = Need(f"dynamodb:{action}", f"arn:aws:dynamodb:{REGION}:{NAMES.account}:table/{table}")
     leading = sorted({key for request in requests for key in _leading_keys(request)})
-    return need.told("dynamodb:LeadingKeys", *leading) if leading else need
+    return need.with_key("dynamodb:LeadingKeys", *leading) if leading else need
 
 
 def _leading_keys(request: Mapping[str, Any]) -> Iterator[str]:
@@ -154,7 +154,7 @@ def _s3_needs(operation: str, params: Mapping[str, Any]) -> Iterator[Need]:
     bucket = f"arn:aws:s3:::{params['Bucket']}"
     match operation:
         case "ListObjectsV2":
-            yield Need("s3:ListBucket", bucket).told("s3:prefix", params["Prefix"])
+            yield Need("s3:ListBucket", bucket).with_key("s3:prefix", params["Prefix"])
         case "ListObjectVersions":
             yield Need("s3:ListBucketVersions", bucket)
         case "DeleteObjects":
@@ -165,6 +165,6 @@ def _s3_needs(operation: str, params: Mapping[str, Any]) -> Iterator[Need]:
             yield Need(f"s3:{action}", f"{bucket}/{params['Key']}")
         case "PutObject" if "IfNoneMatch" in params:
             put = Need("s3:PutObject", f"{bucket}/{params['Key']}")
-            yield put.told("s3:if-none-match", params["IfNoneMatch"])
+            yield put.with_key("s3:if-none-match", params["IfNoneMatch"])
         case _:
             yield Need(f"s3:{operation}", f"{bucket}/{params['Key']}")

@@ -174,12 +174,12 @@ def test_functions_are_invoked_from_outside_by_their_schedules_alone(template: T
 def test_a_function_has_no_secrets_in_its_environment_and_no_debug_logging(
     template: Template, stage: str
 ) -> None:
-    told = template.function(stage)["Environment"]["Variables"].keys()
-    assert {name for name in told if not name.startswith("DORMOUSE_")} <= {
+    found = template.function(stage)["Environment"]["Variables"].keys()
+    assert {name for name in found if not name.startswith("DORMOUSE_")} <= {
         "POWERTOOLS_SERVICE_NAME",
         "MIMALLOC_PURGE_DELAY",
     }
-    assert {name for name in told if name.startswith("DORMOUSE_")} <= {
+    assert {name for name in found if name.startswith("DORMOUSE_")} <= {
         "DORMOUSE_INSTANCE",
         "DORMOUSE_ACCOUNT",
         "DORMOUSE_MEMORY_BYTES",

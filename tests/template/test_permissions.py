@@ -2,7 +2,7 @@
 
 The flow runs through the real handlers, and the code of Spark jobs, against an embedded AWS, which
 forbids nothing; every request is held against the role that the template
-gives whoever made it, and against the policies of buckets and queues.
+gives its caller, and against the policies of buckets and queues.
 """
 
 from __future__ import annotations
@@ -275,7 +275,7 @@ def test_a_bucket_that_somebody_else_has_under_a_name_of_ours_is_left_alone(
 
 @pytest.fixture(scope="module")
 def requests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, set[Need]]]:
-    """Run a table's whole life; give what each function asked of AWS."""
+    """Run a table's whole life; return what each function asked of AWS."""
     moto_server.make_atomic()
     with pytest.MonkeyPatch.context() as patch:
         dispatch = lambda _: moto_server.Dispatcher()  # noqa: E731

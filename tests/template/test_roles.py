@@ -127,7 +127,7 @@ def test_no_object_that_a_role_may_put_can_be_overwritten_or_put_in_parts(
             unconditional = Need(action, resource.replace("?", "0").replace("*", "a"))
             assert is_granted(unconditional, granted)
             assert not is_granted(unconditional, [*granted, *denied]), resource
-            put = unconditional.told("s3:if-none-match", "*")
+            put = unconditional.with_key("s3:if-none-match", "*")
             assert is_granted(put, [*granted, *denied])
 
 

@@ -81,7 +81,7 @@ def test_the_layer_that_holds_the_package_is_deployed_with_who_starts_runs(
 def test_only_dispatch_spark_brings_a_package_and_nobody_changes_one(template: Template) -> None:
     path = f"{DATA}{spark_package_path('version', 'compact.py')}"
     guards = [s for document in template.guards() for s in statements(document)]
-    put = Need("s3:PutObject", path).told("s3:if-none-match", "*")
+    put = Need("s3:PutObject", path).with_key("s3:if-none-match", "*")
     for role in ROLES:
         granted = [s for document in template.policies(role) for s in statements(document)]
         assert is_granted(put, [*granted, *guards]) == (role == "dispatch_spark"), role

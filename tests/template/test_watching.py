@@ -1,4 +1,4 @@
-"""Whoever is called at night finds what the alarm means; and the dashboard shows what there is."""
+"""A person called at night finds what the alarm means; and the dashboard shows what there is."""
 
 from __future__ import annotations
 

@@ -24,9 +24,9 @@ def test_a_caller_can_name_another_instance_than_the_environment() -> None:
 
 
 def test_a_missing_instance_is_said_with_what_to_do() -> None:
-    with pytest.raises(InvalidRequestError) as told:
+    with pytest.raises(InvalidRequestError) as raised:
         Settings.from_environment({})
-    assert "DORMOUSE_INSTANCE" in told.value.hint
+    assert "DORMOUSE_INSTANCE" in raised.value.hint
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "2 GB", "1e9"])

@@ -32,7 +32,7 @@ def report(
 
 
 def write_page(instance: Instance, name: str, output: Path) -> int:
-    """Write the page about a table, and give its size in bytes.
+    """Write the page about a table, and return its size in bytes.
 
     Raises:
         NotFoundError: there is no such table, or the file cannot be written.

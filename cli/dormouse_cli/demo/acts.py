@@ -140,7 +140,7 @@ def redeliver(stage: Stage, source: Source) -> None:
 
 
 def show_table(stage: Stage, handle: TableHandle) -> Status:
-    """Draw the partitions and the shards, and give the numbers."""
+    """Draw the partitions and the shards, and return the numbers."""
     state = handle.state()
     stage.console.print(partition_tree(state))
     stage.console.print(shards_table(state))

@@ -18,7 +18,7 @@ from moto.emrserverless.models import EMRServerlessBackend, JobRun
 from moto.events.models import events_backends
 
 Runner = Callable[[JobRun], tuple[str, str]]
-"""Does what a run is for; gives the state in which it ended, and details for people."""
+"""Does what a run is for; returns the state in which it ended, and details for people."""
 
 _CHANGED = threading.RLock()
 _waiting: "queue.SimpleQueue[JobRun]" = queue.SimpleQueue()

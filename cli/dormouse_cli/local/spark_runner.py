@@ -39,7 +39,7 @@ class SparkRunner:
         self._code, self._folder, self._environment = code, folder, environment
 
     def __call__(self, run: JobRun) -> tuple[str, str]:
-        """Do a run; give the state in which it ended, and details for people."""
+        """Do a run; return the state in which it ended, and details for people."""
         driver = (run.job_driver or {})["sparkSubmit"]
         entry_point = self._code / PurePosixPath(str(driver["entryPoint"])).name
         if not entry_point.is_file():

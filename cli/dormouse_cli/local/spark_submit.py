@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def main() -> int:
-    """Run spark-submit of this interpreter's pyspark on the arguments; give its exit code."""
+    """Run spark-submit of this interpreter's pyspark on the arguments; return its exit code."""
     found = find_spec("pyspark")
     assert found is not None and found.origin is not None, "pyspark is not installed"
     home = Path(found.origin).parent

@@ -43,7 +43,7 @@ def tree(blocks: Sequence[Block]) -> go.Figure:
             parents=[block.parent for block in blocks],
             values=[block.rows for block in blocks],
             labels=[amount(block.rows) for block in blocks],
-            customdata=[_told(block) for block in blocks],
+            customdata=[_hover_text(block) for block in blocks],
             branchvalues="total",
             sort=False,
             tiling={"orientation": "v", "pad": 1},
@@ -87,7 +87,7 @@ def leaves(blocks: Sequence[Block]) -> go.Figure:
         figure.add_bar(
             y=values,
             marker={"color": colour},
-            customdata=[_told(block) for block in bottom],
+            customdata=[_hover_text(block) for block in bottom],
             hovertemplate=(
                 "<b>%{customdata[0]}</b><br>%{customdata[1]}<br>%{y:,.3~s} a leaf"
                 "<br>%{customdata[3]}<extra></extra>"
@@ -161,14 +161,14 @@ def _whole_ticks(figure: go.Figure, row: int, highest: float) -> None:
         figure.update_yaxes(dtick=1 if highest <= 2 else 2, row=row, col=1)
 
 
-def _told(block: Block) -> list[str]:
-    leaves_told = "one leaf" if block.leaves == 1 else f"{block.leaves:,} leaves"
+def _hover_text(block: Block) -> list[str]:
+    leaves = "one leaf" if block.leaves == 1 else f"{block.leaves:,} leaves"
     shards = f"{block.references_per_leaf:.3g} shards a leaf"
     return [
         f"partition {escape(block.id)}",
         escape(_short(block.range)),
         size(block.size_bytes),
-        f"{leaves_told}, {shards}",
+        f"{leaves}, {shards}",
     ]
 
 

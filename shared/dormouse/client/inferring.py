@@ -75,7 +75,7 @@ def new_schema(
     types: Types | None,
     properties: Mapping[str, object] | None,
 ) -> Schema:
-    """Return the schema of a table to be created, as `Instance.create_table` is told it.
+    """Return the schema of a table to be created, from the arguments of `Instance.create_table`.
 
     Raises:
         InvalidRequestError: not exactly one of `schema` and `like` is given, or it is invalid.

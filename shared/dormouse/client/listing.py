@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypeVar
@@ -47,9 +48,9 @@ class ShownInstance(Shown):
     bucket: IngestBucket
     folder: OpenFolder | None
 
+    @abstractmethod
     def tables(self) -> Shown:
         """Return all tables that can be read."""
-        raise NotImplementedError
 
     def _shown(self) -> tuple[str, HtmlText]:
         if self.folder is not None:

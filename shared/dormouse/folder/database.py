@@ -136,7 +136,7 @@ class Database:
             raise read_only(self.path.parent)
 
     def close(self) -> None:
-        """Close what is open; whoever closes the last connection folds the WAL into the file."""
+        """Close what is open; SQLite folds the WAL into the file with the last connection."""
         with self._lock:
             connections, self._free = self._free, []
         for connection in connections:

@@ -53,7 +53,7 @@ class Deliveries:
         try:
             self.leaving.check()
             stage()
-        except Exception as error:
+        except Exception as error:  # any: it is one message's, and is logged and counted below
             if self.leaving:
                 self.queues.give_back(received)
                 return False

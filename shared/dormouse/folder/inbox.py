@@ -73,7 +73,7 @@ class Inbox:
         """Copy a local file into the inbox, as the newest content under `key`.
 
         With `once`, a file that is there under `key` is not replaced; its source is returned.
-        Readers see all of it or nothing. Whoever finds it first sends its notification.
+        Readers see all of it or nothing. The process that finds it first sends its notification.
         """
         target = self._root / check_path(key)
         incoming = self._root / INCOMING
@@ -256,7 +256,7 @@ def _is_written(file: BinaryIO) -> bool:
 
 
 def _link(aside: Path, target: Path) -> bool:
-    """Give a file its name; return whether nothing had that name."""
+    """Link a file to its name; return whether the name was free."""
     try:
         os.link(aside, target)
     except FileExistsError:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from dormouse.errors import DormouseError
 from dormouse.folder.database import Database
@@ -16,6 +17,7 @@ from dormouse.folder.queues import SqliteQueues
 from dormouse.folder.records import remove_expired
 from dormouse.jobs.retry_policy import SWEEP_SECONDS
 from dormouse.ports import Services
+from dormouse.tables.table import Table
 
 AUDIT_SECONDS = 24 * 60 * 60
 
@@ -70,9 +72,12 @@ def _each_table(services: Services, queues: SqliteQueues, *, audit: bool) -> Non
     tables, damaged = services.tables.list_readable()
     for error in damaged:
         logger.error("damaged: %s", error.explanation)
+
+    def sweep_one(table: Table) -> None:
+        queues.send(sweep(services, table, audit=audit))
+
     for table in tables:
-        run = lambda table=table: queues.send(sweep(services, table, audit=audit))  # noqa: E731
-        _logged(f"the sweep of table {table.name}", run)
+        _logged(f"the sweep of table {table.name}", partial(sweep_one, table))
 
 
 def _logged(what: str, run: Callable[[], object]) -> None:

@@ -140,7 +140,7 @@ class Worker:
             stage()
         except (UnavailableError, OutcomeUnknownError, OSError) as error:
             self._deliveries.run(received, partial(_raise, error))
-        except Exception:  # `Deliveries.run` logs it, once a half is a single file
+        except Exception:  # any: each half meets it again, the last in `Deliveries.run`
             half = len(found) // 2
             self._batch(found[:half])
             self._batch(found[half:])

@@ -3,8 +3,8 @@
 A message says which rows are asked for before the version is known: keys and ranges in their JSON
 form, a condition in SQL, names of columns, a version or a time. `decode_selection` validates it
 against a schema and returns a `Selection` of one version; `encode_selection` turns a `Selection`
-back into a message, which decodes to the same selection. So whoever cuts a query into parts, or
-stores what to read later, sends what a user could have sent.
+back into a message, which decodes to the same selection. So code that cuts a query into
+parts, or stores what to read later, sends what a user could have sent.
 """
 
 from __future__ import annotations

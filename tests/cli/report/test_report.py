@@ -63,7 +63,7 @@ def hostile(dormouse: Dormouse, memory: InMemory) -> Dormouse:
 
 def test_nothing_a_user_wrote_becomes_part_of_the_page(hostile: Dormouse) -> None:
     html = page_of(hostile, "t")
-    assert "alert(" in html, "it is told"
+    assert "alert(" in html, "it is escaped"
     assert HOSTILE not in html
     tags = Tags(html)
     assert not any(tag in ("img", "b") and "onerror" in a for tag, a in tags.tags)
@@ -86,8 +86,8 @@ def test_a_page_shows_the_table_its_jobs_refused_files_queues_and_properties(
     memory.world.dead_letters.add("admin", "x")
     text = " ".join(" ".join(Tags(page_of(flights, "flights")).text).split())
     facts = ("flights", "rows 5", "leaf partitions 1", "compaction_files 12")
-    for told in (*facts, "flights/bad.csv", "carrier StringType row key", "partition-splits"):
-        assert told in text, told
+    for found in (*facts, "flights/bad.csv", "carrier StringType row key", "partition-splits"):
+        assert found in text, found
 
 
 def test_a_table_without_rows_has_a_page_too(dormouse: Dormouse) -> None:

@@ -41,7 +41,7 @@ def way(request: pytest.FixtureRequest) -> str:
 def read(
     way: str, folder: Path, newer: Schema, later: Sequence[dict[str, object]] = ()
 ) -> list[dict[str, object]]:
-    """Write ROWS under OLD and `later` under `newer`; give all rows as `newer` has them."""
+    """Write ROWS under OLD and `later` under `newer`; return all rows as `newer` has them."""
     storage = MemoryStorage() if way == "memory" else FolderStorage(folder / "data")
     table = ShardTable(storage, OLD, folder)
     table.add(ROWS)

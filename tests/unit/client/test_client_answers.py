@@ -55,8 +55,8 @@ def test_a_file_that_was_refused_and_is_ingested_since_is_shown_as_finished(
     ingested.wait()
     (source,) = ingested.sources
     record(memory.world.services, TrackedJob(handle.table.id, source.id, "ingest"), Refused("bad"))
-    told = {job.job_id: (job.state, job.reason) for job in handle.jobs()}
-    assert told[source.id] == ("finished", SINCE_INGESTED)
+    found = {job.job_id: (job.state, job.reason) for job in handle.jobs()}
+    assert found[source.id] == ("finished", SINCE_INGESTED)
 
 
 def test_files_of_a_table_whose_name_begins_alike_are_not_shown(

@@ -92,7 +92,7 @@ def test_files_are_copied_whole_into_an_empty_folder(handle: TableHandle, tmp_pa
 def test_a_manifest_that_names_files_elsewhere_writes_none(
     memory: InMemory, handle: TableHandle, tmp_path: Path
 ) -> None:
-    """Whoever may write to the bucket for results made it."""
+    """Anybody who may write to the bucket for results may have made it."""
     export = handle.export(to="out")
     (file,) = export.wait().files
     stored = memory.world.folder / "results" / "out" / MANIFEST

@@ -36,15 +36,18 @@ def manifest(world: World, to: str = "out") -> Manifest:
 def rows_of(world: World, to: str = "out") -> list[dict[str, Any]]:
     """Return the rows of an export's files in the order of their names, held against its
     manifest."""
-    told = manifest(world, to)
+    manifest_ = manifest(world, to)
     folder = world.folder / "results" / to
-    tables = [pq.read_table(folder / file.name) for file in told.files]
-    assert [table.num_rows for table in tables] == [file.rows for file in told.files]
-    sizes = [(folder / file.name).stat().st_size for file in told.files]
-    assert sizes == [file.size_bytes for file in told.files]
+    tables = [pq.read_table(folder / file.name) for file in manifest_.files]
+    assert [table.num_rows for table in tables] == [file.rows for file in manifest_.files]
+    sizes = [(folder / file.name).stat().st_size for file in manifest_.files]
+    assert sizes == [file.size_bytes for file in manifest_.files]
     rows = [row for table in tables for row in table.to_pylist()]
-    assert (told.rows, told.size_bytes) == (len(rows), sum(sizes))
-    assert {path.name for path in folder.iterdir()} == {MANIFEST, *(f.name for f in told.files)}
+    assert (manifest_.rows, manifest_.size_bytes) == (len(rows), sum(sizes))
+    assert {path.name for path in folder.iterdir()} == {
+        MANIFEST,
+        *(f.name for f in manifest_.files),
+    }
     return rows
 
 

@@ -45,9 +45,9 @@ class Heavy:
         """Let the newest run end so, and send its event."""
         _, run_id = newest_spark_run(self.world.services, self.job)
         self.world.spark.ended[run_id] = (outcome, reason)
-        return self.told(run_id)
+        return self.messages_at_end(run_id)
 
-    def told(self, run_id: str) -> list[OutboundMessage]:
+    def messages_at_end(self, run_id: str) -> list[OutboundMessage]:
         return track_spark(self.world.services, SparkRunChanged(run_id))
 
     def work(self) -> None:

@@ -1,6 +1,6 @@
 """Random histories of a table, by the real stages: crashes, duplicates, zombies, sweeps, losses.
 
-After every change of an object, whoever made it, `checkpoint` asks what a rebuild would make of the
+After every change of an object, `checkpoint` asks what a rebuild would make of the
 shards there are just then.
 """
 
@@ -167,8 +167,8 @@ class History:
         self.quiet = True
         self.world.settle(limit=10_000)
         self.quiet = False
-        told = self.world.tracker.kept.values()
-        refused = {record.job_id for record in told if record.state == "refused"}
+        result = self.world.tracker.kept.values()
+        refused = {record.job_id for record in result if record.state == "refused"}
         ingested = set(self.world.state(self.table).sources)
         assert set(self.dropped) - ingested <= refused
         assert self._rows_found() == self._rows_of(ingested)

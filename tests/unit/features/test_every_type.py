@@ -109,7 +109,7 @@ def fits(key: Key, schema: Schema) -> bool:
 
 
 def merged_values(kind: pa.Array, schema: Schema) -> pa.Table:
-    """Ingest a value a row, in two files, let them be compacted, and give the rows."""
+    """Ingest a value a row, in two files, let them be compacted, and return the rows."""
     keys = pa.array(range(len(kind)), pa.int64())
     rows = pa.Table.from_arrays([keys, kind], names=["k", "v"])
     with new_world() as world:

@@ -172,7 +172,7 @@ def test_a_reset_drops_row_counts_and_disputes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("broken", "told"),
+    ("broken", "found"),
     [
         ({"taken": (RowsTaken("j", LEFT, 8),), "shard": "x"}, "which is unknown"),
         ({"taken": (RowsTaken("j", LEFT, 17),), "shard": "s"}, "than it has"),
@@ -184,13 +184,13 @@ def test_a_reset_drops_row_counts_and_disputes() -> None:
     ],
 )
 def test_a_state_whose_takings_or_disputes_cannot_be_is_broken(
-    broken: dict[str, object], told: str
+    broken: dict[str, object], found: str
 ) -> None:
     state = folded(*SPLIT)
     (name, value), (_, shard) = broken.items()
     wrong = replace(state, **{name: getattr(state, name).insert(shard, value)})  # type: ignore[arg-type]
-    assert any(told in sentence for sentence in broken_invariants(wrong))
-    assert any(told in sentence for sentence in broken_invariants(wrong, whole=True))
+    assert any(found in sentence for sentence in broken_invariants(wrong))
+    assert any(found in sentence for sentence in broken_invariants(wrong, whole=True))
 
 
 def test_takings_of_a_shard_without_references_are_kept_for_a_dispute_only() -> None:

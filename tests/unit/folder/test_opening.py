@@ -162,8 +162,8 @@ def as_nobody(root: Path) -> str:
         finally:
             os._exit(0)
     os.close(writing)
-    with os.fdopen(reading) as told:
-        text = told.read()
+    with os.fdopen(reading) as raised:
+        text = raised.read()
     os.waitpid(child, 0)
     return text
 
@@ -179,10 +179,10 @@ def test_a_folder_that_one_may_not_write_to_can_be_queried_and_says_so_of_a_chan
         for path in (root, *root.rglob("*")):
             path.chmod(0o555 if path.is_dir() else 0o444)
         before = everything_in(root)
-        told = as_nobody(root)
-        assert told.startswith("0 letters; ")
-        assert "is read-only; " in told
-        assert "queries work" in told
+        found = as_nobody(root)
+        assert found.startswith("0 letters; ")
+        assert "is read-only; " in found
+        assert "queries work" in found
         assert everything_in(root) == before
 
 

@@ -1,4 +1,4 @@
-"""A selection in a message means the same rows to whoever reads the message."""
+"""A selection in a message means the same rows to every reader of the message."""
 
 from __future__ import annotations
 

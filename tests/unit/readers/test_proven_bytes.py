@@ -103,9 +103,9 @@ def test_no_flipped_bit_returns_other_rows(shard: Shard, region: str, look_up_by
         if region == "page indexes" and look_up_bytes:
             assert shard.table.rows(look_up_bytes=look_up_bytes) == expected
             continue
-        with pytest.raises(DamagedShardError, match=shard.path) as told:
+        with pytest.raises(DamagedShardError, match=shard.path) as raised:
             shard.table.rows(look_up_bytes=look_up_bytes)
-        assert told.value.path == shard.path
+        assert raised.value.path == shard.path
     assert not list(shard.table.folder.iterdir())
 
 

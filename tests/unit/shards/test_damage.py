@@ -76,15 +76,15 @@ def test_no_flipped_bit_of_a_footer_passes_its_checksum(damaged: Damaged) -> Non
 def test_the_engine_breaks_off_over_no_damaged_page(damaged: Damaged) -> None:
     """It panics over some, which as an error of its own ended the whole process of a function."""
     places = random.Random(2).sample(range(4, damaged.footer), 300)
-    told = 0
+    found = 0
     for place in places:
         damaged.flip(place)
         try:
             damaged.table.rows(look_up_bytes=0)
         except CorruptDataError as error:
             assert damaged.path in str(error)
-            told += 1
-    assert told
+            found += 1
+    assert found
 
 
 def test_what_looks_like_a_checksum_is_not_read_as_one(tmp_path: Path) -> None:

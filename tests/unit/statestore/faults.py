@@ -145,7 +145,7 @@ class Rig:
         self.calls.clear()
 
     def ids_in_log(self) -> list[str]:
-        """Give every id that was ever in the log, in order."""
+        """Return every id that was ever in the log, in order."""
         ever = self.pages.ever_in_log
         assert sorted(ever) == [*range(1, len(ever) + 1)]
         return [ever[version] for version in sorted(ever)]
@@ -155,14 +155,14 @@ class Rig:
         return self.states(version)[-1]
 
     def states(self, version: int | None = None) -> list[TableState]:
-        """Fold the whole log delta by delta, as it was stored once; give every version."""
+        """Fold the whole log delta by delta, as it was stored once; return every version."""
         states = [TableState()]
         for delta_id in self.ids_in_log()[:version]:
             states.append(fold_delta(states[-1], self._entries_of(delta_id))[0])
         return states
 
     def stored(self, kind: str) -> list[str]:
-        """Give the ids of the blobs there are: ``deltas``, ``segments`` or ``snapshots``."""
+        """Return the ids of the blobs there are: ``deltas``, ``segments`` or ``snapshots``."""
         if self.home == "items":
             return self.dynamodb.ids(kind.removesuffix("s"))
         prefix = f"t/state/{kind}/"
@@ -174,7 +174,7 @@ class Rig:
         self._silently(lambda: self._blobs(kind).put(blob_id, body))
 
     def blob(self, kind: str, blob_id: str) -> bytes:
-        """Give a blob past the hooks."""
+        """Return a blob past the hooks."""
         return self._silently(lambda: self._blobs(kind).get([blob_id]))[0]
 
     def lose_blob(self, kind: str, blob_id: str) -> None:
@@ -183,7 +183,7 @@ class Rig:
         self._silently(lambda: self._blobs(kind).delete_stale(ABOVE_ALL_IDS, kept))
 
     def head(self) -> Head:
-        """Give the head past the hooks."""
+        """Return the head past the hooks."""
         head = self._silently(lambda: self.pages.head("t"))
         assert head
         return head
@@ -231,7 +231,7 @@ def _entries(codec: DeltaCodec, body: bytes, delta_id: str) -> tuple[Entry, ...]
 
 
 def fail(error: Exception) -> Callable[[], None]:
-    """Give an action that raises."""
+    """Return an action that raises."""
 
     def action() -> None:
         raise error

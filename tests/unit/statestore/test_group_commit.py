@@ -38,12 +38,12 @@ class Gate:
         return tuple(Committed(int(e.transaction.job)) for e in entries)  # type: ignore[union-attr]
 
 
-def committing(group: GroupCommit, names: list[str], told: dict[str, object]) -> threading.Thread:
+def committing(group: GroupCommit, names: list[str], found: dict[str, object]) -> threading.Thread:
     def commit() -> None:
         try:
-            told[names[0]] = group.commit(tuple(entry(name) for name in names))
+            found[names[0]] = group.commit(tuple(entry(name) for name in names))
         except ContendedError as error:
-            told[names[0]] = error
+            found[names[0]] = error
 
     thread = threading.Thread(target=commit)
     thread.start()
@@ -65,23 +65,23 @@ class Platform(list[PendingCommit]):
 
 def run_three(gate: Gate) -> dict[str, object]:
     """Let two threads commit while the commit of a third is on its way."""
-    group, told = GroupCommit(gate.commit), dict[str, object]()
-    threads = [committing(group, ["1"], told)]
+    group, found = GroupCommit(gate.commit), dict[str, object]()
+    threads = [committing(group, ["1"], found)]
     gate.entered.wait()
     group._waiting = platform = Platform()
-    threads += [committing(group, ["2", "3"], told), committing(group, ["4"], told)]
+    threads += [committing(group, ["2", "3"], found), committing(group, ["4"], found)]
     platform.full.wait()
     gate.open.set()
     for thread in threads:
         thread.join()
-    return told
+    return found
 
 
 def test_what_comes_while_a_commit_is_on_its_way_goes_together_in_the_next() -> None:
     gate = Gate()
-    told = run_three(gate)
+    found = run_three(gate)
     assert [len(batch) for batch in gate.batches] == [1, 3]
-    assert told == {
+    assert found == {
         "1": (Committed(1),),
         "2": (Committed(2), Committed(3)),
         "4": (Committed(4),),
@@ -91,9 +91,9 @@ def test_what_comes_while_a_commit_is_on_its_way_goes_together_in_the_next() -> 
 def test_a_failure_is_raised_to_all_commits_of_the_group_and_the_next_commit_goes_on() -> None:
     gate = Gate()
     gate.failure = ContendedError("lost")
-    told = run_three(gate)
-    assert told["1"] == (Committed(1),)
-    assert told["2"] is told["4"] is gate.failure
+    found = run_three(gate)
+    assert found["1"] == (Committed(1),)
+    assert found["2"] is found["4"] is gate.failure
     gate.failure = None
     group = GroupCommit(gate.commit)
     assert group.commit((entry("5"),)) == (Committed(5),)

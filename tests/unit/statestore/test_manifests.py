@@ -25,7 +25,7 @@ from dormouse.statestore.log.pages import (
 
 
 def grown(manifest: Manifest, pages: int) -> tuple[Manifest, int]:
-    """Consolidate so many pages more; give the manifest, and how many pages were written for it."""
+    """Consolidate so many pages more; return the manifest, and how many pages that wrote."""
     absorbed = absorbed_by(pages, manifest)
     end = manifest.covered_pages + pages
     after = absorbed[0].after if absorbed else version_before(manifest.covered_pages)

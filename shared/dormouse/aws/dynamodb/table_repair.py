@@ -96,12 +96,14 @@ class Repair:
         if entry is None:
             self.hopeless.append(repr(pk))
         elif good_item:
-            self._swap(f"the copy of {_told(pk, table)}", copy_of(item), copy, self._is(pk, item))
+            self._swap(
+                f"the copy of {_described(pk, table)}", copy_of(item), copy, self._is(pk, item)
+            )
         else:
             checks = [self._is(COPY + pk, copy)]
             if table is not None and not table.deleting:
                 checks.append(self.tombstones.none_of(table.id))
-            self._swap(_told(pk, table), entry, item, *checks)
+            self._swap(_described(pk, table), entry, item, *checks)
         return entry
 
     def _mend_name(self, name: str, found: tuple[Table, Item] | None, item: Item) -> None:
@@ -157,7 +159,7 @@ def _is_whole(item: Item) -> bool:
     return True
 
 
-def _told(pk: str, table: Table | None) -> str:
+def _described(pk: str, table: Table | None) -> str:
     if table is not None:
         return f"the entry of table {table.name!r}"
     return "the instance's properties" if pk == INSTANCE else f"the item {pk!r}"

@@ -135,7 +135,7 @@ class DynamoTables:
     def change(
         self, table_id: str, change: Callable[[Table], Table], *, request_id: str = ""
     ) -> Table:
-        """Replace what is kept of a table by what `change` makes of the newest; give that.
+        """Replace what is kept of a table by what `change` makes of the newest; return that.
 
         A change for a request whose change was made before is not made again.
 

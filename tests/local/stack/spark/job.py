@@ -1,4 +1,4 @@
-"""A job of Spark for the tests: says what it was given, and ends as it is told.
+"""A job of Spark for the tests: says what it was given, and ends as its argument says.
 
 It starts no Spark of its own: what is tested is how it is run.
 """

@@ -56,7 +56,7 @@ class TestCreating:
         world.administer(RenameTable("rename", "letters", "others"))
         if old_name_is_taken:
             world.administer(CreateTable("another", "letters", LETTERS.to_json()))
-        world.forget_told("create-letters")
+        world.delete_job_record("create-letters")
         world.administer(CreateTable("create-letters", "letters", LETTERS.to_json()))
         assert world.names(now(world, table)) == "abc"
         assert [t.name for t in world.tables.all() if t.id == table.id] == ["others"]
@@ -85,17 +85,17 @@ class TestDeleting:
         table, delete = world.create("letters"), world.storage.delete
         world.drop("letters/1.parquet", letters("abc"))
         world.settle()
-        told = []
+        errors = []
 
         def delete_and_look(paths: Sequence[str]) -> None:
             delete(paths)
             with pytest.raises(NotFoundError) as error:
                 world.new_store(table).current()
-            told.append(error)
+            errors.append(error)
 
         monkeypatch.setattr(world.storage, "delete", delete_and_look)
         world.delete(table)
-        assert told
+        assert errors
 
 
 class TestRenaming:
@@ -156,7 +156,7 @@ class TestRenaming:
         world.create("words")
         with pytest.raises(error, match=said):
             administer(world.services, RenameTable("r", old, new))
-        record = world.told("r")
+        record = world.job_record("r")
         assert record is not None
         assert (record.state, said in record.reason) == ("refused", True)
         assert sorted(t.name for t in world.tables.all()) == ["letters", "words"]
@@ -329,5 +329,5 @@ def test_a_deletion_that_another_delivery_finishes_is_finished(
 
     monkeypatch.setattr(world.tables, "change", meanwhile)
     world.administer(DeleteTable("twice", "letters"))
-    told = world.told("twice")
-    assert told is not None and told.state == "finished"
+    record = world.job_record("twice")
+    assert record is not None and record.state == "finished"

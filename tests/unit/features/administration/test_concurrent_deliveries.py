@@ -61,8 +61,8 @@ def test_a_delivery_that_is_overtaken_reports_the_result_of_the_other(
     assert set(outcomes) == {"accepted", "finished"}
     assert len({reply.id for reply in world.replies}) == 2
     assert last(world).counts.jobs >= 1
-    told = world.told("r")
-    assert told is not None and told.state == "finished"
+    record = world.job_record("r")
+    assert record is not None and record.state == "finished"
     if verb in ("compact", "split", "split of one", "export"):
         assert world.rows(table) == before
 
@@ -92,8 +92,8 @@ def test_a_delivery_that_is_overtaken_before_it_is_saved_waits_for_the_jobs_of_t
     assert {reply.outcome for reply in world.replies} == {"accepted", "finished"}
     assert len({reply.id for reply in world.replies}) == 2
     assert not world.state(table).jobs
-    told = world.told("r")
-    assert told is not None and told.state == "finished"
+    record = world.job_record("r")
+    assert record is not None and record.state == "finished"
 
 
 @pytest.mark.parametrize("since", ["", "forgotten", "renamed"])
@@ -101,7 +101,7 @@ def test_an_id_that_created_one_table_creates_no_other(world: World, since: str)
     first = CreateTable("r", "birds", LETTERS.to_json(), reply=True)
     assert asked(world, first).outcome == "finished"
     if since == "forgotten":
-        world.forget_told("r")
+        world.delete_job_record("r")
     elif since == "renamed":
         world.administer(RenameTable("other", "birds", "fowl"))
     with pytest.raises(InvalidRequestError, match="table 'birds'"):

@@ -17,16 +17,16 @@ from tests.support.world import Crash, World, letters
 
 @contextmanager
 def end_untold(world: World, monkeypatch: pytest.MonkeyPatch, error: Exception) -> Iterator[None]:
-    """Let whoever is about to tell that a job is finished meet an error."""
+    """Raise an error in the stage that records the end of a job."""
     tell = world.tracker.record
 
-    def told(job: Tracked, event: JobEvent, at_ms: int) -> None:
+    def failing_record(job: Tracked, event: JobEvent, at_ms: int) -> None:
         if event.state == "finished":
             raise error
         tell(job, event, at_ms)
 
     with monkeypatch.context() as patch:
-        patch.setattr(world.tracker, "record", told)
+        patch.setattr(world.tracker, "record", failing_record)
         yield
 
 
@@ -50,7 +50,7 @@ def untold(
     kind: str,
     properties: dict[str, object],
 ) -> tuple[Table, OutboundMessage]:
-    """Bring a table to a job whose process dies when about to tell; give its message, too."""
+    """Bring a table to a job whose process dies before recording it; return its message too."""
     pairs = {"compaction_strategy": "batch", "compaction_files": 2}
     table = filled(world, **pairs, **properties)
     world.sweep()
@@ -160,5 +160,5 @@ def test_a_forced_split_whose_message_was_lost_is_sent_when_the_request_comes_ag
     assert isinstance(message.message, PartitionSplits)
     world.settle()
     world.administer(request)
-    told = world.told("s")
-    assert told is not None and told.state == "accepted", "what is split already is no refusal"
+    record = world.job_record("s")
+    assert record is not None and record.state == "accepted", "what is split already is no refusal"

@@ -64,7 +64,7 @@ def test_a_redelivery_leaves_another_table_of_the_same_name_alone(
     request = ABOUT_A_TABLE[verb]("letters")
     world.administer(request)
     world.settle()
-    world.forget_told("late")
+    world.delete_job_record("late")
     kept = world.tables.get(first.id)
     if kept is not None and leaving == "deleted":
         world.administer(DeleteTable("gone", kept.name))
@@ -81,10 +81,10 @@ def test_a_redelivery_leaves_another_table_of_the_same_name_alone(
 def test_a_redelivery_of_a_finished_deletion_is_finished(world: World) -> None:
     world.create("letters")
     world.administer(DeleteTable("late", "letters"))
-    world.forget_told("late")
+    world.delete_job_record("late")
     world.administer(DeleteTable("late", "letters"))
-    told = world.told("late")
-    assert told is not None and told.state == "finished"
+    record = world.job_record("late")
+    assert record is not None and record.state == "finished"
 
 
 def test_a_request_refused_without_a_table_stays_refused_when_redelivered(world: World) -> None:

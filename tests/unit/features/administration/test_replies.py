@@ -33,17 +33,17 @@ def test_a_request_is_accepted_with_its_jobs_and_finished_with_counts_when_all_h
     assert (first.outcome, first.request_id, first.table_id) == ("accepted", "r", table.id)
     assert first.request == type(request).__struct_config__.tag
     assert len(first.jobs) == first.counts.jobs == counts.jobs
-    told = world.told("r")
-    assert told is not None
-    assert (told.table_id, told.state, told.kind) == (table.id, "accepted", first.request)
+    found = world.job_record("r")
+    assert found is not None
+    assert (found.table_id, found.state, found.kind) == (table.id, "accepted", first.request)
     assert look(world, table, request)[0].queue == "admin", "its jobs have not even begun"
     world.settle()
     end = last(world)
     exported = counts.__class__(**{**asdict(end.counts), "size_bytes": 0})
     assert (end.outcome, exported, end.jobs, end.reason) == ("finished", counts, (), "")
     assert end.id != first.id
-    told = world.told("r")
-    assert told is not None and told.state == "finished"
+    found = world.job_record("r")
+    assert found is not None and found.state == "finished"
     kinds = {record.job_id for record in world.tracker.records(table.id)}
     assert {job.id for job in first.jobs} <= kinds, "a job is shown under the id that was replied"
     assert not world.queue, "nothing runs when nothing happens"
@@ -88,14 +88,14 @@ def test_without_a_wanted_reply_none_is_sent_and_a_sweep_records_the_outcome(
     world.administer(request)
     assert not [m for m in world.queue if m.queue == "admin"], "nothing waits"
     world.settle()
-    told = world.told("r")
-    assert told is not None and told.state == "accepted", "nobody has looked yet"
+    record = world.job_record("r")
+    assert record is not None and record.state == "accepted", "nobody has looked yet"
     world.age_objects(seconds=table.properties.job_retry_seconds)
     world.sweep()
     world.settle()
-    told = world.told("r")
-    assert told is not None and told.state == "finished"
-    assert told.rows == (ASKED[verb][1].rows or ASKED[verb][1].removed)
+    record = world.job_record("r")
+    assert record is not None and record.state == "finished"
+    assert record.rows == (ASKED[verb][1].rows or ASKED[verb][1].removed)
     world.administer(request)
     world.settle()
     assert world.replies == []

@@ -232,8 +232,8 @@ def test_it_is_about_the_table_it_was_first_about_whatever_that_is_called_by_now
     assert last(world).outcome == "finished"
     assert last(world).table_id == table.id
     assert not [r for r in world.tracker.records(other.id) if r.job_id == "r"]
-    told = world.told("r")
-    assert told is not None and told.table_id == table.id
+    record = world.job_record("r")
+    assert record is not None and record.table_id == table.id
 
 
 def test_a_later_table_of_the_name_is_not_touched_by_a_redelivery(tmp_path: Path) -> None:

@@ -41,8 +41,8 @@ def test_a_refused_file_makes_it_fail_by_name_and_the_others_count(world: World)
     (job,) = end.jobs
     assert (job.kind, job.id, job.state) == ("file", "archive/bad.parquet", "refused")
     assert "1 files, first archive/bad.parquet" in end.reason
-    told = world.told("r")
-    assert told is not None and (told.state, told.reason) == ("failed", end.reason)
+    record = world.job_record("r")
+    assert record is not None and (record.state, record.reason) == ("failed", end.reason)
 
 
 def test_what_is_ingested_already_is_counted_and_not_waited_for(world: World) -> None:
@@ -276,8 +276,8 @@ def test_a_deletion_meanwhile_is_reported_once(world: World, verb: str) -> None:
     end = last(world)
     assert (end.outcome, "deleted" in end.reason) == ("failed", True)
     assert world.tables.get(table.id) is None
-    (told,) = [r for r in world.tracker.records(NO_TABLE) if r.job_id == "r"]
-    assert told.state == "failed"
+    (record,) = [r for r in world.tracker.records(NO_TABLE) if r.job_id == "r"]
+    assert record.state == "failed"
 
 
 def test_a_request_that_ended_before_its_table_was_deleted_is_not_reported_as_failed(

@@ -129,7 +129,7 @@ def test_an_impossible_split_is_refused_with_the_reason(
     filled(world, "ab")
     with pytest.raises(error):
         administer(world.services, SplitPartitions("s", "letters", partition, forced))
-    record = world.told("s")
+    record = world.job_record("s")
     assert record is not None
     assert (record.state, said in record.reason) == ("refused", True)
 

@@ -60,7 +60,7 @@ def overwrite(world: World, table: Table, shard: str, change: Callable[[bytes], 
 
 
 class Seen:
-    """A store whose state is what it is told to be, until it is looked at once more."""
+    """A store whose state is what the test says, until it is looked at once more."""
 
     def __init__(self, inner: StateStore, first: TableState) -> None:
         self.inner, self.states = inner, [first]

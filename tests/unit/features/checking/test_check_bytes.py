@@ -1,4 +1,4 @@
-"""check with all bytes: each byte of each shard is looked at, and damage is told by its place."""
+"""check with all bytes: each byte of each shard is read, and damage is reported with its place."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_cut_and_a_swapped_object_are_found(world: World, table: Table) -> Non
     assert finding.damage in (Damage.SHARD_DIFFERS, Damage.SHARD_DAMAGED)
 
 
-def test_where_the_damage_lies_is_told(world: World, table: Table) -> None:
+def test_the_place_of_the_damage_is_reported(world: World, table: Table) -> None:
     _, file = a_file(world, table)
     body = file.read_bytes()
     rewrite(file, flipped(body, regions(body)["data"][4][0]))

@@ -197,11 +197,11 @@ def test_a_shard_that_lies_about_its_order_stops_the_job_and_harms_nothing(
             )
         ]
     # the state has their keys right: the order of the rows is wrong
-    told = [replace(new, shard=replace(new.shard, min_key=("a",), max_key=("z",))) for new in lies]
+    found = [replace(new, shard=replace(new.shard, min_key=("a",), max_key=("z",))) for new in lies]
     store = world.new_store(table)
     store.commit(
-        AddShards("lies", (), tuple(told)),
-        AssignJob("job", "root", tuple(new.shard.id for new in told)),
+        AddShards("lies", (), tuple(found)),
+        AssignJob("job", "root", tuple(new.shard.id for new in found)),
         generation=0,
     )
     before = world.state(table)

@@ -49,8 +49,12 @@ def test_a_compaction_larger_than_a_function_does_is_done_in_steps_with_one_comm
     assert len({part for _, part in tried}) == steps
     assert world.names(table) == "".join(sorted(WORDS + WORDS[::2]))
     assert len(state.shards) - len(state.unreferenced) == steps
-    told = world.tracker.get(table.id, "heavy")
-    assert told is not None and (told.state, told.rows, told.rows_read) == ("finished", 24, 24)
+    record = world.tracker.get(table.id, "heavy")
+    assert record is not None and (record.state, record.rows, record.rows_read) == (
+        "finished",
+        24,
+        24,
+    )
 
 
 def test_a_compaction_that_a_function_does_is_not_cut(world: World) -> None:
@@ -167,8 +171,8 @@ def test_rows_of_one_key_that_no_function_can_merge_are_reported_once_and_left_a
         (dead,) = world.dead
         assert (dead.queue, dead.message) == ("compaction-jobs-dead", message.message)
         assert "dormouse dlq redrive compaction-jobs" in dead.reason
-        told = world.tracker.get(table.id, "heavy")
-        assert told is not None and (told.state, told.reason) == ("failed", dead.reason)
+        record = world.tracker.get(table.id, "heavy")
+        assert record is not None and (record.state, record.reason) == ("failed", dead.reason)
         assert set(world.state(table).jobs) == {"heavy"}, "it stays assigned"
     world.redrive()
     world.settle()
@@ -238,8 +242,8 @@ def test_a_whole_run_does_not_commit_beside_a_noted_end_of_other_shards(world: W
     )
     world.deliver(message)
     assert not world.state(table).jobs
-    told = world.tracker.get(table.id, "heavy")
-    assert told is not None and run_marker_path(table.id, "heavy") in told.reason
+    record = world.tracker.get(table.id, "heavy")
+    assert record is not None and run_marker_path(table.id, "heavy") in record.reason
     assert not list(world.storage.list(run_marker_prefix(table.id)))
     assert world.shard_objects(table) == {*world.state(table).shards}
     world.administer(CompactTable("again", table.name, all=True))

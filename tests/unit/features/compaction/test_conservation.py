@@ -181,11 +181,11 @@ def test_rows_lost_by_who_counts_as_wrongly_dispute_the_shard_at_its_last_refere
     state = world.state(table)
     assert state.disputed[shard].reason is DisputeReason.ROWS_LOST
     assert state.jobs_in_dispute(shard) == sorted(jobs)
-    told = world.tracker.get(table.id, dispute_id(shard))
-    assert told is not None
-    assert (told.state, told.subject) == ("failed", shard)
+    record = world.tracker.get(table.id, dispute_id(shard))
+    assert record is not None
+    assert (record.state, record.subject) == ("failed", shard)
     named = ", ".join(sorted(jobs))
-    assert told.reason == f"rows_lost: jobs took 14 of its 16 rows: {named}"
+    assert record.reason == f"rows_lost: jobs took 14 of its 16 rows: {named}"
 
 
 def test_check_counts_again_and_says_which_job_took_too_few(world: World) -> None:
@@ -210,8 +210,8 @@ def test_what_a_person_acknowledges_is_collected_after_its_delay(world: World) -
     world.queue += acknowledge(world.services, table, [shard])
     assert not check(world.services, table).findings
     assert shard in world.shard_objects(table), "the delay begins with the decision"
-    told = world.tracker.get(table.id, dispute_id(shard))
-    assert told is not None and told.state == "finished"
+    record = world.tracker.get(table.id, dispute_id(shard))
+    assert record is not None and record.state == "finished"
     world.settle()
     assert shard not in world.shard_objects(table)
     assert shard not in world.state(table).shards

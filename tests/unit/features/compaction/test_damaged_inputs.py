@@ -97,9 +97,9 @@ def test_the_job_is_taken_back_and_the_shard_disputed(
     table, job = table_with_job(world, shard_target_bytes=outputs)
     before = world.state(table)
     shard = damaged(world, table, damage)
-    told = run(world, table, job)
+    found = run(world, table, job)
     state = world.state(table)
-    assert [outgoing.queue for outgoing in told] == ["table-changes"]
+    assert [outgoing.queue for outgoing in found] == ["table-changes"]
     assert not state.jobs
     assert state.shards == before.shards
     assert {s: d.reason for s, d in state.disputed.items()} == {shard: DisputeReason.BYTES_DAMAGED}

@@ -36,8 +36,8 @@ def taken_back(world: World, table: Table, path: str) -> None:
     """Do the next step; check that the job is over, why, and that another can do it whole."""
     world.deliver(world.queue.popleft())
     assert not world.state(table).jobs
-    told = world.tracker.get(table.id, "heavy")
-    assert told is not None and told.state == "failed" and path in told.reason
+    record = world.tracker.get(table.id, "heavy")
+    assert record is not None and record.state == "failed" and path in record.reason
     assert world.shard_objects(table) == {*world.state(table).shards}
     assert world.names(table) == ROWS
     world.administer(CompactTable("again", table.name, all=True))

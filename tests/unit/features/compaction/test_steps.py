@@ -103,8 +103,8 @@ def test_foreign_shards_under_the_name_of_a_job_take_it_back(world: World) -> No
     world.storage.put(shard_path(table.id, f"heavy-{part}"), b"not by this code")
     world.deliver(again)
     assert not world.state(table).jobs
-    told = world.tracker.get(table.id, "heavy")
-    assert told is not None and "not those that its steps wrote" in told.reason
+    record = world.tracker.get(table.id, "heavy")
+    assert record is not None and "not those that its steps wrote" in record.reason
 
 
 def test_a_step_that_loses_a_row_stops_the_job(

@@ -41,13 +41,13 @@ def test_all_rows_are_exported_in_order_and_counted(
     export = world.export(table, to="out")
     world.settle()
     assert rows_of(world) == world.rows(table)
-    told = manifest(world)
-    assert (told.export, told.table, told.version) == (
+    manifest_ = manifest(world)
+    assert (manifest_.export, manifest_.table, manifest_.version) == (
         export,
         "letters",
         world.state(table).version,
     )
-    assert told.ranges == (((), None),)
+    assert manifest_.ranges == (((), None),)
     assert record_of(world, table, export).state == "finished"
     assert record_of(world, table, export).rows == len(ALL)
     assert_forgotten(world, table)

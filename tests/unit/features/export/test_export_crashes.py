@@ -92,8 +92,8 @@ def test_without_spark_an_export_one_of_whose_tasks_crashed_twice_fails_and_says
         world.age_objects(seconds=DAY_MS // 1000)
         world.sweep(audit=True)
     assert tried.count(1) == CRASH_LIMIT and tried.count(0) == 1
-    told = world.tracker.get(table.id, export_id)
-    assert told is not None and told.state == "failed" and "export it in parts" in told.reason
+    record = world.tracker.get(table.id, export_id)
+    assert record is not None and record.state == "failed" and "export it in parts" in record.reason
     assert load_export(world.services, table.id, export_id) is None
 
 
@@ -117,8 +117,8 @@ def test_a_task_whose_runs_died_when_it_was_done_does_not_fail_the_export(
             with pytest.raises(Crash):
                 world.deliver(first)
     drive(world)
-    told = world.tracker.get(table.id, export_id)
-    assert told is not None and told.state == "finished"
+    record = world.tracker.get(table.id, export_id)
+    assert record is not None and record.state == "finished"
     assert not world.spark.runs
 
 
@@ -129,8 +129,8 @@ def test_a_task_that_crashed_once_is_done_by_the_next_run_and_leaves_nothing(
     table, export_id = begun(world, monkeypatch)
     tried = kills(monkeypatch, lambda task: tried == [0])
     drive(world)
-    told = world.tracker.get(table.id, export_id)
-    assert told is not None and told.state == "finished"
+    record = world.tracker.get(table.id, export_id)
+    assert record is not None and record.state == "finished"
     assert not list(world.storage.list(export_prefix(table.id)))
 
 
@@ -150,8 +150,8 @@ def test_a_task_that_failed_and_said_so_has_not_crashed(
             with pytest.raises(UnavailableError):
                 world.deliver(first)
     drive(world)
-    told = world.tracker.get(table.id, export_id)
-    assert told is not None and told.state == "finished"
+    record = world.tracker.get(table.id, export_id)
+    assert record is not None and record.state == "finished"
 
 
 def test_a_task_of_many_steps_has_not_crashed(
@@ -167,5 +167,5 @@ def test_a_task_of_many_steps_has_not_crashed(
 
     monkeypatch.setattr(export_rows, "write_task", slow)
     drive(world)
-    told = world.tracker.get(table.id, export_id)
-    assert told is not None and told.state == "finished"
+    record = world.tracker.get(table.id, export_id)
+    assert record is not None and record.state == "finished"

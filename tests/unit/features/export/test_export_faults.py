@@ -76,10 +76,10 @@ def test_a_shard_that_is_gone_ends_the_export_with_what_to_do(world: World) -> N
     shards = sorted(world.state(table).shards)
     world.storage.delete([shard_path(table.id, shards[0])])
     world.settle()
-    told = record_of(world, table, export)
-    assert told.state == "failed"
-    assert f"version {world.state(table).version} " in told.reason
-    assert "raise gc_delay_seconds of the table, or export it in parts" in told.reason
+    record = record_of(world, table, export)
+    assert record.state == "failed"
+    assert f"version {world.state(table).version} " in record.reason
+    assert "raise gc_delay_seconds of the table, or export it in parts" in record.reason
     assert load_manifest(world.results, "out") is None
     assert_forgotten(world, table)
 
@@ -108,8 +108,8 @@ def test_two_exports_to_one_prefix_at_once_do_not_mix(world: World) -> None:
     world.settle()
     assert exported(world) == ALL
     assert record_of(world, table, first).state == "finished"
-    told = record_of(world, table, other)
-    assert (told.state, "prefix of its own" in told.reason) == ("failed", True)
+    record = record_of(world, table, other)
+    assert (record.state, "prefix of its own" in record.reason) == ("failed", True)
     assert_forgotten(world, table)
 
 

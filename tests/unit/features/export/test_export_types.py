@@ -72,9 +72,9 @@ def test_an_export_gives_what_a_query_gives_and_can_be_ingested_again(
         refused = world.drop(f"again/{MANIFEST}", body)
         world.settle()
         assert_same_rows(found(world, again).to_pylist(), rows, schema)
-        told = world.tracker.get(again.id, refused.id)
-        assert told is not None
-        assert told.state == "refused"
+        record = world.tracker.get(again.id, refused.id)
+        assert record is not None
+        assert record.state == "refused"
 
 
 @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))

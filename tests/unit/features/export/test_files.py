@@ -41,9 +41,9 @@ def test_rows_out_of_order_are_not_exported(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_there_says_where_the_next_goes_on(tmp_path: Path) -> None:
-    told = written([1, 1, 2], tmp_path / "local", late=True)
+    found = written([1, 1, 2], tmp_path / "local", late=True)
     storage, size_bytes = stored(tmp_path / "local")
-    assert read_existing(storage, "file", size_bytes, PLACE) == told
+    assert read_existing(storage, "file", size_bytes, PLACE) == found
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,7 @@ def test_keys_under_which_there_is_nothing_are_refused_by_name_and_nothing_is_in
     world.create()
     with pytest.raises(NotFoundError, match="has no 'arch', 'archive/2025'"):
         administer(world.services, request("arch", "archive/2024", "archive/2025"))
-    record = world.told("r")
+    record = world.job_record("r")
     assert record is not None
     assert (record.state, "'archive/2025'" in record.reason) == ("refused", True)
     assert not world.queue

@@ -70,7 +70,7 @@ def has_room_for(monkeypatch: pytest.MonkeyPatch, runs: int) -> None:
 
 
 def deliver_all(world: World) -> list[OutboundMessage]:
-    """Deliver what there is as SQS does; give the dead letters."""
+    """Deliver what there is as SQS does; return the dead letters."""
     receives: Counter[str] = Counter()
     dead = []
     while world.queue:

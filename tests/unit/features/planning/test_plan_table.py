@@ -196,7 +196,7 @@ def table_with_a_lost_shard(world: World) -> tuple[Table, str, str]:
 
 
 def split_at_every_planning(world: World, table: Table, seconds: int) -> list[int]:
-    """Plan once each ten seconds and do what that asks for; give when a split failed."""
+    """Plan once each ten seconds and do what that asks for; return when a split failed."""
     failed_at = []
     for second in range(0, seconds, 10):
         for outgoing in plan(world, table):

@@ -40,9 +40,9 @@ def test_no_matching_row_is_left_in_the_table_nor_in_any_object(
     assert in_table(world, table) == "aaccxxyzz"
     assert stored(world, table) == list("aaccxxyzz")
     assert world.shard_objects(table) & before, "shards without such rows stay as they are"
-    told = world.tracker.get(table.id, purge)
-    assert told is not None
-    assert (told.state, told.rows) == ("finished", 6)
+    record = world.tracker.get(table.id, purge)
+    assert record is not None
+    assert (record.state, record.rows) == ("finished", 6)
     assert list(world.storage.list(purge_prefix(table.id))) == []
 
 
@@ -111,7 +111,7 @@ def test_rows_ingested_after_a_purge_stay_when_its_request_is_redelivered(
     world.settle()
     world.drop("letters/late.parquet", letters("b", at=500))
     world.settle()
-    world.forget_told("purge")
+    world.delete_job_record("purge")
     world.administer(request)
     world.settle()
     assert in_table(world, table) == "abc"
@@ -142,9 +142,9 @@ def test_a_reset_table_ends_its_purge_and_keeps_what_came_after(world: World) ->
     world.drop("letters/new.parquet", letters("bd", at=900))
     world.settle()
     assert in_table(world, table) == "bd"
-    told = world.tracker.get(table.id, purge)
-    assert told is not None
-    assert (told.state, told.reason) == ("finished", "the table was reset since")
+    record = world.tracker.get(table.id, purge)
+    assert record is not None
+    assert (record.state, record.reason) == ("finished", "the table was reset since")
     assert list(world.storage.list(purge_prefix(table.id))) == []
 
 
@@ -158,9 +158,9 @@ def test_a_column_that_means_another_now_ends_the_purge_and_removes_nothing(
     other = Schema(tuple(fields[:1]), tuple(fields[1:2]), tuple(fields[2:]), next_field_id=100)
     world.tables.by_id[table.id] = replace(table, schema=other)
     world.settle()
-    told = world.tracker.get(table.id, purge)
-    assert told is not None
-    assert (told.state, "column 'note' is not the same" in told.reason) == ("failed", True)
+    record = world.tracker.get(table.id, purge)
+    assert record is not None
+    assert (record.state, "column 'note' is not the same" in record.reason) == ("failed", True)
     assert len(stored(world, table)) == 4
     assert not len(world.state(table).jobs)
 
@@ -264,9 +264,9 @@ def test_what_cannot_be_meant_is_refused_and_nothing_is_kept(
     with pytest.raises(InvalidRequestError, match=reason):
         administer(world.services, request)
     assert list(world.storage.list(purge_prefix(table.id))) == []
-    told = world.told("purge-1")
-    assert told is not None
-    assert told.state == "refused"
+    record = world.job_record("purge-1")
+    assert record is not None
+    assert record.state == "refused"
 
 
 @pytest.mark.parametrize(

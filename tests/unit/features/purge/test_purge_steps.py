@@ -113,9 +113,9 @@ def test_a_purge_is_not_finished_by_a_step_that_had_no_time_for_all_shards(
         else:
             world.queue += world.deliver(outgoing)
         world.clock.advance(seconds=outgoing.delay_seconds)
-    told = world.tracker.get(table.id, purge)
-    assert told is not None
-    assert (told.state, told.rows) == ("finished", 1)
+    record = world.tracker.get(table.id, purge)
+    assert record is not None
+    assert (record.state, record.rows) == ("finished", 1)
     assert stored(world, table) == list("aaaaaaccccc")
 
 
@@ -138,9 +138,9 @@ def test_a_shard_that_was_merged_and_collected_just_then_is_looked_for_in_its_ou
     monkeypatch.setattr(RowMatcher, "count", merged_meanwhile)
     monkeypatch.setattr(purge_stage, "CONCURRENT_READS", 1)
     world.settle()
-    told = world.tracker.get(table.id, purge)
-    assert told is not None
-    assert told.state == "finished"
+    record = world.tracker.get(table.id, purge)
+    assert record is not None
+    assert record.state == "finished"
     assert in_table(world, table) == "ac"
 
 
@@ -161,9 +161,9 @@ def test_a_purge_whose_last_step_dies_before_its_record_is_recorded_by_the_redel
         world.settle()
     world.queue.append(step)
     world.settle()
-    told = world.tracker.get(table.id, purge)
-    assert told is not None
-    assert told.state == "finished"
+    found = world.tracker.get(table.id, purge)
+    assert found is not None
+    assert found.state == "finished"
     assert list(world.storage.list(purge_prefix(table.id))) == []
 
 
@@ -179,9 +179,9 @@ def test_a_damaged_shard_keeps_no_other_from_being_purged(world: World) -> None:
     with pytest.raises(CorruptDataError, match=shard):
         for message in purge_rows(world.services, cast(PurgeStep, step.message)):
             world.queue.append(message)
-    told = world.tracker.get(table.id, purge)
-    assert told is not None
-    assert told.state == "failed"
+    record = world.tracker.get(table.id, purge)
+    assert record is not None
+    assert record.state == "failed"
     assert {message.queue for message in world.queue} == {"compaction-jobs"}
     world.settle()
     path.write_bytes(sound)

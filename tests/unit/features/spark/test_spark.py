@@ -119,8 +119,10 @@ def test_a_repeated_or_late_event_of_a_complete_job_does_nothing(heavy: Heavy) -
     heavy.work()
     heavy.end("succeeded")
     emitted = list(heavy.world.metrics.emitted)
-    assert heavy.told("run1") == [heavy.changed], "the first may have died before it sent"
-    assert heavy.told("no such run") == []
+    assert heavy.messages_at_end("run1") == [heavy.changed], (
+        "the first may have died before it sent"
+    )
+    assert heavy.messages_at_end("no such run") == []
     assert heavy.world.metrics.emitted == emitted, "nothing is counted twice"
     assert heavy.dispatch() == [heavy.changed], "a late delivery of the job"
     assert len(heavy.world.spark.runs) == 1
@@ -128,7 +130,7 @@ def test_a_repeated_or_late_event_of_a_complete_job_does_nothing(heavy: Heavy) -
 
 def test_an_event_of_a_run_that_goes_on_does_nothing(heavy: Heavy) -> None:
     heavy.dispatch()
-    assert heavy.told("run1") == []
+    assert heavy.messages_at_end("run1") == []
     assert heavy.kept() == [heavy.job.job_id]
 
 
@@ -157,7 +159,7 @@ def test_an_event_of_an_older_attempt_does_not_end_the_newer(heavy: Heavy) -> No
     heavy.dispatch()
     heavy.end("failed")
     heavy.dispatch()
-    assert heavy.told("run1") == []
+    assert heavy.messages_at_end("run1") == []
     assert heavy.dispatch() == []
     assert len(heavy.world.spark.runs) == 2
 
@@ -171,7 +173,7 @@ def test_a_run_spark_knows_nothing_of_is_tried_again(heavy: Heavy) -> None:
 
 def test_a_sweep_makes_up_for_a_lost_event_once_it_is_old(heavy: Heavy) -> None:
     heavy.dispatch()
-    heavy.world.spark.ended["run1"] = ("failed", "nobody was told")
+    heavy.world.spark.ended["run1"] = ("failed", "no message was sent")
     heavy.world.sweep()
     assert not [m for m in heavy.world.queue if m.queue == "spark-jobs"]
     heavy.world.clock.advance(seconds=heavy.table.properties.job_retry_seconds)
@@ -200,7 +202,7 @@ def test_a_job_of_a_reset_or_deleted_table_is_not_started(heavy: Heavy) -> None:
     heavy.dispatch()
     heavy.world.delete(heavy.table)
     assert heavy.dispatch() == []
-    assert heavy.told("run1") == []
+    assert heavy.messages_at_end("run1") == []
     assert len(heavy.world.spark.runs) == 1
     assert list(heavy.world.storage.list(heavy.table.id)) == []
 
@@ -335,7 +337,7 @@ def test_an_unknown_run_state_is_queried_again(heavy: Heavy) -> None:
     heavy.dispatch()
     heavy.world.spark.silent = True
     with pytest.raises(UnavailableError):
-        heavy.told("run1")
+        heavy.messages_at_end("run1")
     with pytest.raises(UnavailableError):
         heavy.dispatch()
 

@@ -47,8 +47,8 @@ def test_a_compaction_that_spark_failed_at_is_neither_planned_again_nor_tried_by
             world.queue += world.deliver(outgoing)
             for run_id in {*world.spark.runs} - {*world.spark.ended} - running:
                 world.spark.ended[run_id] = ("failed", "no memory")
-                world.queue += heavy.told(run_id)
-                world.queue += heavy.told(run_id)
+                world.queue += heavy.messages_at_end(run_id)
+                world.queue += heavy.messages_at_end(run_id)
     assert given_up == [1]
     assert len(world.spark.runs) == 2, "as often as the table says"
     assert set(world.state(heavy.table).jobs) == {"heavy"}
@@ -143,5 +143,5 @@ def test_a_failed_export_is_not_recorded_as_finished_by_a_concurrent_task(
     assert export is not None
     delete_export(services, export)  # its record of failing was older than another's, and not kept
     heavy.end("succeeded")
-    told = heavy.record()
-    assert told.state == "failed" and "no manifest" in told.reason
+    found = heavy.record()
+    assert found.state == "failed" and "no manifest" in found.reason

@@ -168,8 +168,8 @@ def test_an_export_that_fails_in_spark_has_failed_with_its_reason(world: World) 
     world.settle()
     world.spark.ended = {"run1": ("failed", "out of memory")}
     assert world.deliver(sent) == [], "nothing is left that could be sent back"
-    told = world.tracker.get(table.id, export_id)
-    assert told is not None and told.state == "failed" and "out of memory" in told.reason
+    record = world.tracker.get(table.id, export_id)
+    assert record is not None and record.state == "failed" and "out of memory" in record.reason
     assert load_manifest(world.results, "out") is None
     left = [o.path for o in world.storage.list(table.id) if "/exports/" in o.path]
     assert left == list(world.storage.list(spark_prefix(table.id))) == []

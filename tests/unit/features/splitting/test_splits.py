@@ -129,9 +129,9 @@ def test_a_split_overtaken_by_another_of_the_same_leaf_is_not_recorded_as_finish
     other = SplitPartition("root", ("b",))
     world.before_next_commit(lambda: store.commit(other, generation=0))
     list(split_partition(world.services, PartitionSplits(table.id, 0, ("root",), forced=True)))
-    told = world.tracker.get(table.id, "split-root")
-    assert told is not None
-    assert told.reason.startswith("not split: ")
+    record = world.tracker.get(table.id, "split-root")
+    assert record is not None
+    assert record.reason.startswith("not split: ")
     assert [leaf.range.min for leaf in world.state(table).partitions.leaves()] == [(), ("b",)]
 
 

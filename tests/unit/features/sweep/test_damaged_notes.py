@@ -100,11 +100,11 @@ def test_an_export_of_which_a_part_is_damaged_fails_and_says_what_to_do(
         path = export_task_path(table.id, export_id, export.cut, 0)
     damage(world, path)
     world.settle()
-    told = world.tracker.get(table.id, export_id)
-    assert told is not None
-    assert told.state == "failed"
-    assert path in told.reason
-    assert "request it again" in told.reason
+    record = world.tracker.get(table.id, export_id)
+    assert record is not None
+    assert record.state == "failed"
+    assert path in record.reason
+    assert "request it again" in record.reason
     assert list(world.storage.list(export_prefix(table.id))) == []
     world.export(table, to="two")
     world.settle()

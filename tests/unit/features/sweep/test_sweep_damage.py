@@ -68,8 +68,8 @@ def test_a_damaged_object_stops_nothing_that_a_sweep_does(
         world.storage.put(path, b"")
     world.clock.advance(seconds=TWO_WEEKS)
     world.age_objects(seconds=TWO_WEEKS)
-    sent, told = swept(world, table)
-    assert "0damaged.json" in told
+    sent, found = swept(world, table)
+    assert "0damaged.json" in found
     messages = [outgoing.message for outgoing in sent]
     assert [m.export_id for m in messages if isinstance(m, ExportTask)] == [export_id]
     assert [m.purge_id for m in messages if isinstance(m, PurgeStep)] == [purge_id]
@@ -85,8 +85,8 @@ def test_a_damaged_purge_and_its_verdicts_stop_nothing_that_a_sweep_does(
     world.queue.clear()
     world.clock.advance(seconds=TWO_WEEKS)
     world.age_objects(seconds=TWO_WEEKS)
-    sent, told = swept(world, table)
-    assert told == ""  # its step reports it
+    sent, found = swept(world, table)
+    assert found == ""  # its step reports it
     messages = [outgoing.message for outgoing in sent]
     assert [m.export_id for m in messages if isinstance(m, ExportTask)] == [export_id]
     (step,) = (outgoing for outgoing in sent if isinstance(outgoing.message, PurgeStep))

@@ -170,7 +170,7 @@ def test_a_request_takes_effect_once_even_if_cut_off_and_followed_by_another(wor
     world.drop("letters/1.parquet", letters("ab"))
     world.settle()
     world.alter(table, add=[COUNT])
-    world.forget_told("alter-1")
+    world.delete_job_record("alter-1")
     administer(world.services, first)
     table = altered(world, table)
     assert column(world, table, "note") == ["a0", "b1"]
@@ -182,7 +182,7 @@ def test_a_refused_alteration_changes_nothing_and_is_recorded(world: World) -> N
     with pytest.raises(InvalidRequestError, match="is a key"):
         world.alter(table, add=[COUNT], drop=["letter"], request_id="bad")
     assert altered(world, table).schema == table.schema
-    record = world.told("bad")
+    record = world.job_record("bad")
     assert record is not None
     assert record.state == "refused"
     assert "is a key" in record.reason

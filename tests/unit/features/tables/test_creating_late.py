@@ -21,7 +21,7 @@ def made_and_deleted(world: World) -> None:
     """Act as another delivery of the request, and then delete the table."""
     world.administer(REQUEST)
     world.administer(DeleteTable("delete", "letters"))
-    world.forget_told(REQUEST.request_id)
+    world.delete_job_record(REQUEST.request_id)
 
 
 def test_a_delivery_that_slept_until_its_table_was_deleted_leaves_none_without_a_state(
@@ -37,8 +37,8 @@ def test_a_creator_that_slept_before_initialising_the_state_gets_the_same_answer
 ) -> None:
     world.before_next_commit(lambda: made_and_deleted(world))
     world.administer(REQUEST)
-    told = world.told(REQUEST.request_id)
-    assert told is not None and told.state == "finished"
+    record = world.job_record(REQUEST.request_id)
+    assert record is not None and record.state == "finished"
     assert world.tables.all() == []
 
 
@@ -59,7 +59,7 @@ def test_one_that_finds_its_name_taken_leaves_no_state_and_is_refused_for_good(
     for _ in range(2):
         with pytest.raises(AlreadyExistsError, match="'letters'"):
             world.administer(REQUEST)
-        world.forget_told(REQUEST.request_id)
+        world.delete_job_record(REQUEST.request_id)
     (others,) = world.tables.all()
     assert states(world) == [others.id]
     world.administer(DeleteTable("delete", "letters"))
@@ -125,7 +125,7 @@ def test_a_duplicate_leaves_a_table_alone_that_is_being_rebuilt(
     table = world.create("letters")
     world.drop("letters/1.parquet", letters("ab"))
     world.settle()
-    world.forget_told(REQUEST.request_id)
+    world.delete_job_record(REQUEST.request_id)
     if rebuilt:
         rebuild(world.services, table)
     else:

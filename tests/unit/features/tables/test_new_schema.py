@@ -208,8 +208,8 @@ def test_a_file_dropped_before_a_reset_is_refused_because_of_the_reset_not_its_c
     world.queue.clear()
     dies(world, EMPTY)
     messages = world.deliver(job)
-    (told,) = [r for r in world.tracker.records(table.id) if r.state == "refused"]
-    assert "emptied" in told.reason
+    (record,) = [r for r in world.tracker.records(table.id) if r.state == "refused"]
+    assert "emptied" in record.reason
     world.queue += messages  # nobody else need come for the generation to begin
     world.settle()
     assert world.state(table).generation == 1
@@ -327,8 +327,8 @@ def test_a_request_sent_back_after_another_changed_the_schema_is_done_not_refuse
     fill(world)
     world.administer(split)
     assert len(world.rows(now(world, table))) == 2
-    told = world.tracker.get("", "split")
-    assert told is None or told.state == "finished"
+    record = world.tracker.get("", "split")
+    assert record is None or record.state == "finished"
 
 
 def test_split_points_of_an_earlier_schema_are_read_again_by_the_newest(

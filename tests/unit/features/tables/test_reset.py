@@ -80,7 +80,7 @@ def test_the_partitions_that_stay_are_those_of_a_reset_that_crashed(
 
 
 def test_an_audit_leaves_files_alone_that_were_dropped_before(world: World, table: Table) -> None:
-    world.sources.drop("letters/2.parquet", letters_file(letters("c")))  # nobody is told of it
+    world.sources.drop("letters/2.parquet", letters_file(letters("c")))  # without a notification
     world.clock.advance(seconds=1)
     world.administer(KEEP)
     world.sweep(audit=True)
@@ -151,9 +151,9 @@ def test_a_table_whose_split_points_are_lost_can_be_reset_with_other_split_point
 ) -> None:
     dies(world, SPLIT)
     world.storage.delete(trees(world, table))
-    with pytest.raises(CorruptDataError, match=r"generation 1 .* gone") as told:
+    with pytest.raises(CorruptDataError, match=r"generation 1 .* gone") as raised:
         world.administer(KEEP)
-    assert "reset the table again" in told.value.hint
+    assert "reset the table again" in raised.value.hint
     world.administer(ReinitialiseTable("later", "letters", False, (("k",),)))
     assert leaves_from(world, table) == [(), ("k",)]
 

@@ -1,4 +1,4 @@
-"""What must remove rows for good says which tags hold them, and releases these only if told to."""
+"""What must remove rows for good says which tags hold them, and releases these only if asked to."""
 
 from __future__ import annotations
 
