@@ -32,7 +32,7 @@ def clock() -> FakeClock:
 
 @pytest.fixture
 def queues(database: Database, clock: FakeClock) -> SqliteQueues:
-    return SqliteQueues(database, clock, "this")
+    return SqliteQueues(database, clock)
 
 
 def changes(count: int, delay_seconds: int = 0) -> list[OutboundMessage]:
@@ -159,11 +159,131 @@ def test_messages_of_a_process_that_died_are_seen_at_once_and_those_of_a_living_
     first.send(changes(2))
     assert received(first, 1) == ["0000"]
     assert received(second, 1) == ["0001"]
-    assert second.release_of_dead() == 0
+    assert second.release_unheld() == 0
     alive.remove("first")
-    assert second.release_of_dead() == 1
+    assert second.release_unheld() == 1
     assert received(second) == ["0000"]
-    assert second.release_of_dead() == 0
+    assert second.release_unheld() == 0
+
+
+def named(database: Database, clock: FakeClock, name: str, alive: set[str]) -> SqliteQueues:
+    return SqliteQueues(database, clock, name, alive.__contains__)
+
+
+def test_work_that_takes_days_in_a_living_process_is_not_given_to_another(
+    database: Database, clock: FakeClock
+) -> None:
+    alive = {"first", "second"}
+    first, second = (named(database, clock, name, alive) for name in ("first", "second"))
+    first.send(changes(1))
+    (message,) = first.receive(CHANGES, 1, 60)
+    clock.advance(seconds=3 * 86_400)
+    assert (first.release_unheld(), second.release_unheld()) == (0, 0)
+    assert received(second) == []
+    first.delete([message])
+    alive.remove("first")
+    assert second.release_unheld() == 0
+    assert received(second) == []
+
+
+@pytest.mark.parametrize("end", ["delete", "retry_in", "give_back", "bury"])
+def test_a_message_whose_end_could_not_be_written_is_not_hidden_for_ever(
+    database: Database, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    """As on a full disk: the process lives, and works on it no more."""
+    queues = named(database, clock, "this", {"this"})
+    queues.send(changes(1))
+    (message,) = queues.receive(CHANGES, 1, 60)
+    arguments = {"retry_in": (message, 5), "bury": (message, "no")}.get(end, ([message],))
+    with monkeypatch.context() as full:
+        full.setattr(database, "writing", refuse)
+        with pytest.raises(UnavailableError, match="full"):
+            getattr(queues, end)(*arguments)
+    assert received(queues) == []
+    assert queues.release_unheld() == 1
+    assert received(queues) == ["0000"]
+
+
+def refuse() -> None:
+    raise UnavailableError("the disk is full")
+
+
+def test_a_message_that_waits_for_its_next_attempt_waits_although_nobody_holds_it(
+    database: Database, clock: FakeClock
+) -> None:
+    queues = named(database, clock, "this", {"this"})
+    queues.send(changes(1))
+    (message,) = queues.receive(CHANGES, 1, 60)
+    queues.retry_in(message, 30)
+    assert queues.release_unheld() == 0
+    assert received(queues) == []
+    clock.advance(seconds=30)
+    assert received(queues) == ["0000"]
+
+
+def test_what_was_delayed_before_the_clock_was_set_back_waits_its_delay_and_no_longer(
+    database: Database, clock: FakeClock
+) -> None:
+    queues = named(database, clock, "this", {"this"})
+    queues.send(changes(1, delay_seconds=20))
+    queues.send_body("files", "{}")
+    (message,) = queues.receive("files", 1, 60)
+    queues.retry_in(message, 10)
+    queues.send_body("admin", "{}")
+    clock.ms -= 10 * 3_600_000
+    queues.release_unheld()
+    assert [each.body for each in queues.receive("admin", 9, 60)] == ["{}"]
+    assert (received(queues), queues.receive("files", 1, 60)) == ([], [])
+    clock.advance(seconds=10)
+    assert len(queues.receive("files", 1, 60)) == 1
+    clock.advance(seconds=10)
+    assert received(queues) == ["0000"]
+
+
+def test_what_a_dead_process_had_comes_before_what_was_sent_since(
+    database: Database, clock: FakeClock
+) -> None:
+    alive = {"first", "second"}
+    first, second = (named(database, clock, name, alive) for name in ("first", "second"))
+    first.send(changes(1))
+    assert received(first) == ["0000"]
+    clock.advance(seconds=5)
+    second.send(OutboundMessage(CHANGES, TableChanged(f"later-{n}")) for n in range(3))
+    clock.advance(seconds=5)
+    alive.remove("first")
+    second.release_unheld()
+    assert received(second, 2) == ["0000", "later-0"]
+
+
+def test_nothing_that_is_done_with_a_message_looks_at_the_others(
+    database: Database, queues: SqliteQueues
+) -> None:
+    """With 100,000 messages, what looks at all for each would look ten billion times."""
+    steps = 0
+
+    def count() -> None:
+        nonlocal steps
+        steps += 1
+
+    def steps_with(messages: int) -> int:
+        nonlocal steps
+        queues.send(changes(messages))
+        with database.writing() as connection:
+            connection.set_progress_handler(count, 100)
+        steps = 0
+        taken = queues.receive(CHANGES, 10, 60)
+        queues.retry_in(taken[0], 5)
+        queues.bury(taken[1], "no")
+        queues.give_back(taken[2:4])
+        queues.delete(taken[4:])
+        queues.release_unheld()
+        with database.writing() as connection:
+            connection.set_progress_handler(None, 0)
+        return steps
+
+    few = steps_with(100)
+    assert few > 0
+    assert steps_with(10_000) < 3 * few
 
 
 def test_a_queue_that_does_not_exist_is_named(queues: SqliteQueues) -> None:

@@ -23,7 +23,7 @@ from dormouse.folder.failures import committing, read_only, using, without_locks
 
 APPLICATION_ID = 0x444F524D
 """``DORM``: says in the head of the file whose it is."""
-FORMAT = 1
+FORMAT = 2
 """The form of the tables of SQL and of what is in them."""
 BUSY_SECONDS = 60.0
 """How long a transaction waits for those of others, each of which takes milliseconds."""
@@ -46,16 +46,21 @@ CREATE TABLE messages (
     body TEXT NOT NULL,
     reason TEXT NOT NULL,
     sent_ms INTEGER NOT NULL,
+    since_ms INTEGER NOT NULL,
     visible_ms INTEGER NOT NULL,
     receives INTEGER NOT NULL DEFAULT 0,
     receipt TEXT NOT NULL DEFAULT '',
     process TEXT NOT NULL DEFAULT ''
 );
 CREATE INDEX messages_by_queue ON messages (queue, visible_ms);
+CREATE INDEX messages_by_time ON messages (since_ms);
+CREATE INDEX messages_by_process ON messages (process) WHERE process != '';
 CREATE TABLE inbox (
     key TEXT PRIMARY KEY,
     size_bytes INTEGER NOT NULL,
     modified_ns INTEGER NOT NULL,
+    changed_ns INTEGER NOT NULL,
+    inode INTEGER NOT NULL,
     etag TEXT NOT NULL,
     dropped_ms INTEGER NOT NULL
 );

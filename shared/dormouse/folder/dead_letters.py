@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from dormouse.folder.database import Database
-from dormouse.folder.queues import check
+from dormouse.folder.queues import THIS, check, insert_message
 from dormouse.ports import Clock, DeadLetter
 from dormouse.stored.names import dead_letter_queue
 
@@ -31,15 +31,15 @@ class SqliteDeadLetters:
         with self._database.writing() as connection:
             found = connection.execute(
                 "SELECT number, body, reason, receives, sent_ms FROM messages"
-                " WHERE queue = ? AND visible_ms <= ? ORDER BY number LIMIT ?",
+                " WHERE queue = ? AND visible_ms <= ? ORDER BY visible_ms, number LIMIT ?",
                 (dead, now_ms, most),
             ).fetchall()
             for number, body, reason, receives, sent_ms in found:
                 receipt = f"{number}-{receives + 1}"
                 connection.execute(
-                    "UPDATE messages SET visible_ms = ?, receives = ?, receipt = ?"
+                    "UPDATE messages SET visible_ms = ?, since_ms = ?, receives = ?, receipt = ?"
                     " WHERE number = ?",
-                    (now_ms + TAKEN_SECONDS * 1000, receives + 1, receipt, number),
+                    (now_ms + TAKEN_SECONDS * 1000, now_ms, receives + 1, receipt, number),
                 )
                 letters.append(
                     DeadLetter(str(number), body, reason, receives + 1, sent_ms, receipt)
@@ -51,19 +51,16 @@ class SqliteDeadLetters:
         now_ms, dead = self._clock.now_ms(), check(dead_letter_queue(queue))
         with self._database.writing() as connection:
             connection.executemany(
-                "UPDATE messages SET visible_ms = ? WHERE queue = ? AND receipt = ?",
-                [(now_ms, dead, letter.receipt) for letter in letters],
+                f"UPDATE messages SET visible_ms = ? {THIS}",
+                [(now_ms, letter.id, dead, letter.receipt) for letter in letters],
             )
 
     def redrive(self, queue: str, letters: Sequence[DeadLetter]) -> list[DeadLetter]:
         """Send the messages to their queue again; return the dead letters, all of which were."""
         now_ms = self._clock.now_ms()
         with self._database.writing() as connection:
-            connection.executemany(
-                "INSERT INTO messages (queue, body, reason, sent_ms, visible_ms)"
-                " VALUES (?, ?, '', ?, ?)",
-                [(check(queue), letter.body, now_ms, now_ms) for letter in letters],
-            )
+            for letter in letters:
+                insert_message(connection, queue, letter.body, now_ms)
         self._sent()
         return list(letters)
 
@@ -72,7 +69,7 @@ class SqliteDeadLetters:
         dead = check(dead_letter_queue(queue))
         with self._database.writing() as connection:
             connection.executemany(
-                "DELETE FROM messages WHERE queue = ? AND receipt = ?",
-                [(dead, letter.receipt) for letter in letters],
+                f"DELETE FROM messages {THIS}",
+                [(letter.id, dead, letter.receipt) for letter in letters],
             )
         return []

@@ -1,9 +1,10 @@
 """The inbox: files that are put there become rows of the table whose name their folder has.
 
 It has two ends: files go in by `drop`, for the client, and by `find_new`, for people and other
-programs; the stages read them by `ports.Sources`. What is known of a file, by its size and time of
-change, is kept in SQLite, so that its content is read for its ETag once. An ETag is the MD5 of the
-content, as that of S3 is, so a file is the same source in either place.
+programs; the stages read them by `ports.Sources`. What is known of a file is kept in SQLite, so
+that its content is read for its ETag once. It is read again if its size, a time of it or its inode
+differ: programs can set the time of the last change, but not that of the last change of the inode.
+An ETag is the MD5 of the content, as that of S3 is, so a file is the same source in either place.
 
 Names that begin with a dot or an underscore are not looked at, nor is a file that was changed
 within the last two seconds, or that a program has open for writing: a part of it would become rows,
@@ -18,38 +19,28 @@ import fcntl
 import logging
 import os
 import signal
-import sqlite3
+import stat
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import md5
+from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
 from dormouse.errors import RefusedSourceError
 from dormouse.folder.database import Database
-from dormouse.folder.queues import insert_message
-from dormouse.messages import FilesDropped, encode
+from dormouse.folder.known_files import BUCKET, File, Known, all_known, note
 from dormouse.model.sources import Source
 from dormouse.ports import Clock
 from dormouse.storage import INCOMING, check_path, flush_folder, writing_files
 
 logger = logging.getLogger("dormouse")
 
-BUCKET = "inbox"
-"""The name of the bucket in the identity of a source. It says nothing of where the folder is."""
 SETTLED_MS = 2000
+NOTED_AT_ONCE, NOTED_BYTES = 100, 64 * 1024 * 1024
+"""So many files are announced by one transaction, or fewer, once they have so many bytes."""
 _CHUNK_BYTES = 1024 * 1024
 _HIDDEN = (".", "_")
-
-
-@dataclass(frozen=True, slots=True)
-class _File:
-    """A file as its folder shows it."""
-
-    key: str
-    size_bytes: int
-    modified_ns: int
 
 
 class Inbox:
@@ -77,24 +68,13 @@ class Inbox:
         """
         target = self._root / check_path(key)
         incoming = self._root / INCOMING
-        with writing_files(self._root):
+        with local.open("rb") as content, writing_files(self._root):
             incoming.mkdir(parents=True, exist_ok=True)
             target.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(dir=incoming) as folder:
-                aside = Path(folder) / "file"
-                with local.open("rb") as content, aside.open("wb") as copy:
-                    etag = _copy(content, copy)
-                    copy.flush()
-                    os.fsync(copy.fileno())
-                found = _file(aside, key)
-                if not once:
-                    aside.replace(target)
-                elif not _link(aside, target):
-                    found = _file(target, key)
-                    with target.open("rb") as content:
-                        etag = _copy(content, None)
+                found, etag = _placed(content, Path(folder) / "file", target, key, once=once)
             flush_folder(target.parent)
-        return self._note(found, etag, self._clock.now_ms())[0]
+        return self._note([(found, etag)], self._clock.now_ms())[0].source
 
     def download(self, source: Source, local: Path) -> None:
         """Copy the content that `source` names to a local file.
@@ -129,78 +109,59 @@ class Inbox:
         """Yield, in key order, the files whose key begins with `prefix` and which were found at
         `since_ms` or later.
         """
+        known = self._all_known()
         for found in self._files(prefix):
-            source = self._known(found)
-            if source is None and (etag := self._etag(found)) is not None:
-                source = self._note(found, etag, self._clock.now_ms())[0]
-            if source is not None and source.dropped_ms >= since_ms:
-                yield source
+            of_it = known.get(found.key)
+            if of_it is None or of_it.file != found:
+                etag = self._etag(found)
+                if etag is None:
+                    continue
+                (of_it,) = self._note([(found, etag)], self._clock.now_ms())
+            if of_it.dropped_ms >= since_ms:
+                yield of_it.source
 
     def find_new(self) -> Iterator[Source]:
         """Yield the files that nobody has found before, each to one caller of all processes."""
         now_ms = self._clock.now_ms()
         known = self._all_known()
+        fresh = self._fresh(known, now_ms)
+        while some := _some(fresh):
+            yield from (each.source for each in self._note(some, now_ms) if each.is_new)
+        self._forget(known)
+
+    def _fresh(self, known: dict[str, Known], now_ms: int) -> Iterator[tuple[File, str]]:
+        """Yield the files that are not known as they are, with ETags; take all from `known`."""
         for found in self._files(""):
-            if known.pop(found.key, None) == (found.size_bytes, found.modified_ns):
+            of_it = known.pop(found.key, None)
+            if of_it is not None and of_it.file == found:
                 continue
             if 0 <= now_ms - found.modified_ns // 1_000_000 < SETTLED_MS:
                 continue  # it may still be written; the next look finds it
             if (etag := self._etag(found)) is not None:
-                source, is_new = self._note(found, etag, now_ms)
-                if is_new:
-                    yield source
-        self._forget(known)
+                yield found, etag
 
-    def _note(self, found: _File, etag: str, now_ms: int) -> tuple[Source, bool]:
-        """Keep what is known of a file and send its notification, unless another process did.
-
-        Return the source, and whether it was this call.
-        """
-        source = Source(BUCKET, found.key, etag, found.size_bytes, dropped_ms=now_ms)
+    def _note(self, files: Sequence[tuple[File, str]], now_ms: int) -> Sequence[Known]:
+        """Keep what is known of files, and send their notifications, unless another process did."""
         if self._database.is_read_only:
-            return source, False
+            return [Known(found, etag, now_ms) for found, etag in files]
         with self._database.writing() as connection:
-            known = self._known_in(connection, found)
-            if known is not None:
-                return known, False
-            connection.execute(
-                "INSERT OR REPLACE INTO inbox (key, size_bytes, modified_ns, etag, dropped_ms)"
-                " VALUES (?, ?, ?, ?, ?)",
-                (found.key, found.size_bytes, found.modified_ns, etag, now_ms),
-            )
-            insert_message(connection, "files", encode(FilesDropped((source,))), now_ms)
-        self._sent()
-        return source, True
+            noted = [note(connection, found, etag, now_ms) for found, etag in files]
+        if any(each.is_new for each in noted):
+            self._sent()
+        return noted
 
-    def _known(self, found: _File) -> Source | None:
+    def _all_known(self) -> dict[str, Known]:
         with self._database.reading() as connection:
-            return self._known_in(connection, found)
-
-    @staticmethod
-    def _known_in(connection: sqlite3.Connection, found: _File) -> Source | None:
-        row = connection.execute(
-            "SELECT etag, dropped_ms FROM inbox"
-            " WHERE key = ? AND size_bytes = ? AND modified_ns = ?",
-            (found.key, found.size_bytes, found.modified_ns),
-        ).fetchone()
-        if row is None:
-            return None
-        etag, dropped_ms = row
-        return Source(BUCKET, found.key, etag, found.size_bytes, dropped_ms=dropped_ms)
-
-    def _all_known(self) -> dict[str, tuple[int, int]]:
-        with self._database.reading() as connection:
-            rows = connection.execute("SELECT key, size_bytes, modified_ns FROM inbox").fetchall()
-        return {key: (size_bytes, modified_ns) for key, size_bytes, modified_ns in rows}
+            return {known.file.key: known for known in all_known(connection)}
 
     def _forget(self, keys: Iterable[str]) -> None:
         """Forget files that are gone."""
-        gone = [(key,) for key in keys if not (self._root / key).exists()]
+        gone = [(key,) for key in keys if not (self._root / key).is_file()]
         if gone:
             with self._database.writing() as connection:
                 connection.executemany("DELETE FROM inbox WHERE key = ?", gone)
 
-    def _etag(self, found: _File) -> str | None:
+    def _etag(self, found: File) -> str | None:
         """Return the ETag of a file; None if it cannot be read, or is being written."""
         path = self._root / found.key
         try:
@@ -208,14 +169,14 @@ class Inbox:
                 etag = _copy(content, None)
                 if _is_written(content):
                     return None
-            return etag if _file(path, found.key) == found else None
+            return etag if File.of(found.key, path.stat()) == found else None
         except FileNotFoundError:
             return None
         except OSError as error:  # another look may find it readable; the others have their turn
             logger.warning("%s cannot be read: %s", found.key, error.strerror)
             return None
 
-    def _files(self, prefix: str) -> Iterator[_File]:
+    def _files(self, prefix: str) -> Iterator[File]:
         """Yield the files below a prefix, by their keys."""
         root = self._root / prefix.rpartition("/")[0]
         keys: list[str] = []
@@ -227,15 +188,43 @@ class Inbox:
         for key in sorted(key for key in keys if key.startswith(prefix)):
             try:
                 key.encode()
-                if (self._root / key).is_file():  # to open a pipe would wait for a writer
-                    yield _file(self._root / key, key)
+                status = (self._root / key).stat()
+                if stat.S_ISREG(status.st_mode):  # to open a pipe would wait for a writer
+                    yield File.of(key, status)
             except (OSError, UnicodeEncodeError):
                 continue  # deleted meanwhile, not for us to see, or of a name no key can have
 
 
-def _file(path: Path, key: str) -> _File:
-    status = path.stat()
-    return _File(key, status.st_size, status.st_mtime_ns)
+def _some(fresh: Iterator[tuple[File, str]]) -> list[tuple[File, str]]:
+    """Return the next files to announce together."""
+    some, left_bytes = [], NOTED_BYTES
+    for found, etag in islice(fresh, NOTED_AT_ONCE):
+        some.append((found, etag))
+        left_bytes -= found.size_bytes
+        if left_bytes <= 0:
+            break
+    return some
+
+
+def _placed(
+    content: BinaryIO, aside: Path, target: Path, key: str, *, once: bool
+) -> tuple[File, str]:
+    """Copy a file aside, then give it its name at once; return the file that has it, and its ETag.
+
+    With `once`, a file that has the name already keeps it.
+    """
+    with aside.open("wb") as copy:
+        etag = _copy(content, copy)
+        copy.flush()
+        os.fsync(copy.fileno())
+        if not once:
+            aside.replace(target)
+        elif _link(aside, target):
+            aside.unlink()
+        else:
+            with target.open("rb") as there:
+                return File.of(key, os.fstat(there.fileno())), _copy(there, None)
+        return File.of(key, os.fstat(copy.fileno())), etag  # another may have the name by now
 
 
 def _is_written(file: BinaryIO) -> bool:

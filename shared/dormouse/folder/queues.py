@@ -1,19 +1,23 @@
 """The queues: messages that wait, are worked on, come again, and end as dead letters.
 
-A message that was received is hidden from others until its time is over, as in SQS. If the process
-that received it has died, it is visible at once (`processes` knows who lives). A message that was
-received as often as the policy allows, and would be received again, moves to the dead-letter queue.
+A message that was received is hidden from others as long as its process lives and works on it,
+however long that takes; `recovery` makes it visible again. Where no process is named, it is hidden
+for a time, as in SQS. A message that was received as often as the policy allows, and would be
+received again, moves to the dead-letter queue.
 """
 
 from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from dormouse.errors import NotFoundError, UnavailableError
 from dormouse.folder.database import Database
+from dormouse.folder.recovery import HELD_MS, release, sweep_soon
 from dormouse.jobs.retry_policy import MAX_RECEIVES
 from dormouse.messages import QUEUES, OutboundMessage, encode
 from dormouse.ports import Clock, QueueCounts
@@ -23,7 +27,16 @@ MAX_REASON_CHARACTERS = 1000
 _SENT_AT_ONCE = 100
 _KNOWN = frozenset((*QUEUES, *map(dead_letter_queue, QUEUES), REPLIES))
 _NO_TEXT = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-_INSERT = "INSERT INTO messages (queue, body, reason, sent_ms, visible_ms) VALUES (?, ?, ?, ?, ?)"
+_INSERT = (
+    "INSERT INTO messages (queue, body, reason, sent_ms, since_ms, visible_ms)"
+    " VALUES (?1, ?2, ?3, ?4, ?4, ?5)"
+)
+_SEEN = (
+    "SELECT number, body, receives FROM messages WHERE queue = ? AND visible_ms <= ?"
+    " ORDER BY visible_ms, number LIMIT ?"
+)
+THIS = "WHERE number = ? AND queue = ? AND receipt = ?"
+"""A message that was received and did not come again since."""
 
 IsAlive = Callable[[str], bool]
 
@@ -42,6 +55,11 @@ class Received:
     body: str
     receives: int
     receipt: str
+
+    @property
+    def place(self) -> tuple[str, str, str]:
+        """What `THIS` needs."""
+        return self.id, self.queue, self.receipt
 
 
 class SqliteQueues:
@@ -62,6 +80,8 @@ class SqliteQueues:
         """Use `database`."""
         self._database, self._clock = database, clock
         self._process, self._is_alive, self._sent = process, is_alive, sent
+        self._held: set[str] = set()
+        self._lock = threading.Lock()
 
     def send(self, messages: Iterable[OutboundMessage]) -> None:
         """Send all messages, some at a time, while the iterable is consumed.
@@ -86,41 +106,50 @@ class SqliteQueues:
         self._sent()
 
     def receive(self, queue: str, most: int, visibility_seconds: int) -> list[Received]:
-        """Receive messages, the oldest first, which others do not see for so long."""
+        """Receive messages, the oldest first, which others do not see while this process works on
+        them; where it has no name, for so many seconds.
+        """
         check(queue)
         now_ms = self._clock.now_ms()
-        seen = (
-            "SELECT number, body, receives FROM messages WHERE queue = ? AND visible_ms <= ?"
-            " ORDER BY number LIMIT ?"
-        )
         with self._database.reading() as connection:  # mostly there is nothing to write
-            if not connection.execute(seen, (queue, now_ms, 1)).fetchone():
+            if not connection.execute(_SEEN, (queue, now_ms, 1)).fetchone():
                 return []
+        until_ms = HELD_MS if self._process else now_ms + visibility_seconds * 1000
+        with self._lock:  # so that `release_unheld` never sees one that nobody seems to hold
+            with self._database.writing() as connection:
+                taken = self._taken(connection, queue, most, now_ms, until_ms)
+            self._held.update(message.receipt for message in taken)
+        return taken
+
+    def _taken(
+        self, connection: sqlite3.Connection, queue: str, most: int, now_ms: int, until_ms: int
+    ) -> list[Received]:
         taken: list[Received] = []
-        with self._database.writing() as connection:
-            connection.execute(
-                "UPDATE messages SET queue = ?, receipt = '', process = ''"
-                " WHERE queue = ? AND visible_ms <= ? AND receives >= ?",
-                (dead_letter_queue(queue), queue, now_ms, MAX_RECEIVES),
-            )
-            for number, body, receives in connection.execute(
-                seen, (queue, now_ms, most)
-            ).fetchall():
+        while not taken:
+            rows = connection.execute(_SEEN, (queue, now_ms, most)).fetchall()
+            if not rows:
+                break
+            for number, body, receives in rows:
+                if receives >= MAX_RECEIVES:
+                    connection.execute(
+                        "UPDATE messages SET queue = ?, receipt = '' WHERE number = ?",
+                        (dead_letter_queue(queue), number),
+                    )
+                    continue
                 receipt = f"{number}-{receives + 1}"
                 connection.execute(
-                    "UPDATE messages SET visible_ms = ?, receives = receives + 1, receipt = ?,"
-                    " process = ? WHERE number = ?",
-                    (now_ms + visibility_seconds * 1000, receipt, self._process, number),
+                    "UPDATE messages SET visible_ms = ?, since_ms = ?, receives = receives + 1,"
+                    " receipt = ?, process = ? WHERE number = ?",
+                    (until_ms, now_ms, receipt, self._process, number),
                 )
                 taken.append(Received(str(number), queue, body, receives + 1, receipt))
         return taken
 
     def delete(self, messages: Sequence[Received]) -> None:
         """Delete messages that are done; one that came again since stays with its new receiver."""
-        with self._database.writing() as connection:
+        with self._ending(messages) as connection:
             connection.executemany(
-                "DELETE FROM messages WHERE queue = ? AND receipt = ?",
-                [(message.queue, message.receipt) for message in messages],
+                f"DELETE FROM messages {THIS}", [message.place for message in messages]
             )
 
     def retry_in(self, message: Received, seconds: float) -> None:
@@ -129,58 +158,44 @@ class SqliteQueues:
         Raises:
             UnavailableError: it is worked on by another process by now.
         """
-        visible_ms = self._clock.now_ms() + int(seconds * 1000)
-        with self._database.writing() as connection:
+        now_ms = self._clock.now_ms()
+        with self._ending([message]) as connection:
             changed = connection.execute(
-                "UPDATE messages SET visible_ms = ? WHERE queue = ? AND receipt = ?",
-                (visible_ms, message.queue, message.receipt),
+                f"UPDATE messages SET visible_ms = ?, since_ms = ?, process = '' {THIS}",
+                (now_ms + int(seconds * 1000), now_ms, *message.place),
             )
             if not changed.rowcount:
                 raise UnavailableError(f"a message of queue {message.queue!r} came again since")
 
     def give_back(self, messages: Sequence[Received]) -> None:
         """Let messages be seen at once, as if they had not been received."""
-        now_ms = self._clock.now_ms()
-        with self._database.writing() as connection:
+        with self._ending(messages) as connection:
+            sweep_soon(connection)
             connection.executemany(
-                "UPDATE messages SET visible_ms = ?, receives = receives - 1, receipt = '',"
-                " process = '' WHERE queue = ? AND receipt = ?",
-                [(now_ms, message.queue, message.receipt) for message in messages],
+                "UPDATE messages SET visible_ms = sent_ms, receives = receives - 1, receipt = '',"
+                f" process = '' {THIS}",
+                [message.place for message in messages],
             )
 
     def bury(self, message: Received, reason: str) -> None:
         """Move a message that can never succeed to its dead-letter queue, with the reason."""
-        now_ms = self._clock.now_ms()
-        with self._database.writing() as connection:
+        now_ms, dead = self._clock.now_ms(), dead_letter_queue(message.queue)
+        with self._ending([message]) as connection:
             connection.execute(
-                "UPDATE messages SET queue = ?, reason = ?, visible_ms = ?, receipt = '',"
-                " process = '' WHERE queue = ? AND receipt = ?",
-                (
-                    dead_letter_queue(message.queue),
-                    _cut(reason) or "unknown",
-                    now_ms,
-                    message.queue,
-                    message.receipt,
-                ),
+                "UPDATE messages SET queue = ?, reason = ?, visible_ms = ?, since_ms = ?,"
+                f" receipt = '', process = '' {THIS}",
+                (dead, _cut(reason) or "unknown", now_ms, now_ms, *message.place),
             )
 
-    def release_of_dead(self) -> int:
-        """Let the messages be seen that processes received which died since; return how many."""
-        now_ms = self._clock.now_ms()
-        hidden = "process != '' AND visible_ms > ?"
-        with self._database.reading() as connection:
-            found = connection.execute(
-                f"SELECT DISTINCT process FROM messages WHERE {hidden}", (now_ms,)
-            ).fetchall()
-        dead = [process for (process,) in found if not self._is_alive(process)]
-        if not dead:
-            return 0
-        with self._database.writing() as connection:
-            freed = connection.executemany(
-                f"UPDATE messages SET visible_ms = ?, process = '' WHERE process = ? AND {hidden}",
-                [(now_ms, process, now_ms) for process in dead],
+    def release_unheld(self) -> int:
+        """Let messages be seen on which nobody works any more; return how many.
+
+        Their process has died, or it is this one and could not write how its work ended.
+        """
+        with self._lock:
+            return release(
+                self._database, self._clock.now_ms(), self._process, self._held, self._is_alive
             )
-            return freed.rowcount
 
     def depths(self, queues: Sequence[str]) -> dict[str, int]:
         """Return how many messages of each queue are waiting or in flight, without delayed ones."""
@@ -218,6 +233,16 @@ class SqliteQueues:
                 QUEUES,
             ).fetchone()
         return None if due_ms is None else int(due_ms)
+
+    @contextmanager
+    def _ending(self, messages: Sequence[Received]) -> Iterator[sqlite3.Connection]:
+        """Run the block as a transaction that ends the work on messages, whether or not it can."""
+        try:
+            with self._database.writing() as connection:
+                yield connection
+        finally:
+            with self._lock:
+                self._held.difference_update(message.receipt for message in messages)
 
     def _put(self, messages: Sequence[OutboundMessage]) -> None:
         if not messages:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 
 from dormouse.errors import DormouseError
 from dormouse.folder.database import Database
 from dormouse.folder.deliveries import logger
 from dormouse.folder.queues import SqliteQueues
 from dormouse.folder.records import remove_expired
+from dormouse.folder.recovery import SWEPT, jobs_in_queues
 from dormouse.jobs.retry_policy import SWEEP_SECONDS
 from dormouse.ports import Services
 from dormouse.tables.table import Table
@@ -32,11 +33,11 @@ class Schedule:
         """Do what is due."""
         now_ms = services.clock.now_ms()
         audit = self._claim("audited_ms", now_ms, AUDIT_SECONDS)
-        if not self._claim("swept_ms", now_ms, SWEEP_SECONDS) and not audit:
+        if not self._claim(SWEPT, now_ms, SWEEP_SECONDS) and not audit:
             return
         with self.database.writing() as connection:
             remove_expired(connection, now_ms)
-        _each_table(services, queues, audit=audit)
+        _each_table(services, queues, self.database, audit=audit)
 
     def _claim(self, name: str, now_ms: int, seconds: int) -> bool:
         """Return whether something is due, and this is the process to do it.
@@ -63,7 +64,9 @@ def _is_recent(done_ms: int, now_ms: int, seconds: int) -> bool:
     return 0 <= now_ms - done_ms < seconds * 1000
 
 
-def _each_table(services: Services, queues: SqliteQueues, *, audit: bool) -> None:
+def _each_table(
+    services: Services, queues: SqliteQueues, database: Database, *, audit: bool
+) -> None:
     from dormouse.features.sweep.sweep import sweep
     from dormouse.features.tables.leftovers import collect_leftovers
 
@@ -74,10 +77,19 @@ def _each_table(services: Services, queues: SqliteQueues, *, audit: bool) -> Non
         logger.error("damaged: %s", error.explanation)
 
     def sweep_one(table: Table) -> None:
-        queues.send(sweep(services, table, audit=audit))
+        queues.send(sweep(services, table, audit=audit, is_lost=_lost_jobs(database)))
 
     for table in tables:
         _logged(f"the sweep of table {table.name}", partial(sweep_one, table))
+
+
+def _lost_jobs(database: Database) -> Callable[[str], bool]:
+    """Return a test of whether no queue has a message of a job.
+
+    The queues are looked into once, with the first job: after the state was read that has it.
+    """
+    known = cache(partial(jobs_in_queues, database))
+    return lambda job_id: job_id not in known()
 
 
 def _logged(what: str, run: Callable[[], object]) -> None:

@@ -39,7 +39,7 @@ from dormouse.stored.decoding import decode_json
 from dormouse.stored.names import REPLIES
 
 VISIBILITY_SECONDS = 60 * 60
-"""How long a message is hidden while its worker lives; if that dies, it is seen at once."""
+"""How long a message is hidden where no process has a name; otherwise, while its worker lives."""
 FILES_AT_ONCE, CHANGES_AT_ONCE = 1000, 100
 LOOK_SECONDS = 1.0
 """How often the inbox is looked at, and dead processes are looked for."""
@@ -92,7 +92,7 @@ class Worker:
         if now < self.next_look:
             return
         self.next_look = now + LOOK_SECONDS
-        self.queues.release_of_dead()
+        self.queues.release_unheld()
         for source in self.inbox.find_new():
             logger.info("found %s", source.key)
         took = time.monotonic() - now

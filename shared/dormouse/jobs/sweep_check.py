@@ -15,14 +15,20 @@ from dormouse.ports import Services
 from dormouse.tables.table import Table
 
 
+def unknown(job_id: str) -> bool:
+    """Return False: nobody can say whether a message of a job is lost."""
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class SweepCheck:
     """One table in one sweep.
 
-    `is_due` says whether work that began at a time is due to be sent again. `spark_jobs` has the
-    times at which Spark was asked for its jobs; `with_spark` also has jobs of which that cannot be
-    read. Errors of stored work that is damaged are added to `damaged`: the sweep raises them after
-    it has done everything else.
+    `is_due` says whether work that began at a time is due to be sent again. `is_lost` says whether
+    no queue has a message of a job, where queues can be looked into: it is then due at once.
+    `spark_jobs` has the times at which Spark was asked for its jobs; `with_spark` also has jobs of
+    which that cannot be read. Errors of stored work that is damaged are added to `damaged`: the
+    sweep raises them after it has done everything else.
     """
 
     services: Services
@@ -31,4 +37,5 @@ class SweepCheck:
     is_due: Callable[[int], bool]
     spark_jobs: Mapping[str, int]
     with_spark: Set[str]
+    is_lost: Callable[[str], bool] = unknown
     damaged: list[CorruptDataError] = field(default_factory=list)

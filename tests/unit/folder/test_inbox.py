@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from dormouse.folder import inbox as module
 from dormouse.folder.database import Database
 from dormouse.folder.inbox import SETTLED_MS, Inbox
+from dormouse.folder.known_files import File
 from dormouse.folder.queues import SqliteQueues
 from dormouse.messages import FilesDropped, decode
 from tests.contract.folders import database_in
@@ -122,6 +124,84 @@ def test_other_content_under_the_same_name_is_another_source(
     second = [source.id for source in inbox.find_new()]
     assert len({*first, *second}) == 2
     assert len(announced(database, clock)) == 2
+
+
+@pytest.mark.parametrize("how", ["in its place", "as another file"])
+def test_other_content_of_the_same_size_and_time_of_change_is_found(
+    tmp_path: Path, inbox: Inbox, database: Database, clock: FakeClock, how: str
+) -> None:
+    """As by `cp --preserve` over it, or by a program that restores times."""
+    path = put(tmp_path, "t/a.csv", "rows", clock)
+    before = path.stat()
+    assert len(list(inbox.find_new())) == 1
+    written = path if how == "in its place" else tmp_path / "other"
+    written.write_text("ROWS")
+    os.utime(written, ns=(before.st_mtime_ns, before.st_mtime_ns))
+    written.replace(path)
+    assert path.stat().st_mtime_ns == before.st_mtime_ns
+    assert [source.etag for source in inbox.find_new()] == [
+        md5(b"ROWS", usedforsecurity=False).hexdigest()
+    ]
+    assert list(inbox.find_new()) == []
+    assert len(announced(database, clock)) == 2
+
+
+def test_a_file_that_was_only_moved_or_given_other_rights_is_not_announced_again(
+    tmp_path: Path, inbox: Inbox, database: Database, clock: FakeClock
+) -> None:
+    path = put(tmp_path, "t/a.csv", "rows", clock)
+    before = path.stat()
+    (first,) = inbox.find_new()
+    clock.advance(seconds=60)
+    path.chmod(0o600)
+    assert list(inbox.find_new()) == []
+    copy = tmp_path / "copy"
+    copy.write_text("rows")
+    os.utime(copy, ns=(before.st_mtime_ns, before.st_mtime_ns))
+    copy.replace(path)
+    assert list(inbox.find_new()) == []
+    assert list(inbox.list("t/", since_ms=0)) == [first]
+    assert len(announced(database, clock)) == 1
+
+
+def test_many_files_at_once_are_read_once_and_announced_by_few_transactions(
+    tmp_path: Path,
+    inbox: Inbox,
+    database: Database,
+    monkeypatch: pytest.MonkeyPatch,
+    clock: FakeClock,
+) -> None:
+    for number in range(250):
+        put(tmp_path, f"t/{number:03}.csv", "rows", clock)
+    writing, reading = Database.writing, Inbox._etag
+    transactions, read = [], []
+
+    def counted(self: Database) -> object:
+        transactions.append(1)
+        return writing(self)
+
+    def counted_read(self: Inbox, found: File) -> object:
+        read.append(found.key)
+        return reading(self, found)
+
+    monkeypatch.setattr(Database, "writing", counted)
+    monkeypatch.setattr(Inbox, "_etag", counted_read)
+    assert len(list(inbox.find_new())) == 250
+    assert len(transactions) == 3
+    assert list(inbox.find_new()) == []
+    assert len(read) == 250
+
+
+def test_large_files_do_not_wait_for_each_other_to_be_announced(
+    tmp_path: Path, inbox: Inbox, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "NOTED_BYTES", 4)
+    for name in "ab":
+        put(tmp_path, f"t/{name}.csv", "rows", clock)
+    found = inbox.find_new()
+    assert next(found).key == "t/a.csv"
+    put(tmp_path, "t/b.csv", "rows and more", clock, age_ms=0)
+    assert list(found) == []
 
 
 def test_a_dropped_file_is_announced_by_its_drop_alone_with_the_same_identity(

@@ -289,7 +289,7 @@ def test_of_all_processes_one_sweeps_when_it_is_time(
 
     runs: list[bool] = []
     monkeypatch.setattr(
-        schedule, "_each_table", lambda services, queues, *, audit: runs.append(audit)
+        schedule, "_each_table", lambda services, queues, database, *, audit: runs.append(audit)
     )
 
     def pass_time(name: str, done_ms: int = 0) -> None:
@@ -325,14 +325,16 @@ def test_a_sweep_that_fails_for_a_table_is_run_for_the_others(
         instance.create_table(name, LETTERS)
     swept: list[str] = []
 
-    def sweep(services: object, table: Any, *, audit: bool) -> list[OutboundMessage]:
+    def sweep(
+        services: object, table: Any, *, audit: bool, is_lost: object
+    ) -> list[OutboundMessage]:
         swept.append(table.name)
         if table.name == "one":
             raise UnavailableError("not now")
         return []
 
     monkeypatch.setattr(module, "sweep", sweep)
-    schedule._each_table(opened.services, opened.queues, audit=True)
+    schedule._each_table(opened.services, opened.queues, opened.database, audit=True)
     instance.close()
     assert swept == ["one", "two"]
     assert "the sweep of table one failed: not now" in caplog.text

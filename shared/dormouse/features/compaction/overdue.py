@@ -23,7 +23,8 @@ def overdue_compactions(check: SweepCheck) -> Iterator[OutboundMessage]:
         note = notes.get(job.id, JobNotes())
         if job.id in check.with_spark or here in note.set_aside:
             continue
-        if not check.is_due(max(job.assigned_ms, note.newest_ms)):
+        is_due = check.is_due(max(job.assigned_ms, note.newest_ms))
+        if not is_due and not check.is_lost(job.id):
             continue
         message = CompactionJob(table.id, state.generation, job.id)
         if note.set_aside and services.has_spark:  # it was too large for functions

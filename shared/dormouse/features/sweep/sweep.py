@@ -21,7 +21,7 @@ from dormouse.features.tables.delete_table import delete_whole_table
 from dormouse.features.tables.reset import stale_trees
 from dormouse.jobs.crashes import job_notes
 from dormouse.jobs.retry_policy import is_retry_due
-from dormouse.jobs.sweep_check import SweepCheck
+from dormouse.jobs.sweep_check import SweepCheck, unknown
 from dormouse.jobs.tracking import finalise, record, tracked
 from dormouse.messages import STAGES, IngestJob, OutboundMessage, TableChanged, load
 from dormouse.model.job_events import Finished, Started, TrackedJob
@@ -46,8 +46,16 @@ MAX_CLOCK_SKEW_MS = 5 * 60 * 1000
 """A generous limit of the clock skew between a function and the object store."""
 
 
-def sweep(services: Services, table: Table, *, audit: bool = False) -> Iterator[OutboundMessage]:
+def sweep(
+    services: Services,
+    table: Table,
+    *,
+    audit: bool = False,
+    is_lost: Callable[[str], bool] = unknown,
+) -> Iterator[OutboundMessage]:
     """Yield messages for unfinished work of a table; an `audit` also compares its buckets.
+
+    `is_lost` says whether no queue has a message of a job, where queues can be looked into.
 
     An audit sends again files that were never ingested, and deletes orphans: shards that no commit
     references. It lists all objects of a table, so it runs more rarely.
@@ -66,7 +74,7 @@ def sweep(services: Services, table: Table, *, audit: bool = False) -> Iterator[
     spark_jobs = {request.job.job_id: request.requested_ms for request in spark}
     with_spark = spark_jobs.keys() | damaged_requests.keys()
     is_due = _is_due(services, table)
-    check = SweepCheck(services, table, state, is_due, spark_jobs, with_spark)
+    check = SweepCheck(services, table, state, is_due, spark_jobs, with_spark, is_lost)
     yield from _overdue_work(check)
     yield from _overdue_garbage(services, table, state)
     if audit:

@@ -1,0 +1,107 @@
+"""What a process left half done when it died is found by the next one that looks, at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dormouse.client import Instance
+from dormouse.features.planning.plan_table import plan_table
+from dormouse.folder.recovery import jobs_in_queues
+from dormouse.folder.wiring import OpenFolder, open_folder
+from dormouse.messages import CompactionJob, OutboundMessage, TableChanged
+from tests.support.waiting import LIMIT_SECONDS
+from tests.support.world import LETTERS
+
+CHANGES = "table-changes"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "mice"
+
+
+def table_to_compact(root: Path, folder: Path) -> str:
+    """Make a table with enough files for a compaction; return its id. Nothing was planned yet."""
+    with Instance.open(root, background=False) as instance:
+        properties = {"compaction_strategy": "batch", "compaction_files": 3}
+        table = instance.create_table("letters", LETTERS, properties)
+        for number in range(3):
+            path = folder / f"{number}.csv"
+            path.write_text(f"letter,at,note\na,{number},x\n")
+            table.ingest(path)
+        assert table.status().shards == 3
+        return instance.services.tables.named("letters").id  # type: ignore[union-attr]
+
+
+def planned_but_not_sent(opened: OpenFolder, table_id: str) -> list[OutboundMessage]:
+    """Receive the change of a table and assign what is due, as the planner does before it sends."""
+    assert opened.queues.receive(CHANGES, 10, 3600)
+    messages = list(plan_table(opened.services, TableChanged(table_id)))
+    assert [message.queue for message in messages] == ["compaction-jobs"]
+    return messages
+
+
+@pytest.fixture
+def dead(root: Path, tmp_path: Path) -> Iterator[str]:
+    """Let a process die after it assigned a job, and before it sent the message."""
+    table_id = table_to_compact(root, tmp_path)
+    opened = open_folder(root, background=False)
+    opened.worker.schedule.run_due(opened.services, opened.queues)
+    planned_but_not_sent(opened, table_id)
+    assert opened.process is not None
+    opened.process.close()  # as the kernel does for a killed one
+    yield table_id
+    opened.database.close()
+
+
+def test_a_job_that_a_planner_assigned_before_it_died_is_run_at_once(root: Path, dead: str) -> None:
+    with Instance.open(root, background=False) as instance:
+        assert instance.folder is not None
+        instance.folder.finish(LIMIT_SECONDS)
+        assert instance.table("letters").status().shards == 1
+        assert instance.table("letters").count() == 3
+
+
+def test_a_job_that_waits_in_a_queue_or_is_a_dead_letter_is_not_sent_again(
+    root: Path, tmp_path: Path
+) -> None:
+    table_id = table_to_compact(root, tmp_path)
+    opened = open_folder(root, background=False)
+    (message,) = planned_but_not_sent(opened, table_id)
+    assert isinstance(message.message, CompactionJob)
+    opened.queues.send([message])
+
+    def swept() -> None:
+        with opened.database.writing() as connection:
+            connection.execute("UPDATE settings SET value = '0' WHERE name = 'swept_ms'")
+        opened.worker.schedule.run_due(opened.services, opened.queues)
+
+    opened.worker.schedule.run_due(opened.services, opened.queues)
+    swept()
+    assert opened.queues.depths(["compaction-jobs"]) == {"compaction-jobs": 1}
+    assert jobs_in_queues(opened.database) == {message.message.job_id}
+    (received,) = opened.queues.receive("compaction-jobs", 10, 3600)
+    swept()
+    opened.queues.bury(received, "it failed")
+    swept()
+    assert opened.queues.depths(["compaction-jobs"]) == {"compaction-jobs": 0}
+    opened.close()
+
+
+def test_a_process_that_leaves_in_the_middle_lets_the_next_one_look_for_what_it_left(
+    root: Path, tmp_path: Path
+) -> None:
+    table_id = table_to_compact(root, tmp_path)
+    opened = open_folder(root, background=False)
+    opened.worker.schedule.run_due(opened.services, opened.queues)
+    received = opened.queues.receive(CHANGES, 10, 3600)
+    assert list(plan_table(opened.services, TableChanged(table_id)))
+    opened.queues.give_back(received)
+    opened.close()
+    with Instance.open(root, background=False) as instance:
+        assert instance.folder is not None
+        instance.folder.finish(LIMIT_SECONDS)
+        assert instance.table("letters").status().shards == 1
