@@ -30,8 +30,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from dormouse.arrow.order import row_spans, sort_key
-from dormouse.arrow.types import arrow_schema, conform, slices_of_size
-from dormouse.engine import datafusion as engine
+from dormouse.arrow.types import arrow_schema, slices_of_size
+from dormouse.engine.pieces import sort_piece
 from dormouse.keys.ranges import Key
 from dormouse.schema.schema import Schema
 
@@ -139,7 +139,7 @@ class Sorter:
         """Sort the pending rows into a run."""
         if self._pending:
             pending, self._pending, self._pending_bytes = self._pending, [], 0
-            for batch in _sorted(pending, self._schema):
+            for batch in sort_piece(pending, self._schema):
                 run = _held_run(batch, self._schema)
                 self._held.append(run)
                 self._held_bytes += run.size_bytes
@@ -150,7 +150,7 @@ class Sorter:
         for number in range(len(ends) + 1):
             picked = (batch for cursor in cursors for batch in cursor.rows_of(number))
             is_one_key = number < len(ends) and ends[number].through
-            yield from picked if is_one_key else _sorted(picked, self._schema)
+            yield from picked if is_one_key else sort_piece(picked, self._schema)
 
     def _write(self, runs: Sequence[_SortedRun]) -> _SortedRun:
         """Merge runs into one run in a file; the given runs are consumed."""
@@ -267,16 +267,6 @@ def _range_ends(samples: Iterable[_Sample], range_bytes: int) -> Iterator[_Range
 
 def _key(item: _Sample | _RangeEnd) -> Key:
     return item.key
-
-
-def _sorted(batches: Iterable[pa.RecordBatch], schema: Schema) -> Iterator[pa.RecordBatch]:
-    """Sort rows, which must be few enough to be in memory three times."""
-    table = pa.Table.from_batches(batches, arrow_schema(schema))
-    pieces = table.combine_chunks().to_batches()
-    if pieces:
-        frame = engine.frame_from_batches(engine.session(table.num_rows), pieces)
-        for batch in engine.execute_frame(frame.sort(*engine.key_order(schema))):
-            yield conform(batch, arrow_schema(schema))
 
 
 def _held_run(batch: pa.RecordBatch, schema: Schema) -> _SortedRun:
