@@ -19,6 +19,19 @@ def row_key(batch: pa.RecordBatch, row: int, schema: Schema) -> Key:
     )
 
 
+def row_keys(batch: pa.RecordBatch, rows: Sequence[int], schema: Schema) -> list[Key]:
+    """Return the row keys of some rows of `batch`, taken together, which is quicker than one by
+    one.
+    """
+    wanted = pa.array(rows, pa.int64())
+    parts = []
+    for i, field in enumerate(schema.row_keys):
+        cells = batch.column(i).take(wanted)
+        plain = cells.cast(COUNTS[field.type]) if field.type in COUNTS else cells
+        parts.append([plain_part(value, field.type) for value in plain.to_pylist()])
+    return list(zip(*parts, strict=True))
+
+
 def key_part(value: object, kind: FieldType) -> KeyPart:
     """Return the key part of one cell, an Arrow scalar or the result of its ``as_py()``.
 

@@ -6,12 +6,13 @@ with a known number of rows on both sides. They are exact where a sketch would b
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from dormouse.arrow.order import rows_below
-from dormouse.key_forms.arrow import row_key
+from dormouse.key_forms.arrow import row_keys
 from dormouse.key_forms.stored import encode_key
 from dormouse.keys.histogram import KeyHistogram
 from dormouse.keys.ranges import Key
@@ -66,15 +67,14 @@ class KeySampler:
         end = self.rows + batch.num_rows
         while -(-end // self._step) > self._most:  # skip what would be dropped in this batch
             self._double_step()
-        row = self._next(self.rows)
-        while row < end:
-            key, rank = self._ranked(batch, row - self.rows)
-            sample = _Sample(row, key, rank, len(encode_key(key)))
-            self._samples.append(sample)
-            self._samples_bytes += sample.size_bytes
-            self._thin()
-            row = self._next(row + 1)
-        self._last, self._last_rank = self._ranked(batch, batch.num_rows - 1)
+        first = self.rows + -self.rows % self._step
+        sampled = range(first, end, self._step)
+        places = [row - self.rows for row in sampled]
+        *ranked, (self._last, self._last_rank) = self._ranked(batch, [*places, batch.num_rows - 1])
+        for row, (key, rank) in zip(sampled, ranked, strict=True):
+            self._samples.append(_Sample(row, key, rank, len(encode_key(key))))
+            self._samples_bytes += self._samples[-1].size_bytes
+        self._thin()
         self.rows = end
 
     @property
@@ -97,17 +97,20 @@ class KeySampler:
         """Return the distribution of the keys."""
         return KeyHistogram(self.samples(), self.rows, self._last or ())
 
-    def _next(self, row: int) -> int:
-        return row + -row % self._step
+    def _ranked(self, batch: pa.RecordBatch, rows: Sequence[int]) -> list[tuple[Key, int]]:
+        """Return the keys of some rows of `batch`, and their ranks in the stream."""
+        keys = row_keys(batch, rows, self._schema)
+        before = row_keys(batch, [max(0, row - 1) for row in rows], self._schema)
+        return [
+            # most keys are unique and need no search
+            (key, self.rows + row if row and other != key else self._first_row_of(key, batch))
+            for row, key, other in zip(rows, keys, before, strict=True)
+        ]
 
-    def _ranked(self, batch: pa.RecordBatch, row: int) -> tuple[Key, int]:
-        """Return the key of a row of `batch`, and its rank in the stream."""
-        key = row_key(batch, row, self._schema)
-        if row and row_key(batch, row - 1, self._schema) != key:
-            return key, self.rows + row  # most keys are unique and need no search
+    def _first_row_of(self, key: Key, batch: pa.RecordBatch) -> int:
         below = rows_below(batch, key, self._schema)
         begun_before = below == 0 and key == self._last
-        return key, self._last_rank if begun_before else self.rows + below
+        return self._last_rank if begun_before else self.rows + below
 
     def _thin(self) -> None:
         while len(self._samples) > 1 and (

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dormouse.errors import CorruptDataError, DamagedShardError, NotFoundError
@@ -25,6 +26,7 @@ from dormouse.shards.footer import (
 )
 from dormouse.shards.samples import MAX_SAMPLES, MAX_SAMPLES_BYTES, KeySampler
 from dormouse.stored import checksums
+from tests.support.batches import row_key_of, rows_of, schemas, sort_key_of
 from tests.support.damage import footer_length
 from tests.support.memory_storage import MemoryStorage
 from tests.support.tables import ShardTable, batches_of
@@ -84,6 +86,23 @@ def test_ranks_are_exact_at_samples_and_between_their_neighbours_elsewhere(
     assert decode_footer(encode_footer(footer), "path") == footer
 
 
+@settings(deadline=None)
+@given(data=st.data(), size=st.integers(1, 30))
+def test_samples_of_keys_of_any_type_have_their_exact_keys_and_ranks(
+    data: st.DataObject, size: int
+) -> None:
+    schema = data.draw(schemas())
+    rows = data.draw(rows_of(schema).filter(bool))
+    rows.sort(key=lambda row: sort_key_of(row, schema))
+    sampler = KeySampler(schema, 10, 40)
+    for batch in batches_of(rows, schema, size):
+        sampler.see(batch)
+    keys = [row_key_of(row, schema) for row in rows]
+    for key, rank in sampler.samples():
+        assert keys.index(key) == rank
+    assert (sampler.min_key, sampler.max_key) == (keys[0], keys[-1])
+
+
 @given(
     keys=st.lists(st.integers(0, 500), min_size=1, max_size=300),
     size=st.integers(1, 300),
@@ -103,9 +122,11 @@ def test_rows_of_which_no_sample_will_be_kept_are_not_looked_at(
     looked: list[int] = []
     plain = KeySampler._ranked
 
-    def ranked(self: KeySampler, batch: pa.RecordBatch, row: int) -> tuple[Key, int]:
-        looked.append(row)
-        return plain(self, batch, row)
+    def ranked(
+        self: KeySampler, batch: pa.RecordBatch, rows: Sequence[int]
+    ) -> list[tuple[Key, int]]:
+        looked.extend(rows)
+        return plain(self, batch, rows)
 
     monkeypatch.setattr(KeySampler, "_ranked", ranked)
     sampled(list(range(100_000)), 100_000)
