@@ -42,8 +42,8 @@ def sort_piece(batches: Iterable[pa.RecordBatch], schema: Schema) -> Iterator[pa
     session = engine.session(table.num_rows)
     by_first_key = engine.key_order(schema)[:1]
     frame = engine.frame_from_batches(session, pieces).sort(*by_first_key)
-    found = list(engine.execute_frame(frame))
-    batch = found[0] if len(found) == 1 else pa.concat_batches(found)
+    found = pa.Table.from_batches(engine.execute_frame(frame))
+    (batch,) = found.combine_chunks().to_batches()  # ties may lie in two batches
     yield _with_ties_in_order(conform(batch, arrow_schema(schema)), schema.keys[1:])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pyarrow as pa
 
@@ -27,7 +28,7 @@ def row_keys(batch: pa.RecordBatch, rows: Sequence[int], schema: Schema) -> list
     parts = []
     for i, field in enumerate(schema.row_keys):
         cells = batch.column(i).take(wanted)
-        plain = cells.cast(COUNTS[field.type]) if field.type in COUNTS else cells
+        plain: Any = cells.cast(COUNTS[field.type]) if field.type in COUNTS else cells
         parts.append([plain_part(value, field.type) for value in plain.to_pylist()])
     return list(zip(*parts, strict=True))
 
