@@ -6,41 +6,11 @@ time that the Parquet form takes.
 
 from __future__ import annotations
 
-from dormouse.ports import Clock, Ids, Storage
-from dormouse.retry_policy import WITHOUT_PAUSES, RetryPolicy
 from dormouse.statestore.delta.packed_codec import PACKED
-from dormouse.statestore.engine import DEFAULTS, LogStateStore, Options
-from dormouse.statestore.log.log import Log
-from dormouse.statestore.log.pages import Pages
-from dormouse.statestore.log.reader import Reader
-from dormouse.statestore.object_blobs import PARQUET_SUFFIX, ObjectBlobs
-from dormouse.stored.paths import delta_prefix, segment_prefix, snapshot_prefix
+from dormouse.statestore.object_store import ObjectStateStore
 
 
-class FolderStateStore(LogStateStore):
+class FolderStateStore(ObjectStateStore):
     """The engine over files of the data root."""
 
-    def __init__(
-        self,
-        table_id: str,
-        storage: Storage,
-        pages: Pages,
-        clock: Clock,
-        ids: Ids,
-        *,
-        retry_policy: RetryPolicy = WITHOUT_PAUSES,
-        options: Options = DEFAULTS,
-    ) -> None:
-        """Use the state of `table_id`; nothing is read yet."""
-
-        def blobs(prefix: str, kind: str, suffix: str = PARQUET_SUFFIX) -> ObjectBlobs:
-            return ObjectBlobs(storage, prefix, kind, retry_policy, suffix=suffix)
-
-        reader = Reader(
-            Log(table_id, pages, retry_policy),
-            deltas=blobs(delta_prefix(table_id), "delta", ".delta"),
-            segments=blobs(segment_prefix(table_id), "segment"),
-            snapshots=blobs(snapshot_prefix(table_id), "snapshot"),
-            codec=PACKED,
-        )
-        super().__init__(reader, clock, ids, options)
+    codec = PACKED

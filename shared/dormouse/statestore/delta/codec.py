@@ -23,11 +23,12 @@ class DeltaCodec:
     `encode` takes the entries and the identity of the delta, which its stored form contains.
     `decode` takes the bytes, the identity that they must have, and a name of the delta for errors.
     It raises CorruptDataError for bytes that are damaged or foreign, of another delta, or from a
-    later version of Dormouse.
+    later version of Dormouse. Files of deltas end in `suffix`.
     """
 
     encode: Callable[[Sequence[Entry], str], bytes]
     decode: Callable[[bytes, str, str], tuple[Entry, ...]]
+    suffix: str
 
 
 def identity_of(state_id: str, blob_id: str) -> str:

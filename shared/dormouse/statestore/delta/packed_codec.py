@@ -74,4 +74,4 @@ def _digest(head: bytes, packed: bytes, identity: str) -> bytes:
     return blake2b(head + packed + identity.encode(), digest_size=_DIGEST_BYTES).digest()
 
 
-PACKED = DeltaCodec(pack_delta, unpack_delta)
+PACKED = DeltaCodec(pack_delta, unpack_delta, suffix=".delta")

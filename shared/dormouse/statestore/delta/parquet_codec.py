@@ -38,4 +38,4 @@ def decode_delta(body: bytes, identity: str, where: str) -> tuple[Entry, ...]:
     return entries_of(table.to_pylist(), where)
 
 
-PARQUET = DeltaCodec(encode_delta, decode_delta)
+PARQUET = DeltaCodec(encode_delta, decode_delta, suffix=".parquet")

@@ -1,0 +1,46 @@
+"""The state store whose deltas, segments and snapshots are objects of the table's storage."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from dormouse.ports import Clock, Ids, Storage
+from dormouse.retry_policy import WITHOUT_PAUSES, RetryPolicy
+from dormouse.statestore.delta.codec import DeltaCodec
+from dormouse.statestore.engine import DEFAULTS, LogStateStore, Options
+from dormouse.statestore.log.log import Log
+from dormouse.statestore.log.pages import Pages
+from dormouse.statestore.log.reader import Reader
+from dormouse.statestore.object_blobs import PARQUET_SUFFIX, ObjectBlobs
+from dormouse.stored.paths import delta_prefix, segment_prefix, snapshot_prefix
+
+
+class ObjectStateStore(LogStateStore):
+    """The engine over objects below the table's prefix; a subclass chooses the form of deltas."""
+
+    codec: ClassVar[DeltaCodec]
+
+    def __init__(
+        self,
+        table_id: str,
+        storage: Storage,
+        pages: Pages,
+        clock: Clock,
+        ids: Ids,
+        *,
+        retry_policy: RetryPolicy = WITHOUT_PAUSES,
+        options: Options = DEFAULTS,
+    ) -> None:
+        """Use the state of `table_id`; nothing is read yet."""
+
+        def blobs(prefix: str, kind: str, suffix: str = PARQUET_SUFFIX) -> ObjectBlobs:
+            return ObjectBlobs(storage, prefix, kind, retry_policy, suffix=suffix)
+
+        reader = Reader(
+            Log(table_id, pages, retry_policy),
+            deltas=blobs(delta_prefix(table_id), "delta", self.codec.suffix),
+            segments=blobs(segment_prefix(table_id), "segment"),
+            snapshots=blobs(snapshot_prefix(table_id), "snapshot"),
+            codec=self.codec,
+        )
+        super().__init__(reader, clock, ids, options)
