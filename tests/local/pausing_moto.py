@@ -80,8 +80,8 @@ class _WatchedLock:
 
 def watch_locks(points: MeetingPoints) -> None:
     for module in (moto_dynamodb, moto_s3):
-        setattr(module, "_LOCK", _WatchedLock(points))  # noqa: B010
-    setattr(moto_sqs, "_CHANGED", threading.Condition(_WatchedLock(points)))  # type: ignore[arg-type]  # noqa: B010
+        setattr(module, "LOCK", _WatchedLock(points))  # noqa: B010
+    setattr(moto_sqs, "CHANGED", threading.Condition(_WatchedLock(points)))  # type: ignore[arg-type]  # noqa: B010
 
 
 class _PausingCondition:

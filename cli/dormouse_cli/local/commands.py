@@ -1,5 +1,4 @@
-"""Run an instance on this machine: an embedded AWS, and the template's functions. It keeps nothing
-after it stops.
+"""Run an instance on this machine: an embedded AWS, and the template's functions.
 
 The command line's main module adds `app` under the name `local`. What a program may read goes to
 standard output, what a person reads to standard error.
@@ -51,11 +50,20 @@ StateOption = Annotated[
     Path | None,
     typer.Option("--state", help="Folder for logs; by default a new temporary one."),
 ]
+DataOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--data",
+        metavar="DIR",
+        help="Folder in which the instance stays when the stack stops; by default nothing does.",
+    ),
+]
 
 
 @app.command()
 def up(
     port: Annotated[int, typer.Option(help="Port of the AWS endpoint; 0 takes a free one.")] = 0,
+    data: DataOption = None,
     state: StateOption = None,
     template: TemplateOption = None,
     parameter: ParameterOption = None,
@@ -63,29 +71,39 @@ def up(
         bool, typer.Option("--detach", help="Run it in the background; `local down` stops it.")
     ] = False,
 ) -> None:
-    """Run the stack until Ctrl-C. Prints the variables to export for any AWS client."""
+    """Run the stack until Ctrl-C. Prints the variables to export for any AWS client.
+
+    With --data, tables and their rows are there again at the next `up` with that folder. If the
+    stack is killed, it has lost what happened in its last seconds: the folder holds all as it was
+    at one moment before.
+    """
     folder = state or _new_state_folder()
     if detach:
         given = [f"--port={port}", f"--state={folder}"]
+        given += [f"--data={data.resolve()}"] if data else []
         given += [f"--template={template.resolve()}"] if template else []
         given += [f"--parameter={each}" for each in parameter or ()]
-        _print_exports(detached.start(given, folder).environment)
-        typer.echo(
-            f"{detached.UP}; `dormouse local down` stops it: its data is gone then", err=True
-        )
+        _print_exports(detached.start(given, folder, data).environment)
+        typer.echo(f"{detached.UP}; `dormouse local down` stops it{_fate(data)}", err=True)
         return
-    with _stack(template, parameter, folder, port) as stack, _interruptible() as interruption:
+    with (
+        _stack(template, parameter, folder, port, data) as stack,
+        _interruptible() as interruption,
+    ):
         _print_exports(stack.environment)
         _describe(stack)
+        typer.echo(f"{detached.UP}; Ctrl-C stops it{_fate(data)}", err=True)
         interruption()
         typer.echo("stopping", err=True)
 
 
 @app.command()
 def down() -> None:
-    """Stop the stack that runs in the background; its data is gone then."""
-    detached.stop(_running())
-    typer.echo("the stack has stopped", err=True)
+    """Stop the stack that runs in the background; without --data, its data is gone then."""
+    found = _running()
+    detached.stop(found)
+    kept = f"; its data is in {found.data}" if found.data else ""
+    typer.echo(f"the stack has stopped{kept}", err=True)
 
 
 @app.command()
@@ -97,6 +115,7 @@ def status() -> None:
         ("instance", found.environment["DORMOUSE_INSTANCE"]),
         ("process", found.pid),
         ("logs", Path(found.state) / "logs"),
+        ("data", found.data or "none: it is gone when the stack stops"),
     ):
         typer.echo(f"{name:10}{value}")
 
@@ -277,11 +296,15 @@ def _inherited(environment: Mapping[str, str]) -> dict[str, str]:
 
 @contextmanager
 def _stack(
-    template: Path | None, parameters: Sequence[str] | None, folder: Path, port: int
+    template: Path | None,
+    parameters: Sequence[str] | None,
+    folder: Path,
+    port: int,
+    data: Path | None = None,
 ) -> Iterator["LocalStack"]:
     logging.basicConfig(format="%(levelname)s %(message)s", level=logging.WARNING)
     given = parse_parameters(parameters or [])
-    stack = _new_stack(template or find_template(), given, folder, port)
+    stack = _new_stack(template or find_template(), given, folder, port, data)
     stack.start()
     with stack:
         typer.echo(f"logs are in {folder / 'logs'}", err=True)
@@ -289,11 +312,11 @@ def _stack(
 
 
 def _new_stack(
-    template: Path, parameters: Mapping[str, str], folder: Path, port: int
+    template: Path, parameters: Mapping[str, str], folder: Path, port: int, data: Path | None
 ) -> "LocalStack":
     with needs_extra("local", "the local stack"):
         from dormouse_cli.local.stack import LocalStack
-    return LocalStack(template, parameters, folder, port=port)
+    return LocalStack(template, parameters, folder, port=port, data=data)
 
 
 def _new_state_folder() -> Path:
@@ -308,7 +331,11 @@ def _describe(stack: "LocalStack") -> None:
         typer.echo(f"{function.name}{f' ← {source}' if source else ''}", err=True)
     names = ", ".join(bucket.name for bucket in deployment.buckets)
     typer.echo(f"buckets: {names}", err=True)
-    typer.echo(f"{detached.UP}; Ctrl-C stops it, and its data is gone then", err=True)
+
+
+def _fate(data: Path | None) -> str:
+    """Say what becomes of the data of a stack that stops."""
+    return ", and its data is gone then" if data is None else f"; its data stays in {data}"
 
 
 @contextmanager

@@ -22,16 +22,17 @@ from dormouse_cli.local.errors import StartError
 UP = "the stack is up"
 """What the command says when the stack answers; what it prints before is complete then."""
 _POLL_SECONDS = 0.1
-_START_SECONDS, _STOP_SECONDS = 300, 60
+_START_SECONDS, _STOP_SECONDS = 300, 360
 
 
 @dataclass(frozen=True, slots=True)
 class Detached:
-    """A stack in the background: its process, what to export, and the folder of its logs."""
+    """A stack in the background: its process, what to export, the folders of its logs and data."""
 
     pid: int
     environment: Mapping[str, str]
     state: str
+    data: str = ""
 
     @property
     def endpoint_url(self) -> str:
@@ -57,8 +58,10 @@ def running() -> Detached | None:
     return found
 
 
-def start(arguments: Sequence[str], state: Path) -> Detached:
+def start(arguments: Sequence[str], state: Path, data: Path | None = None) -> Detached:
     """Start ``dormouse local up`` with arguments in the background, and wait until it answers.
+
+    `state` and `data` are the folders that the arguments name.
 
     Raises:
         StartError: one runs already, or it did not come up.
@@ -87,7 +90,8 @@ def start(arguments: Sequence[str], state: Path) -> Detached:
         time.sleep(_POLL_SECONDS)
     lines = exports.read_text().splitlines()
     named = (shlex.split(line)[1].partition("=") for line in lines)
-    found = Detached(process.pid, {name: value for name, _, value in named}, str(state))
+    exported = {name: value for name, _, value in named}
+    found = Detached(process.pid, exported, str(state), str(data.resolve()) if data else "")
     path = record_path()
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(asdict(found)))

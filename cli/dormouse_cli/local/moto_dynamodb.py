@@ -8,6 +8,8 @@ and a `ClientRequestToken` that comes again is answered without being applied ag
 
 import copy
 import functools
+import hashlib
+import json
 import threading
 from collections import OrderedDict
 from types import SimpleNamespace
@@ -21,7 +23,7 @@ from moto.dynamodb.models.dynamo_type import DynamoType, Item
 from moto.dynamodb.models.table import Table
 from moto.dynamodb.responses import DynamoHandler
 
-_LOCK = threading.RLock()
+LOCK = threading.RLock()
 _REMEMBERED_TOKENS = 10_000
 _JSON = dict[str, Any]
 
@@ -42,7 +44,7 @@ def apply() -> None:
 def _serialised(call_action: Any) -> Any:
     @functools.wraps(call_action)
     def one_at_a_time(self: DynamoHandler) -> Any:
-        with _LOCK:
+        with LOCK:
             return call_action(self)
 
     return one_at_a_time
@@ -87,7 +89,8 @@ class _Slot:
 
 
 _plain_transact_write = DynamoHandler.transact_write_items
-_tokens: OrderedDict[tuple[str, str, str], list[_JSON]] = OrderedDict()
+_tokens: OrderedDict[tuple[str, str, str], bytes] = OrderedDict()
+"""What came with each token, as a digest: transactions of megabytes need not be kept."""
 
 
 def _transact_write_once(self: DynamoHandler) -> ActionResult:
@@ -95,11 +98,11 @@ def _transact_write_once(self: DynamoHandler) -> ActionResult:
     if not token:
         return _plain_transact_write(self)
     known_as = (self.current_account, self.region, token)
-    asked = self.body["TransactItems"]
+    written = json.dumps(self.body["TransactItems"], sort_keys=True, default=bytes.hex)
+    asked = hashlib.sha256(written.encode()).digest()
     if known_as not in _tokens:
-        items = copy.deepcopy(asked)
         result = _plain_transact_write(self)
-        _tokens[known_as] = items
+        _tokens[known_as] = asked
         if len(_tokens) > _REMEMBERED_TOKENS:
             _tokens.popitem(last=False)
         return result

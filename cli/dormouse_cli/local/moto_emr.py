@@ -20,9 +20,9 @@ from moto.events.models import events_backends
 Runner = Callable[[JobRun], tuple[str, str]]
 """Does what a run is for; returns the state in which it ended, and details for people."""
 
-_CHANGED = threading.RLock()
+CHANGED = threading.RLock()
 _waiting: "queue.SimpleQueue[JobRun]" = queue.SimpleQueue()
-_FINAL = ("SUCCESS", "FAILED", "CANCELLED")
+FINAL = ("SUCCESS", "FAILED", "CANCELLED")
 
 _plain_create_application = EMRServerlessBackend.create_application
 _plain_start_job_run = EMRServerlessBackend.start_job_run
@@ -54,8 +54,8 @@ def _serve(runner: Runner) -> None:
 
 def move(run: JobRun, state: str, details: str = "") -> bool:
     """Change a run's state and announce it; False, and nothing done, if the run has ended."""
-    with _CHANGED:
-        if run.state in _FINAL:
+    with CHANGED:
+        if run.state in FINAL:
             return False
         before, run.state, run.state_details = run.state, state, details
         run.updated_at = utcnow()
@@ -95,7 +95,7 @@ def _create_application(self: EMRServerlessBackend, *arguments: Any, **named: An
 
 
 def _start_job_run(self: EMRServerlessBackend, *arguments: Any, **named: Any) -> JobRun:
-    with _CHANGED:
+    with CHANGED:
         for earlier in self.job_runs.get(named["application_id"], []):
             if earlier.client_token == named["client_token"]:
                 if earlier.job_driver != named["job_driver"]:

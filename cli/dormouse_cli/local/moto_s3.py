@@ -13,7 +13,7 @@ from moto.s3 import notifications
 from moto.s3.models import FakeKey, S3Backend
 from moto.s3.responses import S3Response
 
-_LOCK = threading.RLock()
+LOCK = threading.RLock()
 _sequence = itertools.count(1)
 
 
@@ -29,7 +29,7 @@ def apply() -> None:
 def _serialised(respond: Any) -> Any:
     @functools.wraps(respond)
     def one_at_a_time(*arguments: Any, **named: Any) -> Any:
-        with _LOCK:
+        with LOCK:
             return respond(*arguments, **named)
 
     return one_at_a_time

@@ -7,6 +7,7 @@ sleeps until a message is sent or falls due. FIFO queues keep moto's own code, u
 
 import functools
 import threading
+from collections import OrderedDict
 from copy import deepcopy
 from typing import Any
 
@@ -21,7 +22,7 @@ from moto.sqs.models import (
     _filter_message_attributes,
 )
 
-_CHANGED = threading.Condition(threading.RLock())
+CHANGED = threading.Condition(threading.RLock())
 _JSON = dict[str, Any]
 _SERIALISED = (
     "create_queue",
@@ -37,6 +38,8 @@ _SERIALISED = (
     "list_queues",
 )
 
+_REMEMBERED_HANDLES = 1000
+
 _plain_send_message = SQSBackend.send_message
 _plain_receive_message = SQSBackend.receive_message
 
@@ -45,6 +48,7 @@ def apply() -> None:
     """Replace the parts of moto; call once, before the server starts."""
     for name in _SERIALISED:
         setattr(SQSBackend, name, _serialised(getattr(SQSBackend, name)))
+    SQSBackend.create_queue = _with_bounded_memory(SQSBackend.create_queue)  # type: ignore[method-assign]
     SQSBackend.send_message = _send_message  # type: ignore[method-assign]
     SQSBackend.receive_message = _receive_message  # type: ignore[method-assign]
 
@@ -52,12 +56,32 @@ def apply() -> None:
 def _serialised(method: Any) -> Any:
     @functools.wraps(method)
     def one_at_a_time(*arguments: Any, **named: Any) -> Any:
-        with _CHANGED:
+        with CHANGED:
             result = method(*arguments, **named)
-            _CHANGED.notify_all()  # a message may have become visible
+            CHANGED.notify_all()  # a message may have become visible
             return result
 
     return one_at_a_time
+
+
+class _RecentHandles(OrderedDict[str, None]):
+    """The receipt handles of what was deleted last: deleting it once more is no error."""
+
+    def update(self, handles: Any) -> None:  # type: ignore[override]
+        """Add handles, and forget the oldest."""
+        super().update(dict.fromkeys(handles))
+        while len(self) > _REMEMBERED_HANDLES:
+            self.popitem(last=False)
+
+
+def _with_bounded_memory(create_queue: Any) -> Any:
+    @functools.wraps(create_queue)
+    def create(*arguments: Any, **named: Any) -> Queue:
+        queue: Queue = create_queue(*arguments, **named)
+        queue.deleted_messages = _RecentHandles()  # type: ignore[assignment]
+        return queue
+
+    return create
 
 
 def _send_message(
@@ -71,7 +95,7 @@ def _send_message(
     system_attributes: _JSON | None = None,
     validate_group_id: bool = True,
 ) -> Message:
-    with _CHANGED:
+    with CHANGED:
         queue = self.get_queue(queue_name)
         if queue.fifo_queue:
             message = _plain_send_message(
@@ -91,7 +115,7 @@ def _send_message(
             message.message_attributes = message_attributes or {}
             message.group_id = group_id
             queue.add_message(message)
-        _CHANGED.notify_all()
+        CHANGED.notify_all()
         return message
 
 
@@ -119,7 +143,7 @@ def _receive_message(
 ) -> list[Message]:
     names = message_attribute_names or []
     end = unix_time() + (wait_seconds_timeout or 0)
-    with _CHANGED:
+    with CHANGED:
         while True:
             queue = self.get_queue(queue_name)
             if queue.fifo_queue:
@@ -132,7 +156,7 @@ def _receive_message(
             left = end - unix_time()
             if taken or left <= 0:
                 return taken
-            _CHANGED.wait(max(0.001, min(left, next_due - unix_time())))
+            CHANGED.wait(max(0.001, min(left, next_due - unix_time())))
 
 
 def _take(
@@ -152,7 +176,7 @@ def _take(
         elif _is_dead(queue, message):
             queue._messages.remove(message)
             queue.dead_letter_queue.add_message(message)  # type: ignore[union-attr]
-            _CHANGED.notify_all()
+            CHANGED.notify_all()
         else:
             message.mark_received(visibility_timeout=visibility_timeout)
             received = deepcopy(message)

@@ -1,12 +1,13 @@
 """The local stack as a whole: AWS's services, the template's resources, functions, event sources.
 
-`commands` and the system tests use it as a context manager. Everything it keeps is in memory: when
-it stops, its buckets, queues and tables are gone; logs stay in the state folder.
+`commands` and the system tests use it as a context manager. When it stops, its buckets, queues and
+tables are gone, unless it has a data folder (`data_folder`); logs stay in the state folder.
 """
 
 import json
 import logging
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -23,7 +24,7 @@ from botocore.config import Config
 
 from dormouse_cli.local import lifeline
 from dormouse_cli.local.deploy import deploy
-from dormouse_cli.local.errors import StartError
+from dormouse_cli.local.errors import LocalStackError, StartError
 from dormouse_cli.local.event_sources import EventSourcePoller, Watch, unwatched
 from dormouse_cli.local.lambda_host import DEFAULT_SLOTS, IdleTimer, LambdaHost
 from dormouse_cli.local.plan import Deployment
@@ -35,7 +36,11 @@ from dormouse_cli.local.template import read
 
 _log = logging.getLogger(__name__)
 
-_READY = b"listening on "
+_READY, REFUSED = b"listening on ", b"refused "
+SAVE_SECONDS = 300
+"""How long the embedded AWS may take to save what it holds when the stack stops."""
+_MALLOC = {"MALLOC_ARENA_MAX": "2", "MALLOC_MMAP_THRESHOLD_": "1048576"}
+"""Has the C library of Linux return the memory of large objects, of whichever thread they were."""
 _INHERITED = ("HOME", "JAVA_HOME", "LANG", "PATH")
 _PACKAGES = Path(__file__).resolve().parents[2]
 
@@ -65,6 +70,7 @@ class LocalStack:
         state_dir: Path,
         *,
         port: int = 0,
+        data: Path | None = None,
         concurrency: int | None = None,
         region: str = DEFAULT_REGION,
         now: Callable[[], float] = time.time,
@@ -72,7 +78,8 @@ class LocalStack:
         revise: Callable[[Deployment, str], Deployment] = _as_it_is,
         watch: Watch = unwatched,
     ) -> None:
-        """`parameters` win over the template's defaults; port 0 takes a free one.
+        """`parameters` win over the template's defaults; port 0 takes a free one. What the
+        stack holds is kept in `data`, and is there again when the next one starts on that folder.
 
         `revise` is given what the template asks for and AWS's endpoint, and gives what is deployed:
         for tests that want other time-outs, say. `watch` is called with every batch of messages.
@@ -84,6 +91,7 @@ class LocalStack:
         self._parameters = parameters
         self._state_dir = state_dir.resolve()
         self._port = port
+        self._data = None if data is None else data.resolve()
         self._concurrency = concurrency or max(DEFAULT_SLOTS, os.cpu_count() or 0)
         self._region = region
         self._now = now
@@ -168,9 +176,20 @@ class LocalStack:
             return
         self._stopping.set()
         running.host.close()
+        saved = self._data is None or _end_gently(running.moto)
         lifeline.kill(running.moto)  # ends the long polls, for which the workers may be waiting
         for worker in running.workers:
             worker.join()
+        shutil.rmtree(self._objects, ignore_errors=True)
+        if not saved:
+            raise LocalStackError(
+                f"the last seconds of the stack were not saved in {self._data}",
+                hint=f"see {self._state_dir / 'logs' / 'aws.log'}; what was saved before is whole",
+            )
+
+    @property
+    def _objects(self) -> Path:
+        return self._state_dir / "objects"
 
     def _started(self) -> _Running:
         if self._running is None:
@@ -182,6 +201,7 @@ class LocalStack:
         logs = self._state_dir / "logs"
         logs.mkdir(exist_ok=True)
         spark_code = self._template.resolve().parent / "spark"
+        kept = ("--data", self._data) if self._data else ("--objects", self._objects)
         with (logs / "aws.log").open("ab") as log:
             moto = lifeline.start(
                 "dormouse_cli.local.moto_server",
@@ -192,9 +212,10 @@ class LocalStack:
                     self._region,
                     "--spark-code",
                     str(spark_code),
+                    *map(str, kept),
                 ],
                 cwd=self._state_dir,
-                environment={**inherited(), "PYTHONPATH": str(_PACKAGES)},
+                environment={**inherited(), **_MALLOC, "PYTHONPATH": str(_PACKAGES)},
                 stdout=subprocess.PIPE,
                 stderr=log,
             )
@@ -202,6 +223,9 @@ class LocalStack:
         line = moto.stdout.readline()
         if not line.startswith(_READY):
             lifeline.kill(moto)
+            if line.startswith(REFUSED):
+                refused = json.loads(line.removeprefix(REFUSED))
+                raise StartError(refused["message"], hint=refused["hint"])
             raise StartError(
                 f"the embedded AWS did not start on port {self._port}: see {logs / 'aws.log'}"
             )
@@ -245,6 +269,15 @@ def _check_port(port: int) -> None:
             f"port {port} cannot be used: {error.strerror}",
             hint="name another one by --port, or leave it out to take a free one",
         ) from error
+
+
+def _end_gently(moto: subprocess.Popen[bytes]) -> bool:
+    """Have the embedded AWS save what it holds, and end; False if it did not."""
+    moto.terminate()
+    try:
+        return moto.wait(SAVE_SECONDS) == 0
+    except subprocess.TimeoutExpired:
+        return False
 
 
 def inherited() -> dict[str, str]:

@@ -1,0 +1,389 @@
+"""What a stack holds survives it, as of one moment; and what it has let go of takes no memory."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from botocore.config import Config
+
+from dormouse_cli.local import lifeline
+from dormouse_cli.local.data_folder import open_folder
+from dormouse_cli.local.errors import StartError
+from dormouse_cli.local.moto_values import StoredValue, ValueFolder
+from dormouse_cli.local.stack import LocalStack
+from tests.support.waiting import LIMIT_SECONDS, eventually
+
+ROOT = Path(__file__).resolve().parents[2]
+TEMPLATE = Path(__file__).parent / "stack" / "template.yaml"
+EVERY_TYPE = {
+    "pk": {"S": "a"},
+    "number": {"N": "12.50"},
+    "bytes": {"B": b"\x00\xff"},
+    "nothing": {"NULL": True},
+    "texts": {"SS": ["x", "y"]},
+    "list": {"L": [{"S": "x"}, {"M": {"inner": {"B": b"\x01"}}}]},
+}
+
+
+@dataclass(frozen=True)
+class Server:
+    """The embedded AWS with its buckets, tables and queues, as a template makes them."""
+
+    process: subprocess.Popen[bytes]
+    endpoint_url: str
+
+    def client(self, service: str) -> Any:
+        session: Any = boto3.Session("local", "local", region_name="eu-west-2")
+        config = Config(retries={"total_max_attempts": 1}, parameter_validation=False)
+        return session.client(service, endpoint_url=self.endpoint_url, config=config)
+
+    def deploy(self) -> None:
+        s3 = self.client("s3")
+        for bucket in ("plain", "versioned"):
+            where = {"LocationConstraint": "eu-west-2"}
+            s3.create_bucket(Bucket=bucket, CreateBucketConfiguration=where)
+        s3.put_bucket_versioning(Bucket="versioned", VersioningConfiguration={"Status": "Enabled"})
+        for name in ("table", "other"):
+            self.client("dynamodb").create_table(
+                TableName=name,
+                BillingMode="PAY_PER_REQUEST",
+                AttributeDefinitions=[{"AttributeName": "pk", "AttributeType": "S"}],
+                KeySchema=[{"AttributeName": "pk", "KeyType": "HASH"}],
+            )
+        self.client("sqs").create_queue(QueueName="queue")
+        self.client("emr-serverless").create_application(
+            name="spark", releaseLabel="emr-spark-8.0.0", type="SPARK"
+        )
+
+    @property
+    def queue_url(self) -> str:
+        return str(self.client("sqs").get_queue_url(QueueName="queue")["QueueUrl"])
+
+    def send(self, body: str, **named: Any) -> None:
+        self.client("sqs").send_message(QueueUrl=self.queue_url, MessageBody=body, **named)
+
+    def receive(self, visibility_seconds: int = 3600) -> list[dict[str, Any]]:
+        answer = self.client("sqs").receive_message(
+            QueueUrl=self.queue_url,
+            MaxNumberOfMessages=10,
+            VisibilityTimeout=visibility_seconds,
+            AttributeNames=["All"],
+            MessageAttributeNames=["All"],
+        )
+        found: list[dict[str, Any]] = answer.get("Messages", [])
+        return found
+
+    def body(self, bucket: str, key: str, **named: Any) -> bytes:
+        read: bytes = self.client("s3").get_object(Bucket=bucket, Key=key, **named)["Body"].read()
+        return read
+
+
+@contextmanager
+def serving(data: Path, *options: str, deploys: bool = True) -> Iterator[Server]:
+    """Run the server on a data folder; it saves and ends with the block."""
+    process = lifeline.start(
+        "dormouse_cli.local.moto_server",
+        ["--data", str(data), *options],
+        cwd=ROOT,
+        environment={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'cli'}"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline().decode()
+        assert line.startswith("listening on "), line
+        server = Server(process, f"http://127.0.0.1:{int(line.split()[-1])}")
+        if deploys:
+            server.deploy()
+        yield server
+        process.terminate()
+        process.wait(LIMIT_SECONDS)
+    finally:
+        lifeline.kill(process)
+
+
+RUN = {
+    "applicationId": "spark",
+    "clientToken": "t",
+    "executionRoleArn": "arn:aws:iam::123456789012:role/r",
+    "jobDriver": {"sparkSubmit": {"entryPoint": "job.py"}},
+}
+
+
+@dataclass(frozen=True)
+class Reopened:
+    """A server that was started again, and what the one before it said at last."""
+
+    server: Server
+    data: Path
+    head: dict[str, Any]
+    versions: dict[str, Any]
+    messages: dict[str, Any]
+    run: str
+
+
+@pytest.fixture(scope="module")
+def reopened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reopened]:
+    data = tmp_path_factory.mktemp("data")
+    with serving(data) as server:
+        s3, dynamodb = server.client("s3"), server.client("dynamodb")
+        s3.put_object(Bucket="plain", Key="a b/ü", Body=b"body", Metadata={"who": "me"})
+        s3.put_object(Bucket="plain", Key="empty", Body=b"")
+        s3.put_object(Bucket="plain", Key="gone", Body=b"gone")
+        s3.delete_object(Bucket="plain", Key="gone")
+        s3.put_object(Bucket="versioned", Key="k", Body=b"first")
+        s3.put_object(Bucket="versioned", Key="k", Body=b"second")
+        s3.delete_object(Bucket="versioned", Key="k")
+        dynamodb.put_item(TableName="table", Item=EVERY_TYPE)
+        attributes = {"kind": {"DataType": "Binary", "BinaryValue": b"\x00\x01"}}
+        server.send("waits", MessageAttributes=attributes)
+        server.send("delayed", DelaySeconds=900)
+        (waits,) = server.receive(visibility_seconds=0)
+        server.send("taken")
+        messages = {each["Body"]: each for each in (waits, *server.receive(5400))}
+        server.client("sqs").change_message_visibility(
+            QueueUrl=server.queue_url,
+            ReceiptHandle=messages["waits"]["ReceiptHandle"],
+            VisibilityTimeout=0,
+        )
+        head = s3.head_object(Bucket="plain", Key="a b/ü", ChecksumMode="ENABLED")
+        versions = s3.list_object_versions(Bucket="versioned")
+        run = server.client("emr-serverless").start_job_run(**RUN)["jobRunId"]
+    with serving(data) as server:
+        yield Reopened(server, data, head, versions, messages, run)
+
+
+def test_objects_are_there_again_as_they_were(reopened: Reopened) -> None:
+    server = reopened.server
+    s3 = server.client("s3")
+    again = s3.head_object(Bucket="plain", Key="a b/ü", ChecksumMode="ENABLED")
+    for part in ("ETag", "LastModified", "Metadata", "ContentLength", "ChecksumCRC32"):
+        assert again.get(part) == reopened.head.get(part), part
+    assert server.body("plain", "a b/ü") == b"body"
+    assert server.body("plain", "empty") == b""
+    listed = s3.list_objects_v2(Bucket="plain")["Contents"]
+    assert [entry["Key"] for entry in listed] == ["a b/ü", "empty"]
+    assert len(list((reopened.data / "objects").iterdir())) == 3
+
+
+def test_versions_and_deletions_of_objects_are_there_again(reopened: Reopened) -> None:
+    after = reopened.server.client("s3").list_object_versions(Bucket="versioned")
+    for part in ("Versions", "DeleteMarkers"):
+        assert after[part] == reopened.versions[part]
+    newest, first = after["Versions"]
+    assert reopened.server.body("versioned", "k", VersionId=first["VersionId"]) == b"first"
+    assert reopened.server.body("versioned", "k", VersionId=newest["VersionId"]) == b"second"
+
+
+def test_items_of_every_type_are_there_again(reopened: Reopened) -> None:
+    dynamodb = reopened.server.client("dynamodb")
+    item = dynamodb.get_item(TableName="table", Key={"pk": {"S": "a"}})["Item"]
+    assert item == EVERY_TYPE
+
+
+def test_messages_come_again_and_at_once_if_a_function_had_them(reopened: Reopened) -> None:
+    received = {each["Body"]: each for each in reopened.server.receive()}
+    assert set(received) == {"waits", "taken"}
+    for part in ("MessageId", "MessageAttributes", "MD5OfMessageAttributes"):
+        assert received["waits"][part] == reopened.messages["waits"][part], part
+    for body, receives in (("waits", 3), ("taken", 1)):
+        told, before = received[body]["Attributes"], reopened.messages[body]["Attributes"]
+        assert told["SentTimestamp"] == before["SentTimestamp"]
+        assert told["ApproximateReceiveCount"] == str(receives)
+
+
+def test_a_run_of_spark_that_the_end_of_the_stack_ended_has_failed(reopened: Reopened) -> None:
+    emr = reopened.server.client("emr-serverless")
+    found = emr.get_job_run(applicationId="spark", jobRunId=reopened.run)["jobRun"]
+    assert (found["state"], found["stateDetails"]) == ("FAILED", "the local stack was stopped")
+    assert emr.start_job_run(**RUN)["jobRunId"] == reopened.run
+
+
+def test_what_nobody_deploys_stays_until_it_is_deployed_again(tmp_path: Path) -> None:
+    with serving(tmp_path) as server:
+        server.client("s3").put_object(Bucket="plain", Key="k", Body=b"body")
+        server.client("dynamodb").put_item(TableName="table", Item=EVERY_TYPE)
+    with serving(tmp_path, deploys=False):
+        pass
+    with serving(tmp_path) as server:
+        assert server.body("plain", "k") == b"body"
+        assert server.client("dynamodb").scan(TableName="table")["Count"] == 1
+        server.client("s3").delete_object(Bucket="plain", Key="k")
+    with serving(tmp_path) as server:
+        assert "Contents" not in server.client("s3").list_objects_v2(Bucket="plain")
+
+
+def test_a_killed_stack_has_all_services_as_they_were_at_one_moment(tmp_path: Path) -> None:
+    """Each object is put before the item that names it, and deleted after: as shards are.
+
+    Contents that were written after that moment are deleted at the next start.
+    """
+    with serving(tmp_path, "--save-every", "0.01") as server:
+        s3, dynamodb = server.client("s3"), server.client("dynamodb")
+        for number in range(60):
+            s3.put_object(Bucket="plain", Key=str(number), Body=b"%d" % number)
+            item = {"pk": {"S": "newest"}, "object": {"S": str(number)}}
+            dynamodb.put_item(TableName="table", Item=item)
+            s3.delete_object(Bucket="plain", Key=str(number - 1))
+        state = tmp_path / "state.json"
+        eventually(lambda: "newest" in state.read_text())
+        lifeline.kill(server.process)
+        (tmp_path / "objects" / "written-since").write_text("lost")
+    with serving(tmp_path) as server:
+        item = server.client("dynamodb").get_item(TableName="table", Key={"pk": {"S": "newest"}})
+        name = item["Item"]["object"]["S"]
+        assert server.body("plain", name) == name.encode()
+        listed = server.client("s3").list_objects_v2(Bucket="plain")["Contents"]
+        assert len(list((tmp_path / "objects").iterdir())) == len(listed) < 3
+
+
+def test_a_folder_in_use_is_refused_until_its_stack_ends(tmp_path: Path) -> None:
+    with (
+        serving(tmp_path / "data"),
+        pytest.raises(StartError, match="is in use by a local stack") as refused,
+    ):
+        LocalStack(TEMPLATE, {}, tmp_path / "state", data=tmp_path / "data").start()
+    assert "dormouse local down" in refused.value.hint
+    with serving(tmp_path / "data"):
+        pass
+
+
+def _of_another_format(folder: Path) -> None:
+    (folder / "state.json").write_text('{"format": 999}')
+
+
+def _damaged(folder: Path) -> None:
+    (folder / "state.json").write_text('{"format"')
+
+
+def _of_somebody_else(folder: Path) -> None:
+    (folder / "letter.txt").write_text("dear")
+
+
+def _without_its_objects(folder: Path) -> None:
+    with serving(folder) as server:
+        server.client("s3").put_object(Bucket="plain", Key="k", Body=b"body")
+    for file in (folder / "objects").iterdir():
+        file.unlink()
+
+
+@pytest.mark.parametrize(
+    ("prepare", "why"),
+    [
+        (_of_another_format, "is of format 999, this release reads 1"),
+        (_damaged, "is damaged"),
+        (_of_somebody_else, r"holds other things, such as letter\.txt"),
+        (_without_its_objects, "1 files are missing from objects"),
+    ],
+)
+def test_a_folder_that_cannot_be_used_is_refused_and_left_as_it_is(
+    tmp_path: Path, prepare: Callable[[Path], None], why: str
+) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    prepare(data)
+    files = [path for path in data.rglob("*") if path.is_file() and path.name != "lock"]
+    before = {path: path.read_bytes() for path in files}
+    with pytest.raises(StartError, match=why) as refused:
+        LocalStack(TEMPLATE, {}, tmp_path / "state", data=data).start()
+    assert refused.value.hint
+    assert {path: path.read_bytes() for path in before} == before
+
+
+def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StartError, match="cannot be used"):
+        open_folder(tmp_path / "file" / "data")
+
+
+def test_a_stack_with_a_folder_goes_on_where_the_last_one_ended(tmp_path: Path) -> None:
+    data, state = tmp_path / "data", tmp_path / "state"
+    with LocalStack(TEMPLATE, {}, state, data=data) as stack:
+        bucket = stack.deployment.buckets[0].name
+        stack.client("s3").put_object(Bucket=bucket, Key="k", Body=b"body")
+    with LocalStack(TEMPLATE, {}, state, data=data) as stack:
+        assert stack.client("s3").get_object(Bucket=bucket, Key="k")["Body"].read() == b"body"
+    with LocalStack(TEMPLATE, {}, state) as stack:
+        assert "Contents" not in stack.client("s3").list_objects_v2(Bucket=bucket)
+        stack.client("s3").put_object(Bucket=bucket, Key="k", Body=b"body")
+        assert any((state / "objects").iterdir())
+    assert not (state / "objects").exists()
+
+
+def test_a_value_is_read_where_it_was_written_and_its_file_goes_with_it(tmp_path: Path) -> None:
+    folder = ValueFolder(tmp_path)
+    value = StoredValue(folder)
+    assert (value.read(), folder.names()) == (b"", set())
+    value.write(b"0123456789")
+    value.seek(4)
+    assert (value.read(3), value.read(3), value.read()) == (b"456", b"789", b"")
+    assert folder.names() == {value.name}
+    value.truncate()
+    assert (value.read(), folder.names()) == (b"", set())
+    value.close()
+
+
+def test_the_emulator_lets_go_of_what_is_deleted(tmp_path: Path) -> None:
+    counted = """
+import gc, json
+from dormouse_cli.local import moto_server
+moto_server.make_atomic()
+import boto3
+from moto import mock_aws
+from moto.dynamodb.models.dynamo_type import Item
+from moto.s3.models import FakeKey
+from moto.sqs.models import Message, sqs_backends
+with mock_aws():
+    s3, sqs, db = (boto3.client(name, "us-east-1") for name in ("s3", "sqs", "dynamodb"))
+    s3.create_bucket(Bucket="bucket")
+    url = sqs.create_queue(QueueName="q")["QueueUrl"]
+    db.create_table(TableName="t", BillingMode="PAY_PER_REQUEST",
+        AttributeDefinitions=[{"AttributeName": "pk", "AttributeType": "S"}],
+        KeySchema=[{"AttributeName": "pk", "KeyType": "HASH"}])
+    for _ in range(30):
+        s3.put_object(Bucket="bucket", Key="k", Body=b"x")
+        s3.delete_object(Bucket="bucket", Key="k")
+        db.put_item(TableName="t", Item={"pk": {"S": "k"}})
+        sqs.send_message(QueueUrl=url, MessageBody="m")
+        (received,) = sqs.receive_message(QueueUrl=url)["Messages"]
+        sqs.delete_message(QueueUrl=url, ReceiptHandle=received["ReceiptHandle"])
+    handles = sqs_backends["123456789012"]["us-east-1"].queues["q"].deleted_messages
+    handles.update(str(n) for n in range(5000))
+    gc.collect()
+    alive = [type(o) for o in gc.get_objects()]
+    print(json.dumps([alive.count(Item), alive.count(FakeKey), alive.count(Message), len(handles)]))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", counted],
+        env={**os.environ, "AWS_ACCESS_KEY_ID": "local", "AWS_SECRET_ACCESS_KEY": "local"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_SECONDS,
+        check=True,
+    )
+    assert json.loads(done.stdout) == [1, 0, 0, 1000]
+
+
+def test_contents_outlive_their_object_until_a_saved_state_is_without_it(tmp_path: Path) -> None:
+    folder = open_folder(tmp_path)
+    value = StoredValue(folder.values)
+    value.write(b"x")
+    folder.save({}, folder.values.removed())
+    value.close()
+    assert len(folder.values.names()) == 1
+    folder.save({}, set())  # of a moment before it was removed
+    assert len(folder.values.names()) == 1
+    folder.save({}, folder.values.removed())
+    assert folder.values.names() == set()
