@@ -56,7 +56,17 @@ class Objects(Protocol):
         """
 
 
-class Storage(Objects, Protocol):
+class StreamedObjects(Objects, Protocol):
+    """Objects whose bytes can be used before all of them have arrived."""
+
+    def stream(self, path: str, size_bytes: int, start: int, end: int) -> Iterator[bytes]:
+        """Yield the bytes of an object from `start` up to `end` as they arrive, by one request.
+
+        Raises NotFoundError, at the latest by the first piece.
+        """
+
+
+class Storage(StreamedObjects, Protocol):
     """The data root: a bucket or a folder. Paths are relative, with ``/`` and without ``..``.
 
     Objects are immutable: they are put once, never changed, and finally deleted.

@@ -21,6 +21,8 @@ from dormouse.ports import NoncurrentObject, StoredObject
 
 INCOMING = ".incoming"
 """The folder of files that are not whole yet, below the root."""
+PIECE_BYTES = 256 * 1024
+"""How much of a stream is in memory at a time."""
 _LINK_ATTEMPTS = 10
 _FORBIDDEN = re.compile(r"[\x00-\x1f\x7f\\]")
 
@@ -56,6 +58,15 @@ def _check_characters(text: str) -> str:
     if _FORBIDDEN.search(text):
         raise InvalidRequestError(f"{text!r} contains backslashes or control characters")
     return text
+
+
+def read_pieces(file: BinaryIO, start: int, end: int) -> Iterator[bytes]:
+    """Yield the bytes of a file from `start` up to `end`, or fewer if it is shorter."""
+    file.seek(start)
+    left = end - start
+    while left and (piece := file.read(min(left, PIECE_BYTES))):
+        left -= len(piece)
+        yield piece
 
 
 class FolderStorage:
@@ -99,6 +110,11 @@ class FolderStorage:
             return self._file(path).open("rb")
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
             raise _no_object(path) from error
+
+    def stream(self, path: str, size_bytes: int, start: int, end: int) -> Iterator[bytes]:
+        """Yield the bytes of an object from `start` up to `end`, piece by piece."""
+        with self.open(path, size_bytes) as file:
+            yield from read_pieces(file, start, end)
 
     def list(self, prefix: str) -> Iterator[StoredObject]:
         """Yield the objects whose path begins with `prefix`, in path order."""

@@ -59,7 +59,7 @@ class _Compaction:
         )
         _discard_from_functions(services, compaction)
         open_access = self.open_access
-        sent = replace(compaction, keys=())  # the keys of many inputs are long
+        sent = replace(compaction, keys=(), read=None)  # both are large if there are many inputs
 
         def task(part: int, found: Iterable[KeyRange]) -> Iterator[Merged | DormouseError]:
             (span,) = found

@@ -8,6 +8,7 @@ import threading
 import zlib
 from base64 import b64encode
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +25,10 @@ from dormouse.errors import OutcomeUnknownError, UnavailableError
 from dormouse.messages import OutboundMessage, TableChanged
 from dormouse.model.sources import Source
 from dormouse.ports import JobRecord
-from dormouse.retry_policy import RetryPolicy
+from dormouse.retry_policy import WITHOUT_PAUSES, RetryPolicy
 from dormouse.stored.names import InstanceNames
 
+THRICE = replace(WITHOUT_PAUSES, attempts=3)
 ONCE = Config(retries={"total_max_attempts": 1})
 NAMES = InstanceNames("test", "123456789012")
 _STORED = job_item(JobRecord("x", "x", "x", "x", rows=7))
@@ -107,7 +109,7 @@ def stored(_: Path) -> object:
 
 
 def part(_: Path) -> object:
-    return S3Storage(client("s3", ONCE), "bucket").open("t/a", 10).read(4)
+    return S3Storage(client("s3", ONCE), "bucket", retry_policy=THRICE).open("t/a", 10).read(4)
 
 
 def listed(_: Path) -> object:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 from botocore.compat import HTTPHeaders
+from botocore.exceptions import ResponseStreamingError
 from mypy_boto3_s3 import S3Client
 
 from dormouse.aws.s3 import storage as s3
@@ -108,6 +109,75 @@ def test_an_object_of_another_size_than_the_state_says_is_no_data(
     opened.seek(-1, 2)
     with pytest.raises(CorruptDataError, match=f"should have {size_bytes} bytes"):
         opened.read()
+
+
+@pytest.mark.parametrize("size_bytes", [3, 20])
+def test_a_stream_of_an_object_of_another_size_ends_with_an_error(
+    storage: S3Storage, size_bytes: int
+) -> None:
+    storage.put("t/a", b"0123456789")
+    with pytest.raises(CorruptDataError, match=f"should have {size_bytes} bytes"):
+        list(storage.stream("t/a", size_bytes, 0, size_bytes))
+
+
+class Interrupted:
+    """A body of an answer that breaks off after some bytes."""
+
+    def __init__(self, body: Any, most_bytes: int) -> None:
+        self._body, self._left = body, most_bytes
+
+    def read(self, size_bytes: int) -> bytes:
+        if not self._left:
+            raise ResponseStreamingError(error="the connection was reset")
+        found: bytes = self._body.read(min(size_bytes, self._left))
+        self._left -= len(found)
+        return found
+
+
+def interrupt(client: S3Client, monkeypatch: pytest.MonkeyPatch, *after: int) -> None:
+    """Let the bodies of the next answers break off, each after so many bytes."""
+    left, ask = list(after), client.get_object
+
+    def get_object(**request: Any) -> Any:
+        answer: Any = ask(**request)
+        return answer | {"Body": Interrupted(answer["Body"], left.pop(0))} if left else answer
+
+    monkeypatch.setattr(client, "get_object", get_object)
+
+
+def test_a_stream_that_breaks_off_goes_on_where_it_broke_off(
+    client: S3Client, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = S3Storage(client, "data", retry_policy=WITHOUT_PAUSES)
+    storage.put("t/a", b"0123456789")
+    wire.sent.clear()
+    interrupt(client, monkeypatch, 3, 0, 4)
+    assert b"".join(storage.stream("t/a", 10, 1, 10)) == b"123456789"
+    assert [asked for _, asked in wire.sent] == ["bytes=1-9", "bytes=4-9", "bytes=4-9", "bytes=8-9"]
+
+
+def test_a_stream_without_progress_ends_when_the_retry_policy_says_so(
+    client: S3Client, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+    policy = replace(WITHOUT_PAUSES, sleep=pauses.append, random=lambda: 1.0, attempts=3)
+    storage = S3Storage(client, "data", retry_policy=policy)
+    storage.put("t/a", b"0123456789")
+    wire.sent.clear()
+    interrupt(client, monkeypatch, 0, 1, 0, 0, 0)
+    with pytest.raises(UnavailableError, match="connection was reset"):
+        list(storage.stream("t/a", 10, 0, 10))
+    assert len(wire.sent) == 4, "one without progress, one with, and two without any"
+    assert pauses == [0.025, 0.025, 0.05]
+
+
+def test_a_read_that_is_refused_is_not_repeated(client: S3Client, wire: Wire) -> None:
+    storage = S3Storage(client, "data", retry_policy=WITHOUT_PAUSES)
+    storage.put("t/a", b"0123456789")
+    wire.answers = [(403, "AccessDenied")] * 2
+    with pytest.raises(UnavailableError, match="AccessDenied"):
+        list(storage.stream("t/a", 10, 0, 10))
+    assert len(wire.answers) == 1
 
 
 def test_a_put_that_crosses_another_is_repeated_until_one_has_won(

@@ -13,7 +13,7 @@ import pytest
 from dormouse.aws.s3.storage import S3Storage
 from dormouse.errors import InvalidRequestError, NotFoundError
 from dormouse.ports import Storage
-from dormouse.storage import FolderStorage
+from dormouse.storage import PIECE_BYTES, FolderStorage
 from tests.contract.mocked_aws import mocked_aws, s3_bucket
 from tests.support.memory_storage import MemoryStorage
 
@@ -112,6 +112,20 @@ def test_an_opened_object_can_be_read_from_any_place(storage: Storage) -> None:
         assert opened.read(4) == b"2345"
 
 
+@pytest.mark.parametrize(("start", "end"), [(0, 10), (3, 7), (9, 10), (4, 4)])
+def test_a_part_of_an_object_is_streamed(storage: Storage, start: int, end: int) -> None:
+    storage.put("t/a", b"0123456789")
+    assert b"".join(storage.stream("t/a", 10, start, end)) == b"0123456789"[start:end]
+
+
+def test_a_stream_comes_in_pieces_of_bounded_size(storage: Storage) -> None:
+    body = bytes(range(256)) * 3000
+    storage.put("t/a", body)
+    pieces = list(storage.stream("t/a", len(body), 7, len(body) - 1))
+    assert b"".join(pieces) == body[7:-1]
+    assert max(map(len, pieces)) <= PIECE_BYTES < len(body)
+
+
 def test_what_is_not_there_is_not_found(storage: Storage) -> None:
     storage.put("t/a/b", b"")
     for path in ("t/x", "x", "t/a", "t/a/b/c"):
@@ -119,6 +133,8 @@ def test_what_is_not_there_is_not_found(storage: Storage) -> None:
             storage.get(path)
         with pytest.raises(NotFoundError, match=path):
             storage.open(path, 1).read()  # at once, or by the first read
+        with pytest.raises(NotFoundError, match=path):
+            list(storage.stream(path, 1, 0, 1))
 
 
 def test_a_listing_is_in_the_order_of_paths_not_of_folders(storage: Storage) -> None:

@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 from dormouse.errors import NotFoundError
 from dormouse.ports import Clock, NoncurrentObject, StoredObject
-from dormouse.storage import check_path, check_prefix
+from dormouse.storage import check_path, check_prefix, read_pieces
 
 
 class MemoryStorage:
@@ -57,6 +57,10 @@ class MemoryStorage:
     def open(self, path: str, size_bytes: int) -> BinaryIO:
         """Open an object to seek and read. Raises NotFoundError."""
         return io.BytesIO(self.get(path))
+
+    def stream(self, path: str, size_bytes: int, start: int, end: int) -> Iterator[bytes]:
+        """Yield the bytes of an object from `start` up to `end`. Raises NotFoundError."""
+        yield from read_pieces(self.open(path, size_bytes), start, end)
 
     def list(self, prefix: str) -> Iterator[StoredObject]:
         """Yield the objects whose path begins with `prefix`, in path order."""

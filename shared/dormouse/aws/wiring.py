@@ -43,7 +43,7 @@ CLIENT_CONFIG = Config(
     retries={"mode": "standard", "total_max_attempts": 4},
     connect_timeout=5,
     read_timeout=30,
-    max_pool_connections=32,
+    max_pool_connections=64,
 )
 
 

@@ -12,13 +12,14 @@ import pyarrow as pa
 
 from dormouse.arrow.statistics import row_bytes
 from dormouse.arrow.types import arrow_schema, conform
+from dormouse.cache import Cache
 from dormouse.engine import datafusion as engine
 from dormouse.engine.merge_windows import merge_windows
 from dormouse.engine.predicates import Predicate
 from dormouse.engine.pruning import ValueBounds
 from dormouse.errors import CorruptDataError
 from dormouse.keys.ranges import KeyRange
-from dormouse.ports import Objects
+from dormouse.ports import StreamedObjects
 from dormouse.readers.local_copies import LocalCopies, MergeWindow
 from dormouse.readers.reading import RowGroups, Slice, find_row_groups, narrow_for_engine
 from dormouse.schema.schema import Schema
@@ -28,7 +29,7 @@ __all__ = ["Slice", "merge_row_groups", "merge_slices"]
 
 
 def merge_slices(
-    objects: Objects,
+    objects: StreamedObjects,
     table_id: str,
     slices: Sequence[Slice],
     schema: Schema,
@@ -37,10 +38,12 @@ def merge_slices(
     where: Predicate | None = None,
     scratch: Path,
     memory_bytes: int,
+    cache: Cache | None = None,
 ) -> Generator[pa.RecordBatch, None, None]:
     """Yield the rows of all slices in key order, streamed; all columns, or only `columns`.
 
-    All footers are read first, so that a missing shard raises and is not taken for an empty one.
+    All footers that are not in `cache` are read first, so that a missing shard raises and is not
+    taken for an empty one.
     Rows with equal keys come in no particular order. With `where`, only matching rows are returned,
     and row groups and pages that cannot hold any are skipped. All bytes are fetched to files in
     `scratch` and verified before they are merged.
@@ -49,7 +52,7 @@ def merge_slices(
         NotFoundError: a shard is gone.
         DamagedShardError: a shard is damaged.
     """
-    found = find_row_groups(objects, table_id, slices, schema)
+    found = find_row_groups(objects, table_id, slices, schema, cache)
     yield from merge_row_groups(
         objects,
         table_id,
@@ -63,7 +66,7 @@ def merge_slices(
 
 
 def merge_row_groups(
-    objects: Objects,
+    objects: StreamedObjects,
     table_id: str,
     found: Sequence[RowGroups],
     schema: Schema,

@@ -63,6 +63,12 @@ class LeavingStorage:
         self._leaving.check()
         return cast(BinaryIO, _LeavingFile(self._storage.open(path, size_bytes), self._leaving))
 
+    def stream(self, path: str, size_bytes: int, start: int, end: int) -> Iterator[bytes]:
+        """Yield the bytes of an object from `start` up to `end`."""
+        for piece in self._storage.stream(path, size_bytes, start, end):
+            self._leaving.check()
+            yield piece
+
     def get(self, path: str) -> bytes:
         """Return a whole object."""
         self._leaving.check()

@@ -16,6 +16,7 @@ from dormouse.query.selection import Selection
 from dormouse.readers.read_plan import LeafRowGroups, plan_reads
 from dormouse.readers.reading import (
     READ_THREADS,
+    READS_AT_ONCE,
     RowGroups,
     Slice,
     find_row_groups,
@@ -64,15 +65,18 @@ def count_slices(
     """
     partial = [slice for slice in slices if not slice.is_whole]
     found = find_row_groups(storage, table.id, partial, table.schema, cache)
+    split = [_split_at_ends(groups, table.schema) for groups in found]
+    keys = [table.schema.row_keys[0].name]
 
-    def count(groups: RowGroups) -> int:
-        inner, border = _split_at_ends(groups, table.schema)
-        keys = [table.schema.row_keys[0].name]
+    def count(border: RowGroups) -> int:
         (rows,) = read_row_groups(storage, table.id, [border], table.schema, keys) or ((),)
-        return inner + sum(batch.num_rows for batch in rows)
+        return sum(batch.num_rows for batch in rows)
 
-    with ThreadPoolExecutor(READ_THREADS) as threads:
-        counted = iter(list(threads.map(count, found)))
+    borders = [[border] for _, border in split]
+    steps = plan_reads([borders], table.schema, keys, look_up_bytes=LOOK_UP_BYTES, is_limited=False)
+    with ThreadPoolExecutor(READS_AT_ONCE) as threads:
+        at_ends = [rows for step in steps for rows in threads.map(count, step.found)]
+    counted = (inner + rows for (inner, _), rows in zip(split, at_ends, strict=True))
     return [slice.shard.rows if slice.is_whole else next(counted) for slice in slices]
 
 

@@ -4,16 +4,17 @@ few ranged reads, and verified.
 DataFusion reads only these files, so exactly the bytes that were verified are merged. A file has
 the size of its shard. It contains, at their original offsets, the column chunks that one window of
 the merge needs, and everything after the data; the rest is a hole. While one window is merged, the
-next is fetched; the files of past windows are deleted. Used by `engine.merging`.
+next ones are fetched; the files of past windows are deleted. Used by `engine.merging`.
 """
 
 from __future__ import annotations
 
-import os
 import tempfile
+from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,37 +22,55 @@ import pyarrow.parquet as pq
 
 from dormouse.arrow.evolution import stored_names
 from dormouse.errors import DamagedShardError
-from dormouse.ports import Objects
-from dormouse.readers.ranged_reads import byte_span, coalesce, read_sections
-from dormouse.readers.reading import RowGroups, sections_of
+from dormouse.ports import StreamedObjects
+from dormouse.readers.ranged_reads import coalesce, stream_sections
+from dormouse.readers.reading import READS_AT_ONCE, RowGroups, sections_of
 from dormouse.schema.schema import Field
 from dormouse.shards.crcs import Section, page_index_section
 from dormouse.shards.parquet import CHECKSUM_KEY
+from dormouse.storage import PIECE_BYTES
 from dormouse.stored import checksums
 from dormouse.stored.paths import shard_path
 
-GETS_AT_ONCE = 4
-MAX_GET_BYTES, MIN_GET_BYTES = 8 * 1024 * 1024, 1024 * 1024
-"""Bounds on the size of one ranged read: large reads are few, small ones need little memory."""
+MAX_GET_BYTES = 8 * 1024 * 1024
+"""The most that one ranged read fetches: fewer and larger ones would begin to merge later."""
+WINDOWS_AHEAD = 2
+"""How many windows are fetched while one is merged."""
+MIN_READS_AT_ONCE = 4
 SHARE_OF_MEMORY = 16
 """The reads in flight hold at most this fraction (1/16) of the available memory."""
+
+
+def reads_at_once(memory_bytes: int) -> int:
+    """Return how many reads are in flight at once; each holds one piece of its response."""
+    most = memory_bytes // (SHARE_OF_MEMORY * PIECE_BYTES)
+    return max(MIN_READS_AT_ONCE, min(READS_AT_ONCE, most))
 
 
 @dataclass(frozen=True, slots=True)
 class MergeWindow:
     """Row groups that are merged together, each with the local file
     that contains what is read of it.
+
+    `ends` are what follows the data in each shard. A shard's end is fetched once, for the first
+    window that reads the shard.
     """
 
     found: list[RowGroups]
     files: list[Path]
     folder: tempfile.TemporaryDirectory[str]
-    gets: list[Future[None]]
+    gets: list[Future[bytes]]
+    ends: list[Future[bytes]]
 
     def wait(self) -> None:
         """Wait until everything requested is in the files and verified."""
         for get in self.gets:
             get.result()
+        for groups, local, get in zip(self.found, self.files, self.ends, strict=True):
+            end = get.result()
+            with local.open("r+b") as file:
+                file.seek(groups.slice.shard.size_bytes - len(end))
+                file.write(end)
 
     def discard(self) -> None:
         """Cancel reads in flight and delete the files."""
@@ -65,92 +84,105 @@ class MergeWindow:
 class LocalCopies:
     """Fetches what the windows of one merge read: some `fields`, of shards of one table.
 
-    At most two windows are in `scratch` at a time, and a share of `memory_bytes` is in memory.
+    At most `WINDOWS_AHEAD` windows and the current one are in `scratch` at a time. What is in
+    memory does not depend on their size: the reads in flight are written to the files piece by
+    piece.
     """
 
-    objects: Objects
+    objects: StreamedObjects
     table_id: str
     fields: Sequence[Field]
     scratch: Path
     memory_bytes: int
-    _ends: dict[str, bytes] = field(default_factory=dict)
+    _ends: dict[str, Future[bytes]] = field(default_factory=dict)
 
     def windows(self, wanted: Iterator[list[RowGroups]]) -> Generator[MergeWindow]:
         """Yield the windows, verified; the files of a window exist until the next window is
         requested.
 
+        Little is fetched ahead of the first windows, because a query with a limit may need no more.
+
         Raises:
             NotFoundError: a shard is gone.
             DamagedShardError: a shard is damaged; its window is not yielded.
+            UnavailableError: a shard could not be read.
         """
         current: MergeWindow | None = None
-        with ThreadPoolExecutor(GETS_AT_ONCE) as threads:
-            following = self._fetch_window(threads, wanted)
+        following: deque[MergeWindow] = deque()
+        with ThreadPoolExecutor(reads_at_once(self.memory_bytes)) as threads:
             try:
-                while following is not None:
-                    current, following = following, None
+                self._fetch_ahead(threads, wanted, following, 1)
+                for number in count(1):
+                    if not following:
+                        return
+                    current = following.popleft()
                     current.wait()
                     for found, local in zip(current.found, current.files, strict=True):
                         if found.index.crcs is None:
                             self._check_pages(found, local)
-                    # not earlier: the end of a shard is fetched once, by its first window
-                    following = self._fetch_window(threads, wanted)
+                    self._fetch_ahead(threads, wanted, following, min(number, WINDOWS_AHEAD))
                     yield current
                     current.discard()
             finally:
-                for window in (current, following):
+                for window in (*following, current):
                     if window is not None:
                         window.discard()
 
-    def _fetch_window(
-        self, threads: Executor, wanted: Iterator[list[RowGroups]]
-    ) -> MergeWindow | None:
-        found = next(wanted, None)
-        if found is None:
-            return None
+    def _fetch_ahead(
+        self,
+        threads: Executor,
+        wanted: Iterator[list[RowGroups]],
+        following: deque[MergeWindow],
+        most: int,
+    ) -> None:
+        """Start to fetch the next windows, until `most` are following."""
+        while len(following) < most and (found := next(wanted, None)) is not None:
+            following.append(self._fetch_window(threads, found))
+
+    def _fetch_window(self, threads: Executor, found: list[RowGroups]) -> MergeWindow:
         folder = tempfile.TemporaryDirectory(dir=self.scratch, prefix="window-")
         files = [Path(folder.name) / f"{n}-{g.slice.shard.id}.parquet" for n, g in enumerate(found)]
-        window = MergeWindow(found, files, folder, [])
+        window = MergeWindow(found, files, folder, [], [])
         try:
             for groups, local in zip(found, files, strict=True):
                 window.gets.extend(self._fetch(threads, groups, local))
+                window.ends.append(self._ends[groups.slice.shard.id])
         except BaseException:
             window.discard()
             raise
         return window
 
-    def _fetch(self, threads: Executor, groups: RowGroups, local: Path) -> Iterator[Future[None]]:
+    def _fetch(self, threads: Executor, groups: RowGroups, local: Path) -> Iterator[Future[bytes]]:
         shard = groups.slice.shard
         sections = list(sections_of(groups, groups.numbers, self.fields, self.table_id))
-        known = self._ends.get(shard.id)
+        if shard.id not in self._ends:
+            sections.append(replace(self._page_indexes(groups), end=shard.size_bytes, crc=None))
         with local.open("wb") as file:
             file.truncate(shard.size_bytes)
-            if known is None:
-                sections.append(replace(self._page_indexes(groups), end=shard.size_bytes, crc=None))
-            else:
-                os.pwrite(file.fileno(), known, shard.size_bytes - len(known))
-        for together in coalesce(sections, self._get_bytes):
-            yield threads.submit(self._get, groups, together, local)
+        for together in coalesce(sections, MAX_GET_BYTES):
+            get = threads.submit(self._get, groups, together, local)
+            if any(section.group is None for section in together):
+                self._ends[shard.id] = get
+            yield get
 
-    @property
-    def _get_bytes(self) -> int:
-        share_bytes = self.memory_bytes // (SHARE_OF_MEMORY * GETS_AT_ONCE)
-        return max(MIN_GET_BYTES, min(MAX_GET_BYTES, share_bytes))
+    def _get(self, groups: RowGroups, sections: Sequence[Section], local: Path) -> bytes:
+        """Read some sections of a shard at once, verify them, and write them to its file.
 
-    def _get(self, groups: RowGroups, sections: Sequence[Section], local: Path) -> None:
-        """Read some sections of a shard at once, verify them, and write them to its file."""
+        The end of the shard is not written; it is returned if it is among the sections.
+        """
         shard = groups.slice.shard
-        body = memoryview(
-            read_sections(self.objects, self._path(groups), shard.size_bytes, sections)
-        )
-        start, _ = byte_span(sections)
+        end = bytearray()
+        arriving = stream_sections(self.objects, self._path(groups), shard.size_bytes, sections)
         with local.open("r+b") as file:
-            for section in sections:
-                verified = body[section.start - start : section.end - start]
+            for section, offset, part in arriving:
                 if section.group is None:
-                    self._check_end(groups, verified)
-                    self._ends[shard.id] = bytes(verified)
-                os.pwrite(file.fileno(), verified, section.start)
+                    end += part
+                else:
+                    file.seek(offset)
+                    file.write(part)
+        if end:
+            self._check_end(groups, memoryview(end))
+        return bytes(end)
 
     def _check_end(self, groups: RowGroups, end: memoryview) -> None:
         """Check the page indexes, and that the footer after them is

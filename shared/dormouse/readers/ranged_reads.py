@@ -7,12 +7,14 @@ while the process exits aborts the process. Used by `reading`.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from math import inf
+from zlib import crc32
 
 from dormouse.errors import InvariantError
-from dormouse.ports import Objects
+from dormouse.ports import Objects, StreamedObjects
 from dormouse.shards.crcs import Section
 from dormouse.shards.footer import raise_damaged
 
@@ -91,6 +93,42 @@ def read_sections(
     for section in sections:
         section.check(path, view[section.start - start : section.end - start])
     return body
+
+
+def stream_sections(
+    objects: StreamedObjects, path: str, size_bytes: int, sections: Sequence[Section]
+) -> Iterator[tuple[Section, int, memoryview]]:
+    """Yield the bytes of some sections as they arrive by one ranged read: section, offset, bytes.
+
+    A section is verified when all its bytes were yielded, so none may be used before the last.
+    Bytes between sections are left out.
+
+    Raises:
+        NotFoundError: the shard is gone.
+        DamagedShardError: it is damaged.
+    """
+    left = deque(sorted(sections, key=lambda section: (section.start, section.end)))
+    at, end = byte_span(sections)
+    read_bytes = crc = 0
+    with raise_damaged(path):
+        for piece in objects.stream(path, size_bytes, at, end):
+            arrived = memoryview(piece)
+            stop = at + len(arrived)
+            while left and left[0].start < stop:
+                section = left[0]
+                low, high = max(section.start, at), min(section.end, stop)
+                part = arrived[low - at : high - at]
+                read_bytes, crc = read_bytes + len(part), crc32(part, crc)
+                yield section, low, part
+                if stop < section.end:
+                    break
+                section.check_read(path, read_bytes, crc)
+                left.popleft()
+                read_bytes = crc = 0
+            at = stop
+    for section in left:  # empty ones at the very end, or what the response lacked
+        section.check_read(path, read_bytes, crc)
+        read_bytes = crc = 0
 
 
 def byte_span(sections: Sequence[Section]) -> ByteSpan:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import io
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import BinaryIO, cast
 
-from dormouse.ports import Objects
+from dormouse.ports import StreamedObjects
 
 
 @dataclass(slots=True)
@@ -63,11 +64,19 @@ class _CountedFile(io.RawIOBase):
 
 @dataclass(frozen=True, slots=True)
 class CountedObjects:
-    """A `ports.Objects` that counts the reads of its files."""
+    """A `ports.StreamedObjects` that counts its reads."""
 
-    objects: Objects
+    objects: StreamedObjects
     reads: ReadCounters
 
     def open(self, path: str, size_bytes: int) -> BinaryIO:
         """Open an object. Raises NotFoundError, at the latest when it is read."""
         return cast(BinaryIO, _CountedFile(self.objects.open(path, size_bytes), self.reads))
+
+    def stream(self, path: str, size_bytes: int, start: int, end: int) -> Iterator[bytes]:
+        """Yield the bytes of an object from `start` up to `end`. Raises NotFoundError."""
+        read_bytes = 0
+        for piece in self.objects.stream(path, size_bytes, start, end):
+            read_bytes += len(piece)
+            yield piece
+        self.reads.add_request(read_bytes)

@@ -32,7 +32,11 @@ from dormouse.shards.index import ShardIndex, read_index
 from dormouse.stored.paths import shard_path
 
 READ_THREADS = 8
-"""How many storage reads a query or a merge has in flight at once."""
+"""How many shards a query looks up at once."""
+READS_AT_ONCE = 64
+"""How many storage reads are in flight at once, at most: the inputs of a compaction are opened in
+the time of one read.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,15 +125,28 @@ def find_row_groups(
         NotFoundError: a shard is gone.
         CorruptDataError: a shard is damaged, or is not the shard that the state names.
     """
-    held = Cache(0) if cache is None else cache
-
-    def find(shard: Shard) -> ShardIndex:
-        return read_index(objects, table_id, shard, schema, held)
-
     shards = {slice.shard.id: slice.shard for slice in slices}
-    with ThreadPoolExecutor(READ_THREADS) as threads:
-        found = dict(zip(shards, threads.map(find, shards.values()), strict=True))
+    held = Cache(0) if cache is None else cache
+    indexes = read_indexes(objects, table_id, list(shards.values()), schema, held)
+    found = dict(zip(shards, indexes, strict=True))
     return [_row_groups(slice, found[slice.shard.id], schema) for slice in slices]
+
+
+def read_indexes(
+    objects: Objects, table_id: str, shards: Sequence[Shard], schema: Schema, cache: Cache
+) -> list[ShardIndex]:
+    """Return the index of each shard, from the cache or by reading its footer; many at once.
+
+    Raises:
+        NotFoundError: a shard is gone.
+        CorruptDataError: a shard is damaged, or is not the shard that the state names.
+    """
+
+    def read(shard: Shard) -> ShardIndex:
+        return read_index(objects, table_id, shard, schema, cache)
+
+    with ThreadPoolExecutor(READS_AT_ONCE) as threads:
+        return list(threads.map(read, shards))
 
 
 def read_row_groups(
@@ -152,7 +169,7 @@ def read_row_groups(
     wanted = [list(groups) for _, groups in groupby(by_shard, key=lambda g: g.slice.shard.id)]
     asked = [schema.field_named(name) for name in columns]
     needed = list(dict.fromkeys([*_keys_to_read(found, schema), *asked]))
-    with ThreadPoolExecutor(READ_THREADS) as threads:
+    with ThreadPoolExecutor(READS_AT_ONCE) as threads:
         fetched = [
             fetch_sections(
                 threads,

@@ -49,13 +49,17 @@ class Section:
         Raises:
             DamagedShardError: it is shorter, or its CRC differs.
         """
-        if len(body) != self.end - self.start:
+        self.check_read(path, len(body), crc32(body))
+
+    def check_read(self, path: str, read_bytes: int, crc: int) -> None:
+        """Check the length and the CRC-32 of what was read of this section, as `check` does."""
+        if read_bytes != self.end - self.start:
             raise DamagedShardError(
-                f"{path} is damaged: only {len(body):,} of the {self.end - self.start:,} bytes of "
+                f"{path} is damaged: only {read_bytes:,} of the {self.end - self.start:,} bytes of "
                 f"{self} could be read",
                 path=path,
             )
-        if self.crc is not None and crc32(body) != self.crc:
+        if self.crc is not None and crc != self.crc:
             raise DamagedShardError(
                 f"{path} is damaged: the CRC-32 of {self} differs from the stored one", path=path
             )

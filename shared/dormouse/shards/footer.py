@@ -207,7 +207,15 @@ def read_footer(storage: Storage, path: str, size_bytes: int) -> ShardFooter:
         NotFoundError: there is no such object.
         CorruptDataError: it is truncated, or was not written by Dormouse.
     """
-    metadata = read_metadata(storage, path, size_bytes)
+    return footer_of(read_metadata(storage, path, size_bytes), path)
+
+
+def footer_of(metadata: pq.FileMetaData, path: str) -> ShardFooter:
+    """Return what the shard at `path` says about itself in its Parquet metadata.
+
+    Raises:
+        CorruptDataError: it was not written by Dormouse.
+    """
     with raise_damaged(path):
         footer = decode_footer(_stored(metadata, path), path)
         if footer.rows != metadata.num_rows:

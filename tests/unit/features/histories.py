@@ -64,6 +64,9 @@ class ScatteredStorage:
     def open(self, path: str, size_bytes: int) -> BinaryIO:
         return self.inner.open(path, size_bytes)
 
+    def stream(self, path: str, size_bytes: int, start: int, end: int) -> Iterator[bytes]:
+        return self.inner.stream(path, size_bytes, start, end)
+
     def list(self, prefix: str) -> Iterator[StoredObject]:
         return self.inner.list(prefix)
 

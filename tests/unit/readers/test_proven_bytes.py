@@ -307,7 +307,7 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(merge_windows, "GROUPS_PER_WINDOW", 1)
 
 
-def test_a_merge_has_two_steps_in_scratch_at_most_and_nothing_when_it_ends(
+def test_a_merge_has_three_windows_in_scratch_at_most_and_nothing_when_it_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small_steps(monkeypatch)
@@ -327,7 +327,7 @@ def test_a_merge_has_two_steps_in_scratch_at_most_and_nothing_when_it_ends(
         most = max(most, len(list(shard.table.folder.iterdir())))
         if rows > 2000:
             break
-    assert most == 2
+    assert most == 1 + local_copies.WINDOWS_AHEAD
     batches.close()
     assert not list(shard.table.folder.iterdir())
 
@@ -339,9 +339,9 @@ def test_what_is_small_comes_in_one_read_and_what_is_large_in_reads_of_bounded_s
     bodies = Bodies(tmp_path / "data")
     expected = merged(shard.table, bodies)
     assert len(bodies.reads) == 2, "the footer, and all the rest"
-    monkeypatch.setattr(local_copies, "MIN_GET_BYTES", 2048)
+    monkeypatch.setattr(local_copies, "MAX_GET_BYTES", 2048)
     bodies.reads.clear()
-    assert merged(shard.table, bodies, memory_bytes=1) == expected
+    assert merged(shard.table, bodies) == expected
     assert len(bodies.reads) > 5
     largest = max(part.end - part.start for part in parts_of(shard))
     of_data = [size for _, start, size in bodies.reads[1:] if start < end_of_data(shard)]

@@ -98,6 +98,14 @@ def read_pages(service: str, pages: Iterable[_Read]) -> Iterator[_Read]:
         yield page
 
 
+def may_pass(error: UnavailableError) -> bool:
+    """Return whether a read that failed may succeed when it is repeated: it was not refused."""
+    cause = error.__cause__
+    if isinstance(cause, ClientError):
+        return cause.response["ResponseMetadata"]["HTTPStatusCode"] >= 500
+    return isinstance(cause, BotoCoreError)
+
+
 def read_whole(read: Callable[[], _Read]) -> _Read:
     """Return the result of `read`, retried if the connection breaks while the body is read.
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, TypedDict
 
 from botocore.exceptions import ClientError
 
 from dormouse.aws.base.clients import get_object
-from dormouse.aws.base.failures import code_of, read_whole, reading
-from dormouse.errors import CorruptDataError, NotFoundError
+from dormouse.aws.base.failures import code_of, may_pass, read_pages
+from dormouse.errors import CorruptDataError, NotFoundError, UnavailableError
+from dormouse.retry_policy import RetryPolicy
+from dormouse.storage import PIECE_BYTES
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -24,9 +27,17 @@ class RangedObject(io.RawIOBase):
     """A read-only, seekable view of an object whose size is known; every read is one ranged GET."""
 
     def __init__(
-        self, client: S3Client, bucket: str, key: str, size_bytes: int, version: str = ""
+        self,
+        client: S3Client,
+        bucket: str,
+        key: str,
+        size_bytes: int,
+        version: str = "",
+        *,
+        retry_policy: RetryPolicy,
     ) -> None:
         """Begin at the start, of the newest version if none is named; this sends no request."""
+        self._retry_policy = retry_policy
         self._client, self._bucket, self._key = client, bucket, key
         self._of_version: _Version = {"VersionId": version} if version else {}
         self._size_bytes = size_bytes
@@ -53,39 +64,75 @@ class RangedObject(io.RawIOBase):
         self._position = position
         return position
 
-    def readall(self) -> bytes:
-        """Return the rest, in one request."""
-        return self.read(self._left()) or b""
-
-    def readinto(self, buffer: WriteableBuffer, /) -> int:
-        """Fill `buffer` as far as there are bytes, and return their number.
+    def read(self, size: int = -1, /) -> bytes:
+        """Return up to `size` bytes, or the rest, by one request.
 
         Raises:
             NotFoundError: the object does not exist.
             CorruptDataError: the object has another size than it was opened with.
         """
+        left = max(0, self._size_bytes - self._position)
+        end = self._position + (left if size < 0 else min(size, left))
+        body = self._fetch(self._position, end) if end > self._position else b""
+        self._position = end
+        return body
+
+    def readall(self) -> bytes:
+        """Return the rest, by one request."""
+        return self.read()
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        """Fill `buffer` as far as there are bytes, and return their number."""
         view = memoryview(buffer).cast("B")
-        length = min(len(view), self._left())
-        if length == 0:
-            return 0
-        view[:length] = self._fetch(self._position, length)
-        self._position += length
-        return length
+        body = self.read(len(view))
+        view[: len(body)] = body
+        return len(body)
 
-    def _left(self) -> int:
-        return max(0, self._size_bytes - self._position)
+    def stream(self, start: int, end: int) -> Iterator[bytes]:
+        """Yield the bytes from `start` up to `end` as they arrive, by one request.
 
-    def _fetch(self, start: int, length: int) -> bytes:
-        with reading("S3"):
-            return read_whole(lambda: self._get(start, length))
+        If it breaks off, the rest is requested again, as often as the retry policy allows without
+        progress in between.
 
-    def _get(self, start: int, length: int) -> bytes:
+        Raises:
+            NotFoundError: the object does not exist.
+            CorruptDataError: the object has another size than it was opened with.
+            UnavailableError: S3 does not answer.
+        """
+        failures = 0
+        while start < end:
+            try:
+                for piece in read_pages("S3", self._pieces(start, end)):
+                    start, failures = start + len(piece), 0
+                    yield piece
+            except UnavailableError as error:
+                failures += 1
+                self._pause_or_raise(error, failures)
+            else:
+                if start < end:
+                    raise self._wrong_size("less")
+
+    def _fetch(self, start: int, end: int) -> bytes:
+        failures = 0
+        while True:
+            try:
+                return b"".join(read_pages("S3", self._pieces(start, end)))
+            except UnavailableError as error:
+                failures += 1
+                self._pause_or_raise(error, failures)
+
+    def _pause_or_raise(self, error: UnavailableError, failures: int) -> None:
+        if failures == self._retry_policy.attempts or not may_pass(error):
+            raise error
+        self._retry_policy.pause(failures)
+
+    def _pieces(self, start: int, end: int) -> Iterator[bytes]:
         try:
             answer = get_object(
                 self._client,
                 Bucket=self._bucket,
                 Key=self._key,
-                Range=f"bytes={start}-{start + length - 1}",
+                Range=f"bytes={start}-{end - 1}",
                 **self._of_version,
             )
         except ClientError as error:
@@ -94,11 +141,12 @@ class RangedObject(io.RawIOBase):
             if code_of(error) == "InvalidRange":
                 raise self._wrong_size("less") from error
             raise
-        body = answer["Body"].read()  # first: once the body is complete, so are the headers
+        while piece := answer["Body"].read(PIECE_BYTES):
+            yield piece
+        # only now: the headers are known to be complete once the body is
         size_bytes = answer["ContentRange"].rpartition("/")[2]
         if size_bytes != str(self._size_bytes):
             raise self._wrong_size(f"{size_bytes} bytes")
-        return body
 
     def _wrong_size(self, found: str) -> CorruptDataError:
         return CorruptDataError(

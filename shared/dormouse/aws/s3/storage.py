@@ -69,7 +69,8 @@ class S3Storage:
         retry_policy: RetryPolicy | None = None,
         version: str = "",
     ) -> None:
-        """Use `bucket`; `retry_policy` is for objects of many that S3 was too busy to delete.
+        """Use `bucket`; `retry_policy` is for reads that break off, and for objects of many that S3
+        was too busy to delete.
 
         With a `version` the one object that has it is read as it was.
         """
@@ -117,10 +118,25 @@ class S3Storage:
         The first read raises NotFoundError if there is no such object, and CorruptDataError if its
         size is another.
         """
-        opened = RangedObject(
-            self._client, self._bucket, check_path(path), size_bytes, self._version
+        return cast(BinaryIO, self._ranged(path, size_bytes))
+
+    def stream(self, path: str, size_bytes: int, start: int, end: int) -> Iterator[bytes]:
+        """Yield the bytes of an object from `start` up to `end`, by one request unless it breaks.
+
+        The first piece raises NotFoundError if there is no such object, and the last one
+        CorruptDataError if its size is another.
+        """
+        return self._ranged(path, size_bytes).stream(start, end)
+
+    def _ranged(self, path: str, size_bytes: int) -> RangedObject:
+        return RangedObject(
+            self._client,
+            self._bucket,
+            check_path(path),
+            size_bytes,
+            self._version,
+            retry_policy=self._retry_policy,
         )
-        return cast(BinaryIO, opened)
 
     def list(self, prefix: str) -> Iterator[StoredObject]:
         """Return the objects whose path begins with `prefix`, in path order."""

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from dormouse.cache import Cache
 from dormouse.errors import (
     AlreadyExistsError,
     DamagedShardError,
@@ -42,8 +43,8 @@ from dormouse.model.state import TableState
 from dormouse.model.transactions import DisputeShards, ReleaseJob, ReplaceShards
 from dormouse.ports import Services
 from dormouse.query.count import count_slices
-from dormouse.readers.reading import Slice
-from dormouse.shards.footer import read_footers
+from dormouse.readers.reading import Slice, read_indexes
+from dormouse.shards.footer import footer_of
 from dormouse.shards.run_markers import (
     RunMarker,
     check_no_run_marker,
@@ -52,8 +53,18 @@ from dormouse.shards.run_markers import (
 )
 from dormouse.shards.writing import ShardContext
 from dormouse.state_store import Rejected
-from dormouse.stored.paths import run_marker_path, run_of_shard, shard_id_of, shard_prefix
+from dormouse.stored.paths import (
+    run_marker_path,
+    run_of_shard,
+    shard_id_of,
+    shard_path,
+    shard_prefix,
+)
 from dormouse.tables.table import Table
+
+SHARE_OF_FOOTERS = 8
+"""The inputs' footers that are kept take at most this fraction (1/8) of the memory; others are
+read again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +195,12 @@ def _load_compaction(
     services: Services, table: Table, state: TableState, job: Job, removed: RowMatcher | None
 ) -> Compaction:
     inputs = tuple(state.shards[shard] for shard in job.inputs)
-    footers = [footer for _, footer in read_footers(services.storage, table.id, inputs)]
+    read = Cache(services.memory_bytes // SHARE_OF_FOOTERS)
+    indexes = read_indexes(services.storage, table.id, inputs, table.schema, read)
+    footers = [
+        footer_of(index.metadata, shard_path(table.id, shard.id))
+        for index, shard in zip(indexes, inputs, strict=True)
+    ]
     context = ShardContext(
         table_id=table.id,
         schema=table.schema,
@@ -203,6 +219,7 @@ def _load_compaction(
         context=context,
         keys=tuple(footer.keys for footer in footers),
         removed=removed,
+        read=read,
     )
 
 
@@ -267,7 +284,7 @@ def count_rows_taken(
     """
     span = compaction.partition.range.intersection(span)
     slices = [Slice(shard, span) for shard in compaction.inputs]
-    counts = count_slices(services.storage, compaction.table, slices)
+    counts = count_slices(services.storage, compaction.table, slices, compaction.read)
     return tuple((s.shard.id, rows) for s, rows in zip(slices, counts, strict=True))
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dormouse.arrow.row_counter import RowCounter, Tally
+from dormouse.cache import Cache
 from dormouse.engine.merging import Slice, merge_slices
 from dormouse.engine.row_rules import apply_row_rules
 from dormouse.features.purge.row_matcher import RowMatcher
@@ -30,7 +31,8 @@ EVERYTHING = KeyRange()
 class Compaction:
     """An assigned job with everything that is needed to run it.
 
-    Rows that `removed` matches are purged. `keys` are the key histograms of the inputs.
+    Rows that `removed` matches are purged. `keys` are the key histograms of the inputs, `read` has
+    their footers, so that each is read once.
     """
 
     table: Table
@@ -40,6 +42,7 @@ class Compaction:
     context: ShardContext
     keys: tuple[KeyHistogram, ...] = ()
     removed: RowMatcher | None = None
+    read: Cache | None = None
 
     @property
     def size_bytes(self) -> int:
@@ -101,6 +104,7 @@ def merge_inputs(
             table.schema,
             scratch=scratch,
             memory_bytes=memory_bytes,
+            cache=compaction.read,
         )
     )
     removed = Tally()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +20,7 @@ from dormouse.messages import CompactionJob, OutboundMessage
 from dormouse.model.disputes import DisputeReason
 from dormouse.model.transactions import AssignJob
 from dormouse.shards import parquet
-from dormouse.storage import FolderStorage
+from dormouse.storage import FolderStorage, read_pieces
 from dormouse.stored.paths import shard_id_of, shard_path
 from dormouse.tables.table import Table
 from tests.support.damage import flipped, last_row_group, rewrite
@@ -124,6 +125,9 @@ class DamagedOnTheWay:
         with self._inner.open(path, size_bytes) as file:
             body = file.read()
         return Wire(body, self) if shard_id_of(path) else io.BytesIO(body)
+
+    def stream(self, path: str, size_bytes: int, start: int, end: int) -> Iterator[bytes]:
+        return read_pieces(self.open(path, size_bytes), start, end)
 
     def arrived(self, read: bytes) -> bytes:
         self.left -= 1
