@@ -102,6 +102,28 @@ def _narrowed(
     return low, high
 
 
+def _places_of(batch: pa.RecordBatch, bounds: Sequence[Key], schema: Schema) -> list[int]:
+    """Return for each bound the number of rows below it; the first parts are looked up together."""
+    parts = [bound[0] for bound in bounds if bound]
+    firsts = key_column(parts, schema.keys[0].type)
+    lows = iter(_places(batch.column(0), firsts, "left") if parts else ())
+    return [_place_of(batch, bound, next(lows), schema) if bound else 0 for bound in bounds]
+
+
+def _place_of(batch: pa.RecordBatch, bound: Key, low: int, schema: Schema) -> int:
+    """Return the number of rows below a bound, of which `low` are below its first part."""
+    if len(bound) == 1:
+        return low
+    first = key_column([bound[0]], schema.keys[0].type)
+    (high,) = _places(batch.column(0), first, "right")
+    low, high = _narrowed(batch, bound[:-1], 1, (low, high), schema)
+    if low == high:
+        return low
+    at = len(bound) - 1
+    last = key_column([bound[at]], schema.keys[at].type)
+    return low + _places(batch.column(at).slice(low, high - low), last, "left")[0]
+
+
 def _places(cells: Array, values: Array, side: str) -> list[int]:
     if pa.types.is_fixed_size_binary(cells.type):  # which Arrow does not search
         cells, values = cells.cast(pa.binary()), values.cast(pa.binary())
@@ -120,18 +142,31 @@ def rows_in_ranges(
     """Yield the rows of a sorted batch that are in each of some disjoint ascending ranges.
 
     The batch must begin with the row keys, and as many sort keys as the bounds of the ranges have.
+    The bounds must be values of these columns (`arrow.ranges.fit_range`).
+    """
+    for start, end in spans_in_ranges(batch, ranges, schema):
+        yield batch.slice(start, end - start)
+
+
+def spans_in_ranges(
+    batch: pa.RecordBatch, ranges: Sequence[KeyRange], schema: Schema
+) -> Iterator[tuple[int, int]]:
+    """Yield the positions of the rows that `rows_in_ranges` returns: of the first row of a range,
+    and the one after its last. Ranges without rows are left out.
     """
     if not batch.num_rows:
         return
-    low, high = row_key(batch, 0, schema), row_key(batch, batch.num_rows - 1, schema)
-    for wanted in ranges:
-        if wanted.contains_span(low, high):
-            yield batch
-        elif wanted.overlaps_span(low, high):
-            start = rows_below(batch, wanted.min, schema)
-            end = batch.num_rows if wanted.max is None else rows_below(batch, wanted.max, schema)
-            if start < end:
-                yield batch.slice(start, end - start)
+    among = ranges
+    if len(ranges) > 1:  # the others are not worth to be looked for
+        low, high = row_key(batch, 0, schema), row_key(batch, batch.num_rows - 1, schema)
+        among = [wanted for wanted in ranges if wanted.overlaps_span(low, high)]
+    ends = [bound for wanted in among for bound in (wanted.min, wanted.max) if bound is not None]
+    places = iter(_places_of(batch, ends, schema))
+    for wanted in among:
+        start = next(places)
+        end = batch.num_rows if wanted.max is None else next(places)
+        if start < end:
+            yield start, end
 
 
 def _parts(batch: pa.RecordBatch, row: int, fields: Sequence[Field]) -> Key:

@@ -111,7 +111,8 @@ def conform(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
     for field in wanted:
         at = batch.schema.get_field_index(field.name)
         if at >= 0:
-            arrays.append(batch.column(at).cast(field.type))
+            column = batch.column(at)
+            arrays.append(column if column.type == field.type else column.cast(field.type))
         elif field.nullable:
             arrays.append(pa.nulls(batch.num_rows, field.type))
         else:

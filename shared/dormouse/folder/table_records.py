@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -88,14 +89,22 @@ class StoredTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def table_of(record: Record, defaults: Mapping[str, int | str]) -> Table:
     """Return the table that a record holds.
 
+    An entry is read for each request, and rarely changes: the last ones are remembered, each with
+    the bytes that it was decoded from.
+
     Raises:
         DamagedEntryError: it is damaged.
     """
+    return _decoded(record, tuple(sorted(defaults.items())))
+
+
+@lru_cache(maxsize=64)
+def _decoded(record: Record, settings: tuple[tuple[str, int | str], ...]) -> Table:
     name, table_id = record.owner, record.key
     try:
         with raise_corrupt(f"the registry's entry of table {name!r} cannot be read"):
             stored: StoredTable = record.read(StoredTable)
-            return stored.table(table_id, name, defaults)
+            return stored.table(table_id, name, dict(settings))
     except CorruptDataError as error:
         raise damaged_entry(str(error), name, table_id) from error
 

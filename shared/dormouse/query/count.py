@@ -14,14 +14,9 @@ from dormouse.ports import Storage
 from dormouse.query.rows import LOOK_UP_BYTES, QueryResources, query_rows, windows
 from dormouse.query.selection import Selection
 from dormouse.readers.read_plan import LeafRowGroups, plan_reads
-from dormouse.readers.reading import (
-    READ_THREADS,
-    READS_AT_ONCE,
-    RowGroups,
-    Slice,
-    find_row_groups,
-    read_row_groups,
-)
+from dormouse.readers.reading import RowGroups, Slice, find_row_groups
+from dormouse.readers.row_reads import read_row_groups
+from dormouse.readers.threads import READ_THREADS, READS_AT_ONCE
 from dormouse.schema.schema import Schema
 from dormouse.tables.row_rules import row_rules
 from dormouse.tables.table import Table

@@ -22,13 +22,9 @@ from dormouse.query.result import PeekableBatches, QueryResult
 from dormouse.query.selection import Selection
 from dormouse.readers.read_counters import CountedObjects, ReadCounters
 from dormouse.readers.read_plan import LeafRowGroups, LookUp, Scan, plan_reads
-from dormouse.readers.reading import (
-    READ_THREADS,
-    RowGroups,
-    Slice,
-    find_row_groups,
-    read_row_groups,
-)
+from dormouse.readers.reading import RowGroups, Slice, find_row_groups
+from dormouse.readers.row_reads import read_row_groups
+from dormouse.readers.threads import READ_THREADS
 from dormouse.schema.schema import Schema
 from dormouse.tables.row_rules import RowRules, row_rules
 from dormouse.tables.table import Table

@@ -24,7 +24,8 @@ from dormouse.arrow.evolution import stored_names
 from dormouse.errors import DamagedShardError
 from dormouse.ports import StreamedObjects
 from dormouse.readers.ranged_reads import coalesce, stream_sections
-from dormouse.readers.reading import READS_AT_ONCE, RowGroups, sections_of
+from dormouse.readers.reading import RowGroups, sections_of
+from dormouse.readers.threads import READS_AT_ONCE
 from dormouse.schema.schema import Field
 from dormouse.shards.crcs import Section, page_index_section
 from dormouse.shards.parquet import CHECKSUM_KEY

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import io
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Executor, Future
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from math import inf
 from zlib import crc32
 
 from dormouse.errors import InvariantError
 from dormouse.ports import Objects, StreamedObjects
+from dormouse.readers.threads import Start
 from dormouse.shards.crcs import Section
 from dormouse.shards.footer import raise_damaged
 
@@ -30,8 +31,10 @@ ByteSpan = tuple[int, int]
 class FetchedFile(io.RawIOBase):
     """An object of which some spans are fetched, as a file that can be read within these spans."""
 
-    def __init__(self, path: str, size_bytes: int, spans: Sequence[tuple[ByteSpan, Future[bytes]]]):
-        """Start at offset 0; the first read of each span waits for its future."""
+    def __init__(
+        self, path: str, size_bytes: int, spans: Sequence[tuple[ByteSpan, Callable[[], bytes]]]
+    ) -> None:
+        """Start at offset 0; each span has a function that waits until it is fetched."""
         self.path = path
         self._size_bytes, self._spans, self._at = size_bytes, spans, 0
 
@@ -55,25 +58,30 @@ class FetchedFile(io.RawIOBase):
 
     def read(self, size: int = -1) -> bytes:
         """Return the next `size` bytes, which must be within one of the spans."""
-        end = self._at + size
-        for (start, stop), body in self._spans:
-            if size >= 0 and start <= self._at and end <= stop:
-                found = body.result()[self._at - start : end - start]
-                self._at += len(found)
-                return found
-        raise InvariantError(f"bytes {self._at} to {end} of {self.path} were not fetched")
+        found = bytes(self.view(self._at, self._at + size))
+        self._at += len(found)
+        return found
+
+    def view(self, start: int, end: int) -> memoryview:
+        """Return the bytes between two offsets, which must be within one of the spans."""
+        for (first, stop), body in self._spans:
+            if first <= start <= end <= stop:
+                return memoryview(body())[start - first : end - first]
+        raise InvariantError(f"bytes {start} to {end} of {self.path} were not fetched")
 
 
 def fetch_sections(
-    threads: Executor, objects: Objects, path: str, size_bytes: int, sections: Iterable[Section]
+    start: Start,
+    objects: Objects,
+    path: str,
+    size_bytes: int,
+    wanted: Iterable[Sequence[Section]],
 ) -> FetchedFile:
-    """Start to fetch some sections of a shard; neighbouring sections are read together."""
-
-    def read(together: Sequence[Section]) -> bytes:
-        return read_sections(objects, path, size_bytes, together)
-
-    found = [(byte_span(group), threads.submit(read, group)) for group in coalesce(sections)]
-    return FetchedFile(path, size_bytes, found)
+    """Start to fetch sections of a shard, each group of `coalesce` in one ranged read."""
+    read = partial(read_sections, objects, path, size_bytes)
+    return FetchedFile(
+        path, size_bytes, [(byte_span(group), start(partial(read, group))) for group in wanted]
+    )
 
 
 def read_sections(

@@ -7,5 +7,7 @@
 - `footer`: what the footer of a shard says about it
 - `crcs`: the CRC of each section of a shard
 - `index`: the key ranges of a shard's row groups
+- `pages`: the pages of a column chunk
+- `thrift`: the structs by which Parquet describes pages and columns
 - `run_markers`: objects that say that a run has written all its shards
 """

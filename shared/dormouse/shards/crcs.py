@@ -134,7 +134,7 @@ def chunk_sections(
             name = chunk.path_in_schema
             if columns is None or belongs_to(name, columns):
                 crc = crcs.of_chunk(number * metadata.num_columns + i) if crcs else None
-                start, end = _span(chunk)
+                start, end = chunk_span(chunk)
                 section = Section(start, end, crc, number, name)
                 if not len(MAGIC) <= start <= end <= end_of_data:
                     raise DamagedShardError(
@@ -234,7 +234,8 @@ def _measured(file: int, metadata: pq.FileMetaData, path: str, size_bytes: int) 
     return b"".join(_WORD.pack(word) for word in [words[-1], *words[:-1]])
 
 
-def _span(chunk: pq.ColumnChunkMetaData) -> tuple[int, int]:
+def chunk_span(chunk: pq.ColumnChunkMetaData) -> tuple[int, int]:
+    """Return the offset of the first byte of a column chunk, and the offset after its last."""
     start = chunk.data_page_offset
     if chunk.has_dictionary_page and chunk.dictionary_page_offset:
         start = min(start, chunk.dictionary_page_offset)
@@ -245,4 +246,4 @@ def _end_of_data(metadata: pq.FileMetaData) -> int:
     if not metadata.num_row_groups:
         return len(MAGIC)
     last = metadata.row_group(metadata.num_row_groups - 1)
-    return _span(last.column(last.num_columns - 1))[1]
+    return chunk_span(last.column(last.num_columns - 1))[1]

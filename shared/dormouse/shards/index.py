@@ -8,6 +8,7 @@ looking up a thousand keys of one shard costs little more than looking up one.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import cast
@@ -39,13 +40,15 @@ class ShardIndex:
     """The Parquet footer of a shard, with prefixes of each row group's least and greatest key.
 
     `names` are the names of its columns by field id, `keys` the fields by which it is sorted.
-    `crcs` are None if it was written without CRCs.
+    `flat` are the places of the columns that are not nested. `crcs` are None if it was written
+    without CRCs.
     """
 
     metadata: pq.FileMetaData
     names: Mapping[int, str]
     spans: tuple[tuple[Key, Key | None], ...]
     keys: tuple[Field, ...]
+    flat: Mapping[str, int]
     crcs: Crcs | None = None
 
     def row_groups_in(self, wanted: KeyRange) -> range:
@@ -127,6 +130,22 @@ def _ends_before(high: Key | None, end: Key | None) -> bool:
     return end is None or (high is not None and high < end[: len(high)])
 
 
+def _flat_columns(metadata: pq.FileMetaData) -> dict[str, int]:
+    """Return the places of flat columns among Parquet's, by name.
+
+    Parquet's columns are the leaves of nested ones, with paths like ``a.list.element``. What could
+    also be the name of a flat column is left out.
+    """
+    paths = [metadata.schema.column(i).path for i in range(metadata.num_columns)]
+    times = Counter(paths)
+    return {path: i for i, path in enumerate(paths) if times[path] == 1}
+
+
+def cached_index(table_id: str, shard_id: str, cache: Cache) -> ShardIndex | None:
+    """Return the index of a shard if it is in the cache."""
+    return cache.get(shard_path(table_id, shard_id), ShardIndex)
+
+
 def read_index(
     objects: Objects, table_id: str, shard: Shard, schema: Schema, cache: Cache
 ) -> ShardIndex:
@@ -148,6 +167,7 @@ def read_index(
         names_by_id(metadata),
         tuple(key_span(group, schema.keys) for group in groups),
         schema.keys,
+        _flat_columns(metadata),
         read_crcs(metadata, path),
     )
     cache.put(path, index, _MEMORY_PER_FOOTER_BYTE * metadata.serialized_size)

@@ -41,7 +41,7 @@ CHECKSUM_KEY = "dormouse.checksum"
 MAX_ROW_GROUP_ROWS = 128 * 1024
 MAX_ROW_GROUP_BYTES = 4 * 1024 * 1024
 """The largest uncompressed size of a row group in memory."""
-PAGE_ROWS = 8192
+PAGE_ROWS = 4096
 REPETITION = 4
 """A dictionary pays if, on average, each value occurs at least
 this often in the first row group.

@@ -42,7 +42,7 @@ def written(path: Path, rows: list[Key], row_group_size: int) -> ShardIndex:
     metadata = pq.read_metadata(path)
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     spans = tuple(key_span(group, SCHEMA.keys) for group in groups)
-    return ShardIndex(metadata, NAMES, spans, SCHEMA.keys)
+    return ShardIndex(metadata, NAMES, spans, SCHEMA.keys, {})
 
 
 def fetched(path: Path, found: RowGroups) -> None:

@@ -26,7 +26,8 @@ from dormouse.query.count import count_slices
 from dormouse.readers import local_copies
 from dormouse.readers.local_copies import reads_at_once
 from dormouse.readers.ranged_reads import stream_sections
-from dormouse.readers.reading import READS_AT_ONCE, Slice
+from dormouse.readers.reading import Slice
+from dormouse.readers.threads import READS_AT_ONCE
 from dormouse.schema.schema import Schema
 from dormouse.shards import parquet
 from dormouse.shards.crcs import Section

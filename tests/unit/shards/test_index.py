@@ -36,7 +36,7 @@ def span(low: Key, high: Key, known: bool) -> tuple[Key, Key | None]:
 
 def index_of(groups: Sequence[Sequence[Key]], known: Sequence[bool]) -> ShardIndex:
     spans = (span(keys[0], keys[-1], k) for keys, k in zip(groups, known, strict=True))
-    return ShardIndex(METADATA, {}, tuple(spans), ())
+    return ShardIndex(METADATA, {}, tuple(spans), (), {})
 
 
 @given(
@@ -85,7 +85,7 @@ def test_the_size_of_rows_in_memory_is_not_underestimated_where_they_are_stored_
     )
     metadata = pq.read_metadata(pa.BufferReader(sink.getvalue()))
     names = dict(enumerate(rows.column_names, start=1))
-    index = ShardIndex(metadata, names, (((), None),), ())
+    index = ShardIndex(metadata, names, (((), None),), (), {})
     body = {"rowKeyFields": [{"name": "k", "type": "LongType"}]}
     values = [{"name": name, "type": "StringType"} for name in ("repeated", "alike")]
     schema = Schema.from_json(body | {"valueFields": values})

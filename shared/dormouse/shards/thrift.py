@@ -1,0 +1,141 @@
+"""Thrift's compact protocol, as far as Parquet's page headers and footers need it.
+
+Parquet describes its pages and columns by structs of this protocol. pyarrow reads and writes whole
+files by them, but offers no single page; `pages` and `excerpts` need these few.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+Body = bytes | memoryview
+
+TRUE, FALSE, INT16, INT32, INT64, DOUBLE = 1, 2, 4, 5, 6, 7
+BINARY, LIST, SET, MAP, STRUCT = 8, 9, 10, 11, 12
+"""The types of values, as the protocol numbers them."""
+
+Field = tuple[int, int, bytes]
+"""A field of a struct to be written: its number, its type, and its encoded value."""
+
+
+def read_varint(body: Body, at: int) -> tuple[int, int]:
+    """Return the unsigned integer at an offset, and the offset after it."""
+    value = shift = 0
+    while True:
+        byte = body[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+        shift += 7
+
+
+def read_struct(body: Body, at: int) -> tuple[dict[int, Any], int]:
+    """Return the values of the struct at an offset by their field numbers, and the offset after it.
+
+    Raises:
+        IndexError: the body ends before the struct does.
+        ValueError: a field has a type that Parquet does not use.
+    """
+    fields: dict[int, Any] = {}
+    number = 0
+    while head := body[at]:
+        at += 1
+        if head >> 4:
+            number += head >> 4
+        else:
+            number, at = _read_signed(body, at)
+        kind = head & 0x0F
+        if kind in (INT32, INT64):  # most fields are, so they are read here
+            value = shift = 0
+            while (byte := body[at]) > 0x7F:
+                value |= (byte & 0x7F) << shift
+                shift += 7
+                at += 1
+            value |= byte << shift
+            at += 1
+            fields[number] = (value >> 1) ^ -(value & 1)
+        elif kind in (TRUE, FALSE):
+            fields[number] = kind == TRUE
+        else:
+            fields[number], at = _read_value(kind, body, at)
+    return fields, at + 1
+
+
+def _read_value(kind: int, body: Body, at: int) -> tuple[Any, int]:
+    if kind in (INT16, INT32, INT64):
+        return _read_signed(body, at)
+    if kind == STRUCT:
+        return read_struct(body, at)
+    if kind == BINARY:
+        length, at = read_varint(body, at)
+        return bytes(body[at : at + length]), at + length
+    if kind in (LIST, SET):
+        return _read_list(body, at)
+    if kind in (TRUE, FALSE, 3):  # in a list, a truth value is a byte as any
+        return body[at], at + 1
+    if kind == DOUBLE:
+        return bytes(body[at : at + 8]), at + 8
+    raise ValueError(f"Thrift's type {kind} is none that Parquet uses")
+
+
+def read_list_head(body: Body, at: int) -> tuple[int, int, int]:
+    """Return the length and the type of the list at an offset, and the offset of its first item."""
+    head, at = body[at], at + 1
+    if head >> 4 < 15:
+        return head >> 4, head & 0x0F, at
+    length, at = read_varint(body, at)
+    return length, head & 0x0F, at
+
+
+def _read_list(body: Body, at: int) -> tuple[list[Any], int]:
+    length, kind, at = read_list_head(body, at)
+    items = []
+    for _ in range(length):
+        item, at = _read_value(kind, body, at)
+        items.append(item)
+    return items, at
+
+
+def _read_signed(body: Body, at: int) -> tuple[int, int]:
+    value, at = read_varint(body, at)
+    return (value >> 1) ^ -(value & 1), at
+
+
+def varint(value: int) -> bytes:
+    """Return the encoded form of an unsigned integer."""
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
+def signed(value: int) -> bytes:
+    """Return the encoded form of an integer."""
+    return varint(value << 1 if value >= 0 else (-value << 1) - 1)
+
+
+def binary(value: bytes) -> bytes:
+    """Return the encoded form of a string of bytes."""
+    return varint(len(value)) + value
+
+
+def list_of(kind: int, items: Iterable[bytes]) -> bytes:
+    """Return the encoded form of a list of encoded items."""
+    parts = list(items)
+    short = len(parts) < 15
+    head = bytes([len(parts) << 4 | kind]) if short else bytes([0xF0 | kind]) + varint(len(parts))
+    return head + b"".join(parts)
+
+
+def struct(fields: Iterable[Field]) -> bytes:
+    """Return the encoded form of a struct. Requires: fields ascend by at most 15."""
+    parts, last = [], 0
+    for number, kind, value in fields:
+        parts.append(bytes([(number - last) << 4 | kind]))
+        parts.append(value)
+        last = number
+    return b"".join(parts) + b"\0"

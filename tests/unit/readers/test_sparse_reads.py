@@ -1,0 +1,206 @@
+"""A few rows of large row groups: only the pages that hold them are decoded, whatever the types."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dormouse.arrow.types import arrow_schema
+from dormouse.keys.ranges import KeyRange
+from dormouse.readers import decoding
+from dormouse.readers.threads import in_threads
+from dormouse.schema.schema import Field, Primitive, Schema
+from dormouse.shards import parquet
+from dormouse.storage import FolderStorage
+from tests.support.tables import ShardTable
+
+PAGE_ROWS, ROWS = 8, 300
+VALUES: dict[str, Any] = {
+    "IntType": lambda n: n - 150,
+    "LongType": lambda n: n * 10**12,
+    "FloatType": lambda n: n / 4,
+    "DoubleType": lambda n: n / 7,
+    "BooleanType": lambda n: n % 3 == 0,
+    "StringType": lambda n: f"text {n * 7919 % 1000}",
+    "ByteArrayType": lambda n: bytes([n % 256]) * (n % 5),
+    "DateType": lambda n: n,
+    "TimestampType": lambda n: n * 10**9,
+}
+SCHEMA = Schema.from_json(
+    {
+        "rowKeyFields": [{"name": "k", "type": "StringType"}],
+        "sortKeyFields": [{"name": "n", "type": "LongType"}],
+        "valueFields": [
+            {"name": f"{kind} {nullable}", "type": kind, "nullable": nullable}
+            for kind in VALUES
+            for nullable in (False, True)
+        ]
+        + [{"name": "repeats", "type": "StringType"}],
+    }
+)
+
+
+def row(n: int) -> dict[str, object]:
+    """Return the row `n`; rows come in the order of the keys, ten to each row key."""
+    values: dict[str, object] = {"k": f"{n // 10:03}", "n": n, "repeats": f"one of {n % 3}"}
+    for kind, make in VALUES.items():
+        for nullable in (False, True):
+            values[f"{kind} {nullable}"] = None if nullable and n % 4 == 0 else make(n)
+    return values
+
+
+@pytest.fixture(autouse=True, scope="module")
+def small_pages() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parquet, "PAGE_ROWS", PAGE_ROWS)
+        patch.setattr(decoding, "PAGE_ROWS", PAGE_ROWS)
+        patch.setattr(parquet, "FIRST_ROW_GROUP_ROWS", 100)
+        patch.setattr(parquet, "MAX_ROW_GROUP_ROWS", 100)
+        yield
+
+
+@pytest.fixture(scope="module")
+def table(small_pages: None, tmp_path_factory: pytest.TempPathFactory) -> ShardTable:
+    folder = tmp_path_factory.mktemp("table")
+    table = ShardTable(FolderStorage(folder / "data"), SCHEMA, folder)
+    table.add([row(n) for n in range(ROWS)])
+    return table
+
+
+@pytest.fixture
+def decoded_rows(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """The first column and the rows of each excerpt that is decoded."""
+    seen: list[tuple[str, int]] = []
+    original = decoding.excerpt
+
+    def watched(fields: Sequence[Field], groups: Any) -> pa.RecordBatch:
+        batch = original(fields, groups)
+        seen.append((fields[0].name, batch.num_rows))
+        return batch
+
+    monkeypatch.setattr(decoding, "excerpt", watched)
+    return seen
+
+
+KEYS = st.integers(0, ROWS - 1)
+
+
+WRITTEN = pa.Table.from_pylist([row(n) for n in range(ROWS)], arrow_schema(SCHEMA)).to_pylist()
+NAMES = [field.name for field in SCHEMA.fields]
+
+
+@given(
+    st.lists(KEYS, min_size=1, max_size=4),
+    st.lists(st.tuples(KEYS, st.integers(0, 12)), max_size=2),
+    st.none() | st.lists(st.sampled_from(NAMES), min_size=1, unique=True),
+)
+def test_any_keys_and_ranges_return_their_rows(
+    table: ShardTable,
+    keys: list[int],
+    ranges: list[tuple[int, int]],
+    columns: list[str] | None,
+) -> None:
+    wanted = [KeyRange.exactly((f"{n // 10:03}", n)) for n in keys]
+    wanted += [KeyRange((f"{n // 10:03}", n), (f"{(n + m) // 10:03}", n + m)) for n, m in ranges]
+    numbers = sorted({*keys, *(n + i for n, m in ranges for i in range(m))} & set(range(ROWS)))
+    assert table.rows(*wanted, columns=columns) == [
+        {name: WRITTEN[n][name] for name in columns or NAMES} for n in numbers
+    ]
+
+
+def test_of_a_key_only_the_pages_that_hold_it_are_decoded(
+    table: ShardTable, decoded_rows: list[tuple[str, int]]
+) -> None:
+    assert len(table.rows(KeyRange.exactly(("012", 123)))) == 1
+    assert decoded_rows == [("k", 100), ("IntType False", PAGE_ROWS)]
+
+
+def test_a_wide_range_is_decoded_by_whole_row_groups(
+    table: ShardTable, decoded_rows: list[tuple[str, int]]
+) -> None:
+    assert len(table.rows(KeyRange(("001",), ("029",)))) == 280
+    assert not decoded_rows
+
+
+def test_pages_of_different_lengths_are_put_side_by_side(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wide values end a page by its size, before it has as many rows as those of others."""
+    monkeypatch.setattr(parquet, "PAGE_ROWS", 10**6)
+    monkeypatch.setattr(parquet, "FIRST_ROW_GROUP_ROWS", 6000)
+    monkeypatch.setattr(parquet, "MAX_ROW_GROUP_ROWS", 6000)
+    schema = Schema.from_json(
+        {
+            "rowKeyFields": [{"name": "k", "type": "LongType"}],
+            "valueFields": [
+                {"name": "wide", "type": "StringType"},
+                {"name": "narrow", "type": "LongType"},
+            ],
+        }
+    )
+    table = ShardTable(FolderStorage(tmp_path / "data"), schema, tmp_path)
+    rows = [{"k": n, "wide": f"{n:04}" * 120, "narrow": -n} for n in range(6000)]
+    table.add(rows)
+    asked = [0, 1023, 1024, 2500, 5999]
+    assert table.rows(*(KeyRange.exactly((n,)) for n in asked)) == [rows[n] for n in asked]
+
+
+def test_a_table_with_a_nested_column_is_decoded_by_whole_row_groups(
+    tmp_path: Path, decoded_rows: list[tuple[str, int]]
+) -> None:
+    schema = Schema.from_json(
+        {
+            "rowKeyFields": [{"name": "k", "type": "LongType"}],
+            "valueFields": [
+                {"name": "l", "type": {"ListType": {"elementType": "LongType"}}},
+                {"name": "v", "type": "LongType"},
+            ],
+        }
+    )
+    table = ShardTable(FolderStorage(tmp_path / "data"), schema, tmp_path)
+    rows = [{"k": n, "l": list(range(n % 4)), "v": -n} for n in range(ROWS)]
+    table.add(rows)
+    assert table.rows(KeyRange.exactly((123,))) == [rows[123]]
+    assert table.rows(KeyRange.exactly((123,)), columns=["v"]) == [{"v": -123}]
+    assert decoded_rows[-1] == ("v", PAGE_ROWS)
+
+
+def test_columns_that_were_renamed_or_added_since_are_read(
+    table: ShardTable, monkeypatch: pytest.MonkeyPatch, decoded_rows: list[tuple[str, int]]
+) -> None:
+    first, *others = SCHEMA.values
+    added = Field("added", Primitive.LONG, nullable=True, id=SCHEMA.next_field_id)
+    renamed = replace(first, name="renamed")
+    monkeypatch.setattr(table, "schema", replace(SCHEMA, values=(added, renamed, *others)))
+    found = table.rows(KeyRange.exactly(("012", 123)), columns=["renamed", "added", "n"])
+    assert found == [{"renamed": row(123)["IntType False"], "added": None, "n": 123}]
+    assert decoded_rows == [("k", 100), ("renamed", PAGE_ROWS)]
+
+
+def test_a_single_task_runs_in_the_thread_that_waits_and_several_do_not() -> None:
+    def run(tasks: int) -> Iterator[bool]:
+        with in_threads(tasks) as start:
+            for wait in [start(threading.get_ident) for _ in range(tasks)]:
+                yield wait() == wait() == threading.get_ident()
+
+    assert list(run(1)) == [True]
+    assert list(run(3)) == [False] * 3
+
+
+def test_the_error_of_a_task_reaches_who_waits() -> None:
+    def fail() -> None:
+        raise LookupError("gone")
+
+    for tasks in (1, 2):
+        with in_threads(tasks) as start:
+            wait = start(fail)
+            with pytest.raises(LookupError, match="gone"):
+                wait()
