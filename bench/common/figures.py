@@ -38,7 +38,11 @@ class Figures:
 
     def __init__(self, figures: Iterable[Figure]) -> None:
         """Hold figures; of two with the same name the later counts."""
-        self.all = {(f.part, f.of, f.at, f.figure): f.value for f in figures}
+        self.all: dict[tuple[str, str, int, str], float] = {}
+        self._sizes: dict[str, dict[str, set[int]]] = {}
+        for f in figures:
+            self.all[f.part, f.of, f.at, f.figure] = f.value
+            self._sizes.setdefault(f.part, {}).setdefault(f.of, set()).add(f.at)
 
     def get(self, part: str, of: str, at: int, figure: str) -> float | None:
         """Return a figure; None if it was not measured in this run."""
@@ -46,11 +50,11 @@ class Figures:
 
     def sizes(self, part: str, of: str) -> list[int]:
         """Return the sizes at which a subject was measured, in order."""
-        return sorted({at for p, o, at, _ in self.all if (p, o) == (part, of)})
+        return sorted(self._sizes.get(part, {}).get(of, ()))
 
     def subjects(self, part: str) -> list[str]:
         """Return the subjects of a part, as they were measured first."""
-        return list(dict.fromkeys(of for p, of, _, _ in self.all if p == part))
+        return list(self._sizes.get(part, ()))
 
 
 def short(value: float | None) -> str:

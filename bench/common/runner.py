@@ -12,8 +12,8 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -21,6 +21,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from bench.common.figures import Figure, Figures, parsed
+from bench.common.load import Load
 from bench.common.pages import page_with
 
 ROOT = Path(__file__).parents[2]
@@ -36,12 +37,13 @@ class Step:
     """A module below `bench` to run with arguments.
 
     `on_disk` keeps its output off a file system in memory, where mapped files would count as
-    memory of the process.
+    memory of the process. `environment` is added to that of this process.
     """
 
     module: str
     arguments: tuple[str, ...]
     on_disk: bool = False
+    environment: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def what(self) -> str:
@@ -59,6 +61,7 @@ class Runner:
         if IN_MEMORY.is_dir():
             self._outputs = IN_MEMORY / f"dormouse-bench-{os.getpid()}"
         self.failures: list[str] = []
+        self.load = Load()
 
     def run(self, step: Step) -> list[Figure]:
         """Return the figures of a step; none, and a note in `failures`, if it failed."""
@@ -68,6 +71,7 @@ class Runner:
             folder.mkdir(parents=True)
         arguments = [str(out) if a == OUT else a for a in step.arguments]
         paths = (str(ROOT), *(str(ROOT / name) for name in ("shared", "cli", "spark")))
+        self.load.begin()
         try:
             done = subprocess.run(
                 [sys.executable, "-m", f"bench.{step.module}", *arguments],
@@ -75,9 +79,10 @@ class Runner:
                 check=False,
                 text=True,
                 timeout=LONGEST_SECONDS,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), **step.environment},
             )
         finally:
+            self.load.end()
             shutil.rmtree(parent)
         if done.returncode:
             last = done.stderr.strip().splitlines()[-1:] or [f"ended with {done.returncode}"]
@@ -131,7 +136,7 @@ def benchmark(
     with TemporaryDirectory(dir=parent) as folder:
         runner = Runner(Path(folder))
         figures = runner.run_all(steps(Path(folder)), console)
-    text = report(figures)
+    text = f"{report(figures)}\n\n{runner.load.sentence()}"
     print(text)
     if given.json:
         keys = ("part", "of", "at", "figure")

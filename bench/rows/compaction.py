@@ -14,27 +14,43 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from bench.rows import instance as rows_instance
+from bench.rows import original_plan
 from bench.rows.data import KEYS, SCHEMAS
+from bench.rows.digest import ALL, DIGESTS, saved
 from bench.rows.output import report
+from bench.rows.rounds import FLOOR, GROUPS_FLOOR, PLAIN_FLOOR
+from dormouse.ports import Storage
 
 Work = Callable[[], object]
-MEMORY_BYTES = 1024**3
-"""What the template gives the compact function."""
+ROW_GROUP_ROWS = 1024**2
+"""What pyarrow puts into a row group if it is given as much at once."""
 ORDER = ", ".join(KEYS)
 
 
-def dormouse(files: Sequence[Path], kind: str, out: Path, memory_bytes: int = MEMORY_BYTES) -> Work:
-    """Run the compact stage on an assigned job."""
+def dormouse(
+    files: Sequence[Path],
+    kind: str,
+    out: Path,
+    memory_bytes: int = 0,
+    storage: Storage | None = None,
+) -> Work:
+    """Run the compact stage on an assigned job, with the environment's memory unless given.
+
+    With a `storage`, the stage reaches the folder `out` through that.
+    """
+    from dormouse import settings
     from dormouse.features.compaction.compact import compact
     from dormouse.messages import CompactionJob
     from dormouse.model.transactions import AssignJob
 
-    storage = rows_instance.linked(files, out)
-    given = rows_instance.services(storage, out.parent / "scratch", memory_bytes, seed=2)
-    table = rows_instance.reopened(given, SCHEMAS[kind])
-    state = given.store(table).current()
-    job = AssignJob(given.ids.new(), "root", tuple(state.shards))
-    given.store(table).commit(job, generation=state.generation)
+    folder = rows_instance.linked(files, out)
+    scratch, memory = out.parent / "scratch", memory_bytes or settings.memory_bytes()
+    maker = rows_instance.services(folder, scratch, memory, seed=2)
+    table = rows_instance.reopened(maker, SCHEMAS[kind])
+    state = maker.store(table).current()
+    job = AssignJob(maker.ids.new(), "root", tuple(state.shards))
+    maker.store(table).commit(job, generation=state.generation)
+    given = rows_instance.fresh(maker, storage or folder, scratch, memory)
 
     def work() -> None:
         compact(given, CompactionJob(table.id, state.generation, job.job))
@@ -44,8 +60,14 @@ def dormouse(files: Sequence[Path], kind: str, out: Path, memory_bytes: int = ME
     return work
 
 
-def copy(files: Sequence[Path], kind: str, out: Path, *, dictionary: bool) -> Work:
+def copy(
+    files: Sequence[Path], kind: str, out: Path, *, dictionary: bool, our_groups: bool = False
+) -> Work:
     """Copy all rows, unsorted, with pyarrow: what compaction costs without its purpose."""
+    group_rows = ROW_GROUP_ROWS
+    if our_groups:
+        footer = pq.read_metadata(files[0])
+        group_rows = footer.num_rows // footer.num_row_groups
 
     def work() -> None:
         schema = pq.read_schema(files[0]).remove_metadata()
@@ -54,25 +76,27 @@ def copy(files: Sequence[Path], kind: str, out: Path, *, dictionary: bool) -> Wo
             target, schema, compression="zstd", use_dictionary=dictionary
         ) as writer:
             for file in files:
-                for batch in pq.ParquetFile(file).iter_batches():
+                for batch in pq.ParquetFile(file).iter_batches(group_rows):
                     writer.write_batch(batch)
 
     return work
 
 
 def datafusion(files: Sequence[Path], kind: str, out: Path) -> Work:
-    """Merge files that are declared sorted, and write with DataFusion too."""
-    from datafusion import SessionContext, col
+    """Merge files that are declared sorted, and write with DataFusion too, as it is fastest."""
+    from datafusion import ParquetWriterOptions, SessionConfig, SessionContext, col
+
+    options = ParquetWriterOptions(compression="zstd(1)", dictionary_enabled=False)
 
     def work() -> None:
-        context = SessionContext()
+        context = SessionContext(SessionConfig().with_target_partitions(1))
         order = [[col(key).sort(ascending=True, nulls_first=True) for key in KEYS]]
         for i, file in enumerate(files):
             context.register_parquet(f"t{i}", str(file), file_sort_order=order)
         union = " UNION ALL ".join(f"SELECT * FROM t{i}" for i in range(len(files)))
         keys = ", ".join(f"{key} NULLS FIRST" for key in KEYS)
         frame = context.sql(f"SELECT * FROM ({union}) ORDER BY {keys}")
-        frame.write_parquet(str(out / "merged.parquet"), compression="zstd", compression_level=1)
+        frame.write_parquet(str(out / "merged.parquet"), options)
 
     return work
 
@@ -145,24 +169,26 @@ def pyiceberg(files: Sequence[Path], kind: str, out: Path) -> Work:
 
 SYSTEMS: dict[str, Callable[[Sequence[Path], str, Path], Work]] = {
     "dormouse": dormouse,
-    "pyarrow copy": partial(copy, dictionary=True),
-    "pyarrow copy, no dictionary": partial(copy, dictionary=False),
+    FLOOR: partial(copy, dictionary=True),
+    PLAIN_FLOOR: partial(copy, dictionary=False),
+    GROUPS_FLOOR: partial(copy, dictionary=False, our_groups=True),
+    original_plan.NAME: original_plan.original,
     "datafusion merge": datafusion,
     "polars sort": polars,
     "duckdb sort": duckdb,
     "delta-rs compact": delta_rs,
     "pyiceberg rewrite": pyiceberg,
 }
-SORTED = {"dormouse", "datafusion merge", "polars sort", "duckdb sort"}
+SORTED = {"dormouse", original_plan.NAME, "datafusion merge", "polars sort", "duckdb sort"}
 
 
 def main() -> None:
-    """Metric one system once."""
+    """Measure one system once."""
     part, system, number, kind, inputs, out = sys.argv[1:]
     files = sorted(Path(inputs).resolve().glob("*/data/*.parquet"))
-    rows = sum(pq.read_metadata(file).num_rows for file in files)
+    expected = saved(Path(inputs).parent / DIGESTS)[ALL]
     work = SYSTEMS[system](files, kind, Path(out))
-    report(part, system, int(number), work, rows, Path(out), in_order=system in SORTED)
+    report(part, system, int(number), work, expected, Path(out), in_order=system in SORTED)
 
 
 if __name__ == "__main__":

@@ -45,6 +45,11 @@ def row_bytes(kind: str) -> int:
     return (10 + 4) + 8 + (10 + 4 if kind == "narrow" else 100 + 4 + 5 * 8)
 
 
+def kind_of(file: Path) -> str:
+    """Return which rows are in a file."""
+    return "wide" if NUMBERS[0] in pq.read_schema(file).names else "narrow"
+
+
 def split_points(leaves: int) -> list[str]:
     """Return the keys that cut the space of keys into so many leaves alike."""
     return [_as_letters(26**LETTERS * i // leaves) for i in range(1, leaves)]

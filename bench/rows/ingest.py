@@ -17,13 +17,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench.rows import instance as rows_instance
+from bench.rows.compaction import ROW_GROUP_ROWS
 from bench.rows.data import KEYS, SCHEMAS, split_points
+from bench.rows.digest import DIGESTS, saved
 from bench.rows.output import report
+from bench.rows.rounds import FLOOR, GROUPS_FLOOR, PLAIN_FLOOR
+from dormouse.shards.parquet import ROW_GROUP_BYTES
 
 Work = Callable[[], object]
 LEAVES = 16
-MEMORY_BYTES = 1024**3
-"""What the template gives the ingest function."""
 ORDER = ", ".join(KEYS)
 
 
@@ -33,20 +35,23 @@ def leaves() -> Iterator[tuple[str, str]]:
     yield from zip(points, points[1:], strict=False)
 
 
-def dormouse(
-    source: Path, kind: str, out: Path, *others: Path, memory_bytes: int = MEMORY_BYTES
-) -> Work:
-    """Run the ingest stage on a job of one file, or of more."""
+def dormouse(source: Path, kind: str, out: Path, *others: Path, memory_bytes: int = 0) -> Work:
+    """Run the ingest stage on one file or more, with the environment's memory unless given."""
+    from dormouse import settings
     from dormouse.storage import FolderStorage
 
-    scratch = out.parent / "scratch"
-    given = rows_instance.services(FolderStorage(out), scratch, memory_bytes, seed=3)
+    scratch, memory = out.parent / "scratch", memory_bytes or settings.memory_bytes()
+    given = rows_instance.services(FolderStorage(out), scratch, memory, seed=3)
     rows_instance.create(given, SCHEMAS[kind], split_points(LEAVES))
     return partial(rows_instance.ingest_files, given, [source, *others])
 
 
-def copy(source: Path, kind: str, out: Path, *, dictionary: bool) -> Work:
+def copy(source: Path, kind: str, out: Path, *, dictionary: bool, our_groups: bool = False) -> Work:
     """Copy all rows, unsorted, into 16 files of as many rows with pyarrow."""
+    footer = pq.read_metadata(source)
+    row_bytes = source.stat().st_size / footer.num_rows
+    group_rows = int(ROW_GROUP_BYTES / row_bytes) if our_groups else ROW_GROUP_ROWS
+    batch_rows = max(1, min(group_rows, footer.num_rows // LEAVES))
 
     def work() -> None:
         with pq.ParquetFile(source) as file, ExitStack() as opened:
@@ -62,7 +67,7 @@ def copy(source: Path, kind: str, out: Path, *, dictionary: bool) -> Work:
                 )
                 for i in range(LEAVES)
             ]
-            for batch in file.iter_batches():
+            for batch in file.iter_batches(batch_rows):
                 writers[seen * LEAVES // rows].write_batch(batch)
                 seen += batch.num_rows
 
@@ -71,12 +76,14 @@ def copy(source: Path, kind: str, out: Path, *, dictionary: bool) -> Work:
 
 def datafusion(source: Path, kind: str, out: Path) -> Work:
     """Sort with DataFusion into one file, which is not cut."""
-    from datafusion import SessionContext, col
+    from datafusion import ParquetWriterOptions, SessionContext, col
+
+    options = ParquetWriterOptions(compression="zstd(1)", dictionary_enabled=False)
 
     def work() -> None:
         rows = SessionContext().read_parquet(str(source))
         in_order = rows.sort(*(col(key).sort(ascending=True, nulls_first=True) for key in KEYS))
-        in_order.write_parquet(str(out / "sorted.parquet"), compression="zstd", compression_level=1)
+        in_order.write_parquet(str(out / "sorted.parquet"), options)
 
     return work
 
@@ -141,8 +148,9 @@ def pyiceberg(source: Path, kind: str, out: Path) -> Work:
 
 SYSTEMS: dict[str, Callable[[Path, str, Path], Work]] = {
     "dormouse": dormouse,
-    "pyarrow copy": partial(copy, dictionary=True),
-    "pyarrow copy, no dictionary": partial(copy, dictionary=False),
+    FLOOR: partial(copy, dictionary=True),
+    PLAIN_FLOOR: partial(copy, dictionary=False),
+    GROUPS_FLOOR: partial(copy, dictionary=False, our_groups=True),
     "datafusion sort, one file": datafusion,
     "polars filter and sort": polars,
     "duckdb sort": duckdb,
@@ -153,12 +161,12 @@ SORTED = {"dormouse", "datafusion sort, one file", "polars filter and sort", "du
 
 
 def main() -> None:
-    """Metric one system once."""
+    """Measure one system once."""
     part, system, number, kind, given, out = sys.argv[1:]
     source = Path(given).resolve()
-    rows = pq.read_metadata(source).num_rows
+    expected = saved(source.parent / DIGESTS)[source.name]
     work = SYSTEMS[system](source, kind, Path(out))
-    report(part, system, int(number), work, rows, Path(out), in_order=system in SORTED)
+    report(part, system, int(number), work, expected, Path(out), in_order=system in SORTED)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """An instance over a local folder, so that the real stages are what is measured.
 
-The instance is the one of the tests, made anew in each process, but for its shards, which are in
+The instance is the one of the tests, made in each process, but for its shards, which are in
 the folder. So the repository must be on the path.
 """
 
@@ -17,7 +17,7 @@ from dormouse.features.ingest.ingest import ingest
 from dormouse.features.rebuild.rebuild import rebuild
 from dormouse.messages import IngestJob
 from dormouse.model.sources import Source, job_id_of
-from dormouse.ports import Services, Storage
+from dormouse.ports import Services, Sources, Storage
 from dormouse.requests import CreateTable
 from dormouse.schema.schema import Schema
 from dormouse.storage import FolderStorage
@@ -40,7 +40,13 @@ class LocalSources:
         yield from ()
 
 
-def services(storage: Storage, scratch: Path, memory_bytes: int, seed: int) -> Services:
+def services(
+    storage: Storage,
+    scratch: Path,
+    memory_bytes: int,
+    seed: int,
+    sources: Sources | None = None,
+) -> Services:
     """Return services that keep shards in `storage` and spill to `scratch`.
 
     Another seed makes other ids: a process must not use those of the one that made its input.
@@ -51,10 +57,19 @@ def services(storage: Storage, scratch: Path, memory_bytes: int, seed: int) -> S
     return replace(
         world.services,
         storage=storage,
-        sources=LocalSources(),
+        sources=sources or LocalSources(),
         scratch=scratch,
         memory_bytes=memory_bytes,
     )
+
+
+def fresh(maker: Services, storage: Storage, scratch: Path, memory_bytes: int) -> Services:
+    """Return services that know the same tables, but have read nothing of them yet.
+
+    Those that made the state have read every footer.
+    """
+    made = services(storage, scratch, memory_bytes, seed=9)
+    return replace(made, tables=maker.tables, store=maker.store)
 
 
 def create(given: Services, schema: Schema, splits: Sequence[str] = ()) -> Table:
@@ -77,15 +92,22 @@ def table_of(given: Services) -> Table:
 
 
 def ingest_files(given: Services, files: Sequence[Path]) -> None:
-    """Ingest files in one job.
+    """Ingest local files in one job."""
+    ingest_sources(
+        given, [Source("local", f"{TABLE}/{f}", f.name, f.stat().st_size) for f in files]
+    )
+
+
+def ingest_sources(given: Services, sources: Sequence[Source]) -> None:
+    """Ingest dropped files in one job.
 
     Raises:
         InvariantError: one was refused.
     """
     table = table_of(given)
-    sources = tuple(Source("local", f"{TABLE}/{f}", f.name, f.stat().st_size) for f in files)
     generation = given.store(table).current().generation
-    ingest(given, IngestJob(table.id, generation, job_id_of(sources), sources))
+    job = IngestJob(table.id, generation, job_id_of(tuple(sources)), tuple(sources))
+    ingest(given, job)
     for record in given.tracker.records(table.id):
         if record.state in ("failed", "refused"):
             raise InvariantError(f"{record.subject} was {record.state}: {record.reason}")

@@ -1,4 +1,4 @@
-"""Metric what a process does: wall and CPU seconds, the peak of its memory, bytes it reads.
+"""Measure what a process does: wall and CPU seconds, the peak of its memory, bytes it reads.
 
 Start-up is left out: a part prepares, and then runs between two looks at the counters. Each
 measurement is in a process of its own, so that none inherits memory or warm code.
@@ -21,16 +21,21 @@ def cpu_seconds() -> float:
     return sum(one.ru_utime + one.ru_stime for one in used)
 
 
+class PeakElsewhere(int):
+    """What work returns that was done by another process: the peak of its memory, in bytes."""
+
+
 def run(work: Callable[[], object]) -> dict[str, float]:
     """Do `work`; return its seconds, CPU seconds and the peak of resident memory in bytes."""
     (PROCESS / "clear_refs").write_text("5")  # the peak is counted from here on
     cpu, began = cpu_seconds(), time.perf_counter()
-    work()
+    result = work()
     seconds = time.perf_counter() - began
+    own_bytes = _number("status", "VmHWM") * 1024
     return {
         "seconds": seconds,
         "cpu_seconds": cpu_seconds() - cpu,
-        "peak_rss_bytes": _number("status", "VmHWM") * 1024,
+        "peak_rss_bytes": result if isinstance(result, PeakElsewhere) else own_bytes,
     }
 
 
@@ -47,4 +52,4 @@ def _number(file: str, name: str) -> int:
         key, _, value = line.partition(":")
         if key == name:
             return int(value.split()[0])
-    raise LookupError(f"{PROCESS / file} does not tell {name}")
+    raise LookupError(f"{PROCESS / file} has no {name}")

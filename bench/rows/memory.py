@@ -11,13 +11,13 @@ import resource
 import sys
 from pathlib import Path
 
-import pyarrow.parquet as pq
-
 from bench.common.figures import emit
 from bench.rows import compaction as rows_compaction
 from bench.rows import ingest as rows_ingest
 from bench.rows.data import row_bytes
+from bench.rows.digest import ALL, DIGESTS, saved
 from bench.rows.measure import run
+from bench.rows.output import check
 
 RESERVED_BYTES = 3 * 1024**3
 """Address space, not memory, that allocators reserve as soon as there is a row: measured."""
@@ -30,7 +30,6 @@ def main() -> None:
     part, stage, number, kind, given, table, out, memory = sys.argv[1:]
     memory_bytes = int(memory)
     sources = sorted(Path(given).resolve().glob("*.parquet"))
-    rows = sum(pq.read_metadata(source).num_rows for source in sources)
     if stage == "compaction":
         shards = sorted(Path(table).resolve().glob("*/data/*.parquet"))
         work = rows_compaction.dormouse(shards, kind, Path(out), memory_bytes)
@@ -38,11 +37,13 @@ def main() -> None:
         first, *others = sources
         work = rows_ingest.dormouse(first, kind, Path(out), *others, memory_bytes=memory_bytes)
     limit_bytes = RESERVED_BYTES + CODE_BYTES + 2 * memory_bytes
-    resource.setrlimit(resource.RLIMIT_AS, (limit_bytes, limit_bytes))
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (limit_bytes, hard))
     taken = run(work)
-    written = sum(pq.read_metadata(path).num_rows for path in Path(out).rglob("*.parquet"))
-    if written != rows:
-        raise ValueError(f"{written} rows were written of {rows}")
+    resource.setrlimit(resource.RLIMIT_AS, (hard, hard))
+    expected = saved(Path(table).parent / DIGESTS)[ALL]
+    check(stage, expected, Path(out), in_order=True)
+    rows = expected.rows
     emit(
         part,
         stage,

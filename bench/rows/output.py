@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import pyarrow.parquet as pq
-
 from bench.common.figures import emit
-from bench.rows.data import KEYS
+from bench.rows.digest import Digest, digest_of_files, sorted_digest_of_files
 from bench.rows.measure import run
 
 
@@ -17,50 +15,46 @@ def report(
     system: str,
     number: int,
     work: Callable[[], object],
-    rows: int,
+    expected: Digest,
     out: Path,
     *,
     in_order: bool,
+    others: Callable[[], dict[str, float]] = dict,
 ) -> None:
-    """Metric `work`, which writes so many rows below `out`, for all keys in order or for none.
+    """Measure `work`, which writes certain rows below `out`, for all keys in order or for none.
+
+    `others` are figures that are taken right afterwards.
 
     Raises:
         ValueError: it wrote other rows, or not in order.
     """
     taken = run(work)
-    files = [pq.ParquetFile(path).metadata for path in out.rglob("*.parquet")]
-    written = sum(file.num_rows for file in files)
-    if written != rows:
-        raise ValueError(f"{system} wrote {written} rows of {rows}")
-    if in_order:
-        check_order(files)
+    more = others()
+    files = check(system, expected, out, in_order=in_order)
     emit(
         part,
         system,
         number,
-        rows_per_second=rows / taken["seconds"],
-        cpu_seconds_per_million=taken["cpu_seconds"] / rows * 1e6,
+        rows_per_second=expected.rows / taken["seconds"],
+        seconds=taken["seconds"],
+        cpu_seconds_per_million=taken["cpu_seconds"] / expected.rows * 1e6,
         peak_rss_mb=taken["peak_rss_bytes"] / 1e6,
-        written_mb=sum(path.stat().st_size for path in out.rglob("*.parquet")) / 1e6,
+        written_mb=sum(path.stat().st_size for path in files) / 1e6,
         files=len(files),
+        **more,
     )
 
 
-def check_order(files: list[pq.FileMetaData]) -> None:
-    """Hold the row groups of all files to be in key order, by their statistics.
+def check(system: str, expected: Digest, out: Path, *, in_order: bool) -> list[Path]:
+    """Return the files below `out`, which hold just the rows of a digest.
 
     Raises:
-        ValueError: they are not.
+        ValueError: they hold others, or not in order.
     """
-    spans = [[_span(file.row_group(i)) for i in range(file.num_row_groups)] for file in files]
-    in_order = [span for file in sorted(spans) for span in file]
-    if any(high > low for (_, high), (low, _) in zip(in_order, in_order[1:], strict=False)):
-        raise ValueError("the rows are not in order")
-
-
-def _span(group: pq.RowGroupMetaData) -> tuple[str, str]:
-    for i in range(group.num_columns):
-        column = group.column(i)
-        if column.path_in_schema == KEYS[0] and column.statistics is not None:
-            return column.statistics.min, column.statistics.max
-    raise ValueError(f"there are no statistics of {KEYS[0]}")
+    files = sorted(out.rglob("*.parquet"))
+    found = sorted_digest_of_files(files) if in_order else digest_of_files(files)
+    if found.rows != expected.rows:
+        raise ValueError(f"{system} wrote {found.rows} rows of {expected.rows}")
+    if found != expected:
+        raise ValueError(f"{system} wrote as many rows as it should, but others")
+    return files

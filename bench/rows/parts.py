@@ -16,7 +16,6 @@ import pyarrow.parquet as pq
 
 from bench.common.figures import emit
 from bench.rows import instance as rows_instance
-from bench.rows.compaction import MEMORY_BYTES
 from bench.rows.data import SCHEMAS
 from bench.rows.measure import run
 from dormouse.arrow.order import OrderCheck
@@ -25,6 +24,7 @@ from dormouse.keys.ranges import KeyRange
 from dormouse.readers.auditing import audit_shard
 from dormouse.readers.reading import Slice
 from dormouse.schema.schema import Schema
+from dormouse.settings import memory_bytes
 from dormouse.shards.parquet import ParquetFileWriter
 from dormouse.shards.samples import KeySampler
 from dormouse.sources.loader import SourceLoader
@@ -41,7 +41,7 @@ class Steps:
         self._part, self._number, self._rows = part, number, rows
 
     def run(self, name: str, work: Callable[[], T]) -> T:
-        """Metric a step; return what it gives."""
+        """Measure a step; return what it returns."""
         result: list[T] = []
         taken = run(lambda: result.append(work()))
         emit(
@@ -64,14 +64,14 @@ def compaction(part: str, number: int, kind: str, shards: Path, scratch: Path) -
     """Prove, decode, merge, check and write the rows of all shards."""
     files = sorted(shards.resolve().glob("*/data/*.parquet"))
     storage = rows_instance.linked(files, scratch / "data")
-    given = rows_instance.services(storage, scratch, MEMORY_BYTES, seed=6)
+    given = rows_instance.services(storage, scratch, memory_bytes(), seed=6)
     table = rows_instance.reopened(given, SCHEMAS[kind])
     slices = [Slice(shard, KeyRange()) for shard in given.store(table).current().shards.values()]
     steps = Steps(part, number, sum(slice.shard.rows for slice in slices))
 
     def merged() -> Iterable[pa.RecordBatch]:
         return merge_slices(
-            storage, table.id, slices, table.schema, scratch=scratch, memory_bytes=MEMORY_BYTES
+            storage, table.id, slices, table.schema, scratch=scratch, memory_bytes=memory_bytes()
         )
 
     def decode() -> None:
@@ -91,7 +91,7 @@ def compaction(part: str, number: int, kind: str, shards: Path, scratch: Path) -
 def ingest(part: str, number: int, kind: str, source: Path, scratch: Path) -> None:
     """Read and sort in pieces, merge those, check and write the rows of a file."""
     schema, steps = SCHEMAS[kind], Steps(part, number, pq.read_metadata(source).num_rows)
-    loader = SourceLoader(schema, scratch, memory_bytes=MEMORY_BYTES)
+    loader = SourceLoader(schema, scratch, memory_bytes=memory_bytes())
     steps.run("read and sort in pieces", lambda: loader.add(source, source.name))
     held = steps.run("merge the pieces", lambda: list(loader.sorted_rows()))
     _output(steps, held, schema, scratch)
@@ -116,7 +116,7 @@ def _output(steps: Steps, held: list[pa.RecordBatch], schema: Schema, scratch: P
 
 
 def main() -> None:
-    """Metric the steps of one stage."""
+    """Measure the steps of one stage."""
     part, stage, number, kind, given, out = sys.argv[1:]
     scratch = Path(out)
     steps = compaction if stage == "compaction" else ingest

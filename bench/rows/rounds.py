@@ -11,9 +11,11 @@ from statistics import median
 from bench.common.figures import Figures
 
 FLOOR = "pyarrow copy"
-"""Copying the same rows, unsorted, with pyarrow as it is set."""
+"""Copying the same rows, unsorted, with pyarrow as it is set: dictionaries, 1 Mi rows a group."""
 PLAIN_FLOOR = "pyarrow copy, no dictionary"
 """The same with dictionaries off: with keys like these they cost time and space."""
+GROUPS_FLOOR = "pyarrow copy, no dictionary, our row groups"
+"""The same with row groups as small as those of shards, which make look-ups cheap."""
 
 
 def median_of(figures: Figures, part: str, of: str, figure: str) -> float | None:
@@ -31,3 +33,16 @@ def median_ratio(figures: Figures, part: str, of: str, floor: str, figure: str) 
         if above is not None and below:
             ratios.append(above / below)
     return median(ratios) if ratios else None
+
+
+def round_trips(figures: Figures, part: str, quick: str, slow: str, delay_s: float) -> float | None:
+    """Return how many requests one after the other a job waits for that takes 5 % longer besides.
+
+    The job was measured as `quick` and, with so many seconds before each answer, as `slow`.
+    """
+    trips = []
+    for at in figures.sizes(part, slow):
+        without, with_delay = (figures.get(part, of, at, "seconds") for of in (quick, slow))
+        if without is not None and with_delay is not None:
+            trips.append(max(0.0, with_delay - without / 0.95) / delay_s)
+    return median(trips) if trips else None

@@ -1,4 +1,4 @@
-"""Metric bulk imports and heavy compactions on Spark, beside plain Spark and the function.
+"""Measure bulk imports and heavy compactions on Spark, beside plain Spark and the function.
 
 Run by ``make bench-spark``; ``ARGS=--quick`` takes a tenth of the rows. Every measurement has a
 Spark of its own; systems take turns, round by round. Tables go to standard output, with
@@ -73,7 +73,7 @@ def steps(folder: Path, scale: Scale) -> Iterator[Step]:
 
 
 def main() -> int:
-    """Metric everything and show it; return 1 if something failed."""
+    """Measure everything and show it; return 1 if something failed."""
     asked = options(__doc__, "a tenth of the rows, once")
     asked.add_argument("--rounds", type=int, help="how often all is measured")
     given = asked.parse_args()

@@ -1,4 +1,4 @@
-"""Metric a job that runs in many processes: this one, Spark's JVM, and its Python workers.
+"""Measure a job that runs in many processes: this one, Spark's JVM, and its Python workers.
 
 CPU time and memory are those of the whole tree of processes; what a job moved through shuffles is
 from Spark's own log of events.

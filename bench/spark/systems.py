@@ -161,7 +161,7 @@ SYSTEMS: dict[str, dict[str, Callable[..., Work]]] = {
 
 
 def main() -> None:
-    """Metric one system once.
+    """Measure one system once.
 
     Raises:
         ValueError: it wrote other rows, or not in order.

@@ -1,4 +1,4 @@
-"""Metric the state store: what commits cost, how writers share a table, what reads take.
+"""Measure the state store: what commits cost, how writers share a table, what reads take.
 
 Run by ``make bench-state``; ``ARGS=--quick`` takes about a minute. Tables go to standard output,
 with ``--page FILE`` also between the marks of a page; ``--json FILE`` keeps all figures.
@@ -110,7 +110,7 @@ def report(figures: Figures) -> str:
 
 
 def main() -> int:
-    """Metric everything and show it; return 1 if something failed."""
+    """Measure everything and show it; return 1 if something failed."""
     given = options(__doc__, "small tables and short contests").parse_args()
     return benchmark("bench-state", given, lambda f: [*steps(f, quick=given.quick)], report)
 

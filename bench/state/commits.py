@@ -258,7 +258,7 @@ def show_rewrite(run: Run) -> None:
 
 
 def main() -> None:
-    """Metric one size."""
+    """Measure one size."""
     asked = argparse.ArgumentParser(description=__doc__)
     asked.add_argument("references", type=int)
     asked.add_argument("snapshot", type=Path)

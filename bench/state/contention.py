@@ -220,7 +220,7 @@ def contest_of_rewrite(rewrite: Rewrite, writers: int, commits: int) -> Contest:
 
 
 def rewrite_of(snapshot: bytes) -> Rewrite:
-    """Metric what the full rewrite of a state takes here."""
+    """Measure what the full rewrite of a state takes here."""
     state, load = cpu_seconds(lambda: decode_snapshot(TABLE, snapshot, "bench"))
     body, write = cpu_seconds(lambda: encode_snapshot(TABLE, state))
     return Rewrite(len(body), load, write)

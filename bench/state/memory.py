@@ -1,4 +1,4 @@
-"""Metric a table state of many references: memory, cold load, commits and look-ups.
+"""Measure a table state of many references: memory, cold load, commits and look-ups.
 
 Called by `state_bench`; prints a JSON line for each figure. Each size is measured in a process of
 its own, beside a load of the same snapshot into one Python object for each thing.
@@ -254,7 +254,7 @@ def measure(references: int, path: Path) -> None:
 
 
 def main() -> None:
-    """Metric a size and leave the snapshot at a path: two arguments."""
+    """Measure a size and leave the snapshot at a path: two arguments."""
     match sys.argv[1:]:
         case ["objects" | "columns" as kind, references, path]:
             measure_load(int(references), Path(path), columns=kind == "columns")

@@ -1,4 +1,4 @@
-"""Metric one planning of a table with very many leaves in each of which something is due.
+"""Measure one planning of a table with very many leaves in each of which something is due.
 
 Prints a JSON line for each figure. Called with the number of leaves, by default 65,536; each leaf
 holds two shards. The state store is the real one over counting storage and pages; the queues are

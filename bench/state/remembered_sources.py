@@ -1,4 +1,4 @@
-"""Metric what ten million remembered sources take: bytes, look-ups, commits and memory.
+"""Measure what ten million remembered sources take: bytes, look-ups, commits and memory.
 
 Sealed as the stages do it, in a folder: ``make bench-sources``, or ``ARGS=100000`` for fewer.
 """
@@ -133,7 +133,7 @@ def commits(state: TableState, total: int) -> None:
 
 
 def main() -> None:
-    """Metric at no sealed sources, and at many."""
+    """Measure at no sealed sources, and at many."""
     count = int(sys.argv[1]) if len(sys.argv) > 1 else SOURCES
     base = replace(built(1000), sources=OverlayMap())
     commits(base, 0)

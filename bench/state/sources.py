@@ -1,4 +1,4 @@
-"""Metric what remembering a million sources takes, in a snapshot and in memory.
+"""Measure what remembering a million sources takes, in a snapshot and in memory.
 
 Called by `state_bench`; the load is measured in a process of its own.
 """
@@ -56,7 +56,7 @@ def measure_load(count: int, plain: Path, full: Path) -> None:
 
 
 def main() -> None:
-    """Metric a count of sources."""
+    """Measure a count of sources."""
     asked = argparse.ArgumentParser(description=__doc__)
     asked.add_argument("count", type=int)
     asked.add_argument("--load", nargs=2, type=Path)

@@ -212,7 +212,7 @@ def metadata_bytes(folder: Path) -> int:
 
 
 def main() -> None:
-    """Metric all formats that are installed."""
+    """Measure all formats that are installed."""
     asked = argparse.ArgumentParser(description=__doc__)
     asked.add_argument("--seconds", type=float, default=4)
     asked.add_argument("--writers", type=int, nargs="+", default=[1, 4, 16, 32])

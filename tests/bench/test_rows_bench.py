@@ -60,8 +60,8 @@ def test_a_compaction_is_measured_and_its_output_checked(
 def test_an_ingest_is_measured_and_cut_into_sixteen(
     bench: Bench, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    source = tmp_path / "source.parquet"
-    bench.module("bench.rows.data").write_source(source, "wide", ROWS, seed=1)
+    bench.main("bench.rows.make", "sources", tmp_path / "sources", "wide", 1, ROWS)
+    source = tmp_path / "sources" / "000.parquet"
     for system in ("dormouse", "pyarrow copy, no dictionary"):
         out = tmp_path / system
         out.mkdir()
@@ -88,25 +88,196 @@ def test_a_cold_look_up_of_one_key_opens_one_shard(
     bench: Bench, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bench.table(tmp_path, leaves=16, jobs=1)
-    keys = tmp_path / "sources" / "keys.json"
-    given = (tmp_path / "table" / "data", tmp_path / "table", keys)
+    answers = tmp_path / "answers"
+    bench.main("bench.rows.make", "answers", answers, tmp_path / "sources")
+    given = (tmp_path / "table" / "data", tmp_path / "table", answers)
     bench.main("bench.rows.look_ups", "part", "dormouse", 0, "one_key", *given)
     figures = bench.figures(capsys)
     assert figures["rows"] == 1
     assert 1 <= figures["requests"] <= 2
+    out = tmp_path / "s3-of-look-ups" / "out"
+    bench.main("bench.rows.look_ups_on_s3", "part", 0, "one_key", *given, out, 0)
+    assert bench.figures(capsys)["requests"] == 1, "warm, it reads the rows alone"
+
+
+def test_a_look_up_that_finds_other_rows_is_no_measurement(bench: Bench, tmp_path: Path) -> None:
+    look_ups, digest = bench.module("bench.rows.look_ups"), bench.module("bench.rows.digest")
+    rows = pa.table({"key": ["a"], "timestamp": [1]})
+    answer = digest.digest_of(rows.to_batches())
+    asked = look_ups.Asked(("a",))
+    assert look_ups.measure(lambda _: rows, asked, answer)["rows"] == 1
+    for other in (rows.slice(1), pa.table({"key": ["a"], "timestamp": [2]})):
+        with pytest.raises(ValueError, match="other rows were found"):
+            look_ups.measure(lambda _, other=other: other, asked, answer)
+
+
+def test_stages_are_measured_on_an_s3_that_counts(
+    bench: Bench, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bench.table(tmp_path, leaves=1, jobs=2)
+    inputs = {
+        "compaction": tmp_path / "table" / "data",
+        "ingest": tmp_path / "sources" / "000.parquet",
+    }
+    for stage, given in inputs.items():
+        out = tmp_path / stage / "out"
+        out.mkdir(parents=True)
+        bench.main("bench.rows.on_s3", "part", stage, 0, "narrow", given, out, 0, 0)
+        figures = bench.figures(capsys)
+        assert figures["files"] == (1 if stage == "compaction" else 16)
+        assert figures["gets"] >= 1
+        assert figures["puts"] >= figures["files"]
 
 
 def test_output_that_lost_rows_or_order_is_no_measurement(bench: Bench, tmp_path: Path) -> None:
     output = bench.module("bench.rows.output")
+    digest = bench.module("bench.rows.digest")
     rows = pa.table({"key": ["b", "a"], "timestamp": [1, 2]})
+    found = digest.digest_of(rows.to_batches())
 
     def work() -> None:
         pq.write_table(rows, tmp_path / "out.parquet", row_group_size=1)
 
     with pytest.raises(ValueError, match="wrote 2 rows of 3"):
-        output.report("part", "system", 0, work, 3, tmp_path, in_order=False)
+        output.report("part", "a", 0, work, digest.Digest(3), tmp_path, in_order=False)
+    with pytest.raises(ValueError, match="but others"):
+        output.report("part", "a", 0, work, digest.Digest(2, 7), tmp_path, in_order=False)
     with pytest.raises(ValueError, match="not in order"):
-        output.report("part", "system", 0, work, 2, tmp_path, in_order=True)
+        output.report("part", "a", 0, work, found, tmp_path, in_order=True)
+    output.report("part", "a", 0, work, found, tmp_path, in_order=False)
+
+
+def test_a_digest_is_of_all_values_of_all_rows_in_any_order_and_any_type_of_text(
+    bench: Bench,
+) -> None:
+    digest_of = bench.module("bench.rows.digest").digest_of
+
+    def digest(rows: pa.Table) -> tuple[int, int]:
+        return digest_of(rows.to_batches(max_chunksize=2))
+
+    rows = pa.table({"key": ["abcdefghij", "abcdefghik", "bbcdefghij"], "n": [1, -2, 3]})
+    same = digest(rows)
+    assert digest(rows.take([2, 0, 1])) == same
+    for kind in (pa.large_string(), pa.string_view()):
+        assert digest(rows.set_column(0, "key", rows["key"].cast(kind))) == same
+    changed = rows.set_column(1, "n", pa.chunked_array([[1, 2, 3]]))
+    swapped = rows.set_column(1, "n", pa.chunked_array([[-2, 1, 3]]))
+    doubled = rows.take([0, 0, 2])
+    assert len({same, digest(changed), digest(swapped), digest(doubled)}) == 4
+
+
+def test_order_is_held_within_files_across_batches_and_between_files(
+    bench: Bench, tmp_path: Path
+) -> None:
+    sorted_digest = bench.module("bench.rows.digest").sorted_digest_of_files
+
+    def file(name: str, *rows: tuple[str, int]) -> Path:
+        keys, numbers = zip(*rows, strict=True)
+        pq.write_table(pa.table({"key": keys, "timestamp": numbers}), tmp_path / name)
+        return tmp_path / name
+
+    early, late = file("b", ("a", -1), ("a", 1), ("b", 0)), file("a", ("b", 0), ("c", -5))
+    assert sorted_digest([late, early]).rows == 5
+    for wrong in (
+        [file("c", ("a", 1), ("a", -1))],
+        [early, file("d", ("a", 5), ("c", 0))],
+    ):
+        with pytest.raises(ValueError, match="not in order"):
+            sorted_digest(wrong)
+
+
+def test_a_machine_that_others_keep_busy_makes_figures_unfit(bench: Bench) -> None:
+    load = bench.module("bench.common.load")
+    seen = load.Load()
+    seen.add(10, busy_seconds=16, own_seconds=15)
+    assert "0.10 cores busy" in seen.sentence()
+    assert "UNFIT" not in seen.sentence()
+    seen.add(10, busy_seconds=20, own_seconds=5)
+    assert seen.sentence().startswith("**UNFIT")
+    stat = "cpu  100 10 50 9000 700 5 5 30 0 0"
+    assert load.busy_seconds(stat) == 200 / load._TICKS
+
+
+def test_the_machine_is_asked_what_others_do(bench: Bench) -> None:
+    seen = bench.module("bench.common.load").Load()
+    seen.begin()
+    seen.end()
+    (cores,) = seen.seen
+    assert cores >= 0
+
+
+def test_round_trips_are_what_a_delay_costs_beyond_a_twentieth(bench: Bench) -> None:
+    figures, rounds = bench.module("bench.common.figures"), bench.module("bench.rows.rounds")
+    seconds = {"0 ms": [9.5, 0.95], "100 ms": [10.2, 1.4]}
+    found = figures.Figures(
+        figures.Figure("part", of, at, "seconds", value)
+        for of, measured in seconds.items()
+        for at, value in enumerate(measured)
+    )
+    assert rounds.round_trips(found, "part", "0 ms", "100 ms", 0.1) == pytest.approx(3)
+    assert rounds.round_trips(found, "part", "0 ms", "30 ms", 0.03) is None
+
+
+def test_each_goal_is_judged_once_all_is_measured(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The parts that goals are of are those that the steps measure, under the same names."""
+    figures, main = bench.module("bench.common.figures"), bench.module("bench.rows.__main__")
+    original = bench.module("bench.rows.original_plan").NAME
+    names = ("rows_per_second", "seconds", "cpu_seconds_per_million", "peak_rss_mb", "ms")
+    names += ("requests", "read_kb", "memory_mb", "rows_to_memory")
+    found = []
+    for step in main.measured(tmp_path, main.QUICK, [original]):
+        part, of, *rest = step.arguments
+        subjects = [of]
+        if step.module == "rows.on_s3":
+            subjects = [bench.module("bench.rows.on_s3").name_of(*map(int, rest[-2:]))]
+        if step.module == "rows.look_ups_on_s3":
+            subjects = [f"{rest[-1]} ms, cold"]
+        if step.module == "rows.look_ups":
+            subjects = [f"{of}, cold", f"{of}, warm"]
+        found += [figures.Figure(part, s, 0, name, 1) for s in subjects for name in names]
+    goals = bench.module("bench.rows.goals").goals(figures.Figures(found))
+    assert {goal.number for goal in goals} == {1, 2, 3, 4}
+    assert not [goal.what for goal in goals if goal.measured is None]
+    assert len({goal.what for goal in goals}) == len(goals) > 50
+    monkeypatch.setattr("bench.rows.report.version", lambda package: "1")
+    report = bench.module("bench.rows.report").report
+    missing = "The original's plan is left out"
+    assert missing in report(figures.Figures(found), quick=True, notes=[missing])
+
+
+def test_functions_run_in_the_environment_that_the_template_gives_them(
+    bench: Bench, tmp_path: Path
+) -> None:
+    compact = bench.module("bench.rows.function").function("compact")
+    assert compact.cores == 2
+    assert int(compact.environment["DORMOUSE_MEMORY_BYTES"]) <= compact.memory_mb * 1024**2
+    main = bench.module("bench.rows.__main__")
+    steps = [s for s in main.measured(tmp_path, main.QUICK) if s.module == "rows.compaction"]
+    of = {s.arguments[1]: s.environment for s in steps}
+    assert of["dormouse"] == compact.environment
+    assert of["duckdb sort"] == {}
+
+
+def test_the_original_is_left_out_without_rust(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    original = bench.module("bench.rows.original_plan")
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    assert "there is no cargo" in original.built()
+    broken = tmp_path / "cargo"
+    broken.write_text("#!/bin/sh\necho 'error: no registry' >&2\nexit 101\n")
+    broken.chmod(0o755)
+    monkeypatch.setattr("shutil.which", lambda name: str(broken))
+    assert original.built() == "cargo could not build it: error: no registry"
+    broken.write_text("#!/bin/sh\n")
+    assert "cargo built no" in original.built(tmp_path / "program")
+    main = bench.module("bench.rows.__main__")
+    systems = {s.arguments[1] for s in main.measured(tmp_path, main.QUICK)}
+    assert original.NAME not in systems
+    systems = {s.arguments[1] for s in main.measured(tmp_path, main.QUICK, [original.NAME])}
+    assert original.NAME in systems
 
 
 def test_a_ratio_is_to_the_floor_of_the_same_round(bench: Bench) -> None:
