@@ -17,6 +17,7 @@ from dormouse.model.sources import Source, format_of, table_name_of
 from dormouse.model.state import TableState
 from dormouse.ports import JobRecord, Services
 from dormouse.sources.frames import Frame
+from dormouse.sources.path_columns import folder_prefix
 from dormouse.statestore.source_lookup import ingested_of
 from dormouse.tables.table import Table
 
@@ -57,6 +58,8 @@ def files_to_drop(table_name: str, paths: Iterable[str | Path]) -> list[tuple[st
     files below it, each named by its path in the folder; a pattern, such as ``data/*/*.parquet``,
     the files that fit it, each named by its path below the folder before the first star. Files and
     folders below a folder whose names begin with ``_`` or a dot, such as manifests, are left out.
+    Folders above a file that are called ``column=value`` stay in its name, which gives its rows
+    that value.
 
     Raises:
         NotFoundError: a file does not exist, a folder has none, or none fits a pattern.
@@ -86,7 +89,7 @@ def _given(path: Path) -> str:
 def _files(path: Path) -> list[tuple[str, Path]]:
     """Return the files that a path means, in order, each with its name below the table's folder."""
     if path.is_file():
-        return [(path.name, path)]
+        return [(folder_prefix(path.parent) + path.name, path)]
     if path.is_dir():
         files = _below(path, path.rglob("*"))
         if not files:
@@ -104,8 +107,9 @@ def _files(path: Path) -> list[tuple[str, Path]]:
 
 def _below(folder: Path, paths: Iterable[Path]) -> list[tuple[str, Path]]:
     relative = sorted((path.relative_to(folder), path) for path in paths)
+    own = folder_prefix(folder)
     return [
-        (name.as_posix(), path)
+        (own + name.as_posix(), path)
         for name, path in relative
         if path.is_file() and not any(part.startswith(("_", ".")) for part in name.parts)
     ]

@@ -59,7 +59,7 @@ def estimate_splits(
         if not path.is_file():
             raise NotFoundError(f"there is no file {str(path)!r}")
         try:
-            for batch in read_source(path, path.name, schema, dialect):
+            for batch in read_source(path, path.as_posix(), schema, dialect):
                 sample.add(batch)
         except RefusedSourceError as error:
             raise RefusedSourceError(f"{path}: {error}", hint=error.hint) from error

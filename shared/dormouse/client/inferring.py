@@ -15,6 +15,7 @@ from dormouse.schema.schema import FieldType, Schema
 from dormouse.sources.formats import read_source
 from dormouse.sources.frames import Frame, frame_columns
 from dormouse.sources.inference import infer_file
+from dormouse.sources.path_columns import infer_path_columns
 from dormouse.tables.csv_dialect import CsvDialect, csv_dialect
 from dormouse.tables.properties import parse_settings, properties_of
 
@@ -60,7 +61,8 @@ def infer_schema(
         if not path.is_file():
             raise NotFoundError(f"there is no file {str(path)!r}")
         found = infer_file(path, _dialect(properties))
-        columns, of = found.columns, "the file"
+        names = {column.name for column in found.columns}
+        columns, of = (*found.columns, *infer_path_columns(path, names)), "the file"
         sampled = None if found.is_whole else found.rows
     else:
         columns, of = tuple(frame_columns(like)), "the frame"
@@ -101,7 +103,7 @@ def check_file(path: Path, schema: Schema, properties: Mapping[str, object] | No
     Raises:
         RefusedSourceError: it would be refused, and why.
     """
-    for _ in read_source(path, path.name, schema, _dialect(properties)):
+    for _ in read_source(path, path.as_posix(), schema, _dialect(properties)):
         pass
 
 

@@ -23,6 +23,7 @@ from dormouse.sources.csv_files import read_csv
 from dormouse.sources.json_files import read_json_lines
 from dormouse.sources.key_sizes import with_fitting_keys
 from dormouse.sources.parquet_files import read_parquet
+from dormouse.sources.path_columns import path_values, with_path_values, without_required
 from dormouse.tables.csv_dialect import CsvDialect
 
 _BINARY = {
@@ -38,7 +39,7 @@ def read_source(
     local: Path, key: str, schema: Schema, dialect: CsvDialect | None = None
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a file as ``arrow_schema(schema)``; its format is
-    chosen by the suffix of `key`.
+    chosen by the suffix of `key`, whose folders may give values of columns (`path_columns`).
 
     `dialect` is the dialect of CSV files, by default comma-separated with a header.
 
@@ -47,7 +48,12 @@ def read_source(
             or of the wrong type, a value is invalid or null, or a row key is too large. It is
             raised before the first batch or between batches.
     """
-    yield from with_fitting_keys(_read(local, key, schema, dialect), schema)
+    if values := path_values(key, schema):
+        batches = _read(local, key, without_required(schema, values), dialect)
+        batches = with_path_values(batches, schema, values)
+    else:
+        batches = _read(local, key, schema, dialect)
+    yield from with_fitting_keys(batches, schema)
 
 
 def _read(
