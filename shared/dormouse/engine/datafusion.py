@@ -40,7 +40,11 @@ _OPTIONS = {
     "datafusion.execution.sort_in_place_threshold_bytes": str(2**40),
     "datafusion.execution.parquet.metadata_size_hint": str(64 * 1024),
 }
-MIN_BATCH_ROWS, MAX_BATCH_ROWS = 16, 8192
+MIN_BATCH_ROWS, MAX_BATCH_ROWS = 16, 16_384
+MAX_BATCH_BYTES = 1024 * 1024
+"""The most rows of a batch, and about how large it may become in memory: each batch costs time of
+its own, but longer ones save nothing more.
+"""
 FALSE = lit(False)
 BATCHES_PER_INPUT = 4
 """How many batches of each input a merge holds: one read ahead, the
@@ -64,7 +68,7 @@ def batch_rows(memory_bytes: int, inputs: int, row_bytes: float) -> int:
 
     `row_bytes` is the average size of a row in memory.
     """
-    batch_bytes = memory_bytes / (BATCHES_PER_INPUT * (inputs + 1))
+    batch_bytes = min(MAX_BATCH_BYTES, memory_bytes / (BATCHES_PER_INPUT * (inputs + 1)))
     return max(MIN_BATCH_ROWS, min(MAX_BATCH_ROWS, int(batch_bytes / max(row_bytes, 1))))
 
 
