@@ -25,6 +25,7 @@ from dormouse.arrow.types import arrow_schema
 from dormouse.schema.schema import DecimalType, FieldType, Primitive, Schema
 from dormouse.schema.types import TIMESTAMPS
 from dormouse.shards import crcs
+from dormouse.shards.compression import column_codecs
 from dormouse.stored import checksums
 
 FIRST_ROW_GROUP_ROWS = 2048
@@ -169,7 +170,6 @@ class ParquetFileWriter:
         repetitive = repetitive_columns(first)
         # a dict, because the type stubs lack some of the arguments
         layout: dict[str, Any] = {
-            "compression": "zstd",
             "use_dictionary": repetitive,
             "column_encoding": {
                 f.name: _ENCODINGS[f.type]
@@ -186,7 +186,9 @@ class ParquetFileWriter:
             "max_rows_per_page": PAGE_ROWS,
             "sorting_columns": [pq.SortingColumn(i) for i in range(len(self._schema.keys))],
         }
-        return pq.ParquetWriter(self._sink, stored_schema(self._schema), **layout)
+        stored = stored_schema(self._schema)
+        codecs = column_codecs(first, self._schema, stored, layout)
+        return pq.ParquetWriter(self._sink, stored, compression=codecs, **layout)
 
 
 def repetitive_columns(rows: pa.Table) -> list[str]:
