@@ -7,21 +7,21 @@ Columns of text, bytes and nested values are always compressed, because what is 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dormouse.schema.schema import DecimalType, Primitive, Schema
 
-CODEC, NO_CODEC = "zstd", "none"
+Codec: TypeAlias = Literal["zstd", "none"]
 LEAST_SAVING = 0.02
 """The part of a column's bytes that compressing it must save."""
 
 
 def column_codecs(
     first: pa.Table, schema: Schema, stored: pa.Schema, layout: dict[str, Any]
-) -> dict[str, str]:
+) -> dict[str, Codec]:
     """Return the codec of each Parquet column of a file that begins with the rows `first`.
 
     The rows are written to memory as the file will be: with the schema `stored` and the other
@@ -29,14 +29,14 @@ def column_codecs(
     """
     numbers = {field.name for field in schema.fields if _is_number(field.type)}
     sink = pa.BufferOutputStream()
-    with pq.ParquetWriter(sink, stored, compression=CODEC, **layout) as writer:
+    with pq.ParquetWriter(sink, stored, compression="zstd", **layout) as writer:
         writer.write_table(first, row_group_size=first.num_rows)
     group = pq.read_metadata(pa.BufferReader(sink.getvalue())).row_group(0)
     chunks = [group.column(i) for i in range(group.num_columns)]
     return {
-        chunk.path_in_schema: NO_CODEC
+        chunk.path_in_schema: "none"
         if chunk.path_in_schema in numbers and not _shrinks(chunk)
-        else CODEC
+        else "zstd"
         for chunk in chunks
     }
 

@@ -187,8 +187,8 @@ class ParquetFileWriter:
             "sorting_columns": [pq.SortingColumn(i) for i in range(len(self._schema.keys))],
         }
         stored = stored_schema(self._schema)
-        codecs = column_codecs(first, self._schema, stored, layout)
-        return pq.ParquetWriter(self._sink, stored, compression=codecs, **layout)
+        layout["compression"] = column_codecs(first, self._schema, stored, layout)
+        return pq.ParquetWriter(self._sink, stored, **layout)
 
 
 def repetitive_columns(rows: pa.Table) -> list[str]:
