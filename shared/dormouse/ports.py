@@ -333,8 +333,10 @@ class Spark(Protocol):
     """Runs Spark jobs."""
 
     @property
-    def package(self) -> Path:
-        """The folder of the Spark package that was deployed with this process."""
+    def package(self) -> Path | None:
+        """The folder of the Spark package that was deployed with this process; None if runs use
+        the library of this process.
+        """
 
     def start(self, run: SparkRun) -> str:
         """Start a run, unless it was started before; return its id.

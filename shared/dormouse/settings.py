@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from dormouse.errors import InvalidRequestError
@@ -87,6 +89,19 @@ def memory_bytes(environment: Mapping[str, str] | None = None) -> int:
     """
     given = os.environ if environment is None else environment
     return _positive(given, "DORMOUSE_MEMORY_BYTES", DEFAULT_MEMORY_BYTES)
+
+
+def spark_environment(environment: Mapping[str, str] | None = None) -> Mapping[str, str] | None:
+    """Return the environment of Spark on this machine; None without Spark or Java, or if
+    ``DORMOUSE_SPARK`` is ``no``.
+    """
+    given = os.environ if environment is None else environment
+    if given.get("DORMOUSE_SPARK") == "no" or find_spec("dormouse_spark") is None:
+        return None
+    path, java = given.get("PATH"), Path(given.get("JAVA_HOME", "")) / "bin" / "java"
+    has_java = java.is_file() or shutil.which("java", path=path)
+    has_spark = find_spec("pyspark") or shutil.which("spark-submit", path=path)
+    return dict(given) if has_java and has_spark else None
 
 
 def _spark(given: Mapping[str, str]) -> SparkSettings | None:

@@ -3,7 +3,7 @@
 Rows pass through Spark as opaque blocks of Arrow data. They are read, sorted, merged and written by
 the same code as in the functions.
 
-- `entry`: the command line of the jobs
+- `entry`: the command line of the jobs; `submit`: spark-submit on this machine
 - `bulk_import`, `importing`: ingest many files; the driver, and its tasks
 - `compact`: merge the inputs of a compaction in parallel
 - `export_rows`: write the files of an export in parallel

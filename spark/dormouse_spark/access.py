@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TypeAlias
 
-from dormouse.aws.wiring import wire
 from dormouse.cache import Cache
-from dormouse.ports import Sources, Storage
+from dormouse.ports import Services, Sources, Storage
 from dormouse.settings import Settings
 
 
@@ -46,9 +46,46 @@ class InstanceAccess:
         return _open(self.settings)
 
 
+@contextmanager
+def opened(settings: Settings) -> Iterator[tuple[Services, InstanceAccess]]:
+    """Open the instance that `settings` name for a driver, on AWS or in a folder.
+
+    Raises:
+        NotFoundError: there is no instance in the folder.
+    """
+    if settings.folder is None:
+        from dormouse.aws.wiring import wire
+
+        wiring = wire(settings)
+        yield wiring.services, InstanceAccess(wiring.settings)
+        return
+    from dormouse.folder.wiring import open_folder
+
+    settings = replace(settings, folder=settings.folder.absolute())  # executors may be elsewhere
+    assert settings.folder is not None
+    instance = open_folder(
+        settings.folder,
+        memory_bytes=settings.memory_bytes,
+        scratch=settings.scratch,
+        background=False,
+        create=False,
+    )
+    try:
+        yield instance.services, InstanceAccess(settings)
+    finally:
+        instance.close()
+
+
 @cache
 def _open(settings: Settings) -> Access:
-    services = wire(replace(settings, scratch=Path(tempfile.gettempdir()))).services
+    scratch = Path(tempfile.gettempdir())
+    if settings.folder is not None:
+        from dormouse.folder.wiring import files_of
+
+        return Access(*files_of(settings.folder), scratch, settings.memory_bytes)
+    from dormouse.aws.wiring import wire
+
+    services = wire(replace(settings, scratch=scratch)).services
     return Access(
         services.storage,
         services.results,

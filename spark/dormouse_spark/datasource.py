@@ -21,7 +21,6 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from dormouse.arrow.types import conform
-from dormouse.aws.wiring import wire
 from dormouse.client.versions import parse_as_of, table_as_of
 from dormouse.errors import InvalidRequestError, NotFoundError
 from dormouse.key_forms.codec import KeyCodec
@@ -36,7 +35,7 @@ from dormouse.schema.schema import Primitive, Schema
 from dormouse.settings import Settings
 from dormouse.sql.conditions import Condition, parse_condition
 from dormouse.tables.table import Table
-from dormouse_spark.access import AccessFactory, InstanceAccess
+from dormouse_spark.access import AccessFactory, opened
 from dormouse_spark.pushdown import push_down
 from dormouse_spark.types import spark_arrow_schema, spark_schema
 
@@ -208,22 +207,20 @@ def _table_snapshot(options: Mapping[str, str]) -> TableSnapshot:
         raise InvalidRequestError(
             "the option table is missing", hint="it is the name of the table to read"
         )
-    wiring = wire(Settings.from_environment(instance=options.get("instance")))
-    services = wiring.services
-    table = services.tables.named(options["table"])
-    if table is None or table.deleting:
-        raise NotFoundError(f"there is no table {options['table']!r}")
-    as_of = parse_as_of(options["as_of"]) if "as_of" in options else None
-    table, state = table_as_of(services, table, as_of)
+    settings = Settings.from_environment(instance=options.get("instance"))
+    with opened(settings) as (services, open_access):
+        table = services.tables.named(options["table"])
+        if table is None or table.deleting:
+            raise NotFoundError(f"there is no table {options['table']!r}")
+        as_of = parse_as_of(options["as_of"]) if "as_of" in options else None
+        table, state = table_as_of(services, table, as_of)
+        now_ms = services.clock.now_ms()
+    where = parse_condition(options["where"], table.schema) if "where" in options else None
     selection = select(
-        table.schema,
-        state.version,
-        services.clock.now_ms(),
-        [_range(options, table.schema)],
-        condition=parse_condition(options["where"], table.schema) if "where" in options else None,
+        table.schema, state.version, now_ms, [_range(options, table.schema)], condition=where
     )
     leaves = by_leaf(state, selected_ranges(table, selection))
-    return TableSnapshot(table, selection, tuple(leaves), InstanceAccess(wiring.settings))
+    return TableSnapshot(table, selection, tuple(leaves), open_access)
 
 
 def by_leaf(state: TableState, wanted: Sequence[KeyRange]) -> Iterator[Parts]:

@@ -15,13 +15,12 @@ from dataclasses import dataclass
 
 from pyspark import SparkContext
 
-from dormouse.aws.wiring import wire
 from dormouse.errors import DormouseError
 from dormouse.features.spark.requests import load_spark_request
 from dormouse.messages import CompactionJob, ExportJob, IngestJob
 from dormouse.ports import Services
 from dormouse.settings import Settings
-from dormouse_spark.access import AccessFactory, InstanceAccess
+from dormouse_spark.access import AccessFactory, opened
 from dormouse_spark.bulk_import import bulk_import
 from dormouse_spark.compact import compact
 from dormouse_spark.export_rows import export_rows
@@ -84,10 +83,10 @@ def main(kind: str, arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--attempt", default=1, type=int, help="the number of this run of the job")
     given = parser.parse_args(arguments)
     try:
-        wiring = wire(Settings.from_environment(instance=given.instance))
-        spark = SparkContext.getOrCreate()
-        ids = JobIds(given.table_id, given.job_id, given.generation)
-        RUNS[kind](spark, InstanceAccess(wiring.settings), wiring.services, ids)
+        with opened(Settings.from_environment(instance=given.instance)) as (services, access):
+            spark = SparkContext.getOrCreate()
+            ids = JobIds(given.table_id, given.job_id, given.generation)
+            RUNS[kind](spark, access, services, ids)
     except DormouseError as error:
         reason = f"{error.explanation} (attempt {given.attempt})"
         print(f"job {given.job_id}: {reason}", file=sys.stderr)

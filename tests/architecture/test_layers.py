@@ -17,7 +17,7 @@ ALL_CODE = [
 ]
 
 LAYERS = [
-    {"errors", "cache", "extras", "library", "readahead", "retry_policy", "showing"},
+    {"errors", "cache", "extras", "library", "lifeline", "readahead", "retry_policy", "showing"},
     {"keys"},
     {"schema"},
     {"arrow.types"},

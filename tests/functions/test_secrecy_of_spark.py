@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -30,9 +31,11 @@ Driver = Callable[[SparkJob], int]
 def driver(functions: Functions, monkeypatch: pytest.MonkeyPatch) -> Driver:
     """Runs a job of the instance as spark-submit does; returns the driver's exit code."""
     monkeypatch.setenv("DORMOUSE_ACCOUNT", "123456789012")
-    monkeypatch.setattr(entry, "wire", lambda _: handling.wiring())
+    access = WorldAccess(functions.world)
+    monkeypatch.setattr(
+        entry, "opened", lambda _: nullcontext((handling.wiring().services, access))
+    )
     monkeypatch.setattr(entry, "SparkContext", SimpleNamespace(getOrCreate=Here))
-    monkeypatch.setattr(entry, "InstanceAccess", lambda _: WorldAccess(functions.world))
 
     def run(job: SparkJob) -> int:
         given = {"instance": "dev", "table-id": TABLE_ID, "job-id": job.job_id, "generation": "0"}

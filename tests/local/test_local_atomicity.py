@@ -13,7 +13,7 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from dormouse_cli.local import lifeline
+from dormouse import lifeline
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -7,6 +7,7 @@ same code do it, one task after another, without a JVM.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -21,11 +22,13 @@ from dormouse.jobs.tracking import tracked_job
 from dormouse.messages import CompactionJob, ExportJob, IngestJob, SparkJob, encode
 from dormouse.model.sources import job_id_of
 from dormouse.model.transactions import AssignJob, ReleaseJob
+from dormouse.ports import Services
 from dormouse.requests import ExportRows
 from dormouse.stored.paths import make_shard_id, shard_path, spark_request_path
 from dormouse.tables.spark_options import SparkOptions
 from dormouse.tables.table import Table
 from dormouse_spark import entry
+from dormouse_spark.access import InstanceAccess
 from tests.template.conftest import NAMES
 from tests.template.flow import Flow, half_of
 
@@ -134,10 +137,16 @@ def run(flow: Flow, message: SparkJob) -> None:
     }
     with (
         flow.acting_as(SPARK_JOB),
-        patch.object(entry, "wire", lambda _: flow.wiring()),
+        patch.object(entry, "opened", lambda _: nullcontext(opened(flow))),
         patch.object(entry, "SparkContext", SimpleNamespace(getOrCreate=Here)),
     ):
         assert entry.main(tracked_job(message).kind, [f"--{k}={v}" for k, v in given.items()]) == 0
+
+
+def opened(flow: Flow) -> tuple[Services, InstanceAccess]:
+    """Return what a driver has of the instance."""
+    wiring = flow.wiring()
+    return wiring.services, InstanceAccess(wiring.settings)
 
 
 class Here:

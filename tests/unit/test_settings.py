@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dormouse.errors import InvalidRequestError
-from dormouse.settings import DEFAULT_MEMORY_BYTES, Settings
+from dormouse.settings import DEFAULT_MEMORY_BYTES, Settings, spark_environment
 
 GIVEN = {"DORMOUSE_INSTANCE": "prod", "DORMOUSE_ACCOUNT": "123456789012", "TMPDIR": "/scratch"}
 
@@ -33,3 +33,20 @@ def test_a_missing_instance_is_said_with_what_to_do() -> None:
 def test_a_senseless_memory_size_is_refused_by_its_name(text: str) -> None:
     with pytest.raises(InvalidRequestError, match="DORMOUSE_MEMORY_BYTES"):
         Settings.from_environment({**GIVEN, "DORMOUSE_MEMORY_BYTES": text})
+
+
+def test_spark_is_there_where_spark_submit_and_java_are_unless_it_is_not_wanted(
+    tmp_path: Path,
+) -> None:
+    for name in ("java", "spark-submit"):
+        (tmp_path / name).write_text("#!/bin/sh\n")
+        (tmp_path / name).chmod(0o755)
+    there = {"PATH": str(tmp_path), "OTHER": "kept"}
+    assert spark_environment(there) == there
+    assert spark_environment({**there, "DORMOUSE_SPARK": "no"}) is None
+    (tmp_path / "java").unlink()
+    assert spark_environment(there) is None
+    home = tmp_path / "home" / "bin"
+    home.mkdir(parents=True)
+    (home / "java").touch()
+    assert spark_environment({**there, "JAVA_HOME": str(home.parent)}) is not None

@@ -1,7 +1,7 @@
 """An embedded AWS and Lambda host: the project's own template, running on one machine.
 
 `stack.LocalStack` is the entrance; `commands` puts it on the command line. The parts, lowest first:
-`errors`, `lifeline` (nothing outlives us), `sessions` → `moto_*` (AWS's services) → `plan`,
+`errors`, `sessions` → `moto_*` (AWS's services) → `plan`,
 `intrinsics`, `resources`, `template` (what to deploy) → `deploy` → `runtime_api`, `sandbox`,
 `lambda_host` (functions) → `event_sources`, `schedules` (what invokes them) → `stack`, `detached`
 → `commands`.

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from dormouse_cli.local import lifeline
+from dormouse import lifeline
 from dormouse_cli.local.plan import Function
 from dormouse_cli.local.runtime_api import (
     Answered,

@@ -14,14 +14,8 @@ from pathlib import Path, PurePosixPath
 
 from moto.emrserverless.models import JobRun
 
-from dormouse_cli.local import lifeline
+from dormouse import lifeline
 
-_CONF = {
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC",
-    "spark.driver.host": "127.0.0.1",
-    "spark.ui.enabled": "false",
-}
 _POLL_SECONDS = 0.2
 _OUT_OF_REACH = ("CLOUDWATCH", "EMR_SERVERLESS", "EVENTS", "LAMBDA", "SNS", "SQS")
 _NOWHERE = "http://127.0.0.1:9"
@@ -58,12 +52,10 @@ class SparkRunner:
     def _submit(
         self, run: JobRun, arguments: list[str], scratch: Path, log: Path
     ) -> tuple[str, str]:
-        options = ["--master", "local[2]", "--driver-memory", "1g"]
-        for name, value in _CONF.items():
-            options += ["--conf", f"{name}={value}"]
+        options = ["--master", "local[2]"]
         with log.open("ab") as output:
             process = lifeline.start(
-                "dormouse_cli.local.spark_submit",
+                "dormouse_spark.submit",
                 [*options, *arguments],
                 cwd=scratch,
                 environment={

@@ -22,7 +22,7 @@ from typing import Any, Self
 
 from botocore.config import Config
 
-from dormouse_cli.local import lifeline
+from dormouse import lifeline
 from dormouse_cli.local.deploy import deploy
 from dormouse_cli.local.errors import LocalStackError, StartError
 from dormouse_cli.local.event_sources import EventSourcePoller, Watch, unwatched

@@ -6,9 +6,10 @@ from pathlib import Path
 
 from dormouse.client.instance import Instance
 from dormouse.client.waiting import Polling
+from dormouse.folder.spark_submit import SparkSubmit
 from dormouse.folder.wiring import OpenFolder, open_folder
 from dormouse.messages import QUEUES
-from dormouse.settings import memory_bytes, scratch_folder
+from dormouse.settings import memory_bytes, scratch_folder, spark_environment
 
 LOOK_SECONDS = 0.02
 _ASKED_FOR = ("files", "ingest-jobs", "admin")
@@ -18,12 +19,17 @@ that it does not begin a long compaction just before its rows are there."""
 
 def open_instance(root: Path, *, background: bool, create: bool) -> Instance:
     """Open the instance in a folder, as `Instance.open` says."""
+    environment = spark_environment()
+    submit = None
+    if environment is not None:
+        submit = SparkSubmit(root, environment, memory_bytes(), scratch_folder())
     opened = open_folder(
         root,
         memory_bytes=memory_bytes(),
         scratch=scratch_folder(),
         background=background,
         create=create,
+        submit=submit,
     )
     if background:
         opened.background.wake()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ _PRIMARY = 0xFF
 _BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _FAILED = {sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM}
+_BESIDE_BYTES = 64 * 1024
 FREE_SPACE = "free some space on that disk; nothing was changed, so then do the same again"
 READ_ONLY = "give yourself the right to write there, or copy the folder; queries work all the same"
 NO_LOCKS = "keep the folder on a local disk; shared and network file systems often lack locks"
@@ -70,7 +72,7 @@ def _ours(path: Path, error: sqlite3.Error) -> DormouseError | None:
     code = _code(error)
     if code in _BUSY:
         return ContendedError(f"other processes keep {path} locked; try again")
-    if code == sqlite3.SQLITE_FULL:
+    if code == sqlite3.SQLITE_FULL or (code in _FAILED and _is_full(path)):
         return UnavailableError(f"the disk of {path} is full", hint=FREE_SPACE)
     if code == sqlite3.SQLITE_READONLY:
         return read_only(path)
@@ -88,6 +90,14 @@ def _ours(path: Path, error: sqlite3.Error) -> DormouseError | None:
             hint="see whether the disk is mounted, and whether you may read and write there",
         )
     return None
+
+
+def _is_full(path: Path) -> bool:
+    """Return whether the disk has no room for what SQLite makes beside its file."""
+    try:
+        return shutil.disk_usage(path.parent).free < _BESIDE_BYTES
+    except OSError:
+        return False
 
 
 def _code(error: sqlite3.Error) -> int:

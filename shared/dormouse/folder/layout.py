@@ -36,6 +36,11 @@ class Layout:
         return self.root / "exports"
 
     @property
+    def logs(self) -> Path:
+        """What runs of Spark printed that failed."""
+        return self.root / "logs"
+
+    @property
     def processes(self) -> Path:
         """A locked file for each process that uses the folder."""
         return self.root / ".processes"

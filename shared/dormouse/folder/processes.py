@@ -18,6 +18,7 @@ from pathlib import Path
 
 from dormouse.errors import InvalidRequestError
 from dormouse.folder.failures import without_locks
+from dormouse.storage import writing_files
 
 
 @contextmanager
@@ -50,8 +51,10 @@ class Process:
 
         Raises:
             InvalidRequestError: a process of another release uses the folder.
+            UnavailableError: the disk is full; nothing is left of this attempt.
         """
-        folder.mkdir(exist_ok=True)
+        with writing_files(folder.parent):
+            folder.mkdir(exist_ok=True)
         for file in folder.iterdir():
             if not is_alive(folder, file.name):
                 file.unlink(missing_ok=True)
@@ -63,10 +66,16 @@ class Process:
                     "messages",
                 )
         others = any(folder.iterdir())
-        descriptor = os.open(folder / name, os.O_RDWR | os.O_CREAT, 0o666)
-        _lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, folder)
-        os.write(descriptor, release.encode())
-        return Process(folder, name, descriptor, is_alone=not others)
+        with writing_files(folder.parent):
+            descriptor = os.open(folder / name, os.O_RDWR | os.O_CREAT, 0o666)
+            process = Process(folder, name, descriptor, is_alone=not others)
+            try:
+                _lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, folder)
+                os.write(descriptor, release.encode())
+            except BaseException:
+                process.leave()
+                raise
+        return process
 
     def leave(self) -> None:
         """Be no more among them. What was left undone is then for others to do. Idempotent."""

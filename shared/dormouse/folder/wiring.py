@@ -28,10 +28,12 @@ from dormouse.folder.processes import Process, is_alive, locked
 from dormouse.folder.queues import SqliteQueues
 from dormouse.folder.releases import check_release
 from dormouse.folder.schedule import Schedule
+from dormouse.folder.spark_runs import SparkRuns
+from dormouse.folder.spark_submit import SparkWorker, Submit
 from dormouse.folder.tables import SqliteTables
 from dormouse.folder.tracker import SqliteTracker
 from dormouse.folder.worker import Worker
-from dormouse.ports import Services, Storage
+from dormouse.ports import Services, Sources, Storage
 from dormouse.settings import DEFAULT_MEMORY_BYTES
 from dormouse.state_store import StateStore
 from dormouse.storage import INCOMING, FolderStorage, writing_files
@@ -78,10 +80,12 @@ def open_folder(
     background: bool = True,
     create: bool = True,
     release: str = __version__,
+    submit: Submit | None = None,
 ) -> OpenFolder:
     """Open the instance in a folder; `create` one in a folder that is empty or not there.
 
-    With `background`, a thread works as soon as there is something to do.
+    With `background`, a thread works as soon as there is something to do. `submit` runs Spark jobs,
+    if this machine can.
 
     Raises:
         InvalidRequestError: it is a file, or a folder of something else; or another release uses
@@ -116,7 +120,7 @@ def open_folder(
         if process.is_alone:  # so what is unfinished is of writers that died
             for folder in (layout.tables, layout.exports, layout.inbox):
                 shutil.rmtree(folder / INCOMING, ignore_errors=True)
-    opened = _wired(layout, database, process, scratch, memory_bytes, background=background)
+    opened = _wired(layout, database, process, scratch, memory_bytes, background, submit)
     return replace(opened, was_made=was_made)
 
 
@@ -151,8 +155,8 @@ def _wired(
     process: Process | None,
     scratch: Path | None,
     memory_bytes: int,
-    *,
     background: bool,
+    submit: Submit | None = None,
 ) -> OpenFolder:
     clock, leaving = SystemClock(), Leaving()
     thread = Background(leaving, enabled=background)
@@ -160,6 +164,7 @@ def _wired(
     alive = partial(is_alive, layout.processes)
     queues = SqliteQueues(database, clock, name, alive, thread.wake)
     inbox = Inbox(layout.inbox, database, clock, thread.wake)
+    runs = SparkRuns(database, clock, name, alive, thread.wake)
     storage, results = FolderStorage(layout.tables), FolderStorage(layout.exports)
     services = Services(
         tables=SqliteTables(database),
@@ -173,12 +178,22 @@ def _wired(
         ids=TimeOrderedIds(),
         scratch=scratch or Path(tempfile.gettempdir()),
         memory_bytes=memory_bytes,
+        spark=runs if submit else None,
+        has_spark=submit is not None,
     )
     data, exports = LeavingStorage(storage, leaving), LeavingStorage(results, leaving)
     working = replace(services, storage=data, results=exports, store=_store_factory(database, data))
-    worker = Worker(working, queues, inbox, Schedule(database), leaving)
+    spark = SparkWorker(runs, submit, leaving) if submit else None
+    worker = Worker(working, queues, inbox, Schedule(database), leaving, spark)
     thread.worker = worker
     return OpenFolder(layout, services, queues, inbox, worker, thread, database, process)
+
+
+def files_of(root: Path) -> tuple[Storage, Storage, Sources]:
+    """Return data, exports and inbox of a folder, for a process that uses nothing else of it."""
+    layout = Layout(root)
+    inbox = Inbox(layout.inbox, Database(layout.database), SystemClock())
+    return FolderStorage(layout.tables), FolderStorage(layout.exports), inbox
 
 
 def _store_factory(database: Database, storage: Storage) -> Callable[[Table], StateStore]:

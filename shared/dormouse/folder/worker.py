@@ -23,6 +23,7 @@ from dormouse.folder.inbox import Inbox
 from dormouse.folder.leaving import Leaving
 from dormouse.folder.queues import Received, SqliteQueues
 from dormouse.folder.schedule import Schedule
+from dormouse.folder.spark_submit import SparkWorker
 from dormouse.messages import (
     QUEUES,
     STAGE_OF,
@@ -57,6 +58,7 @@ class Worker:
     inbox: Inbox
     schedule: Schedule
     leaving: Leaving
+    spark: SparkWorker | None = None
     next_look: float = 0.0
     _deliveries: Deliveries = field(init=False)
 
@@ -84,7 +86,7 @@ class Worker:
             if received:
                 self._handle(queue, received)
                 return True
-        return False
+        return queues == QUEUES and self.spark is not None and self.spark.step()
 
     def _look(self) -> None:
         """Look from time to time for files, work of dead processes, and what the schedule says."""

@@ -227,7 +227,10 @@ def test_a_full_disk_is_said_of_sqlite_too(opened: OpenFolder) -> None:
     opened.queues.send_body("files", "{}")
 
 
-def test_what_is_asked_of_spark_is_done_by_the_process(tmp_path: Path, root: Path) -> None:
+def test_what_is_asked_of_spark_is_done_by_the_process_if_spark_is_not_there(
+    tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DORMOUSE_SPARK", "no")
     with Instance.open(root, background=False) as instance:
         table = instance.create_table("letters", LETTERS)
         for number in range(3):

@@ -19,18 +19,22 @@ _BUILD = "build and deploy functions and package together: make build, sam deplo
 
 
 def upload_package(services: Services, spark: Spark) -> str:
-    """Upload the missing files of the deployed package, and return its version.
+    """Upload the missing files of the deployed package, and return its version; empty if runs use
+    the library of this process.
 
     Raises:
         InvalidRequestError: no package is deployed, or its version differs from this process's.
     """
-    package = _deployed(spark.package)
+    folder = spark.package
+    if folder is None:
+        return ""
+    package = _deployed(folder)
     prefix = spark_package_prefix(package.version)
     there = {stored.path for stored in services.storage.list(prefix)}
     for name in (*package.files, DESCRIPTION):
         path = spark_package_path(package.version, name)
         if path not in there:
-            services.storage.upload(path, spark.package / name)
+            services.storage.upload(path, folder / name)
     return package.version
 
 

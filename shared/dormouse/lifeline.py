@@ -1,4 +1,4 @@
-"""Runs a module in a process that cannot outlive its parent; used by `stack` and `sandbox`.
+"""Run a module in a process that cannot outlive its parent: the local stack, and Spark.
 
 The child's standard input is a pipe that only the parent holds open. However the parent ends, even
 by SIGKILL, the kernel closes the pipe, and the child takes its whole process group down with it.
