@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from dormouse.model.sources import Source
 from dormouse.schema.schema import Schema
 from dormouse.shards.samples import KeySampler
 from dormouse.shards.writing import ShardContext, write_shards
-from dormouse.sources.loader import SourceLoader, load_source
+from dormouse.sources.loader import SourceLoader, load_sources
 from dormouse.stored.paths import make_shard_id
 from dormouse.tables.csv_dialect import csv_dialect
 from dormouse.tables.row_rules import row_rules
@@ -82,13 +83,12 @@ def read_sources(
             memory_bytes=access.memory_bytes,
             dialect=csv_dialect(table.properties),
         )
-        for source in sources:
-            try:
-                load_source(access.sources, loader, source, Path(folder))
-            except RefusedSourceError as error:
-                refused.append((source, error))
-            else:
-                accepted.append(source)
+        with closing(load_sources(access.sources, loader, sources, Path(folder))) as loaded:
+            for source, refusal in loaded:
+                if refusal is None:
+                    accepted.append(source)
+                else:
+                    refused.append((source, refusal))
         rows = _sampled(loader.sorted_rows(), sampler)
         yield from blocks(task, rows, access.memory_bytes // BLOCKS_IN_MEMORY)
     yield ReadResult(

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import Protocol
+from typing import Any, Protocol
 
 import pytest
 from botocore.exceptions import ClientError, ReadTimeoutError
 from mypy_boto3_s3 import S3Client
 
-from dormouse.aws.s3 import storage as s3
+from dormouse.aws.s3 import downloads
 from dormouse.aws.s3.storage import S3Sources
 from dormouse.errors import RefusedSourceError, UnavailableError
 from dormouse.folder.inbox import Inbox
@@ -224,7 +224,7 @@ def test_a_source_of_which_a_marker_is_left_or_nothing_is_refused_and_not_tried_
     def gone(*_: object, **__: object) -> object:
         raise ClientError({"Error": {"Code": code, "Message": ""}}, "GetObject")
 
-    monkeypatch.setattr(s3, "get_object", gone)
+    monkeypatch.setattr(downloads, "get_object", gone)
     with pytest.raises(RefusedSourceError, match="was deleted before it was ingested"):
         on_s3.sources.download(source, tmp_path / "local")
 
@@ -252,6 +252,63 @@ def test_a_download_that_breaks_off_is_retried_a_bounded_number_of_times(
     breaks += [True] * 3
     with pytest.raises(UnavailableError):
         on_s3.sources.download(source, tmp_path / "local")
+
+
+@pytest.fixture
+def in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a few bytes be too many for one part."""
+    monkeypatch.setattr(downloads, "PART_BYTES", 4)
+
+
+def requested(on_s3: OnS3) -> list[str]:
+    """Note the ranges of all requests for objects from now on."""
+    ranges: list[str] = []
+    events: Any = on_s3.client.meta.events
+    events.register(
+        "before-parameter-build.s3.GetObject",
+        lambda params, **_: ranges.append(params.get("Range", "all")),
+    )
+    return ranges
+
+
+@pytest.mark.parametrize("on_s3", [False, True], indirect=True)
+@pytest.mark.usefixtures("in_parts")
+def test_a_large_source_is_downloaded_in_parts(on_s3: OnS3, tmp_path: Path) -> None:
+    source = on_s3.drop("t/a.csv", b"0123456789")
+    ranges = requested(on_s3)
+    on_s3.sources.download(source, tmp_path / "local")
+    assert (tmp_path / "local").read_bytes() == b"0123456789"
+    assert sorted(ranges) == ["bytes=0-3", "bytes=4-7", "bytes=8-9"]
+
+
+def test_a_small_source_is_downloaded_by_one_request(on_s3: OnS3, tmp_path: Path) -> None:
+    source = on_s3.drop("t/a.csv", b"0123456789")
+    ranges = requested(on_s3)
+    on_s3.sources.download(source, tmp_path / "local")
+    assert ranges == ["all"]
+
+
+@pytest.mark.usefixtures("in_parts")
+def test_no_part_of_other_content_is_taken_for_a_large_source(on_s3: OnS3, tmp_path: Path) -> None:
+    source = on_s3.drop("t/a.csv", b"0123456789")
+    on_s3.drop("t/a.csv", b"9876543210")
+    with pytest.raises(RefusedSourceError, match="'t/a.csv' was overwritten"):
+        on_s3.sources.download(source, tmp_path / "local")
+    on_s3.remove("t/a.csv")
+    with pytest.raises(RefusedSourceError, match="'t/a.csv' was deleted"):
+        on_s3.sources.download(source, tmp_path / "local")
+
+
+@pytest.mark.parametrize("on_s3", [True], indirect=True)
+@pytest.mark.usefixtures("in_parts")
+def test_the_version_of_a_large_source_that_was_notified_is_downloaded(
+    on_s3: OnS3, tmp_path: Path
+) -> None:
+    source = on_s3.drop("t/a.csv", b"0123456789")
+    on_s3.drop("t/a.csv", b"9876543210")
+    on_s3.remove("t/a.csv")
+    on_s3.sources.download(source, tmp_path / "local")
+    assert (tmp_path / "local").read_bytes() == b"0123456789"
 
 
 def test_a_bucket_that_cannot_be_read_refuses_no_source(on_s3: OnS3, tmp_path: Path) -> None:

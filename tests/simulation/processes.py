@@ -7,7 +7,7 @@ last thing the process does. A gate may also let other processes run before it d
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
 from enum import Enum
@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, TypeVar, cast
 
 from dormouse.errors import OutcomeUnknownError, UnavailableError
 from dormouse.model.sources import Source
-from dormouse.ports import JobRecord, Objects, SparkRun
+from dormouse.ports import JobRecord, Objects, SparkRun, StreamedObjects
 from dormouse.tables.table import Table
 from tests.support.memory_dynamodb import MemoryDynamoDB
 
@@ -199,6 +199,8 @@ class _Guarded:
             return found
         if name == "open":
             return self._open
+        if name == "stream":
+            return self._stream
         method = cast("Callable[..., Any]", found)
 
         @wraps(method)
@@ -230,6 +232,15 @@ class _Guarded:
             return cast(bytes, made)
 
         return cast(BinaryIO, _RangedFile(size_bytes, ranged))
+
+    def _stream(self, path: str, size_bytes: int, start: int, end: int) -> Iterator[bytes]:
+        """Yield a part of an object, which one call reads."""
+
+        def read() -> bytes:
+            objects = cast(StreamedObjects, self._port)
+            return b"".join(objects.stream(path, size_bytes, start, end))
+
+        yield cast(bytes, self._process.call(self._service, "read", path, read))
 
 
 class _RangedFile(io.RawIOBase):

@@ -6,13 +6,18 @@ of the job only when the file was read to its end.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from contextlib import closing
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import pyarrow as pa
 
 from dormouse.engine.sorting import Sorter
+from dormouse.errors import RefusedSourceError
 from dormouse.keys.ranges import Key
 from dormouse.model.sources import Source
 from dormouse.ports import Sources
@@ -21,6 +26,9 @@ from dormouse.schema.schema import Schema
 from dormouse.sources.formats import read_source
 from dormouse.tables.csv_dialect import CsvDialect
 
+DOWNLOADS_AT_ONCE = 16
+AHEAD_BYTES = 256 * 1024 * 1024
+"""How much of the scratch space holds files that are downloaded ahead of the one that is loaded."""
 SHARE_HELD = 2
 """At most this fraction (1/2) of the memory holds rows; the rest is
 for reading, sorting and writing.
@@ -95,17 +103,66 @@ class SourceLoader:
             max(self._loaded, staged, key=lambda sorter: sorter.held_bytes).spill()
 
 
-def load_source(sources: Sources, loader: SourceLoader, source: Source, scratch: Path) -> None:
-    """Download a source, load its rows, and remove the local copy. On an
-    error, none of its rows is loaded.
+def load_sources(
+    sources: Sources, loader: SourceLoader, wanted: Iterable[Source], scratch: Path
+) -> Generator[tuple[Source, RefusedSourceError | None]]:
+    """Load sources in their order; yield each when it is loaded, or with the reason if it is not.
+
+    While one is loaded, the next ones are downloaded: many small ones at once. No row of a source
+    that is refused is loaded, and its local copy is removed as that of any other.
 
     Raises:
-        RefusedSourceError: the source is gone, or invalid.
+        UnavailableError: a source could not be read.
         OSError: the scratch space may be full.
     """
-    local = scratch / source.id
-    try:
-        sources.download(source, local)
-        loader.add(local, source.key)
-    finally:
-        local.unlink(missing_ok=True)
+    left = deque(wanted)
+    local: deque[_LocalSource] = deque()
+    with ThreadPoolExecutor(DOWNLOADS_AT_ONCE) as threads:
+        try:
+            while left or local:
+                while left and _has_room(local, left[0]):
+                    local.append(_LocalSource.download(threads, sources, left.popleft(), scratch))
+                yield local[0].source, local[0].load(loader)
+                local.popleft()
+        finally:
+            for source in local:
+                source.discard()
+
+
+@dataclass(frozen=True, slots=True)
+class _LocalSource:
+    """A source that is being downloaded, or was."""
+
+    source: Source
+    path: Path
+    downloaded: Future[None]
+
+    @staticmethod
+    def download(
+        threads: Executor, sources: Sources, source: Source, scratch: Path
+    ) -> _LocalSource:
+        path = scratch / source.id
+        return _LocalSource(source, path, threads.submit(sources.download, source, path))
+
+    def load(self, loader: SourceLoader) -> RefusedSourceError | None:
+        """Load its rows, and remove the file; return the reason if it is refused."""
+        try:
+            self.downloaded.result()
+            loader.add(self.path, self.source.key)
+        except RefusedSourceError as error:
+            return error
+        finally:
+            self.path.unlink(missing_ok=True)
+        return None
+
+    def discard(self) -> None:
+        """Remove the file, after its download."""
+        self.downloaded.cancel()
+        wait([self.downloaded])
+        self.path.unlink(missing_ok=True)
+
+
+def _has_room(local: Sequence[_LocalSource], following: Source) -> bool:
+    """Return whether another source may be downloaded ahead of those that are not loaded yet."""
+    ahead_bytes = sum(each.source.size_bytes for each in islice(local, 1, None))
+    return not local or ahead_bytes + following.size_bytes <= AHEAD_BYTES

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 class _Version(TypedDict, total=False):
     VersionId: str
+    IfMatch: str
 
 
 class RangedObject(io.RawIOBase):
@@ -34,12 +35,18 @@ class RangedObject(io.RawIOBase):
         size_bytes: int,
         version: str = "",
         *,
+        etag: str = "",
         retry_policy: RetryPolicy,
     ) -> None:
-        """Begin at the start, of the newest version if none is named; this sends no request."""
+        """Begin at the start, of the newest version if none is named; this sends no request.
+
+        With an `etag`, content that has another one is not read.
+        """
         self._retry_policy = retry_policy
         self._client, self._bucket, self._key = client, bucket, key
         self._of_version: _Version = {"VersionId": version} if version else {}
+        if etag:
+            self._of_version["IfMatch"] = f'"{etag}"'
         self._size_bytes = size_bytes
         self._position = 0
 

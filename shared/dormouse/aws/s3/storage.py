@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, BinaryIO, cast
@@ -19,6 +18,7 @@ from dormouse.aws.base.failures import (
     reading,
     writing,
 )
+from dormouse.aws.s3.downloads import download
 from dormouse.aws.s3.ranges import RangedObject
 from dormouse.aws.s3.versions import earlier_versions, kept_ms
 from dormouse.errors import (
@@ -36,7 +36,6 @@ from dormouse.storage import check_path, check_prefix
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
     from mypy_boto3_s3.type_defs import (
-        GetObjectRequestTypeDef,
         ListObjectsV2OutputTypeDef,
         ObjectTypeDef,
     )
@@ -47,7 +46,6 @@ _DELETES_PER_REQUEST = 1000
 _PUT_ATTEMPTS = 10
 _PUT_CONFLICT = "ConditionalRequestConflict"
 """The error code of S3 for a put while another put of the same path is in progress."""
-_COPY_BYTES = 1024 * 1024
 _BUSY = ("SlowDown", "InternalError", "ServiceUnavailable")
 """Error codes of S3 for an object whose deletion can be retried soon."""
 _GONE = ("NoSuchKey", "NoSuchVersion", "MethodNotAllowed")
@@ -214,9 +212,12 @@ class S3Storage:
 class S3Sources:
     """The ingest bucket, as `ports.Sources`; `ingest_bucket` is the end where files go in."""
 
-    def __init__(self, client: S3Client, bucket: str) -> None:
-        """Use `bucket`, versioned or not."""
+    def __init__(
+        self, client: S3Client, bucket: str, *, retry_policy: RetryPolicy | None = None
+    ) -> None:
+        """Use `bucket`, versioned or not; `retry_policy` is for parts that break off."""
         self._client, self._bucket = client, bucket
+        self._retry_policy = retry_policy or system.retry_policy()
 
     def download(self, source: Source, local: Path) -> None:
         """Copy just the content that `source` names into a local file.
@@ -232,13 +233,13 @@ class S3Sources:
                 f"{source.key!r} lies in bucket {source.bucket!r}, not in the ingest bucket",
                 hint="files of the ingest bucket are ingested, and no others",
             )
-        with reading("S3"):
-            try:
-                read_whole(lambda: self._copy(source, local))
-            except ClientError as error:
-                if refusal := _refusal(source, code_of(error)):
-                    raise refusal from error
-                raise
+        try:
+            download(self._client, source, local, self._retry_policy)
+        except (NotFoundError, UnavailableError) as error:
+            cause = error.__cause__
+            if isinstance(cause, ClientError) and (refusal := _refusal(source, code_of(cause))):
+                raise refusal from error
+            raise
 
     def list(self, prefix: str, *, since_ms: int) -> Iterator[Source]:
         """Return the objects whose key begins with `prefix` that were dropped at `since_ms` or
@@ -252,18 +253,6 @@ class S3Sources:
             if _modified_ms(item) >= since_second_ms and not item["Key"].endswith("/"):
                 etag = item["ETag"].strip('"')
                 yield Source(self._bucket, item["Key"], etag, item["Size"])
-
-    def _copy(self, source: Source, local: Path) -> None:
-        request: GetObjectRequestTypeDef = {
-            "Bucket": self._bucket,
-            "Key": source.key,
-            "IfMatch": f'"{source.etag}"',
-        }
-        if source.version:
-            request["VersionId"] = source.version
-        body = get_object(self._client, **request)["Body"]
-        with local.open("wb") as file:
-            shutil.copyfileobj(body, file, _COPY_BYTES)
 
 
 def _listed(client: S3Client, bucket: str, prefix: str) -> Iterator[ObjectTypeDef]:

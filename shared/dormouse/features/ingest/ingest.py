@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import errno
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -28,7 +29,7 @@ from dormouse.model.state import TableState
 from dormouse.model.transactions import AddShards
 from dormouse.ports import NO_TABLE, Services
 from dormouse.shards.writing import ShardContext, write_shards
-from dormouse.sources.loader import SourceLoader, load_source
+from dormouse.sources.loader import SourceLoader, load_sources
 from dormouse.state_store import Outcome, Rejected
 from dormouse.stored.paths import make_shard_id
 from dormouse.tables.csv_dialect import csv_dialect
@@ -106,7 +107,7 @@ def _write_in_scratch(
             memory_bytes=services.memory_bytes,
             dialect=csv_dialect(table.properties),
         )
-        accepted = tuple(s for s in sources if _load(services, table, loader, s, Path(folder)))
+        accepted = tuple(_load(services, table, loader, sources, Path(folder)))
         if not accepted:
             return Written()
         shards = _write(services, table, state, loader, accepted, Path(folder))
@@ -274,15 +275,19 @@ def refuse(services: Services, table: Table, source: Source, error: RefusedSourc
 
 
 def _load(
-    services: Services, table: Table, loader: SourceLoader, source: Source, folder: Path
-) -> bool:
-    """Load the rows of a source; record it as refused and return False if it is malformed."""
-    try:
-        load_source(services.sources, loader, source, folder)
-    except RefusedSourceError as error:
-        refuse(services, table, source, error)
-        return False
-    return True
+    services: Services,
+    table: Table,
+    loader: SourceLoader,
+    sources: Sequence[Source],
+    folder: Path,
+) -> Iterator[Source]:
+    """Load the rows of sources, and yield those that are accepted; record the others as refused."""
+    with closing(load_sources(services.sources, loader, sources, folder)) as loaded:
+        for source, refusal in loaded:
+            if refusal is None:
+                yield source
+            else:
+                refuse(services, table, source, refusal)
 
 
 def _write(

@@ -117,7 +117,7 @@ def test_a_disk_that_fails_is_not_the_fault_of_the_file(
         raise OSError(errno.EIO, "the disk is broken")
 
     with monkeypatch.context() as patch, pytest.raises(OSError, match="broken"):
-        patch.setattr(ingest_stage, "load_source", fails)
+        patch.setattr(ingest_stage, "load_sources", fails)
         world.deliver(world.queue[0])
     assert world.tracker.get(table.id, source.id) is None
     world.settle()
