@@ -71,7 +71,7 @@ bench-state: $(BENCH) ## Measure the state store: commits, writers, loads (ARGS=
 bench-sources: $(INSTALLED) ## Measure what ten million remembered sources take (ARGS=100000 for fewer)
 	@$(MODULE) bench.state.remembered_sources $(ARGS)
 
-bench-rows: $(BENCH) ## Measure compaction, ingest, look-ups and memory beside peers (ARGS=--quick: a minute)
+bench-rows: $(BENCH) ## Measure compaction, ingest, look-ups and memory beside peers, also on a slow S3 (ARGS=--quick: minutes)
 	@$(MODULE) bench.rows $(ARGS)
 
 bench-embedded: $(BENCH) ## Measure an instance in a folder beside DuckDB, SQLite, LanceDB and delta-rs (ARGS=--quick: minutes)

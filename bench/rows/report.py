@@ -7,6 +7,7 @@ import os
 import platform
 from collections.abc import Iterator, Sequence
 from importlib.metadata import version
+from importlib.util import find_spec
 
 from bench.common.figures import Figures, short, table
 from bench.common.goals import HEAD
@@ -47,7 +48,7 @@ def report(figures: Figures, *, quick: bool, notes: Sequence[str] = ()) -> str:
 
 
 def _sections(figures: Figures, quick: bool, notes: Sequence[str]) -> Iterator[str]:
-    versions = ", ".join(f"{name} {version(name)}" for name in PEERS)
+    versions = ", ".join(f"{name} {version(name)}" for name in PEERS if find_spec(name))
     yield (
         f"Measured on {dt.datetime.now(dt.UTC):%d %B %Y}, {os.cpu_count()} cores, "
         f"Python {platform.python_version()}; {versions}."

@@ -18,8 +18,9 @@ from pathlib import Path
 from bench.common.figures import Figures, short, table
 from bench.common.goals import HEAD, Goal
 from bench.common.runner import OUT, Step, benchmark, options
+from bench.rows.function import function
 from bench.rows.rounds import median_of, median_ratio
-from bench.spark.systems import DRIVER_MEMORY, SYSTEMS, cores
+from bench.spark.systems import DRIVER_MEMORY, ENGINE, SYSTEMS, cores
 
 COLUMNS = {
     "rows_per_second": "rows/s",
@@ -33,8 +34,8 @@ RATIO = "rows/s to plain Spark's"
 PLAIN = {"import": "plain spark", "compaction": "plain spark sort"}
 """What Spark does with the same input by itself."""
 GOALS = {
-    "import": {"plain spark": 0.9},
-    "compaction": {"plain spark sort": 2.0, "the function's engine": 1.0},
+    "import": {"plain spark": 2.0},
+    "compaction": {"plain spark sort": 2.0, ENGINE: 1.0},
 }
 """What Dormouse is held against in each part, and how many times its rows/s it is to reach."""
 
@@ -69,7 +70,8 @@ def steps(folder: Path, scale: Scale) -> Iterator[Step]:
         for part, inputs in parts.items():
             for system in SYSTEMS[part.split()[0]]:
                 given = (part, system, str(number), inputs, str(LEAVES), OUT)
-                yield Step("spark.systems", given, on_disk=True)
+                environment = function("compact").environment if system == ENGINE else {}
+                yield Step("spark.systems", given, on_disk=True, environment=environment)
 
 
 def main() -> int:
@@ -108,7 +110,7 @@ def report(figures: Figures, scale: Scale) -> Iterator[str]:
         yield f"### {part[0].upper()}{part[1:]}\n\n{table(['', first, RATIO, *others], rows)}"
         for peer, times in GOALS[kind].items():
             ratio = median_ratio(figures, part, "dormouse", peer, "rows_per_second")
-            goals.append(Goal(5, f"{part}: rows/s to those of {peer}", ratio, times, at_least=True))
+            goals.append(Goal(6, f"{part}: rows/s to those of {peer}", ratio, times, at_least=True))
     yield f"### Goals of Spark\n\n{table(HEAD, [goal.row() for goal in goals])}"
 
 

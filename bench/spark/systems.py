@@ -12,14 +12,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from bench.common.figures import emit
 from bench.rows import compaction as rows_compaction
 from bench.rows import instance as rows_instance
 from bench.rows.data import KEYS, SCHEMAS, split_points, write_source
-from bench.rows.output import check_order
+from bench.rows.digest import ALL, DIGESTS, Digest, saved
+from bench.rows.output import check
 from bench.spark.processes import measured, shuffled_bytes
 from dormouse.messages import CompactionJob, IngestJob
 from dormouse.model.sources import Source, job_id_of
@@ -32,6 +32,7 @@ from dormouse_spark.compact import compact
 MEMORY_BYTES = 512 * 1024**2
 DRIVER_MEMORY = "4g"
 WARM_UP_ROWS = 20_000
+ENGINE = "the function's engine"
 Work = Callable[[], object]
 
 
@@ -155,7 +156,7 @@ SYSTEMS: dict[str, dict[str, Callable[..., Work]]] = {
     "compaction": {
         "dormouse": dormouse_compact,
         "plain spark sort": spark_sort,
-        "the function's engine": lambda_engine,
+        ENGINE: lambda_engine,
     },
 }
 
@@ -168,7 +169,8 @@ def main() -> None:
     """
     part, system, number, inputs, leaves, place = sys.argv[1:]
     files = sorted(Path(inputs).resolve().rglob("*.parquet"))
-    rows = sum(pq.read_metadata(file).num_rows for file in files)
+    expected = known_digest(Path(inputs))
+    rows = expected.rows
     out, scratch = Path(place), Path(place).parent / "scratch"
     make = SYSTEMS[part.split()[0]][system]
     with TemporaryDirectory(dir=scratch) as name:
@@ -181,11 +183,7 @@ def main() -> None:
         taken = measured(make(spark, files, int(leaves), out, folder / "scratch"))
         spark.stop()
         shuffled = shuffled_bytes(folder / "events") - before
-    written = list(out.rglob("*.parquet"))
-    footers = [pq.ParquetFile(path).metadata for path in written]
-    if sum(footer.num_rows for footer in footers) != rows:
-        raise ValueError(f"{system} wrote other rows than {rows}")
-    check_order(footers)
+    written = check(system, expected, out, in_order=True)
     emit(
         part,
         system,
@@ -197,6 +195,16 @@ def main() -> None:
         written_mb=sum(path.stat().st_size for path in written) / 1e6,
         files=len(written),
     )
+
+
+def known_digest(inputs: Path) -> Digest:
+    """Return the digest of all rows of a folder of sources, or of a table."""
+    if (inputs / DIGESTS).is_file():
+        found = Digest()
+        for each in saved(inputs / DIGESTS).values():
+            found = found.plus(each)
+        return found
+    return saved(inputs.parent / DIGESTS)[ALL]
 
 
 def warm_up(

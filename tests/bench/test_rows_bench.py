@@ -218,9 +218,7 @@ def test_round_trips_are_what_a_delay_costs_beyond_a_twentieth(bench: Bench) -> 
     assert rounds.round_trips(found, "part", "0 ms", "30 ms", 0.03) is None
 
 
-def test_each_goal_is_judged_once_all_is_measured(
-    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_goal_is_judged_once_all_is_measured(bench: Bench, tmp_path: Path) -> None:
     """The parts that goals are of are those that the steps measure, under the same names."""
     figures, main = bench.module("bench.common.figures"), bench.module("bench.rows.__main__")
     original = bench.module("bench.rows.original_plan").NAME
@@ -241,7 +239,6 @@ def test_each_goal_is_judged_once_all_is_measured(
     assert {goal.number for goal in goals} == {1, 2, 3, 4}
     assert not [goal.what for goal in goals if goal.measured is None]
     assert len({goal.what for goal in goals}) == len(goals) > 50
-    monkeypatch.setattr("bench.rows.report.version", lambda package: "1")
     report = bench.module("bench.rows.report").report
     missing = "The original's plan is left out"
     assert missing in report(figures.Figures(found), quick=True, notes=[missing])
