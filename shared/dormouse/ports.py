@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from dormouse.state_store import StateStore
     from dormouse.tables.table import Table
     from dormouse.tables.tombstones import Tombstone
+    from dormouse.uploads import UnfinishedUpload, Upload
 
 
 class Clock(Protocol):
@@ -86,6 +87,15 @@ class Storage(StreamedObjects, Protocol):
 
     def upload(self, path: str, local: Path) -> bool:
         """Store a local file's content as `put` does, without loading it into memory."""
+
+    def start_upload(self, path: str, local: Path) -> Upload:
+        """Start to upload a local file that is still being written."""
+
+    def list_uploads(self, prefix: str) -> Iterator[UnfinishedUpload]:
+        """Yield the uploads to paths that begin with `prefix` which are not finished."""
+
+    def abort_uploads(self, uploads: Iterable[UnfinishedUpload]) -> None:
+        """Delete what was sent of uploads; those that were finished meanwhile are left alone."""
 
     def list(self, prefix: str) -> Iterator[StoredObject]:
         """Yield the objects whose path begins with `prefix`, in path order."""

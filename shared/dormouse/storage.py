@@ -11,13 +11,14 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
 from dormouse.errors import InvalidRequestError, NotFoundError, UnavailableError
 from dormouse.ports import NoncurrentObject, StoredObject
+from dormouse.uploads import UnfinishedUpload, Upload, WholeUpload
 
 INCOMING = ".incoming"
 """The folder of files that are not whole yet, below the root."""
@@ -103,6 +104,18 @@ class FolderStorage:
         """Store a local file's content as `put` does, without loading it into memory."""
         with local.open("rb") as content:
             return self._create(path, content)
+
+    def start_upload(self, path: str, local: Path) -> Upload:
+        """Return an upload that copies the file when it is whole: the disk is near."""
+        self._file(path)
+        return WholeUpload(self, path, local)
+
+    def list_uploads(self, prefix: str) -> Iterator[UnfinishedUpload]:
+        """Yield nothing: who opens an instance alone removes what a crash left unfinished."""
+        yield from ()
+
+    def abort_uploads(self, uploads: Iterable[UnfinishedUpload]) -> None:
+        """Do nothing: none are listed."""
 
     def open(self, path: str, size_bytes: int) -> BinaryIO:
         """Open an object to seek and read. Raises NotFoundError."""

@@ -31,6 +31,7 @@ LAYERS = [
     {"messages"},
     {"requests"},
     {"replies"},
+    {"uploads"},
     {"ports"},
     {"storage"},
     {"profiles", "settings", "system"},

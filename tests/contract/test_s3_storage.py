@@ -14,12 +14,10 @@ from botocore.compat import HTTPHeaders
 from botocore.exceptions import ResponseStreamingError
 from mypy_boto3_s3 import S3Client
 
-from dormouse.aws.s3 import storage as s3
 from dormouse.aws.s3.storage import S3Storage
 from dormouse.errors import (
     ContendedError,
     CorruptDataError,
-    InvalidRequestError,
     OutcomeUnknownError,
     UnavailableError,
 )
@@ -213,17 +211,6 @@ def test_a_put_that_was_refused_is_distinguished_from_one_that_may_have_landed(
     wire.answers = [(500, "InternalError"), (403, "AccessDenied")]
     with pytest.raises(OutcomeUnknownError, match="AccessDenied"):
         storage.put("t/a", b"")
-
-
-def test_a_file_too_large_for_one_request_is_refused_before_it_is_sent(
-    storage: S3Storage, wire: Wire, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(s3, "MAX_PUT_BYTES", 3)
-    local = tmp_path / "local"
-    local.write_bytes(b"four")
-    with pytest.raises(InvalidRequestError, match="4 bytes"):
-        storage.upload("t/a", local)
-    assert wire.sent == []
 
 
 def test_a_bucket_that_is_not_there_is_no_missing_object(client: S3Client) -> None:

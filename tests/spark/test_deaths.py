@@ -26,6 +26,7 @@ from dormouse.messages import IngestJob, OutboundMessage, SparkJob, SparkRunChan
 from dormouse.model.sources import job_id_of
 from dormouse.requests import CompactTable
 from dormouse.tables.table import Table
+from dormouse.uploads import Upload, WholeUpload
 from dormouse_spark.access import Access
 from dormouse_spark.bulk_import import bulk_import
 from dormouse_spark.compact import compact
@@ -182,6 +183,9 @@ class Deadly:
         if name in ("inner", "mark") or name.startswith("__"):
             raise AttributeError(name)
         return getattr(self.inner, name)
+
+    def start_upload(self, path: str, local: Path) -> Upload:
+        return WholeUpload(self, path, local)
 
     def upload(self, path: str, local: Path) -> bool:
         done = bool(self.inner.upload(path, local))

@@ -79,6 +79,8 @@ def _holds(operator: str, key: str, wanted: tuple[str, ...], context: dict[str, 
         return wanted == (str(given is None).lower(),)
     if operator == "StringNotEqualsIfExists":
         return given is None or not any(value in wanted for value in given)
+    if operator == "BoolIfExists":
+        return given is None or any(value in wanted for value in given)
     if operator.startswith("ForAllValues:"):
         return all(_matches(operator[13:], value, wanted) for value in given or ())
     return given is not None and any(_matches(operator, value, wanted) for value in given)
@@ -150,6 +152,16 @@ def _leading_keys(request: Mapping[str, Any]) -> Iterator[str]:
         yield request["ExpressionAttributeValues"][found[1]]["S"]
 
 
+def creating(resource: str) -> Need:
+    """Return what a request needs that creates an object: a put, or the completion of an upload."""
+    return Need("s3:PutObject", resource).with_key("s3:ObjectCreationOperation", "true")
+
+
+def sending_parts(resource: str) -> Need:
+    """Return what it needs to begin an upload in parts, or to send one: that creates no object."""
+    return Need("s3:PutObject", resource).with_key("s3:ObjectCreationOperation", "false")
+
+
 def _s3_needs(operation: str, params: Mapping[str, Any]) -> Iterator[Need]:
     bucket = f"arn:aws:s3:::{params['Bucket']}"
     match operation:
@@ -163,8 +175,13 @@ def _s3_needs(operation: str, params: Mapping[str, Any]) -> Iterator[Need]:
         case "GetObject" | "HeadObject":
             action = "GetObjectVersion" if params.get("VersionId") else "GetObject"
             yield Need(f"s3:{action}", f"{bucket}/{params['Key']}")
-        case "PutObject" if "IfNoneMatch" in params:
-            put = Need("s3:PutObject", f"{bucket}/{params['Key']}")
-            yield put.with_key("s3:if-none-match", params["IfNoneMatch"])
+        case "PutObject" | "CompleteMultipartUpload":
+            put = creating(f"{bucket}/{params['Key']}")
+            once = params.get("IfNoneMatch")
+            yield put.with_key("s3:if-none-match", once) if once else put
+        case "CreateMultipartUpload" | "UploadPart":
+            yield sending_parts(f"{bucket}/{params['Key']}")
+        case "ListMultipartUploads":
+            yield Need("s3:ListBucketMultipartUploads", bucket)
         case _:
             yield Need(f"s3:{operation}", f"{bucket}/{params['Key']}")

@@ -39,7 +39,36 @@ class Rare(NamedTuple):
         return asked and resource.endswith(self.endings)
 
 
+UPLOADS = "tests/contract/test_uploads.py::"
+
 RARE = (
+    Rare(
+        f"{UPLOADS}test_a_part_that_cannot_be_sent_ends_the_upload_and_leaves_nothing",
+        ("ingest", "compact", SPARK_JOB),
+        ("s3:AbortMultipartUpload",),
+        ("/data/*",),
+    ),
+    Rare(
+        f"{FEATURES}export/test_export_uploads.py::"
+        "test_a_task_that_fails_between_two_parts_leaves_neither_file_nor_parts",
+        ("export_rows", SPARK_JOB),
+        ("s3:AbortMultipartUpload",),
+        (f"{NAMES.results_bucket}/*",),
+    ),
+    Rare(
+        f"{FEATURES}sweep/test_unfinished_uploads.py::"
+        "test_an_audit_deletes_what_was_sent_of_shards_whose_run_died_and_of_no_other",
+        ("sweep",),
+        ("s3:AbortMultipartUpload",),
+        ("/data/*",),
+    ),
+    Rare(
+        f"{FEATURES}sweep/test_unfinished_uploads.py::"
+        "test_of_a_deleted_table_no_part_of_a_shard_is_left",
+        ("administer",),
+        ("s3:AbortMultipartUpload",),
+        ("/data/*",),
+    ),
     Rare(
         "tests/unit/shards/test_run_markers.py::"
         "test_a_run_is_not_completed_with_other_shards_than_its_marker_lists",

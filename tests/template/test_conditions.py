@@ -34,7 +34,10 @@ PLACES = {
 CONDITIONS = {
     "OwnBucketsOnly": {"StringNotEqualsIfExists": {"aws:ResourceAccount": NAMES.account}},
     "EncryptedTransportOnly": {"Bool": {"aws:SecureTransport": "false"}},
-    "NothingIsOverwritten": {"Null": {"s3:if-none-match": "true"}},
+    "NothingIsOverwritten": {
+        "Null": {"s3:if-none-match": "true"},
+        "BoolIfExists": {"s3:ObjectCreationOperation": "true"},
+    },
     "OnlyFromTheIngestBucket": {
         "ArnEquals": {"aws:SourceArn": f"arn:aws:s3:::{NAMES.ingest_bucket}"},
         "StringEquals": {"aws:SourceAccount": NAMES.account},

@@ -19,7 +19,7 @@ from dormouse_cli.generated.granted import (
 )
 from tests.template.conftest import NAMES, ROLES, ROOT, Template
 from tests.template.grants import grants
-from tests.template.iam import Need, is_granted, statements
+from tests.template.iam import Need, creating, is_granted, sending_parts, statements
 
 DATA = f"arn:aws:s3:::{NAMES.data_bucket}/"
 CODE = f"{DATA}{SPARK_CODE}/"
@@ -117,18 +117,61 @@ def test_ids_of_tables_have_the_length_that_grants_are_for(template: Template) -
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_no_object_that_a_role_may_put_can_be_overwritten_or_put_in_parts(
+def test_no_object_that_a_role_may_put_can_be_overwritten_at_once_or_in_parts(
     template: Template, role: str
 ) -> None:
     granted = [s for document in template.policies(role) for s in statements(document)]
     denied = [s for guard in template.guards() for s in statements(guard) if s.effect == "Deny"]
     for action, resource in grants(template, role):
         if action == "s3:PutObject":
-            unconditional = Need(action, resource.replace("?", "0").replace("*", "a"))
-            assert is_granted(unconditional, granted)
-            assert not is_granted(unconditional, [*granted, *denied]), resource
-            put = unconditional.with_key("s3:if-none-match", "*")
-            assert is_granted(put, [*granted, *denied])
+            path = resource.replace("?", "0").replace("*", "a")
+            assert is_granted(creating(path), granted)
+            assert not is_granted(creating(path), [*granted, *denied]), resource
+            assert not is_granted(Need(action, path), [*granted, *denied]), "a key is missing"
+            once = creating(path).with_key("s3:if-none-match", "*")
+            assert is_granted(once, [*granted, *denied])
+            assert is_granted(sending_parts(path), [*granted, *denied]), "no object comes of it"
+
+
+SENDS_PARTS = {
+    "ingest": {"data"},
+    "compact": {"data"},
+    "export_rows": {""},
+    "spark_job": {"data", ""},
+    "administer": {"data"},
+    "sweep": {"data"},
+}
+"""Which roles may abort uploads, where: those that write shards or exports, and those that find
+what a crash left. The results bucket has no folders of tables.
+"""
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_who_sends_parts_may_abort_an_upload_and_who_finds_those_of_others_lists_them(
+    template: Template, role: str
+) -> None:
+    found = [*grants(template, role)]
+    aborts = {
+        folder_of(resource) or ""
+        for action, resource in found
+        if action == "s3:AbortMultipartUpload"
+    }
+    assert aborts == SENDS_PARTS.get(role, set())
+    lists = {r for a, r in found if a == "s3:ListBucketMultipartUploads"}
+    of_all = {f"arn:aws:s3:::{NAMES.data_bucket}"}
+    assert lists == (of_all if role in ("administer", "sweep") else set())
+    assert "s3:ListMultipartUploadParts" not in {action for action, _ in found}
+
+
+@pytest.mark.parametrize("logical_id", ["DataBucket", "ResultsBucket"])
+def test_a_bucket_ends_by_itself_what_no_audit_finds(template: Template, logical_id: str) -> None:
+    rules = template.properties(logical_id)["LifecycleConfiguration"]["Rules"]
+    ended = [rule for rule in rules if "AbortIncompleteMultipartUpload" in rule]
+    assert [rule["AbortIncompleteMultipartUpload"] for rule in ended] == [
+        {"DaysAfterInitiation": 1}
+    ]
+    assert ended[0]["Status"] == "Enabled"
+    assert not {"Prefix", "Filter"} & {*ended[0]}, "it is for all paths"
 
 
 def test_no_grant_for_the_folders_of_tables_covers_the_code_of_spark_jobs() -> None:

@@ -19,7 +19,7 @@ from dormouse.stored.paths import TABLE_ID_DIGITS, purge_prefix, spark_package_p
 from dormouse_cli.local.template import read
 from dormouse_spark.entry import RUNS
 from tests.template.conftest import NAMES, REGION, ROLES, ROOT, STAGES, TEMPLATE, Template
-from tests.template.iam import Need, is_granted, statements
+from tests.template.iam import Need, creating, is_granted, statements
 from tests.template.test_template import arn_of
 
 TABLE_ID = "0" * TABLE_ID_DIGITS
@@ -81,11 +81,11 @@ def test_the_layer_that_holds_the_package_is_deployed_with_who_starts_runs(
 def test_only_dispatch_spark_brings_a_package_and_nobody_changes_one(template: Template) -> None:
     path = f"{DATA}{spark_package_path('version', 'compact.py')}"
     guards = [s for document in template.guards() for s in statements(document)]
-    put = Need("s3:PutObject", path).with_key("s3:if-none-match", "*")
+    put = creating(path).with_key("s3:if-none-match", "*")
     for role in ROLES:
         granted = [s for document in template.policies(role) for s in statements(document)]
         assert is_granted(put, [*granted, *guards]) == (role == "dispatch_spark"), role
-        assert not is_granted(Need("s3:PutObject", path), [*granted, *guards]), role
+        assert not is_granted(creating(path), [*granted, *guards]), role
         assert not is_granted(Need("s3:DeleteObject", path), [*granted, *guards]), role
 
 

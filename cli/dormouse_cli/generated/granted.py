@@ -18,8 +18,12 @@ from dormouse_cli.local.translation import translate
 _REGION = "eu-west-2"
 _NAMES = InstanceNames("dev", "123456789012")
 """Stand for any region, instance and account: the document names none."""
-_VERBS = {"GetObjectVersion": "get"}
-_ORDER = ("get", "put", "delete", "list")
+_VERBS = {
+    "AbortMultipartUpload": "abort",
+    "GetObjectVersion": "get",
+    "ListBucketMultipartUploads": "list uploads",
+}
+_ORDER = ("get", "put", "delete", "abort", "list", "list uploads")
 _TABLE_ID = "?" * TABLE_ID_DIGITS
 _OWN_LOG = "its own log"
 _FOLDER = re.compile(rf"{re.escape(_TABLE_ID)}/([a-z-]+)/\*")
@@ -74,6 +78,8 @@ Each function has a role of its own, and so have Spark jobs. This page lists all
 `purges/`, `exports/`, `spark/` and `requests/` hold unfinished requests, `jobs/` the records of
 steps of compactions, and of jobs that are set aside. Ids of tables have {digits} characters, and
 grants are for prefixes of exactly that length, so none of them covers `spark-job-packages/`.
+*Put* creates an object, at once or in parts; *abort* deletes the parts of an upload that is not
+finished, and no object.
 Names are without `dormouse-<instance>-`. *Receive* is {receive}; *send* is {send}.
 
 | what | who may what |

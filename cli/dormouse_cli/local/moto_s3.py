@@ -1,16 +1,19 @@
 """Makes moto's S3 atomic, and its events those of AWS; applied by `moto_server`.
 
 moto checks If-Match and If-None-Match without a lock, sends two events for a multipart upload where
-S3 sends one, and leaves the version and the sequencer out of its events.
+S3 sends one, leaves the version and the sequencer out of its events, and says of every unfinished
+upload that it was begun in 2010.
 """
 
 import functools
 import itertools
 import threading
+from datetime import UTC, datetime
 from typing import Any
 
+from moto.core.responses import ActionResult
 from moto.s3 import notifications
-from moto.s3.models import FakeKey, S3Backend
+from moto.s3.models import FakeKey, FakeMultipart, S3Backend
 from moto.s3.responses import S3Response
 
 LOCK = threading.RLock()
@@ -23,6 +26,8 @@ def apply() -> None:
     for name in ("_key_response", "_bucket_response"):
         setattr(S3Response, name, _serialised(getattr(S3Response, name)))
     S3Backend.put_object = _put_object  # type: ignore[method-assign]
+    FakeMultipart.__init__ = _begin  # type: ignore[method-assign]
+    S3Response.list_multipart_uploads = _list_multipart_uploads  # type: ignore[method-assign]
     notifications._get_s3_event = _s3_event
 
 
@@ -43,6 +48,26 @@ def _put_object(self: S3Backend, *arguments: Any, **named: Any) -> FakeKey:
     if completes_a_multipart_upload:
         named["disable_notification"] = True  # CompleteMultipartUpload is announced by the caller
     return _plain_put_object(self, *arguments, **named)
+
+
+_plain_begin = FakeMultipart.__init__
+
+
+def _begin(self: FakeMultipart, *arguments: Any, **named: Any) -> None:
+    _plain_begin(self, *arguments, **named)
+    self.initiated = datetime.now(UTC)  # type: ignore[attr-defined]
+
+
+def _list_multipart_uploads(self: S3Response) -> Any:
+    prefix = self.querystring.get("prefix", [""])[0]
+    begun: list[Any] = [*self.backend.list_multipart_uploads(self.bucket_name).values()]
+    uploads = [
+        {"Key": each.key_name, "UploadId": each.id, "Initiated": each.initiated}
+        for each in sorted(begun, key=lambda each: (each.key_name, each.initiated))
+        if each.key_name.startswith(prefix)
+    ]
+    self.data["Action"] = "ListMultipartUploads"
+    return self.serialized(ActionResult({"Bucket": self.bucket_name, "Uploads": uploads}))
 
 
 _plain_s3_event = notifications._get_s3_event

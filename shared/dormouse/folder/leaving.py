@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import io
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 from dormouse.errors import DormouseError
 from dormouse.ports import NoncurrentObject, Storage, StoredObject
+from dormouse.uploads import UnfinishedUpload, Upload, WholeUpload
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -83,6 +84,21 @@ class LeavingStorage:
         """Store a local file's content as `put` does."""
         self._leaving.check()
         return self._storage.upload(path, local)
+
+    def start_upload(self, path: str, local: Path) -> Upload:
+        """Start an upload whose completion first checks whether to leave."""
+        self._leaving.check()
+        return WholeUpload(self, path, local)
+
+    def list_uploads(self, prefix: str) -> Iterator[UnfinishedUpload]:
+        """Yield the uploads that are not finished."""
+        self._leaving.check()
+        return self._storage.list_uploads(prefix)
+
+    def abort_uploads(self, uploads: Iterable[UnfinishedUpload]) -> None:
+        """Delete what was sent of uploads."""
+        self._leaving.check()
+        self._storage.abort_uploads(uploads)
 
     def list(self, prefix: str) -> Iterator[StoredObject]:
         """Yield the objects whose path begins with `prefix`, in path order."""

@@ -98,7 +98,7 @@ class ParquetFileWriter:
 
     @property
     def size_bytes(self) -> int:
-        """The size of the row groups written so far, in bytes."""
+        """The size of the row groups written so far; these bytes of the file do not change."""
         return self._sink.tell()
 
     @property

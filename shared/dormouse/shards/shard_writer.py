@@ -1,7 +1,9 @@
 """Write one shard to a local file, and publish it as an object: upload
 it, or adopt an identical one.
 
-`writing` decides which rows go into which shard.
+The upload begins while the file is being written, so that it is hardly behind at its end. The local
+file is kept until then: S3 may want all of it again. `writing` decides which rows go into which
+shard.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from dormouse.shards.footer import METADATA_KEY, ShardFooter, encode_footer, rea
 from dormouse.shards.parquet import ParquetFileWriter
 from dormouse.shards.samples import KeySampler
 from dormouse.stored.paths import shard_path
+from dormouse.uploads import Upload
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +59,15 @@ class ShardContext:
 
 @dataclass(frozen=True, slots=True)
 class WrittenShard:
-    """A complete shard in a local file, which `publish` uploads."""
+    """A complete shard in a local file, whose upload `publish` completes."""
 
     local: Path
+    upload: Upload
     footer: ShardFooter
     rows_by_partition: tuple[tuple[str, int], ...]
 
     def publish(self, storage: Storage) -> NewShard:
-        """Upload the shard, or adopt the object that another run of the job
+        """Complete the upload, or adopt the object that another run of the job
         uploaded; remove the local file.
 
         Raises:
@@ -74,7 +78,7 @@ class WrittenShard:
         footer = self.footer
         path = shard_path(footer.table_id, footer.shard_id)
         try:
-            if storage.upload(path, self.local):
+            if self.upload.complete():
                 size_bytes = self.local.stat().st_size
             else:
                 size_bytes = _adopt(storage, path, footer)
@@ -87,13 +91,16 @@ class WrittenShard:
 class ShardWriter:
     """Writes one shard; end it with `finish` or `discard`."""
 
-    def __init__(self, context: ShardContext, shard_id: str, number: int, scratch: Path) -> None:
-        """Start the `number`-th shard of a run, in a file in `scratch`."""
+    def __init__(
+        self, storage: Storage, context: ShardContext, shard_id: str, number: int, scratch: Path
+    ) -> None:
+        """Start the `number`-th shard of a run, in a file in `scratch` and as an upload."""
         self._context = context
         self._shard_id = shard_id
         self._number = number
         self._local = scratch / f"{shard_id}.parquet"
         self._file = ParquetFileWriter(self._local, context.schema)
+        self._upload = storage.start_upload(shard_path(context.table_id, shard_id), self._local)
         self._sampler = KeySampler(context.schema)
         self._rows_by_leaf: dict[str, int] = {}
         self._range = KeyRange()
@@ -125,6 +132,7 @@ class ShardWriter:
         self._rows_by_leaf[leaf.id] = rows + batch.num_rows
         self._sampler.see(batch)
         self._file.write(batch)
+        self._upload.advance(self._file.size_bytes)
 
     def finish(self, *, last: bool) -> WrittenShard:
         """Complete the file; `last` says whether this is the last shard of
@@ -142,10 +150,11 @@ class ShardWriter:
             samples=self._sampler.samples(),
         )
         self._file.close({METADATA_KEY: encode_footer(footer).decode()})
-        return WrittenShard(self._local, footer, tuple(self._rows_by_leaf.items()))
+        return WrittenShard(self._local, self._upload, footer, tuple(self._rows_by_leaf.items()))
 
     def discard(self) -> None:
-        """Remove the local file."""
+        """Abort the upload, and remove the local file."""
+        self._upload.abort()
         self._file.discard()
 
 

@@ -2,6 +2,10 @@
 
 Used by ingest and compaction. The claimed order of the rows is not trusted: every row is compared
 with the row before it.
+
+A shard is sent in parts while its rows are written, and becomes an object after its last row. The
+rows of a merge come from bytes that were verified, so nothing that was not verified is in an
+object. If the rows end with an error, the upload of the current shard is aborted.
 """
 
 from __future__ import annotations
@@ -66,7 +70,7 @@ def write_shards(
 
 
 class _RunWriter:
-    """Writes the shards of one run; a shard is uploaded while the next one is written."""
+    """Writes the shards of one run; an upload is completed while the next shard is written."""
 
     def __init__(
         self,
@@ -106,7 +110,7 @@ class _RunWriter:
         return [shard.result() for shard in self._uploaded]
 
     def discard(self) -> None:
-        """Remove the local file of a shard that was not finished."""
+        """Abort a shard that was not finished."""
         if self._writer is not None:
             self._writer.discard()
 
@@ -124,7 +128,8 @@ class _RunWriter:
 
     def _begin_shard(self) -> ShardWriter:
         number = part_shard_number(self._context.part or 0, len(self._uploaded))
-        return ShardWriter(self._context, self._shard_id(number), number, self._scratch)
+        shard_id = self._shard_id(number)
+        return ShardWriter(self._storage, self._context, shard_id, number, self._scratch)
 
     def _end_shard(self, *, last: bool) -> None:
         if self._writer is None:

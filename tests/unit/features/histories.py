@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -30,6 +30,7 @@ from dormouse.shards.footer import read_footer
 from dormouse.shards.run_markers import read_run_markers
 from dormouse.stored.paths import data_prefix, job_notes_prefix, run_marker_prefix, shard_id_of
 from dormouse.tables.table import Table
+from dormouse.uploads import UnfinishedUpload, Upload, WholeUpload
 from tests.support.memory_storage import MemoryStorage
 from tests.support.world import Crash, World, letters_file
 
@@ -60,6 +61,15 @@ class ScatteredStorage:
         done = self.inner.upload(path, local)
         self.after(path)
         return done
+
+    def start_upload(self, path: str, local: Path) -> Upload:
+        return WholeUpload(self, path, local)
+
+    def list_uploads(self, prefix: str) -> Iterator[UnfinishedUpload]:
+        return self.inner.list_uploads(prefix)
+
+    def abort_uploads(self, uploads: Iterable[UnfinishedUpload]) -> None:
+        self.inner.abort_uploads(uploads)
 
     def open(self, path: str, size_bytes: int) -> BinaryIO:
         return self.inner.open(path, size_bytes)

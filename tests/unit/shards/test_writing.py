@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dormouse.arrow.order import OrderCheck
-from dormouse.errors import AlreadyExistsError, InvariantError, UnavailableError, UnsortedRowsError
+from dormouse.errors import (
+    AlreadyExistsError,
+    DamagedShardError,
+    InvariantError,
+    UnavailableError,
+    UnsortedRowsError,
+)
 from dormouse.keys.ranges import KeyRange
 from dormouse.model.partitions import Partition, PartitionTree
 from dormouse.model.provenance import Lineage, Provenance
@@ -26,6 +33,7 @@ from dormouse.shards.writing import ShardContext, write_shards
 from tests.support.batches import Row
 from tests.support.memory_storage import MemoryStorage
 from tests.support.tables import batches_of
+from tests.support.world import Crash
 
 SCHEMA = Schema.from_json(
     {
@@ -51,14 +59,14 @@ def storage() -> MemoryStorage:
 @pytest.fixture
 def write(storage: Storage, tmp_path: Path) -> Write:
     def write_rows(
-        rows: list[Row],
+        rows: list[Row] | Iterator[pa.RecordBatch],
         leaves: list[Partition] = WHOLE,
         size: int = 3,
         inputs: tuple[str, ...] = ("x", "y"),
         **how: Any,
     ) -> list[NewShard]:
         context = ShardContext("table", SCHEMA, "job", lineage=Lineage(inputs=inputs))
-        batches = batches_of(rows, SCHEMA, size)
+        batches = batches_of(rows, SCHEMA, size) if isinstance(rows, list) else rows
         return write_shards(
             storage, batches, context, leaves, lambda n: f"job-{n}", scratch=tmp_path, **how
         )
@@ -243,6 +251,70 @@ def test_shards_are_cut_at_their_target_between_row_keys_wherever_batches_end(
         assert spanning or len(new.rows_by_partition) == 1
     alike = max(keys.count(key) for key in keys)
     assert all(new.shard.rows < group + alike for new in shards)
+
+
+@pytest.fixture
+def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let rows be written soon, so that small shards have many parts."""
+    monkeypatch.setattr(parquet, "FIRST_ROW_GROUP_ROWS", 4)
+    monkeypatch.setattr(parquet, "ROW_GROUP_BYTES", 1)
+
+
+@pytest.mark.usefixtures("small_groups")
+def test_a_shard_is_on_its_way_while_its_rows_are_written_and_an_object_after_the_last(
+    write: Write, storage: MemoryStorage
+) -> None:
+    seen: list[tuple[list[str], list[str]]] = []
+    name = "table/data/job-0.parquet"
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for batch in batches_of([row("a", i) for i in range(200)], SCHEMA, 10):
+            yield batch
+            unfinished = [upload.path for upload in storage.list_uploads("")]
+            seen.append((unfinished, [stored.path for stored in storage.list("")]))
+
+    (new,) = write(batches())
+    assert seen[0] == ([], [])
+    assert seen[-1] == ([name], [])
+    assert [stored.path for stored in storage.list("")] == [name]
+    assert not list(storage.list_uploads(""))
+    assert read_footer(storage, name, new.shard.size_bytes).rows == 200
+
+
+@pytest.mark.usefixtures("small_groups")
+def test_rows_that_end_with_an_error_leave_neither_object_nor_parts(
+    write: Write, storage: MemoryStorage, tmp_path: Path
+) -> None:
+    def damaged() -> Iterator[pa.RecordBatch]:
+        yield from batches_of([row("a", i) for i in range(200)], SCHEMA, 10)
+        assert list(storage.list_uploads("")), "parts were sent"
+        raise DamagedShardError("the last input is damaged", path="t/data/x.parquet")
+
+    with pytest.raises(DamagedShardError):
+        write(damaged())
+    assert not list(storage.list("")) and not list(storage.list_uploads(""))
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.usefixtures("small_groups")
+def test_a_run_that_dies_between_two_parts_leaves_no_object_and_the_next_writes_it(
+    write: Write, storage: MemoryStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, begin = [row("a", i) for i in range(200)], storage.begin_upload
+
+    def die(path: str) -> None:
+        begin(path)
+        raise Crash
+
+    monkeypatch.setattr(storage, "begin_upload", die)
+    with pytest.raises(Crash):
+        write(rows)
+    assert not list(storage.list(""))
+    assert [upload.path for upload in storage.list_uploads("")] == ["table/data/job-0.parquet"]
+    monkeypatch.setattr(storage, "begin_upload", begin)
+    (new,) = write(rows)
+    assert new.shard.rows == 200
+    assert [upload.path for upload in storage.list_uploads("")] == ["table/data/job-0.parquet"]
 
 
 def test_a_failing_upload_stops_the_job_and_leaves_no_files(

@@ -6,21 +6,15 @@ same source, so it is ingested once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError
 
 from dormouse.aws.base.clients import client
 from dormouse.aws.base.failures import ConditionFailedError, code_of, reading, writing
-from dormouse.errors import (
-    ContendedError,
-    DormouseError,
-    OutcomeUnknownError,
-    UnavailableError,
-)
+from dormouse.aws.s3.multipart import MAX_PARTS, MultipartUpload, whole_etag
+from dormouse.errors import ContendedError, DormouseError, UnavailableError
 from dormouse.model.sources import Source
 from dormouse.stored.names import InstanceNames
 
@@ -30,7 +24,6 @@ if TYPE_CHECKING:
 
 SINGLE_UPLOAD_BYTES = 512 * 1024 * 1024
 PART_BYTES = 64 * 1024 * 1024
-MAX_PARTS = 10_000
 _SERVICE = "the ingest bucket"
 _ATTEMPTS = 3
 """How often to try to create an object that others create and delete."""
@@ -89,70 +82,42 @@ class S3IngestBucket:
                 return None
             raise
         size_bytes, version = found["ContentLength"], found.get("VersionId", "")
-        return Source(self._bucket, key, _etag(found).strip('"'), size_bytes, version)
+        return Source(self._bucket, key, whole_etag(found).strip('"'), size_bytes, version)
 
     def _put(self, key: str, local: Path, condition: dict[str, Any]) -> tuple[str, str]:
         with local.open("rb") as body, writing(_SERVICE):
             answer = self._client.put_object(Bucket=self._bucket, Key=key, Body=body, **condition)
-        return _etag(answer), answer.get("VersionId", "")
+        return whole_etag(answer), answer.get("VersionId", "")
 
     def _put_in_parts(self, key: str, local: Path, condition: dict[str, Any]) -> tuple[str, str]:
         with writing(_SERVICE):
-            upload = self._client.create_multipart_upload(Bucket=self._bucket, Key=key)
-        upload_id = upload["UploadId"]
+            upload = MultipartUpload.begin(self._client, self._bucket, key)
         try:
-            parts = self._upload_parts(key, local, upload_id)
+            size_bytes = local.stat().st_size
             with writing(_SERVICE):
-                answer = self._client.complete_multipart_upload(
-                    Bucket=self._bucket,
-                    Key=key,
-                    UploadId=upload_id,
-                    MultipartUpload={"Parts": parts},
-                    **condition,
-                )
+                parts = _upload_parts(upload, local, size_bytes)
+                answer = upload.complete(parts, size_bytes, condition)
         except (DormouseError, ConditionFailedError, OSError) as error:
-            self._abort(key, upload_id, error)
+            _abort(upload, error)
             raise
-        return _etag(answer), answer.get("VersionId", "")
-
-    def _abort(self, key: str, upload_id: str, error: Exception) -> None:
-        """Delete the parts of a failed upload, which are billed until then."""
-        try:
-            with writing(_SERVICE):
-                self._client.abort_multipart_upload(
-                    Bucket=self._bucket, Key=key, UploadId=upload_id
-                )
-        except DormouseError as another:
-            error.add_note(f"and the upload could not be aborted: {another}")
-
-    def _upload_parts(self, key: str, local: Path, upload_id: str) -> list[CompletedPartTypeDef]:
-        part_bytes = max(PART_BYTES, -(-local.stat().st_size // MAX_PARTS))
-        parts: list[CompletedPartTypeDef] = []
-        with local.open("rb") as file:
-            for number, body in enumerate(_chunks(file, part_bytes), start=1):
-                with writing(_SERVICE):
-                    answer = self._client.upload_part(
-                        Bucket=self._bucket,
-                        Key=key,
-                        UploadId=upload_id,
-                        PartNumber=number,
-                        Body=body,
-                    )
-                parts.append({"PartNumber": number, "ETag": _etag(answer)})
-        return parts
+        return whole_etag(answer), answer.get("VersionId", "")
 
 
-def _etag(answer: Mapping[str, Any]) -> str:
-    """Return the ETag in its quotes; a truncated response may lack it.
+def _upload_parts(
+    upload: MultipartUpload, local: Path, size_bytes: int
+) -> list[CompletedPartTypeDef]:
+    part_bytes = max(PART_BYTES, -(-size_bytes // MAX_PARTS))
+    starts = range(0, max(size_bytes, 1), part_bytes)
+    return [
+        upload.put_part(number, local, start, min(part_bytes, size_bytes - start))
+        for number, start in enumerate(starts, start=1)
+    ]
 
-    Raises:
-        OutcomeUnknownError: the response has no complete ETag.
-    """
-    etag = str(answer.get("ETag", ""))
-    if len(etag) < 2 or not etag.startswith('"') or not etag.endswith('"'):
-        raise OutcomeUnknownError(f"{_SERVICE} did not say what was uploaded")
-    return etag
 
-
-def _chunks(file: BinaryIO, size_bytes: int) -> Iterator[bytes]:
-    return iter(partial(file.read, size_bytes), b"")
+def _abort(upload: MultipartUpload, error: Exception) -> None:
+    """Delete the parts of a failed upload, which are billed until then."""
+    try:
+        with writing(_SERVICE):
+            upload.abort()
+    except DormouseError as another:
+        error.add_note(f"and the upload could not be aborted: {another}")

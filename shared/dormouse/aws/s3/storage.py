@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, BinaryIO, cast
+from typing import TYPE_CHECKING, BinaryIO, cast
 
 from botocore.exceptions import ClientError
 
@@ -20,10 +20,9 @@ from dormouse.aws.base.failures import (
 )
 from dormouse.aws.s3.downloads import download
 from dormouse.aws.s3.ranges import RangedObject
+from dormouse.aws.s3.uploads import PART_BYTES, S3Upload, abort_uploads, list_uploads, put_once
 from dormouse.aws.s3.versions import earlier_versions, kept_ms
 from dormouse.errors import (
-    ContendedError,
-    InvalidRequestError,
     NotFoundError,
     RefusedSourceError,
     UnavailableError,
@@ -32,6 +31,7 @@ from dormouse.model.sources import Source
 from dormouse.ports import NoncurrentObject, StoredObject
 from dormouse.retry_policy import RetryPolicy
 from dormouse.storage import check_path, check_prefix
+from dormouse.uploads import UnfinishedUpload, Upload
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -40,12 +40,7 @@ if TYPE_CHECKING:
         ObjectTypeDef,
     )
 
-MAX_PUT_BYTES = 5 * 1024**3
-"""What S3 takes in one request; the buckets of an instance refuse what is put in parts."""
 _DELETES_PER_REQUEST = 1000
-_PUT_ATTEMPTS = 10
-_PUT_CONFLICT = "ConditionalRequestConflict"
-"""The error code of S3 for a put while another put of the same path is in progress."""
 _BUSY = ("SlowDown", "InternalError", "ServiceUnavailable")
 """Error codes of S3 for an object whose deletion can be retried soon."""
 _GONE = ("NoSuchKey", "NoSuchVersion", "MethodNotAllowed")
@@ -55,7 +50,7 @@ _GONE = ("NoSuchKey", "NoSuchVersion", "MethodNotAllowed")
 class S3Storage:
     """A data root that is a bucket; safe for many threads, as the client is.
 
-    `put` and `upload` also return False if the SDK repeated a request of theirs that had landed. As
+    `put` and uploads also return False if the SDK repeated a request of theirs that had landed. As
     always, False means that the object exists; the caller must know what content it can have.
     """
 
@@ -66,14 +61,17 @@ class S3Storage:
         *,
         retry_policy: RetryPolicy | None = None,
         version: str = "",
+        part_bytes: int = PART_BYTES,
     ) -> None:
         """Use `bucket`; `retry_policy` is for reads that break off, and for objects of many that S3
         was too busy to delete.
 
-        With a `version` the one object that has it is read as it was.
+        With a `version` the one object that has it is read as it was. Files of more than
+        `part_bytes` are uploaded in parts while they are written.
         """
         self._client, self._bucket, self._version = client, bucket, version
         self._retry_policy = retry_policy or system.retry_policy()
+        self._part_bytes = part_bytes
 
     @property
     def uri(self) -> str:
@@ -93,22 +91,23 @@ class S3Storage:
 
     def put(self, path: str, body: bytes) -> bool:
         """Store an object unless one exists at that path; return whether it was stored."""
-        return self._put(path, lambda: body)
+        return put_once(self._client, self._bucket, check_path(path), body)
 
     def upload(self, path: str, local: Path) -> bool:
-        """Store a local file's content as `put` does, without holding it in memory.
+        """Store a local file's content as `put` does, without holding it in memory."""
+        return self.start_upload(path, local).complete()
 
-        Raises:
-            InvalidRequestError: the file is larger than what S3 takes in one request.
-        """
-        _check_size(local)
-        with local.open("rb") as content:
+    def start_upload(self, path: str, local: Path) -> Upload:
+        """Start to upload a local file that is still being written; this sends nothing."""
+        return S3Upload(self._client, self._bucket, check_path(path), local, self._part_bytes)
 
-            def from_the_start() -> IO[bytes]:
-                content.seek(0)
-                return content
+    def list_uploads(self, prefix: str) -> Iterator[UnfinishedUpload]:
+        """Yield the multipart uploads to paths that begin with `prefix`."""
+        return list_uploads(self._client, self._bucket, check_prefix(prefix))
 
-            return self._put(path, from_the_start)
+    def abort_uploads(self, uploads: Iterable[UnfinishedUpload]) -> None:
+        """Delete the parts of uploads; one that is completed or aborted by now is left as it is."""
+        abort_uploads(self._client, self._bucket, uploads)
 
     def open(self, path: str, size_bytes: int) -> BinaryIO:
         """Open an object of known size without a request; each read fetches just its range.
@@ -169,22 +168,6 @@ class S3Storage:
         keys = [check_path(path) for path in paths]
         for start in range(0, len(keys), _DELETES_PER_REQUEST):
             self._delete(keys[start : start + _DELETES_PER_REQUEST])
-
-    def _put(self, path: str, body: Callable[[], bytes | IO[bytes]]) -> bool:
-        check_path(path)
-        for _ in range(_PUT_ATTEMPTS):
-            with writing("S3"):
-                try:
-                    self._client.put_object(
-                        Bucket=self._bucket, Key=path, Body=body(), IfNoneMatch="*"
-                    )
-                    return True
-                except ClientError as error:
-                    if code_of(error) == PRECONDITION_FAILED:
-                        return False
-                    if code_of(error) != _PUT_CONFLICT:
-                        raise
-        raise ContendedError(f"{self.uri}/{path} is being written by other processes all the time")
 
     def _delete(self, keys: Sequence[str]) -> None:
         """Delete in one request; retry, with backoff, what S3 was too busy to delete."""
@@ -269,15 +252,6 @@ def _pages(
 
 def _modified_ms(item: ObjectTypeDef) -> int:
     return int(item["LastModified"].timestamp() * 1000)
-
-
-def _check_size(local: Path) -> None:
-    size_bytes = local.stat().st_size
-    if size_bytes > MAX_PUT_BYTES:
-        raise InvalidRequestError(
-            f"{local} has {size_bytes} bytes, and S3 takes at most {MAX_PUT_BYTES} in one request",
-            hint="split it into smaller files",
-        )
 
 
 def _refusal(source: Source, code: str) -> RefusedSourceError | None:

@@ -29,6 +29,7 @@ from dormouse.query.result import QueryResult
 from dormouse.query.rows import QueryResources, query_slices
 from dormouse.readers.reading import Slice
 from dormouse.stored.paths import exported_file, exported_prefix
+from dormouse.uploads import Upload
 
 
 class Worker(QueryResources, Protocol):
@@ -102,21 +103,31 @@ class _TaskRun:
         name = exported_file(place.task, place.number)
         with tempfile.TemporaryDirectory(dir=self.worker.scratch) as folder:
             local = Path(folder) / name
-            with closing(self._query(parts)) as rows:
-                written = write_file(
-                    rows,
-                    local,
-                    place,
-                    self.export.schema,
-                    self.export.selection.columns,
-                    file_bytes=self.file_bytes,
-                    is_late=self.is_late,
-                )
-            if not written.rows:
-                return None
-            written, size_bytes = self._publish(local, place, written)
+            upload = self.worker.results.start_upload(self._path(name), local)
+            try:
+                written = self._write_local(local, place, parts, upload)
+                if not written.rows:
+                    return None
+                written, size_bytes = self._publish(local, upload, place, written)
+            finally:
+                upload.abort()
         files.append(ExportedFile(name, written.rows, size_bytes))
         return written.rest
+
+    def _write_local(
+        self, local: Path, place: FileId, parts: list[list[Slice]], upload: Upload
+    ) -> WrittenFile:
+        with closing(self._query(parts)) as rows:
+            return write_file(
+                rows,
+                local,
+                place,
+                self.export.schema,
+                self.export.selection.columns,
+                file_bytes=self.file_bytes,
+                is_late=self.is_late,
+                written=upload.advance,
+            )
 
     def _query(self, parts: list[list[Slice]]) -> QueryResult:
         export = self.export
@@ -124,12 +135,14 @@ class _TaskRun:
         selection = replace(export.selection, columns=tuple(columns))
         return query_slices(self.worker, export.table, parts, selection)
 
-    def _publish(self, local: Path, place: FileId, written: WrittenFile) -> tuple[WrittenFile, int]:
+    def _publish(
+        self, local: Path, upload: Upload, place: FileId, written: WrittenFile
+    ) -> tuple[WrittenFile, int]:
         """Put a file; return its content and size, or those of the file that another run put."""
+        if upload.complete():
+            return written, local.stat().st_size
         path = self._path(exported_file(place.task, place.number))
         results = self.worker.results
-        if results.upload(path, local):
-            return written, local.stat().st_size
         (stored,) = [found for found in results.list(path) if found.path == path]
         return read_existing(results, path, stored.size_bytes, place), stored.size_bytes
 

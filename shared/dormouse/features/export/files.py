@@ -78,6 +78,7 @@ def write_file(
     *,
     file_bytes: int = FILE_BYTES,
     is_late: Callable[[], bool] = lambda: False,
+    written: Callable[[int], None] = lambda final_bytes: None,
 ) -> WrittenFile:
     """Write sorted rows to `local`, up to about `file_bytes`; without rows no file is made.
 
@@ -85,6 +86,7 @@ def write_file(
     or if `is_late`, the file ends before the next row key: all rows of one row key are in one file.
     For row keys a, b, b, b, c and a limit reached after the first b, the file has a, b, b, b, and
     the next begins at c. So the next file begins at a key, and no row is written twice.
+    `written` is called with how many bytes of the file are there and will not change.
 
     Raises:
         UnsortedRowsError: the rows are not sorted.
@@ -103,6 +105,7 @@ def write_file(
                         file.write(batch.slice(0, taken))
                         return file.close(place, row_key(batch, taken, schema))
                 file.write(batch.slice(0, taken))
+                written(file.size_bytes)
                 last = row_key(batch, taken - 1, schema)
                 batch = batch.slice(taken)
         return file.close(place, None)

@@ -8,9 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from dormouse.model.state import TableState
+from dormouse.model.state import DAY_MS, TableState
 from dormouse.state_store import StateStore
 from dormouse.stored.paths import run_of_shard
+from dormouse.tables.table import Table
+
+MAX_UPLOAD_MS = DAY_MS
+"""An upload that is older is of a run that died; lifecycle rules of the buckets use the same."""
+
+
+def abandoned_after_ms(table: Table) -> int:
+    """Return after how long what was sent of an unfinished upload is deleted.
+
+    It may be short: a run that is alive after all finds its upload gone, and begins it again.
+    """
+    return min(MAX_UPLOAD_MS, table.properties.orphan_age_seconds * 1000)
 
 
 def waiting_seconds(state: TableState, shard: str, now_ms: int, delay_seconds: int) -> int:

@@ -2,6 +2,7 @@
 
 It relies on no record of a purge. It lists all objects, referenced or not, and the noncurrent
 versions that a versioned bucket keeps of deleted ones, and reads each that can hold matching rows.
+What was sent of an unfinished upload cannot be read, so it is reported as if it held such rows.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from dormouse.errors import ContendedError, CorruptDataError, NotFoundError
+from dormouse.features.garbage.garbage import abandoned_after_ms
 from dormouse.features.purge.row_matcher import RowMatcher
 from dormouse.features.tables.versions import read_version
 from dormouse.keys.ranges import KeyRange
@@ -21,10 +23,12 @@ from dormouse.readers.reading import Slice
 from dormouse.shards.footer import read_footer
 from dormouse.stored.paths import data_prefix, run_of_shard, shard_id_of, shard_path
 from dormouse.tables.table import Table
+from dormouse.uploads import UnfinishedUpload
 
 CONCURRENT_READS = 4
 EARLIER_SCHEMA = "its rows are of an earlier schema, and are not checked"
 
+UNFINISHED = "its upload is not finished, or was broken off; the daily audit deletes what was sent"
 _KEPT = "it was deleted, and the bucket keeps earlier versions"
 
 Progress = Callable[[int, int], None]
@@ -78,8 +82,10 @@ def prove_purge(
             f"table {table.name!r} was reset just now, and got another schema",
             hint="select the rows by the columns that it has now",
         )
-    # Listed after the state is read, so all objects that the state refers to exist by then. An
-    # object deleted between the two listings is found at least once: as current or as noncurrent.
+    # Listed after the state is read, so all objects that the state refers to exist by then. What
+    # changes between the listings is found at least once: an upload that is completed meanwhile as
+    # an object, an object that is deleted as noncurrent.
+    uploads = list(services.storage.list_uploads(data_prefix(table.id)))
     objects = list(services.storage.list(data_prefix(table.id)))
     earlier = list(services.storage.list_noncurrent(data_prefix(table.id)))
 
@@ -88,7 +94,8 @@ def prove_purge(
             return _check_noncurrent(services, table, matcher, stored)
         return _check_object(services, table, state, matcher, stored)
 
-    remains, checked = [], [*objects, *earlier]
+    remains = [_unfinished(table, upload) for upload in uploads]
+    checked = [*objects, *earlier]
     with ThreadPoolExecutor(CONCURRENT_READS) as threads:
         for done, found in enumerate(threads.map(check, checked), start=1):
             if found is not None:
@@ -98,7 +105,13 @@ def prove_purge(
     holding = {shard for found in remains if found.rows and (shard := shard_id_of(found.path))}
     referenced = {shard for shard in holding if state.reference_counts.get(shard, 0)}
     rows = _rows_of_table(services, table, state, matcher, referenced)
-    return Proof(state.version, rows, len(checked), len(referenced), tuple(remains))
+    counted = len(checked) + len(uploads)
+    return Proof(state.version, rows, counted, len(referenced), tuple(remains))
+
+
+def _unfinished(table: Table, upload: UnfinishedUpload) -> RemainingObject:
+    until_ms = upload.started_ms + abandoned_after_ms(table)
+    return RemainingObject(upload.path, None, UNFINISHED, until_ms)
 
 
 def _check_object(

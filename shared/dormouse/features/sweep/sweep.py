@@ -12,7 +12,7 @@ from itertools import islice
 from dormouse.errors import CorruptDataError
 from dormouse.features.export.stored import delete_all
 from dormouse.features.garbage.collect_garbage import candidates
-from dormouse.features.garbage.garbage import collectable, orphans, unpinned
+from dormouse.features.garbage.garbage import abandoned_after_ms, collectable, orphans, unpinned
 from dormouse.features.ingest.batch_files import batch_files
 from dormouse.features.ingest.known_sources import look_up_sources, refusal_of
 from dormouse.features.ingest.seal_sources import obsolete_segments
@@ -58,7 +58,8 @@ def sweep(
     `is_lost` says whether no queue has a message of a job, where queues can be looked into.
 
     An audit sends again files that were never ingested, and deletes orphans: shards that no commit
-    references. It lists all objects of a table, so it runs more rarely.
+    references, and unfinished uploads of shards. It lists all objects of a table, so it runs more
+    rarely.
 
     Raises:
         CorruptDataError: the state is lost; nothing was sent or deleted. Or a stored Spark request,
@@ -80,6 +81,7 @@ def sweep(
     if audit:
         yield from _missed_files(services, table, spark)
         _delete_orphans(services, table)
+        _abort_uploads(services, table)
         check.damaged.extend(_delete_obsolete(services, table))
     for error in (*damaged_requests.values(), *check.damaged):
         raise error
@@ -209,3 +211,10 @@ def _delete_orphans(services: Services, table: Table) -> None:
     with tracked(services, job, Started(subject=subject, files=len(found))):
         discard_shards(services.storage, table.id, found, state)
     record(services, job, Finished(files=len(found)))
+
+
+def _abort_uploads(services: Services, table: Table) -> None:
+    """Delete what was sent of shards whose run died before they were complete."""
+    oldest_ms = services.clock.now_ms() - abandoned_after_ms(table)
+    uploads = services.storage.list_uploads(data_prefix(table.id))
+    services.storage.abort_uploads(each for each in uploads if each.started_ms <= oldest_ms)

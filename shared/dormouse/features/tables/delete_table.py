@@ -15,7 +15,7 @@ from dormouse.features.requests.resolve_table import find_table
 from dormouse.features.tables.tags import refuse_tagged
 from dormouse.ports import Services
 from dormouse.requests import DeleteTable
-from dormouse.stored.paths import table_prefix
+from dormouse.stored.paths import data_prefix, table_prefix
 from dormouse.tables.table import Table
 from dormouse.tables.tombstones import Tombstone
 
@@ -57,7 +57,8 @@ def delete_whole_table(services: Services, table: Table) -> None:
 
 
 def delete_table_objects(services: Services, table_id: str) -> None:
-    """Delete all objects of an id that has a tombstone."""
+    """Delete all objects of an id that has a tombstone, and what was sent of unfinished shards."""
+    services.storage.abort_uploads(services.storage.list_uploads(data_prefix(table_id)))
     batch: list[str] = []
     for stored in services.storage.list(table_prefix(table_id)):
         batch.append(stored.path)
