@@ -207,7 +207,7 @@ def test_a_file_of_one_part_is_put_in_one_request(
     assert requests.of("PutObject")[0]["IfNoneMatch"] == "*"
 
 
-def test_s3_is_told_the_crc_of_each_part_the_size_of_all_and_to_overwrite_nothing(
+def test_s3_gets_the_crc_of_each_part_the_size_of_all_and_the_condition(
     on_s3: S3Storage, requests: Requests, local: Path
 ) -> None:
     upload = on_its_way(on_s3, local)
