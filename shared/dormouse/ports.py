@@ -11,6 +11,7 @@ from dormouse.cache import Cache
 from dormouse.model.job_events import JobEvent, Tracked
 from dormouse.model.job_records import DAMAGED as DAMAGED
 from dormouse.model.job_records import JobRecord as JobRecord
+from dormouse.uploads import Uploads
 
 if TYPE_CHECKING:
     from dormouse.errors import CorruptDataError, DamagedEntryError
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from dormouse.state_store import StateStore
     from dormouse.tables.table import Table
     from dormouse.tables.tombstones import Tombstone
-    from dormouse.uploads import UnfinishedUpload, Upload
 
 
 class Clock(Protocol):
@@ -67,7 +67,7 @@ class StreamedObjects(Objects, Protocol):
         """
 
 
-class Storage(StreamedObjects, Protocol):
+class Storage(StreamedObjects, Uploads, Protocol):
     """The data root: a bucket or a folder. Paths are relative, with ``/`` and without ``..``.
 
     Objects are immutable: they are put once, never changed, and finally deleted.
@@ -84,18 +84,6 @@ class Storage(StreamedObjects, Protocol):
         """Store an object if there is none at that path; otherwise return False and change
         nothing.
         """
-
-    def upload(self, path: str, local: Path) -> bool:
-        """Store a local file's content as `put` does, without loading it into memory."""
-
-    def start_upload(self, path: str, local: Path) -> Upload:
-        """Start to upload a local file that is still being written."""
-
-    def list_uploads(self, prefix: str) -> Iterator[UnfinishedUpload]:
-        """Yield the uploads to paths that begin with `prefix` which are not finished."""
-
-    def abort_uploads(self, uploads: Iterable[UnfinishedUpload]) -> None:
-        """Delete what was sent of uploads; those that were finished meanwhile are left alone."""
 
     def list(self, prefix: str) -> Iterator[StoredObject]:
         """Yield the objects whose path begins with `prefix`, in path order."""

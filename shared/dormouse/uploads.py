@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -40,13 +41,29 @@ class UnfinishedUpload:
     started_ms: int
 
 
+class Uploads(Protocol):
+    """What a data root does with local files."""
+
+    def upload(self, path: str, local: Path) -> bool:
+        """Store a local file's content as `put` does, without loading it into memory."""
+
+    def start_upload(self, path: str, local: Path) -> Upload:
+        """Start to upload a local file that is still being written."""
+
+    def list_uploads(self, prefix: str) -> Iterator[UnfinishedUpload]:
+        """Yield the uploads to paths that begin with `prefix` which are not finished."""
+
+    def abort_uploads(self, uploads: Iterable[UnfinishedUpload]) -> None:
+        """Delete what was sent of uploads; those that were finished meanwhile are left alone."""
+
+
 class WholeUpload:
     """An upload that sends nothing before the file is whole: to a disk or memory of this machine.
 
     So it leaves nothing unfinished but what `upload` of its storage itself leaves.
     """
 
-    def __init__(self, storage: _Uploads, path: str, local: Path) -> None:
+    def __init__(self, storage: Uploads, path: str, local: Path) -> None:
         """Upload `local` to `path` by the storage's `upload`."""
         self._storage, self._path, self._local = storage, path, local
 
@@ -59,7 +76,3 @@ class WholeUpload:
 
     def abort(self) -> None:
         """Do nothing: nothing was sent."""
-
-
-class _Uploads(Protocol):
-    def upload(self, path: str, local: Path) -> bool: ...
