@@ -90,4 +90,6 @@ class Environment:
 
 def size_bytes(folder: Path) -> int:
     """Return the bytes of all files below a folder."""
-    return sum(path.lstat().st_size for path in folder.rglob("*"))
+    return sum(
+        path.lstat().st_size for path in folder.rglob("*") if path.is_symlink() or path.is_file()
+    )

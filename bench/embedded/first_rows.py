@@ -24,52 +24,67 @@ PACKAGES = {
 }
 """What is installed: the wheel built here, the newest release of a package, or nothing."""
 PROGRAMS = {
-    "dormouse": """\
-import pyarrow as pa
-from dormouse.client import Instance
-frame = pa.table({"id": [1, 2], "name": ["a", "b"]})
-table = Instance.open("./mice").create_table("rows", like=frame, row_keys=["id"])
-table.ingest(frame).wait()
-print(table.query(exact=2).to_arrow().to_pylist())
-""",
-    "duckdb": """\
-import duckdb
-db = duckdb.connect("rows.duckdb")
-db.execute("CREATE TABLE rows (id BIGINT PRIMARY KEY, name VARCHAR)")
-db.execute("INSERT INTO rows VALUES (1, 'a'), (2, 'b')")
-print(db.execute("SELECT * FROM rows WHERE id = 2").fetchall())
-""",
-    "sqlite": """\
-import sqlite3
-db = sqlite3.connect("rows.sqlite")
-db.execute("CREATE TABLE rows (id INTEGER PRIMARY KEY, name TEXT)")
-db.executemany("INSERT INTO rows VALUES (?, ?)", [(1, "a"), (2, "b")])
-db.commit()
-print(db.execute("SELECT * FROM rows WHERE id = 2").fetchall())
-""",
-    "lancedb": """\
-import lancedb
-db = lancedb.connect("./lance")
-table = db.create_table("rows", [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}])
-print(table.search().where("id = 2").to_list())
-""",
-    "deltalake": """\
-import pyarrow as pa, pyarrow.dataset as ds
-from deltalake import DeltaTable, write_deltalake
-write_deltalake("./delta", pa.table({"id": [1, 2], "name": ["a", "b"]}))
-print(DeltaTable("./delta").to_pyarrow_dataset().to_table(filter=ds.field("id") == 2).to_pylist())
-""",
+    "dormouse": {
+        "import": ("import pyarrow as pa", "from dormouse.client import Instance"),
+        "create": (
+            'frame = pa.table({"id": [1, 2], "name": ["a", "b"]})',
+            'table = Instance.open("./mice").create_table("rows", like=frame, row_keys=["id"])',
+        ),
+        "store": ("table.ingest(frame).wait()",),
+        "find": ("print(table.query(exact=2).to_arrow().to_pylist())",),
+    },
+    "duckdb": {
+        "import": ("import duckdb",),
+        "create": (
+            'db = duckdb.connect("rows.duckdb")',
+            'db.execute("CREATE TABLE rows (id BIGINT PRIMARY KEY, name VARCHAR)")',
+        ),
+        "store": ("db.execute(\"INSERT INTO rows VALUES (1, 'a'), (2, 'b')\")",),
+        "find": ('print(db.execute("SELECT * FROM rows WHERE id = 2").fetchall())',),
+    },
+    "sqlite": {
+        "import": ("import sqlite3",),
+        "create": (
+            'db = sqlite3.connect("rows.sqlite")',
+            'db.execute("CREATE TABLE rows (id INTEGER PRIMARY KEY, name TEXT)")',
+        ),
+        "store": (
+            'db.executemany("INSERT INTO rows VALUES (?, ?)", [(1, "a"), (2, "b")])',
+            "db.commit()",
+        ),
+        "find": ('print(db.execute("SELECT * FROM rows WHERE id = 2").fetchall())',),
+    },
+    "lancedb": {
+        "import": ("import lancedb",),
+        "create": ('db = lancedb.connect("./lance")',),
+        "store": (
+            'table = db.create_table("rows", [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}])',
+        ),
+        "find": ('print(table.search().where("id = 2").to_list())',),
+    },
+    "deltalake": {
+        "import": (
+            "import pyarrow as pa, pyarrow.dataset as ds",
+            "from deltalake import DeltaTable, write_deltalake",
+        ),
+        "store": ('write_deltalake("./delta", pa.table({"id": [1, 2], "name": ["a", "b"]}))',),
+        "find": (
+            'rows = DeltaTable("./delta").to_pyarrow_dataset()',
+            'print(rows.to_table(filter=ds.field("id") == 2).to_pylist())',
+        ),
+    },
 }
-"""The shortest program of each that stores two rows durably and finds one by its key."""
+"""The shortest program of each that stores two rows durably and finds one by its key, by stages."""
+STAGES = ("install", "import", "create", "store", "find")
 EXTRAS = {"deltalake": ("pyarrow",)}
 """What a program needs beside the package."""
 
 
-def steps(system: str) -> list[str]:
-    """Return what a newcomer does, a line each."""
+def steps(system: str) -> dict[str, tuple[str, ...]]:
+    """Return what a newcomer does, line by line, by stages."""
     packages = [p for p in (PACKAGES[system], *EXTRAS.get(system, ())) if p is not None]
     names = " ".join(name or system for name in packages)
-    return [*([f"pip install {names}"] if packages else []), *PROGRAMS[system].splitlines()]
+    return {"install": (f"pip install {names}",) if packages else (), **PROGRAMS[system]}
 
 
 def main(system: str, folder: Path) -> None:
@@ -87,7 +102,8 @@ def main(system: str, folder: Path) -> None:
         subprocess.run([python, "-m", "pip", "install", *quiet, *wanted], check=True)
     installed = perf_counter() if package is not None else started
     began = perf_counter()
-    program = [python, "-c", PROGRAMS[system]]
+    lines = [line for stage in PROGRAMS[system].values() for line in stage]
+    program = [python, "-c", "\n".join(lines)]
     found = subprocess.run(program, cwd=folder, check=True, capture_output=True, text=True).stdout
     ended = perf_counter()
     if "b" not in found:
@@ -96,7 +112,7 @@ def main(system: str, folder: Path) -> None:
         "first row",
         system,
         2,
-        steps=len(steps(system)),
+        steps=sum(map(len, steps(system).values())),
         install_seconds=installed - started,
         program_seconds=ended - began,
         installed_mb=(size_bytes(environment) - empty_bytes) / 1e6,

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from bench.common.figures import Figures, short, table
 from bench.common.goals import HEAD, Goal
-from bench.embedded.first_rows import steps
+from bench.embedded.first_rows import STAGES, steps
 
 WARM_MS, INSTALLED_MB = 1.0, 330.0
 COLUMNS = {
@@ -30,10 +30,26 @@ def report(figures: Figures) -> str:
         parts += [_title(figures, part), _table(figures, part, columns)]
     parts += ["### Goals", table(HEAD, [goal.row() for goal in goals(figures)])]
     parts += ["### To the first row, step by step"]
-    for system in figures.subjects("first row"):
-        numbered = [f"{number}. `{step}`" for number, step in enumerate(steps(system), start=1)]
-        parts += [f"**{system}**", "\n".join(numbered)]
+    parts += [first_ten_minutes(figures)]
     return "\n\n".join(parts)
+
+
+def first_ten_minutes(figures: Figures) -> str:
+    """Return what a newcomer does with each system, side by side, and what that takes."""
+    systems = figures.subjects("first row")
+    rows = [
+        [stage, *("<br>".join(f"`{line}`" for line in steps(s).get(stage, ())) for s in systems)]
+        for stage in STAGES
+    ]
+    for figure, unit in (
+        ("installed_mb", "MB"),
+        ("install_seconds", "s"),
+        ("program_seconds", "s"),
+    ):
+        measured = (figures.get("first row", system, 2, figure) for system in systems)
+        what = figure.rpartition("_")[0]
+        rows.append([f"{what}, measured", *(f"{short(value)} {unit}" for value in measured)])
+    return table(("", *systems), rows)
 
 
 def goals(figures: Figures) -> Iterator[Goal]:

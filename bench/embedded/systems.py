@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
+from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 LookUp = Callable[[int], int]
 """Reads all columns of the rows with a key; returns how many there are."""
@@ -104,10 +105,15 @@ def ingest_deltalake(file: Path, folder: Path) -> None:
 
 @contextmanager
 def open_deltalake(folder: Path) -> Iterator[LookUp]:
-    """Open the table as a dataset of Arrow."""
+    """Open the table as a dataset of Arrow.
+
+    Files are read by Arrow's own file system. That of deltalake is called from threads of Arrow,
+    sometimes while the process exits, and then aborts it.
+    """
     from deltalake import DeltaTable
 
-    table = DeltaTable(folder / "rows").to_pyarrow_dataset()
+    files = SubTreeFileSystem(str(folder / "rows"), LocalFileSystem())
+    table = DeltaTable(folder / "rows").to_pyarrow_dataset(filesystem=files)
     yield lambda key: table.to_table(filter=ds.field("id") == key).num_rows
 
 

@@ -261,9 +261,10 @@ class TableHandle(VersionedTable):
 
     def status(self) -> Status:
         """Return the table in numbers."""
-        own, files_waiting = self._pending()
+        table = self.current()
+        own, files_waiting = self._pending(table)
         pending = own + sum(self.queues.depths(WORKING_QUEUES).values())
-        state = self.state()
+        _, state = table_as_of(self.services, table, None)
         return Status(
             rows=state.rows,
             shards=len(state.shards) - len(state.unreferenced),
@@ -300,14 +301,14 @@ class TableHandle(VersionedTable):
 
         A job that Spark has done is pending until `track_spark` knows it, and sends what follows.
         """
-        return self._pending()[0]
+        return self._pending(self.current())[0]
 
-    def _pending(self) -> tuple[int, int]:
+    def _pending(self, table: Table) -> tuple[int, int]:
         """Return the pending work of the table, and how much of it is files that wait."""
         from dormouse.client.waiting_files import files_that_wait
         from dormouse.features.spark.requests import count_incomplete
 
-        known, files = files_that_wait(self.services, self.current())
+        known, files = files_that_wait(self.services, table)
         left = len(known.state.jobs) + len(files)
         return left or count_incomplete(self.services, self.table.id), len(files)
 

@@ -15,6 +15,7 @@ from dormouse.errors import (
 )
 from dormouse.messages import GarbageCandidates, OutboundMessage, PurgeStep, SparkRunChanged
 from dormouse.schema.schema import Field, Primitive
+from dormouse.tables.table import Table
 from tests.support.instances import InMemory
 from tests.support.world import LETTERS, World, letters, letters_file
 
@@ -303,3 +304,17 @@ def test_what_an_earlier_table_of_the_name_had_is_not_pending_for_ever(memory: I
     earlier.ingest(pa.table(rows)).wait()
     memory.instance.delete_table("passing")
     assert memory.instance.create_table("passing", LETTERS).pending() == 0
+
+
+def test_a_status_asks_the_registry_once(memory: InMemory, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = memory.instance.create_table("letters", LETTERS)
+    tables, asked = table.services.tables, []
+    get = tables.get
+
+    def watched(table_id: str) -> Table | None:
+        asked.append(table_id)
+        return get(table_id)
+
+    monkeypatch.setattr(tables, "get", watched)
+    assert table.status().rows == 0
+    assert asked == [table.table.id]
