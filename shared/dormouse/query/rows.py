@@ -229,16 +229,21 @@ def _both(tests: Sequence[Predicate]) -> Predicate | None:
 
 
 def windows(parts: Iterable[list[Slice]], shards: int) -> Iterator[list[list[Slice]]]:
-    """Yield parts in groups of at least `shards` shards; the size of the groups doubles."""
+    """Yield parts in groups of at least `shards` shards; the size of the groups doubles.
+
+    A group ends where another shard is needed, so that several ranges of its last shard are read
+    together.
+    """
     window: list[list[Slice]] = []
     seen: set[str] = set()
     for part in parts:
-        window.append(part)
-        seen.update(slice.shard.id for slice in part)
-        if len(seen) >= shards:
+        needed = {slice.shard.id for slice in part}
+        if len(seen) >= shards and not needed <= seen:
             yield window
             window, seen = [], set()
             shards = min(2 * shards, 2 * READ_THREADS)
+        window.append(part)
+        seen |= needed
     if window:
         yield window
 

@@ -15,12 +15,13 @@ from hypothesis import strategies as st
 
 from dormouse.arrow.types import arrow_schema
 from dormouse.keys.ranges import KeyRange
-from dormouse.readers import decoding
-from dormouse.readers.threads import in_threads
+from dormouse.readers import decoding, ranged_reads
+from dormouse.readers.threads import READS_AT_ONCE, in_threads
 from dormouse.schema.schema import Field, Primitive, Schema
 from dormouse.shards import parquet
 from dormouse.storage import FolderStorage
 from tests.support.tables import ShardTable
+from tests.unit.readers.test_read_ahead import Rounds
 
 PAGE_ROWS, ROWS = 8, 300
 VALUES: dict[str, Any] = {
@@ -204,3 +205,28 @@ def test_the_error_of_a_task_reaches_who_waits() -> None:
             wait = start(fail)
             with pytest.raises(LookupError, match="gone"):
                 wait()
+
+
+def test_112_keys_of_16_shards_wait_for_two_rounds_of_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All footers, and then all row groups; as far apart as those of long shards."""
+    monkeypatch.setattr(ranged_reads, "MAX_GAP_BYTES", 0)
+    schema = Schema.from_json(
+        {
+            "rowKeyFields": [{"name": "k", "type": "LongType"}],
+            "valueFields": [{"name": "v", "type": "StringType"}],
+        }
+    )
+    leaf_rows = 300
+    splits = [(leaf * leaf_rows,) for leaf in range(1, 16)]
+    table = ShardTable(FolderStorage(tmp_path / "data"), schema, tmp_path, splits)
+    table.add([{"k": n, "v": f"value {n}"} for n in range(16 * leaf_rows)])
+    asked = [leaf * leaf_rows + 48 * i for leaf in range(16) for i in range(7)]
+    keys = [KeyRange.exactly((n,)) for n in asked]
+    counted = table.query(*keys, columns=["k"])
+    assert [row["k"] for row in counted.read_all().to_pylist()] == asked
+    reads = counted.reads.requests - 16
+    assert 40 <= reads <= READS_AT_ONCE
+    table.storage = Rounds(tmp_path / "data", [16, reads])
+    assert [row["k"] for row in table.rows(*keys, columns=["k"])] == asked
