@@ -28,6 +28,10 @@ class UnavailableError(DormouseError):
     """A service did not answer or refused for now. Nothing was changed; retry later."""
 
 
+class DiskFullError(UnavailableError):
+    """A disk of this machine has no room. Nothing was changed; retry once it has."""
+
+
 class ContendedError(UnavailableError):
     """Every attempt lost against concurrent writers. Nothing was changed; retry later."""
 

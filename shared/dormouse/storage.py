@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from dormouse.errors import InvalidRequestError, NotFoundError, UnavailableError
+from dormouse.errors import DiskFullError, InvalidRequestError, NotFoundError, UnavailableError
 from dormouse.ports import NoncurrentObject, StoredObject
 from dormouse.uploads import UnfinishedUpload, Upload, WholeUpload
 
@@ -24,6 +24,9 @@ INCOMING = ".incoming"
 """The folder of files that are not whole yet, below the root."""
 PIECE_BYTES = 256 * 1024
 """How much of a stream is in memory at a time."""
+FULL = (errno.ENOSPC, errno.EDQUOT)
+"""The errors of a disk without room, for anybody or for this user."""
+FREE_SPACE = "free some space on it; what was begun goes on then, and nothing is done twice"
 _LINK_ATTEMPTS = 10
 _FORBIDDEN = re.compile(r"[\x00-\x1f\x7f\\]")
 
@@ -234,17 +237,14 @@ def writing_files(root: Path) -> Iterator[None]:
     """Raise what the file system of the folder `root` refuses as errors that say what to do.
 
     Raises:
-        UnavailableError: the disk is full.
+        DiskFullError: the disk is full.
         InvalidRequestError: files cannot be written, or not linked, there.
     """
     try:
         yield
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise UnavailableError(
-                f"the disk of {root} is full",
-                hint="free some space on it; nothing was changed, so then do the same again",
-            ) from error
+        if error.errno in FULL:
+            raise DiskFullError(f"the disk of {root} is full", hint=FREE_SPACE) from error
         if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTSUP):
             raise InvalidRequestError(
                 f"no file can be written in {root}: {error.strerror}",

@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from dormouse.errors import DiskFullError
+from dormouse.folder.worker import Worker
 from dormouse_cli import session
+from dormouse_cli.commands import work
 from dormouse_cli.main import app
 from tests.cli.conftest import FLIGHTS, ROWS
 
@@ -104,6 +107,25 @@ def test_ctrl_c_leaves_what_follows_to_the_next_process(
     assert "1 file ingested" in output
     assert "the next process that uses the folder goes on with it" in output
     assert session.UPKEEP_SECONDS
+
+
+def test_work_outlives_a_full_disk_and_says_so_if_it_is_to_end(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done("table", "add", "flights", "--schema", "schema.json")
+    done("ingest", "flights", "rows.csv", "--no-wait")
+    ends: list[BaseException] = [DiskFullError("the disk is full"), KeyboardInterrupt()]
+
+    def worked(self: Worker, seconds: float) -> None:
+        raise ends.pop(0)
+
+    monkeypatch.setattr(work, "FULL_SECONDS", 0)
+    monkeypatch.setattr(Worker, "work_for", worked)
+    assert "what is left is done by the next process" in done("work")
+    ends.append(DiskFullError("the disk is full"))
+    result = run("work", "--until-idle")
+    assert result.exit_code != 0
+    assert "error: the disk is full" in result.output
 
 
 def test_work_is_for_folders_alone(dormouse: object) -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from typing import Annotated
 
 import typer
 
 from dormouse.client.waiting import WORKING_QUEUES
-from dormouse.errors import InvalidRequestError
+from dormouse.errors import DiskFullError, InvalidRequestError
 from dormouse_cli.session import instance_of
 from dormouse_cli.terminal import note, notes
 
 LOOK_SECONDS = 1.0
+FULL_SECONDS = 5.0
+"""How long a worker waits for room on a full disk before it looks again."""
 
 
 def work(
@@ -42,6 +45,12 @@ def work(
                 if until_idle and not left and not instance.pending():
                     note("nothing is left to do")
                     return
-                folder.worker.work_for(LOOK_SECONDS)
+                try:
+                    folder.worker.work_for(LOOK_SECONDS)
+                except DiskFullError as error:
+                    if until_idle:
+                        raise
+                    status.update(error.explanation)
+                    time.sleep(FULL_SECONDS)
         except KeyboardInterrupt:
             note("stopped; what is left is done by the next process that uses the folder")

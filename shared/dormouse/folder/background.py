@@ -11,7 +11,7 @@ import threading
 
 from dormouse.errors import DormouseError
 from dormouse.folder.deliveries import logger
-from dormouse.folder.leaving import Leaving
+from dormouse.folder.leaving import Leaving, LeavingError
 from dormouse.folder.worker import Worker
 
 POLL_SECONDS = 0.5
@@ -71,6 +71,8 @@ class Background:
         while not self._leaving:
             try:
                 is_busy = self.worker.step()
+            except LeavingError:
+                return
             except DormouseError as error:
                 logger.warning("the worker could not look for work: %s", error.explanation)
                 self._pause(FAILED_SECONDS)

@@ -25,6 +25,10 @@ APPLICATION_ID = 0x444F524D
 """``DORM``: says in the head of the file whose it is."""
 FORMAT = 2
 """The form of the tables of SQL and of what is in them."""
+WAL_BYTES = 16 * 1024 * 1024
+"""What is kept of the WAL once its content is in the file."""
+LEAST_FREE_PAGES, SHRUNK_PAGES, SHRINKS_AT_ONCE = 1024, 1024, 64
+"""A file is made smaller if it has so many free pages of 4 KiB; by so many in a transaction."""
 BUSY_SECONDS = 60.0
 """How long a transaction waits for those of others, each of which takes milliseconds."""
 
@@ -85,6 +89,7 @@ class Database:
         Call it while no other process can do the same.
         """
         with using(self.path), self._opened("rwc") as connection:
+            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # before anything is in it
             (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
             if mode != "wal":
                 raise without_locks(self.path, sqlite3.OperationalError(f"its mode is {mode}"))
@@ -134,6 +139,28 @@ class Database:
             finally:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
+
+    def shrink(self) -> int:
+        """Return pages to the disk if most of the file is free; return how many.
+
+        It takes short transactions, and ends after some of them: others wait for each, and what
+        is free is used before the file grows.
+        """
+        before = self._free_pages()
+        for _ in range(SHRINKS_AT_ONCE):
+            if self._free_pages() <= LEAST_FREE_PAGES:
+                break
+            with self.writing() as connection:
+                for _ in range(SHRUNK_PAGES):  # one statement returns one page, whatever it says
+                    connection.execute("PRAGMA incremental_vacuum(1)")
+        return before - self._free_pages()
+
+    def _free_pages(self) -> int:
+        """Return how many pages are free, 0 if most are in use."""
+        with self.reading() as connection:
+            (free,) = connection.execute("PRAGMA freelist_count").fetchone()
+            (pages,) = connection.execute("PRAGMA page_count").fetchone()
+        return int(free) if 2 * free > pages else 0
 
     def check_writable(self) -> None:
         """Raise InvalidRequestError if the folder can only be read."""
@@ -192,6 +219,7 @@ class Database:
             mode = "ro" if self._wal.exists() else "ro&immutable=1"
         connection = connect(self.path, mode, self._busy_seconds)
         connection.execute("PRAGMA synchronous = FULL")
+        connection.execute(f"PRAGMA journal_size_limit = {WAL_BYTES}")
         return connection
 
     def _check_place(self, connection: Connection) -> None:

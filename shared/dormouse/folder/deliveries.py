@@ -2,17 +2,19 @@
 
 As in a function: what cannot be decoded is a dead letter at once, with the reason. What fails comes
 again, soon at first. After the last attempt it is a dead letter with the reason, if no retry can
-help; else with none. When the process leaves, its messages are handed back as if it had never had
-them.
+help; else with none. A full disk is no fault of a message: it comes again until there is room. When
+the process leaves, its messages are handed back as if it had never had them.
 """
 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from dormouse.errors import DormouseError, InvalidRequestError, UnavailableError
+from dormouse.errors import DiskFullError, DormouseError, InvalidRequestError, UnavailableError
+from dormouse.folder.failures import full_disk
 from dormouse.folder.leaving import Leaving
 from dormouse.folder.queues import Received, SqliteQueues
 from dormouse.jobs.retry_policy import MAX_RECEIVES, permanent_failure
@@ -21,14 +23,26 @@ from dormouse.messages import Message
 logger = logging.getLogger("dormouse")
 
 FIRST_RETRY_SECONDS, NEXT_RETRY_SECONDS = 1, 30
+JUST_NOW_SECONDS = 5.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass
 class Deliveries:
-    """The end of the queues at which messages are received."""
+    """The end of the queues at which messages are received; `seconds` is a steady clock."""
 
     queues: SqliteQueues
     leaving: Leaving
+    seconds: Callable[[], float] = time.monotonic
+    _full: tuple[float, DiskFullError] | None = field(default=None, init=False)
+
+    def check_disk(self) -> None:
+        """Raise DiskFullError, once, if it was met just now in any thread.
+
+        Who waits for the work hears of it; it is done when there is room, by whoever works then.
+        """
+        full, self._full = self._full, None
+        if full is not None and self.seconds() - full[0] < JUST_NOW_SECONDS:
+            raise full[1]
 
     def decoded(
         self, received: Iterable[Received], decode: Callable[[str], Message]
@@ -71,9 +85,13 @@ class Deliveries:
         what = error.explanation if isinstance(error, DormouseError) else type(error).__name__
         logger.warning("a message of queue %s failed: %s", message.queue, what)
         logger.debug("it failed here", exc_info=error)
-        reason = permanent_failure(error)
+        reason, full = permanent_failure(error), full_disk(error)
+        if full is not None:
+            self._full = self.seconds(), full
         try:
-            if message.receives >= MAX_RECEIVES and reason:
+            if full is not None:
+                self.queues.retry_in(message, NEXT_RETRY_SECONDS, is_counted=False)
+            elif message.receives >= MAX_RECEIVES and reason:
                 self.queues.bury(message, reason)
             else:
                 first = message.receives == 1

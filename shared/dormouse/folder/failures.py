@@ -11,11 +11,13 @@ from pathlib import Path
 from dormouse.errors import (
     ContendedError,
     CorruptDataError,
+    DiskFullError,
     DormouseError,
     InvalidRequestError,
     OutcomeUnknownError,
     UnavailableError,
 )
+from dormouse.storage import FREE_SPACE, FULL
 
 _PRIMARY = 0xFF
 """The primary result code of an extended one."""
@@ -23,7 +25,6 @@ _BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _FAILED = {sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM}
 _BESIDE_BYTES = 64 * 1024
-FREE_SPACE = "free some space on that disk; nothing was changed, so then do the same again"
 READ_ONLY = "give yourself the right to write there, or copy the folder; queries work all the same"
 NO_LOCKS = "keep the folder on a local disk; shared and network file systems often lack locks"
 
@@ -53,6 +54,20 @@ def committing(path: Path) -> Iterator[None]:
         raise
 
 
+def full_disk(error: BaseException | None) -> DiskFullError | None:
+    """Return the error of a full disk that is behind another error; None if there is none.
+
+    One that is not ours is of the folder of temporary files, where rows are sorted.
+    """
+    while error is not None:
+        if isinstance(error, DiskFullError):
+            return error
+        if isinstance(error, OSError) and error.errno in FULL:
+            return DiskFullError("the disk of the temporary files is full", hint=FREE_SPACE)
+        error = error.__cause__ or error.__context__
+    return None
+
+
 def read_only(path: Path) -> InvalidRequestError:
     """Return the error of a write to what can only be read."""
     return InvalidRequestError(f"{path} is read-only", hint=READ_ONLY)
@@ -73,7 +88,7 @@ def _ours(path: Path, error: sqlite3.Error) -> DormouseError | None:
     if code in _BUSY:
         return ContendedError(f"other processes keep {path} locked; try again")
     if code == sqlite3.SQLITE_FULL or (code in _FAILED and _is_full(path)):
-        return UnavailableError(f"the disk of {path} is full", hint=FREE_SPACE)
+        return DiskFullError(f"the disk of {path} is full", hint=FREE_SPACE)
     if code == sqlite3.SQLITE_READONLY:
         return read_only(path)
     if code == sqlite3.SQLITE_PROTOCOL:

@@ -47,13 +47,20 @@ class Inbox:
     """The inbox of an instance; safe for many threads and processes."""
 
     def __init__(
-        self, root: Path, database: Database, clock: Clock, sent: Callable[[], None] = lambda: None
+        self,
+        root: Path,
+        database: Database,
+        clock: Clock,
+        sent: Callable[[], None] = lambda: None,
+        check: Callable[[], None] = lambda: None,
     ) -> None:
         """Use the folder `root`, which is made with the first file.
 
-        `sent` is called after a notification was sent.
+        `sent` is called after a notification was sent; `check` while files are read, which takes
+        long for large ones: it raises an error if the process has to leave.
         """
         self._root, self._database, self._clock, self._sent = root, database, clock, sent
+        self._check = check
 
     @property
     def name(self) -> str:
@@ -91,7 +98,7 @@ class Inbox:
         path = self._root / check_path(source.key)
         try:
             with path.open("rb") as content, local.open("wb") as copy:
-                etag = _copy(content, copy)
+                etag = _copy(content, copy, self._check)
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
             raise RefusedSourceError(
                 f"{source.key!r} was deleted before it was ingested",
@@ -166,7 +173,7 @@ class Inbox:
         path = self._root / found.key
         try:
             with path.open("rb") as content:
-                etag = _copy(content, None)
+                etag = _copy(content, None, self._check)
                 if _is_written(content):
                     return None
             return etag if File.of(found.key, path.stat()) == found else None
@@ -253,10 +260,13 @@ def _link(aside: Path, target: Path) -> bool:
     return True
 
 
-def _copy(content: BinaryIO, copy: BinaryIO | None) -> str:
+def _copy(
+    content: BinaryIO, copy: BinaryIO | None, check: Callable[[], None] = lambda: None
+) -> str:
     """Copy a file, if there is somewhere to copy it to; return the ETag of its content."""
     digest = md5(usedforsecurity=False)
     while chunk := content.read(_CHUNK_BYTES):
+        check()
         digest.update(chunk)
         if copy is not None:
             copy.write(chunk)

@@ -152,8 +152,9 @@ class SqliteQueues:
                 f"DELETE FROM messages {THIS}", [message.place for message in messages]
             )
 
-    def retry_in(self, message: Received, seconds: float) -> None:
-        """Let a message be seen again in so many seconds.
+    def retry_in(self, message: Received, seconds: float, *, is_counted: bool = True) -> None:
+        """Let a message be seen again in so many seconds; unless `is_counted`, as if it had not
+        been received.
 
         Raises:
             UnavailableError: it is worked on by another process by now.
@@ -161,8 +162,9 @@ class SqliteQueues:
         now_ms = self._clock.now_ms()
         with self._ending([message]) as connection:
             changed = connection.execute(
-                f"UPDATE messages SET visible_ms = ?, since_ms = ?, process = '' {THIS}",
-                (now_ms + int(seconds * 1000), now_ms, *message.place),
+                "UPDATE messages SET visible_ms = ?, since_ms = ?, receives = receives - ?,"
+                f" process = '' {THIS}",
+                (now_ms + int(seconds * 1000), now_ms, not is_counted, *message.place),
             )
             if not changed.rowcount:
                 raise UnavailableError(f"a message of queue {message.queue!r} came again since")

@@ -17,6 +17,7 @@ from dormouse.folder.queues import SqliteQueues
 from dormouse.folder.records import remove_expired
 from dormouse.folder.recovery import SWEPT, jobs_in_queues
 from dormouse.jobs.retry_policy import SWEEP_SECONDS
+from dormouse.messages import QUEUES
 from dormouse.ports import Services
 from dormouse.tables.table import Table
 
@@ -35,9 +36,12 @@ class Schedule:
         audit = self._claim("audited_ms", now_ms, AUDIT_SECONDS)
         if not self._claim(SWEPT, now_ms, SWEEP_SECONDS) and not audit:
             return
+        is_idle = not any(queues.depths(QUEUES).values())  # else what is free is used soon
         with self.database.writing() as connection:
             remove_expired(connection, now_ms)
         _each_table(services, queues, self.database, audit=audit)
+        if is_idle:
+            self.database.shrink()
 
     def _claim(self, name: str, now_ms: int, seconds: int) -> bool:
         """Return whether something is due, and this is the process to do it.

@@ -182,9 +182,16 @@ def _wired(
         has_spark=submit is not None,
     )
     data, exports = LeavingStorage(storage, leaving), LeavingStorage(results, leaving)
-    working = replace(services, storage=data, results=exports, store=_store_factory(database, data))
+    found = Inbox(layout.inbox, database, clock, thread.wake, leaving.check)
+    working = replace(
+        services,
+        storage=data,
+        results=exports,
+        sources=found,
+        store=_store_factory(database, data),
+    )
     spark = SparkWorker(runs, submit, leaving) if submit else None
-    worker = Worker(working, queues, inbox, Schedule(database), leaving, spark)
+    worker = Worker(working, queues, found, Schedule(database), leaving, spark)
     thread.worker = worker
     return OpenFolder(layout, services, queues, inbox, worker, thread, database, process)
 

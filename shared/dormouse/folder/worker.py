@@ -67,11 +67,16 @@ class Worker:
         self._deliveries = Deliveries(self.queues, self.leaving)
 
     def work_for(self, seconds: float, queues: Sequence[str] = QUEUES) -> None:
-        """Work on what is due in some queues, or wait for that, for so long at least."""
+        """Work on what is due in some queues, or wait for that, for so long at least.
+
+        Raises:
+            DiskFullError: it was, in any thread of this process; the work waits for room.
+        """
         end = time.monotonic() + seconds
         while True:
             if not self.step(queues):
                 time.sleep(max(0.0, min(IDLE_SECONDS, end - time.monotonic())))
+            self._deliveries.check_disk()
             if self.leaving or time.monotonic() >= end:
                 return
 

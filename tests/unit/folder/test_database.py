@@ -18,6 +18,7 @@ from dormouse.errors import (
     OutcomeUnknownError,
     UnavailableError,
 )
+from dormouse.folder import database as module
 from dormouse.folder.database import FORMAT, Database
 from dormouse.folder.failures import committing, using
 from dormouse.folder.records import fetch, store
@@ -266,3 +267,50 @@ def test_a_file_system_without_shared_memory_is_refused(
     with pytest.raises(InvalidRequestError, match="no locks") as raised:
         Database(tmp_path / "dormouse.sqlite").create()
     assert "local disk" in raised.value.hint
+
+
+def filled(database: Database, megabytes: int) -> None:
+    with database.writing() as connection:
+        for number in range(megabytes):
+            store(connection, "test", "", str(number), "x" * 1_000_000)
+
+
+def emptied(database: Database, least: int = 0) -> None:
+    with database.writing() as connection:
+        connection.execute("DELETE FROM records WHERE CAST(key AS INTEGER) >= ?", (least,))
+
+
+def pages(database: Database) -> int:
+    with database.reading() as connection:
+        (count,) = connection.execute("PRAGMA page_count").fetchone()
+    return int(count)
+
+
+def test_a_file_of_which_most_is_free_is_made_smaller(tmp_path: Path) -> None:
+    with database_in(tmp_path) as database:
+        filled(database, 12)
+        full = pages(database)
+        emptied(database)
+        assert pages(database) == full
+        assert database.shrink() > full // 2
+        assert pages(database) < full // 2
+        database.close()
+        assert database.path.stat().st_size < full * 4096 // 2
+
+
+def test_what_is_free_in_a_file_that_is_in_use_is_left_for_what_comes(tmp_path: Path) -> None:
+    with database_in(tmp_path) as database:
+        filled(database, 12)
+        emptied(database, least=8)
+        assert database.shrink() == 0
+
+
+def test_a_large_file_is_made_smaller_a_little_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SHRUNK_PAGES", 100)
+    monkeypatch.setattr(module, "SHRINKS_AT_ONCE", 3)
+    with database_in(tmp_path) as database:
+        filled(database, 12)
+        emptied(database)
+        assert database.shrink() == 300

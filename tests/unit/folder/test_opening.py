@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,10 +15,12 @@ import pytest
 from dormouse.client import Instance
 from dormouse.errors import (
     CorruptDataError,
+    DiskFullError,
     DormouseError,
     InvalidRequestError,
     UnavailableError,
 )
+from dormouse.folder.failures import using
 from dormouse.folder.records import fetch, store
 from dormouse.folder.wiring import OpenFolder, open_folder
 from dormouse.tables.spark_options import SparkOptions
@@ -209,6 +213,36 @@ def test_a_full_disk_fails_what_is_written_and_nothing_else_and_is_gone_with_the
         assert not (root / "inbox" / "letters" / "a.csv").exists()
         table.ingest(local)
         assert table.count() == 1
+
+
+def test_a_folder_on_a_full_disk_is_not_opened_with_that_reason_and_nothing_is_left(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_folder(root, background=False).close()
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as there:
+        there.setattr(os, "write", full)
+        with pytest.raises(DiskFullError, match=f"the disk of {root}.* is full"):
+            open_folder(root, background=False)
+    assert list((root / ".processes").iterdir()) == []
+    open_folder(root, background=False).close()
+
+
+@pytest.mark.parametrize(("free", "expected"), [(1000, DiskFullError), (10**9, UnavailableError)])
+def test_what_sqlite_cannot_make_beside_its_file_is_for_want_of_room_only_if_there_is_none(
+    opened: OpenFolder, monkeypatch: pytest.MonkeyPatch, free: int, expected: type[Exception]
+) -> None:
+    """It says `disk I/O error` if there is no room for its shared memory."""
+    usage = shutil.disk_usage(opened.layout.root)._replace(free=free)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    error = sqlite3.OperationalError("disk I/O error")
+    error.sqlite_errorcode = sqlite3.SQLITE_IOERR_SHMSIZE
+    with pytest.raises(UnavailableError) as raised, using(opened.layout.database):
+        raise error
+    assert type(raised.value) is expected
 
 
 def test_a_full_disk_is_said_of_sqlite_too(opened: OpenFolder) -> None:

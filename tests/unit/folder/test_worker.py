@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +14,16 @@ import pytest
 
 from dormouse import messages
 from dormouse.client import Instance
-from dormouse.errors import InvalidRequestError, RefusedSourceError, UnavailableError
+from dormouse.errors import (
+    DiskFullError,
+    InvalidRequestError,
+    RefusedSourceError,
+    UnavailableError,
+)
 from dormouse.folder import deliveries
+from dormouse.folder.database import Database
 from dormouse.folder.leaving import Leaving, LeavingError, LeavingStorage
+from dormouse.folder.recovery import sweep_soon
 from dormouse.folder.wiring import OpenFolder, open_folder
 from dormouse.jobs.retry_policy import MAX_RECEIVES
 from dormouse.messages import FilesDropped, OutboundMessage, TableChanged, encode
@@ -158,6 +167,44 @@ def test_a_full_disk_ends_no_worker_and_the_files_come_again(
     assert waiting(opened, "files") == waiting(opened, "files-dead") == 0
 
 
+@pytest.mark.parametrize("layers", [0, 1, 2])
+def test_work_for_which_a_disk_has_no_room_waits_for_it_and_who_waits_hears_of_it(
+    opened: OpenFolder, monkeypatch: pytest.MonkeyPatch, layers: int
+) -> None:
+    """As often as it takes: it is the disk's fault, and no dead letter."""
+
+    def full() -> Exception:
+        error: Exception = OSError(28, "No space left on device", "/tmp/somebody's rows")
+        for _ in range(layers):
+            error, error.__cause__ = UnavailableError("not sorted"), error
+        return error
+
+    many = 2 * MAX_RECEIVES
+    seen = stage_that(monkeypatch, *[full() for _ in range(many)])
+    send(opened, TableChanged("t"))
+    for _ in range(many):
+        with pytest.raises(DiskFullError, match="is full") as raised:
+            opened.worker.work_for(0)
+        assert "free some space" in raised.value.hint
+        assert "rows" not in raised.value.explanation
+    opened.worker.work_for(0)
+    assert len(seen) == many + 1
+    assert waiting(opened, CHANGES) == waiting(opened, DEAD) == 0
+
+
+def test_a_disk_that_was_full_long_ago_is_nothing_to_who_waits_now(
+    opened: OpenFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage_that(monkeypatch, OSError(28, "No space left on device"))
+    send(opened, TableChanged("t"))
+    now = [1000.0]
+    found = opened.worker._deliveries
+    found.seconds = lambda: now[0]
+    assert opened.worker.step()
+    now[0] += deliveries.JUST_NOW_SECONDS
+    found.check_disk()
+
+
 def test_a_worker_that_leaves_hands_its_message_back_as_if_it_had_not_had_it(
     opened: OpenFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -203,6 +250,45 @@ def test_every_access_of_a_worker_ends_when_it_has_to_leave(tmp_path: Path) -> N
         with pytest.raises(LeavingError):
             access()
     assert [item.path for item in storage.list("")] == ["a"]
+
+
+def test_a_large_file_of_the_inbox_keeps_no_process_that_ends(
+    opened: OpenFolder, tmp_path: Path
+) -> None:
+    """To read it takes a minute for each few gigabytes."""
+    source = opened.inbox.drop("t/a.csv", write(tmp_path, "a", 1))
+    worker = opened.worker
+    worker.services.sources.download(source, tmp_path / "first")
+    folder = opened.layout.inbox / "t"
+    (folder / "new.csv").write_text("letter,at,note\n")
+    os.utime(folder / "new.csv", (0, 0))
+    worker.leaving.leave()
+    with pytest.raises(LeavingError):
+        worker.services.sources.download(source, tmp_path / "second")
+    with pytest.raises(LeavingError):
+        list(worker.inbox.find_new())
+    opened.inbox.download(source, tmp_path / "third")  # by the caller, who stays
+
+
+def test_many_threads_write_and_query_one_instance(tmp_path: Path) -> None:
+    threads, files = 16, 2
+    with Instance.open(tmp_path / "mice") as instance:
+        table = instance.create_table("letters", LETTERS)
+
+        def use(number: int) -> list[int]:
+            counts = []
+            for file in range(files):
+                path = tmp_path / f"{number}-{file}.csv"
+                path.write_text(f"letter,at,note\nt{number},{file},x\n")
+                table.ingest(path)
+                counts.append(table.count(where=f"letter = 't{number}'"))
+            return counts
+
+        with ThreadPoolExecutor(threads) as pool:
+            found = list(pool.map(use, range(threads)))
+        assert found == [[1, 2]] * threads
+        assert table.count() == threads * files
+        assert not any(queue.dead for queue in instance.queue_states()[0])
 
 
 def test_a_thread_in_the_background_works_and_ends_when_it_is_closed(tmp_path: Path) -> None:
@@ -312,6 +398,26 @@ def test_of_all_processes_one_sweeps_when_it_is_time(
     pass_time("swept_ms", opened.services.clock.now_ms() + 10**9)  # then the clock was set back
     both()
     assert runs == [False, True, False]
+
+
+def test_a_folder_without_work_is_made_smaller_with_a_sweep(
+    opened: OpenFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shrunk: list[int] = []
+    monkeypatch.setattr(Database, "shrink", lambda self: shrunk.append(1))
+    run = opened.worker.schedule.run_due
+    run(opened.services, opened.queues)
+
+    def sweep() -> None:
+        with opened.database.writing() as connection:
+            sweep_soon(connection)
+        run(opened.services, opened.queues)
+
+    sweep()
+    assert len(shrunk) == 1
+    send(opened, TableChanged("t"))
+    sweep()
+    assert len(shrunk) == 1
 
 
 def test_a_sweep_that_fails_for_a_table_is_run_for_the_others(
