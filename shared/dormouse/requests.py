@@ -98,9 +98,9 @@ class ReinitialiseTable(Request, frozen=True, tag="reinitialise_table"):
     partition.
 
     With a `schema` in its JSON form, the table has that schema from then on; its columns get new
-    ids. Partitions that do not fit the new row keys cannot stay. Files ingested before are not
-    ingested again. With `strings_base64`, strings in split points are base64 of their UTF-8; bytes
-    always are.
+    ids. Partitions that do not fit the new row keys cannot stay. Files ingested before are
+    forgotten: they can be ingested again, and are not by themselves. With `strings_base64`, strings
+    in split points are base64 of their UTF-8; bytes always are.
     """
 
     path: ClassVar[str] = "tables.reinitialise_table:reinitialise_table"
@@ -131,6 +131,21 @@ class UntagVersion(Request, frozen=True, tag="untag_version"):
     path: ClassVar[str] = "versions.tags:untag_version"
     name: str
     tag: str
+    v: Literal[1] = 1
+
+
+class RestoreVersion(Request, frozen=True, tag="restore_version"):
+    """Make an earlier version of a table its newest: all rows and partitions are those of that
+    version.
+
+    `as_of` is a version that can be read, a tag or an ISO 8601 time. It is refused if a shard of
+    the version is gone. Jobs are released. Files ingested since are forgotten: they can be ingested
+    again, and are not by themselves.
+    """
+
+    path: ClassVar[str] = "versions.restore:restore_version"
+    name: str
+    as_of: int | str
     v: Literal[1] = 1
 
 
@@ -279,6 +294,7 @@ AdminRequest = (
     | PurgeRows
     | ExportRows
     | Redrive
+    | RestoreVersion
     | SplitPartitions
     | TagVersion
     | UntagVersion

@@ -163,6 +163,15 @@ class StateStore(Protocol):
                 out.
         """
 
+    def restore(self, earlier: TableState, *, generation: int) -> Outcome:
+        """Begin a generation of the table with the partitions, rows and sources of an earlier
+        version, which stays pinned until then; return the outcome.
+
+        Jobs of that version are released. Repeatable: a generation begins once.
+
+        Raises: as `commit`.
+        """
+
     def maintain(self) -> None:
         """Do maintenance that keeps reads cheap, such as a snapshot, if it is due. Processes may
         overlap.

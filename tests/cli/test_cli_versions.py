@@ -58,3 +58,37 @@ def test_a_table_is_exported_as_of_a_tag(memory: InMemory, flights: Dormouse) ->
     assert table.export(as_of="before").table.id == table.table.id
     with pytest.raises(NotFoundError, match="no tag"):
         table.export(as_of="never")
+
+
+def test_a_table_is_restored_after_a_question_and_its_files_come_again(
+    memory: InMemory, flights: Dormouse
+) -> None:
+    before = newest(flights)
+    assert flights("tag", "flights", str(before), "before").exit_code == 0
+    Path("more.csv").write_text("carrier,flight,at,delay\nZZ,1,2013-01-01T10:00:00Z,1\n")
+    assert flights("ingest", "flights", "more.csv", "--wait").exit_code == 0
+    assert flights("restore", "flights", "before", input="n\n").exit_code != 0
+    assert flights("query", "flights", "--count").stdout.strip() == "6"
+    done = flights("restore", "flights", "before", input="y\n")
+    assert done.exit_code == 0
+    assert "(6 rows) to version" in done.stdout + done.stderr
+    assert f"has the rows of version {before}" in done.stderr
+    assert flights("query", "flights", "--count").stdout.strip() == "5"
+    assert flights("ingest", "flights", "more.csv", "--wait").exit_code == 0
+    assert flights("query", "flights", "--count").stdout.strip() == "6"
+    refused = flights("restore", "flights", "never", "--force")
+    assert (refused.exit_code, "no tag 'never'" in refused.stderr) == (3, True)
+
+
+def test_a_table_is_restored_in_python_by_number_tag_and_time(
+    memory: InMemory, flights: Dormouse
+) -> None:
+    table = memory.instance.table("flights")
+    before = table.state()
+    table.tag(before.version, "before")
+    for version in (before.version, "before", str(before.version)):
+        Path("more.csv").write_text("carrier,flight,at,delay\nZZ,1,2013-01-01T10:00:00Z,1\n")
+        assert flights("ingest", "flights", "more.csv", "--wait").exit_code == 0
+        assert table.count() == 6
+        assert table.restore(version) == table.state().version
+        assert table.count() == 5

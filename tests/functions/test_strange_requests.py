@@ -29,6 +29,7 @@ WHOLE: dict[str, dict[str, Any]] = {
     "redrive": {"queue": "files"},
     "reinitialise_table": {"name": "letters"},
     "rename_table": {"name": "letters", "new_name": "more"},
+    "restore_version": {"name": "letters", "as_of": 2},
     "set_defaults": {"properties": {"compaction_files": 5}},
     "set_online": {"name": "letters", "online": False},
     "set_properties": {"name": "letters", "properties": {"compaction_files": 5}},

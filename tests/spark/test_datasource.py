@@ -238,5 +238,5 @@ def test_a_job_that_cannot_be_run_ends_with_one_and_says_why(
     save_spark_request(table.services, job)
     arguments = ["--instance", INSTANCE, "--table-id", job.table_id, "--job-id", job.job_id]
     assert main("ingest", [*arguments, "--generation", "7"]) == 1
-    assert "is about to be emptied" in capsys.readouterr().err
+    assert "is about to be reset" in capsys.readouterr().err
     assert main("ingest", [*arguments[:-1], "unknown", "--generation", "0"]) == 0

@@ -240,6 +240,14 @@ class HookedStore:
             self.late.pop(0)()
         return outcomes
 
+    def restore(self, earlier: TableState, *, generation: int) -> Outcome:
+        if self.hooks:
+            self.hooks.pop(0)()
+        outcome = self.inner.restore(earlier, generation=generation)
+        if self.late:
+            self.late.pop(0)()
+        return outcome
+
     def maintain(self) -> None:
         self.inner.maintain()
 

@@ -38,6 +38,7 @@ from dormouse.requests import (
     SetOnline,
 )
 from dormouse.schema.schema import Field, Schema
+from dormouse.statestore.engine import Options
 from dormouse.storage import FolderStorage
 from dormouse.stored.paths import data_prefix, shard_id_of
 from dormouse.tables.spark_options import SparkOptions
@@ -114,7 +115,10 @@ class World:
 
     def new_store(self, table: Table) -> S3StateStore:
         """Return a store with a cold cache, as another process would have."""
-        return S3StateStore(table.state_id, self.storage, self.pages, self.clock, self.ids)
+        options = Options(keep_seconds=table.properties.gc_delay_seconds)
+        return S3StateStore(
+            table.state_id, self.storage, self.pages, self.clock, self.ids, options=options
+        )
 
     def _hooked_store(self, table: Table) -> HookedStore:
         return HookedStore(self.new_store(table), self.hooks, self.late_hooks)

@@ -1,4 +1,4 @@
-"""`dormouse versions, tag, untag, tags`: earlier versions of a table, and those kept by name."""
+"""`dormouse versions, tag, untag, tags, restore`: earlier versions of a table."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import typer
 from dormouse.client.versions import parse_as_of, table_as_of
 from dormouse_cli.listings import ListFormat, print_listing
 from dormouse_cli.session import table_of
-from dormouse_cli.terminal import iso_time, note
-from dormouse_cli.values.parameters import ListFormatOption, TableName
+from dormouse_cli.terminal import confirm, iso_time, note
+from dormouse_cli.values.parameters import ForceOption, ListFormatOption, TableName
 
 TagArgument = Annotated[str, typer.Argument(metavar="TAG", help="The name of the tag.")]
 LimitOption = Annotated[
@@ -81,3 +81,28 @@ def tags(ctx: typer.Context, name: TableName, form: ListFormatOption = ListForma
         for each in table_of(ctx, name).tags()
     ]
     print_listing(("tag", "version", "time", "rows", "tagged"), rows, form)
+
+
+def restore(
+    ctx: typer.Context,
+    name: TableName,
+    version: Annotated[
+        str, typer.Argument(metavar="VERSION", help="Its number, a tag of it, or a time.")
+    ],
+    force: ForceOption = False,
+) -> None:
+    """Make an earlier version of a table its newest.
+
+    What came since is undone. Files that were ingested since can be ingested again.
+    """
+    table = table_of(ctx, name)
+    as_of = parse_as_of(version)
+    _, state = table_as_of(table.services, table.current(), as_of)
+    if not force:
+        now = table.state()
+        confirm(
+            f"Restore table {name} from version {now.version} ({now.rows:,} rows) to version "
+            f"{state.version} ({state.rows:,} rows)?"
+        )
+    newest = table.restore(state.version)
+    note(f"version {newest} of table {name} has the rows of version {state.version}")

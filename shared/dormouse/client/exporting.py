@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from dormouse.client.access import TableAccess
-from dormouse.client.versions import AsOf, check_as_of, parse_as_of
+from dormouse.client.versions import AsOf, as_of_to_json
 from dormouse.client.waiting import WAIT_SECONDS
 from dormouse.errors import CorruptDataError, InvalidRequestError, NotFoundError
 from dormouse.features.administration.administer import administer
@@ -194,15 +193,6 @@ def export_request(
             ranges=tuple(map(codec.range_to_json, spans)),
             where=where or "",
             columns=tuple(columns or ()),
-            as_of=_as_of(as_of),
+            as_of=None if as_of is None else as_of_to_json(as_of),
         ),
     )
-
-
-def _as_of(as_of: AsOf | None) -> int | str | None:
-    if as_of is None:
-        return None
-    if isinstance(as_of, str):
-        as_of = parse_as_of(as_of)
-    check_as_of(as_of)
-    return as_of.isoformat() if isinstance(as_of, dt.datetime) else as_of

@@ -190,7 +190,8 @@ class Instance(OpenedInstance, ShownInstance):
 
         With `split_points` the new leaf partitions meet at these instead; with
         `delete_partitions` there is a single one. A `schema` replaces that of the table; its
-        columns get new ids. Files ingested before are not ingested again.
+        columns get new ids. Files ingested before are forgotten: they can be ingested again, and
+        are not by themselves.
 
         Raises:
             NotFoundError: no table has that name.

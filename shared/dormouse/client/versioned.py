@@ -1,4 +1,4 @@
-"""The versions of one table as a client sees them: list, tag, untag."""
+"""The versions of one table as a client sees them: list, tag, untag, restore."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dormouse.client.access import TableAccess
 from dormouse.showing import Listing
 
 if TYPE_CHECKING:
-    from dormouse.client.versions import Tag, Version
+    from dormouse.client.versions import AsOf, Tag, Version
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -50,6 +50,25 @@ class VersionedTable(TableAccess):
         from dormouse.client.versions import untag_version
 
         untag_version(self, name)
+
+    def restore(self, version: AsOf) -> int:
+        """Make an earlier version the newest, by its number, a tag or a time; return the number of
+        the newest version then.
+
+        All rows and partitions are those of that version. Jobs are released, and files that were
+        ingested since can be ingested again. What was newest before can be restored in turn for as
+        long as it is kept.
+
+        Raises:
+            InvalidRequestError: it is neither a version nor a tag nor a time, or is the newest.
+            NotFoundError: the version is not kept, or a shard of it is gone; or the table was
+                deleted.
+            ContendedError: the table was reset meanwhile; try again.
+            CorruptDataError: what the version needs is damaged.
+        """
+        from dormouse.client.versions import restore_version
+
+        return restore_version(self, version)
 
     def tags(self) -> Listing[Tag]:
         """Return the tags of the table, by version. Raises CorruptDataError if one is damaged."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from dormouse.client.access import TableAccess
 from dormouse.errors import InvalidRequestError
 from dormouse.ports import Services
-from dormouse.requests import TagVersion, UntagVersion
+from dormouse.requests import RestoreVersion, TagVersion, UntagVersion
 from dormouse.showing import Listing
 from dormouse.tables.table import Table
 
@@ -70,6 +70,18 @@ def check_as_of(as_of: object) -> None:
             f"{as_of!r} is not a version of a table",
             hint="give its number, its tag, or a time with its zone",
         )
+
+
+def as_of_to_json(as_of: AsOf) -> int | str:
+    """Return a version as requests name it.
+
+    Raises:
+        InvalidRequestError: it is neither a version nor a tag nor a time with a zone.
+    """
+    if isinstance(as_of, str):
+        as_of = parse_as_of(as_of)
+    check_as_of(as_of)
+    return as_of.isoformat() if isinstance(as_of, dt.datetime) else as_of
 
 
 def parse_as_of(text: str) -> AsOf:
@@ -169,6 +181,16 @@ def untag_version(handle: TableAccess, tag: str) -> None:
     services = handle.services
     request = UntagVersion(services.ids.new(), handle.current().name, tag)
     handle.queues.send(administer(services, request))
+
+
+def restore_version(handle: TableAccess, as_of: AsOf) -> int:
+    """Make an earlier version the newest; return the number of the newest then."""
+    from dormouse.features.administration.administer import administer
+
+    services, table = handle.services, handle.current()
+    request = RestoreVersion(services.ids.new(), table.name, as_of_to_json(as_of))
+    handle.queues.send(administer(services, request))
+    return services.store(handle.current()).current().version
 
 
 def _tag(pin: Pin) -> Tag:

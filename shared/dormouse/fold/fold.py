@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from dormouse.fold.conservation import open_disputes, record_taken, resolve_disputes
+from dormouse.fold.restoring import restore_violations, restored
 from dormouse.fold.rules import Violation, violations
 from dormouse.fold.validation import entry_violations
 from dormouse.keys.ranges import Key
@@ -33,6 +34,7 @@ from dormouse.model.transactions import (
     ReplaceShards,
     ResetTable,
     ResolveDisputes,
+    RestoreVersion,
     SealSources,
     SplitPartition,
     transaction_id,
@@ -49,15 +51,19 @@ class Verdict:
     repeated: bool = False
 
 
-def apply(state: TableState, entry: Entry) -> tuple[TableState, Verdict]:
+def apply(
+    state: TableState, entry: Entry, earlier: TableState | None = None
+) -> tuple[TableState, Verdict]:
     """Return the state after `entry`, and the verdict on the entry. The log sets the version.
+
+    `earlier` is the version that `entry` restores, if it restores one.
 
     There is a verdict for every entry that can be written or read, whatever it contains. Readers of
     logs (`statestore.log.reader`) have checked before that this release knows the rules of the
     state.
     """
     same_generation = entry.generation == state.generation
-    judged = same_generation or isinstance(entry.transaction, ResetTable)
+    judged = same_generation or isinstance(entry.transaction, ResetTable | RestoreVersion)
     # Keys of another generation may have other types; `violations` reports the generation.
     if broken := entry_violations(entry, state.key_types if judged else ()):
         return state, Verdict(broken)
@@ -65,13 +71,25 @@ def apply(state: TableState, entry: Entry) -> tuple[TableState, Verdict]:
     name = transaction_id(entry.transaction)
     if same_generation and state.has_committed(name, now_ms):
         return state, Verdict(repeated=True)
-    if broken := violations(state, entry):
+    if broken := violations(state, entry) or _restore_violations(state, entry, earlier):
         return state, Verdict(broken)
-    changed = _changed(replace(state, time_ms=now_ms), entry)
+    changed = _changed(replace(state, time_ms=now_ms), entry, earlier or TableState())
     return replace(changed, transactions=changed.transactions.insert(name, now_ms)), Verdict()
 
 
-def _changed(state: TableState, entry: Entry) -> TableState:  # noqa: C901  # a case a kind
+def _restore_violations(
+    state: TableState, entry: Entry, earlier: TableState | None
+) -> tuple[Violation, ...]:
+    match entry.transaction:
+        case RestoreVersion() as restore:
+            return tuple(restore_violations(state, restore, earlier))
+        case _:
+            return ()
+
+
+def _changed(  # noqa: C901  # a case a kind
+    state: TableState, entry: Entry, earlier: TableState
+) -> TableState:
     match entry.transaction:
         case InitialisePartitions(partitions=partitions, key_types=key_types, rules=rules):
             tree = PartitionTree.of(partitions)
@@ -87,9 +105,7 @@ def _changed(state: TableState, entry: Entry) -> TableState:  # noqa: C901  # a 
             marked = _mark(state, assigned, job)
             return replace(marked, jobs=state.jobs.insert(job, assigned))
         case ReleaseJob(job=job):
-            released = state.jobs[job]
-            free = replace(_mark(state, released, None), jobs=state.jobs.remove(job))
-            return _push_down(free, released.partition, {})
+            return _release(state, job)
         case ReplaceShards(job=job, partition=partition, inputs=inputs, outputs=outputs) as done:
             rows, span = dict(done.rows_taken), state.partitions.get(partition).range
             for shard in inputs:
@@ -113,6 +129,16 @@ def _changed(state: TableState, entry: Entry) -> TableState:  # noqa: C901  # a 
         case ResetTable(generation=generation, partitions=partitions, key_types=key_types):
             tree = PartitionTree.of(partitions)
             return state.reset(generation, tree, key_types or state.key_types)
+        case RestoreVersion(generation=generation):
+            for job in sorted(earlier.jobs):
+                earlier = _release(earlier, job)
+            return restored(state, earlier, generation)
+
+
+def _release(state: TableState, job: str) -> TableState:
+    released = state.jobs[job]
+    free = replace(_mark(state, released, None), jobs=state.jobs.remove(job))
+    return _push_down(free, released.partition, {})
 
 
 def _add(state: TableState, shards: Iterable[NewShard]) -> TableState:

@@ -30,6 +30,7 @@ from dormouse.model.transactions import (
     ReplaceShards,
     ResetTable,
     ResolveDisputes,
+    RestoreVersion,
     SealSources,
     SplitPartition,
     Transaction,
@@ -64,6 +65,7 @@ class Rule(Enum):
     )
     NOT_AT_BEGINNING = "segments can be adopted only at the start of a log"
     SHARD_EXISTS = "the shard exists already"
+    NOT_THE_VERSION = "its snapshot is not that of the version to restore"
     SHARD_MISSING = "there is no such shard"
     SHARD_REFERENCED = "the shard is still referenced"
     ROWS_NOT_COUNTED = "the rows taken from each input must be counted exactly once"
@@ -109,7 +111,7 @@ def violations(state: TableState, entry: Entry) -> tuple[Violation, ...]:
     transaction = entry.transaction
     if not len(state.partitions) and not isinstance(transaction, InitialisePartitions):
         return (Violation(Rule.NOT_INITIALISED, "partitions"),)
-    if isinstance(transaction, ResetTable):
+    if isinstance(transaction, ResetTable | RestoreVersion):
         return tuple(_reset(state, transaction))
     if isinstance(transaction, RaiseRules):
         return tuple(_raise(state, transaction))
@@ -138,11 +140,11 @@ def _broken(state: TableState, transaction: Transaction, now_ms: int) -> Iterabl
             return _delete_or_dispute(state, transaction)
         case SealSources() | AdoptSegments():
             return _remember(state, transaction)
-        case ResetTable() | RaiseRules():
+        case ResetTable() | RestoreVersion() | RaiseRules():
             return ()
 
 
-def _reset(state: TableState, reset: ResetTable) -> Iterator[Violation]:
+def _reset(state: TableState, reset: ResetTable | RestoreVersion) -> Iterator[Violation]:
     if reset.generation <= state.generation:
         yield Violation(Rule.STALE_GENERATION, f"generation {reset.generation}")
     if reset.generation > state.generation + MAX_GENERATIONS_AHEAD:

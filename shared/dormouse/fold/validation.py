@@ -32,6 +32,7 @@ from dormouse.model.transactions import (
     ReplaceShards,
     ResetTable,
     ResolveDisputes,
+    RestoreVersion,
     SealSources,
     SplitPartition,
 )
@@ -108,6 +109,9 @@ def _faults(entry: Entry, types: KeyTypes) -> Iterator[Violation]:  # noqa: C901
             yield from _number(generation, "the new generation", INT64_MAX)
             given = key_types or types
             yield from _first_tree(partitions, given) if given else _tree(partitions, given)
+        case RestoreVersion(generation=generation, version=version):
+            yield from _number(generation, "the new generation", INT64_MAX)
+            yield from _number(version, "the version", INT64_MAX)
 
 
 def _segments(segments: Sequence[SourceSegment]) -> Iterator[Violation]:

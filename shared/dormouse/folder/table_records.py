@@ -43,6 +43,7 @@ class StoredTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     renamed_ms: int
     applied_requests: tuple[str, ...]
     origins: tuple[tuple[str, str], ...] = ()
+    restored: str = ""
 
     @staticmethod
     def of(table: Table) -> StoredTable:
@@ -62,6 +63,7 @@ class StoredTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             renamed_ms=table.renamed_ms,
             applied_requests=table.applied_requests,
             origins=tuple((origin.bucket, origin.table_name) for origin in table.origins),
+            restored=table.restored,
         )
 
     def table(self, table_id: str, name: str, defaults: Mapping[str, int | str]) -> Table:
@@ -82,6 +84,7 @@ class StoredTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             renamed_ms=self.renamed_ms,
             applied_requests=self.applied_requests,
             origins=tuple(Origin(*origin) for origin in self.origins),
+            restored=self.restored,
         )
         return table.with_settings(parse_settings(self.properties), defaults)
 

@@ -17,6 +17,7 @@ class OwnerKind(StrEnum):
     QUERY = "query"
     EXPORT = "export"
     PUBLICATION = "publication"
+    RESTORE = "restore"
 
 
 @dataclass(frozen=True, slots=True)

@@ -170,6 +170,19 @@ class ResetTable:
     key_types: KeyTypes = ()
 
 
+@dataclass(frozen=True, slots=True)
+class RestoreVersion:
+    """Reset the table to an earlier version: start `generation` with the shards, partitions and
+    sources of `version`, and no jobs.
+
+    The state of that version is a snapshot, stored under the id of the delta that this is part of.
+    Everything queued for an older generation is refused from now on.
+    """
+
+    generation: int
+    version: int
+
+
 Transaction = (
     InitialisePartitions
     | RaiseRules
@@ -185,6 +198,7 @@ Transaction = (
     | SealSources
     | AdoptSegments
     | ResetTable
+    | RestoreVersion
 )
 
 
@@ -244,6 +258,8 @@ def _content(transaction: Transaction) -> tuple[object, ...]:  # noqa: C901  # a
             return "adopt", tuple(astuple(segment) for segment in segments)
         case ResetTable(generation=generation, partitions=partitions, key_types=key_types):
             return "reset", generation, _partitions(partitions), _types(key_types)
+        case RestoreVersion(generation=generation, version=version):
+            return "restore", generation, version
 
 
 def _types(key_types: KeyTypes) -> tuple[str, ...]:

@@ -7,7 +7,13 @@ from collections.abc import Callable, Sequence
 from dormouse.errors import InvalidRequestError
 from dormouse.fold.validation import entry_violations
 from dormouse.model.state import TableState
-from dormouse.model.transactions import RULES, Entry, InitialisePartitions, RaiseRules
+from dormouse.model.transactions import (
+    RULES,
+    Entry,
+    InitialisePartitions,
+    RaiseRules,
+    RestoreVersion,
+)
 from dormouse.schema.key_types import KeyTypes
 
 _REASONS = 5
@@ -28,6 +34,8 @@ def admit(entries: Sequence[Entry], known: TableState, look: Callable[[], TableS
             raise InvalidRequestError(
                 f"a change of the table can never hold: {reasons}", hint="nothing was written"
             )
+        if isinstance(entry.transaction, RestoreVersion):
+            raise InvalidRequestError("a version is restored by `restore`, with its snapshot")
         if isinstance(entry.transaction, RaiseRules | InitialisePartitions):
             _check_rules(entry.transaction.rules)
 

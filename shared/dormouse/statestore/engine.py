@@ -31,7 +31,7 @@ from dormouse.errors import (
 )
 from dormouse.fold.fold import Verdict
 from dormouse.model.state import TableState
-from dormouse.model.transactions import Entry, Transaction
+from dormouse.model.transactions import Entry, RestoreVersion, Transaction
 from dormouse.ports import Clock, Ids
 from dormouse.state_store import (
     AlreadyCommitted,
@@ -53,6 +53,7 @@ from dormouse.statestore.log.pages import LOWEST_ID, not_below, place_after
 from dormouse.statestore.log.reader import Reader, fold_delta
 from dormouse.statestore.log.tail import LogTail
 from dormouse.statestore.pinning import Pinning
+from dormouse.statestore.snapshot.trimming import without_expired
 
 
 def _unobserved(report: CommitReport) -> None:
@@ -147,6 +148,19 @@ class LogStateStore:
         admit(entries, self._retry_policy.retry(self._tail.last_seen), self.current)
         return self._group.commit(entries)
 
+    def restore(self, earlier: TableState, *, generation: int) -> Outcome:
+        """Begin a generation with the rows of `earlier`, a pinned version; return the outcome.
+
+        Order of writes: the snapshot of the version, the delta that has the same id, the log.
+
+        Raises: as `commit`.
+        """
+        transaction = RestoreVersion(generation, earlier.version)
+        entries = (Entry(transaction, self._clock.now_ms(), generation),)
+        commit = self._commit_strictly if self._options.is_strict else self._append
+        (outcome,) = commit(entries, without_expired(earlier))
+        return outcome
+
     def maintain(self) -> None:
         """Compact the log and collect its garbage, as far as due. Any number may at once.
 
@@ -210,14 +224,14 @@ class LogStateStore:
         for blobs in (self.reader.deltas, self.reader.segments, self.reader.snapshots):
             blobs.delete_stale(ABOVE_ALL_IDS, ())
 
-    def _append(self, entries: Entries) -> Outcomes:
+    def _append(self, entries: Entries, earlier: TableState | None = None) -> Outcomes:
         """Append a delta wherever the log ends; what holds there is known after the fold."""
         started_ms, attempts, sent_bytes = self._clock.now_ms(), 0, 0
         # The fold must begin before the delta, or it would never pass it and learn the verdict.
         page, _ = place_after(self._retry_policy.retry(self._tail.last_seen).version)
         mark = LOWEST_ID
         for _ in range(self._retry_policy.attempts):
-            delta_id, size_bytes = self._upload(entries, mark)
+            delta_id, size_bytes = self._upload(entries, mark, earlier)
             sent_bytes += size_bytes
             with self._tail.awaiting(delta_id, entries):
                 placed = self._log.append(delta_id, page)
@@ -232,7 +246,7 @@ class LogStateStore:
             hint="nothing was changed; try again later",
         )
 
-    def _commit_strictly(self, entries: Entries) -> Outcomes:
+    def _commit_strictly(self, entries: Entries, earlier: TableState | None = None) -> Outcomes:
         """Commit what holds at the newest version as the next one, or try again."""
         started_ms, attempts, sent_bytes = self._clock.now_ms(), 0, 0
         delta_id, mark = "", LOWEST_ID
@@ -241,13 +255,13 @@ class LogStateStore:
             if failures:
                 self._retry_policy.pause(failures)
             state = self.current()
-            verdicts = fold_delta(state, entries)[1]
+            verdicts = fold_delta(state, entries, earlier)[1]
             holding = _holding(entries, verdicts)
             if not holding:
                 self._report(state.version, attempts, sent_bytes, started_ms, verdicts)
                 return _outcomes(verdicts, state.version)
             if holding != uploaded:
-                delta_id, size_bytes = self._upload(holding, mark)
+                delta_id, size_bytes = self._upload(holding, mark, earlier)
                 uploaded = holding
                 sent_bytes += size_bytes
             placed = self._place_after(state.version, delta_id, holding)
@@ -267,16 +281,23 @@ class LogStateStore:
         with self._tail.awaiting(delta_id, entries):
             return self._log.append(delta_id, page, after=version)
 
-    def _upload(self, entries: Entries, mark: str) -> tuple[str, int]:
+    def _upload(self, entries: Entries, mark: str, earlier: TableState | None) -> tuple[str, int]:
         """Store a delta under a new id; return the id, and how many bytes were sent.
 
-        The id is not below a low-water mark met before: otherwise a machine whose clock is behind
-        could never commit again.
+        If it restores a version, a snapshot of that is stored under the same id before. The id is
+        not below a low-water mark met before: otherwise a machine whose clock is behind could never
+        commit again.
         """
-        delta_id = not_below(mark, self._ids.new())
+        delta_id, sent_bytes = not_below(mark, self._ids.new()), 0
+        if earlier is not None:
+            from dormouse.statestore.snapshot.codec import encode_snapshot  # it imports Arrow
+
+            snapshot = encode_snapshot(self._table_id, earlier)
+            self.reader.snapshots.put(delta_id, snapshot)
+            sent_bytes = len(snapshot)
         body = self.reader.codec.encode(entries, identity_of(self._table_id, delta_id))
         self.reader.deltas.put(delta_id, body)
-        return delta_id, len(body)
+        return delta_id, sent_bytes + len(body)
 
     def _verdicts(self, delta_id: str) -> tuple[Verdict, ...]:
         try:

@@ -12,7 +12,9 @@ the pins after it has fixed its candidates and before it deletes any of them:
   shards that it deletes was over before, too. The look refuses a version of which a shard is gone
   from the state, or is unreferenced and its delay is over, or will be within `CLOCK_MARGIN_MS`. A
   shard that is still referenced cannot have been a candidate. The same holds of orphans: they are
-  not in the state.
+  not in the state. A shard that another pin holds passes, however long its delay is over, if that
+  pin is confirmed and there at the look: whoever read the pins before this one was put saw that
+  one, or is refuted by its confirmation.
 
 So a confirmed pin names a version that is whole, and a pin holds its version until it is deleted.
 Clocks may differ by less than the margin.
@@ -165,14 +167,25 @@ class Pinning:
             )
         state, now = self.state(pin), self.current()
         until_ms = self.clock.now_ms() + CLOCK_MARGIN_MS - self.keep_ms
-        for shard, references in state.reference_counts.items():
-            lost = shard not in now.shards or now.unreferenced.get(shard, until_ms + 1) <= until_ms
-            if references and (lost or now.generation != state.generation):
-                raise NotFoundError(
-                    f"version {pin.version} of table {table_id} cannot be pinned any more: shard "
-                    f"{shard} is deleted, or may be at any moment",
-                    hint="pin a later version; a longer gc_delay_seconds keeps versions longer",
-                )
+        needed = [shard for shard, references in state.reference_counts.items() if references]
+        lost = [shard for shard in needed if shard not in now.shards]
+        due = [shard for shard in needed if now.unreferenced.get(shard, until_ms + 1) <= until_ms]
+        if due and not lost:
+            lost = self._unheld(due, pin)
+        if lost:
+            raise NotFoundError(
+                f"version {pin.version} of table {table_id} cannot be pinned any more: shard "
+                f"{lost[0]} is deleted, or may be at any moment",
+                hint="pin a later version; a longer gc_delay_seconds keeps versions longer",
+            )
+
+    def _unheld(self, shards: list[str], pin: Pin) -> list[str]:
+        """Return the shards that no confirmed pin of another owner holds."""
+        for other in self._stored.all(self.reader.log.table_id):
+            if other.is_confirmed and other.owner != pin.owner and shards:
+                held = self.state(other).reference_counts
+                shards = [shard for shard in shards if not held.get(shard, 0)]
+        return shards
 
     def _read(self, pin: Pin) -> TableState:
         snapshot = Snapshot(pin.snapshot_id, pin.version, pin.time_ms, pin.size_bytes)

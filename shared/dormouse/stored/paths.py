@@ -135,6 +135,16 @@ def tree_path(table_id: str, tree: str) -> str:
     return f"{tree_prefix(table_id)}{tree}.json"
 
 
+def restored_prefix(table_id: str) -> str:
+    """Return the prefix of the records of versions to which a table was restored."""
+    return f"{state_prefix(table_id)}restored/"
+
+
+def restored_path(table_id: str, restored: str) -> str:
+    """Return the path of the record of the version with which a generation of a table starts."""
+    return f"{restored_prefix(table_id)}{restored}.parquet"
+
+
 def run_marker_prefix(table_id: str) -> str:
     """Return the prefix of a table's run markers, which complete runs whose last shard is not
     marked as last.

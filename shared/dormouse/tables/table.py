@@ -35,7 +35,8 @@ class Table:
     messages and files from before are refused. The schema has been the same since
     `schema_generation`; shards of earlier generations have none of its columns. `tree` is the id of
     the stored partition tree that the generation started with, empty if the reset kept the
-    partitions.
+    partitions. `restored` is the id of the stored record of the version that the generation
+    started with, empty if it started without rows.
 
     `renamed_ms` is the time of the last renaming: files dropped before were for another table of
     this name. `applied_requests` holds the ids of the last requests that changed the table, newest
@@ -56,6 +57,7 @@ class Table:
     schema_generation: int = 0
     reset_ms: int = 0
     tree: str = ""
+    restored: str = ""
     renamed_ms: int = 0
     applied_requests: tuple[str, ...] = ()
     origins: tuple[Origin, ...] = ()

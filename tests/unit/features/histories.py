@@ -23,9 +23,11 @@ from dormouse.features.rebuild.new_state import planned_state
 from dormouse.features.rebuild.plan_rebuild import FoundShard, RebuildPlan, plan_rebuild
 from dormouse.features.rebuild.rebuild import rebuild
 from dormouse.features.sweep.sweep import sweep
+from dormouse.features.tables.restored import load_restored, restorer
 from dormouse.messages import OutboundMessage
 from dormouse.model.shards import Shard
 from dormouse.ports import StoredObject
+from dormouse.requests import RestoreVersion, TagVersion
 from dormouse.shards.footer import read_footer
 from dormouse.shards.run_markers import read_run_markers
 from dormouse.stored.paths import data_prefix, job_notes_prefix, run_marker_prefix, shard_id_of
@@ -95,11 +97,13 @@ class History:
     folder: Path
     crashes: float = 0.05
     meetings: float = 0.1
+    restores: float = 0.0
     checkpoints: int = 0
     ambiguous: int = 0
     kinds: Counter[str] = field(default_factory=Counter)
     dropped: dict[str, list[Row]] = field(default_factory=dict)
     committed: set[str] = field(default_factory=set)
+    generation: int = 0
     depth: int = 0
     quiet: bool = False
     found: dict[str, tuple[FoundShard, list[Row]]] = field(default_factory=dict)
@@ -119,7 +123,7 @@ class History:
             compaction_spark_bytes=self.random.choice([1, 3000, 2**32]),  # in steps, or as a whole
             compaction_strategy=self.random.choice(["batch", "size_ratio"]),
             compaction_files=self.random.choice([2, 3]),
-            gc_delay_seconds=60,
+            gc_delay_seconds=300 if self.restores else 60,  # pins refuse in the last minute
             orphan_age_seconds=3600,
             job_retry_seconds=60,
         )
@@ -133,6 +137,8 @@ class History:
 
     def step(self) -> None:
         """Let one thing happen."""
+        if self.restores and self.random.random() < self.restores:
+            self._run(self.tag_or_restore)
         draw = self.random.random()
         if draw < 0.25:
             self.drop()
@@ -172,10 +178,35 @@ class History:
             if fate < 0.85 and message in queue:
                 queue.remove(message)
 
+    def tag_or_restore(self) -> None:
+        """Ask for a tag of a version, or go back to a tag or a version; sometimes it dies midway.
+
+        The next delivery of any message then finishes what was registered.
+        """
+        world, name = self.world, self.name
+        store = world.services.store(self.table)
+        versions = [each.version for each in store.history()] + [
+            p.version for p in store.pins.all()
+        ]
+        version, request_id = self.random.choice(versions), world.ids.new()
+        if self.random.random() < 0.4:
+            world.administer(TagVersion(request_id, name, version, f"t{request_id}"))
+            return
+        if self.random.random() < 0.2:
+            self.random.choice([world.before_next_commit, world.after_next_commit])(world.crash)
+        try:
+            world.administer(RestoreVersion(request_id, name, version))
+            self.kinds["restore"] += 1
+        finally:
+            world.hooks.clear()
+            world.late_hooks.clear()
+            self.checkpoint()
+
     def settle(self) -> None:
         """Deliver everything, without faults; every row dropped is then found once.
 
-        Those of a file by which two processes died in a row may be missing: it is refused.
+        Those of a file by which two processes died in a row may be missing: it is refused. So may
+        those of files that were dropped before a restore.
         """
         self.quiet = True
         self.world.settle(limit=10_000)
@@ -183,7 +214,7 @@ class History:
         result = self.world.tracker.kept.values()
         refused = {record.job_id for record in result if record.state == "refused"}
         ingested = set(self.world.state(self.table).sources)
-        assert set(self.dropped) - ingested <= refused
+        assert self.restores or set(self.dropped) - ingested <= refused
         assert self._rows_found() == self._rows_of(ingested)
 
     def lose_and_rebuild(self) -> None:
@@ -192,9 +223,10 @@ class History:
             return
         self.kinds["rebuild"] += 1
         world, table = self.world, self.table
+        self.committed = self._known_sources()
         world.pages._logs.pop(table.state_id, None)
         state = [o.path for o in world.storage.list(f"{table.id}/") if "/state/" in o.path]
-        world.storage.delete(state)
+        world.storage.delete([path for path in state if "/restored/" not in path])
         _, messages = rebuild(world.services, table)
         world.queue.extend(messages)
         self.observer = world.new_store(self.table)
@@ -203,7 +235,7 @@ class History:
 
     def checkpoint(self) -> None:
         """Compare the rows a rebuild would give now with those of the sources it would know."""
-        self.committed |= set(self.observer.current().sources)
+        self.committed = self._known_sources()
         plan = self._plan()
         self.checkpoints += 1
         if isinstance(plan, str):
@@ -221,6 +253,19 @@ class History:
         if self.checkpoints % 10 == 0:
             planned_state(plan, self.world.clock.now_ms())
 
+    def _known_sources(self) -> set[str]:
+        """Return the sources that are known to be committed, in the generation that is registered.
+
+        Of a restore that the state has not begun, they are those of the pinned version.
+        """
+        state, table = self.observer.current(), self.table
+        if state.generation < table.generation:
+            (pin,) = (p for p in self.observer.pins.all() if p.owner == restorer(table.restored))
+            state = self.observer.pins.state(pin)
+        kept = self.committed if self.generation == table.generation else set()
+        self.generation = table.generation
+        return kept | set(state.sources)
+
     def _rows_found(self) -> Counter[Row]:
         rows = self.world.rows(self.table)
         return Counter((str(row["letter"]), int(str(row["at"]))) for row in rows)
@@ -231,7 +276,10 @@ class History:
     def _plan(self) -> RebuildPlan | str:
         markers = read_run_markers(self.world.storage, self.table.id)
         shards = [self._look(o) for o in self.world.storage.list(data_prefix(self.table.id))]
-        plan = plan_rebuild(shards, self.table.schema.key_types, markers)
+        table = self.table
+        restored = load_restored(self.world.storage, table)
+        types, generation = table.schema.key_types, table.generation
+        plan = plan_rebuild(shards, types, markers, generation, restored)
         return plan if isinstance(plan, RebuildPlan) else "; ".join(plan.reasons)
 
     def _look(self, stored: StoredObject) -> FoundShard:

@@ -13,7 +13,7 @@ from dormouse.aws.dynamodb import blobs, state_store
 from dormouse.aws.dynamodb.state_store import DynamoDBStateStore
 from dormouse.aws.s3.state_store import S3StateStore
 from dormouse.model.state import TableState
-from dormouse.model.transactions import Entry
+from dormouse.model.transactions import Entry, RestoreVersion
 from dormouse.retry_policy import WITHOUT_PAUSES, RetryPolicy
 from dormouse.statestore.blobs import ABOVE_ALL_IDS, BlobStore
 from dormouse.statestore.delta.codec import DeltaCodec, identity_of
@@ -25,6 +25,7 @@ from dormouse.statestore.log.compaction import CompactionPolicy
 from dormouse.statestore.log.log import Log
 from dormouse.statestore.log.pages import Head, Page
 from dormouse.statestore.log.reader import fold_delta
+from dormouse.statestore.snapshot.trimming import without_expired
 from dormouse.stored.paths import delta_prefix
 from tests.support.adapters import CountingIds, FakeClock
 from tests.support.memory_dynamodb import MemoryDynamoDB
@@ -158,7 +159,10 @@ class Rig:
         """Fold the whole log delta by delta, as it was stored once; return every version."""
         states = [TableState()]
         for delta_id in self.ids_in_log()[:version]:
-            states.append(fold_delta(states[-1], self._entries_of(delta_id))[0])
+            entries = self._entries_of(delta_id)
+            restores = [e.transaction for e in entries if isinstance(e.transaction, RestoreVersion)]
+            earlier = without_expired(states[restores[0].version]) if restores else None
+            states.append(fold_delta(states[-1], entries, earlier)[0])
         return states
 
     def stored(self, kind: str) -> list[str]:

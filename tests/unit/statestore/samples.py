@@ -30,6 +30,7 @@ from dormouse.model.transactions import (
     ReplaceShards,
     ResetTable,
     ResolveDisputes,
+    RestoreVersion,
     SealSources,
     SplitPartition,
 )
@@ -91,6 +92,7 @@ ENTRIES = {
     "reset_table": Entry(
         ResetTable(1, (Partition(ROOT),), (Primitive.LONG, Primitive.STRING)), 8_000, 0
     ),
+    "restore_version": Entry(RestoreVersion(2, 4), 9_500, 0),
 }
 """In an order in which most of them hold."""
 

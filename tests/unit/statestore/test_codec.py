@@ -32,6 +32,7 @@ from dormouse.model.transactions import (
     ReplaceShards,
     ResetTable,
     ResolveDisputes,
+    RestoreVersion,
     SealSources,
     SplitPartition,
 )
@@ -88,6 +89,7 @@ transactions = st.one_of(
     st.builds(DeleteShards, names),
     st.builds(ExtendTree, st.lists(st.tuples(text, keys), max_size=3).map(tuple)),
     st.builds(ResetTable, int64, partitions, key_types),
+    st.builds(RestoreVersion, int64, int64),
 )
 entries = st.lists(st.builds(Entry, transactions, int64, int64), min_size=1, max_size=4).map(tuple)
 

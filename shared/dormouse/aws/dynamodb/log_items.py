@@ -161,6 +161,11 @@ def _segment(segment: Segment) -> AttributeValueTypeDef:
             "i": binary(segment.id),
             "v": {"N": str(segment.version)},
             "b": {"N": str(segment.size_bytes)},
+            **(
+                {"r": {"L": [binary(each) for each in segment.restores]}}
+                if segment.restores
+                else {}
+            ),
         }
     }
 
@@ -174,6 +179,7 @@ def _manifest(item: Item) -> Manifest:
     after = int(item["segments_after"]["N"])
     for m in (each["M"] for each in item["segments"]["L"]):
         version = int(m["v"]["N"])
-        segments.append(Segment(m["i"]["B"].hex(), after, version, int(m["b"]["N"])))
+        restores = tuple(each["B"].hex() for each in m["r"]["L"]) if "r" in m else ()
+        segments.append(Segment(m["i"]["B"].hex(), after, version, int(m["b"]["N"]), restores))
         after = version
     return Manifest(int(item["revision"]["N"]), snapshots, tuple(segments))

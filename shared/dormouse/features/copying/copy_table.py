@@ -25,8 +25,10 @@ from itertools import count
 from dormouse.errors import AlreadyExistsError, ContendedError, CorruptDataError, NotFoundError
 from dormouse.features.copying.copy_objects import Copying, Progress
 from dormouse.features.copying.plan_copy import plan_copy
+from dormouse.features.rebuild.new_state import planned_state
 from dormouse.features.rebuild.plan_rebuild import RebuildPlan
 from dormouse.features.rebuild.rebuild import commit_plan
+from dormouse.features.tables.restored import put_restored
 from dormouse.messages import OutboundMessage, TableChanged
 from dormouse.model.state import TableState
 from dormouse.ports import Services
@@ -87,6 +89,10 @@ def copy_table(
     state, plan, copied = _copy_objects(copying, watch)
     others = copying.others(placed.shard for placed in plan.shards)
     newest = _registered(source, table)
+    if newest.generation != state.generation:
+        raise ContendedError(
+            f"table {table.name!r} was reset while it was copied", hint="copy it again"
+        )
     origins = dict.fromkeys((*newest.origins, Origin(bucket, newest.name)))
     copy = replace(
         newest,
@@ -101,6 +107,7 @@ def copy_table(
         applied_requests=(_request(table, state.version),),
         origins=tuple(origins),
     ).with_settings(_settings(newest, target.tables.defaults()), target.tables.defaults())
+    copy = replace(copy, restored=_record_restored(target, newest, copy, plan))
     expected = _register(target, copy, plan)
     target.storage.delete(others)  # nothing names them, and what was written since has other names
     _destroy_other_logs(target, copy)
@@ -148,6 +155,16 @@ def _finished(source: Services, table: Table, target: Services, found: Table) ->
     there = target.store(found).current()
     shards = len(there.shards) - len(there.unreferenced)
     return CopyReport(found, state.version, there.rows, shards, 0, was_complete=True)
+
+
+def _record_restored(target: Services, newest: Table, copy: Table, plan: RebuildPlan) -> str:
+    """Return the id of the record of what the copy's generation starts with; empty if it needs
+    none, for all its objects are of that generation.
+    """
+    if not newest.restored:
+        return ""
+    put_restored(target.storage, copy.id, copy.log, planned_state(plan, copy.created_ms))
+    return copy.log
 
 
 def _copy_objects(copying: Copying, watch: Progress | None) -> tuple[TableState, RebuildPlan, int]:

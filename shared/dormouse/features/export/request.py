@@ -17,10 +17,8 @@ from dormouse.features.export.stored import export_messages, load_export, save_e
 from dormouse.features.requests.outcomes import UNKNOWN_OUTCOME, JobCheck, JobOutcome
 from dormouse.features.requests.resolve_table import resolve_live_table
 from dormouse.features.requests.work import RequestResult, StoredWork
-from dormouse.features.tables.versions import read_version
-from dormouse.features.versions.tags import is_tag, tagged
+from dormouse.features.versions.as_of import read_as_of
 from dormouse.jobs.tracking import record
-from dormouse.key_forms.text import parse_part
 from dormouse.keys.ranges import KeyRange
 from dormouse.messages import OutboundMessage
 from dormouse.model.job_events import Assigned
@@ -30,7 +28,6 @@ from dormouse.query.planner import selected_ranges
 from dormouse.query.selection_codec import decode_selection
 from dormouse.replies import Counts
 from dormouse.requests import ExportRows
-from dormouse.schema.schema import Primitive
 from dormouse.storage import check_path
 from dormouse.tables.spark_options import SparkOptions
 from dormouse.tables.table import Table
@@ -86,7 +83,7 @@ def request_export(services: Services, request: ExportRows) -> RequestResult:
     export_id = export_id_of(request.request_id)
     export = load_export(services, table.id, export_id)
     if export is None:
-        table, state = _read(services, table, request.selection.as_of)
+        table, state = read_as_of(services, table, request.selection.as_of)
         export = _wanted(services, table, state.version, request)
         if not _is_free(services, export):
             return RequestResult(work=ExportWork(export.id, export.to))
@@ -179,14 +176,3 @@ def _for_spark(
     if not asked and size_bytes < least:
         return export
     return replace(export, size_bytes=size_bytes, spark=asked or SparkOptions())
-
-
-def _read(services: Services, table: Table, as_of: int | str | None) -> tuple[Table, TableState]:
-    if as_of is None:
-        return read_version(services, table)
-    if isinstance(as_of, int):
-        return read_version(services, table, version=as_of)
-    if is_tag(as_of):
-        return read_version(services, table, version=tagged(services, table, as_of).version)
-    time_us = int(parse_part(as_of, Primitive.TIMESTAMP))
-    return read_version(services, table, time_ms=time_us // 1000)

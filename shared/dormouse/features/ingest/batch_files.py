@@ -5,7 +5,7 @@ therefore repeats jobs and never loses one, and a job whose sources are ingested
 nothing. Files that wait for more files are listed in a delayed message, which is sent again until
 they are enough for a job, or old.
 
-A notification may arrive late, or twice. A file that was dropped before its table was emptied, or
+A notification may arrive late, or twice. A file that was dropped before its table was reset, or
 before the table got its name, was not meant for the table as it is now. It is refused, and stays in
 the bucket. To ingest it all the same, a user drops it again or requests it by its key.
 """
@@ -147,7 +147,7 @@ def _table_of(services: Services, source: Source, seen: dict[str, Table | None])
 
 
 def _check_time(table: Table, source: Source) -> None:
-    """Check that a file was dropped after its table was emptied, renamed or created.
+    """Check that a file was dropped after its table was reset, renamed or created.
 
     Raises:
         RefusedSourceError: it was dropped before.
@@ -156,7 +156,7 @@ def _check_time(table: Table, source: Source) -> None:
         return
     dropped, since = map(_iso_time, (source.dropped_ms, table.files_since_ms))
     raise RefusedSourceError(
-        f"it was dropped at {dropped}, before table {table.name!r} was emptied, renamed or created "
+        f"it was dropped at {dropped}, before table {table.name!r} was reset, renamed or created "
         f"at {since}",
         hint="if it is meant for the table as it is now, drop it again, or ask to ingest its key",
     )

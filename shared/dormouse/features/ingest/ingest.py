@@ -140,7 +140,7 @@ def ingest(
     with tracked(services, ingesting, started):
         written = _ingest(services, table, job, write)
     if written is None:
-        reason = "the table was emptied since the files were dropped"
+        reason = "the table was reset since the files were dropped"
         record(services, ingesting, Refused(reason))
         return changed  # planning finishes the reset if the state is behind the registry
     reason = _already_ingested_reason(written, job)
@@ -149,14 +149,14 @@ def ingest(
 
 
 def _ingest(services: Services, table: Table, job: IngestJob, write: Write) -> Written | None:
-    """Write and commit the sources not ingested yet; None if the table was emptied since."""
+    """Write and commit the sources not ingested yet; None if the table was reset since."""
     for _ in range(ATTEMPTS):
         known = look_up_sources(services, table, job.sources)
         state = known.state
         if job.generation < max(state.generation, table.generation):
             return None
         if job.generation > state.generation:
-            raise ContendedError(f"table {table.name!r} is about to be emptied")
+            raise ContendedError(f"table {table.name!r} is about to be reset")
         fresh = known.fresh(job.sources)
         written = write(services, table, state, fresh) if fresh else Written()
         if _commit(services, table, state, written):

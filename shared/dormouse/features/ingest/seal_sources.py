@@ -8,9 +8,11 @@ segment deleted reads the state again.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 
 from dormouse.errors import CorruptDataError, NotFoundError
 from dormouse.features.ingest.sealing import MIN_SEALED_SOURCES, complete_chain, segments_to_merge
+from dormouse.features.tables.restored import load_restored
 from dormouse.jobs.tracking import finalise, record
 from dormouse.model.job_events import Failed, TrackedJob
 from dormouse.model.source_segments import SourceSegment
@@ -69,8 +71,10 @@ def load_segments(services: Services, table: Table) -> tuple[tuple[SourceSegment
     """Return stored segments that hold all sources sealed in this generation of a table.
 
     They are found by listing, without the table's state. The second value says what is damaged or
-    lost.
+    lost. Of segments from before a restore, those count with which the generation started.
     """
+    restored = load_restored(services.storage, table)
+    begun_with = {segment.id for segment in restored.all_source_segments} if restored else set()
     by_log: dict[str, list[SourceSegment]] = {}
     reasons: list[str] = []
     for stored in services.storage.list(sources_prefix(table.id)):
@@ -83,7 +87,7 @@ def load_segments(services: Services, table: Table) -> tuple[tuple[SourceSegment
         except CorruptDataError as error:
             reasons.append(error.explanation)
             continue
-        if cover.generation == table.generation:
+        if cover.generation == table.generation or named.id in begun_with:
             by_log.setdefault(cover.log, []).append(named)
     kept: list[SourceSegment] = []
     for log in sorted(by_log):
@@ -94,12 +98,16 @@ def load_segments(services: Services, table: Table) -> tuple[tuple[SourceSegment
 
 
 def obsolete_segments(services: Services, table: Table, before_ms: int) -> list[str]:
-    """Return the paths of segments that were written before a time and that no state names."""
+    """Return the paths of segments that were written before a time and that neither the newest
+    state nor a pinned version names.
+    """
     listed = list(services.storage.list(sources_prefix(table.id)))
     if not listed:
         return []
     # Read after the listing, so that it names each segment that was committed meanwhile.
-    named = {segment.id for segment in services.store(table).current().all_source_segments}
+    store = services.store(table)
+    states = chain([store.current()], store.pins.states())
+    named = {segment.id for state in states for segment in state.all_source_segments}
     return [
         stored.path
         for stored in listed

@@ -48,6 +48,10 @@ from dormouse.tables.table import Table
 STEP_SECONDS = 240
 """For how long a step begins to check more shards; well below its function's time-out."""
 CONCURRENT_READS = 4
+_RESET = "the table was reset since"
+_RESTORED = (
+    "the table was reset to an earlier version since, which may have the rows: purge them again"
+)
 LEAST_WAIT_SECONDS, MOST_WAIT_SECONDS = 1, 120
 WAITS_PER_AGE = 8
 """The next step waits for this fraction of the purge's age: short purges end soon, long ones poll
@@ -74,7 +78,7 @@ def purge_rows(
         return
     state = services.store(table).current()
     if not is_for(request.generation, table, state):
-        _end(services, job, Finished("the table was reset since"))
+        _end(services, job, Failed(_RESTORED) if table.restored else Finished(_RESET))
         return
     try:
         matcher = RowMatcher.of(request, table.schema)

@@ -46,8 +46,10 @@ class _IngestRun:
         return not self.sources.isdisjoint(other.sources)
 
 
-def choose_runs(shards: Mapping[str, Provenance]) -> RunChoice:
+def choose_runs(shards: Mapping[str, Provenance], known: frozenset[str] = frozenset()) -> RunChoice:
     """Choose among the runs that wrote `shards`, which are all shards of the table, by id.
+
+    Runs that are `known` were committed.
 
     Example, with the sources of each ingest run in braces:
 
@@ -60,7 +62,7 @@ def choose_runs(shards: Mapping[str, Provenance]) -> RunChoice:
     - h {x, y}, i {y, z}: no choice has each of x, y, z exactly once. This is a contradiction: a
       guess could lose rows or double them, so a person has to delete the shards of one run.
     """
-    merged = _merged_runs(shards.values())
+    merged = _merged_runs(shards.values()) | known
     ingested, compacted = _group_by_run(shards)
     runs = [_ingest_run(run, found, run in merged) for run, found in ingested]
     committed = [run for run in runs if run.is_committed]

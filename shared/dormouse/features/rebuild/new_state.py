@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from dormouse.errors import InvariantError
 from dormouse.features.rebuild.plan_rebuild import RebuildPlan
+from dormouse.features.tables.versions import REBUILDING
 from dormouse.fold.fold import apply
 from dormouse.fold.invariants import broken_invariants
 from dormouse.model.partitions import ROOT
@@ -44,17 +45,17 @@ def rebuild_transactions(plan: RebuildPlan) -> Iterator[Transaction]:
         yield AdoptSegments(plan.segments)
     for start in range(0, len(plan.sources), SOURCES_PER_TRANSACTION):
         chunk = plan.sources[start : start + SOURCES_PER_TRANSACTION]
-        yield AddShards(f"rebuild-sources-{start}", chunk, ())
+        yield AddShards(f"{REBUILDING}sources-{start}", chunk, ())
     for start in range(0, len(plan.shards), SHARDS_PER_TRANSACTION):
         placed = plan.shards[start : start + SHARDS_PER_TRANSACTION]
         new = (NewShard(item.shard, item.counted or ((ROOT, item.shard.rows),)) for item in placed)
-        yield AddShards(f"rebuild-shards-{start}", (), tuple(new))
+        yield AddShards(f"{REBUILDING}shards-{start}", (), tuple(new))
     merged: dict[str, list[str]] = {}
     for item in plan.shards:
         for leaf in item.merged:
             merged.setdefault(leaf, []).append(item.shard.id)
     for leaf, shards in sorted(merged.items()):
-        job = f"rebuild-merged-{leaf}"
+        job = f"{REBUILDING}merged-{leaf}"
         yield AssignJob(job, leaf, tuple(shards))
         yield ReplaceShards(job, leaf, tuple(shards), ())
 

@@ -16,9 +16,12 @@ from dormouse.model.partitions import PartitionTree
 from dormouse.model.provenance import Provenance
 from dormouse.model.shards import Shard
 from dormouse.model.source_segments import SourceSegment
+from dormouse.model.state import TableState
 from dormouse.schema.key_types import KeyTypes, key_problem
 from dormouse.shards.run_markers import RunMarker
 from dormouse.stored.paths import make_shard_id, run_of_shard
+
+_EARLIER = "it was written before the table was reset"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +75,12 @@ def plan_rebuild(
     key_types: KeyTypes,
     markers: Sequence[RunMarker] = (),
     generation: int = 0,
+    restored: TableState | None = None,
 ) -> RebuildPlan | Refusal:
     """Decide which rows of which shards belong to a table, from all its shards and run markers.
 
-    Only shards of the given `generation` count: those of an earlier one were written before the
-    table was reset.
+    Only shards of the given `generation` count, and those of the version that was `restored` at its
+    start, where that has rows of them. Others were written before the table was reset.
 
     Example: shard r-0 has keys a to z and was ingested by run r for the range of all keys. Shard
     j-0 was merged from r-0 for the range below m, with keys a to c.
@@ -91,19 +95,26 @@ def plan_rebuild(
     r-0 keeps the reference from m, and if it had none left, it would be garbage in the new state.
     """
     every = sorted((*found, *map(_marker_as_shard, markers)), key=lambda item: item.shard.id)
-    by_id = {item.shard.id: item for item in every if item.provenance.generation == generation}
+    held = _held_in(restored)
+    by_id = {
+        item.shard.id: item
+        for item in every
+        if item.provenance.generation == generation or item.shard.id in held
+    }
     if problems := [*_key_problems(by_id.values(), key_types)]:
         return Refusal(tuple(problems))  # such keys cannot even be compared
     if problems := [*_range_problems(by_id.values())]:
         return Refusal(tuple(problems))
-    tree = _tree(by_id.values())
+    tree = _tree(by_id.values(), restored)
     provenances = {shard: item.provenance for shard, item in by_id.items()}
     duplicates = duplicate_shards(provenances, {m.run: frozenset(m.numbers) for m in markers})
     provenances = {shard: p for shard, p in provenances.items() if shard not in duplicates}
-    choice = choose_runs(provenances)
+    choice = choose_runs(provenances, frozenset(run_of_shard(shard)[0] for shard in held))
     counted = [by_id[s] for s in provenances if run_of_shard(s)[0] in choice.counted]
     merged_into = _merged_into(counted)
-    placed = tuple(_place(item, merged_into, by_id, tree) for item in counted)
+    placed = tuple(
+        _place(item, merged_into, by_id, tree, held.get(item.shard.id)) for item in counted
+    )
     contradictions = [
         *choice.contradictions,
         *_overlaps(merged_into, {item.shard.id: item for item in placed}, by_id),
@@ -113,12 +124,23 @@ def plan_rebuild(
     left_out = [
         *_left_out(choice, provenances),
         *((shard, "other shards of its run have its rows") for shard in sorted(duplicates)),
-        *_earlier_generations(every, generation),
+        *((each.shard.id, _EARLIER) for each in every if each.shard.id not in by_id),
     ]
     sources = {s for item in counted for s in item.provenance.lineage.sources}
+    sources.update(restored.sources if restored else ())
     shards = tuple(item for item in placed if item.shard.rows)
     shards_left_out = tuple(each for each in left_out if not is_marker(each[0]))
     return RebuildPlan(tree, shards, tuple(sorted(sources)), shards_left_out, key_types, generation)
+
+
+def _held_in(restored: TableState | None) -> dict[str, list[KeyRange]]:
+    """Return the ranges in which a restored version has rows of each of its shards."""
+    held: dict[str, list[KeyRange]] = {}
+    if restored is not None:
+        for reference in restored.all_references():
+            span = restored.partitions.get(reference.partition).range
+            held.setdefault(reference.shard, []).append(span)
+    return held
 
 
 def _marker_as_shard(marker: RunMarker) -> FoundShard:
@@ -133,12 +155,6 @@ def _left_out(choice: RunChoice, shards: Iterable[str]) -> Iterator[tuple[str, s
         reason = choice.left_out.get(run_of_shard(shard)[0])
         if reason is not None:
             yield shard, reason
-
-
-def _earlier_generations(every: Iterable[FoundShard], generation: int) -> Iterator[tuple[str, str]]:
-    for item in every:
-        if item.provenance.generation != generation:
-            yield item.shard.id, "it was written before the table was reset"
 
 
 def _key_problems(found: Iterable[FoundShard], key_types: KeyTypes) -> Iterator[str]:
@@ -162,12 +178,14 @@ def _range_problems(found: Iterable[FoundShard]) -> Iterator[str]:
             yield f"shard {shard.id} has keys outside the range it was written for"
 
 
-def _tree(found: Iterable[FoundShard]) -> PartitionTree:
+def _tree(found: Iterable[FoundShard], restored: TableState | None) -> PartitionTree:
     """Return a tree with a leaf boundary at both ends of the range of every shard.
 
-    Leaves met there when the shard was written, and leaves are never joined.
+    Leaves met there when the shard was written, and leaves are never joined. The leaves of a
+    restored version are those with which the generation started.
     """
     ranges = [item.provenance.range for item in found]
+    ranges += [leaf.range for leaf in restored.partitions.leaves()] if restored else []
     ends = {span.min for span in ranges} | {span.max for span in ranges}
     return PartitionTree.from_split_points(sorted(end for end in ends if end))
 
@@ -186,8 +204,12 @@ def _place(
     merged_into: Mapping[str, Sequence[str]],
     by_id: Mapping[str, FoundShard],
     tree: PartitionTree,
+    held: Sequence[KeyRange] | None,
 ) -> PlacedShard:
-    """Divide the leaves where a shard has rows into those where it is live and where merged."""
+    """Divide the leaves where a shard has rows into those where it is live and where merged.
+
+    Of a shard of a restored version, rows beyond the ranges `held` were merged before.
+    """
     shard = item.shard
     if not shard.rows:
         return PlacedShard(shard, (), ())
@@ -196,7 +218,9 @@ def _place(
     live: list[str] = []
     merged: list[str] = []
     for leaf in tree.leaves_overlapping(span):
-        (merged if any(t.covers(leaf.range) for t in taken) else live).append(leaf.id)
+        is_live = held is None or any(span.covers(leaf.range) for span in held)
+        is_taken = any(span.covers(leaf.range) for span in taken)
+        (live if is_live and not is_taken else merged).append(leaf.id)
     return PlacedShard(shard, tuple(live), tuple(merged))
 
 

@@ -23,6 +23,7 @@ from dormouse.features.rebuild.plan_rebuild import (
     Refusal,
     plan_rebuild,
 )
+from dormouse.features.tables.restored import load_restored
 from dormouse.messages import OutboundMessage, TableChanged
 from dormouse.model.shards import Shard
 from dormouse.model.state import TableState
@@ -156,10 +157,11 @@ def _plan(services: Services, table: Table, watch: Progress | None) -> RebuildPl
     segments, damaged = load_segments(services, table)
     found, reasons = _read(services, table, stored, watch)
     reasons += damaged
+    restored = load_restored(services.storage, table)
     plan: RebuildPlan | Refusal = (
         Refusal(tuple(reasons))
         if reasons
-        else plan_rebuild(found, table.schema.key_types, markers, table.generation)
+        else plan_rebuild(found, table.schema.key_types, markers, table.generation, restored)
     )
     if isinstance(plan, Refusal):
         listing = "; ".join(plan.reasons[:MAX_LISTED_REASONS])

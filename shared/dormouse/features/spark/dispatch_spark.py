@@ -61,7 +61,7 @@ def dispatch_spark(services: Services, message: SparkJob | SparkJobStep) -> list
         return []
     state = services.store(table).current()
     if is_early(state, job):
-        raise ContendedError(f"table {table.name!r} is about to be emptied")
+        raise ContendedError(f"table {table.name!r} is about to be reset")
     if is_spark_job_complete(services, state, job):
         return finish(services, table, state, job)
     if services.spark is None:

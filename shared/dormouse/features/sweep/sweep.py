@@ -19,6 +19,7 @@ from dormouse.features.ingest.seal_sources import obsolete_segments
 from dormouse.features.spark.requests import SparkRequest, leftover_run_notes, list_spark_requests
 from dormouse.features.tables.delete_table import delete_whole_table
 from dormouse.features.tables.reset import stale_trees
+from dormouse.features.tables.restored import obsolete_restored, unpin_restored
 from dormouse.jobs.crashes import job_notes
 from dormouse.jobs.retry_policy import is_retry_due
 from dormouse.jobs.sweep_check import SweepCheck, unknown
@@ -70,6 +71,7 @@ def sweep(
         return
     state = _current_state(services, table)
     services.store(table).pins.remove_expired()
+    unpin_restored(services, table, services.clock.now_ms() - _orphan_age_ms(table))
     yield OutboundMessage("table-changes", TableChanged(table.id, swept=True))
     spark, damaged_requests = list_spark_requests(services, table.id)
     spark_jobs = {request.job.job_id: request.requested_ms for request in spark}
@@ -166,13 +168,14 @@ def _missed_files(
 
 
 def _delete_obsolete(services: Services, table: Table) -> list[CorruptDataError]:
-    """Delete obsolete run markers, job notes, Spark requests, reset trees and source segments.
+    """Delete obsolete run markers, job notes, Spark requests, trees and records of resets, and
+    source segments.
 
     Return the errors of run markers that are damaged.
     """
     storage, now_ms = services.storage, services.clock.now_ms()
     retry_ms = table.properties.job_retry_seconds * 1000
-    orphan_age_ms = table.properties.orphan_age_seconds * 1000
+    orphan_age_ms = _orphan_age_ms(table)
     endings, damaged = obsolete_run_markers(
         storage,
         table.id,
@@ -188,8 +191,13 @@ def _delete_obsolete(services: Services, table: Table) -> list[CorruptDataError]
     spent = (notes.paths for job_id, notes in noted.items() if job_id not in state.jobs)
     delete_all(services, [path for paths in spent for path in paths])
     delete_all(services, stale_trees(services, table, state, now_ms - orphan_age_ms))
+    delete_all(services, list(obsolete_restored(services, table, now_ms - orphan_age_ms)))
     delete_all(services, obsolete_segments(services, table, now_ms - orphan_age_ms))
     return damaged
+
+
+def _orphan_age_ms(table: Table) -> int:
+    return table.properties.orphan_age_seconds * 1000
 
 
 def _delete_orphans(services: Services, table: Table) -> None:
@@ -200,7 +208,7 @@ def _delete_orphans(services: Services, table: Table) -> None:
     now_ms = services.clock.now_ms()
     oldest_ms = now_ms - table.properties.orphan_age_seconds * 1000
     if now_ms - table.reset_ms >= table.properties.gc_delay_seconds * 1000:
-        # Shards written before the table was emptied cannot be committed any more.
+        # Shards written before the table was reset cannot be committed any more.
         oldest_ms = max(oldest_ms, table.reset_ms - MAX_CLOCK_SKEW_MS)
     found = unpinned(services.store(table), orphans(state, modified_ms, oldest_ms))
     if not found:

@@ -3,7 +3,8 @@
 Order: save the split points of the new partitions, if there are any; change the registry, which
 then names them and has the schema of the generation; commit to the state. Any process that finds
 the state behind the registry finishes the reset as requested. Jobs created in between find the
-state behind and are retried; jobs created before end without effect.
+state behind and are retried; jobs created before end without effect. A generation starts without
+rows, or with those of an earlier version (`features.versions.restore`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from dormouse.errors import ContendedError, CorruptDataError, InvalidRequestError, NotFoundError
+from dormouse.features.tables.restored import begin_restored
 from dormouse.key_forms.stored import decode_key, encode_key
 from dormouse.keys.ranges import Key
 from dormouse.model.partitions import Partition, PartitionTree
@@ -22,7 +24,7 @@ from dormouse.model.transactions import ResetTable
 from dormouse.ports import Services
 from dormouse.schema.key_types import key_problem
 from dormouse.schema.schema import Schema
-from dormouse.state_store import accepted
+from dormouse.state_store import Rejected, accepted
 from dormouse.stored.decoding import raise_corrupt
 from dormouse.stored.json_objects import decode_stored, encode_stored
 from dormouse.stored.paths import tree_path, tree_prefix
@@ -71,7 +73,8 @@ def reset_table(
         # If an earlier reset is unfinished, the partitions that stay are those of that reset.
         tree = given or _staying(services, kept, changed.schema)
         now_ms = services.clock.now_ms()
-        return replace(changed, generation=kept.generation + 1, reset_ms=now_ms, tree=tree)
+        generation = kept.generation + 1
+        return replace(changed, generation=generation, reset_ms=now_ms, tree=tree, restored="")
 
     finish_reset(services, services.tables.change(table.id, next_generation, request_id=request_id))
 
@@ -80,30 +83,40 @@ def finish_reset(services: Services, table: Table) -> TableState:
     """Return a table's state, after committing an unfinished reset to it, if there is one.
 
     Raises:
-        CorruptDataError: the partitions of the reset are lost.
+        CorruptDataError: the partitions of the reset, or the version to restore, are lost.
     """
     store = services.store(table)
     state = store.current()
     if state.generation >= table.generation:
         return state
+    begin = begin_restored if table.restored else _begin_empty
+    rejected = begin(services, table)
+    state = store.current()
+    if state.generation < table.generation and rejected is not None:
+        accepted(rejected)
+    return state
+
+
+def _begin_empty(services: Services, table: Table) -> Rejected | None:
+    """Begin the generation of a table without rows, unless it has begun; return why it could not.
+
+    Raises:
+        CorruptDataError: the partitions of the reset are lost.
+    """
+    store = services.store(table)
+    state = store.current()
     try:
         partitions = _partitions(services, table, state)
     except NotFoundError as error:
-        state = store.current()
-        if (
-            state.generation >= table.generation
-        ):  # the reset is finished, and an audit deleted its split points
-            return state
+        if store.current().generation >= table.generation:
+            return None  # the reset is finished, and an audit deleted its split points
         raise CorruptDataError(
             f"the partitions of generation {table.generation} of table {table.name!r} are gone",
             hint=LOST_HINT,
         ) from error
     reset = ResetTable(table.generation, partitions, table.schema.key_types)
     (outcome,) = store.commit(reset, generation=state.generation)
-    state = store.current()
-    if state.generation < table.generation:
-        accepted(outcome)
-    return state
+    return outcome if isinstance(outcome, Rejected) else None
 
 
 def is_for(generation: int, table: Table, state: TableState) -> bool:

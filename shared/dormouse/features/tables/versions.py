@@ -12,6 +12,11 @@ from dormouse.model.state import TableState
 from dormouse.ports import Services
 from dormouse.tables.table import Table
 
+REBUILDING = "rebuild-"
+"""What the jobs are called that make the first whole version of a rebuilt or copied state. The
+versions before the last of them have only a part of the rows.
+"""
+
 
 def read_version(
     services: Services, table: Table, *, version: int | None = None, time_ms: int | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from dormouse.model.transactions import Entry
+from dormouse.model.transactions import Entry, RestoreVersion
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +14,11 @@ class Delta:
 
     id: str
     entries: tuple[Entry, ...]
+
+    @property
+    def restores(self) -> bool:
+        """Whether it restores a version, of which there is a snapshot under its id."""
+        return any(isinstance(entry.transaction, RestoreVersion) for entry in self.entries)
 
 
 @dataclass(frozen=True, slots=True)

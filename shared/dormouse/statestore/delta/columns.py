@@ -59,6 +59,7 @@ COLUMNS: dict[str, pa.DataType] = {
     "segments": pa.list_(_SEGMENT),
     "replaced": pa.list_(pa.string()),
     "new_generation": pa.int64(),
+    "version": pa.int64(),
     "rows_taken": pa.list_(_SHARD_ROWS),
     "rows_removed": pa.int64(),
     "disputed": pa.list_(pa.string()),

@@ -23,7 +23,7 @@ from dormouse.statestore.delta.codec import DeltaCodec
 from dormouse.statestore.delta.rows import entries_of, rows_of
 from dormouse.stored.decoding import raise_corrupt
 
-FORMAT = 4
+FORMAT = 5
 _MAGIC = b"DMdelta"
 _DIGEST_BYTES = 8
 _SUM_AT = len(_MAGIC) + 1

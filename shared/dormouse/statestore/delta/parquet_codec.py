@@ -15,7 +15,7 @@ from dormouse.statestore.delta.columns import COLUMNS
 from dormouse.statestore.delta.rows import entries_of, rows_of
 from dormouse.statestore.parquet_file import OWNER, check_owner, read_file, write_file
 
-KIND, FORMAT = "delta", 6
+KIND, FORMAT = "delta", 7
 
 
 def encode_delta(entries: Sequence[Entry], identity: str) -> bytes:

@@ -32,6 +32,7 @@ from dormouse.model.transactions import (
     ReplaceShards,
     ResetTable,
     ResolveDisputes,
+    RestoreVersion,
     SealSources,
     SplitPartition,
     Transaction,
@@ -161,6 +162,11 @@ class _ResetTable(_Stored, tag="reset_table"):
     key_types: tuple[str, ...]
 
 
+class _RestoreVersion(_Stored, tag="restore_version"):
+    new_generation: int
+    version: int
+
+
 _Row = (
     _InitialisePartitions
     | _RaiseRules
@@ -176,6 +182,7 @@ _Row = (
     | _SealSources
     | _AdoptSegments
     | _ResetTable
+    | _RestoreVersion
 )
 
 
@@ -232,6 +239,8 @@ def _row(entry: Entry) -> _Row:  # noqa: C901  # a case a kind
         case ResetTable(generation=generation, partitions=partitions, key_types=key_types):
             stored = _stored_partitions(partitions)
             return _ResetTable(*at, generation, stored, stored_types(key_types))
+        case RestoreVersion(generation=generation, version=version):
+            return _RestoreVersion(*at, generation, version)
 
 
 def _entry(row: _Row) -> Entry:
@@ -272,6 +281,8 @@ def _transaction(row: _Row) -> Transaction:  # noqa: C901  # a case a kind
         case _ResetTable():
             types = types_of_stored(row.key_types)
             return ResetTable(row.new_generation, _partitions(row.partitions), types)
+        case _RestoreVersion():
+            return RestoreVersion(row.new_generation, row.version)
 
 
 def _shard_rows(counts: tuple[tuple[str, int], ...]) -> tuple[_ShardRows, ...]:

@@ -13,7 +13,7 @@ from dormouse.statestore.delta.columns import COLUMNS
 from dormouse.statestore.delta.rows import entries_of, rows_of
 from dormouse.statestore.parquet_file import OWNER, check_owner, read_file, write_file
 
-KIND, FORMAT = "segment", 6
+KIND, FORMAT = "segment", 7
 
 _DELTA = pa.field("delta", pa.binary(16))
 

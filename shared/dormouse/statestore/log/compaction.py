@@ -77,7 +77,8 @@ class LogCompaction:
             return False  # another process was quicker
         segment_id, body = self.ids.new(), encode_segment(deltas, self.reader.log.table_id)
         segments.put(segment_id, body)
-        made = Segment(segment_id, after, version_before(end), len(body))
+        restores = tuple(delta.id for delta in deltas if delta.restores)
+        made = Segment(segment_id, after, version_before(end), len(body), restores)
         return self.reader.log.install(segment_id, lambda now: with_segment(now, manifest, made))
 
     def snapshot(self, state: TableState) -> bool:

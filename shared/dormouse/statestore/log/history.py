@@ -18,7 +18,7 @@ from dormouse.state_store import VersionRecord
 from dormouse.statestore.delta.codec import Delta
 from dormouse.statestore.log.log import CollectedError
 from dormouse.statestore.log.pages import Manifest, Snapshot
-from dormouse.statestore.log.reader import Reader, fold_delta
+from dormouse.statestore.log.reader import Reader
 
 _SNAPSHOTS_PER_TIME_KEPT = 4
 
@@ -105,7 +105,7 @@ def _following(
         reader.from_pages(max(covered, state.version)),
     )
     for delta in deltas:
-        state, verdicts = fold_delta(state, delta.entries)
+        state, verdicts = reader.fold(state, delta)
         yield delta, state, verdicts
 
 

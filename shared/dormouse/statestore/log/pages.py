@@ -81,12 +81,16 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """What the manifest says of a segment: its deltas follow version `after`, up to `version`."""
+    """What the manifest says of a segment: its deltas follow version `after`, up to `version`.
+
+    `restores` are the ids of those deltas that restore a version: each has a snapshot of that id.
+    """
 
     id: str
     after: int
     version: int
     size_bytes: int
+    restores: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,18 +26,19 @@ _SEGMENTS_AT_ONCE = 16
 
 
 def fold_delta(
-    state: TableState, entries: Sequence[Entry]
+    state: TableState, entries: Sequence[Entry], earlier: TableState | None = None
 ) -> tuple[TableState, tuple[Verdict, ...]]:
     """Return the state one version on: all entries of a delta applied in order, each for itself.
 
     The version counts deltas, whatever their verdicts, so that it is the place in the log.
+    `earlier` is the version that an entry restores, if one does.
 
     Raises:
         NewerRulesError: an entry raises the rules beyond those known here.
     """
     version, verdicts = state.version + 1, []
     for entry in entries:
-        state, verdict = apply(state, entry)
+        state, verdict = apply(state, entry, earlier)
         check_rules(state.rules, version)
         verdicts.append(verdict)
     return replace(state, version=version), tuple(verdicts)
@@ -72,6 +73,26 @@ class Reader:
         head = self.log.head()
         return head.manifest if head else Manifest()
 
+    def fold(self, state: TableState, delta: Delta) -> tuple[TableState, tuple[Verdict, ...]]:
+        """Return the state after the delta that follows it, and the verdicts on its entries.
+
+        A delta that restores a version has the snapshot of it under its own id.
+
+        Raises:
+            CollectedError: the snapshot was collected with the delta.
+            CorruptDataError: it is lost or damaged.
+            NewerRulesError: as `fold_delta`.
+        """
+        earlier = self._restored(delta.id, state.version) if delta.restores else None
+        return fold_delta(state, delta.entries, earlier)
+
+    def _restored(self, delta_id: str, after: int) -> TableState:
+        """Return the version that the delta which follows version `after` restores."""
+        try:
+            return self._snapshot(delta_id)
+        except MissingBlobError as error:
+            raise self._gone(error, after >= self.manifest().beginning) from error
+
     def snapshot(self, snapshot: Snapshot) -> TableState:
         """Return the state of a snapshot.
 
@@ -79,22 +100,26 @@ class Reader:
             CollectedError: a newer manifest has replaced the one that named it.
             CorruptDataError: it is lost, or not what the manifest says.
         """
-        from dormouse.statestore.snapshot.codec import decode_snapshot
-
         try:
-            (body,) = self.snapshots.get([snapshot.id])
+            state = self._snapshot(snapshot.id)
         except MissingBlobError as error:
             known = {known.id for known in self.manifest().snapshots}
             raise self._gone(error, snapshot.id in known) from error
-        with self._damage_reported():
-            state = decode_snapshot(self.log.table_id, body, f"snapshot {snapshot.id}")
-        check_rules(state.rules, state.version)
         if state.version != snapshot.version:
             raise CorruptDataError(
                 f"snapshot {snapshot.id} of table {self.log.table_id} is not of version "
                 f"{snapshot.version}",
                 hint=REBUILD,
             )
+        return state
+
+    def _snapshot(self, snapshot_id: str) -> TableState:
+        from dormouse.statestore.snapshot.codec import decode_snapshot
+
+        (body,) = self.snapshots.get([snapshot_id])
+        with self._damage_reported():
+            state = decode_snapshot(self.log.table_id, body, f"snapshot {snapshot_id}")
+        check_rules(state.rules, state.version)
         return state
 
     def from_segments(self, segments: Iterable[Segment], version: int) -> Iterator[Delta]:

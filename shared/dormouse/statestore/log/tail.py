@@ -17,7 +17,7 @@ from dormouse.model.transactions import Entry
 from dormouse.statestore.delta.codec import Delta
 from dormouse.statestore.log.log import CollectedError
 from dormouse.statestore.log.pages import Manifest
-from dormouse.statestore.log.reader import Reader, fold_delta
+from dormouse.statestore.log.reader import Reader
 
 
 @dataclass(slots=True)
@@ -122,7 +122,7 @@ class LogTail:
 
     def _fold(self, state: TableState, deltas: Iterable[Delta]) -> TableState:
         for delta in deltas:
-            state, verdicts = fold_delta(state, delta.entries)
+            state, verdicts = self._reader.fold(state, delta)
             if awaited := self._awaited.get(delta.id):
                 awaited.verdicts = verdicts
         return state

@@ -262,7 +262,7 @@ class TestReinitialising:
         world.sweep(audit=True)
         world.settle()
         assert world.names(now(world, table)) == ""
-        assert any("emptied" in r.reason for r in world.tracker.records(table.id))
+        assert any("was reset" in r.reason for r in world.tracker.records(table.id))
 
     def test_a_job_for_a_generation_that_is_yet_to_begin_waits_for_it(self, world: World) -> None:
         table = world.create("letters")
@@ -271,7 +271,7 @@ class TestReinitialising:
         with pytest.raises(Crash):
             administer(world.services, request)
         world.drop("letters/1.parquet", letters("ab"))
-        with pytest.raises(ContendedError, match="about to be emptied"):
+        with pytest.raises(ContendedError, match="about to be reset"):
             world.deliver(world.queue[0])
         world.administer(request)
         world.settle()

@@ -21,7 +21,13 @@ from dormouse.features.rebuild.rebuild import rebuild
 from dormouse.model.disputes import DisputeReason
 from dormouse.model.sources import Source
 from dormouse.model.transactions import AssignJob, DisputeShards, ExtendTree, ReplaceShards
-from dormouse.requests import DeleteTable, ReinitialiseTable, RenameTable, SetDefaults
+from dormouse.requests import (
+    DeleteTable,
+    ReinitialiseTable,
+    RenameTable,
+    RestoreVersion,
+    SetDefaults,
+)
 from dormouse.schema.schema import Field, Primitive
 from dormouse.tables.table import Table
 from tests.support.world import World, letters
@@ -260,6 +266,26 @@ def test_a_table_that_was_emptied_or_altered_is_copied_as_it_is_now(
     there.drop("copies/2.parquet", letters("z"))
     there.settle()
     assert there.names(copy) == "xyz"
+
+
+def test_a_restored_table_is_copied_with_what_a_rebuild_needs(world: World, there: World) -> None:
+    """Its shards are of an earlier generation, and count in the copy as in the source."""
+    table = world.create(compaction_files=100)
+    for number, text in enumerate(("abc", "xyz")):
+        world.drop(f"letters/{number}.parquet", letters(text, at=10 * number))
+        world.settle()
+    world.seal(table)
+    version = world.state(table).version
+    world.drop("letters/2.parquet", letters("k"))
+    world.settle()
+    world.administer(RestoreVersion("r", "letters", version))
+    world.drop("letters/3.parquet", letters("m", at=30))
+    world.settle()
+    copy = copied(world, registered(world, table), there)
+    assert there.names(copy) == "abcmxyz"
+    there.services.store(copy).destroy()
+    rebuild(there.services, copy)
+    assert there.names(registered(there, copy)) == "abcmxyz"
 
 
 def test_a_table_with_disputed_shards_is_not_copied(world: World, there: World) -> None:

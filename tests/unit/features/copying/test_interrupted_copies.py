@@ -19,6 +19,7 @@ from dormouse.features.checking.check import check
 from dormouse.features.copying import copy_objects
 from dormouse.features.copying import copy_table as copy_stage
 from dormouse.features.copying.copy_table import CopyReport, copy_table
+from dormouse.requests import ReinitialiseTable
 from dormouse.stored.paths import copying_prefix, shard_path
 from dormouse.tables.table import Table
 from tests.support.world import Crash, World, letters
@@ -196,3 +197,23 @@ def test_a_table_that_is_deleted_meanwhile_is_not_copied(
     with pytest.raises(NotFoundError):
         copy_to(world, table, there)
     assert there.tables.named("copies") is None
+
+
+def test_a_table_that_is_reset_meanwhile_is_not_copied(
+    world: World, there: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = world.create()
+    world.drop("letters/0.parquet", letters("abc"))
+    world.settle()
+    before: Callable[..., Any] = world.storage.open
+
+    def resets(path: str, size_bytes: int) -> Any:
+        monkeypatch.setattr(world.storage, "open", before)
+        world.administer(ReinitialiseTable("r", table.name))
+        return before(path, size_bytes)
+
+    monkeypatch.setattr(world.storage, "open", resets)
+    with pytest.raises(ContendedError, match="was reset while it was copied"):
+        copy_to(world, table, there)
+    assert there.tables.named("copies") is None
+    assert there.names(copied(world, registered(world, table), there)) == ""

@@ -134,7 +134,7 @@ def test_a_file_dropped_again_for_a_table_to_be_reset_waits_for_that_though_it_i
     with pytest.raises(Crash):
         world.administer(ReinitialiseTable("empty", table.name))
     job = OutboundMessage("ingest-jobs", IngestJob(table.id, 1, "dropped-again", (source,)))
-    with pytest.raises(ContendedError, match="about to be emptied"):
+    with pytest.raises(ContendedError, match="about to be reset"):
         world.deliver(job)
     world.queue += [OutboundMessage("table-changes", TableChanged(table.id)), job]
     world.settle()

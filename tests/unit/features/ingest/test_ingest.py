@@ -99,7 +99,7 @@ def test_a_job_of_a_later_generation_is_redelivered_and_adds_nothing(world: Worl
     table = world.create()
     source = world.sources.drop("letters/1.csv", b"letter,at\na,1\n")
     job = IngestJob(table.id, 1, "early", (source,))
-    with pytest.raises(ContendedError, match="about to be emptied"):
+    with pytest.raises(ContendedError, match="about to be reset"):
         ingest(world.services, job)
     assert not world.rows(table)
     world.administer(ReinitialiseTable("empty", "letters"))

@@ -13,7 +13,7 @@ from dormouse.keys.ranges import KeyRange
 from dormouse.model.partitions import ROOT
 from dormouse.model.provenance import Lineage, Provenance
 from dormouse.model.shards import Shard
-from dormouse.model.state import DAY_MS
+from dormouse.model.state import DAY_MS, TableState
 from dormouse.shards.run_markers import RunMarker
 from dormouse.stored.paths import make_shard_id, part_shard_number
 from tests.support.trees import LEFT, RIGHT, TEXT
@@ -280,3 +280,32 @@ def test_an_incomplete_compaction_does_not_count_if_another_merged_its_deleted_i
     again = shard("k-0", lineage=Lineage(inputs=("r-0", "s-0")))
     assert live(planned([first, again])) == {"k-0": (ROOT,)}
     assert live(planned([first])) == {"j-0": (ROOT,)}, "no other shard has its rows"
+
+
+def restored_of(*found: FoundShard) -> TableState:
+    """The state of these shards, to which the table was restored."""
+    plan = planned(list(found))
+    assert isinstance(plan, RebuildPlan), plan
+    return planned_state(plan, 0)
+
+
+def test_of_a_restored_shard_only_what_the_version_had_is_live() -> None:
+    """Though the shard that was merged from it is not there, or was written later."""
+    r, j = shard("r-0"), merged("j-0", "r-0", high="c", span=BELOW_M)
+    version = restored_of(r, j)
+    assert live(plan_rebuild([r], TEXT, (), 1, version)) == {"r-0": (RIGHT,)}
+    undone = merged("k-0", "r-0", low="n", span=FROM_M)
+    assert live(plan_rebuild([r, j, undone], TEXT, (), 1, version)) == {
+        "r-0": (RIGHT,),
+        "j-0": (LEFT,),
+    }
+
+
+def test_a_run_of_a_restored_version_counts_though_it_looks_incomplete() -> None:
+    """Its last shard was merged without rows, which only an earlier generation shows."""
+    first = shard("r-0", high="c", last=False)
+    version = restored_of(first, shard("r-1", low="d", number=1))
+    plan = plan_rebuild([first], TEXT, (), 1, version)
+    assert live(plan) == {"r-0": (ROOT,)}
+    assert isinstance(plan, RebuildPlan)
+    assert plan.sources == ("source-of-r-0", "source-of-r-1")

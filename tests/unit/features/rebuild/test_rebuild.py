@@ -56,6 +56,18 @@ def test_at_any_moment_of_any_history_a_rebuild_has_each_row_once(
     print(f"{seen['checkpoints']} checkpoints, 0 wrong, {seen['refused']} refused as ambiguous")
 
 
+@settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
+@given(seed=st.integers(0, 2**32))
+def test_at_any_moment_of_any_history_with_restores_a_rebuild_has_what_is_not_undone(
+    tmp_path_factory: pytest.TempPathFactory, seed: int
+) -> None:
+    history = History(Random(seed), tmp_path_factory.mktemp("history"), restores=0.06)
+    for _ in range(80):
+        history.step()
+    history.lose_and_rebuild()
+    history.settle()
+
+
 def test_the_rebuilt_state_is_the_lost_one_with_partitions_references_and_sources(
     world: World,
 ) -> None:

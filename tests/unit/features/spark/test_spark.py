@@ -196,7 +196,7 @@ def test_a_job_of_a_reset_or_deleted_table_is_not_started(heavy: Heavy) -> None:
     old = heavy.job
     if not isinstance(old, ExportJob):  # which reads a version, whatever became of the table
         heavy.job = structs.replace(old, generation=1)
-        with pytest.raises(UnavailableError, match="about to be emptied"):
+        with pytest.raises(UnavailableError, match="about to be reset"):
             heavy.dispatch()
     heavy.job = old
     heavy.dispatch()

@@ -209,7 +209,7 @@ def test_a_file_dropped_before_a_reset_is_refused_because_of_the_reset_not_its_c
     dies(world, EMPTY)
     messages = world.deliver(job)
     (record,) = [r for r in world.tracker.records(table.id) if r.state == "refused"]
-    assert "emptied" in record.reason
+    assert "was reset" in record.reason
     world.queue += messages  # nobody else need come for the generation to begin
     world.settle()
     assert world.state(table).generation == 1
