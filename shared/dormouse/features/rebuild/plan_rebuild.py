@@ -21,6 +21,7 @@ from dormouse.schema.key_types import KeyTypes, key_problem
 from dormouse.shards.run_markers import RunMarker
 from dormouse.stored.paths import make_shard_id, run_of_shard
 
+_DUPLICATE = "other shards of its run have its rows"
 _EARLIER = "it was written before the table was reset"
 
 
@@ -112,9 +113,7 @@ def plan_rebuild(
     choice = choose_runs(provenances, frozenset(run_of_shard(shard)[0] for shard in held))
     counted = [by_id[s] for s in provenances if run_of_shard(s)[0] in choice.counted]
     merged_into = _merged_into(counted)
-    placed = tuple(
-        _place(item, merged_into, by_id, tree, held.get(item.shard.id)) for item in counted
-    )
+    placed = tuple(_place(item, merged_into, by_id, tree, held) for item in counted)
     contradictions = [
         *choice.contradictions,
         *_overlaps(merged_into, {item.shard.id: item for item in placed}, by_id),
@@ -123,7 +122,7 @@ def plan_rebuild(
         return Refusal(tuple(contradictions))
     left_out = [
         *_left_out(choice, provenances),
-        *((shard, "other shards of its run have its rows") for shard in sorted(duplicates)),
+        *((shard, _DUPLICATE) for shard in sorted(duplicates)),
         *((each.shard.id, _EARLIER) for each in every if each.shard.id not in by_id),
     ]
     sources = {s for item in counted for s in item.provenance.lineage.sources}
@@ -204,21 +203,22 @@ def _place(
     merged_into: Mapping[str, Sequence[str]],
     by_id: Mapping[str, FoundShard],
     tree: PartitionTree,
-    held: Sequence[KeyRange] | None,
+    held: Mapping[str, Sequence[KeyRange]],
 ) -> PlacedShard:
     """Divide the leaves where a shard has rows into those where it is live and where merged.
 
-    Of a shard of a restored version, rows beyond the ranges `held` were merged before.
+    Of a shard of a restored version, rows beyond the ranges where it is `held` were merged before.
     """
     shard = item.shard
     if not shard.rows:
         return PlacedShard(shard, (), ())
     span = KeyRange(shard.min_key, prefix_successor(shard.max_key))
     taken = [by_id[output].provenance.range for output in merged_into.get(shard.id, ())]
+    spans = held.get(shard.id)
     live: list[str] = []
     merged: list[str] = []
     for leaf in tree.leaves_overlapping(span):
-        is_live = held is None or any(span.covers(leaf.range) for span in held)
+        is_live = spans is None or any(span.covers(leaf.range) for span in spans)
         is_taken = any(span.covers(leaf.range) for span in taken)
         (live if is_live and not is_taken else merged).append(leaf.id)
     return PlacedShard(shard, tuple(live), tuple(merged))

@@ -6,89 +6,37 @@ from collections.abc import Callable
 
 import pytest
 
-from dormouse.errors import CorruptDataError, InvalidRequestError, NotFoundError
+from dormouse.errors import InvalidRequestError, NotFoundError
 from dormouse.features.administration.administer import administer
-from dormouse.features.checking.check import check
-from dormouse.features.rebuild.rebuild import rebuild
 from dormouse.features.versions import restore as restoring
-from dormouse.features.versions.tags import tagged
-from dormouse.fold.invariants import broken_invariants
 from dormouse.messages import OutboundMessage, TableChanged
-from dormouse.model.pins import OwnerKind
 from dormouse.model.state import TableState
 from dormouse.ports import Services
 from dormouse.requests import (
-    AdminRequest,
     CompactTable,
     ReinitialiseTable,
     RestoreVersion,
     TagVersion,
 )
-from dormouse.stored.paths import restored_path, restored_prefix, sources_path
+from dormouse.stored.paths import restored_path, restored_prefix
 from dormouse.tables.table import Table
 from tests.support.world import Crash, World, letters
-
-DELAY_SECONDS = 600
-
-
-def drop(world: World, number: int, text: str) -> None:
-    world.drop(f"letters/{number}.parquet", letters(text, at=number))
-    world.settle()
+from tests.unit.features.versions.restoring import (
+    DELAY_SECONDS,
+    age,
+    ask,
+    assert_sound,
+    drop,
+    merged_since,
+    newest,
+    restore,
+    restore_pins,
+)
 
 
 @pytest.fixture
 def table(world: World) -> Table:
-    """A table of two shards with a tag of its version, "before"; then a file, and a merge of all.
-
-    So the newest version has none of the shards of the tagged one.
-    """
-    made = world.create(gc_delay_seconds=DELAY_SECONDS, compaction_files=100, orphan_age_seconds=60)
-    drop(world, 1, "abc")
-    drop(world, 2, "xyz")
-    ask(world, TagVersion("tag", made.name, world.state(made).version, "before"))
-    drop(world, 3, "mno")
-    ask(world, CompactTable("merge", made.name, all=True))
-    assert world.names(made) == "abcmnoxyz"
-    return made
-
-
-def ask(world: World, *requests: AdminRequest) -> None:
-    for request in requests:
-        world.queue += administer(world.services, request)
-        world.settle()
-
-
-def restore(world: World, table: Table, as_of: int | str = "before", name: str = "r") -> Table:
-    ask(world, RestoreVersion(name, table.name, as_of))
-    return newest(world, table)
-
-
-def newest(world: World, table: Table) -> Table:
-    found = world.tables.get(table.id)
-    assert found is not None
-    return found
-
-
-def age(world: World) -> None:
-    """Let all delays go by, and audit."""
-    for _ in range(3):
-        world.clock.advance(seconds=3600)
-        world.age_objects(seconds=3000)
-        world.sweep(audit=True)
-        world.settle()
-
-
-def restore_pins(world: World, table: Table) -> int:
-    return sum(pin.owner.kind is OwnerKind.RESTORE for pin in world.pages.pins.all(table.state_id))
-
-
-def assert_sound(world: World, table: Table, names: str) -> TableState:
-    state = world.state(newest(world, table))
-    assert not broken_invariants(state, whole=True)
-    assert world.names(newest(world, table)) == names
-    assert state.rows == len(names)
-    assert not check(world.services, newest(world, table)).findings
-    return state
+    return merged_since(world)
 
 
 def test_the_rows_of_a_tag_are_the_newest_again(world: World, table: Table) -> None:
@@ -311,111 +259,3 @@ def test_the_record_stays_as_long_as_the_generation(world: World, table: Table) 
     assert newest(world, table).restored == ""
     age(world)
     assert not list(world.storage.list(restored_prefix(table.id)))
-
-
-def lose_state(world: World, table: Table) -> Table:
-    """Lose the state, and rebuild it from the shards."""
-    world.services.store(table).destroy()
-    rebuild(world.services, table)
-    return newest(world, table)
-
-
-@pytest.mark.parametrize("is_aged", [False, True])
-def test_a_rebuild_gives_the_restored_rows(world: World, table: Table, is_aged: bool) -> None:
-    """What was undone does not come back, be its objects still there or not."""
-    table = restore(world, table)
-    if is_aged:
-        age(world)
-    drop(world, 4, "k")
-    ask(world, CompactTable("again", table.name, all=True))
-    drop(world, 5, "d")
-    rebuilt = lose_state(world, table)
-    assert_sound(world, rebuilt, "abcdkxyz")
-    drop(world, 3, "mno")
-    drop(world, 2, "xyz")
-    assert_sound(world, rebuilt, "abcdkmnoxyz")
-    assert_sound(world, lose_state(world, rebuilt), "abcdkmnoxyz")
-
-
-def test_a_rebuild_finishes_a_restore_that_the_state_never_saw(world: World, table: Table) -> None:
-    world.before_next_commit(world.crash)
-    with pytest.raises(Crash):
-        administer(world.services, RestoreVersion("r", table.name, "before"))
-    assert_sound(world, lose_state(world, newest(world, table)), "abcxyz")
-
-
-def test_a_rebuild_without_the_record_says_what_is_lost(world: World, table: Table) -> None:
-    table = restore(world, table)
-    world.storage.delete([restored_path(table.id, table.restored)])
-    with pytest.raises(CorruptDataError, match="is lost"):
-        rebuild(world.services, table)
-
-
-def test_a_rebuild_counts_a_merge_without_rows_that_the_version_had(world: World) -> None:
-    """Its run marker is of an earlier generation, and alone says that its inputs were replaced."""
-    made = world.create(gc_delay_seconds=DELAY_SECONDS, compaction_files=100)
-    drop(world, 1, "abc")
-    drop(world, 2, "xyz")
-    world.purge(made, "letter > '0'")
-    world.settle()
-    assert world.names(made) == ""
-    drop(world, 3, "mno")
-    version = world.state(made).version
-    ask(world, TagVersion("t", made.name, version, "kept"))
-    drop(world, 4, "k")
-    table = restore(world, made, "kept")
-    assert_sound(world, lose_state(world, table), "mno")
-    drop(world, 1, "abc")
-    assert world.names(newest(world, made)) == "mno"
-
-
-def test_sealed_sources_are_those_of_the_version(world: World) -> None:
-    """Segments that held later sources are forgotten; an earlier one that was merged is copied."""
-    made = world.create(gc_delay_seconds=DELAY_SECONDS, compaction_files=100, orphan_age_seconds=60)
-    drop(world, 1, "a")
-    world.seal(made)
-    drop(world, 2, "b")
-    ask(world, TagVersion("t", made.name, world.state(made).version, "kept"))
-    for number in range(3, 12):
-        drop(world, number, "xyz"[number % 3])
-        world.seal(made)
-    age(world)
-    kept = world.services.store(made).at(version=tagged(world.services, made, "kept").version)
-    assert not set(kept.source_segments) & set(world.state(made).source_segments)
-    table = restore(world, made, "kept")
-    age(world)
-    for number, letter in ((1, "a"), (2, "b"), (3, "x")):
-        drop(world, number, letter)
-    assert_sound(world, table, "abx")
-    world.seal(table)
-    rebuilt = lose_state(world, table)
-    for number, letter in ((1, "a"), (2, "b"), (3, "x"), (4, "y")):
-        drop(world, number, letter)
-    assert world.names(rebuilt) == "abxy"
-
-
-def test_a_segment_that_is_lost_refuses_the_restore(world: World) -> None:
-    made = world.create(gc_delay_seconds=DELAY_SECONDS, compaction_files=100, orphan_age_seconds=60)
-    drop(world, 1, "a")
-    world.seal(made)
-    ask(world, TagVersion("t", made.name, world.state(made).version, "kept"))
-    (segment,) = world.state(made).source_segments
-    for number in range(2, 12):
-        drop(world, number, "b")
-        world.seal(made)
-    world.storage.delete([sources_path(made.id, segment.id)])
-    with pytest.raises(NotFoundError, match="not known any more which files"):
-        ask(world, RestoreVersion("r", made.name, "kept"))
-    assert restore_pins(world, made) == 0
-    assert newest(world, made).generation == 0
-
-
-def test_a_part_of_a_rebuilt_state_is_no_version_to_restore(world: World, table: Table) -> None:
-    """Before its last transaction a rebuilt state has the sources, and not yet all of the rows."""
-    rebuilt = lose_state(world, table)
-    last = max(e.version for e in world.services.store(rebuilt).history() if e.jobs)
-    drop(world, 4, "k")
-    with pytest.raises(NotFoundError, match="has a part of the rows only"):
-        ask(world, RestoreVersion("early", rebuilt.name, last - 1))
-    restore(world, rebuilt, last, "whole")
-    assert_sound(world, rebuilt, "abcmnoxyz")
