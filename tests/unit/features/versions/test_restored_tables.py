@@ -1,4 +1,4 @@
-"""A restored table whose state is lost is rebuilt as restored, and knows the files of the version."""
+"""A restored table is rebuilt as restored if its state is lost, and knows the files it had."""
 
 from __future__ import annotations
 
