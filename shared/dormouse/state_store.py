@@ -9,6 +9,7 @@ from typing import Protocol
 from dormouse.errors import InvalidRequestError
 from dormouse.fold.rules import Violation
 from dormouse.model.pins import Pin, PinOwner
+from dormouse.model.shards import Shard
 from dormouse.model.state import TableState
 from dormouse.model.transactions import Transaction
 
@@ -83,7 +84,8 @@ def accepted(outcome: Outcome) -> Committed | AlreadyCommitted:
 class VersionRecord:
     """A kept version: when it was made, by which changes and jobs, and how many rows it has.
 
-    `changes` has the kind of each accepted transaction, and is empty if none was accepted.
+    `changes` has the kind of each accepted transaction, and is empty if none was accepted. `added`
+    are the shards that ingests added; a compaction adds none.
     """
 
     version: int
@@ -91,6 +93,7 @@ class VersionRecord:
     changes: tuple[str, ...]
     jobs: tuple[str, ...]
     rows: int
+    added: tuple[Shard, ...] = ()
 
 
 class VersionPins(Protocol):

@@ -41,6 +41,7 @@ STEPS: Mapping[str, tuple[str, str]] = {
     "versions": ("t", "add shards"),
     "tag": ("t 2999-01-01T00:00:00Z kept", "is kept as kept"),
     "tags": ("t", "kept"),
+    "changes": ("t --since 1", "note 3"),
     "table alter": ("t --add-field more:long --rename-field note=text", ""),
     "splits estimate": ("a.csv --schema schema.json --partitions 2", ""),
     "splits export": ("t", "15"),

@@ -29,6 +29,7 @@ from dormouse.model.transactions import (
     ReplaceShards,
     ResetTable,
     ResolveDisputes,
+    RestoreVersion,
     SealSources,
     SplitPartition,
     Transaction,
@@ -73,7 +74,15 @@ KINDS: dict[str, Transaction] = {
     "adopt": AdoptSegments((SourceSegment("adopted", 0, 1, 1, 20, 16, 1),)),
     "reset": ResetTable(1, TREE),
     "reset to other row keys": ResetTable(1, (Partition(ROOT),), (Primitive.LONG,)),
+    "restore": RestoreVersion(1, 2),
 }
+
+
+def commit(store: S3StateStore, transaction: Transaction) -> tuple[Outcome, ...]:
+    if isinstance(transaction, RestoreVersion):
+        earlier = store.at(version=transaction.version)
+        return (store.restore(earlier, generation=transaction.generation),)
+    return store.commit(transaction, generation=0)
 
 
 def test_every_kind_of_transaction_is_interleaved() -> None:
@@ -98,10 +107,10 @@ def test_the_writer_learns_what_became_of_its_commit_after_the_other(
     def let_the_other_go_first(operation: str) -> None:
         if operation == "append":
             pages.before = lambda operation: None
-            rivals.extend(rival.commit(KINDS[other], generation=0))
+            rivals.extend(commit(rival, KINDS[other]))
 
     pages.before = let_the_other_go_first
-    outcomes = (*writer.commit(KINDS[mine], generation=0),)
+    outcomes = commit(writer, KINDS[mine])
 
     assert rivals or commits == "strict", "a strict writer does not append what does not hold"
     history = (*BEFORE, *([KINDS[other]] if rivals else []), KINDS[mine])
@@ -119,10 +128,14 @@ def serial(
 
     A strict commit that does not hold is not in the log.
     """
-    state, verdicts = TableState(), []
+    states, state, verdicts = [TableState()], TableState(), []
     for transaction in transactions:
-        state, verdict = apply(state, Entry(transaction, 0, 0))
+        generation, earlier = 0, None
+        if isinstance(transaction, RestoreVersion):
+            generation, earlier = transaction.generation, states[transaction.version]
+        state, verdict = apply(state, Entry(transaction, 0, generation), earlier)
         if not is_strict or verdict == Verdict():
             state = replace(state, version=state.version + 1)
+        states.append(state)
         verdicts.append(verdict)
     return state, verdicts

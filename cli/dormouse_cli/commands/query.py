@@ -1,4 +1,4 @@
-"""`dormouse query`: rows by key, key range and condition, to a person, a pipe or a file."""
+"""`dormouse query, changes`: rows of a table, to a person, a pipe or a file."""
 
 from __future__ import annotations
 
@@ -140,11 +140,48 @@ def query(
     if explain:
         _explain(found, chosen)
         return
-    if chosen is RowFormat.table:
+    _write_rows(found, chosen, limit, output, began)
+
+
+def changes(
+    ctx: typer.Context,
+    name: TableName,
+    since: Annotated[
+        str, typer.Option("--since", metavar="VERSION|TAG|TIME", help="Rows ingested after it.")
+    ],
+    where: WhereOption = None,
+    columns: ColumnsOption = None,
+    limit: LimitOption = None,
+    form: FormatOption = None,
+    output: OutputOption = None,
+) -> None:
+    """Show the rows that were ingested since a version, as ingest wrote them.
+
+    Compactions in between change nothing. The version to ask for next is shown at the end. Changes
+    are kept for gc_delay_seconds of the table.
+    """
+    chosen = form or _format_of(output)
+    _check_output(chosen, output, explain=False)
+    handle, began = table_of(ctx, name), time.monotonic()
+    found = handle.changes(
+        parse_as_of(since),
+        where=where,
+        columns=parse_columns(columns or [], handle.schema),
+        limit=_shown(chosen, limit),
+    )
+    _write_rows(found, chosen, limit, output, began)
+    note(f"these are the changes of table {name} up to version {found.version}")
+
+
+def _write_rows(
+    found: QueryResult, form: RowFormat, limit: int | None, output: Path | None, began: float
+) -> None:
+    """Write the rows that were found, and say what that took."""
+    if form is RowFormat.table:
         rows = _print_table(found.reader, limit)
     else:
         with _sink(output) as sink, _watched(found.reader, output) as reader:
-            rows = WRITERS[chosen](reader, sink)
+            rows = WRITERS[form](reader, sink)
     _tell(rows, len(found.reads.shards), began)
 
 

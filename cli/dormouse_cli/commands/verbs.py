@@ -60,6 +60,7 @@ VERBS: dict[str, Verb | Verbs] = {
     "tag": Verb("commands.versions:tag"),
     "untag": Verb("commands.versions:untag"),
     "tags": Verb("commands.versions:tags"),
+    "changes": Verb("commands.query:changes"),
     "restore": Verb("commands.versions:restore"),
     "status": Verb("commands.status:status"),
     "partitions": Verb("commands.contents:partitions"),

@@ -10,7 +10,10 @@ from dormouse.client.access import TableAccess
 from dormouse.showing import Listing
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from dormouse.client.versions import AsOf, Tag, Version
+    from dormouse.query.result import QueryResult
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -27,6 +30,30 @@ class VersionedTable(TableAccess):
         from dormouse.client.versions import versions_of
 
         return versions_of(self.services, self.current())
+
+    def changes(
+        self,
+        since: AsOf,
+        *,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        limit: int | None = None,
+    ) -> QueryResult:
+        """Return the rows that were ingested after a version, given by number, tag or time.
+
+        They are read from the shards as ingest wrote them, in no particular order: rows that
+        compactions rewrote come once, and the table's filters and aggregations are not applied
+        again. The result's version is the one to ask for the next changes since.
+
+        Raises:
+            InvalidRequestError: it is neither a version nor a tag nor a time with a zone; or a
+                column or the condition does not fit the schema.
+            NotFoundError: the version is yet to come, or its changes are not kept any more; or the
+                table was reset, restored or rebuilt since, or deleted.
+        """
+        from dormouse.client.versions import changes_of
+
+        return changes_of(self.services, self.current(), since, columns, where, limit)
 
     def tag(self, version: int | dt.datetime, name: str) -> Tag:
         """Name a version, by its number or a time; it is kept until `untag`.

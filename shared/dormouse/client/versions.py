@@ -9,6 +9,8 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
+from msgspec import structs
+
 from dormouse.client.access import TableAccess
 from dormouse.errors import InvalidRequestError
 from dormouse.ports import Services
@@ -17,8 +19,11 @@ from dormouse.showing import Listing
 from dormouse.tables.table import Table
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from dormouse.model.pins import Pin
     from dormouse.model.state import TableState
+    from dormouse.query.result import QueryResult
 
 
 AsOf: TypeAlias = int | str | dt.datetime
@@ -149,6 +154,43 @@ def versions_of(services: Services, table: Table) -> Listing[Version]:
     versions = (replace(one, tags=names.get(one.version, ())) for one in newest_first)
     columns = ("version", "time", "changes", "rows", "job", "tags")
     return Listing(versions, "versions", columns, _version_row)
+
+
+def changes_of(
+    services: Services,
+    table: Table,
+    since: AsOf,
+    columns: Sequence[str] | None,
+    where: str | None,
+    limit: int | None,
+) -> QueryResult:
+    """Return the rows ingested since a version, a few shards at a time."""
+    from dormouse.features.tables.tags import tags_of as pins_of
+    from dormouse.features.versions.changes import ingested_since
+    from dormouse.keys.ranges import KeyRange
+    from dormouse.query.planner import select
+    from dormouse.query.rows import query_slices
+    from dormouse.readers.reading import Slice
+    from dormouse.sql.conditions import parse_condition
+
+    since = parse_as_of(since) if isinstance(since, str) else since
+    check_as_of(since)
+    tags = {pin.owner.name: pin.version for pin in pins_of(services, table)}
+    if isinstance(since, str) and since in tags:
+        since = tags[since]  # its version need not be readable
+    if not isinstance(since, int):
+        since = table_as_of(services, table, since)[1].version
+    shards, newest = ingested_since(services, table, since)
+    plain = replace(
+        table, properties=structs.replace(table.properties, filters="", aggregations="")
+    )
+    condition = None if where is None else parse_condition(where, table.schema)
+    now_ms = services.clock.now_ms()
+    selection = select(
+        table.schema, newest, now_ms, columns=columns, condition=condition, limit=limit
+    )
+    parts = ([Slice(shard, KeyRange())] for shard in shards)
+    return query_slices(services, plain, parts, selection)
 
 
 def tags_of(services: Services, table: Table) -> Listing[Tag]:

@@ -13,7 +13,7 @@ from itertools import chain
 from dormouse.errors import CorruptDataError, InvalidRequestError, NotFoundError
 from dormouse.fold.fold import Verdict
 from dormouse.model.state import TableState
-from dormouse.model.transactions import change_name
+from dormouse.model.transactions import AddShards, change_name
 from dormouse.state_store import VersionRecord
 from dormouse.statestore.delta.codec import Delta
 from dormouse.statestore.log.log import CollectedError
@@ -92,7 +92,9 @@ def _record(state: TableState, delta: Delta, verdicts: tuple[Verdict, ...]) -> V
     accepted = [e.transaction for e, made in pairs if not (made.violations or made.repeated)]
     jobs = dict.fromkeys(job for each in accepted if (job := getattr(each, "job", "")))
     changes = dict.fromkeys(change_name(each) for each in accepted)
-    return VersionRecord(state.version, state.time_ms, tuple(changes), tuple(jobs), state.rows)
+    added = [new.shard for each in accepted if isinstance(each, AddShards) for new in each.shards]
+    made = state.version, state.time_ms, tuple(changes), tuple(jobs), state.rows
+    return VersionRecord(*made, tuple(added))
 
 
 def _following(
