@@ -30,7 +30,7 @@ def measured(
     return {
         **taken,
         "requests": counts.get("GetObject", 0),
-        "requested_kb": counts.get("sent_bytes", 0) / 1000,
+        "read_kb": counts.get("sent_bytes", 0) / 1000,
     }
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -32,6 +33,8 @@ from dormouse_spark.compact import compact
 MEMORY_BYTES = 512 * 1024**2
 DRIVER_MEMORY = "4g"
 WARM_UP_ROWS = 20_000
+WORKERS_START_SECONDS = 2
+"""How long a worker stays busy after its start, so that the next task needs another one."""
 ENGINE = "the function's engine"
 Work = Callable[[], object]
 
@@ -207,10 +210,23 @@ def known_digest(inputs: Path) -> Digest:
     return saved(inputs.parent / DIGESTS)[ALL]
 
 
+def load(number: int) -> None:
+    """Import, in a Python worker, what tasks of Dormouse import.
+
+    Each then stays busy for a while, so that every core starts a worker of its own. None is left to
+    start while it is measured: the start of the function's engine is left out as well.
+    """
+    import dormouse_spark.bulk_import  # noqa: F401
+    import dormouse_spark.compact  # noqa: F401
+
+    time.sleep(WORKERS_START_SECONDS)
+
+
 def warm_up(
     spark: SparkSession, make: Callable[..., Work], part: str, files: Sequence[Path], folder: Path
 ) -> None:
-    """Do the same to few rows first, so that code is loaded and compiled."""
+    """Do the same to few rows first, so that code is loaded and compiled, in every worker."""
+    spark.sparkContext.parallelize(range(cores()), cores()).foreach(load)
     if part.startswith("import"):
         write_source(folder / "warm-in" / "some.parquet", "narrow", WARM_UP_ROWS, 0)
         files = [folder / "warm-in" / "some.parquet"]

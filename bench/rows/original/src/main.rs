@@ -24,7 +24,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let [out, keys, low, high, inputs @ ..] = arguments.as_slice() else {
         return Err("usage: original OUT KEY,KEY LOW HIGH INPUT...".into());
     };
-    let order: Vec<SortExpr> = keys.split(',').map(|key| col(key).sort(true, true)).collect();
+    let order: Vec<SortExpr> = keys
+        .split(',')
+        .map(|key| col(key).sort(true, true))
+        .collect();
     let merged = merged(inputs, &order, low, high).await?;
     let rows = written(merged, out).await?;
     println!("{{\"rows\": {rows}, \"peak_rss_kb\": {}}}", peak_rss_kb()?);
@@ -58,7 +61,8 @@ async fn merged(
         .sort(order.to_vec())?;
     let plan = rows.clone().create_physical_plan().await?;
     let text = displayable(plan.as_ref()).indent(false).to_string();
-    if text.contains("SortExec") || (inputs.len() > 1 && !text.contains("SortPreservingMergeExec")) {
+    if text.contains("SortExec") || (inputs.len() > 1 && !text.contains("SortPreservingMergeExec"))
+    {
         return Err(format!("the inputs would not be merged:\n{text}").into());
     }
     Ok(rows)
@@ -85,5 +89,7 @@ fn peak_rss_kb() -> Result<u64, Box<dyn Error>> {
     let status = fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find(|line| line.starts_with("VmHWM:"));
     let number = line.and_then(|line| line.split_whitespace().nth(1));
-    Ok(number.ok_or("the kernel does not count the peak of memory")?.parse()?)
+    Ok(number
+        .ok_or("the kernel does not count the peak of memory")?
+        .parse()?)
 }
