@@ -194,6 +194,7 @@ def test_parts_are_sent_while_the_file_grows_and_a_part_is_no_more_than_was_fina
     upload._parts._threads.shutdown()
     assert requests.names == ["CreateMultipartUpload", "UploadPart", "UploadPart"]
     assert sorted(part["PartNumber"] for part in requests.of("UploadPart")) == [1, 2]
+    assert [part.exception() for part in upload._parts._sent] == [None, None]
 
 
 def test_a_file_of_one_part_is_put_in_one_request(
