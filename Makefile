@@ -141,10 +141,10 @@ layer: $(INSTALLED) ## Build the layers for both architectures; say what each fu
 		ARTIFACTS_DIR=$(abspath build/layers/$$arch/$$layer); done; done
 	@$(BIN)/python tools/layer_sizes.py build/layers/arm64 build/layers/x86_64
 
-invoke: $(INSTALLED) ## Build, then run one function on one event in a container: make invoke FN=ingest EVENT=good
+invoke: $(INSTALLED) ## Build, then run one function on one event in a container, against the local stack: make invoke FN=ingest EVENT=good
 	@docker info >/dev/null 2>&1 || { echo "sam local invoke needs Docker, which does not run here; without a container: dormouse local invoke $(FN) events/$(FN)/$(EVENT).json"; exit 1; }
 	@$(MAKE) --no-print-directory build ARCH=$(HERE)
-	$(BIN)/sam local invoke $(shell $(BIN)/python -c "print(''.join(w.title() for w in '$(FN)'.split('_')))")Function --event events/$(FN)/$(EVENT).json --parameter-overrides Architecture=$(HERE)
+	@$(BIN)/python tools/sam_invoke.py $(FN) events/$(FN)/$(EVENT).json --architecture $(HERE)
 
 clean: ## Remove what was built and installed
 	rm -rf $(VENV) build .aws-sam .local .mypy_cache .pytest_cache .ruff_cache .hypothesis
