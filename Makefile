@@ -146,10 +146,13 @@ invoke: $(INSTALLED) ## Build, then run one function on one event in a container
 	@$(MAKE) --no-print-directory build ARCH=$(HERE)
 	@$(BIN)/python tools/sam_invoke.py $(FN) events/$(FN)/$(EVENT).json --architecture $(HERE)
 
+events: $(INSTALLED) ## Make what the events of events/ name, on the local stack (dormouse local up --no-triggers)
+	@$(MODULE) tools.sample_events
+
 clean: ## Remove what was built and installed
 	rm -rf $(VENV) build .aws-sam .local .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 faults: $(INSTALLED) ## Plant faults one at a time, and see that tests notice each (ARGS="--only statestore --processes 2")
 	@$(MODULE) tests.faults $(ARGS)
 
-.PHONY: help setup demo demo-spark test test-wheel expanded crash-points fuzz sim chaos load docs site test-endpoint bench-state bench-sources bench-rows bench-embedded bench-bit-flips bench-startup bench-spark faults layer lint audit format lock build invoke clean
+.PHONY: help setup demo demo-spark test test-wheel expanded crash-points fuzz sim chaos load docs site test-endpoint bench-state bench-sources bench-rows bench-embedded bench-bit-flips bench-startup bench-spark faults layer lint audit format lock build invoke events clean

@@ -15,18 +15,34 @@ from dormouse.aws.base.logs import logger
 from dormouse.aws.functions import handling
 from dormouse.aws.wiring import Wiring
 from dormouse.errors import UnavailableError
+from dormouse.features.tables.create_table import new_table_id
 from dormouse.messages import OutboundMessage
 from dormouse.model.partitions import PartitionTree
 from dormouse.settings import Settings
 from dormouse.tables.table import Table
+from dormouse_cli.local.moto_emr import run_id_of
 from tests.support.adapters import MemoryOutbox
 from tests.support.lambda_context import Context
 from tests.support.trees import initialise
 from tests.support.world import LETTERS, World
+from tools import sample_events
 
 EVENTS = Path(__file__).parents[2] / "events"
-TABLE_ID = "0123456789abcdef"
+TABLE_ID = new_table_id(sample_events.create_request())
 """The table that the sample events are about."""
+_NAMED = {
+    **{
+        name: sample_events.etag(sample_events.FILES[key])
+        for name, key in (
+            ("ETAG_1", "letters/1.csv"),
+            ("ETAG_2", "letters/2.csv"),
+            ("ETAG_BAD", "letters/bad.csv"),
+        )
+    },
+    "RUN_1": run_id_of("dormouse-local", sample_events.RUN_TOKEN),
+    "JOB": sample_events.SPARK_JOB,
+}
+"""What tests put something of their own for in the sample events."""
 
 
 @dataclass
@@ -84,7 +100,7 @@ class Functions:
         """Run a function on one of its sample events; return the ids of failed messages."""
         text = (EVENTS / stage / f"{event}.json").read_text()
         for old, new in replaced.items():
-            text = text.replace(old.replace("_", "-"), new)
+            text = text.replace(_NAMED[old], new)
         handler = import_module(f"functions.{stage}.handler")
         response = handler.handle(json.loads(text), Context(self.left_ms))
         return [item["itemIdentifier"] for item in response.get("batchItemFailures", [])]
@@ -105,10 +121,10 @@ class Functions:
 def instance_in(
     folder: Path, split_points: Sequence[tuple[object, ...]] = (), **properties: int | str
 ) -> tuple[Functions, Wiring]:
-    """Return an instance called dev with an empty table of letters, and what its handlers wire."""
+    """Return an instance called local with an empty table of letters, and its wiring."""
     world, outbox = World(folder), Outbox()
-    world.sources.bucket = "dormouse-dev-ingest-123456789012"
-    settings = Settings("dev", "123456789012", folder)
+    world.sources.bucket = "dormouse-local-ingest-123456789012"
+    settings = Settings("local", "123456789012", folder)
     wired = Wiring(settings, world.services, outbox)  # type: ignore[arg-type]  # a fake outbox
     table = Table(TABLE_ID, "letters", LETTERS).with_settings(properties, {})
     leaves = PartitionTree.from_split_points(split_points).by_id.values()
@@ -119,7 +135,7 @@ def instance_in(
 
 @pytest.fixture
 def functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Functions:
-    """An instance called dev with an empty table of letters."""
+    """An instance called local with an empty table of letters."""
     made, wired = instance_in(tmp_path)
     give: Callable[[], Wiring] = lambda: wired  # noqa: E731
     monkeypatch.setattr(handling, "wiring", give)

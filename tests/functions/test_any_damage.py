@@ -80,7 +80,7 @@ def instance(built: Everything, monkeypatch: pytest.MonkeyPatch) -> Iterator[Eve
     """The instance as it was built, which functions of it and the command are wired to."""
     built.restore()
     outbox = Outbox()
-    settings = Settings("dev", "123456789012", built.world.folder)
+    settings = Settings("local", "123456789012", built.world.folder)
     wired = Wiring(settings, built.world.services, outbox)  # type: ignore[arg-type]  # a fake
     monkeypatch.setattr(handling, "wiring", lambda: wired)
     yield built

@@ -64,7 +64,7 @@ def test_a_function_begins_without_the_files_of_a_run_that_was_cut_off(
     for name, value in {
         "AWS_DEFAULT_REGION": "eu-west-2",
         "DORMOUSE_ACCOUNT": "123456789012",
-        "DORMOUSE_INSTANCE": "dev",
+        "DORMOUSE_INSTANCE": "local",
         "TMPDIR": str(tmp_path),
     }.items():
         monkeypatch.setenv(name, value)

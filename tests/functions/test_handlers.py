@@ -30,10 +30,10 @@ from tests.functions.conftest import TABLE_ID, Functions
 from tests.support.lambda_context import Context
 from tests.support.purges import purge_request
 from tests.support.world import letters, letters_file
+from tools import sample_events
 
 CHANGED = OutboundMessage("table-changes", TableChanged(TABLE_ID))
-EXPORT = "00112233445566bb"
-JOB = "018f3a5e7c2d4b6f8a9b0c1d2e3f4051"
+EXPORT, JOB = sample_events.EXPORT, sample_events.JOB
 
 
 def test_files_that_waited_for_more_come_by_the_same_queue_as_notifications(
@@ -81,22 +81,22 @@ def sources_of(outgoing: OutboundMessage) -> list[str]:
 def test_notified_files_become_one_job_with_their_keys_decoded(functions: Functions) -> None:
     assert functions.invoke("batch_files", "good") == []
     (job,) = functions.sent()
-    assert sources_of(job) == ["letters/2026/01.parquet", "letters/a file, with spaces.csv"]
+    assert sources_of(job) == ["letters/2026/01.csv", "letters/a file, with spaces.csv"]
 
 
 def test_a_file_notified_twice_in_a_batch_is_in_the_job_once(functions: Functions) -> None:
     functions.invoke("batch_files", "duplicate")
     (job,) = functions.sent()
-    assert sources_of(job) == ["letters/2026/01.parquet", "letters/a file, with spaces.csv"]
+    assert sources_of(job) == ["letters/2026/01.csv", "letters/a file, with spaces.csv"]
 
 
 def test_test_events_removals_and_strays_harm_no_neighbour(functions: Functions) -> None:
     assert functions.invoke("batch_files", "mixed") == []
     (job,) = functions.sent()
-    assert sources_of(job) == ["letters/2026/01.parquet", "letters/a file, with spaces.csv"]
+    assert sources_of(job) == ["letters/2026/01.csv", "letters/a file, with spaces.csv"]
     assert len(functions.outbox.dead) == 1
     (refused,) = functions.world.tracker.records(NO_TABLE)
-    assert (refused.subject, refused.state) == ("nobody/1.parquet", "refused")
+    assert (refused.subject, refused.state) == ("nobody/1.csv", "refused")
 
 
 def dropped(functions: Functions, key: str, body: bytes) -> Source:
@@ -245,7 +245,7 @@ def test_a_step_of_a_purge_has_matching_shards_rewritten_once(
     request = purge_request(
         functions.table.schema,
         "letter = 'a'",
-        purge_id="00112233445566aa",
+        purge_id=sample_events.PURGE,
         time_ms=functions.world.clock.now_ms(),
     )
     path = purge_path(TABLE_ID, request.id)
@@ -280,7 +280,7 @@ def test_a_heavy_job_becomes_one_run_which_is_done_once(functions: Functions, ev
     compactable(functions)
     store = functions.world.services.store(functions.table)
     store.commit(AssignJob(JOB, "root", tuple(sorted(store.current().shards))), generation=0)
-    assert functions.invoke("dispatch_spark", event) == []
+    assert functions.invoke("dispatch_spark", event, JOB=JOB) == []
     assert functions.sent() == []
     assert list(functions.world.spark.runs) == ["run1"]
     functions.invoke("compact", "good")
@@ -299,7 +299,8 @@ def test_a_table_is_created_once_however_often_it_is_requested(
     functions.world.tables.by_id.clear()
     assert functions.invoke("administer", event) == []
     (table,) = functions.world.tables.all()
-    assert len(list(functions.world.state(table).partitions.leaves())) == 2
+    assert table.id == TABLE_ID
+    assert table.properties.gc_delay_seconds == 0
 
 
 def test_requests_are_done_in_turn_and_refused_ones_recorded(functions: Functions) -> None:

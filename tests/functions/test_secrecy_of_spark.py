@@ -38,7 +38,7 @@ def driver(functions: Functions, monkeypatch: pytest.MonkeyPatch) -> Driver:
     monkeypatch.setattr(entry, "SparkContext", SimpleNamespace(getOrCreate=Here))
 
     def run(job: SparkJob) -> int:
-        given = {"instance": "dev", "table-id": TABLE_ID, "job-id": job.job_id, "generation": "0"}
+        given = {"instance": "local", "table-id": TABLE_ID, "job-id": job.job_id, "generation": "0"}
         return main(tracked_job(job).kind, [f"--{name}={value}" for name, value in given.items()])
 
     return run

@@ -45,7 +45,7 @@ from tests.support.memory_storage import MemoryStorage
 from tests.support.purges import purge_request
 
 EVENTS = Path(__file__).parents[2] / "events"
-BUCKET = "dormouse-dev-ingest-123456789012"
+BUCKET = "dormouse-local-ingest-123456789012"
 KEY_KINDS = sorted(KEY_TYPES, key=lambda kind: kind.value)
 COUNTS = Schema.from_json(
     {

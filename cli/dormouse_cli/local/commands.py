@@ -64,6 +64,13 @@ DataOption = Annotated[
 def up(
     port: Annotated[int, typer.Option(help="Port of the AWS endpoint; 0 takes a free one.")] = 0,
     data: DataOption = None,
+    triggers: Annotated[
+        bool,
+        typer.Option(
+            "--triggers/--no-triggers",
+            help="Whether queues and schedules start functions; else only `local invoke` does.",
+        ),
+    ] = True,
     state: StateOption = None,
     template: TemplateOption = None,
     parameter: ParameterOption = None,
@@ -81,13 +88,14 @@ def up(
     if detach:
         given = [f"--port={port}", f"--state={folder}"]
         given += [f"--data={data.resolve()}"] if data else []
+        given += [] if triggers else ["--no-triggers"]
         given += [f"--template={template.resolve()}"] if template else []
         given += [f"--parameter={each}" for each in parameter or ()]
         _print_exports(detached.start(given, folder, data).environment)
         typer.echo(f"{detached.UP}; `dormouse local down` stops it{_fate(data)}", err=True)
         return
     with (
-        _stack(template, parameter, folder, port, data) as stack,
+        _stack(template, parameter, folder, port, data, triggers) as stack,
         _interruptible() as interruption,
     ):
         _print_exports(stack.environment)
@@ -301,22 +309,19 @@ def _stack(
     folder: Path,
     port: int,
     data: Path | None = None,
+    triggers: bool = True,
 ) -> Iterator["LocalStack"]:
     logging.basicConfig(format="%(levelname)s %(message)s", level=logging.WARNING)
     given = parse_parameters(parameters or [])
-    stack = _new_stack(template or find_template(), given, folder, port, data)
+    with needs_extra("local", "the local stack"):
+        from dormouse_cli.local.stack import LocalStack
+    stack = LocalStack(
+        template or find_template(), given, folder, port=port, data=data, triggers=triggers
+    )
     stack.start()
     with stack:
         typer.echo(f"logs are in {folder / 'logs'}", err=True)
         yield stack
-
-
-def _new_stack(
-    template: Path, parameters: Mapping[str, str], folder: Path, port: int, data: Path | None
-) -> "LocalStack":
-    with needs_extra("local", "the local stack"):
-        from dormouse_cli.local.stack import LocalStack
-    return LocalStack(template, parameters, folder, port=port, data=data)
 
 
 def _new_state_folder() -> Path:

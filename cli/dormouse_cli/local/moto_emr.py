@@ -2,9 +2,11 @@
 
 moto calls every run a success at once, starts a second run for a token it has seen, sends no
 events and knows no release of Spark 4. Here a run waits until a runner takes it, one at a time;
-each change of its state is sent to EventBridge. An application's id is its name.
+each change of its state is sent to EventBridge. An application's id is its name;
+a run's follows from its token.
 """
 
+import hashlib
 import json
 import queue
 import threading
@@ -83,6 +85,11 @@ def _announce(run: JobRun, before: str) -> None:
     events_backends[account][region].put_events([event])
 
 
+def run_id_of(application: str, token: str) -> str:
+    """Return the id of a run: samples of events name one before it is started."""
+    return "00" + hashlib.sha256(f"{application} {token}".encode()).hexdigest()[:14]
+
+
 def _create_application(self: EMRServerlessBackend, *arguments: Any, **named: Any) -> Any:
     known, named["release_label"] = named["release_label"], "emr-7.0.0"
     application = _plain_create_application(self, *arguments, **named)
@@ -102,6 +109,8 @@ def _start_job_run(self: EMRServerlessBackend, *arguments: Any, **named: Any) ->
                     raise JsonRESTError("ConflictException", "the token is of another request")
                 return earlier
         run = _plain_start_job_run(self, *arguments, **named)
+        known = run_id_of(run.application_id, run.client_token)
+        run.id, run.arn = known, run.arn.replace(run.id, known)
         run.state, run.created_at = "SUBMITTED", utcnow()
         run.updated_at = run.created_at
         # The real service always sends these, and clients refuse an answer without them.

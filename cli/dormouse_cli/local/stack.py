@@ -15,7 +15,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -71,6 +71,7 @@ class LocalStack:
         *,
         port: int = 0,
         data: Path | None = None,
+        triggers: bool = True,
         concurrency: int | None = None,
         region: str = DEFAULT_REGION,
         now: Callable[[], float] = time.time,
@@ -80,6 +81,9 @@ class LocalStack:
     ) -> None:
         """`parameters` win over the template's defaults; port 0 takes a free one. What the
         stack holds is kept in `data`, and is there again when the next one starts on that folder.
+
+        Without `triggers`, functions and Spark jobs run only when they are invoked: no queue,
+        schedule or run starts one.
 
         `revise` is given what the template asks for and AWS's endpoint, and gives what is deployed:
         for tests that want other time-outs, say. `watch` is called with every batch of messages.
@@ -91,6 +95,7 @@ class LocalStack:
         self._parameters = parameters
         self._state_dir = state_dir.resolve()
         self._port = port
+        self._triggers = triggers
         self._data = None if data is None else data.resolve()
         self._concurrency = concurrency or max(DEFAULT_SLOTS, os.cpu_count() or 0)
         self._region = region
@@ -152,6 +157,8 @@ class LocalStack:
         try:
             asked = read(self._template, self._parameters, endpoint_url, self._region)
             asked = with_package(asked, self._template.parent, self._state_dir / "spark-package")
+            if not self._triggers:
+                asked = replace(asked, event_sources=(), schedules=())
             deployment = self._revise(asked.with_at_most(self._concurrency), endpoint_url)
             deploy(deployment, isolated_session(self._region), endpoint_url)
             host = LambdaHost(
@@ -210,8 +217,7 @@ class LocalStack:
                     str(self._port),
                     "--region",
                     self._region,
-                    "--spark-code",
-                    str(spark_code),
+                    *(("--spark-code", str(spark_code)) if self._triggers else ()),
                     *map(str, kept),
                 ],
                 cwd=self._state_dir,
