@@ -124,13 +124,15 @@ class FetchedRows:
 
         Return None if a column is nested, or stored in a form that Dormouse does not write.
         """
-        wanted: list[_Wanted] = []
-        for number in numbers_of(self.found):
-            keys = self._decoded_keys(number)
-            if keys is None:
-                return None
-            if spans := list(spans_in_ranges(keys, self._ranges(number), self.schema)):
-                wanted.append(_Wanted(number, keys, spans))
+        numbers = numbers_of(self.found)
+        keys = self._decoded_keys(numbers)
+        if keys is None:
+            return None
+        wanted = [
+            _Wanted(number, batch, spans)
+            for number, batch in zip(numbers, keys, strict=True)
+            if (spans := list(spans_in_ranges(batch, self._ranges(number), self.schema)))
+        ]
         if not wanted:
             return []
         layouts: dict[tuple[tuple[Span, ...], ...], list[tuple[Field, list[_Picked]]]] = {}
@@ -143,13 +145,16 @@ class FetchedRows:
         decoded = [(layout, _decode(columns)) for layout, columns in layouts.items()]
         return list(_joined(wanted, decoded))
 
-    def _decoded_keys(self, number: int) -> pa.RecordBatch | None:
-        """Return the keys of a row group; None if they cannot be excerpted."""
-        chunks = [self._chunk(key, number) for key in self.keys]
-        known = [chunk for chunk in chunks if chunk is not None]
-        if len(known) < len(chunks):
+    def _decoded_keys(self, numbers: Sequence[int]) -> list[pa.RecordBatch] | None:
+        """Return the keys of each row group; None if they cannot be excerpted."""
+        groups = [[self._chunk(key, number) for key in self.keys] for number in numbers]
+        known = [[self._whole(chunk) for chunk in group if chunk is not None] for group in groups]
+        if min(map(len, known)) < len(self.keys):
             return None
-        return excerpt(self.keys, [[self._whole(chunk) for chunk in known]])
+        keys = excerpt(self.keys, known)
+        rows = [self._metadata.row_group(number).num_rows for number in numbers]
+        starts = [0, *accumulate(rows)]
+        return [keys.slice(start, length) for start, length in zip(starts, rows, strict=False)]
 
     def _whole(self, chunk: pq.ColumnChunkMetaData) -> PagesOfChunk:
         start, end = chunk_span(chunk)
