@@ -100,7 +100,8 @@ class ReinitialiseTable(Request, frozen=True, tag="reinitialise_table"):
     With a `schema` in its JSON form, the table has that schema from then on; its columns get new
     ids. Partitions that do not fit the new row keys cannot stay. Files ingested before are
     forgotten: they can be ingested again, and are not by themselves. With `strings_base64`, strings
-    in split points are base64 of their UTF-8; bytes always are.
+    in split points are base64 of their UTF-8; bytes always are. Tags stay, and with them the rows
+    that they hold, unless `release_tags` is set.
     """
 
     path: ClassVar[str] = "tables.reinitialise_table:reinitialise_table"
@@ -109,6 +110,7 @@ class ReinitialiseTable(Request, frozen=True, tag="reinitialise_table"):
     split_points: tuple[tuple[object, ...], ...] = ()
     strings_base64: bool = False
     schema: dict[str, object] | UnsetType = UNSET
+    release_tags: bool = False
     v: Literal[1] = 1
 
 

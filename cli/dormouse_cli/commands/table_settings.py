@@ -15,7 +15,13 @@ from dormouse_cli.listings import Format, print_listing
 from dormouse_cli.session import instance_of, table_of
 from dormouse_cli.terminal import confirm, note
 from dormouse_cli.values.arguments import parse_properties, read_file
-from dormouse_cli.values.parameters import ForceOption, FormatOption, NewTableName, TableName
+from dormouse_cli.values.parameters import (
+    ForceOption,
+    FormatOption,
+    NewTableName,
+    ReleaseTagsOption,
+    TableName,
+)
 from dormouse_cli.values.property_output import PROPERTY_COLUMNS, property_rows
 from dormouse_cli.values.split_points import Base64Option, parse_split_points
 
@@ -69,12 +75,13 @@ def reinitialise(
         ),
     ] = None,
     force: ForceOption = False,
+    release_tags: ReleaseTagsOption = False,
 ) -> None:
     """Empty a table: its rows are lost, its name and properties stay.
 
     Its partitions and schema stay, too, unless they are given by files, or the partitions are
-    deleted. Files that were ingested are not ingested again; those dropped for it and not ingested
-    yet are refused.
+    deleted. Files that were ingested can be ingested again; those dropped for it and not ingested
+    yet are refused. Versions with a tag can still be read, unless the tags are released.
     """
     table = table_of(ctx, name)
     wanted = Schema.loads(read_file(schema)) if schema else None
@@ -86,7 +93,9 @@ def reinitialise(
         lost = f"{contents_of(table)} are lost; its {leaves:,} leaf partitions {fate}."
         lost += " It gets another schema." if wanted else ""
         confirm(f"Empty table {name}? {lost}")
-    instance_of(ctx).reinitialise_table(name, points, delete_partitions=replaces, schema=wanted)
+    instance_of(ctx).reinitialise_table(
+        name, points, delete_partitions=replaces, schema=wanted, release_tags=release_tags
+    )
     note(f"table {name} is empty")
 
 

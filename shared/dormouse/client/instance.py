@@ -185,13 +185,14 @@ class Instance(OpenedInstance, ShownInstance):
         *,
         delete_partitions: bool = False,
         schema: Schema | None = None,
+        release_tags: bool = False,
     ) -> TableHandle:
         """Empty a table, and keep its partitions.
 
         With `split_points` the new leaf partitions meet at these instead; with
         `delete_partitions` there is a single one. A `schema` replaces that of the table; its
         columns get new ids. Files ingested before are forgotten: they can be ingested again, and
-        are not by themselves.
+        are not by themselves. Tags, and the rows that they hold, stay unless `release_tags` is set.
 
         Raises:
             NotFoundError: no table has that name.
@@ -207,6 +208,7 @@ class Instance(OpenedInstance, ShownInstance):
                 delete_partitions,
                 points,
                 schema=UNSET if schema is None else schema.to_json(),
+                release_tags=release_tags,
             )
         )
         return self.table(name)

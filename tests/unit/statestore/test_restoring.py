@@ -130,6 +130,19 @@ def test_the_snapshot_stays_as_long_as_the_delta_can_be_replayed(home: Home) -> 
         assert_same(rig)
 
 
+def test_the_snapshot_stays_while_the_delta_is_in_a_page(home: Home) -> None:
+    """A quiet table: the low-water mark is past the restore, and no segment has it yet."""
+    rig = rig_of(home)
+    restore(rig)
+    rig.store().pins.remove(OWNER)
+    rig.clock.advance(seconds=3600)
+    rig.store()._collector.collect()
+    (restoring,) = rig.ids_in_log()[RESTORED - 1 :]
+    assert rig.head().low_water_mark > restoring
+    assert restoring in rig.stored("snapshots")
+    assert_same(rig)
+
+
 def test_a_reader_from_before_goes_on_over_the_restore(home: Home) -> None:
     """It folds the delta from a segment, or begins with a snapshot from after it."""
     with small_pages(3):

@@ -1,6 +1,7 @@
 """reinitialise_table: remove all rows of a table, and perhaps replace its partitions and schema.
 
-Its old shards become garbage, which `sweep` finds.
+Its old shards become garbage, which `sweep` finds; those of a tagged version stay while it has the
+tag.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from msgspec import UnsetType
 
 from dormouse.features.requests.resolve_table import resolve_live_table
 from dormouse.features.tables.reset import ResetOptions, finish_reset, reset_table
+from dormouse.features.tables.tags import release_tags
 from dormouse.key_forms.codec import KeyCodec
 from dormouse.messages import OutboundMessage, TableChanged
 from dormouse.ports import Services
@@ -32,6 +34,8 @@ def reinitialise_table(services: Services, request: ReinitialiseTable) -> list[O
         finish_reset(services, table)
     else:
         reset_table(services, table, _reset_options(table, request), request_id=request.request_id)
+    if request.release_tags:
+        release_tags(services, table)
     return [OutboundMessage("table-changes", TableChanged(table.id))]
 
 

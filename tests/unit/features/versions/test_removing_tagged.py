@@ -8,7 +8,13 @@ from dormouse.errors import InvalidRequestError
 from dormouse.features.administration.administer import administer
 from dormouse.features.tables.tags import tags_of
 from dormouse.messages import SelectionMessage
-from dormouse.requests import AdminRequest, DeleteTable, PurgeRows, TagVersion
+from dormouse.requests import (
+    AdminRequest,
+    DeleteTable,
+    PurgeRows,
+    ReinitialiseTable,
+    TagVersion,
+)
 from dormouse.tables.table import Table
 from tests.support.world import World, letters
 
@@ -60,3 +66,17 @@ def test_a_deletion_that_has_begun_goes_on(world: World, table: Table) -> None:
     world.administer(DeleteTable("d", table.name, release_tags=True))
     world.administer(DeleteTable("d", table.name, release_tags=True))
     assert not world.tables.all()
+
+
+@pytest.mark.parametrize("is_told", [False, True])
+def test_an_emptied_table_keeps_its_tags_unless_told_to_release_them(
+    world: World, table: Table, is_told: bool
+) -> None:
+    request = ReinitialiseTable("r", table.name, release_tags=is_told)
+    for _ in range(2):
+        world.administer(request)
+        world.settle()
+    assert len(world.rows(table)) == 0
+    assert [pin.owner.name for pin in tags_of(world.services, table)] == (
+        [] if is_told else ["monday", "tuesday"]
+    )
