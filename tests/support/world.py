@@ -305,12 +305,14 @@ class World:
         assert not broken_invariants(state), broken_invariants(state)
         return state
 
-    def rows(self, table: Table, *ranges: KeyRange) -> list[dict[str, object]]:
-        """Return what a query gives, as dicts."""
+    def rows(
+        self, table: Table, *ranges: KeyRange, state: TableState | None = None
+    ) -> list[dict[str, object]]:
+        """Return what a query of the newest version, or of a state, gives, as dicts."""
         result = query_rows(
             self.storage,
             table,
-            self.state(table),
+            state or self.state(table),
             list(ranges),
             now_ms=self.clock.now_ms(),
             scratch=self.services.scratch,

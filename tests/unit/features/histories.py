@@ -26,8 +26,9 @@ from dormouse.features.sweep.sweep import sweep
 from dormouse.features.tables.restored import load_restored, restorer
 from dormouse.messages import OutboundMessage
 from dormouse.model.shards import Shard
+from dormouse.model.state import TableState
 from dormouse.ports import StoredObject
-from dormouse.requests import RestoreVersion, TagVersion
+from dormouse.requests import RestoreVersion, TagVersion, UntagVersion
 from dormouse.shards.footer import read_footer
 from dormouse.shards.run_markers import read_run_markers
 from dormouse.stored.paths import data_prefix, job_notes_prefix, run_marker_prefix, shard_id_of
@@ -104,6 +105,7 @@ class History:
     dropped: dict[str, list[Row]] = field(default_factory=dict)
     committed: set[str] = field(default_factory=set)
     generation: int = 0
+    tagged: dict[str, Counter[Row]] = field(default_factory=dict)
     depth: int = 0
     quiet: bool = False
     found: dict[str, tuple[FoundShard, list[Row]]] = field(default_factory=dict)
@@ -189,8 +191,14 @@ class History:
             p.version for p in store.pins.all()
         ]
         version, request_id = self.random.choice(versions), world.ids.new()
+        self.read_tags()
         if self.random.random() < 0.4:
             world.administer(TagVersion(request_id, name, version, f"t{request_id}"))
+            self.tagged[f"t{request_id}"] = self._rows_found(store.at(version=version))
+            return
+        if self.tagged and self.random.random() < 0.2:
+            tag, _ = self.tagged.popitem()
+            world.administer(UntagVersion(request_id, name, tag))
             return
         if self.random.random() < 0.2:
             self.random.choice([world.before_next_commit, world.after_next_commit])(world.crash)
@@ -202,6 +210,14 @@ class History:
             world.late_hooks.clear()
             self.checkpoint()
 
+    def read_tags(self) -> None:
+        """Compare the rows of each tagged version with those that it had when it was tagged."""
+        pins = self.world.services.store(self.table).pins
+        for pin in pins.all():
+            if pin.owner.name in self.tagged:
+                self.kinds["tag read"] += 1
+                assert self._rows_found(pins.state(pin)) == self.tagged[pin.owner.name]
+
     def settle(self) -> None:
         """Deliver everything, without faults; every row dropped is then found once.
 
@@ -211,6 +227,7 @@ class History:
         self.quiet = True
         self.world.settle(limit=10_000)
         self.quiet = False
+        self.read_tags()
         result = self.world.tracker.kept.values()
         refused = {record.job_id for record in result if record.state == "refused"}
         ingested = set(self.world.state(self.table).sources)
@@ -266,8 +283,8 @@ class History:
         self.generation = table.generation
         return kept | set(state.sources)
 
-    def _rows_found(self) -> Counter[Row]:
-        rows = self.world.rows(self.table)
+    def _rows_found(self, state: TableState | None = None) -> Counter[Row]:
+        rows = self.world.rows(self.table, state=state)
         return Counter((str(row["letter"]), int(str(row["at"]))) for row in rows)
 
     def _rows_of(self, sources: set[str]) -> Counter[Row]:
