@@ -22,6 +22,11 @@ from bench.rows.rounds import FLOOR, GROUPS_FLOOR, PLAIN_FLOOR
 from dormouse.ports import Storage
 
 Work = Callable[[], object]
+DUCKDB_PARQUET = (
+    "FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL 1, PARQUET_VERSION v2, "
+    "DICTIONARY_SIZE_LIMIT 1"
+)
+"""How DuckDB writes fastest: a quarter less CPU time than as it is set, and smaller files."""
 ROW_GROUP_ROWS = 1024**2
 """What pyarrow puts into a row group if it is given as much at once."""
 ORDER = ", ".join(KEYS)
@@ -121,9 +126,7 @@ def duckdb(files: Sequence[Path], kind: str, out: Path) -> Work:
     def work() -> None:
         rows = f"SELECT * FROM read_parquet({[str(file) for file in files]}) ORDER BY {ORDER}"
         target = f"'{out}/sorted.parquet'"
-        connection.sql(
-            f"COPY ({rows}) TO {target} (FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL 1)"
-        )
+        connection.sql(f"COPY ({rows}) TO {target} ({DUCKDB_PARQUET})")
 
     return work
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench.rows import instance as rows_instance
-from bench.rows.compaction import ROW_GROUP_ROWS
+from bench.rows.compaction import DUCKDB_PARQUET, ROW_GROUP_ROWS
 from bench.rows.data import KEYS, SCHEMAS, split_points
 from bench.rows.digest import DIGESTS, saved
 from bench.rows.output import report
@@ -114,10 +114,7 @@ def duckdb(source: Path, kind: str, out: Path) -> Work:
         connection.execute(f"CREATE TABLE sorted AS {rows}")
         for low, high in leaves():
             part = f"SELECT * FROM sorted WHERE key >= '{low}' AND key < '{high}'"
-            connection.execute(
-                f"COPY ({part}) TO '{out}/{low}.parquet' "
-                "(FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL 1)"
-            )
+            connection.execute(f"COPY ({part}) TO '{out}/{low}.parquet' ({DUCKDB_PARQUET})")
 
     return work
 

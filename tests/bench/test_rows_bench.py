@@ -47,7 +47,12 @@ def test_a_compaction_is_measured_and_its_output_checked(
     bench: Bench, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bench.table(tmp_path, leaves=1, jobs=3)
-    for system, files in (("dormouse", 1), ("pyarrow copy", 1), ("datafusion merge", 1)):
+    for system, files in (
+        ("dormouse", 1),
+        ("pyarrow copy", 1),
+        ("datafusion merge", 1),
+        ("duckdb sort", 1),
+    ):
         out = tmp_path / system
         out.mkdir()
         given = ("part", system, 0, "narrow", tmp_path / "table" / "data", out)
@@ -62,7 +67,7 @@ def test_an_ingest_is_measured_and_cut_into_sixteen(
 ) -> None:
     bench.main("bench.rows.make", "sources", tmp_path / "sources", "wide", 1, ROWS)
     source = tmp_path / "sources" / "000.parquet"
-    for system in ("dormouse", "pyarrow copy, no dictionary"):
+    for system in ("dormouse", "pyarrow copy, no dictionary", "duckdb sort"):
         out = tmp_path / system
         out.mkdir()
         bench.main("bench.rows.ingest", "part", system, 0, "wide", source, out)
