@@ -30,6 +30,8 @@ from tools import sample_events
 EVENTS = Path(__file__).parents[2] / "events"
 TABLE_ID = new_table_id(sample_events.create_request())
 """The table that the sample events are about."""
+RUN = run_id_of("dormouse-local", sample_events.RUN_TOKEN)
+"""The run of Spark that they are about."""
 _NAMED = {
     **{
         name: sample_events.etag(sample_events.FILES[key])
@@ -39,7 +41,7 @@ _NAMED = {
             ("ETAG_BAD", "letters/bad.csv"),
         )
     },
-    "RUN_1": run_id_of("dormouse-local", sample_events.RUN_TOKEN),
+    "RUN_1": RUN,
     "JOB": sample_events.SPARK_JOB,
 }
 """What tests put something of their own for in the sample events."""

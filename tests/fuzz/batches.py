@@ -29,7 +29,7 @@ from dormouse.model.transactions import AssignJob, ReplaceShards
 from dormouse.query.selection import Selection
 from dormouse.requests import SetOnline
 from dormouse.stored.paths import purge_path
-from tests.functions.conftest import TABLE_ID, Functions, instance_in
+from tests.functions.conftest import RUN, TABLE_ID, Functions, instance_in
 from tests.fuzz import samples
 from tests.support.purges import purge_request
 from tests.support.trees import part
@@ -254,7 +254,7 @@ def _track_spark(functions: Functions) -> Batch:
         sent = (o.message for o in functions.outbox.sent)
         return any(isinstance(s, m.SparkJobStep) and s.job_id == JOBS[i] for s in sent)
 
-    return Batch(tuple(event.replace("RUN-1", f"run{i + 1}") for i in _NUMBERS), is_done)
+    return Batch(tuple(event.replace(RUN, f"run{i + 1}") for i in _NUMBERS), is_done)
 
 
 _PREPARED: dict[str, Callable[[Functions], Batch]] = {
