@@ -366,7 +366,8 @@ class Services:
     temporary files of a stage; `memory_bytes` is what sorting and merging may use before they spill
     to it. `cache` holds objects that the process has read. `spark` is None for a process that
     starts no Spark jobs, or an instance without Spark; `has_spark` says whether the instance has
-    Spark, also to functions that start none.
+    Spark, also to functions that start none. `owns_scratch` says whether nobody else fills the
+    scratch folder, so that what does not fit there alone never will.
     """
 
     tables: Tables
@@ -384,6 +385,7 @@ class Services:
     metrics: Metrics = NoMetrics()
     spark: Spark | None = None
     has_spark: bool = False
+    owns_scratch: bool = True
 
     def table(self, table_id: str) -> Table | None:
         """Return a table to work on; None if it is gone or is being deleted."""

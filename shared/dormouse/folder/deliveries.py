@@ -81,11 +81,12 @@ class Deliveries:
         return True
 
     def _failed(self, message: Received, error: Exception) -> None:
+        reason, full = permanent_failure(error), full_disk(error)
+        said = full or error
         # Another error than ours may quote rows.
-        what = error.explanation if isinstance(error, DormouseError) else type(error).__name__
+        what = said.explanation if isinstance(said, DormouseError) else type(error).__name__
         logger.warning("a message of queue %s failed: %s", message.queue, what)
         logger.debug("it failed here", exc_info=error)
-        reason, full = permanent_failure(error), full_disk(error)
         if full is not None:
             self._full = self.seconds(), full
         try:
@@ -96,5 +97,5 @@ class Deliveries:
             else:
                 first = message.receives == 1
                 self.queues.retry_in(message, FIRST_RETRY_SECONDS if first else NEXT_RETRY_SECONDS)
-        except UnavailableError as unsent:  # it comes again after its visibility timeout
+        except UnavailableError as unsent:  # the next look finds that nobody holds it
             logger.warning("retry delayed: %s", unsent.explanation)

@@ -102,7 +102,8 @@ def _ours(path: Path, error: sqlite3.Error) -> DormouseError | None:
     if code in _FAILED:
         return UnavailableError(
             f"{path} cannot be read or written: {error}",
-            hint="see whether the disk is mounted, and whether you may read and write there",
+            hint="see whether the disk is mounted, and whether you may read and write there; after "
+            "a process was killed, open the folder once where it can be written",
         )
     return None
 

@@ -180,6 +180,7 @@ def _wired(
         memory_bytes=memory_bytes,
         spark=runs if submit else None,
         has_spark=submit is not None,
+        owns_scratch=False,
     )
     data, exports = LeavingStorage(storage, leaving), LeavingStorage(results, leaving)
     found = Inbox(layout.inbox, database, clock, thread.wake, leaving.check)

@@ -20,6 +20,8 @@ from dormouse.errors import (
     InvalidRequestError,
     UnavailableError,
 )
+from dormouse.features.ingest import ingest
+from dormouse.folder import deliveries
 from dormouse.folder.failures import using
 from dormouse.folder.records import fetch, store
 from dormouse.folder.wiring import OpenFolder, open_folder
@@ -213,6 +215,29 @@ def test_a_full_disk_fails_what_is_written_and_nothing_else_and_is_gone_with_the
         assert not (root / "inbox" / "letters" / "a.csv").exists()
         table.ingest(local)
         assert table.count() == 1
+
+
+def test_a_full_disk_of_temporary_files_refuses_no_file(
+    tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a function nobody else fills it, so a file that does not fit never will."""
+    local = tmp_path / "a.csv"
+    local.write_text("letter,at,note\na,1,x\n")
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(deliveries, "NEXT_RETRY_SECONDS", 0)
+    with Instance.open(root, background=False) as instance:
+        table = instance.create_table("letters", LETTERS)
+        with monkeypatch.context() as there:
+            there.setattr(ingest, "_write_in_scratch", full)
+            with pytest.raises(DiskFullError, match="temporary files is full") as raised:
+                table.ingest(local)
+            assert "free some space" in raised.value.hint
+        table.wait(LIMIT_SECONDS)
+        assert table.count() == 1
+        assert table.ingest(local).known
 
 
 def test_a_folder_on_a_full_disk_is_not_opened_with_that_reason_and_nothing_is_left(

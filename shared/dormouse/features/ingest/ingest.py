@@ -80,15 +80,16 @@ def write_in_process(
 ) -> Written:
     """Write sources as shards in this process.
 
-    A source that alone does not fit into the scratch space is refused.
+    A source that alone does not fit into the scratch space of a process is refused.
 
     Raises:
         OutOfSpaceError: the sources do not fit together; whether each alone does is not known.
+        OSError: the scratch space is full, and others fill it too.
     """
     try:
         return _write_in_scratch(services, table, state, sources)
     except OSError as error:
-        if error.errno != errno.ENOSPC:
+        if error.errno != errno.ENOSPC or not services.owns_scratch:
             raise
         if len(sources) > 1:
             raise OutOfSpaceError(SCRATCH_FULL, hint="ingest fewer files at once") from error
