@@ -28,10 +28,14 @@ from dormouse.errors import (
     UnavailableError,
 )
 from dormouse.ports import Storage
+from dormouse.readers.auditing import audit_shard
+from dormouse.shards import parquet
 from dormouse.storage import FolderStorage
 from tests.contract.mocked_aws import mocked_aws, s3_bucket
 from tests.contract.test_s3_storage import Wire
+from tests.contract.test_shards_on_s3 import SCHEMA
 from tests.support.memory_storage import PART_BYTES, MemoryStorage
+from tests.support.tables import ShardTable
 
 FILE = bytes(range(256)) * 11
 """Five and a half parts."""
@@ -197,6 +201,19 @@ def test_parts_are_sent_while_the_file_grows_and_a_part_is_no_more_than_was_fina
     assert [part.exception() for part in upload._parts._sent] == [None, None]
 
 
+def test_a_shard_that_came_in_parts_is_the_shard_that_was_written(
+    on_s3: S3Storage, requests: Requests, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parquet, "FIRST_ROW_GROUP_ROWS", 100)
+    monkeypatch.setattr(parquet, "ROW_GROUP_BYTES", 1)
+    table = ShardTable(on_s3, SCHEMA, tmp_path)
+    table.add([{"k": k, "v": f"v{k}"} for k in range(1000)])
+    assert len(requests.of("UploadPart")) > 5
+    assert [row["k"] for row in table.rows()] == list(range(1000))
+    (stored,) = on_s3.list("")
+    audit_shard(on_s3, stored.path, stored.size_bytes)
+
+
 def test_a_file_of_one_part_is_put_in_one_request(
     on_s3: S3Storage, requests: Requests, local: Path
 ) -> None:
@@ -278,8 +295,8 @@ def test_an_error_of_a_part_ends_the_writing_before_the_file_is_whole(
     answering(client, "UploadPart", (403, "AccessDenied"))
     local.write_bytes(FILE)
     upload = on_s3.start_upload("t/a", local)
-    upload.advance(2 * PART_BYTES)
     with pytest.raises(DormouseError):
+        upload.advance(2 * PART_BYTES)
         [part.exception() for part in upload._parts._sent]  # type: ignore[attr-defined]
         upload.advance(2 * PART_BYTES)
     upload.abort()
