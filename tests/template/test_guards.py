@@ -170,6 +170,14 @@ def test_functions_are_invoked_from_outside_by_their_schedules_alone(template: T
     assert all(arn.startswith(f"arn:aws:events:{REGION}:{NAMES.account}:rule/") for arn in arns)
 
 
+@pytest.mark.parametrize("stage", ["ingest", "compact", "purge_rows", "export_rows"])
+def test_a_function_that_holds_many_rows_returns_memory_at_once_and_takes_what_it_uses(
+    template: Template, stage: str
+) -> None:
+    given = template.function(stage)["Environment"]["Variables"]
+    assert given["MIMALLOC_PURGE_DELAY"] == given["MIMALLOC_ARENA_EAGER_COMMIT"] == "0"
+
+
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_function_has_no_secrets_in_its_environment_and_no_debug_logging(
     template: Template, stage: str
@@ -178,6 +186,7 @@ def test_a_function_has_no_secrets_in_its_environment_and_no_debug_logging(
     assert {name for name in found if not name.startswith("DORMOUSE_")} <= {
         "POWERTOOLS_SERVICE_NAME",
         "MIMALLOC_PURGE_DELAY",
+        "MIMALLOC_ARENA_EAGER_COMMIT",
     }
     assert {name for name in found if name.startswith("DORMOUSE_")} <= {
         "DORMOUSE_INSTANCE",

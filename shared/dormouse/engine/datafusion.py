@@ -40,7 +40,7 @@ _OPTIONS = {
     "datafusion.execution.sort_in_place_threshold_bytes": str(2**40),
     "datafusion.execution.parquet.metadata_size_hint": str(64 * 1024),
 }
-MIN_BATCH_ROWS, MAX_BATCH_ROWS = 16, 16_384
+MIN_BATCH_ROWS, MAX_BATCH_ROWS = 1, 16_384
 MAX_BATCH_BYTES = 1024 * 1024
 """The most rows of a batch, and about how large it may become in memory: each batch costs time of
 its own, but longer ones save nothing more.

@@ -27,3 +27,7 @@ def test_a_batch_of_a_merge_is_bounded_however_wide_rows_are(
 
 def test_batches_of_narrow_rows_are_as_long_as_pays() -> None:
     assert batch_rows(2**30, 10, 36) == MAX_BATCH_ROWS
+
+
+def test_rows_of_a_megabyte_come_one_at_a_time() -> None:
+    assert batch_rows(2**30, 50, 1e6) == 1
