@@ -5,7 +5,7 @@
 docs/operations.md says when, and what that cannot do. What was deleted since is brought back by
 deleting the mark of its deletion, what was replaced by deleting what replaced it; what was put
 since is deleted, and kept by the bucket as any other. It may be run again. The bucket is to belong
-to the account of whoever runs it.
+to the account of the caller.
 """
 
 from __future__ import annotations

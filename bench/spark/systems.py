@@ -138,7 +138,7 @@ def dormouse_compact(
 def spark_sort(
     spark: SparkSession, files: Sequence[Path], leaves: int, out: Path, scratch: Path
 ) -> Work:
-    """Have Spark sort all rows anew, and write them."""
+    """Have Spark sort all rows again, and write them."""
 
     def work() -> None:
         rows = spark.read.parquet(*map(str, files))

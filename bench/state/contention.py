@@ -80,7 +80,7 @@ class LogWriter:
 
 
 class RewriteWriter:
-    """A process that writes the whole state anew, and makes it the newest if none came before."""
+    """A process that writes the whole state again, and makes it the newest if none came before."""
 
     def __init__(self, rewrite: Rewrite, contest: Contest) -> None:
         """Begin with the first version in memory."""

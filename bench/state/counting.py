@@ -27,7 +27,7 @@ class Requests:
     read: Counter[str] = field(default_factory=Counter)
 
     def clear(self) -> None:
-        """Begin to count anew."""
+        """Count from zero again."""
         for counter in (self.counts, self.written, self.read):
             counter.clear()
 

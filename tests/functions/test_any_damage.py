@@ -36,7 +36,7 @@ from tests.support.everything import Everything, in_memory
 from tests.support.instances import InMemory
 from tests.support.world import letters
 
-TOLD = {
+REPORTED = {
     "shard": "letters/data/*",
     "delta": "halfway/state/deltas/*",
     "snapshot": "letters/state/snapshots/*",
@@ -49,7 +49,7 @@ TOLD = {
     "request": "letters/requests/*.json",
 }
 """Where the objects are that are missed if one is damaged; below the name of a table its id."""
-UNTOLD = {
+UNREPORTED = {
     "segment": "letters/state/segments/*",
     "verdicts of a purge": "letters/purges/*/*.json",
     "task of an export": "letters/exports/*/*/00000.json",
@@ -200,11 +200,11 @@ def others_go_on(instance: Everything) -> None:
     assert dormouse(instance, "wait", "words", "--timeout", "9").exit_code == 0
 
 
-@pytest.mark.parametrize("kind", [*TOLD, *UNTOLD])
+@pytest.mark.parametrize("kind", [*REPORTED, *UNREPORTED])
 def test_any_damage_to_an_object_is_its_tables_alone(instance: Everything, kind: str) -> None:
-    pattern = TOLD.get(kind) or UNTOLD[kind]
+    pattern = REPORTED.get(kind) or UNREPORTED[kind]
     for what, file, damage in damages(instance, pattern):
-        if kind in UNTOLD and what not in FEW:
+        if kind in UNREPORTED and what not in FEW:
             continue
         instance.restore()
         damage()
@@ -213,7 +213,7 @@ def test_any_damage_to_an_object_is_its_tables_alone(instance: Everything, kind:
         others_go_on(instance)
         errors += raised_by_stages(instance)
         assert all(error.hint for error in errors), (what, errors)
-        if what != "missing" and kind in TOLD:
+        if what != "missing" and kind in REPORTED:
             said = (*commands, *map(str, errors))
             assert any(file.name.partition(".")[0] in each for each in said), (what, said)
 
@@ -228,7 +228,7 @@ def test_an_instance_that_is_whole_says_nothing_of_damage(instance: Everything) 
 @pytest.mark.parametrize("kind", ["delta", "snapshot"])
 def test_a_rebuild_mends_any_damage_to_a_state(instance: Everything, kind: str) -> None:
     before = dormouse(instance, "query", "letters").stdout
-    for what, _, damage in damages(instance, TOLD[kind]):
+    for what, _, damage in damages(instance, REPORTED[kind]):
         instance.restore()
         damage()
         rebuilt = dormouse(instance, "rebuild", "letters", "--force")

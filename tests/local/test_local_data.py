@@ -199,9 +199,9 @@ def test_messages_come_again_and_at_once_if_a_function_had_them(reopened: Reopen
     for part in ("MessageId", "MessageAttributes", "MD5OfMessageAttributes"):
         assert received["waits"][part] == reopened.messages["waits"][part], part
     for body, receives in (("waits", 3), ("taken", 1)):
-        told, before = received[body]["Attributes"], reopened.messages[body]["Attributes"]
-        assert told["SentTimestamp"] == before["SentTimestamp"]
-        assert told["ApproximateReceiveCount"] == str(receives)
+        after, before = received[body]["Attributes"], reopened.messages[body]["Attributes"]
+        assert after["SentTimestamp"] == before["SentTimestamp"]
+        assert after["ApproximateReceiveCount"] == str(receives)
 
 
 def test_a_run_of_spark_that_the_end_of_the_stack_ended_has_failed(reopened: Reopened) -> None:

@@ -1,7 +1,7 @@
 """What moto holds, as JSON, and back; used by `moto_server` for `local up --data DIR`.
 
 A `Snapshots` puts what was held into each bucket, table, queue and application when it is created,
-so whoever deploys a template need not know of it. What is held of resources that the template does
+so deploying a template needs no knowledge of it. What is held of resources that the template does
 not have stays held: it is there again when they are.
 
 Not kept: uploads in parts that were not completed, tags of objects, and runs of Spark that had not

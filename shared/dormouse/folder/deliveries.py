@@ -38,7 +38,8 @@ class Deliveries:
     def check_disk(self) -> None:
         """Raise DiskFullError, once, if it was met just now in any thread.
 
-        Who waits for the work hears of it; it is done when there is room, by whoever works then.
+        The caller that waits for the work gets the error. Any process does the work once there is
+        room.
         """
         full, self._full = self._full, None
         if full is not None and self.seconds() - full[0] < JUST_NOW_SECONDS:

@@ -13,8 +13,8 @@ the pins after it has fixed its candidates and before it deletes any of them:
   from the state, or is unreferenced and its delay is over, or will be within `CLOCK_MARGIN_MS`. A
   shard that is still referenced cannot have been a candidate. The same holds of orphans: they are
   not in the state. A shard that another pin holds passes, however long its delay is over, if that
-  pin is confirmed and there at the look: whoever read the pins before this one was put saw that
-  one, or is refuted by its confirmation.
+  pin is confirmed and there at the look: a collector that read the pins before this one was put
+  saw that one, or is refuted by its confirmation.
 
 So a confirmed pin names a version that is whole, and a pin holds its version until it is deleted.
 Clocks may differ by less than the margin.

@@ -1,4 +1,4 @@
-"""The runs of Spark in a folder: done once, by one process at a time, whoever dies or leaves."""
+"""The runs of Spark in a folder: done once, by one process at a time, even if one dies."""
 
 from __future__ import annotations
 

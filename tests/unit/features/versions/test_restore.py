@@ -173,10 +173,10 @@ def test_a_running_purge_does_not_end_as_done(world: World) -> None:
     restore(world, made, version)
     world.queue.append(step)
     world.settle()
-    told = world.tracker.get(made.id, purge_id)
-    assert told is not None
-    assert told.state == "failed"
-    assert "purge them again" in told.reason
+    record = world.tracker.get(made.id, purge_id)
+    assert record is not None
+    assert record.state == "failed"
+    assert "purge them again" in record.reason
 
 
 @pytest.mark.parametrize("when", ["pin", "record", "registry", "state", "state landed"])
