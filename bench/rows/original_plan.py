@@ -29,7 +29,7 @@ def built(program: Path = PROGRAM) -> str:
     if cargo is None:
         return "there is no cargo; install Rust to have it among the peers"
     manifest = str(PROJECT / "Cargo.toml")
-    command = [cargo, "build", "--release", "--locked", "--manifest-path", manifest]
+    command = [cargo, "build", "--release", "--manifest-path", manifest]
     environment = {**os.environ, "CARGO_TARGET_DIR": str(BUILT)}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if done.returncode:
