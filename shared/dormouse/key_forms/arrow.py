@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
-from typing import Any
+from itertools import accumulate
+from typing import Any, cast
 
 import pyarrow as pa
 
@@ -51,8 +53,24 @@ def key_column(parts: Sequence[KeyPart], kind: FieldType) -> Array:
     """Return key parts as a column of the Arrow type of `kind`. Requires: they fit it."""
     wanted = arrow_type(kind)
     stored = COUNTS.get(kind, wanted)
-    column: Array = pa.array(parts, stored)
+    column = pa.Array.from_buffers(
+        stored, len(parts), [None, *map(pa.py_buffer, _buffers(parts, stored))]
+    )
     return column if stored is wanted else column.cast(wanted)
+
+
+def _buffers(parts: Sequence[KeyPart], stored: pa.DataType) -> list[bytes]:
+    """Return the buffers of a column in Arrow's columnar format, without that of nulls.
+
+    `pa.array` would import pandas where it is installed, which takes longer than a look-up.
+    """
+    if pa.types.is_integer(stored):
+        return [struct.pack(f"={len(parts)}{'i' if stored == pa.int32() else 'q'}", *parts)]
+    cells = [part.encode() if isinstance(part, str) else cast(bytes, part) for part in parts]
+    if pa.types.is_fixed_size_binary(stored):
+        return [b"".join(cells)]
+    ends = accumulate(map(len, cells))
+    return [struct.pack(f"={len(cells) + 1}i", 0, *ends), b"".join(cells)]
 
 
 def key_scalar(part: KeyPart, kind: FieldType) -> Scalar:
