@@ -33,7 +33,7 @@ LAYERS = [
     {"replies"},
     {"uploads"},
     {"ports"},
-    {"storage"},
+    {"storage", "seekable"},
     {"profiles", "settings", "system"},
     {"statestore.blobs", "statestore.parquet_file"},
     {"statestore.delta"},

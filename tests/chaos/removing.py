@@ -106,7 +106,7 @@ class Requests:
             return False
         record = handle.services.tracker.get(handle.table.id, purge_id)
         if record is not None and record.state == "failed":
-            self._tally.wrong(f"table {handle.name}: a purge was given up: {record.reason}")
+            self._tally.wrong(f"table {handle.name}: a purge failed: {record.reason}")
         self._ledgers[handle.name].purge_ended(asked.files)
         return True
 
@@ -121,7 +121,7 @@ class Requests:
             return False  # it failed for now
         self._tally.count("requests made", "of these exports given up, too late")
         if "gc_delay_seconds" not in record.reason:
-            self._tally.wrong(f"table {handle.name}: an export was given up: {record.reason}")
+            self._tally.wrong(f"table {handle.name}: an export failed: {record.reason}")
         return True
 
     def _is_exported(self, asked: AskedExport) -> bool:

@@ -181,7 +181,7 @@ def requests(client: S3Client) -> Requests:
 
 
 def answering(client: S3Client, operation: str, *answers: tuple[int, str]) -> None:
-    """Give these answers to the next requests of an operation, instead of those of S3."""
+    """Answer the next requests of an operation with these, instead of S3."""
     wire = Wire(answers=[*answers])
 
     def before_send(request: AWSPreparedRequest, **_: object) -> AWSResponse | None:
@@ -390,7 +390,11 @@ def test_a_part_of_a_file_reads_as_a_file_of_its_own(
         assert part.read() == wanted
         for whence, offset, size in steps:
             base = {0: 0, 1: part.tell(), 2: len(wanted)}[whence]
-            at = max(0, base + offset)
+            at = base + offset
+            if at < 0:
+                with pytest.raises(ValueError, match="cannot seek"):
+                    part.seek(offset, whence)
+                continue
             assert part.seek(offset, whence) == at == part.tell()
             end = None if size < 0 else at + size
             assert part.read(size) == wanted[at:end]

@@ -6,7 +6,6 @@ last thing the process does. A gate may also let other processes run before it d
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from typing import Any, BinaryIO, TypeVar, cast
 from dormouse.errors import OutcomeUnknownError, UnavailableError
 from dormouse.model.sources import Source
 from dormouse.ports import JobRecord, Objects, SparkRun, StreamedObjects
+from dormouse.seekable import SeekableFile
 from dormouse.tables.table import Table
 from tests.support.memory_dynamodb import MemoryDynamoDB
 
@@ -243,25 +243,12 @@ class _Guarded:
         yield cast(bytes, self._process.call(self._service, "read", path, read))
 
 
-class _RangedFile(io.RawIOBase):
+class _RangedFile(SeekableFile):
     """An object that is read range by range; it may be deleted in between."""
 
     def __init__(self, size_bytes: int, ranged: Callable[[int, int], bytes]) -> None:
-        self._size_bytes, self._ranged, self._at = size_bytes, ranged, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        starts = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size_bytes}
-        self._at = starts[whence] + offset
-        return self._at
+        super().__init__(size_bytes)
+        self._ranged = ranged
 
     def read(self, size: int = -1) -> bytes:
         end = self._size_bytes if size < 0 else min(self._size_bytes, self._at + size)

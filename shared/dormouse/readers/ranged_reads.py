@@ -6,7 +6,6 @@ while the process exits aborts the process. Used by `reading`.
 
 from __future__ import annotations
 
-import io
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -16,6 +15,7 @@ from zlib import crc32
 from dormouse.errors import InvariantError
 from dormouse.ports import Objects, StreamedObjects
 from dormouse.readers.threads import Start
+from dormouse.seekable import SeekableFile
 from dormouse.shards.crcs import Section
 from dormouse.shards.footer import raise_damaged
 
@@ -28,33 +28,16 @@ ByteSpan = tuple[int, int]
 """The first byte of some bytes of an object, and the byte after the last."""
 
 
-class FetchedFile(io.RawIOBase):
+class FetchedFile(SeekableFile):
     """An object of which some spans are fetched, as a file that can be read within these spans."""
 
     def __init__(
         self, path: str, size_bytes: int, spans: Sequence[tuple[ByteSpan, Callable[[], bytes]]]
     ) -> None:
         """Start at offset 0; each span has a function that waits until it is fetched."""
+        super().__init__(size_bytes)
         self.path = path
-        self._size_bytes, self._spans, self._at = size_bytes, spans, 0
-
-    def readable(self) -> bool:
-        """Return True."""
-        return True
-
-    def seekable(self) -> bool:
-        """Return True."""
-        return True
-
-    def tell(self) -> int:
-        """Return the offset of the next read."""
-        return self._at
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Set the offset of the next read."""
-        starts = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size_bytes}
-        self._at = starts[whence] + offset
-        return self._at
+        self._spans = spans
 
     def read(self, size: int = -1) -> bytes:
         """Return the next `size` bytes, which must be within one of the spans."""

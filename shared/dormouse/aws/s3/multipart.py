@@ -6,7 +6,6 @@ has. The object exists when the upload is completed, and not before.
 
 from __future__ import annotations
 
-import io
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from botocore.exceptions import ClientError
 
 from dormouse.aws.base.failures import code_of
 from dormouse.errors import InvariantError, OutcomeUnknownError
+from dormouse.seekable import SeekableFile
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -87,31 +87,14 @@ class MultipartUpload:
                 raise
 
 
-class FilePart(io.RawIOBase):
+class FilePart(SeekableFile):
     """Some bytes of a local file as a file of their own, so that a request need not hold them."""
 
     def __init__(self, local: Path, start: int, size_bytes: int) -> None:
         """Open the `size_bytes` of `local` from `start` on."""
+        super().__init__(size_bytes)
         self._file = local.open("rb")
-        self._start, self._size_bytes, self._at = start, size_bytes, 0
-
-    def readable(self) -> bool:
-        """Return True."""
-        return True
-
-    def seekable(self) -> bool:
-        """Return True."""
-        return True
-
-    def tell(self) -> int:
-        """Return the offset of the next read within the part."""
-        return self._at
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Set the offset of the next read within the part."""
-        starts = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size_bytes}
-        self._at = max(0, starts[whence] + offset)
-        return self._at
+        self._start = start
 
     def readinto(self, buffer: WriteableBuffer, /) -> int:
         """Read up to the end of the part."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, TypedDict
 
@@ -12,6 +11,7 @@ from dormouse.aws.base.clients import get_object
 from dormouse.aws.base.failures import code_of, may_pass, read_pages
 from dormouse.errors import CorruptDataError, NotFoundError, UnavailableError
 from dormouse.retry_policy import RetryPolicy
+from dormouse.seekable import SeekableFile
 from dormouse.storage import PIECE_BYTES
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ class _Version(TypedDict, total=False):
     IfMatch: str
 
 
-class RangedObject(io.RawIOBase):
+class RangedObject(SeekableFile):
     """A read-only, seekable view of an object whose size is known; every read is one ranged GET."""
 
     def __init__(
@@ -42,34 +42,12 @@ class RangedObject(io.RawIOBase):
 
         With an `etag`, content that has another one is not read.
         """
+        super().__init__(size_bytes)
         self._retry_policy = retry_policy
         self._client, self._bucket, self._key = client, bucket, key
         self._of_version: _Version = {"VersionId": version} if version else {}
         if etag:
             self._of_version["IfMatch"] = f'"{etag}"'
-        self._size_bytes = size_bytes
-        self._position = 0
-
-    def readable(self) -> bool:
-        """Return True."""
-        return True
-
-    def seekable(self) -> bool:
-        """Return True."""
-        return True
-
-    def tell(self) -> int:
-        """Return the position of the next read."""
-        return self._position
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Set the position of the next read, and return it; this sends no request."""
-        starts = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size_bytes}
-        position = starts[whence] + offset
-        if position < 0:
-            raise ValueError(f"cannot seek to {position}")
-        self._position = position
-        return position
 
     def read(self, size: int = -1, /) -> bytes:
         """Return up to `size` bytes, or the rest, by one request.
@@ -78,10 +56,10 @@ class RangedObject(io.RawIOBase):
             NotFoundError: the object does not exist.
             CorruptDataError: the object has another size than it was opened with.
         """
-        left = max(0, self._size_bytes - self._position)
-        end = self._position + (left if size < 0 else min(size, left))
-        body = self._fetch(self._position, end) if end > self._position else b""
-        self._position = end
+        left = max(0, self._size_bytes - self._at)
+        end = self._at + (left if size < 0 else min(size, left))
+        body = self._fetch(self._at, end) if end > self._at else b""
+        self._at = end
         return body
 
     def readall(self) -> bytes:
