@@ -1,6 +1,7 @@
 """What commands say on the terminal: notes, questions, progress, lines of JSON.
 
-`listings` prints lists.
+`listings` prints lists. Rich is imported where something moves or is drawn: most commands need none
+of it.
 """
 
 from __future__ import annotations
@@ -13,12 +14,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 import typer
-from rich import box
-from rich.console import Console
-from rich.table import Table
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.progress import Progress
+    from rich.table import Table
 
 
 _encoder = msgspec.json.Encoder()
@@ -28,6 +28,8 @@ _ACTED_UPON = re.compile(rb"\x7f|\xc2[\x80-\x9f]")
 
 def notes() -> Console:
     """Return the console for notes and progress, on standard error."""
+    from rich.console import Console
+
     return Console(stderr=True, highlight=False, soft_wrap=True)
 
 
@@ -71,6 +73,9 @@ def json_lines(objects: Iterable[object]) -> bytes:
 
 def plain_table(columns: Sequence[str], sample: Sequence[object] = ()) -> Table:
     """Return an empty table with a header; columns whose sample is a number are set flush right."""
+    from rich import box
+    from rich.table import Table
+
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
     for i, column in enumerate(columns):
         is_number = i < len(sample) and isinstance(sample[i], int | float)

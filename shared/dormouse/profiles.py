@@ -15,7 +15,6 @@ The file is ``$DORMOUSE_CONFIG``, or ``dormouse/config.toml`` in ``$XDG_CONFIG_H
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -94,10 +93,16 @@ def _config_path(environment: Mapping[str, str]) -> Path:
 
 def _config(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text())
+        text = path.read_text()
     except FileNotFoundError:
         return {}
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+    except (UnicodeDecodeError, OSError) as error:
+        raise _malformed(path, str(error)) from error
+    import tomllib  # most instances are named without a file
+
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
         raise _malformed(path, str(error)) from error
 
 

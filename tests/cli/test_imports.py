@@ -19,6 +19,8 @@ ROWS = {"pyarrow", "numpy", "datafusion", "pandas", "sqlglot"}
 ELSEWHERE = {"boto3", "moto", "aws_lambda_powertools", "yaml", "jinja2", "plotly", "pyspark"}
 """Packages of functions, of the local stack, of reports and of files of tables."""
 AWS = {"botocore"}
+DRAWN = {"rich.console", "rich.table"}
+"""What draws on a terminal; lists and facts are plain lines."""
 
 RUN = """
 import sys
@@ -36,6 +38,14 @@ def record(self, service, *arguments, **named):
     print("CLIENT", service, file=sys.stderr)
     return create(self, service, *arguments, **named)
 Session.create_client = record
+"""
+
+RECORD_LISTINGS = """
+import sys
+def record(event, arguments):
+    if event == "os.listdir":
+        print("LISTED", arguments[0], file=sys.stderr)
+sys.addaudithook(record)
 """
 
 
@@ -123,13 +133,23 @@ def test_all_names_of_the_client_can_be_imported_from_it() -> None:
 
 def test_tables_on_aws_are_listed_without_what_works_on_rows(deployment: dict[str, str]) -> None:
     done = run(RUN, "table", "list", **deployment)
-    assert not imported(done) & (ROWS | ELSEWHERE)
+    assert not imported(done) & (ROWS | ELSEWHERE | DRAWN | {"tomllib"})
 
 
 def test_a_listing_makes_just_the_client_that_it_asks(deployment: dict[str, str]) -> None:
     done = run(RECORD_CLIENTS + RUN, "table", "list", **deployment)
     made = [line.split()[1] for line in done.stderr.splitlines() if line.startswith("CLIENT ")]
     assert made == ["dynamodb"]
+
+
+def test_a_client_is_made_without_a_look_at_all_services_that_there_are(
+    deployment: dict[str, str],
+) -> None:
+    done = run(RECORD_LISTINGS + RUN, "table", "list", **deployment)
+    listed = [line.split()[1] for line in done.stderr.splitlines() if line.startswith("LISTED ")]
+    services = [path.rsplit("/", 1)[1] for path in listed if "botocore/data/" in path]
+    assert set(services) == {"dynamodb"}
+    assert not [path for path in listed if path.endswith("botocore/data")]
 
 
 @pytest.mark.parametrize(
@@ -139,7 +159,7 @@ def test_a_folder_is_listed_without_aws_and_without_what_works_on_rows(
     folder: dict[str, str], arguments: tuple[str, ...]
 ) -> None:
     done = run(RUN, *arguments, **folder)
-    assert not imported(done) & (ROWS | ELSEWHERE | AWS)
+    assert not imported(done) & (ROWS | ELSEWHERE | AWS | DRAWN)
 
 
 def test_a_key_in_a_folder_is_looked_up_without_datafusion_pandas_or_aws(
