@@ -66,6 +66,13 @@ class StreamedObjects(Objects, Protocol):
         Raises NotFoundError, at the latest by the first piece.
         """
 
+    def link(self, path: str, local: Path) -> bool:
+        """Make `local` a second name of the file that an object is; False if that cannot be.
+
+        The file must not be changed, but can be read, also after the object was deleted. Raises
+        NotFoundError, if it could be otherwise.
+        """
+
 
 class Storage(StreamedObjects, Uploads, Protocol):
     """The data root: a bucket or a folder. Paths are relative, with ``/`` and without ``..``.

@@ -77,8 +77,13 @@ class Settings:
 
 def scratch_folder(environment: Mapping[str, str] | None = None) -> Path:
     """Return the folder for temporary files."""
+    return named_scratch_folder(environment) or Path(tempfile.gettempdir())
+
+
+def named_scratch_folder(environment: Mapping[str, str] | None = None) -> Path | None:
+    """Return the folder that ``TMPDIR`` names for temporary files; None if it is not set."""
     given = os.environ if environment is None else environment
-    return Path(given.get("TMPDIR") or tempfile.gettempdir())
+    return Path(given["TMPDIR"]) if given.get("TMPDIR") else None
 
 
 def memory_bytes(environment: Mapping[str, str] | None = None) -> int:

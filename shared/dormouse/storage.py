@@ -27,6 +27,8 @@ PIECE_BYTES = 256 * 1024
 FULL = (errno.ENOSPC, errno.EDQUOT)
 """The errors of a disk without room, for anybody or for this user."""
 FREE_SPACE = "free some space on it; what was begun goes on then, and nothing is done twice"
+UNLINKABLE = (errno.EXDEV, errno.EMLINK, errno.EPERM, errno.ENOTSUP)
+"""The errors of a file that cannot have another name there, but can be copied."""
 _LINK_ATTEMPTS = 10
 _FORBIDDEN = re.compile(r"[\x00-\x1f\x7f\\]")
 
@@ -104,12 +106,22 @@ class FolderStorage:
         return self._create(path, io.BytesIO(body))
 
     def upload(self, path: str, local: Path) -> bool:
-        """Store a local file's content as `put` does, without loading it into memory."""
+        """Store a local file as `put` does: as another name of it, or a copy from another disk."""
+        target = self._file(path)
+        if target.exists():
+            return False
+        try:
+            with writing_files(self._root):
+                flush_file(local)
+                return _link(local, target)
+        except OSError as error:
+            if error.errno not in UNLINKABLE:
+                raise
         with local.open("rb") as content:
             return self._create(path, content)
 
     def start_upload(self, path: str, local: Path) -> Upload:
-        """Return an upload that copies the file when it is whole: the disk is near."""
+        """Return an upload that stores the file when it is whole: the disk is near."""
         self._file(path)
         return WholeUpload(self, path, local)
 
@@ -131,6 +143,18 @@ class FolderStorage:
         """Yield the bytes of an object from `start` up to `end`, piece by piece."""
         with self.open(path, size_bytes) as file:
             yield from read_pieces(file, start, end)
+
+    def link(self, path: str, local: Path) -> bool:
+        """Make `local` a second name of an object's file; False if it is on another disk."""
+        try:
+            os.link(self._file(path), local)
+        except OSError as error:
+            if error.errno in UNLINKABLE:
+                return False
+            if isinstance(error, FileNotFoundError | NotADirectoryError):
+                raise _no_object(path) from error
+            raise
+        return True
 
     def list(self, prefix: str) -> Iterator[StoredObject]:
         """Yield the objects whose path begins with `prefix`, in path order."""
@@ -255,7 +279,12 @@ def writing_files(root: Path) -> Iterator[None]:
 
 def flush_folder(folder: Path) -> None:
     """Make the names in a folder survive a power failure, as those of an object store do."""
-    descriptor = os.open(folder, os.O_RDONLY)
+    flush_file(folder)
+
+
+def flush_file(path: Path) -> None:
+    """Make the content of a file survive a power failure."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

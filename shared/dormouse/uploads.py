@@ -45,7 +45,10 @@ class Uploads(Protocol):
     """What a data root does with local files."""
 
     def upload(self, path: str, local: Path) -> bool:
-        """Store a local file's content as `put` does, without loading it into memory."""
+        """Store a local file as `put` does, without loading it into memory.
+
+        The file must not be changed any more: it may be another name of the object from now on.
+        """
 
     def start_upload(self, path: str, local: Path) -> Upload:
         """Start to upload a local file that is still being written."""

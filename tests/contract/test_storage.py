@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import threading
@@ -51,6 +52,55 @@ def test_an_upload_is_a_put_of_the_file(storage: Storage, tmp_path: Path) -> Non
     assert storage.get("t/a") == local.read_bytes()
 
 
+def test_a_file_that_is_linked_to_an_object_outlives_it_and_only_files_are(
+    storage: Storage, tmp_path: Path
+) -> None:
+    storage.put("t/a", b"rows")
+    local = tmp_path / "local"
+    assert storage.link("t/a", local) == isinstance(storage, FolderStorage) == local.exists()
+    storage.delete(["t/a"])
+    assert not local.exists() or local.read_bytes() == b"rows"
+
+
+def test_an_object_that_is_not_there_has_no_second_name(tmp_path: Path) -> None:
+    storage = FolderStorage(tmp_path / "root")
+    storage.put("t/a", b"rows")
+    for path in ("t/b", "t/a/b"):
+        with pytest.raises(NotFoundError):
+            storage.link(path, tmp_path / "local")
+
+
+@pytest.mark.parametrize("refused", [errno.EXDEV, errno.EMLINK])
+def test_a_file_on_another_disk_is_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: int
+) -> None:
+    storage, local, plain = FolderStorage(tmp_path / "root"), tmp_path / "local", os.link
+
+    def link(existing: Path, new: Path) -> None:
+        if local in (existing, new):
+            raise OSError(refused, "no link")
+        plain(existing, new)
+
+    monkeypatch.setattr(os, "link", link)
+    local.write_bytes(b"rows")
+    assert storage.upload("t/a", local)
+    assert not storage.upload("t/a", local)
+    assert storage.get("t/a") == b"rows"
+    assert not local.samefile(tmp_path / "root" / "t" / "a")
+    local.unlink()
+    assert not storage.link("t/a", local)
+    assert not local.exists()
+
+
+def test_a_file_on_the_disk_of_the_folder_is_not_copied(tmp_path: Path) -> None:
+    storage, local = FolderStorage(tmp_path / "root"), tmp_path / "local"
+    local.write_bytes(b"rows")
+    assert storage.upload("t/a", local)
+    assert local.samefile(tmp_path / "root" / "t" / "a")
+    local.unlink()
+    assert storage.get("t/a") == b"rows"
+
+
 def test_an_object_in_a_folder_is_on_the_disk_before_it_has_a_name_and_the_name_follows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -70,6 +120,10 @@ def test_an_object_in_a_folder_is_on_the_disk_before_it_has_a_name_and_the_name_
     assert steps == ["object", "folder", "name", "folder"], "the name of the new folder lasts, too"
     steps.clear()
     storage.put("t/b", b"rows")
+    assert steps == ["object", "name", "folder"]
+    steps.clear()
+    (tmp_path / "local").write_bytes(b"rows")
+    storage.upload("t/c", tmp_path / "local")
     assert steps == ["object", "name", "folder"]
 
 

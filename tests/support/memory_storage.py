@@ -89,6 +89,10 @@ class MemoryStorage:
         """Open an object to seek and read. Raises NotFoundError."""
         return io.BytesIO(self.get(path))
 
+    def link(self, path: str, local: Path) -> bool:
+        """Return False: an object is no file."""
+        return False
+
     def stream(self, path: str, size_bytes: int, start: int, end: int) -> Iterator[bytes]:
         """Yield the bytes of an object from `start` up to `end`. Raises NotFoundError."""
         yield from read_pieces(self.open(path, size_bytes), start, end)

@@ -9,7 +9,12 @@ from dormouse.client.waiting import Polling
 from dormouse.folder.spark_submit import SparkSubmit
 from dormouse.folder.wiring import OpenFolder, open_folder
 from dormouse.messages import QUEUES
-from dormouse.settings import memory_bytes, scratch_folder, spark_environment
+from dormouse.settings import (
+    memory_bytes,
+    named_scratch_folder,
+    scratch_folder,
+    spark_environment,
+)
 
 LOOK_SECONDS = 0.02
 _ASKED_FOR = ("files", "ingest-jobs", "admin")
@@ -26,7 +31,7 @@ def open_instance(root: Path, *, background: bool, create: bool) -> Instance:
     opened = open_folder(
         root,
         memory_bytes=memory_bytes(),
-        scratch=scratch_folder(),
+        scratch=named_scratch_folder(),
         background=background,
         create=create,
         submit=submit,

@@ -41,6 +41,11 @@ class Layout:
         return self.root / "logs"
 
     @property
+    def scratch(self) -> Path:
+        """Temporary files: on the disk of the shards, so that a file becomes one without a copy."""
+        return self.root / ".scratch"
+
+    @property
     def processes(self) -> Path:
         """A locked file for each process that uses the folder."""
         return self.root / ".processes"

@@ -70,6 +70,11 @@ class LeavingStorage:
             self._leaving.check()
             yield piece
 
+    def link(self, path: str, local: Path) -> bool:
+        """Make `local` a second name of an object's file, if that can be."""
+        self._leaving.check()
+        return self._storage.link(path, local)
+
     def get(self, path: str) -> bytes:
         """Return a whole object."""
         self._leaving.check()

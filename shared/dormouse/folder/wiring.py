@@ -103,6 +103,7 @@ def open_folder(
         )
     if not is_new and not _can_write(layout):
         database = Database(layout.database, is_read_only=True)
+        scratch = scratch or Path(tempfile.gettempdir())
         return _wired(layout, database, None, scratch, memory_bytes, background=False)
     with writing_files(layout.root):
         layout.root.mkdir(parents=True, exist_ok=True)
@@ -118,8 +119,11 @@ def open_folder(
             process.leave()
             raise
         if process.is_alone:  # so what is unfinished is of writers that died
-            for folder in (layout.tables, layout.exports, layout.inbox):
-                shutil.rmtree(folder / INCOMING, ignore_errors=True)
+            incoming = (layout.tables, layout.exports, layout.inbox)
+            for folder in (*(root / INCOMING for root in incoming), layout.scratch):
+                shutil.rmtree(folder, ignore_errors=True)
+        layout.scratch.mkdir(exist_ok=True)
+    scratch = scratch or layout.scratch
     opened = _wired(layout, database, process, scratch, memory_bytes, background, submit)
     return replace(opened, was_made=was_made)
 
@@ -153,7 +157,7 @@ def _wired(
     layout: Layout,
     database: Database,
     process: Process | None,
-    scratch: Path | None,
+    scratch: Path,
     memory_bytes: int,
     background: bool,
     submit: Submit | None = None,
@@ -176,7 +180,7 @@ def _wired(
         store=_store_factory(database, storage),
         clock=clock,
         ids=TimeOrderedIds(),
-        scratch=scratch or Path(tempfile.gettempdir()),
+        scratch=scratch,
         memory_bytes=memory_bytes,
         spark=runs if submit else None,
         has_spark=submit is not None,

@@ -5,14 +5,19 @@ DataFusion reads only these files, so exactly the bytes that were verified are m
 the size of its shard. It contains, at their original offsets, the column chunks that one window of
 the merge needs, and everything after the data; the rest is a hole. While one window is merged, the
 next ones are fetched; the files of past windows are deleted. Used by `engine.merging`.
+
+A shard that is a file of this machine, on the same disk, is not copied: its file has another name
+in the window's folder, and is read once to verify it.
 """
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
@@ -53,24 +58,24 @@ class MergeWindow:
     """Row groups that are merged together, each with the local file
     that contains what is read of it.
 
-    `ends` are what follows the data in each shard. A shard's end is fetched once, for the first
-    window that reads the shard.
+    `ends` are what follows the data in each copied shard. A shard's end is fetched once, for the
+    first window that reads the shard.
     """
 
     found: list[RowGroups]
     files: list[Path]
     folder: tempfile.TemporaryDirectory[str]
     gets: list[Future[bytes]]
-    ends: list[Future[bytes]]
+    ends: list[tuple[Path, Future[bytes]]]
 
     def wait(self) -> None:
         """Wait until everything requested is in the files and verified."""
         for get in self.gets:
             get.result()
-        for groups, local, get in zip(self.found, self.files, self.ends, strict=True):
+        for local, get in self.ends:
             end = get.result()
             with local.open("r+b") as file:
-                file.seek(groups.slice.shard.size_bytes - len(end))
+                file.seek(-len(end), os.SEEK_END)
                 file.write(end)
 
     def discard(self) -> None:
@@ -146,39 +151,44 @@ class LocalCopies:
         window = MergeWindow(found, files, folder, [], [])
         try:
             for groups, local in zip(found, files, strict=True):
-                window.gets.extend(self._fetch(threads, groups, local))
-                window.ends.append(self._ends[groups.slice.shard.id])
+                is_linked = self.objects.link(self._path(groups), local)
+                if not is_linked:
+                    _make_hole(local, groups.slice.shard.size_bytes)
+                copy = None if is_linked else local
+                window.gets.extend(self._fetch(threads, groups, copy))
+                if copy is not None:
+                    window.ends.append((copy, self._ends[groups.slice.shard.id]))
         except BaseException:
             window.discard()
             raise
         return window
 
-    def _fetch(self, threads: Executor, groups: RowGroups, local: Path) -> Iterator[Future[bytes]]:
+    def _fetch(
+        self, threads: Executor, groups: RowGroups, copy: Path | None
+    ) -> Iterator[Future[bytes]]:
         shard = groups.slice.shard
         sections = list(sections_of(groups, groups.numbers, self.fields, self.table_id))
         if shard.id not in self._ends:
             sections.append(replace(self._page_indexes(groups), end=shard.size_bytes, crc=None))
-        with local.open("wb") as file:
-            file.truncate(shard.size_bytes)
         for together in coalesce(sections, MAX_GET_BYTES):
-            get = threads.submit(self._get, groups, together, local)
+            get = threads.submit(self._get, groups, together, copy)
             if any(section.group is None for section in together):
                 self._ends[shard.id] = get
             yield get
 
-    def _get(self, groups: RowGroups, sections: Sequence[Section], local: Path) -> bytes:
-        """Read some sections of a shard at once, verify them, and write them to its file.
+    def _get(self, groups: RowGroups, sections: Sequence[Section], copy: Path | None) -> bytes:
+        """Read some sections of a shard at once, verify them, and write them to its copy, if any.
 
         The end of the shard is not written; it is returned if it is among the sections.
         """
         shard = groups.slice.shard
         end = bytearray()
         arriving = stream_sections(self.objects, self._path(groups), shard.size_bytes, sections)
-        with local.open("r+b") as file:
+        with copy.open("r+b") if copy else nullcontext() as file:
             for section, offset, part in arriving:
                 if section.group is None:
                     end += part
-                else:
+                elif file is not None:
                     file.seek(offset)
                     file.write(part)
         if end:
@@ -225,3 +235,9 @@ class LocalCopies:
 
     def _path(self, groups: RowGroups) -> str:
         return shard_path(self.table_id, groups.slice.shard.id)
+
+
+def _make_hole(local: Path, size_bytes: int) -> None:
+    """Make a file of a size in which nothing is written yet."""
+    with local.open("wb") as file:
+        file.truncate(size_bytes)

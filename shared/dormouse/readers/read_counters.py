@@ -6,6 +6,7 @@ import io
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import BinaryIO, cast
 
 from dormouse.ports import StreamedObjects
@@ -72,6 +73,10 @@ class CountedObjects:
     def open(self, path: str, size_bytes: int) -> BinaryIO:
         """Open an object. Raises NotFoundError, at the latest when it is read."""
         return cast(BinaryIO, _CountedFile(self.objects.open(path, size_bytes), self.reads))
+
+    def link(self, path: str, local: Path) -> bool:
+        """Make `local` a second name of an object's file, if that can be."""
+        return self.objects.link(path, local)
 
     def stream(self, path: str, size_bytes: int, start: int, end: int) -> Iterator[bytes]:
         """Yield the bytes of an object from `start` up to `end`. Raises NotFoundError."""

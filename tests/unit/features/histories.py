@@ -77,6 +77,9 @@ class ScatteredStorage:
     def open(self, path: str, size_bytes: int) -> BinaryIO:
         return self.inner.open(path, size_bytes)
 
+    def link(self, path: str, local: Path) -> bool:
+        return self.inner.link(path, local)
+
     def stream(self, path: str, size_bytes: int, start: int, end: int) -> Iterator[bytes]:
         return self.inner.stream(path, size_bytes, start, end)
 

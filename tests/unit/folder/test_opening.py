@@ -335,8 +335,9 @@ def test_a_process_that_cannot_open_leaves_nobody_behind(root: Path) -> None:
 def test_what_died_writers_left_is_removed_and_what_living_ones_write_is_not(root: Path) -> None:
     first = open_folder(root, background=False)
     left = [root / part / ".incoming" / "half" for part in ("tables", "exports", "inbox")]
+    left.append(root / ".scratch" / "half")
     for path in left:
-        path.parent.mkdir(parents=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"half of it")
     second = open_folder(root, background=False)
     assert all(path.exists() for path in left)

@@ -26,14 +26,20 @@ def root(tmp_path: Path) -> Path:
 def table_to_compact(root: Path, folder: Path) -> str:
     """Make a table with enough files for a compaction; return its id. Nothing was planned yet."""
     with Instance.open(root, background=False) as instance:
-        properties = {"compaction_strategy": "batch", "compaction_files": 3}
+        properties = {"compaction_strategy": "batch", "compaction_files": 100}
         table = instance.create_table("letters", LETTERS, properties)
         for number in range(3):
             path = folder / f"{number}.csv"
             path.write_text(f"letter,at,note\na,{number},x\n")
             table.ingest(path)
         assert table.status().shards == 3
-        return instance.services.tables.named("letters").id  # type: ignore[union-attr]
+        found = instance.services.tables.named("letters")
+        assert found is not None
+        due = dict(found.settings) | {"compaction_files": 3}
+        instance.services.tables.change(found.id, lambda table: table.with_settings(due, {}))
+        assert instance.folder is not None
+        instance.folder.queues.send([OutboundMessage(CHANGES, TableChanged(found.id))])
+        return found.id
 
 
 def planned_but_not_sent(opened: OpenFolder, table_id: str) -> list[OutboundMessage]:

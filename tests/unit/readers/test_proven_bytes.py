@@ -27,6 +27,7 @@ from dormouse.storage import FolderStorage
 from dormouse.stored import checksums
 from dormouse.stored.paths import shard_path
 from tests.support.damage import flipped, footer_length, last_row_group, regions, rewrite
+from tests.support.distant_folder import DistantFolder
 from tests.support.every_type import EVERY_TYPE, row_of_every_type
 from tests.support.memory_storage import MemoryStorage
 from tests.support.tables import MEMORY_BYTES, ShardTable
@@ -57,8 +58,13 @@ def _several_row_groups(monkeypatch: pytest.MonkeyPatch) -> None:
 class Shard:
     """A table of one shard in a folder."""
 
-    def __init__(self, folder: Path, schema: Schema = EVERY_TYPE) -> None:
-        self.table = ShardTable(FolderStorage(folder / "data"), schema, folder / "scratch")
+    def __init__(
+        self,
+        folder: Path,
+        schema: Schema = EVERY_TYPE,
+        storage: type[FolderStorage] = FolderStorage,
+    ) -> None:
+        self.table = ShardTable(storage(folder / "data"), schema, folder / "scratch")
         (folder / "scratch").mkdir()
         rows = [row_of_every_type(n) for n in range(300)] if schema is EVERY_TYPE else ROWS
         (new,) = self.table.add(rows)
@@ -72,9 +78,12 @@ class Shard:
         return read_metadata(self.table.storage, self.path, len(self.body))
 
 
-@pytest.fixture
-def shard(tmp_path: Path) -> Shard:
-    return Shard(tmp_path)
+NEAR_AND_DISTANT = pytest.mark.parametrize("storage", [FolderStorage, DistantFolder])
+
+
+@pytest.fixture(params=[FolderStorage, DistantFolder])
+def shard(tmp_path: Path, request: pytest.FixtureRequest) -> Shard:
+    return Shard(tmp_path, storage=request.param)
 
 
 def test_every_byte_but_the_first_four_is_in_a_part_or_the_footer(shard: Shard) -> None:
@@ -307,20 +316,17 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(merge_windows, "GROUPS_PER_WINDOW", 1)
 
 
+@NEAR_AND_DISTANT
 def test_a_merge_has_three_windows_in_scratch_at_most_and_nothing_when_it_ends(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, storage: type[FolderStorage]
 ) -> None:
     small_steps(monkeypatch)
-    shard = Shard(tmp_path, SCHEMA)
+    shard = Shard(tmp_path, SCHEMA, storage)
     most, rows = 0, 0
     slices = [Slice(shard.shard, KeyRange())]
+    table = shard.table
     batches = merge_slices(
-        shard.table.storage,
-        "table",
-        slices,
-        SCHEMA,
-        scratch=shard.table.folder,
-        memory_bytes=MEMORY_BYTES,
+        table.storage, "table", slices, SCHEMA, scratch=table.folder, memory_bytes=MEMORY_BYTES
     )
     for batch in batches:
         rows += batch.num_rows
@@ -330,6 +336,23 @@ def test_a_merge_has_three_windows_in_scratch_at_most_and_nothing_when_it_ends(
     assert most == 1 + local_copies.WINDOWS_AHEAD
     batches.close()
     assert not list(shard.table.folder.iterdir())
+    assert shard.file.read_bytes() == shard.body
+
+
+@NEAR_AND_DISTANT
+def test_a_shard_on_this_disk_is_merged_where_it_is_and_any_other_from_a_copy(
+    tmp_path: Path, storage: type[FolderStorage]
+) -> None:
+    shard = Shard(tmp_path, SCHEMA, storage)
+    slices, scratch = [Slice(shard.shard, KeyRange())], shard.table.folder
+    batches = merge_slices(
+        shard.table.storage, "table", slices, SCHEMA, scratch=scratch, memory_bytes=MEMORY_BYTES
+    )
+    rows = next(batches).num_rows
+    (local,) = shard.table.folder.rglob("*.parquet")
+    assert local.samefile(shard.file) == (storage is FolderStorage)
+    shard.table.storage.delete([shard.path])  # by the garbage collector, as it seems
+    assert rows + sum(batch.num_rows for batch in batches) == len(ROWS)
 
 
 def test_what_is_small_comes_in_one_read_and_what_is_large_in_reads_of_bounded_size(

@@ -34,6 +34,7 @@ from dormouse.shards.crcs import Section
 from dormouse.storage import PIECE_BYTES, FolderStorage
 from dormouse.stored.paths import shard_id_of
 from dormouse.tables.table import Table
+from tests.support.distant_folder import DistantFolder
 from tests.support.tables import MEMORY_BYTES, ShardTable
 from tests.support.world import World, letters
 
@@ -48,7 +49,7 @@ SCHEMA = Schema.from_json(
 )
 
 
-class Rounds(FolderStorage):
+class Rounds(DistantFolder):
     """A folder whose reads of shards are answered in rounds, as those of a slow storage would be.
 
     A round is answered when as many reads are in flight as the round should have. So a merge that
@@ -140,7 +141,7 @@ def wide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ShardTable:
     return table
 
 
-class Streams(FolderStorage):
+class Streams(DistantFolder):
     """A folder that calls `hook` before each stream with its number, and counts open streams."""
 
     def __init__(self, root: Path, hook: Callable[[int], object] = lambda number: None) -> None:

@@ -117,6 +117,10 @@ class S3Storage:
         """
         return cast(BinaryIO, self._ranged(path, size_bytes))
 
+    def link(self, path: str, local: Path) -> bool:
+        """Return False: an object is no file of this machine."""
+        return False
+
     def stream(self, path: str, size_bytes: int, start: int, end: int) -> Iterator[bytes]:
         """Yield the bytes of an object from `start` up to `end`, by one request unless it breaks.
 

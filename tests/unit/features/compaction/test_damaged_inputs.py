@@ -126,6 +126,9 @@ class DamagedOnTheWay:
             body = file.read()
         return Wire(body, self) if shard_id_of(path) else io.BytesIO(body)
 
+    def link(self, path: str, local: Path) -> bool:
+        return False
+
     def stream(self, path: str, size_bytes: int, start: int, end: int) -> Iterator[bytes]:
         return read_pieces(self.open(path, size_bytes), start, end)
 
