@@ -50,6 +50,10 @@ class StoredObject:
 class Objects(Protocol):
     """Objects that can be read."""
 
+    @property
+    def is_remote(self) -> bool:
+        """Whether a read waits for a network, so that many in flight take no longer than one."""
+
     def open(self, path: str, size_bytes: int) -> BinaryIO:
         """Open an object of known size to seek and read; each read fetches only its range.
 
@@ -88,17 +92,13 @@ class Storage(StreamedObjects, Uploads, Protocol):
         """Return a whole object. Raises NotFoundError."""
 
     def put(self, path: str, body: bytes) -> bool:
-        """Store an object if there is none at that path; otherwise return False and change
-        nothing.
-        """
+        """Store an object if its path is free; otherwise return False and change nothing."""
 
     def list(self, prefix: str) -> Iterator[StoredObject]:
         """Yield the objects whose path begins with `prefix`, in path order."""
 
     def list_noncurrent(self, prefix: str) -> Iterator[NoncurrentObject]:
-        """Yield the versions of objects below `prefix` that were deleted or replaced and are still
-        kept.
-        """
+        """Yield the versions of objects that were deleted or replaced and are still kept."""
 
     def folders(self) -> Iterator[str]:
         """Yield the first part of every path that has several parts, in order, each once."""
@@ -193,9 +193,7 @@ class Tables(Protocol):
         """Remove a table; one that is not registered is ignored."""
 
     def defaults(self) -> dict[str, int | str]:
-        """Return the properties of the instance, which apply to tables that do not set their
-        own.
-        """
+        """Return the properties of the instance, for tables that do not set their own."""
 
     def change_defaults(
         self, change: Callable[[dict[str, int | str]], dict[str, int | str]]

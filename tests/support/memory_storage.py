@@ -85,6 +85,11 @@ class MemoryStorage:
             self._uploads[upload.id] = upload
         return upload
 
+    @property
+    def is_remote(self) -> bool:
+        """Return True, as S3 does."""
+        return True
+
     def open(self, path: str, size_bytes: int) -> BinaryIO:
         """Open an object to seek and read. Raises NotFoundError."""
         return io.BytesIO(self.get(path))

@@ -59,6 +59,11 @@ class LeavingStorage:
         """Where the data root is, for people."""
         return self._storage.uri
 
+    @property
+    def is_remote(self) -> bool:
+        """Whether a read waits for a network."""
+        return self._storage.is_remote
+
     def open(self, path: str, size_bytes: int) -> BinaryIO:
         """Open an object to seek and read."""
         self._leaving.check()

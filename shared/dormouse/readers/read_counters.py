@@ -70,6 +70,11 @@ class CountedObjects:
     objects: StreamedObjects
     reads: ReadCounters
 
+    @property
+    def is_remote(self) -> bool:
+        """Whether a read waits for a network."""
+        return self.objects.is_remote
+
     def open(self, path: str, size_bytes: int) -> BinaryIO:
         """Open an object. Raises NotFoundError, at the latest when it is read."""
         return cast(BinaryIO, _CountedFile(self.objects.open(path, size_bytes), self.reads))

@@ -20,7 +20,7 @@ from dormouse.keys.ranges import KeyRange
 from dormouse.model.shards import Shard
 from dormouse.ports import Objects
 from dormouse.readers.engine_reads import engine_may_read
-from dormouse.readers.threads import READS_AT_ONCE, in_threads
+from dormouse.readers.threads import reading_threads
 from dormouse.schema.schema import Field, Schema
 from dormouse.shards.crcs import Section, chunk_sections
 from dormouse.shards.index import ShardIndex, cached_index, read_index
@@ -130,7 +130,7 @@ def read_indexes(
         CorruptDataError: a shard is damaged, or is not the shard that the state names.
     """
     found = [cached_index(table_id, shard.id, cache) for shard in shards]
-    with in_threads(found.count(None), READS_AT_ONCE) as start:
+    with reading_threads(objects, found.count(None)) as start:
         reads = [
             start(partial(read_index, objects, table_id, shard, schema, cache))
             for shard, index in zip(shards, found, strict=True)

@@ -11,7 +11,7 @@ from dormouse.ports import Objects
 from dormouse.readers.decoding import FetchedRows, numbers_of
 from dormouse.readers.ranged_reads import coalesce, fetch_sections
 from dormouse.readers.reading import RowGroups, sections_of
-from dormouse.readers.threads import DECODE_THREADS, READS_AT_ONCE, in_threads
+from dormouse.readers.threads import DECODE_THREADS, in_threads, reading_threads
 from dormouse.schema.schema import Field, Schema
 from dormouse.stored.paths import shard_path
 
@@ -41,7 +41,7 @@ def read_row_groups(
         coalesce(sections_of(groups[0], numbers_of(groups), needed, table_id)) for groups in shards
     ]
     with (
-        in_threads(sum(map(len, spans)), READS_AT_ONCE) as start_read,
+        reading_threads(objects, sum(map(len, spans))) as start_read,
         in_threads(len(shards), DECODE_THREADS) as start_decoding,
     ):
         files = [

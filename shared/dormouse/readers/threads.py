@@ -1,12 +1,18 @@
-"""Tasks of one query, in threads that end with it."""
+"""Tasks of one query, in threads that end with it.
+
+A read of a local disk takes less time than to hand it to another thread and back. So only reads
+that wait for a network are in threads of their own.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from typing import Protocol, TypeVar
+
+from dormouse.ports import Objects
 
 _T = TypeVar("_T")
 
@@ -43,6 +49,13 @@ def in_threads(tasks: int, most: int = READ_THREADS) -> Iterator[Start]:
             return threads.submit(task).result
 
         yield submit
+
+
+def reading_threads(objects: Objects, reads: int) -> AbstractContextManager[Start]:
+    """Let the block start up to `reads` reads of `objects`, which are in flight at once if they
+    wait for a network; otherwise, each runs when its result is asked for.
+    """
+    return in_threads(reads if objects.is_remote else 1, READS_AT_ONCE)
 
 
 def _at_the_first_call(task: Callable[[], _T], /) -> Callable[[], _T]:

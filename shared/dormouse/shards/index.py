@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import cast, overload
 
 import pyarrow.parquet as pq
 
@@ -35,18 +35,56 @@ other types have no fixed size.
 _OFFSET_BYTES = 4
 
 
+Span = tuple[Key, Key | None]
+"""Prefixes of a row group's least and greatest key; the greatest is None if nothing is known."""
+
+
+class KeySpans(Sequence[Span]):
+    """The key spans of a shard's row groups, each of which is found when it is asked for.
+
+    A look-up bisects them, so it needs a few. To find all of them takes most of the time in which a
+    footer is read.
+    """
+
+    def __init__(self, metadata: pq.FileMetaData, keys: Sequence[Field]) -> None:
+        """Find spans of rows sorted by `keys`, which are the first columns."""
+        self._metadata, self._keys = metadata, keys
+        self._found: list[Span | None] = [None] * metadata.num_row_groups
+
+    def __len__(self) -> int:
+        """Return the number of row groups."""
+        return len(self._found)
+
+    @overload
+    def __getitem__(self, number: int) -> Span: ...
+
+    @overload
+    def __getitem__(self, number: slice) -> Sequence[Span]: ...
+
+    def __getitem__(self, number: int | slice) -> Span | Sequence[Span]:
+        """Return the span of one row group, or of some."""
+        if isinstance(number, slice):
+            return [self[i] for i in range(*number.indices(len(self)))]
+        found = self._found[number]
+        if found is None:
+            found = key_span(self._metadata.row_group(number % len(self)), self._keys)
+            self._found[number] = found
+        return found
+
+
 @dataclass(frozen=True, slots=True)
 class ShardIndex:
     """The Parquet footer of a shard, with prefixes of each row group's least and greatest key.
 
-    `names` are the names of its columns by field id, `keys` the fields by which it is sorted.
+    `spans` are the prefixes, `names` the names of its columns by field id, `keys` the fields by
+    which it is sorted.
     `flat` are the places of the columns that are not nested. `crcs` are None if it was written
     without CRCs.
     """
 
     metadata: pq.FileMetaData
     names: Mapping[int, str]
-    spans: tuple[tuple[Key, Key | None], ...]
+    spans: Sequence[Span]
     keys: tuple[Field, ...]
     flat: Mapping[str, int]
     crcs: Crcs | None = None
@@ -161,11 +199,10 @@ def read_index(
         return kept
     metadata = read_metadata(objects, path, shard.size_bytes, schema.leaf_columns)
     check_identity(metadata, path, table_id, shard)
-    groups = (metadata.row_group(i) for i in range(metadata.num_row_groups))
     index = ShardIndex(
         metadata,
         names_by_id(metadata),
-        tuple(key_span(group, schema.keys) for group in groups),
+        KeySpans(metadata, schema.keys),
         schema.keys,
         _flat_columns(metadata),
         read_crcs(metadata, path),

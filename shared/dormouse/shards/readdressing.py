@@ -24,6 +24,8 @@ from dormouse.stored import checksums
 class _LocalObject:
     """`ports.Objects` with a local file in place of the one object that is asked for."""
 
+    is_remote = False
+
     def __init__(self, local: Path) -> None:
         self._local = local
 

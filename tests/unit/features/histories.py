@@ -74,6 +74,10 @@ class ScatteredStorage:
     def abort_uploads(self, uploads: Iterable[UnfinishedUpload]) -> None:
         self.inner.abort_uploads(uploads)
 
+    @property
+    def is_remote(self) -> bool:
+        return self.inner.is_remote
+
     def open(self, path: str, size_bytes: int) -> BinaryIO:
         return self.inner.open(path, size_bytes)
 

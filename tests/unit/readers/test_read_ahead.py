@@ -56,6 +56,8 @@ class Rounds(DistantFolder):
     sends fewer of them at once never ends, and the wait for the others fails.
     """
 
+    is_remote = True
+
     def __init__(self, root: Path, rounds: Sequence[int]) -> None:
         super().__init__(root)
         self.expected = list(rounds)
@@ -269,6 +271,8 @@ BODY = random.Random(2).randbytes(300)
 
 class Pieces:
     """An object that arrives in pieces of given lengths."""
+
+    is_remote = True
 
     def __init__(self, body: bytes, lengths: Sequence[int]) -> None:
         self.body, self.lengths = body, lengths

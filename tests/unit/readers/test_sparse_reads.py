@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 
 from dormouse.arrow.types import arrow_schema
 from dormouse.keys.ranges import KeyRange
-from dormouse.readers import decoding, ranged_reads
+from dormouse.readers import decoding, ranged_reads, threads
 from dormouse.readers.threads import READS_AT_ONCE, in_threads
 from dormouse.schema.schema import Field, Primitive, Schema
 from dormouse.shards import parquet
@@ -205,6 +206,36 @@ def test_the_error_of_a_task_reaches_who_waits() -> None:
             wait = start(fail)
             with pytest.raises(LookupError, match="gone"):
                 wait()
+
+
+@pytest.mark.parametrize(("is_remote", "pools"), [(False, [2]), (True, [3, 12, 2])])
+def test_only_reads_that_wait_for_a_network_have_threads(
+    is_remote: bool, pools: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three footers, four row groups of each of three shards; two threads decode."""
+    monkeypatch.setattr(ranged_reads, "MAX_GAP_BYTES", 0)
+    monkeypatch.setattr(FolderStorage, "is_remote", is_remote)
+    schema = Schema.from_json(
+        {
+            "rowKeyFields": [{"name": "k", "type": "LongType"}],
+            "valueFields": [{"name": "v", "type": "StringType"}],
+        }
+    )
+    splits = [(900,), (1800,)]
+    table = ShardTable(FolderStorage(tmp_path / "data"), schema, tmp_path, splits)
+    table.add([{"k": n, "v": f"value {n}"} for n in range(2700)])
+    started: list[int] = []
+
+    class Watched(ThreadPoolExecutor):
+        def __init__(self, workers: int) -> None:
+            started.append(workers)
+            super().__init__(workers)
+
+    monkeypatch.setattr(threads, "ThreadPoolExecutor", Watched)
+    asked = [leaf * 900 + 200 * i for leaf in range(3) for i in range(4)]
+    found = table.rows(*(KeyRange.exactly((n,)) for n in asked), columns=["k"])
+    assert [row["k"] for row in found] == asked
+    assert started == pools
 
 
 def test_112_keys_of_16_shards_wait_for_two_rounds_of_reads(

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dormouse.cache import Cache
 from dormouse.keys.ranges import Key, KeyRange
 from dormouse.schema.schema import Schema
-from dormouse.shards.index import ShardIndex
+from dormouse.shards import index as index_module
+from dormouse.shards import parquet
+from dormouse.shards.index import KeySpans, ShardIndex, Span, key_span
+from dormouse.storage import FolderStorage
+from tests.support.tables import ShardTable
 
 PARTS = st.integers(0, 3)
 KEYS: st.SearchStrategy[Key] = st.tuples(PARTS, PARTS)
@@ -91,3 +99,39 @@ def test_the_size_of_rows_in_memory_is_not_underestimated_where_they_are_stored_
     schema = Schema.from_json(body | {"valueFields": values})
     assert metadata.row_group(0).total_byte_size < rows.nbytes / 10
     assert rows.nbytes * 0.8 < index.column_bytes(0, schema.fields) < rows.nbytes * 1.2
+
+
+def test_a_look_up_asks_the_statistics_of_few_row_groups(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It bisects them, and what was found once is kept."""
+    monkeypatch.setattr(parquet, "FIRST_ROW_GROUP_ROWS", 4)
+    monkeypatch.setattr(parquet, "MAX_ROW_GROUP_ROWS", 4)
+    schema = Schema.from_json(
+        {
+            "rowKeyFields": [{"name": "k", "type": "LongType"}],
+            "valueFields": [{"name": "v", "type": "LongType"}],
+        }
+    )
+    table = ShardTable(FolderStorage(tmp_path / "data"), schema, tmp_path)
+    table.add([{"k": n, "v": -n} for n in range(1024)])
+    asked: list[int] = []
+
+    def watched(*given: Any) -> Span:
+        asked.append(1)
+        return key_span(*given)
+
+    monkeypatch.setattr(index_module, "key_span", watched)
+    cache = Cache()
+    for _ in range(2):
+        assert table.rows(KeyRange.exactly((517,)), cache=cache) == [{"k": 517, "v": -517}]
+        assert 0 < len(asked) <= 16 + 2  # two bisections among 256 row groups
+
+
+def test_spans_of_row_groups_are_a_sequence() -> None:
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({"k": range(9)}), sink, row_group_size=3)
+    schema = Schema.from_json({"rowKeyFields": [{"name": "k", "type": "LongType"}]})
+    spans = KeySpans(pq.read_metadata(pa.BufferReader(sink.getvalue())), schema.keys)
+    assert list(spans) == [((0,), (2,)), ((3,), (5,)), ((6,), (8,))]
+    assert (spans[-1], spans[1:], len(spans)) == (list(spans)[2], list(spans)[1:], 3)

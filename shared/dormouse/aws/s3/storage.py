@@ -109,6 +109,11 @@ class S3Storage:
         """Delete the parts of uploads; one that is completed or aborted by now is left as it is."""
         abort_uploads(self._client, self._bucket, uploads)
 
+    @property
+    def is_remote(self) -> bool:
+        """Return True: each read is a request."""
+        return True
+
     def open(self, path: str, size_bytes: int) -> BinaryIO:
         """Open an object of known size without a request; each read fetches just its range.
 
