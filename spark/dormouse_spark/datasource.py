@@ -21,11 +21,12 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from dormouse.arrow.types import conform
-from dormouse.client.versions import parse_as_of, table_as_of
+from dormouse.client.versions import table_as_of
 from dormouse.errors import InvalidRequestError, NotFoundError
 from dormouse.key_forms.codec import KeyCodec
 from dormouse.key_forms.text import parse_part
 from dormouse.keys.ranges import KeyRange
+from dormouse.model.as_of import parse_as_of
 from dormouse.model.state import TableState
 from dormouse.query.planner import select, selected_ranges, slices_to_read
 from dormouse.query.rows import query_slices

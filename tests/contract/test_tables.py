@@ -37,6 +37,8 @@ A = Table(
     schema_generation=5,
     reset_ms=8,
     renamed_ms=9,
+    restored="r1",
+    purged_version=6,
 )
 
 

@@ -13,10 +13,10 @@ import pyarrow as pa
 import typer
 
 from dormouse.client import KeyLike, QueryResult
-from dormouse.client.versions import parse_as_of
 from dormouse.errors import NotFoundError
 from dormouse.key_forms.codec import KeyCodec
 from dormouse.key_forms.python import Ranges
+from dormouse.model.as_of import parse_as_of
 from dormouse.schema.schema import Schema
 from dormouse_cli.listings import Format, print_facts, print_table
 from dormouse_cli.session import table_of

@@ -28,8 +28,8 @@ from typing import TYPE_CHECKING
 from dormouse.client.instance import Instance
 from dormouse.client.status import Status
 from dormouse.client.table import TableHandle
-from dormouse.client.versions import AsOf
 from dormouse.key_forms.python import KeyLike, KeyValue
+from dormouse.model.as_of import AsOf
 from dormouse.tables.spark_options import SparkOptions
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from dormouse.tables.table import Table
 if TYPE_CHECKING:
     from dormouse.client.contents import TableFile, TablePartition, TableShard
     from dormouse.client.ports import IngestBucket, Queues
-    from dormouse.client.versions import AsOf
     from dormouse.client.waiting import Polling
+    from dormouse.model.as_of import AsOf
     from dormouse.model.state import TableState
 
 

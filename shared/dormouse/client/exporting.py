@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dormouse.client.access import TableAccess
-from dormouse.client.versions import AsOf, as_of_to_json
+from dormouse.client.versions import as_of_to_json
 from dormouse.client.waiting import WAIT_SECONDS
 from dormouse.errors import CorruptDataError, InvalidRequestError, NotFoundError
 from dormouse.features.administration.administer import administer
@@ -18,6 +18,7 @@ from dormouse.features.export.stored import finished_task_paths, load_export
 from dormouse.key_forms.codec import KeyCodec
 from dormouse.key_forms.python import KeyLike, Ranges
 from dormouse.messages import SelectionMessage
+from dormouse.model.as_of import AsOf
 from dormouse.requests import ExportRows
 from dormouse.stored.paths import MANIFEST
 from dormouse.tables.table import Table

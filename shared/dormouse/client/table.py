@@ -11,11 +11,12 @@ from msgspec import structs
 
 from dormouse.client.status import Status
 from dormouse.client.versioned import VersionedTable
-from dormouse.client.versions import AsOf, table_as_of
+from dormouse.client.versions import table_as_of
 from dormouse.client.waiting import WAIT_SECONDS, WORKING_QUEUES, Watch
 from dormouse.errors import InvalidRequestError
 from dormouse.key_forms.codec import KeyCodec
 from dormouse.key_forms.python import KeyLike, Ranges
+from dormouse.model.as_of import AsOf
 from dormouse.ports import JobRecord
 from dormouse.requests import AlterSchema
 from dormouse.schema.schema import Field

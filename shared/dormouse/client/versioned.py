@@ -12,7 +12,8 @@ from dormouse.showing import Listing
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dormouse.client.versions import AsOf, Tag, Version
+    from dormouse.client.versions import Tag, Version
+    from dormouse.model.as_of import AsOf
     from dormouse.query.result import QueryResult
 
 

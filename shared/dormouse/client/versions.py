@@ -5,14 +5,13 @@ a time.
 from __future__ import annotations
 
 import datetime as dt
-import re
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from msgspec import structs
 
 from dormouse.client.access import TableAccess
-from dormouse.errors import InvalidRequestError
+from dormouse.model.as_of import AsOf, checked_as_of
 from dormouse.ports import Services
 from dormouse.requests import RestoreVersion, TagVersion, UntagVersion
 from dormouse.showing import Listing
@@ -26,55 +25,14 @@ if TYPE_CHECKING:
     from dormouse.query.result import QueryResult
 
 
-AsOf: TypeAlias = int | str | dt.datetime
-"""A version, a tag, or an aware time; as text, too."""
-
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-_MILLISECOND = dt.timedelta(milliseconds=1)
-
-
 def table_as_of(services: Services, table: Table, as_of: AsOf | None) -> tuple[Table, TableState]:
     """Return a table as it is now, and its state at a version, tag or time; the newest for None.
 
-    Raises:
-        InvalidRequestError: it is neither a version nor a tag nor a time with a zone.
-        NotFoundError: the table was deleted, or has no such tag; or that version is not kept any
-            more, is yet to come, or has rows of an earlier schema.
+    Raises: as `features.versions.as_of.read_as_of`.
     """
-    from dormouse.features.tables.versions import read_version
+    from dormouse.features.versions.as_of import read_as_of
 
-    if as_of is None:
-        return read_version(services, table)
-    if isinstance(as_of, str):
-        as_of = parse_as_of(as_of)
-    check_as_of(as_of)
-    if isinstance(as_of, dt.datetime):
-        return read_version(services, table, time_ms=(as_of - _EPOCH) // _MILLISECOND)
-    if isinstance(as_of, str):
-        from dormouse.features.versions.tags import tagged
-
-        as_of = tagged(services, table, as_of).version
-    return read_version(services, table, version=as_of)
-
-
-def check_as_of(as_of: object) -> None:
-    """Refuse what cannot be a version of any table.
-
-    Raises:
-        InvalidRequestError: it is not a version, or a time without a zone.
-    """
-    if isinstance(as_of, dt.datetime):
-        if as_of.tzinfo is None:
-            raise InvalidRequestError(
-                f"the time {as_of} has no time zone", hint="give it one, as UTC"
-            )
-    elif isinstance(as_of, str):
-        parse_as_of(as_of)
-    elif isinstance(as_of, bool) or not isinstance(as_of, int) or as_of < 0:
-        raise InvalidRequestError(
-            f"{as_of!r} is not a version of a table",
-            hint="give its number, its tag, or a time with its zone",
-        )
+    return read_as_of(services, table, as_of)
 
 
 def as_of_to_json(as_of: AsOf) -> int | str:
@@ -83,32 +41,8 @@ def as_of_to_json(as_of: AsOf) -> int | str:
     Raises:
         InvalidRequestError: it is neither a version nor a tag nor a time with a zone.
     """
-    if isinstance(as_of, str):
-        as_of = parse_as_of(as_of)
-    check_as_of(as_of)
+    as_of = checked_as_of(as_of)
     return as_of.isoformat() if isinstance(as_of, dt.datetime) else as_of
-
-
-def parse_as_of(text: str) -> AsOf:
-    """Parse the number of a version, a tag, or a time; a time without a zone is UTC.
-
-    Raises:
-        InvalidRequestError: it is none of these.
-    """
-    from dormouse.features.versions.tags import is_tag
-
-    if is_tag(text):
-        return text
-    if re.fullmatch(r"\d{1,18}", text, re.ASCII):
-        return int(text)
-    try:
-        time = dt.datetime.fromisoformat(text)
-    except ValueError as error:
-        raise InvalidRequestError(
-            f"{text!r} is neither a version nor a tag nor a time",
-            hint="a version is a whole number, a time is as 2026-01-31T12:00:00Z",
-        ) from error
-    return time if time.tzinfo else time.replace(tzinfo=dt.UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,8 +107,7 @@ def changes_of(
     from dormouse.readers.reading import Slice
     from dormouse.sql.conditions import parse_condition
 
-    since = parse_as_of(since) if isinstance(since, str) else since
-    check_as_of(since)
+    since = checked_as_of(since)
     tags = {pin.owner.name: pin.version for pin in pins_of(services, table)}
     if isinstance(since, str) and since in tags:
         since = tags[since]  # its version need not be readable

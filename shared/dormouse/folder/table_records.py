@@ -44,6 +44,7 @@ class StoredTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     applied_requests: tuple[str, ...]
     origins: tuple[tuple[str, str], ...] = ()
     restored: str = ""
+    purged_version: int = 0
 
     @staticmethod
     def of(table: Table) -> StoredTable:
@@ -64,6 +65,7 @@ class StoredTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             applied_requests=table.applied_requests,
             origins=tuple((origin.bucket, origin.table_name) for origin in table.origins),
             restored=table.restored,
+            purged_version=table.purged_version,
         )
 
     def table(self, table_id: str, name: str, defaults: Mapping[str, int | str]) -> Table:
@@ -85,6 +87,7 @@ class StoredTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             applied_requests=self.applied_requests,
             origins=tuple(Origin(*origin) for origin in self.origins),
             restored=self.restored,
+            purged_version=self.purged_version,
         )
         return table.with_settings(parse_settings(self.properties), defaults)
 

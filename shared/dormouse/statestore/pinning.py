@@ -16,6 +16,10 @@ the pins after it has fixed its candidates and before it deletes any of them:
   pin is confirmed and there at the look: a collector that read the pins before this one was put
   saw that one, or is refuted by its confirmation.
 
+A restore pins its version, references its shards again, and removes the pin. A collector that
+chose some of them before may read the pins after that: so it reads the state once more after the
+pins, and deletes only what has been without references ever since it chose.
+
 So a confirmed pin names a version that is whole, and a pin holds its version until it is deleted.
 Clocks may differ by less than the margin.
 

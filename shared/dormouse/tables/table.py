@@ -36,7 +36,8 @@ class Table:
     `schema_generation`; shards of earlier generations have none of its columns. `tree` is the id of
     the stored partition tree that the generation started with, empty if the reset kept the
     partitions. `restored` is the id of the stored record of the version that the generation
-    started with, empty if it started without rows.
+    started with, empty if it started without rows. `purged_version` is the version at which the
+    last purge ended: earlier ones may have rows that it removed, and do not come back.
 
     `renamed_ms` is the time of the last renaming: files dropped before were for another table of
     this name. `applied_requests` holds the ids of the last requests that changed the table, newest
@@ -58,6 +59,7 @@ class Table:
     reset_ms: int = 0
     tree: str = ""
     restored: str = ""
+    purged_version: int = 0
     renamed_ms: int = 0
     applied_requests: tuple[str, ...] = ()
     origins: tuple[Origin, ...] = ()

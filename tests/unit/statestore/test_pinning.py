@@ -68,7 +68,7 @@ def collect_shards(rig: Rig) -> None:
     store = rig.store()
     state = store.current()
     due, _ = collectable(state, state.unreferenced, rig.clock.now_ms(), KEEP_SECONDS)
-    if due := unpinned(store, due):
+    if due := unpinned(store, state, due):
         store.commit(DeleteShards(tuple(due)), generation=0)
 
 

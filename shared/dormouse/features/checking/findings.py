@@ -169,7 +169,7 @@ def overdue_findings(
             shard,
             f"it has been unreferenced for {_age(now_ms - state.unreferenced[shard])}",
         )
-        for shard in unpinned(store, due)
+        for shard in unpinned(store, state, due)
     ]
 
 
@@ -224,7 +224,7 @@ def unknown_object_findings(
     before_ms = now_ms - properties.orphan_age_seconds * 1000
     old = [path for path in unknown_paths(state, modified_ms) if modified_ms[path] <= before_ms]
     shards = {path: shard for path in old if (shard := shard_id_of(path)) is not None}
-    orphaned = frozenset(unpinned(store, shards.values()))
+    orphaned = frozenset(unpinned(store, state, shards.values()))
     for path in old:
         age_ms = now_ms - modified_ms[path]
         if path not in shards:

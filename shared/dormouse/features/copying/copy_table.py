@@ -103,6 +103,7 @@ def copy_table(
         logs=_logs(target, table_id),
         tree="",
         reset_ms=0,
+        purged_version=0,
         renamed_ms=0,
         applied_requests=(_request(table, state.version),),
         origins=tuple(origins),

@@ -1,7 +1,7 @@
 """collect_garbage: delete the objects of unreferenced shards, then remove them from the state.
 
 The shards that are due are chosen before the pins are read; those of pinned versions stay, and are
-candidates again once these are unpinned.
+candidates again once these are unpinned. So do those that a restore referenced meanwhile.
 
 Order of writes: object, then state. A crash in between leaves a shard that the state still lists;
 the redelivery deletes its object again, which is idempotent. The other order could leak objects.
@@ -57,7 +57,7 @@ def collect_garbage(services: Services, message: GarbageCandidates) -> list[Outb
         return []
     now_ms, delay_seconds = services.clock.now_ms(), table.properties.gc_delay_seconds
     due, waiting = collectable(state, message.shards, now_ms, delay_seconds)
-    due = unpinned(store, due)
+    due = unpinned(store, state, due)
     if not due:
         finalise(services, table.id, job_id)
     elif not _delete(services, table, state, job_id, due):

@@ -47,20 +47,31 @@ def collectable(
     return due, waiting
 
 
-def unpinned(store: StateStore, shards: Iterable[str]) -> list[str]:
-    """Return the shards that no pinned version references.
+def unpinned(store: StateStore, state: TableState, shards: Iterable[str]) -> list[str]:
+    """Return the shards, chosen because of a state, that no pinned version references.
 
     Call it after `shards` were chosen and before they are deleted: a version that is pinned later
-    has none of them (`statestore.pinning`).
+    has none of them (`statestore.pinning`). A restore references shards again, and then removes its
+    pin. So the newest state is read once more after the pins: a shard that was referenced since it
+    was chosen is kept, even if it is not referenced any more.
 
     Raises:
         CorruptDataError: a pin is damaged, or the snapshot of one is.
     """
     left = list(shards)
     if left:
-        for state in store.pins.states():
-            left = [shard for shard in left if not state.reference_counts.get(shard, 0)]
+        for pinned in store.pins.states():
+            left = [shard for shard in left if not pinned.reference_counts.get(shard, 0)]
+    if left:
+        now = store.current()
+        left = [shard for shard in left if _is_as_chosen(shard, state, now)]
     return left
+
+
+def _is_as_chosen(shard: str, chosen: TableState, now: TableState) -> bool:
+    """Return whether a shard has been without references since a state in which it was chosen."""
+    is_free = not now.reference_counts.get(shard, 0)
+    return is_free and now.unreferenced.get(shard) == chosen.unreferenced.get(shard)
 
 
 def orphans(state: TableState, modified_ms: Mapping[str, int], oldest_ms: int) -> list[str]:

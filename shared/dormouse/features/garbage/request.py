@@ -57,7 +57,7 @@ def collect_garbage(services: Services, request: CollectGarbage) -> RequestResul
     due, _ = collectable(
         state, state.unreferenced, services.clock.now_ms(), table.properties.gc_delay_seconds
     )
-    due = unpinned(store, due)
+    due = unpinned(store, state, due)
     if not due:
         return RequestResult()
     size_bytes = sum(state.shards[shard].size_bytes for shard in due)

@@ -7,8 +7,7 @@ segment deleted reads the state again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import chain
+from collections.abc import Iterator, Sequence
 
 from dormouse.errors import CorruptDataError, NotFoundError
 from dormouse.features.ingest.sealing import MIN_SEALED_SOURCES, complete_chain, segments_to_merge
@@ -19,6 +18,7 @@ from dormouse.model.source_segments import SourceSegment
 from dormouse.model.state import TableState
 from dormouse.model.transactions import SealSources
 from dormouse.ports import Services
+from dormouse.state_store import StateStore
 from dormouse.statestore.source_codec import Cover, digests_of, encode_sources
 from dormouse.statestore.source_lookup import read_segment
 from dormouse.stored.paths import sources_path, sources_prefix, sources_segment_of
@@ -105,11 +105,19 @@ def obsolete_segments(services: Services, table: Table, before_ms: int) -> list[
     if not listed:
         return []
     # Read after the listing, so that it names each segment that was committed meanwhile.
-    store = services.store(table)
-    states = chain([store.current()], store.pins.states())
+    states = _states_to_keep(services.store(table))
     named = {segment.id for state in states for segment in state.all_source_segments}
     return [
         stored.path
         for stored in listed
         if stored.modified_ms < before_ms and sources_segment_of(stored.path) not in named
     ]
+
+
+def _states_to_keep(store: StateStore) -> Iterator[TableState]:
+    """Yield the newest state, the pinned versions, and the newest state after that: a restore names
+    the segments of its version, and then removes its pin.
+    """
+    yield store.current()
+    yield from store.pins.states()
+    yield store.current()

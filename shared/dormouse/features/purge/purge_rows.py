@@ -2,7 +2,8 @@
 
 A step checks shards that no step has checked, assigns compaction jobs that rewrite matching shards
 without the rows to remove, and sends the message of the next step. The step that finds no matching
-shard referenced, at one version of the table, finishes the purge.
+shard referenced, at one version of the table, finishes the purge, and has the registry forbid that
+an earlier version is restored.
 
 Shards never change, so the result for a shard stays valid. It is saved beside the table's shards,
 and the redelivery of an interrupted step continues from there. Two concurrent steps may check a
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 from dormouse.errors import CorruptDataError, DormouseError, InvalidRequestError, NotFoundError
 from dormouse.features.planning.assign_jobs import assign
@@ -78,7 +80,7 @@ def purge_rows(
         return
     state = services.store(table).current()
     if not is_for(request.generation, table, state):
-        _end(services, job, Failed(_RESTORED) if table.restored else Finished(_RESET))
+        _end(services, job, _end_by_reset(table))
         return
     try:
         matcher = RowMatcher.of(request, table.schema)
@@ -93,7 +95,28 @@ def purge_rows(
         record(services, job, Failed(error.explanation))
         raise
     if done is not None:  # outside the block above: an error from here on must not record a failure
-        _end(services, job, done)
+        known = _forbid_earlier(services, table, state)
+        _end(services, job, done if known.generation == state.generation else _end_by_reset(known))
+
+
+def _end_by_reset(table: Table) -> Finished | Failed:
+    """Return how a purge ends if its table was reset or restored since."""
+    return Failed(_RESTORED) if table.restored else Finished(_RESET)
+
+
+def _forbid_earlier(services: Services, table: Table, state: TableState) -> Table:
+    """Have the registry keep that versions before a state have purged rows; return the table.
+
+    A restore of one is refused from then on. One that was registered before is in the table, which
+    is then of another generation, and otherwise unchanged.
+    """
+
+    def purged(kept: Table) -> Table:
+        if kept.generation != state.generation:
+            return kept
+        return replace(kept, purged_version=max(kept.purged_version, state.version))
+
+    return services.tables.change(table.id, purged)
 
 
 def _step(

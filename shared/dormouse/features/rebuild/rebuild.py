@@ -82,7 +82,7 @@ def rebuild(
     store = services.store(replace(closed, log=log))
     expected = commit_plan(store, table.name, plan, services.clock.now_ms())
     try:
-        services.tables.change(table.id, lambda newest: _with_log(newest, table, log))
+        services.tables.change(table.id, lambda newest: _with_new_log(newest, table, log))
     except (ContendedError, NotFoundError):
         store.destroy()
         raise
@@ -102,6 +102,11 @@ def _registered(services: Services, table: Table) -> Table:
 def _with_noted_log(newest: Table, known: Table, log: str) -> Table:
     """Return the table with a log noted that a rebuild has begun, and its present log kept."""
     return replace(_with_log(newest, known, known.log), logs=(*newest.logs, log))
+
+
+def _with_new_log(newest: Table, known: Table, log: str) -> Table:
+    """Return the table with another log, which counts versions from the beginning."""
+    return replace(_with_log(newest, known, log), purged_version=0)
 
 
 def _with_log(newest: Table, known: Table, log: str) -> Table:

@@ -145,7 +145,7 @@ def _overdue_garbage(services: Services, table: Table, state: TableState) -> lis
     delay_seconds = 2 * table.properties.gc_delay_seconds
     now_ms = services.clock.now_ms()
     due, _ = collectable(state, state.unreferenced, now_ms, delay_seconds)
-    return candidates(table, state, unpinned(services.store(table), due))
+    return candidates(table, state, unpinned(services.store(table), state, due))
 
 
 def _missed_files(
@@ -210,7 +210,7 @@ def _delete_orphans(services: Services, table: Table) -> None:
     if now_ms - table.reset_ms >= table.properties.gc_delay_seconds * 1000:
         # Shards written before the table was reset cannot be committed any more.
         oldest_ms = max(oldest_ms, table.reset_ms - MAX_CLOCK_SKEW_MS)
-    found = unpinned(services.store(table), orphans(state, modified_ms, oldest_ms))
+    found = unpinned(services.store(table), state, orphans(state, modified_ms, oldest_ms))
     if not found:
         finalise(services, table.id, ORPHANS_JOB, failed=True)
         return

@@ -14,7 +14,7 @@ from dormouse.errors import CorruptDataError, NotFoundError
 from dormouse.model.pins import OwnerKind, PinOwner
 from dormouse.model.state import TableState
 from dormouse.ports import Services, Storage
-from dormouse.state_store import REBUILD, Rejected
+from dormouse.state_store import REBUILD, Rejected, StateStore
 from dormouse.stored.decoding import raise_corrupt
 from dormouse.stored.paths import restored_path, restored_prefix
 from dormouse.tables.table import Table
@@ -62,16 +62,33 @@ def begin_restored(services: Services, table: Table) -> Rejected | None:
         CorruptDataError: the record is damaged or lost, or the version is not pinned any more.
     """
     store, earlier = services.store(table), load_restored(services.storage, table)
-    owners = {pin.owner for pin in store.pins.all()}
-    if earlier is None or restorer(table.restored) not in owners:
+    if earlier is None:
+        return None
+    if restorer(table.restored) not in {pin.owner for pin in store.pins.all()}:
         if store.current().generation >= table.generation:
             return None  # it is finished, and the version was unpinned
-        raise CorruptDataError(
-            f"the version to which table {table.name!r} is being restored is not pinned any more",
-            hint=REBUILD,
-        )
+        _pin_again(store, table, earlier)
     outcome = store.restore(earlier, generation=table.generation)
     return outcome if isinstance(outcome, Rejected) else None
+
+
+def _pin_again(store: StateStore, table: Table, earlier: TableState) -> None:
+    """Pin the version of a record once more, if it is still whole.
+
+    Its pin may be gone though the restore goes on: a process slept for days after it had put the
+    pin, and a sweep took it for one that was left behind.
+
+    Raises:
+        CorruptDataError: it is not whole any more.
+    """
+    try:
+        store.pins.add(restorer(table.restored), earlier)
+    except NotFoundError as error:
+        raise CorruptDataError(
+            f"the version to which table {table.name!r} is being restored is not pinned any more, "
+            "and not whole",
+            hint=REBUILD,
+        ) from error
 
 
 def unpin_restored(services: Services, table: Table, before_ms: int) -> None:

@@ -52,6 +52,20 @@ def read_version(
     )
 
 
+def refuse_purged(table: Table, version: int, wanted: str) -> None:
+    """Refuse what is `wanted` of a version from before the last purge, whose rows would stay.
+
+    Raises:
+        NotFoundError: the version is from before the last purge that ended.
+    """
+    if version < table.purged_version:
+        raise NotFoundError(
+            f"version {version} of table {table.name!r} cannot be {wanted}: it may have rows that "
+            f"a purge has removed, which ended at version {table.purged_version}",
+            hint=f"choose version {table.purged_version}, or a later one",
+        )
+
+
 def _state(
     services: Services, table: Table, version: int | None, time_ms: int | None
 ) -> TableState:

@@ -37,6 +37,12 @@ def ingested_since(services: Services, table: Table, version: int) -> tuple[list
     since = [record for record in history if record.version > version]
     shards = [shard for record in since for shard in record.added]
     state = store.current()
+    if state.generation < table.schema_generation:
+        raise NotFoundError(
+            f"table {table.name!r} is being reset and gets another schema: what was ingested since "
+            f"version {version} cannot be read any more",
+            hint=_HINT,
+        )
     for shard in shards:
         if shard.id not in state.shards:
             raise _expired(table, version, f"shard {shard.id} is deleted")

@@ -8,7 +8,10 @@ Order of writes: a pin of the version; copies of segments of sources that the ne
 name; the record of the version; the registry, which counts the generation; the state; the pin is
 removed. The pin holds the shards from the look that proves them whole until the state has them
 again. A crash before the registry leaves a pin and objects that the sweep removes; after it, any
-process finishes the reset.
+process finishes the reset. Each attempt has a pin and a record of its own, so that no attempt needs
+what a sweep may just remove because an earlier one left it.
+
+A purge that ends and a restore both change the registry: the later of the two sees the other.
 """
 
 from __future__ import annotations
@@ -20,9 +23,10 @@ from dormouse.features.garbage.collect_garbage import candidates
 from dormouse.features.requests.resolve_table import request_key, resolve_live_table
 from dormouse.features.tables.reset import finish_reset
 from dormouse.features.tables.restored import put_restored, restorer
-from dormouse.features.tables.versions import REBUILDING
+from dormouse.features.tables.versions import REBUILDING, refuse_purged
 from dormouse.features.versions.as_of import read_as_of
 from dormouse.messages import OutboundMessage, TableChanged
+from dormouse.model.pins import OwnerKind
 from dormouse.model.source_segments import SourceSegment
 from dormouse.model.state import TableState
 from dormouse.ports import Services
@@ -38,63 +42,69 @@ def restore_version(services: Services, request: RestoreVersion) -> list[Outboun
     Raises:
         InvalidRequestError: the version is named wrongly, or is the newest.
         NotFoundError: no table has that name; or the version is not kept, has rows of an earlier
-            schema, or lacks a shard.
+            schema or rows that were purged since, or lacks a shard.
         ContendedError: the table was reset meanwhile; retry the message.
         CorruptDataError: an object that the version needs is damaged.
     """
     table = resolve_live_table(services, request)
-    restored = request_key(request)
     if request.request_id not in table.applied_requests:
-        table = _register(services, table, request, restored)
+        table = _register(services, table, request)
     state = finish_reset(services, table)
-    services.store(table).pins.remove(restorer(restored))
+    _unpin(services, table, request)
     garbage = candidates(table, state, sorted(state.unreferenced))
     return [OutboundMessage("table-changes", TableChanged(table.id)), *garbage]
 
 
-def _register(services: Services, table: Table, request: RestoreVersion, restored: str) -> Table:
+def _register(services: Services, table: Table, request: RestoreVersion) -> Table:
     """Pin the version, record it, and count its generation in the registry; return the table."""
     if not table.restored:
         finish_reset(services, table)  # a reset that begins later would take the shards away
-    table, earlier = _pinned(services, table, request, restored)
-    known = table.generation
-    try:
-        segments = _segments(services, table, services.store(table), earlier)
-    except NotFoundError:
-        services.store(table).pins.remove(restorer(restored))
-        raise
-    version = replace(earlier, source_segments=segments)
-    put_restored(services.storage, table.id, restored, version)
+    store, restored = services.store(table), request_key(request) + services.ids.new()
+    table, earlier = read_as_of(services, table, request.as_of)
+    _check_version(table, earlier, store.current())
+    _check_whole(table, earlier, store.history())
+    earlier = store.pins.state(store.pins.add(restorer(restored), earlier))
 
     def next_generation(kept: Table) -> Table:
-        if kept.generation != known:
+        if kept.generation != table.generation:
             raise ContendedError(f"table {kept.name!r} was reset meanwhile")
-        now_ms = services.clock.now_ms()
-        return replace(kept, generation=known + 1, reset_ms=now_ms, tree="", restored=restored)
+        refuse_purged(kept, earlier.version, "restored")
+        now_ms, generation = services.clock.now_ms(), kept.generation + 1
+        return replace(kept, generation=generation, reset_ms=now_ms, tree="", restored=restored)
 
-    return services.tables.change(table.id, next_generation, request_id=request.request_id)
-
-
-def _pinned(
-    services: Services, table: Table, request: RestoreVersion, restored: str
-) -> tuple[Table, TableState]:
-    """Return the table and the version to restore, which an earlier attempt may have pinned."""
-    store, owner = services.store(table), restorer(restored)
-    pin = next((pin for pin in store.pins.all() if pin.owner == owner), None)
-    if pin is None:
-        table, earlier = read_as_of(services, table, request.as_of)
-        _check_shards(table, earlier, store.current())
-        _check_whole(table, earlier, store.history())
-        pin = store.pins.add(owner, earlier)
-    return table, store.pins.state(pin)
+    try:
+        segments = _segments(services, table, store, earlier)
+        version = replace(earlier, source_segments=segments)
+        put_restored(services.storage, table.id, restored, version)
+        return services.tables.change(table.id, next_generation, request_id=request.request_id)
+    except (NotFoundError, ContendedError):
+        store.pins.remove(restorer(restored))
+        raise
 
 
-def _check_shards(table: Table, earlier: TableState, newest: TableState) -> None:
-    """Refuse a version of which the table has lost a shard, and the newest version."""
+def _unpin(services: Services, table: Table, request: RestoreVersion) -> None:
+    """Remove the pins of all attempts at a request that is done."""
+    pins = services.store(table).pins
+    for pin in pins.all():
+        is_restore = pin.owner.kind is OwnerKind.RESTORE
+        if is_restore and pin.owner.name.startswith(request_key(request)):
+            pins.remove(pin.owner)
+
+
+def _check_version(table: Table, earlier: TableState, newest: TableState) -> None:
+    """Refuse the newest version, one from before the table began, one with rows that were purged,
+    and one of which the table has lost a shard.
+    """
     if earlier.version == newest.version:
         raise InvalidRequestError(
             f"version {earlier.version} of table {table.name!r} is the newest already"
         )
+    if not len(earlier.partitions):
+        raise NotFoundError(
+            f"table {table.name!r} had not begun at version {earlier.version}",
+            hint="`dormouse versions NAME` lists its versions; `table reinitialise` empties it",
+        )
+    refuse_purged(table, earlier.version, "restored")
     for shard, references in earlier.reference_counts.items():
         if references and shard not in newest.shards:
             raise NotFoundError(

@@ -6,20 +6,17 @@ frees to garbage collection; if that message is lost, the sweep finds it.
 
 from __future__ import annotations
 
-import re
-
 from dormouse.errors import AlreadyExistsError, InvalidRequestError, NotFoundError
 from dormouse.features.garbage.collect_garbage import candidates
 from dormouse.features.requests.resolve_table import resolve_live_table
 from dormouse.features.tables.tags import tags_of
-from dormouse.features.tables.versions import read_version
+from dormouse.features.tables.versions import read_version, refuse_purged
 from dormouse.messages import OutboundMessage
+from dormouse.model.as_of import check_tag
 from dormouse.model.pins import OwnerKind, Pin, PinOwner
 from dormouse.ports import Services
 from dormouse.requests import TagVersion, UntagVersion
 from dormouse.tables.table import Table
-
-_TAG = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,127}")
 
 
 def tag_version(services: Services, request: TagVersion) -> None:
@@ -28,7 +25,8 @@ def tag_version(services: Services, request: TagVersion) -> None:
     Raises:
         InvalidRequestError: it cannot be the name of a tag, or the number of a version.
         AlreadyExistsError: the tag names another version.
-        NotFoundError: no table has that name, or the version is not kept any more.
+        NotFoundError: no table has that name, the version is not kept any more, or a purge ended
+            after it.
         ContendedError: it took too long; nothing is tagged.
     """
     if request.version < 1:
@@ -40,6 +38,11 @@ def tag_version(services: Services, request: TagVersion) -> None:
     if pin is None:
         _, state = read_version(services, table, version=request.version)
         pin = pins.add(owner, state)
+        try:  # with the table as it is now: a purge may have ended meanwhile
+            refuse_purged(resolve_live_table(services, request), pin.version, "tagged")
+        except NotFoundError:
+            pins.remove(owner)
+            raise
     if pin.version != request.version:
         raise AlreadyExistsError(
             f"table {table.name!r} has a tag {request.tag!r} already, of version {pin.version}",
@@ -84,20 +87,6 @@ def tagged(services: Services, table: Table, tag: str) -> Pin:
         there = ", ".join(pin.owner.name for pin in tags_of(services, table)) or "none"
         raise NotFoundError(f"table {table.name!r} has no tag {tag!r}", hint=f"its tags: {there}")
     return pin
-
-
-def is_tag(text: str) -> bool:
-    """Return whether a tag can be named so: no tag looks like a version or a time."""
-    return _TAG.fullmatch(text) is not None
-
-
-def check_tag(tag: str) -> None:
-    """Refuse what cannot be the name of a tag. Raises InvalidRequestError."""
-    if not is_tag(tag):
-        raise InvalidRequestError(
-            f"{tag!r} cannot be the name of a tag",
-            hint="use up to 128 letters, digits, dots, dashes and underscores, a letter first",
-        )
 
 
 def _owner(tag: str) -> PinOwner:
