@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from uuid import UUID
 
+import pyarrow as pa
 import pytest
 
 from tests.cli.conftest import ROWS, Dormouse
@@ -37,6 +40,25 @@ def test_a_table_like_a_file_shows_what_each_column_was_taken_for(files: Dormous
     assert "table flights was created" in added.stderr
     assert files("ingest", "flights", "rows.csv", "--wait").exit_code == 0
     assert files("query", "flights", "--count").stdout == "5\n"
+
+
+@pytest.mark.parametrize("make", [pa.ipc.new_file, pa.ipc.new_stream])
+def test_a_table_like_an_arrow_file_has_the_types_that_the_file_says(
+    make: Callable[..., pa.ipc.RecordBatchStreamWriter], dormouse: Dormouse
+) -> None:
+    rows = pa.table({"id": pa.array([bytes(16)], pa.uuid()), "n": pa.array([7], pa.int16())})
+    with make("rows.arrow", rows.schema) as writer:
+        writer.write_table(rows)
+    added = dormouse("table", "add", "t", "--like", "rows.arrow", "--row-keys", "id")
+    assert [
+        line.split()[-4:] for line in added.stdout.splitlines() if line[:2] in ("id", "n ")
+    ] == [
+        ["extension<arrow.uuid>", "uuid", "row", "key"],
+        ["int16", "int", "value,", "nullable"],
+    ]
+    assert dormouse("ingest", "t", "rows.arrow", "--wait").exit_code == 0
+    shown = dormouse("query", "t", "--format", "csv").stdout.splitlines()
+    assert shown[1:] == [f'"{UUID(int=0)}",7']
 
 
 def test_a_schema_is_written_in_short_form_as_text_or_in_a_file(files: Dormouse) -> None:

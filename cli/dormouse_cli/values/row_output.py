@@ -91,6 +91,8 @@ def json_cells(column: pa.Array[Any]) -> Cells:
     if pa.types.is_time64(kind):
         counts = column.cast(pa.int64()).to_pylist()
         return [None if count is None else show_clock(count) for count in counts]
+    if isinstance(column, pa.ExtensionArray):  # of UUIDs, the only such type there is
+        return json_cells(column.storage)
     if pa.types.is_fixed_size_binary(kind):
         return [None if uuid is None else show_uuid(uuid) for uuid in column.to_pylist()]
     if pa.types.is_date(kind):

@@ -92,6 +92,37 @@ def arrow_schema(schema: Schema) -> pa.Schema:
     )
 
 
+def frame_schema(stored: pa.Schema) -> pa.Schema:
+    """Return the schema in which programs get columns of `stored` types.
+
+    They differ for UUIDs alone, at any depth. Shards have 16 bytes, which the kernels of Arrow
+    compare and sort; programs get Arrow's type of UUIDs, which libraries know as such.
+    """
+    return pa.schema([f.with_type(_with_uuids(f.type, pa.uuid())) for f in stored])
+
+
+def pandas_schema(stored: pa.Schema) -> pa.Schema:
+    """Return the schema in which Arrow converts columns of `stored` types to pandas.
+
+    Those within lists, maps and structs are plain bytes: it cannot convert lists of any other type
+    of UUIDs (seen in 26.0).
+    """
+    wanted = frame_schema(stored)
+    flat = (pa.uuid() if f.type == pa.uuid() else _with_uuids(f.type, pa.binary()) for f in wanted)
+    return pa.schema([f.with_type(kind) for f, kind in zip(wanted, flat, strict=True)])
+
+
+def _with_uuids(kind: pa.DataType, uuid: pa.DataType) -> pa.DataType:
+    """Return a type with `uuid` in place of each type of UUIDs in it."""
+    if isinstance(kind, pa.MapType):
+        return pa.map_(_with_uuids(kind.key_type, uuid), _with_uuids(kind.item_type, uuid))
+    if isinstance(kind, pa.ListType):
+        return pa.list_(_with_uuids(kind.value_type, uuid))
+    if isinstance(kind, pa.StructType):
+        return pa.struct([f.with_type(_with_uuids(f.type, uuid)) for f in kind])
+    return uuid if pa.types.is_fixed_size_binary(kind) or isinstance(kind, pa.UuidType) else kind
+
+
 def nulls(rows: int, kind: FieldType) -> Array:
     """Return a column of `rows` nulls."""
     column: Array = pa.nulls(rows, arrow_type(kind))  # type: ignore[call-overload]  # any type will do

@@ -82,7 +82,7 @@ class TableHandle(VersionedTable):
 
         table, state = table_as_of(self.services, self.current(), as_of)
         selection = self._select(table, state, ranges, exact, where, columns, limit)
-        return query_rows(self.services, table, state, selection)
+        return query_rows(self.services, table, state, selection).for_programs()
 
     def count(
         self,

@@ -123,7 +123,7 @@ def changes_of(
         table.schema, newest, now_ms, columns=columns, condition=condition, limit=limit
     )
     parts = ([Slice(shard, KeyRange())] for shard in shards)
-    return query_slices(services, plain, parts, selection)
+    return query_slices(services, plain, parts, selection).for_programs()
 
 
 def tags_of(services: Services, table: Table) -> Listing[Tag]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
@@ -12,9 +12,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from dormouse.arrow.types import conform, frame_schema, pandas_schema
 from dormouse.errors import MissingPackageError
 from dormouse.readers.read_counters import ReadCounters
-from dormouse.schema.uuids import show_uuid
 from dormouse.showing import MAX_CELL, HtmlText, Shown, show_table
 
 SHOWN_ROWS = 10
@@ -61,7 +61,7 @@ class QueryResult(Shown):
     """The rows of a selection, sorted by the keys: a stream of Arrow batches, readable once.
 
     Rows are read from storage while the stream is read. Whatever speaks Arrow reads it as it is,
-    batch by batch and without a copy: ``duckdb.sql("FROM result")``, ``polars.DataFrame(result)``,
+    batch by batch: ``duckdb.sql("FROM result")``, ``polars.DataFrame(result)``,
     ``pandas.DataFrame.from_arrow(result)``. `version` is the version of the table that is read.
     `reads` counts what was read so far. To show a result, in a notebook too, reads its first rows;
     they stay in the stream.
@@ -77,6 +77,14 @@ class QueryResult(Shown):
         """Make the stream."""
         reader = pa.RecordBatchReader.from_batches(self.schema, self.batches)
         object.__setattr__(self, "reader", reader)
+
+    def for_programs(self) -> QueryResult:
+        """Return the stream in the types of a program, instead of those of shards."""
+        schema = frame_schema(self.schema)
+        if schema.equals(self.schema):
+            return self
+        batches = PeekableBatches(conform(batch, schema) for batch in self.batches)
+        return replace(self, schema=schema, batches=batches)
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         """Yield the batches."""
@@ -103,7 +111,7 @@ class QueryResult(Shown):
             MissingPackageError: pandas is not installed.
         """
         _imported("pandas")
-        return self.to_arrow().to_pandas()
+        return self.to_arrow().cast(pandas_schema(self.schema)).to_pandas()
 
     def to_polars(self) -> Any:
         """Read all rows into a frame of Polars.
@@ -180,8 +188,7 @@ def _texts(column: pa.Array[Any]) -> list[str | None]:
     """Return cells as text; by Arrow's own conversion, which knows every year and nanosecond."""
     if pa.types.is_temporal(column.type) or pa.types.is_decimal(column.type):
         return column.cast(pa.string()).to_pylist()
-    show_bytes = show_uuid if pa.types.is_fixed_size_binary(column.type) else bytes.hex
     return [
-        value if value is None else show_bytes(value) if isinstance(value, bytes) else str(value)
+        value if value is None else value.hex() if isinstance(value, bytes) else str(value)
         for value in column.to_pylist()
     ]

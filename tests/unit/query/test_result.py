@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from decimal import Decimal
 from importlib.util import find_spec
 from typing import Any
+from uuid import UUID
 
 import pandas as pd
 import pyarrow as pa
@@ -54,14 +56,107 @@ def test_every_library_reads_a_result() -> None:
     assert duckdb.sql("SELECT sum(id), count(name) FROM result").fetchall() == [(780, 30)]
 
 
-def test_polars_and_duckdb_read_the_memory_of_the_batches_themselves() -> None:
-    """Fixed-width values are not copied on the way: their address stays."""
-    big = pa.RecordBatch.from_pydict({"id": list(range(10_000)), "name": ["x"] * 10_000})
-    address = big.column(0).buffers()[1].address
-    read = result_of([big]).to_polars()
-    assert read["id"].to_arrow().buffers()[1].address == address
-    stream = pa.RecordBatchReader.from_stream(result_of([big]))
-    assert stream.read_next_batch().column(0).buffers()[1].address == address
+LONG_TEXTS = [f"a text that does not fit a view {n}" for n in range(1000)]
+COUNTS = list(range(1000))
+SHARED = {
+    "int": pa.array(COUNTS, pa.int32()),
+    "long": pa.array(COUNTS),
+    "double": pa.array(COUNTS, pa.float64()),
+    "boolean": pa.array([True, False] * 500),
+    "timestamp": pa.array(COUNTS, pa.timestamp("us", "UTC")),
+    "timestamp_ntz_ns": pa.array(COUNTS, pa.timestamp("ns")),
+    "date": pa.array(COUNTS, pa.date32()),
+    "decimal": pa.array([Decimal("1.25")] * 1000, pa.decimal128(9, 2)),
+}
+"""Columns that Polars reads where they are."""
+PARTLY = {
+    "string": pa.array(LONG_TEXTS),
+    "bytes": pa.array([text.encode() for text in LONG_TEXTS]),
+    "uuid": pa.array([bytes([1]) * 16] * 1000, pa.uuid()),
+    "list": pa.array([[n] for n in COUNTS]),
+}
+"""Columns of which it makes offsets or views of its own, and reads the content where it is."""
+
+
+def result_of_column(column: pa.Array[Any]) -> QueryResult:
+    batch = pa.RecordBatch.from_arrays([column], names=["c"])
+    return QueryResult(batch.schema, PeekableBatches([batch]), ReadCounters(), 7)
+
+
+def addresses(column: pa.Array[Any]) -> set[int]:
+    return {buffer.address for buffer in column.buffers() if buffer is not None}
+
+
+def read_by_polars(column: pa.Array[Any]) -> set[int]:
+    read = result_of_column(column).to_polars()["c"]
+    return addresses(read.to_arrow(compat_level=pl.CompatLevel.newest()))
+
+
+@pytest.mark.parametrize("kind", SHARED)
+def test_polars_reads_the_memory_of_the_batches_themselves(kind: str) -> None:
+    assert read_by_polars(SHARED[kind]) == addresses(SHARED[kind])
+
+
+@pytest.mark.parametrize("kind", PARTLY)
+def test_polars_reads_content_where_it_is(kind: str) -> None:
+    assert addresses(PARTLY[kind]) & read_by_polars(PARTLY[kind])
+
+
+def test_polars_copies_times_of_day() -> None:
+    clock = pa.array(COUNTS, pa.time64("us"))
+    assert not addresses(clock) & read_by_polars(clock)  # Polars counts nanoseconds
+
+
+def test_a_stream_has_the_memory_of_the_batches() -> None:
+    for column in (*SHARED.values(), *PARTLY.values()):
+        stream = pa.RecordBatchReader.from_stream(result_of_column(column))
+        assert addresses(stream.read_next_batch().column(0)) == addresses(column)
+
+
+def test_duckdb_reads_a_batch_that_is_larger_than_its_own_memory_may_be() -> None:
+    result = result_of_column(pa.array(range(4_000_000)))  # 32 MB
+    with duckdb.connect(config={"memory_limit": "8MB", "threads": 1}) as connection:
+        connection.execute("SET temp_directory = ''")
+        found = connection.sql("SELECT sum(c), count(*) FROM result").fetchall()
+        assert found == [(7_999_998_000_000, 4_000_000)]
+        result = result_of_column(pa.array(range(4_000_000)))  # noqa: F841  # found by its name
+        with pytest.raises(duckdb.OutOfMemoryException):
+            connection.execute("CREATE TABLE copied AS FROM result")
+
+
+def test_uuids_are_of_their_own_type_for_every_library_that_has_one_at_any_depth() -> None:
+    ids = [UUID(int=n) for n in (7, 8)]
+    raw = pa.array([each.bytes for each in ids], pa.binary(16))
+    stored = pa.record_batch(
+        {
+            "id": raw,
+            "list": pa.array([[each.bytes] for each in ids], pa.list_(raw.type)),
+            "map": pa.array([[(1, each.bytes)] for each in ids], pa.map_(pa.int64(), raw.type)),
+            "in": pa.StructArray.from_arrays([raw], ["u"]),
+        }
+    )
+
+    def read() -> QueryResult:
+        batches = PeekableBatches([stored])
+        return QueryResult(stored.schema, batches, ReadCounters(), 7).for_programs()
+
+    first = read().to_arrow().to_pylist()[0]
+    assert first == {"id": ids[0], "list": [ids[0]], "map": [(1, ids[0])], "in": {"u": ids[0]}}
+    frame = read().to_pandas()
+    assert frame["id"].tolist() == ids and frame["list"][0].tolist() == [ids[0].bytes]
+    assert read().to_polars()["id"].to_list() == [each.bytes for each in ids]
+    result = read()
+    found = duckdb.sql("SELECT id, typeof(id), list FROM result").fetchall()
+    assert found == [(each, "UUID", [each]) for each in ids]
+    result = read()
+    assert str(ids[0]) in repr(result) and str(ids[0]) in result._repr_html_()
+    kept = addresses(read().to_arrow().column("id").chunk(0).storage)
+    assert kept == addresses(raw)  # the type is another name of the same memory
+
+
+def test_a_result_without_uuids_is_as_it_is() -> None:
+    result = result_of()
+    assert result.for_programs() is result
 
 
 def test_batches_are_taken_while_they_are_read() -> None:
@@ -120,7 +215,7 @@ def test_columns_that_do_not_fit_a_line_are_counted() -> None:
 def test_uuids_and_times_are_shown_as_people_write_them() -> None:
     batch = pa.RecordBatch.from_arrays(
         [
-            pa.array([b"\1" * 16], pa.binary(16)),
+            pa.array([b"\1" * 16], pa.uuid()),
             pa.array([1], pa.timestamp("ns")),
             pa.array([b"a"]),
         ],
