@@ -1,10 +1,13 @@
 """The command line: exit codes pass through, and nothing outlives the stack, however it ends."""
 
+import json
 import os
 import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,8 @@ from dormouse_cli.local.commands import LOCAL_PARAMETERS, parse_parameters, run_
 from dormouse_cli.local.errors import LocalStackError, StartError
 from dormouse_cli.local.stack import LocalStack
 from tests.support.waiting import LIMIT_SECONDS, eventually
+
+Local = Callable[..., subprocess.CompletedProcess[str]]
 
 ROOT = Path(__file__).resolve().parents[2]
 TEMPLATE = Path(__file__).parent / "stack" / "template.yaml"
@@ -40,6 +45,12 @@ def members(state: Path) -> list[int]:
         except OSError:
             continue  # it has ended meanwhile, or belongs to another
     return found
+
+
+def server_of(state: Path) -> list[int]:
+    """The AWS server of the stack with this state folder."""
+    found = ((pid, Path(f"/proc/{pid}/cmdline").read_bytes()) for pid in members(state))
+    return [pid for pid, line in found if b"dormouse_cli.local.moto_server" in line]
 
 
 def test_run_passes_on_the_exit_code_and_gives_only_the_stacks_account(tmp_path: Path) -> None:
@@ -88,11 +99,11 @@ def interrupt_at(line):
     return trace
 
 for line in range(1, 20):
-    with _interruptible() as interruption:
+    with _interruptible() as interruptions:
         later = threading.Timer(0.05, interrupt)  # where there are fewer lines
         later.start()
         sys.settrace(interrupt_at(line))
-        number = interruption()
+        number = interruptions.get()
         sys.settrace(None)
         later.join()
     assert number == signal.SIGINT
@@ -102,6 +113,17 @@ for line in range(1, 20):
 def test_no_moment_of_waiting_is_deaf_to_a_signal() -> None:
     program = [sys.executable, "-c", _INTERRUPTED_AT_EACH_LINE]
     subprocess.run(program, env=environment(), check=True, timeout=LIMIT_SECONDS)
+
+
+def test_signals_are_ignored_while_the_stack_stops() -> None:
+    """It saves then, which takes a while; whoever stops it may be impatient."""
+    program = (
+        "import os, signal; from dormouse_cli.local.commands import _interruptible\n"
+        "with _interruptible(): pass\n"
+        "os.kill(os.getpid(), signal.SIGTERM); os.kill(os.getpid(), signal.SIGINT)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], env=environment(), check=False)
+    assert done.returncode == 0
 
 
 def test_a_refused_template_is_one_line_without_a_traceback(tmp_path: Path) -> None:
@@ -139,14 +161,16 @@ def test_the_command_line_loads_without_the_packages_of_the_local_stack() -> Non
     )
 
 
-def test_a_stack_in_the_background_is_found_until_it_is_stopped(tmp_path: Path) -> None:
+@pytest.fixture
+def local(tmp_path: Path) -> Local:
+    """Runs `dormouse local` as a user of its own; its state folder is `tmp_path / "state"`."""
     kept = {**environment(), "XDG_STATE_HOME": str(tmp_path / "kept")}
-    state = tmp_path / "state"
+    program = "from dormouse_cli.local.commands import app; app()"
+    options = ("--template", str(TEMPLATE), "--state", str(tmp_path / "state"))
 
-    def local(*arguments: str) -> subprocess.CompletedProcess[str]:
-        program = "from dormouse_cli.local.commands import app; app()"
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-c", program, *arguments],
+            [sys.executable, "-c", program, *arguments, *(options if "up" in arguments else ())],
             env=kept,
             capture_output=True,
             text=True,
@@ -154,24 +178,95 @@ def test_a_stack_in_the_background_is_found_until_it_is_stopped(tmp_path: Path) 
             check=False,
         )
 
-    up = ("up", "--detach", "--template", str(TEMPLATE), "--state", str(state))
+    return run
+
+
+def test_a_stack_in_the_background_is_found_until_it_is_stopped(
+    tmp_path: Path, local: Local
+) -> None:
+    state = tmp_path / "state"
     for name in ("status", "env", "down"):
         none = local(name)
         assert none.returncode == 3
         assert "no local stack runs in the background" in none.stderr
-    started = local(*up)
+    started = local("up", "--detach")
     try:
         assert started.returncode == 0, started.stderr
         assert "export AWS_ENDPOINT_URL=http://127.0.0.1:" in started.stdout
         assert local("env").stdout == started.stdout
         assert str(state / "logs") in local("status").stdout
-        again = local(*up)
+        again = local("up", "--detach")
         assert (again.returncode, "runs already" in again.stderr) == (1, True)
     finally:
         stopped = local("down")
     assert stopped.returncode == 0
     assert members(state) == []
     assert local("status").returncode == 3
+
+
+def test_a_stack_in_the_background_that_does_not_answer_is_found_and_stopped(
+    tmp_path: Path, local: Local
+) -> None:
+    state = tmp_path / "state"
+    assert local("up", "--detach").returncode == 0
+    (server,) = server_of(state)
+    os.kill(server, signal.SIGSTOP)
+    status = local("status")
+    assert (status.returncode, "does not answer" in status.stdout) == (0, True)
+    assert local("up", "--detach").returncode == 1
+    assert local("down").returncode == 0
+    assert members(state) == []
+
+
+def test_a_process_that_got_the_number_of_a_killed_stack_is_not_stopped_for_it(
+    tmp_path: Path, local: Local
+) -> None:
+    """Nor is a service that has its port: the record is of a stack that was killed."""
+    with (
+        subprocess.Popen(["sleep", "1000"]) as innocent,
+        socket.create_server(("127.0.0.1", 0)) as service,
+    ):
+        record = tmp_path / "kept" / "dormouse" / "local.json"
+        record.parent.mkdir(parents=True)
+        endpoint = f"http://127.0.0.1:{service.getsockname()[1]}"
+        exported = {"AWS_ENDPOINT_URL": endpoint, "DORMOUSE_INSTANCE": "local"}
+        record.write_text(json.dumps({"pid": innocent.pid, "environment": exported, "state": ""}))
+        assert [local(name).returncode for name in ("status", "down")] == [3, 3]
+        assert innocent.poll() is None
+        innocent.kill()
+
+
+def test_of_two_stacks_that_start_at_once_in_the_background_one_is_refused(
+    tmp_path: Path, local: Local
+) -> None:
+    with ThreadPoolExecutor(2) as both:
+        started = list(both.map(local, ["up"] * 2, ["--detach"] * 2))
+    try:
+        assert sorted(done.returncode for done in started) == [0, 1]
+        assert any("runs already" in done.stderr for done in started)
+        assert len(server_of(tmp_path / "state")) == 1
+    finally:
+        assert local("down").returncode == 0
+    assert members(tmp_path / "state") == []
+
+
+def test_a_stack_ends_with_its_embedded_aws_and_says_so(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        command("up", state=tmp_path), env=environment(), stdout=-1, stderr=-1, text=True
+    )
+    assert process.stdout is not None
+    exported = [process.stdout.readline() for _ in range(9)]
+    assert "export DORMOUSE_INSTANCE=local\n" in exported
+    (server,) = server_of(tmp_path)
+    os.kill(server, signal.SIGKILL)
+    try:
+        _, said = process.communicate(timeout=LIMIT_SECONDS)
+    finally:
+        process.kill()
+    assert process.returncode == 1
+    assert "the embedded AWS has ended" in said
+    assert "aws.log" in said
+    assert members(tmp_path) == []
 
 
 def test_a_stack_that_does_not_start_in_the_background_says_why(tmp_path: Path) -> None:
@@ -186,7 +281,7 @@ def test_a_stack_that_does_not_start_in_the_background_says_why(tmp_path: Path) 
     assert done.returncode == 1
     assert "the template has no parameter Nobody" in done.stderr
     assert "Traceback" not in done.stderr
-    assert not (tmp_path / "dormouse").exists()
+    assert not (tmp_path / "dormouse" / "local.json").exists()
 
 
 def test_a_command_ended_by_a_signal_gives_the_shells_code() -> None:

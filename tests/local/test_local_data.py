@@ -4,28 +4,29 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
-from botocore.config import Config
+from moto.sqs.models import Message, Queue
 
 from dormouse import lifeline
+from dormouse_cli.local import moto_server, moto_snapshot
 from dormouse_cli.local.data_folder import open_folder
-from dormouse_cli.local.errors import StartError
 from dormouse_cli.local.moto_emr import run_id_of
-from dormouse_cli.local.moto_values import StoredValue, ValueFolder
+from dormouse_cli.local.moto_server import Dispatcher, Saver
+from dormouse_cli.local.moto_snapshot import LOCKS, Snapshots
+from dormouse_cli.local.moto_values import ValueFolder
 from dormouse_cli.local.stack import LocalStack
+from tests.local.embedded_aws import TEMPLATE, Server, serving
 from tests.support.waiting import LIMIT_SECONDS, eventually
 
-ROOT = Path(__file__).resolve().parents[2]
-TEMPLATE = Path(__file__).parent / "stack" / "template.yaml"
 EVERY_TYPE = {
     "pk": {"S": "a"},
     "number": {"N": "12.50"},
@@ -34,84 +35,6 @@ EVERY_TYPE = {
     "texts": {"SS": ["x", "y"]},
     "list": {"L": [{"S": "x"}, {"M": {"inner": {"B": b"\x01"}}}]},
 }
-
-
-@dataclass(frozen=True)
-class Server:
-    """The embedded AWS with its buckets, tables and queues, as a template makes them."""
-
-    process: subprocess.Popen[bytes]
-    endpoint_url: str
-
-    def client(self, service: str) -> Any:
-        session: Any = boto3.Session("local", "local", region_name="eu-west-2")
-        config = Config(retries={"total_max_attempts": 1}, parameter_validation=False)
-        return session.client(service, endpoint_url=self.endpoint_url, config=config)
-
-    def deploy(self) -> None:
-        s3 = self.client("s3")
-        for bucket in ("plain", "versioned"):
-            where = {"LocationConstraint": "eu-west-2"}
-            s3.create_bucket(Bucket=bucket, CreateBucketConfiguration=where)
-        s3.put_bucket_versioning(Bucket="versioned", VersioningConfiguration={"Status": "Enabled"})
-        for name in ("table", "other"):
-            self.client("dynamodb").create_table(
-                TableName=name,
-                BillingMode="PAY_PER_REQUEST",
-                AttributeDefinitions=[{"AttributeName": "pk", "AttributeType": "S"}],
-                KeySchema=[{"AttributeName": "pk", "KeyType": "HASH"}],
-            )
-        self.client("sqs").create_queue(QueueName="queue")
-        self.client("emr-serverless").create_application(
-            name="spark", releaseLabel="emr-spark-8.0.0", type="SPARK"
-        )
-
-    @property
-    def queue_url(self) -> str:
-        return str(self.client("sqs").get_queue_url(QueueName="queue")["QueueUrl"])
-
-    def send(self, body: str, **named: Any) -> None:
-        self.client("sqs").send_message(QueueUrl=self.queue_url, MessageBody=body, **named)
-
-    def receive(self, visibility_seconds: int = 3600) -> list[dict[str, Any]]:
-        answer = self.client("sqs").receive_message(
-            QueueUrl=self.queue_url,
-            MaxNumberOfMessages=10,
-            VisibilityTimeout=visibility_seconds,
-            AttributeNames=["All"],
-            MessageAttributeNames=["All"],
-        )
-        found: list[dict[str, Any]] = answer.get("Messages", [])
-        return found
-
-    def body(self, bucket: str, key: str, **named: Any) -> bytes:
-        read: bytes = self.client("s3").get_object(Bucket=bucket, Key=key, **named)["Body"].read()
-        return read
-
-
-@contextmanager
-def serving(data: Path, *options: str, deploys: bool = True) -> Iterator[Server]:
-    """Run the server on a data folder; it saves and ends with the block."""
-    process = lifeline.start(
-        "dormouse_cli.local.moto_server",
-        ["--data", str(data), *options],
-        cwd=ROOT,
-        environment={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'cli'}"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        assert process.stdout is not None
-        line = process.stdout.readline().decode()
-        assert line.startswith("listening on "), line
-        server = Server(process, f"http://127.0.0.1:{int(line.split()[-1])}")
-        if deploys:
-            server.deploy()
-        yield server
-        process.terminate()
-        process.wait(LIMIT_SECONDS)
-    finally:
-        lifeline.kill(process)
 
 
 RUN = {
@@ -200,7 +123,7 @@ def test_messages_come_again_and_at_once_if_a_function_had_them(reopened: Reopen
         assert received["waits"][part] == reopened.messages["waits"][part], part
     for body, receives in (("waits", 3), ("taken", 1)):
         after, before = received[body]["Attributes"], reopened.messages[body]["Attributes"]
-        assert after["SentTimestamp"] == before["SentTimestamp"]
+        assert after["SentTimestamp"] >= before["SentTimestamp"]
         assert after["ApproximateReceiveCount"] == str(receives)
 
 
@@ -249,63 +172,57 @@ def test_a_killed_stack_has_all_services_as_they_were_at_one_moment(tmp_path: Pa
         assert len(list((tmp_path / "objects").iterdir())) == len(listed) < 3
 
 
-def test_a_folder_in_use_is_refused_until_its_stack_ends(tmp_path: Path) -> None:
-    with (
-        serving(tmp_path / "data"),
-        pytest.raises(StartError, match="is in use by a local stack") as refused,
-    ):
-        LocalStack(TEMPLATE, {}, tmp_path / "state", data=tmp_path / "data").start()
-    assert "dormouse local down" in refused.value.hint
-    with serving(tmp_path / "data"):
-        pass
+def test_a_second_signal_does_not_end_the_last_save() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        with pytest.raises(SystemExit):
+            moto_server._end(signal.SIGTERM, None)
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
-def _of_another_format(folder: Path) -> None:
-    (folder / "state.json").write_text('{"format": 999}')
-
-
-def _damaged(folder: Path) -> None:
-    (folder / "state.json").write_text('{"format"')
-
-
-def _of_somebody_else(folder: Path) -> None:
-    (folder / "letter.txt").write_text("dear")
-
-
-def _without_its_objects(folder: Path) -> None:
-    with serving(folder) as server:
-        server.client("s3").put_object(Bucket="plain", Key="k", Body=b"body")
-    for file in (folder / "objects").iterdir():
-        file.unlink()
-
-
-@pytest.mark.parametrize(
-    ("prepare", "why"),
-    [
-        (_of_another_format, "is of format 999, this release reads 1"),
-        (_damaged, "is damaged"),
-        (_of_somebody_else, r"holds other things, such as letter\.txt"),
-        (_without_its_objects, "1 files are missing from objects"),
-    ],
-)
-def test_a_folder_that_cannot_be_used_is_refused_and_left_as_it_is(
-    tmp_path: Path, prepare: Callable[[Path], None], why: str
+def test_no_call_changes_anything_after_the_last_save_as_it_would_be_answered_and_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    data = tmp_path / "data"
-    data.mkdir()
-    prepare(data)
-    files = [path for path in data.rglob("*") if path.is_file() and path.name != "lock"]
-    before = {path: path.read_bytes() for path in files}
-    with pytest.raises(StartError, match=why) as refused:
-        LocalStack(TEMPLATE, {}, tmp_path / "state", data=data).start()
-    assert refused.value.hint
-    assert {path: path.read_bytes() for path in before} == before
+    monkeypatch.setattr(Snapshots, "apply", lambda _: None)  # it is for a process of its own
+    saver = Saver(open_folder(tmp_path), Dispatcher(), "eu-west-2", 5)
+
+    def free() -> list[bool]:
+        """Return, for each lock, whether a call could have it now."""
+        with ThreadPoolExecutor(1) as other:
+            found = [other.submit(lock.acquire, blocking=False).result() for lock in LOCKS]
+            for lock, is_free in zip(LOCKS, found, strict=True):
+                if is_free:
+                    other.submit(lock.release).result()
+        return found
+
+    saver.save()
+    assert free() == [True] * 4
+    saver.save_last()
+    try:
+        assert free() == [False] * 4
+    finally:
+        for lock in LOCKS:
+            lock.release()
 
 
-def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(StartError, match="cannot be used"):
-        open_folder(tmp_path / "file" / "data")
+def test_a_message_does_not_age_and_its_delay_does_not_grow_while_no_stack_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whether the stack was stopped for weeks, or the clock was set back by as much."""
+    queue = Queue("queue", "eu-west-2", "123456789012")
+    for at_ms in (10**12 + 10**10, 10**12 - 10**10):
+        message = Message("id", "body")
+        message.sent_timestamp = 10**12 - 500  # type: ignore[assignment]
+        message.delayed_until = 10**12 + 300
+        with monkeypatch.context() as then:
+            then.setattr(moto_snapshot, "unix_time_millis", lambda: 10**12)
+            held = moto_snapshot._message(message)
+            then.setattr(moto_snapshot, "unix_time_millis", lambda at_ms=at_ms: at_ms)
+            Snapshots({"queues": {"queue": [held]}}, ValueFolder(Path()), "x")._fill_queue(queue)
+        filled = queue._messages.pop()
+        assert (filled.sent_timestamp, filled.delayed_until) == (at_ms - 500, at_ms + 300)
 
 
 def test_a_stack_with_a_folder_goes_on_where_the_last_one_ended(tmp_path: Path) -> None:
@@ -322,19 +239,6 @@ def test_a_stack_with_a_folder_goes_on_where_the_last_one_ended(tmp_path: Path) 
         stack.client("s3").put_object(Bucket=bucket, Key="k", Body=b"body")
         assert any((state / "objects").iterdir())
     assert not (state / "objects").exists()
-
-
-def test_a_value_is_read_where_it_was_written_and_its_file_goes_with_it(tmp_path: Path) -> None:
-    folder = ValueFolder(tmp_path)
-    value = StoredValue(folder)
-    assert (value.read(), folder.names()) == (b"", set())
-    value.write(b"0123456789")
-    value.seek(4)
-    assert (value.read(3), value.read(3), value.read()) == (b"456", b"789", b"")
-    assert folder.names() == {value.name}
-    value.truncate()
-    assert (value.read(), folder.names()) == (b"", set())
-    value.close()
 
 
 def test_the_emulator_lets_go_of_what_is_deleted(tmp_path: Path) -> None:
@@ -378,16 +282,3 @@ with mock_aws():
         check=True,
     )
     assert json.loads(done.stdout) == [1, 0, 0, 1000]
-
-
-def test_contents_outlive_their_object_until_a_saved_state_is_without_it(tmp_path: Path) -> None:
-    folder = open_folder(tmp_path)
-    value = StoredValue(folder.values)
-    value.write(b"x")
-    folder.save({}, folder.values.removed())
-    value.close()
-    assert len(folder.values.names()) == 1
-    folder.save({}, set())  # of a moment before it was removed
-    assert len(folder.values.names()) == 1
-    folder.save({}, folder.values.removed())
-    assert folder.values.names() == set()

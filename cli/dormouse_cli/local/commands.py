@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from queue import SimpleQueue
@@ -37,6 +37,10 @@ app = typer.Typer(cls=Commands, help=(__doc__ or "").partition("\n\n")[0], no_ar
 
 LOCAL_PARAMETERS = {"Instance": "local", "BatchWindowSeconds": "1"}
 """What differs from the template's defaults, unless the caller says otherwise."""
+
+_ENDING = (signal.SIGINT, signal.SIGTERM)
+_AWS_ENDED = 0
+"""Among the numbers of signals, that the process of the embedded AWS has ended."""
 
 TemplateOption = Annotated[
     Path | None,
@@ -96,12 +100,17 @@ def up(
         return
     with (
         _stack(template, parameter, folder, port, data, triggers) as stack,
-        _interruptible() as interruption,
+        _interruptible() as interruptions,
     ):
+        stack.when_aws_ends(lambda: interruptions.put(_AWS_ENDED))
         _print_exports(stack.environment)
         _describe(stack)
         typer.echo(f"{detached.UP}; Ctrl-C stops it{_fate(data)}", err=True)
-        interruption()
+        if interruptions.get() == _AWS_ENDED:
+            raise LocalStackError(
+                "the embedded AWS has ended, and with it the stack",
+                hint=f"see {folder / 'logs' / 'aws.log'}, and start the stack again",
+            )
         typer.echo("stopping", err=True)
 
 
@@ -117,21 +126,17 @@ def down() -> None:
 @app.command()
 def status() -> None:
     """Show the stack that runs in the background; the exit code is 3 if none does."""
-    found = _running()
-    for name, value in (
-        ("endpoint", found.endpoint_url),
-        ("instance", found.environment["DORMOUSE_INSTANCE"]),
-        ("process", found.pid),
-        ("logs", Path(found.state) / "logs"),
-        ("data", found.data or "none: it is gone when the stack stops"),
-    ):
+    for name, value in _running().facts():
         typer.echo(f"{name:10}{value}")
 
 
 @app.command()
 def env() -> None:
     """Print the variables of the stack in the background: eval "$(dormouse local env)"."""
-    _print_exports(_running().environment)
+    found = _running()
+    if not found.endpoint_url:
+        raise LocalStackError("the local stack is starting", hint="try again in some seconds")
+    _print_exports(found.environment)
 
 
 @app.command(context_settings={"ignore_unknown_options": True})
@@ -344,16 +349,24 @@ def _fate(data: Path | None) -> str:
 
 
 @contextmanager
-def _interruptible() -> Iterator[Callable[[], int]]:
-    """Return what waits for SIGINT or SIGTERM, which do not end this process within the block."""
+def _interruptible() -> Iterator["SimpleQueue[int]"]:
+    """Return a queue that gets SIGINT and SIGTERM, which do not end this process within the block.
+
+    After the block they are ignored: the stack stops, and must not end before it has saved.
+    """
     # An event would not do: a signal within its wait() finds the lock held that set() needs.
     interruptions: SimpleQueue[int] = SimpleQueue()
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         interruptions.put(number)
 
-    with _handling(interrupt):
-        yield interruptions.get
+    for number in _ENDING:
+        signal.signal(number, interrupt)
+    try:
+        yield interruptions
+    finally:
+        for number in _ENDING:
+            signal.signal(number, signal.SIG_IGN)
 
 
 @contextmanager
@@ -369,10 +382,9 @@ def _forwarding(process: subprocess.Popen[bytes]) -> Iterator[None]:
 
 @contextmanager
 def _handling(handler: "signal._HANDLER") -> Iterator[None]:
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    before = [signal.signal(number, handler) for number in numbers]
+    before = [signal.signal(number, handler) for number in _ENDING]
     try:
         yield
     finally:
-        for number, handle in zip(numbers, before, strict=True):
+        for number, handle in zip(_ENDING, before, strict=True):
             signal.signal(number, handle)

@@ -1,19 +1,22 @@
 """A local stack that runs on after the command that started it; used by `commands`.
 
-There is one for each user of the machine. A file says which process it is and what to export; it is
-believed only while the process lives and its endpoint answers.
+There is one for each user of the machine. Its process holds a lock as long as it lives, and a file
+says which process that is and what to export. So a stack is found even if it does not answer, and
+no other process is ever taken for it.
 """
 
+import fcntl
 import json
 import os
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -22,12 +25,15 @@ from dormouse_cli.local.errors import StartError
 UP = "the stack is up"
 """What the command says when the stack answers; what it prints before is complete then."""
 _POLL_SECONDS = 0.1
-_START_SECONDS, _STOP_SECONDS = 300, 360
+_START_SECONDS, _STOP_SECONDS, _ANSWER_SECONDS = 300, 360, 3
 
 
 @dataclass(frozen=True, slots=True)
 class Detached:
-    """A stack in the background: its process, what to export, the folders of its logs and data."""
+    """A stack in the background: its process, what to export, the folders of its logs and data.
+
+    While it is starting, there is nothing to export.
+    """
 
     pid: int
     environment: Mapping[str, str]
@@ -36,8 +42,42 @@ class Detached:
 
     @property
     def endpoint_url(self) -> str:
-        """Where its AWS answers."""
-        return self.environment["AWS_ENDPOINT_URL"]
+        """Where its AWS answers; empty while it is starting."""
+        return self.environment.get("AWS_ENDPOINT_URL", "")
+
+    @property
+    def logs(self) -> Path:
+        """Where its logs are."""
+        return Path(self.state) / "logs"
+
+    def facts(self) -> Sequence[tuple[str, str]]:
+        """Return what a person wants to know of it, each with its name."""
+        if not self.endpoint_url:
+            endpoint = "none yet: it is starting"
+        elif self._answers():
+            endpoint = self.endpoint_url
+        else:
+            endpoint = f"{self.endpoint_url} does not answer; `dormouse local down` stops it"
+        return (
+            ("endpoint", endpoint),
+            ("instance", self.environment.get("DORMOUSE_INSTANCE", "")),
+            ("process", str(self.pid)),
+            ("logs", str(self.logs)),
+            ("data", self.data or "none: it is gone when the stack stops"),
+        )
+
+    def _answers(self) -> bool:
+        """Return whether its AWS answers a call, whatever it says."""
+        endpoint = urlsplit(self.endpoint_url)
+        connection = HTTPConnection(endpoint.hostname or "", endpoint.port, timeout=_ANSWER_SECONDS)
+        try:
+            connection.request("GET", "/")
+            connection.getresponse()
+        except (OSError, HTTPException):
+            return False
+        finally:
+            connection.close()
+        return True
 
 
 def record_path() -> Path:
@@ -48,14 +88,12 @@ def record_path() -> Path:
 
 def running() -> Detached | None:
     """Return the stack that runs in the background; None if none does."""
-    try:
-        found = Detached(**json.loads(record_path().read_text()))
-        os.kill(found.pid, 0)
-        endpoint = urlsplit(found.endpoint_url)
-        socket.create_connection((endpoint.hostname or "", endpoint.port or 0), timeout=5).close()
-    except (OSError, ValueError, TypeError, KeyError):  # none, not whole, or of one that has ended
+    if not _is_locked():
         return None
-    return found
+    try:
+        return Detached(**json.loads(record_path().read_text()))
+    except FileNotFoundError:  # it was started at this very moment
+        return None
 
 
 def start(arguments: Sequence[str], state: Path, data: Path | None = None) -> Detached:
@@ -66,11 +104,30 @@ def start(arguments: Sequence[str], state: Path, data: Path | None = None) -> De
     Raises:
         StartError: one runs already, or it did not come up.
     """
-    if found := running():
+    path = record_path()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = os.open(_lock_path(), os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        _lock(lock)
+        path.unlink(missing_ok=True)  # it is of a stack that was killed
+        return _start(lock, arguments, state, str(data.resolve()) if data else "")
+    finally:
+        os.close(lock)  # the stack has its own
+
+
+def _lock(descriptor: int) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        found = running()
+        where = f", at {found.endpoint_url}" if found and found.endpoint_url else ""
         raise StartError(
-            f"a local stack runs already, at {found.endpoint_url}",
+            f"a local stack runs already{where}",
             hint="`dormouse local env` prints its variables, `dormouse local down` stops it",
-        )
+        ) from error
+
+
+def _start(lock: int, arguments: Sequence[str], state: Path, data: str) -> Detached:
     state.mkdir(parents=True, exist_ok=True)
     exports, log = state / "exports.sh", state / "up.log"
     with exports.open("wb") as stdout, log.open("wb") as stderr:
@@ -80,22 +137,46 @@ def start(arguments: Sequence[str], state: Path, data: Path | None = None) -> De
             stdout=stdout,
             stderr=stderr,
             start_new_session=True,  # Ctrl-C in this terminal is not for it
+            pass_fds=(lock,),
         )
+    try:
+        _record(Detached(process.pid, {}, str(state), data))
+        _wait(process, log)
+        found = Detached(process.pid, _exported(exports), str(state), data)
+        _record(found)
+    except BaseException:  # Ctrl-C, too: nobody would know of it
+        process.kill()
+        process.wait()
+        record_path().unlink(missing_ok=True)
+        raise
+    return found
+
+
+def _wait(process: subprocess.Popen[bytes], log: Path) -> None:
+    """Wait until the stack says that it is up.
+
+    Raises:
+        StartError: it ends, or takes too long.
+    """
     end = time.monotonic() + _START_SECONDS
     while UP not in log.read_text():
         if process.poll() is not None or time.monotonic() > end:
-            process.kill()
             said = log.read_text().strip() or f"it ended with {process.returncode}"
             raise StartError(f"the local stack did not start: {said}", hint=f"see {log}")
         time.sleep(_POLL_SECONDS)
-    lines = exports.read_text().splitlines()
-    named = (shlex.split(line)[1].partition("=") for line in lines)
-    exported = {name: value for name, _, value in named}
-    found = Detached(process.pid, exported, str(state), str(data.resolve()) if data else "")
-    path = record_path()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(asdict(found)))
-    return found
+
+
+def _exported(exports: Path) -> dict[str, str]:
+    """Return the variables that the stack has printed, as lines for a shell."""
+    named = (shlex.split(line)[1].partition("=") for line in exports.read_text().splitlines())
+    return {name: value for name, _, value in named}
+
+
+def _record(stack: Detached) -> None:
+    """Say which stack runs; whoever reads it sees all of it."""
+    new = record_path().with_suffix(".new")
+    new.write_text(json.dumps(asdict(stack)))
+    new.replace(record_path())
 
 
 def stop(found: Detached) -> None:
@@ -104,18 +185,31 @@ def stop(found: Detached) -> None:
     Raises:
         StartError: it does not end.
     """
-    os.kill(found.pid, signal.SIGTERM)
+    with suppress(ProcessLookupError):  # it has just ended
+        os.kill(found.pid, signal.SIGTERM)
     end = time.monotonic() + _STOP_SECONDS
-    while _is_alive(found.pid):
+    while _is_locked():
         if time.monotonic() > end:
-            raise StartError(f"process {found.pid} does not end", hint=f"kill {found.pid}")
+            raise StartError(
+                f"process {found.pid} does not end", hint=f"see {found.logs}; kill -9 {found.pid}"
+            )
         time.sleep(_POLL_SECONDS)
-    record_path().unlink(missing_ok=True)
 
 
-def _is_alive(pid: int) -> bool:
+def _lock_path() -> Path:
+    return record_path().with_suffix(".lock")
+
+
+def _is_locked() -> bool:
+    """Return whether the process of a stack lives; the kernel frees the lock of one that ends."""
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+        descriptor = os.open(_lock_path(), os.O_RDONLY)
+    except FileNotFoundError:
         return False
-    return True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False

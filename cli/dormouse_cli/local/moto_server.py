@@ -36,7 +36,7 @@ from dormouse_cli.local import (
 )
 from dormouse_cli.local.data_folder import DataFolder, open_folder
 from dormouse_cli.local.errors import StartError
-from dormouse_cli.local.moto_snapshot import Snapshots
+from dormouse_cli.local.moto_snapshot import LOCKS, Snapshots
 from dormouse_cli.local.moto_values import ValueFolder
 from dormouse_cli.local.sessions import DEFAULT_REGION, aws_environment
 from dormouse_cli.local.spark_runner import SparkRunner, python_path
@@ -105,7 +105,7 @@ class Saver:
         self._folder, self._dispatcher, self._every = folder, dispatcher, every_seconds
         self._snapshots = Snapshots(folder.held, folder.values, region)
         self._saving = threading.Lock()
-        folder.keep_only(self._snapshots.names())
+        folder.keep_only(self._snapshots.sizes())
         self._snapshots.apply()
 
     def start(self) -> None:
@@ -116,6 +116,13 @@ class Saver:
         """Save once."""
         with self._saving:
             self._dispatcher.has_changed = False
+            self._folder.save(*self._snapshots.take())
+
+    def save_last(self) -> None:
+        """Save, and let no call change anything afterwards: it would be answered, and be lost."""
+        with self._saving:
+            for lock in LOCKS:
+                lock.acquire()  # until the process ends
             self._folder.save(*self._snapshots.take())
 
     def _run(self) -> None:
@@ -171,10 +178,11 @@ def serve(
         server.serve_forever()
     finally:
         if saver is not None:
-            saver.save()
+            saver.save_last()
 
 
 def _end(number: int, frame: FrameType | None) -> None:
+    signal.signal(number, signal.SIG_IGN)  # another one would end the last save
     raise SystemExit(0)
 
 

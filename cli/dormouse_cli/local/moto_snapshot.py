@@ -12,6 +12,7 @@ import base64
 import datetime
 import functools
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from typing import Any
 
 from moto.core.models import DEFAULT_ACCOUNT_ID
@@ -46,13 +47,11 @@ _KEY_ARGUMENTS = {  # of FakeKey, and where it keeps them
 _MESSAGE_FIELDS = (
     "message_attributes",
     "sender_id",
-    "sent_timestamp",
     "approximate_first_receive_timestamp",
     "approximate_receive_count",
     "deduplication_id",
     "group_id",
     "sequence_number",
-    "delayed_until",
 )
 _RUN_ARGUMENTS = (
     "application_id",
@@ -72,6 +71,9 @@ _RUN_FIELDS = ("id", "arn", "state", "state_details", "created_by")
 
 _BYTES = "bytes (base64)"
 
+LOCKS = (moto_s3.LOCK, moto_dynamodb.LOCK, moto_emr.CHANGED, moto_sqs.CHANGED)
+"""Whoever has all of these, in this order, sees the services as of one moment."""
+
 
 class Snapshots:
     """Takes snapshots of moto, and fills what is created with what the last one held."""
@@ -83,10 +85,10 @@ class Snapshots:
         }
         self._values, self._region = values, region
 
-    def names(self) -> set[str]:
-        """Return the names of all files that what is held refers to."""
+    def sizes(self) -> dict[str, int]:
+        """Return the names of all files that what is held refers to, and their sizes in bytes."""
         objects = (o for b in self._held["buckets"].values() for o in b.values())
-        return {v["file"] for versions in objects for v in versions if v.get("file")}
+        return {v["file"]: v["size"] for versions in objects for v in versions if v.get("file")}
 
     def apply(self) -> None:
         """Fill what is created from now on; call once, before the server starts."""
@@ -101,7 +103,9 @@ class Snapshots:
     def take(self) -> tuple[Json, set[str]]:
         """Return the state of all services at one moment, and the files that it needs no more."""
         account, region = DEFAULT_ACCOUNT_ID, self._region
-        with moto_s3.LOCK, moto_dynamodb.LOCK, moto_emr.CHANGED, moto_sqs.CHANGED:
+        with ExitStack() as locked:
+            for lock in LOCKS:
+                locked.enter_context(lock)
             buckets = s3_backends[account]["aws"].buckets
             tables = dynamodb_backends[account][region].tables
             queues = sqs_backends[account][region].queues
@@ -153,6 +157,9 @@ class Snapshots:
             message = Message(held["id"], held["body"], held["system_attributes"])
             for field in _MESSAGE_FIELDS:
                 setattr(message, field, _with_bytes(held[field]))
+            now_ms = int(unix_time_millis())
+            message.sent_timestamp = now_ms - held["age_ms"]
+            message.delayed_until = now_ms + held["delay_ms"]
             queue._messages.append(message)
 
     def _fill_application(self, application: Application) -> None:
@@ -209,12 +216,23 @@ def _messages(queue: Queue) -> list[Json]:
 
 
 def _message(message: Message) -> Json:
-    """Return a message that can be received at once: who had it when the stack stopped is gone."""
+    """Return a message that can be received at once: who had it when the stack stopped is gone.
+
+    Only while a stack runs does a message grow older, and its delay shorter. So none expires, or is
+    delayed for longer, because the stack was stopped for weeks or the clock was set back.
+    """
+    now_ms = int(unix_time_millis())
     held = {field: getattr(message, field) for field in _MESSAGE_FIELDS}
-    if message.visible_at > unix_time_millis():
+    if message.visible_at > now_ms:
         held["approximate_receive_count"] -= 1  # that the stack stopped is no failure of it
-    system = message.system_attributes
-    sent = {**held, "id": message.id, "body": message.body, "system_attributes": system}
+    sent = {
+        **held,
+        "id": message.id,
+        "body": message.body,
+        "system_attributes": message.system_attributes,
+        "age_ms": max(0, now_ms - int(message.sent_timestamp or now_ms)),
+        "delay_ms": max(0, int(message.delayed_until) - now_ms),
+    }
     return {name: _without_bytes(value) for name, value in sent.items()}
 
 

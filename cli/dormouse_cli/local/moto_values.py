@@ -7,6 +7,7 @@ contents of each object are a file of their own in one folder, which is opened o
 import os
 import threading
 import uuid
+from collections.abc import Set
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -29,16 +30,20 @@ class ValueFolder:
         """Return where a file lies."""
         return self._path / name
 
-    def names(self) -> set[str]:
-        """Return the names of all files."""
-        return {entry.name for entry in os.scandir(self._path)}
+    def sizes(self) -> dict[str, int]:
+        """Return the names of all files, and how many bytes each has."""
+        return {entry.name: entry.stat().st_size for entry in os.scandir(self._path)}
 
     def put(self, content: bytes) -> str:
         """Write a file; return its name, which is empty for no content."""
         if not content:
             return ""
         name = uuid.uuid4().hex
-        self.path(name).write_bytes(content)
+        try:
+            self.path(name).write_bytes(content)
+        except OSError:  # no room: a part of it must not take what is left
+            self.path(name).unlink(missing_ok=True)
+            raise
         with self._lock:
             self._unflushed.add(name)
         return name
@@ -46,10 +51,10 @@ class ValueFolder:
     def remove(self, name: str) -> None:
         """Delete a file that no object has any more, or note that it may be deleted."""
         with self._lock:
-            self._unflushed.discard(name)
-            if self._keeps_removed:
+            if self._keeps_removed:  # and flushed, if the state that is being saved names it
                 self._removed.add(name)
                 return
+            self._unflushed.discard(name)
         self.path(name).unlink(missing_ok=True)
 
     def removed(self) -> set[str]:
@@ -57,17 +62,18 @@ class ValueFolder:
         with self._lock:
             return set(self._removed)
 
-    def unlink(self, names: set[str]) -> None:
+    def unlink(self, names: Set[str]) -> None:
         """Delete files for good."""
         for name in names:
             self.path(name).unlink(missing_ok=True)
         with self._lock:
             self._removed -= names
+            self._unflushed -= names
 
     def flush(self) -> None:
         """Have everything that was written reach the disk."""
         with self._lock:
-            names, self._unflushed = self._unflushed, set()
+            names = set(self._unflushed)
         for name in names:
             try:
                 descriptor = os.open(self.path(name), os.O_RDONLY)
@@ -77,6 +83,8 @@ class ValueFolder:
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
+        with self._lock:  # only now: if one of them failed, the next time is for all of them
+            self._unflushed -= names
 
 
 class StoredValue:

@@ -149,6 +149,16 @@ class LocalStack:
         """The function processes that are alive, to be looked at, or to be crashed."""
         return self._started().host.sandboxes()
 
+    def when_aws_ends(self, call: Callable[[], None]) -> None:
+        """Call a function, from another thread, when the embedded AWS ends, however it does."""
+        moto = self._started().moto
+
+        def wait() -> None:
+            moto.wait()
+            call()
+
+        threading.Thread(target=wait, name="aws", daemon=True).start()
+
     def start(self) -> None:
         """Start everything. What has been started when a part fails is stopped again."""
         self._state_dir.mkdir(parents=True, exist_ok=True)
