@@ -8,7 +8,8 @@ name may have been dropped and used again for another column.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,13 +22,29 @@ _FIELD_ID = b"PARQUET:field_id"
 
 
 def stored_schema(schema: Schema) -> pa.Schema:
-    """Return ``arrow_schema(schema)`` with the field ids that are stored in Parquet files."""
+    """Return ``arrow_schema(schema)`` with the field ids that are stored in Parquet files, for
+    nested fields too.
+    """
     return pa.schema(
         [
-            column.with_metadata({_FIELD_ID: str(field.id).encode()})
+            _with_ids(column, iter((field.id, *field.nested_ids)))
             for column, field in zip(arrow_schema(schema), schema.fields, strict=True)
         ]
     )
+
+
+def _with_ids(field: pa.Field[Any], ids: Iterator[int]) -> pa.Field[Any]:
+    """Return an Arrow field with the next id as its own, and the ids after it for its parts."""
+    own: dict[bytes | str, bytes | str] = {_FIELD_ID: str(next(ids)).encode()}
+    kind = field.type
+    if pa.types.is_list(kind):
+        kind = pa.list_(_with_ids(kind.value_field, ids))
+    elif pa.types.is_map(kind):
+        key = _with_ids(kind.key_field, ids)
+        kind = pa.map_(key, _with_ids(kind.item_field, ids))
+    elif pa.types.is_struct(kind):
+        kind = pa.struct([_with_ids(member, ids) for member in kind])
+    return field.with_type(kind).with_metadata(own)
 
 
 def names_by_id(metadata: pq.FileMetaData) -> dict[int, str]:

@@ -6,7 +6,7 @@ also be in its short form, such as ``"list<string>"``.
 
 Each field has an id. Readers find its column in a shard by that id, whatever the column was called
 when the shard was written. Ids are never reused, so a new field with the name of a dropped one does
-not get the dropped one's values.
+not get the dropped one's values. What is nested in a field has ids, too, for other readers.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from dormouse.schema.types import (
     Primitive,
     StructType,
     contains_type,
+    count_nested,
     leaf_columns,
     parse_list,
     parse_named,
@@ -56,6 +57,7 @@ __all__ = [
 ]
 
 _PARTS = {"rowKeyFields", "sortKeyFields", "valueFields", "nextFieldId", "formerNames"}
+_FIELD_PARTS = frozenset({"id", "unit", "nestedIds"})
 MAX_FIELD_ID = 2**31 - 1  # the greatest id that Parquet can store
 MAX_LEAF_COLUMNS = 10_000
 """The most columns of any table, whatever its properties say: each column enlarges every footer."""
@@ -66,8 +68,10 @@ class Field:
     """One column: name, type, and whether it may be null (value fields only).
 
     `id` identifies the field among all the fields the table ever had; with 0, the schema assigns
-    one. `unit` says what a number in an ingested file counts for this field's timestamps or dates,
-    at any depth. Without a unit, numbers are refused there.
+    one. `nested_ids` identify the parts of its type in the same way: each of its `nested_parts`,
+    followed by the parts of that part. They are assigned together, if there are none. `unit` says
+    what a number in an ingested file counts for this field's timestamps or dates, at any depth.
+    Without a unit, numbers are refused there.
 
     Raises:
         InvalidRequestError: the type contains nothing that this unit applies to.
@@ -78,9 +82,16 @@ class Field:
     nullable: bool = False
     id: int = 0
     unit: str = ""
+    nested_ids: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse a unit that does not apply to the type."""
+        """Refuse a unit that does not apply to the type, and ids of other parts than it has."""
+        if self.nested_ids and len(self.nested_ids) != count_nested(self.type):
+            raise InvalidRequestError(
+                f"field {self.name!r} has {len(self.nested_ids)} nested ids, and "
+                f"{count_nested(self.type)} nested parts",
+                hint="leave nestedIds out of the schema of a new table: it assigns its own",
+            )
         applies = (contains_type(self.type, kind) for kind in UNITS.get(self.unit, ()))
         if self.unit and not any(applies):
             raise InvalidRequestError(
@@ -92,12 +103,18 @@ class Field:
     def to_json(self) -> dict[str, object]:
         """Return the JSON form."""
         body: dict[str, object] = {"id": self.id} if self.id else {}
+        if self.nested_ids:
+            body["nestedIds"] = list(self.nested_ids)
         body |= {"name": self.name, "type": self.type.to_json()}
         if self.nullable:
             body["nullable"] = True
         if self.unit:
             body["unit"] = self.unit
         return body
+
+    def without_ids(self) -> Field:
+        """Return the field as a schema takes it that assigns other ids."""
+        return replace(self, id=0, nested_ids=())
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +130,8 @@ class Schema:
     """The columns of a table, in order: row keys, sort keys, values.
 
     Rows are partitioned and sorted by the row keys, then sorted by the sort keys. Fields without an
-    id get the next ids, in column order, starting at `next_field_id`. `former` holds the last names
+    id get the next ids, in column order, starting at `next_field_id`; then what is nested in them
+    gets the next ones. `former` holds the last names
     that fields lost, newest last, so that errors can explain them.
 
     Raises:
@@ -149,19 +167,20 @@ class Schema:
         object.__setattr__(self, "_by_name", {f.name: f for f in self.fields})
 
     def _assign_ids(self) -> None:
-        given = [f.id for f in self.fields if f.id]
+        given = [i for f in self.fields for i in _ids(f)]
         if len(set(given)) < len(given) or any(not 0 < i <= MAX_FIELD_ID for i in given):
             raise InvalidRequestError(
                 "the ids of the schema's fields are not all different and positive",
                 hint="leave ids out of the schema of a new table: it assigns its own",
             )
         next_id = max(self.next_field_id, 1, *(i + 1 for i in given))
-        for part in ("row_keys", "sort_keys", "values"):
-            numbered = []
-            for item in getattr(self, part):
-                numbered.append(item if item.id else replace(item, id=next_id))
-                next_id += not item.id
-            object.__setattr__(self, part, tuple(numbered))
+        for is_nested in (False, True):
+            for part in ("row_keys", "sort_keys", "values"):
+                numbered = []
+                for item in getattr(self, part):
+                    numbered.append(_numbered(item, next_id, is_nested=is_nested))
+                    next_id += len(_ids(numbered[-1])) - len(_ids(item))
+                object.__setattr__(self, part, tuple(numbered))
         object.__setattr__(self, "next_field_id", next_id)
 
     @property
@@ -294,11 +313,35 @@ def parse_field(body: object, where: str) -> Field:
     Raises:
         InvalidRequestError: `body` is not a field.
     """
-    name, parts, nullable = parse_named(body, where, known=frozenset({"id", "unit"}))
+    name, parts, nullable = parse_named(body, where, known=_FIELD_PARTS)
     kind, unit = _field_type(parts["type"], f"{where} ({name})"), parts.get("unit", "")
     if not isinstance(unit, str):
         raise InvalidRequestError(f"{where} ({name}): the unit is not text")
-    return Field(name, kind, nullable, _id(parts.get("id", 0), f"{where} ({name}): the id"), unit)
+    own = _id(parts.get("id", 0), f"{where} ({name}): the id")
+    nested = parse_list(parts.get("nestedIds"), f"{where} ({name}): nestedIds")
+    return Field(
+        name,
+        kind,
+        nullable,
+        own,
+        unit,
+        tuple(_id(i, f"{where} ({name}): nestedIds") for i in nested),
+    )
+
+
+def _ids(field: Field) -> tuple[int, ...]:
+    """Return the ids that a field has, its own first."""
+    return (field.id, *field.nested_ids) if field.id else field.nested_ids
+
+
+def _numbered(field: Field, next_id: int, *, is_nested: bool) -> Field:
+    """Return the field with ids from `next_id` on: its own, or those of its parts; the same field
+    if it has them.
+    """
+    if not is_nested:
+        return field if field.id else replace(field, id=next_id)
+    parts = 0 if field.nested_ids else count_nested(field.type)
+    return replace(field, nested_ids=tuple(range(next_id, next_id + parts))) if parts else field
 
 
 def _short(field: Field) -> str:

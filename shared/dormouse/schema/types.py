@@ -169,6 +169,26 @@ def leaf_columns(kind: FieldType) -> int:
             return sum(leaf_columns(member.type) for member in members)
 
 
+def nested_parts(kind: FieldType) -> tuple[FieldType, ...]:
+    """Return the types of the parts of a value: the element of a list, key and value of a map, the
+    members of a struct; none of any other type.
+    """
+    match kind:
+        case ListType(element=element):
+            return (element,)
+        case MapType(key=key, value=value):
+            return (key, value)
+        case StructType(members=members):
+            return tuple(member.type for member in members)
+        case _:
+            return ()
+
+
+def count_nested(kind: FieldType) -> int:
+    """Count the parts of a type, at any depth."""
+    return sum(1 + count_nested(part) for part in nested_parts(kind))
+
+
 def contains_type(kind: FieldType, wanted: type[StructType | DecimalType] | Primitive) -> bool:
     """Return whether a type is `wanted`, or contains it at any depth."""
     if kind is wanted if isinstance(wanted, Primitive) else isinstance(kind, wanted):

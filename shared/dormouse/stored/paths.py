@@ -279,6 +279,21 @@ def split_job_id(partition: str) -> str:
     return f"split-{partition}"
 
 
+def iceberg_prefix(table_id: str) -> str:
+    """Return the prefix of what is published of a table for readers of Iceberg."""
+    return f"{table_id}/iceberg/"
+
+
+def iceberg_metadata_path(table_id: str, name: str) -> str:
+    """Return the path of a manifest, a manifest list, or the metadata of a published table."""
+    return f"{iceberg_prefix(table_id)}metadata/{name}"
+
+
+def iceberg_deletes_path(table_id: str, name: str) -> str:
+    """Return the path of a file with the positions of a shard's dead rows."""
+    return f"{iceberg_prefix(table_id)}deletes/{name}"
+
+
 MANIFEST = "_manifest.json"
 """The name of an export's manifest. Readers of Parquet folders skip names that begin with
 "_"."""

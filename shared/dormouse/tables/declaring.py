@@ -178,7 +178,7 @@ def _new_columns(wanted: Schema, there: Schema) -> tuple[Field, ...]:
                 f"column {item.name!r} has another type or nullability, which cannot change",
                 hint="declare a column of another name",
             )
-    return tuple(replace(item, id=0) for item in wanted.values if item.name not in by_name)
+    return tuple(item.without_ids() for item in wanted.values if item.name not in by_name)
 
 
 def _new_units(wanted: Schema, there: Schema) -> dict[str, str]:

@@ -83,7 +83,7 @@ def replace_schema(schema: Schema, wanted: Schema, properties: Properties) -> Sc
     """
 
     def without_ids(items: tuple[Field, ...]) -> tuple[Field, ...]:
-        return tuple(replace(item, id=0) for item in items)
+        return tuple(item.without_ids() for item in items)
 
     result = Schema(
         row_keys=without_ids(wanted.row_keys),
@@ -150,7 +150,7 @@ def _with_units(schema: Schema, units: Mapping[str, str]) -> Schema:
 
 
 def _check_addition(item: Field) -> None:
-    if item.id:
+    if item.id or item.nested_ids:
         raise InvalidRequestError(
             f"column {item.name!r} cannot be added with an id", hint="the table assigns ids itself"
         )

@@ -6,9 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from dormouse.arrow.evolution import stored_schema
+from dormouse.arrow.types import arrow_schema
 from dormouse.engine.merging import Slice, merge_slices
 from dormouse.errors import UnavailableError
 from dormouse.keys.ranges import KeyRange
@@ -134,6 +137,25 @@ def test_a_column_that_cannot_be_null_and_is_gone_from_a_newer_shard_is_not_read
 ) -> None:
     with pytest.raises(UnavailableError, match=r"'must' \(id 9\) was dropped while"):
         read(way, tmp_path, values(A, Field("must", Primitive.LONG, id=9)))
+
+
+def test_nested_columns_have_the_ids_of_the_schema_in_the_file(tmp_path: Path) -> None:
+    kind = MapType(
+        Primitive.STRING, StructType((Member("x", ListType(Primitive.LONG)), Member("y", A.type)))
+    )
+    schema = Schema((KEY,), values=(Field("m", kind, nullable=True),), next_field_id=10)
+    path = tmp_path / "nested.parquet"
+    with pq.ParquetWriter(path, stored_schema(schema)) as writer:
+        row = {"k": 1, "m": [("a", {"x": [1, None], "y": 2})]}
+        writer.write_table(pa.Table.from_pylist([row], schema=arrow_schema(schema)))
+    elements = pq.read_metadata(path).schema
+    found = str(elements)
+    m, key, value, x, element, y = (schema.values[0].id, *schema.values[0].nested_ids)
+    for name, number in (
+        ("m (Map)", m), ("key (String)", key), ("value {", value), ("x (List)", x),
+        ("element", element), ("y", y),
+    ):  # fmt: skip
+        assert f"field_id={number} {name}" in found
 
 
 @pytest.mark.parametrize("look_up_bytes", [0, MEMORY_BYTES])

@@ -36,7 +36,8 @@ ORIGINAL = {
 def test_the_json_of_the_original_is_read_unchanged_and_gets_ids() -> None:
     schema = Schema.from_json(ORIGINAL)
     assert [f.id for f in schema.fields] == [1, 2, 3, 4, 5, 6]
-    assert schema.next_field_id == 7
+    assert [f.nested_ids for f in schema.values] == [(), (), (7,), (8, 9)]
+    assert schema.next_field_id == 10
     assert _without_ids(schema.to_json()) == ORIGINAL
     assert [f.name for f in schema.keys] == ["key", "timestamp"]
     assert schema.field_named("list").type == ListType(Primitive.INT)
@@ -44,7 +45,10 @@ def test_the_json_of_the_original_is_read_unchanged_and_gets_ids() -> None:
 
 def _without_ids(body: dict[str, object]) -> dict[str, object]:
     return {
-        part: [{name: value for name, value in field.items() if name != "id"} for field in fields]
+        part: [
+            {name: value for name, value in field.items() if name not in ("id", "nestedIds")}
+            for field in fields
+        ]
         for part, fields in body.items()
         if isinstance(fields, list)
     }
@@ -127,6 +131,10 @@ def _with(kind: object, **more: object) -> str:
         (_with("IntType", id="1"), "not a whole number"),
         (_with("IntType", id=2**31), "not a whole number"),
         (_with("IntType", id=7, nextFieldId=-1), "not a whole number"),
+        (_with("IntType", nestedIds=[7]), "1 nested ids, and 0 nested parts"),
+        (_with({"ListType": {"elementType": "IntType"}}, nestedIds=[0]), "not all different"),
+        (_with({"ListType": {"elementType": "IntType"}}, id=7, nestedIds=[7]), "not all different"),
+        (_with({"ListType": {"elementType": "IntType"}}, nestedIds=["7"]), "not a whole number"),
     ],
 )
 def test_a_bad_schema_is_refused_with_its_reason(body: str | bytes, reason: str) -> None:
@@ -157,6 +165,31 @@ def test_fields_without_ids_get_those_after_the_last_ever_given() -> None:
     assert wider.field_named("w").id == 9
     without = replace(wider, values=wider.values[:1])
     assert without.next_field_id == 10
+
+
+@given(st.lists(types, min_size=1), st.lists(types, min_size=1))
+def test_what_is_nested_has_ids_of_its_own_which_stay(
+    values: list[FieldType], added: list[FieldType]
+) -> None:
+    """The ids of all parts are different, and new columns take none that was ever given."""
+    fields = tuple(Field(f"v{i}", kind) for i, kind in enumerate(values))
+    schema = Schema((Field("k", Primitive.LONG),), values=fields)
+    more = tuple(Field(f"w{i}", kind) for i, kind in enumerate(added))
+    wider = replace(schema, values=(*schema.values[1:], *more))
+    assert wider.values[: len(values) - 1] == schema.values[1:]
+    ids = [i for f in (*schema.fields, *wider.values[len(values) - 1 :]) for i in _all_ids(f)]
+    assert sorted(ids) == list(range(1, wider.next_field_id))
+
+
+def _all_ids(field: Field) -> tuple[int, ...]:
+    return (field.id, *field.nested_ids)
+
+
+def test_parts_are_numbered_from_the_outside_in() -> None:
+    kind = MapType(Primitive.INT, _struct_of([ListType(Primitive.INT), Primitive.LONG]))
+    schema = Schema((Field("k", Primitive.LONG),), values=(Field("v", kind),))
+    key, value, first, element, second = schema.values[0].nested_ids
+    assert (key, value, first, element, second) == (3, 4, 5, 6, 7)
 
 
 def test_one_id_for_two_fields_is_refused() -> None:

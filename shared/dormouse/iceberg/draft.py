@@ -1,0 +1,244 @@
+"""A publication as far as it follows from the state: its snapshots, and the objects to put."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dormouse.iceberg.changes import Changes
+from dormouse.iceberg.entries import DELETES
+from dormouse.iceberg.liveness import LiveShard
+from dormouse.iceberg.manifests import (
+    DeleteFile,
+    Manifest,
+    NewObject,
+    Place,
+    content_name,
+    data_manifest,
+    delete_file,
+    delete_manifest,
+    delete_name,
+)
+from dormouse.iceberg.metadata import Schemas, compose, is_same, retained, schemas_of
+from dormouse.iceberg.previous import Previous
+from dormouse.iceberg.snapshots import (
+    APPENDED,
+    EMPTIED,
+    Chain,
+    Step,
+    Totals,
+    make_snapshot,
+    snapshot_id,
+)
+from dormouse.iceberg.vectors import RowRange
+from dormouse.model.shards import Shard
+from dormouse.model.state import TableState
+from dormouse.tables.table import Table
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What is published: a table, and the URI of the data root, without a slash at its end.
+
+    `sequence` is the last sequence number that is known of its publications. `quick_shards` is the
+    number of live shards that old releases of Spark cannot read at their
+    defaults. Earlier snapshots are listed for the table's `gc_delay_seconds`.
+    """
+
+    table: Table
+    root: str
+    format_version: int = 2
+    quick_shards: int = 0
+    sequence: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What must be remembered of a publication: the path of its metadata in the data root, and
+    which version of which log it shows. `sequence` is Iceberg's number of the snapshot.
+    """
+
+    metadata: str
+    log: str
+    version: int
+    state_ms: int
+    sequence: int
+    snapshot_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """The objects to put, in this order, and what to remember then.
+
+    There are none if the metadata that is published shows the state already.
+    """
+
+    objects: tuple[NewObject, ...]
+    record: Published
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What a publication is made of. `previous` is None if no earlier snapshot is to be listed.
+
+    `manifests` has the shards of each manifest, and `deletes` the files that are published of dead
+    rows, by `content_name`.
+    """
+
+    source: Source
+    place: Place
+    state: TableState
+    changes: Changes | None
+    previous: Previous | None
+    now_ms: int
+    manifests: Sequence[Sequence[LiveShard]]
+    deletes: Mapping[str, Mapping[str, Any]]
+    purged: bool
+
+    def publication(self, dead_rows: Mapping[str, Sequence[RowRange]]) -> Publication:
+        """Return the publication, given the dead rows of each shard that has none published."""
+        deletes = self._delete_files(dead_rows)
+        folded = self._folded(deletes)
+        totals = self._totals(deletes)
+        steps = self._steps(folded, totals) if self._is_new(folded) else []
+        schemas = schemas_of(self.place, self.previous.metadata if self.previous else {})
+        objects = [item.object for item in deletes]
+        chain, made = self._chain(), []
+        for step in steps:
+            snapshot, manifests, chain = make_snapshot(
+                self.place,
+                chain,
+                step,
+                version=self.state.version,
+                time_ms=self.state.time_ms,
+                schema_id=schemas.current,
+            )
+            made.append(snapshot)
+            objects += [item.object for item in manifests]
+        return self._with_metadata(schemas, made, chain, objects)
+
+    def _with_metadata(
+        self,
+        schemas: Schemas,
+        made: Sequence[Mapping[str, Any]],
+        chain: Chain,
+        objects: Sequence[NewObject | None],
+    ) -> Publication:
+        """Return the publication of new snapshots, which may be none, if its metadata is new."""
+        listed = self.previous.snapshots if self.previous else []
+        keep_ms = self.source.table.properties.gc_delay_seconds * 1000
+        snapshots = [*retained(listed, self.now_ms, keep_ms), *made]
+        sequence = max(chain.sequence, self.place.sequence)
+        metadata = compose(
+            self.place,
+            schemas,
+            snapshots,
+            sequence=sequence,
+            time_ms=self.state.time_ms,
+            is_quick=self.source.quick_shards > 0,
+        )
+        if self.previous is not None and is_same(metadata.content, self.previous.metadata):
+            return Publication((), self._record(self.previous.path, self.place.sequence - 1, chain))
+        new = {item.path: item for item in (*objects, metadata) if item is not None}
+        return Publication(tuple(new.values()), self._record(metadata.path, sequence, chain))
+
+    def _record(self, path: str, sequence: int, chain: Chain) -> Published:
+        state = self.state
+        snapshot = chain.parent or 0
+        return Published(
+            path, self.source.table.log, state.version, state.time_ms, sequence, snapshot
+        )
+
+    def _delete_files(self, dead_rows: Mapping[str, Sequence[RowRange]]) -> list[DeleteFile]:
+        """Return the files of dead rows. A shard whose dead ranges have no rows needs none."""
+        found = []
+        for live in (live for shards in self.manifests for live in shards if live.dead):
+            known = self.deletes.get(delete_name(self.place, live))
+            if known is not None:
+                found.append(DeleteFile(known))
+            elif rows := dead_rows[live.shard.id]:
+                found.append(delete_file(self.place, live, rows))
+        return found
+
+    def _folded(self, deletes: Sequence[DeleteFile]) -> list[Manifest]:
+        """Return the manifests of the state, whatever happened before."""
+        records = self.previous.manifests if self.previous else ()
+        known = {content_name(record["manifest_path"]): record for record in records}
+        folded = [
+            data_manifest(self.place, [live.shard for live in shards], known)
+            for shards in self.manifests
+        ]
+        if deletes:
+            folded.append(delete_manifest(self.place, deletes, known))
+        return folded
+
+    def _totals(self, deletes: Sequence[DeleteFile]) -> Totals:
+        dead = sum(item.file["record_count"] for item in deletes)
+        shards = [live.shard for part in self.manifests for live in part]
+        return replace(Totals().plus(shards), delete_files=len(deletes), dead_rows=dead)
+
+    def _is_new(self, folded: Sequence[Manifest]) -> bool:
+        """Return whether readers would see other rows than in the snapshot before, or must learn
+        of appended ones.
+        """
+        if self.previous is None:
+            return True
+        if self.previous.current["snapshot-id"] == snapshot_id(
+            self.source.table, self.state.version
+        ):
+            return False
+        if self.changes and self.changes.added:
+            return True
+        before = [record["manifest_path"] for record in self.previous.manifests]
+        return before != [manifest.record["manifest_path"] for manifest in folded]
+
+    def _chain(self) -> Chain:
+        """Return where the first snapshot of the publication is added."""
+        if self.previous is None:
+            return Chain(sequence=self.place.sequence - 1)
+        parent, rows = self.previous.current, self.previous.metadata.get("next-row-id", 0)
+        return Chain(parent["snapshot-id"], self.place.sequence - 1, rows)
+
+    def _steps(self, folded: Sequence[Manifest], totals: Totals) -> list[Step]:
+        """Return the snapshots to make, the one of the state last."""
+        own = snapshot_id(self.source.table, self.state.version)
+        steps, before = [], self._totals_before(totals)
+        changes, base = self.changes or Changes(), self._base(folded)
+        if self.previous and changes.reset and not changes.restored:
+            base, before = [], Totals()
+            steps.append(Step(EMPTIED + own, "delete", (), Totals()))
+        if appended := self._appended(changes):
+            added_in = APPENDED + own, self.place.sequence + len(steps)
+            news = [data_manifest(self.place, part, {}, added_in) for part in appended]
+            added = [shard for part in appended for shard in part]
+            before = before.plus(added)
+            steps.append(Step(APPENDED + own, "append", [*base, *news], before, added))
+        is_known = self.changes is not None or (self.previous is None and not self.purged)
+        is_same = is_known and totals.live_rows == before.live_rows and not changes.restored
+        return [*steps, Step(own, "replace" if is_same else "overwrite", folded, totals)]
+
+    def _appended(self, changes: Changes) -> list[list[Shard]]:
+        """Return the shards that are new to readers, in the manifests to make of them.
+
+        At first these are all there are. Nothing is said of rows that were purged since, nor of
+        those added to rows that were restored.
+        """
+        if self.purged or changes.restored:
+            return []
+        if self.previous is None:
+            return [[live.shard for live in shards] for shards in self.manifests]
+        return [list(changes.added)] if changes.added else []
+
+    def _base(self, folded: Sequence[Manifest]) -> list[Manifest]:
+        """Return what the snapshot of appended shards lists beside these. At first, that is which
+        of their rows are dead.
+        """
+        if self.previous is None:
+            return [item for item in folded if item.record["content"] == DELETES]
+        return [Manifest(record) for record in self.previous.manifests]
+
+    def _totals_before(self, totals: Totals) -> Totals:
+        if self.previous is None:
+            return Totals(delete_files=totals.delete_files, dead_rows=totals.dead_rows)
+        return Totals.of(self.previous.current)

@@ -1,0 +1,72 @@
+"""Plan the publication of a state as Iceberg metadata: which objects to put, and what to remember.
+
+A publication is one to three snapshots: the empty table, if it was reset; the shards that ingests
+added, also those that compactions took since; and the state. So a reader who follows the snapshots
+that append gets each ingested row once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from dormouse.iceberg.changes import Changes
+from dormouse.iceberg.draft import Draft, Publication, Published, Source
+from dormouse.iceberg.liveness import LiveShard, cut_into_manifests, live_shards
+from dormouse.iceberg.manifests import NewObject, Place, content_name, delete_name
+from dormouse.iceberg.previous import Previous
+from dormouse.iceberg.vectors import RowRange
+from dormouse.model.state import TableState
+
+__all__ = ["NewObject", "Plan", "Publication", "Published", "Source", "plan_publication"]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A publication that lacks nothing but the row numbers of some dead rows.
+
+    `unranked` has the shards of those, with the key ranges, by shard id.
+    """
+
+    unranked: Mapping[str, LiveShard]
+    _draft: Draft
+
+    def publication(self, dead_rows: Mapping[str, Sequence[RowRange]]) -> Publication:
+        """Return the publication, given the dead rows of each shard in `unranked`, by shard id."""
+        return self._draft.publication(dead_rows)
+
+
+def plan_publication(
+    source: Source,
+    state: TableState,
+    changes: Changes | None,
+    previous: Previous | None,
+    *,
+    now_ms: int,
+    purged: bool = False,
+) -> Plan:
+    """Plan the publication of a state after `previous`.
+
+    Without `changes`, it is not said what was appended since. If rows were purged, no earlier
+    snapshot is listed, since it may name them.
+    """
+    earlier = 0 if previous is None else int(previous.metadata["last-sequence-number"])
+    table = source.table
+    sequence = max(source.sequence, earlier) + 1
+    place = Place(table.id, source.root, table.schema, source.format_version, sequence)
+    kept = None if previous is None or purged or not _fits(previous, place) else previous
+    manifests = cut_into_manifests(live_shards(state))
+    known = {content_name(file["file_path"]): file for file in kept.deletes} if kept else {}
+    partly = [live for shards in manifests for live in shards if live.dead]
+    unranked = {live.shard.id: live for live in partly if delete_name(place, live) not in known}
+    draft = Draft(source, place, state, changes, kept, now_ms, manifests, known, purged)
+    return Plan(unranked, draft)
+
+
+def _fits(previous: Previous, place: Place) -> bool:
+    """Return whether earlier snapshots can be listed: they have the format, and are where they
+    were.
+    """
+    return previous.root == place.root and (
+        previous.metadata["format-version"] == place.format_version
+    )

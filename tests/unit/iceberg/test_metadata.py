@@ -1,0 +1,137 @@
+"""Metadata: schemas, how long snapshots are listed, ids, and names that are never used again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from dormouse.iceberg.changes import Changes
+from dormouse.iceberg.metadata import WHOLE_PUBLICATIONS
+from dormouse.iceberg.previous import read_previous
+from dormouse.iceberg.publication import Source, plan_publication
+from dormouse.schema.schema import Field, Primitive
+from dormouse.tables.properties import Properties
+from dormouse.tables.table import Table
+from tests.support.published import (
+    MINUTE_MS,
+    SCHEMA,
+    PublishedTable,
+    half_dead,
+    rows,
+)
+
+
+def test_an_altered_schema_is_published_without_a_snapshot(table: PublishedTable) -> None:
+    table.ingest(rows(0, 10))
+    table.publish()
+    before = table.metadata()
+    added = Field("more", Primitive.DATE, nullable=True)
+    table.schema = replace(SCHEMA, values=(replace(SCHEMA.values[0], name="t"), added))
+    table.publish()
+    after = table.metadata()
+    assert after["snapshots"] == before["snapshots"]
+    assert after["current-schema-id"] == 1
+    assert [field["name"] for field in after["schemas"][1]["fields"]] == ["k", "t", "more"]
+    assert [item.path.endswith(".metadata.json") for item in table.put] == [True]
+    first = table.record
+    table.schema = SCHEMA
+    table.publish()
+    assert table.metadata()["current-schema-id"] == 0
+    assert table.record and first and table.record.metadata != first.metadata
+
+
+def test_a_name_of_an_object_is_never_used_again(table: PublishedTable) -> None:
+    """What was superseded may be deleted at any moment, also if the same content is put again."""
+    names: set[str] = set()
+    for schema in (SCHEMA, replace(SCHEMA, values=()), SCHEMA, replace(SCHEMA, values=())):
+        table.schema = schema
+        table.publish()
+        put = {item.path for item in table.put}
+        assert put
+        assert not put & names
+        names |= put
+
+
+def test_snapshots_are_listed_for_the_delay_after_they_were_replaced(table: PublishedTable) -> None:
+    table.properties = Properties(gc_delay_seconds=10 * 60)
+    for number in range(20):
+        table.ingest(rows(number, number + 1))
+        table.publish()
+    listed = [int(item["timestamp-ms"]) for item in table.metadata()["snapshots"]]
+    oldest_replaced_ms = min(listed) + MINUTE_MS
+    assert oldest_replaced_ms + 10 * MINUTE_MS == table.now_ms + MINUTE_MS
+    assert len(set(listed)) == 11
+
+
+def test_expired_snapshots_go_though_nothing_changed(table: PublishedTable) -> None:
+    table.ingest(rows(0, 1))
+    table.publish()
+    table.ingest(rows(1, 2))
+    table.publish()
+    table.publish()
+    assert table.put == []
+    table.now_ms += table.properties.gc_delay_seconds * 1000
+    table.publish()
+    versions = {item["summary"]["dormouse.version"] for item in table.metadata()["snapshots"]}
+    assert versions == {str(table.state.version)}
+    assert [item.path.endswith(".metadata.json") for item in table.put] == [True]
+
+
+def test_at_most_a_hundred_snapshots_are_listed(table: PublishedTable) -> None:
+    table.properties = Properties(gc_delay_seconds=24 * 60 * 60)
+    table.ingest(rows(0, 1))
+    for number in range(150):
+        table.state = replace(
+            table.state, version=number + 2, time_ms=table.now_ms + number * 10 * MINUTE_MS
+        )
+        table.schema = replace(SCHEMA, values=()) if number % 2 else SCHEMA
+        table.now_ms += MINUTE_MS
+        shard = replace(next(iter(table.state.shards.values())), rows=number + 1)
+        table.added = [replace(shard, id=f"{shard.id}{number}")]
+        table.publish()
+    snapshots = table.metadata()["snapshots"]
+    assert len(snapshots) <= 100
+    newest = snapshots[-2 * WHOLE_PUBLICATIONS :]
+    parents = [item["parent-snapshot-id"] for item in newest[1:]]
+    assert parents == [item["snapshot-id"] for item in newest[:-1]]
+    refs = table.metadata()["refs"]
+    assert {ref["snapshot-id"] for ref in refs.values()} <= {s["snapshot-id"] for s in snapshots}
+
+
+def test_versions_after_a_rebuild_have_other_ids(table: PublishedTable) -> None:
+    table.ingest(rows(0, 1))
+    before = table.publish()
+    previous = read_previous(before.metadata, table.storage.get)
+    table.ingest(rows(1, 2))
+    rebuilt = Table("table", "table", SCHEMA, log="b", logs=("a", "b"))
+    plan = plan_publication(
+        Source(rebuilt, table.root, table.format_version, sequence=before.sequence),
+        table.state,
+        None,
+        previous,
+        now_ms=table.now_ms,
+    )
+    record = plan.publication({}).record
+    assert (record.log, record.version) == ("b", 2)
+    assert record.snapshot_id == 2 + 2 * 2**40
+
+
+def test_another_place_or_format_begins_a_list_of_its_own(table: PublishedTable) -> None:
+    half_dead(table)
+    before = table.publish()
+    previous = read_previous(before.metadata, table.storage.get)
+    moved = Source(table.table, "s3://elsewhere", table.format_version)
+    plan = plan_publication(moved, table.state, Changes(), previous, now_ms=table.now_ms)
+    assert list(plan.unranked) == ["job0-0"]
+    made = plan.publication({"job0-0": [(0, 500)]})
+    assert made.record.sequence > before.sequence
+    assert not [item for item in made.objects if table.root.encode() in item.content]
+
+
+def test_old_encodings_are_announced_to_old_readers(table: PublishedTable) -> None:
+    table.ingest(rows(0, 1))
+    table.quick_shards = 1
+    table.publish()
+    assert table.metadata()["properties"]["read.parquet.vectorization.enabled"] == "false"
+    table.quick_shards = 0
+    table.publish()
+    assert table.metadata()["properties"] == {"gc.enabled": "false"}
