@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, cast
 
 import pyarrow as pa
@@ -167,6 +167,29 @@ def spans_in_ranges(
         end = batch.num_rows if wanted.max is None else next(places)
         if start < end:
             yield start, end
+
+
+def rows_within(
+    batches: Iterable[pa.RecordBatch], span: KeyRange, schema: Schema
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows in `span` of a sorted stream, which is read no further than the first row
+    after them.
+
+    The batches must begin with as many key columns as the bounds have parts.
+    """
+    has_begun = not span.min
+    for batch in batches:
+        rows = batch.num_rows
+        if not rows:
+            continue
+        ends_in = span.max is not None and sort_key(batch, rows - 1, schema) >= span.max
+        end = rows_below(batch, span.max, schema) if span.max is not None and ends_in else rows
+        start = 0 if has_begun else rows_below(batch, span.min, schema)
+        has_begun = has_begun or start < rows
+        if start < end:
+            yield batch.slice(start, end - start)
+        if ends_in:
+            return
 
 
 def _parts(batch: pa.RecordBatch, row: int, fields: Sequence[Field]) -> Key:

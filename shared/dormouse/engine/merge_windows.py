@@ -2,7 +2,8 @@
 
 DataFusion 55 keeps everything that it has read of a Parquet file until the file is read to its end
 (https://github.com/apache/arrow-rs/issues/9695). Each window is a merge of its own, and its memory
-is freed when it ends. The row groups at the border of two windows are read twice.
+is freed when it ends. The row groups at the border of two windows are read twice; their rows are
+cut from the merged stream, which is cheaper than to compare each row with the bounds of its window.
 """
 
 from __future__ import annotations
@@ -19,8 +20,7 @@ SHARE_OF_MEMORY = 4
 """A window reads at most this fraction (1/4) of the available memory."""
 WINDOW_BYTES = 64 * 1024 * 1024
 """The largest window: two windows must fit into scratch space, and the first should be fetched
-soon. Smaller windows would cost more CPU time, because each row is compared with the bounds of its
-window.
+soon. Smaller windows would cost more CPU time, because row groups at their borders are read twice.
 """
 GROUPS_PER_WINDOW = 4
 """The least row groups of each overlapping file in a window: with fewer, too many row groups would

@@ -4,16 +4,18 @@ used by compaction and queries.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
 import pyarrow as pa
 
+from dormouse.arrow.order import rows_within
 from dormouse.arrow.statistics import row_bytes
 from dormouse.arrow.types import arrow_schema, conform
 from dormouse.cache import Cache
 from dormouse.engine import datafusion as engine
+from dormouse.engine.file_ranges import read_ranges
 from dormouse.engine.merge_windows import merge_windows
 from dormouse.engine.predicates import Predicate
 from dormouse.engine.pruning import ValueBounds
@@ -21,7 +23,7 @@ from dormouse.errors import CorruptDataError
 from dormouse.keys.ranges import KeyRange
 from dormouse.ports import StreamedObjects
 from dormouse.readers.local_copies import LocalCopies, MergeWindow
-from dormouse.readers.reading import RowGroups, Slice, find_row_groups, narrow_for_engine
+from dormouse.readers.reading import RowGroups, Slice, find_row_groups
 from dormouse.schema.schema import Schema
 from dormouse.stored.paths import shard_path
 
@@ -87,21 +89,29 @@ def merge_row_groups(
     used = {*(f.name for f in schema.keys), *wanted.names, *(where.columns if where else ())}
     fields = [field for field in schema.fields if field.name in used]
     widest = max(row_bytes(groups.metadata) for groups in found)
+    spans = merge_windows([groups.metadata for groups in found], schema, memory_bytes)
+    keys = [field.name for field in schema.row_keys] if len(spans) > 1 else []
+    names = [*keys, *(name for name in wanted.names if name not in keys)]
     copies = LocalCopies(objects, table_id, fields, scratch, memory_bytes)
-    with closing(copies.windows(_windows(found, bounds, schema, memory_bytes))) as verified:
+    windows = _windows(found, spans, bounds, schema)
+    with closing(copies.windows(windows)) as verified:
         for window in verified:
             batch_rows = engine.batch_rows(memory_bytes, len(window.found), widest)
-            for batch in _merged(table_id, window, schema, wanted.names, where, bounds, batch_rows):
+            merged = _merged(table_id, window, schema, names, where, bounds, batch_rows)
+            for batch in rows_within(merged, window.span, schema):
                 yield conform(batch, wanted)
 
 
 def _windows(
-    found: Sequence[RowGroups], bounds: ValueBounds, schema: Schema, memory_bytes: int
-) -> Iterator[list[RowGroups]]:
-    for span in merge_windows([groups.metadata for groups in found], schema, memory_bytes):
-        parts = bounds.pruned(narrow_for_engine(groups, span, schema) for groups in found)
+    found: Sequence[RowGroups], spans: Iterable[KeyRange], bounds: ValueBounds, schema: Schema
+) -> Iterator[tuple[KeyRange, list[RowGroups]]]:
+    """Yield each window with the row groups that it reads; those at its borders also hold keys
+    outside of it.
+    """
+    for span in spans:
+        parts = bounds.pruned(groups.within(span, schema) for groups in found)
         if some := [groups for groups in parts if groups.numbers]:
-            yield some
+            yield span, some
 
 
 def _merged(
@@ -117,24 +127,22 @@ def _merged(
     frees its memory only when it ends.
     """
     context = engine.session(batch_rows)
-    frames = [
-        engine.sorted_file(
-            context,
-            local,
-            groups.index.names,
-            schema,
-            KeyRange() if groups.slice.is_whole else groups.slice.range,
-        )
-        for groups, local in zip(window.found, window.files, strict=True)
-    ]
-    if where is not None:
-        term = where.expr(context)
-        matching = [bounds.applied(frame).filter(term) for frame in frames]
-        frames = [frame for frame in matching if not engine.has_no_rows(frame)]
+    term = None if where is None else where.expr(context)
+    frames, ranges = [], {}
+    for groups, local in zip(window.found, window.files, strict=True):
+        wanted = KeyRange() if groups.slice.is_whole else groups.slice.range
+        frame = engine.sorted_file(context, local, groups.index.names, schema, wanted)
+        if term is not None:
+            frame = bounds.applied(frame).filter(term)
+            if engine.has_no_rows(frame):
+                continue
+        frames.append(frame)
+        ranges[f"{local.parent.name}/{local.name}"] = groups.first_bytes
     if not frames:
         return
+    plan = read_ranges(context, engine.plan_merge(frames, schema, columns), ranges)
     try:
-        yield from engine.execute_plan(context, engine.plan_merge(frames, schema, columns))
+        yield from engine.execute_plan(context, plan)
     except CorruptDataError as error:
         if where is not None:
             where.check()

@@ -8,7 +8,6 @@
 - `ranged_reads`: fetch sections of a shard in few ranged reads
 - `read_plan`: decide what a query reads at once, and what it streams
 - `local_copies`: fetch what a merge reads to local files, ahead of the merge
-- `engine_reads`: predict which row groups DataFusion reads for a range of keys
 - `auditing`: verify every byte of a shard
 - `read_counters`: count what a query reads
 """

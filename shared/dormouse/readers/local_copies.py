@@ -27,6 +27,7 @@ import pyarrow.parquet as pq
 
 from dormouse.arrow.evolution import stored_names
 from dormouse.errors import DamagedShardError
+from dormouse.keys.ranges import KeyRange
 from dormouse.ports import StreamedObjects
 from dormouse.readers.ranged_reads import coalesce, stream_sections
 from dormouse.readers.reading import RowGroups, sections_of
@@ -58,10 +59,11 @@ class MergeWindow:
     """Row groups that are merged together, each with the local file
     that contains what is read of it.
 
-    `ends` are what follows the data in each copied shard. A shard's end is fetched once, for the
-    first window that reads the shard.
+    They hold all rows with keys in `span`, and a few others. `ends` are what follows the data in
+    each copied shard. A shard's end is fetched once, for the first window that reads the shard.
     """
 
+    span: KeyRange
     found: list[RowGroups]
     files: list[Path]
     folder: tempfile.TemporaryDirectory[str]
@@ -102,7 +104,7 @@ class LocalCopies:
     memory_bytes: int
     _ends: dict[str, Future[bytes]] = field(default_factory=dict)
 
-    def windows(self, wanted: Iterator[list[RowGroups]]) -> Generator[MergeWindow]:
+    def windows(self, wanted: Iterator[tuple[KeyRange, list[RowGroups]]]) -> Generator[MergeWindow]:
         """Yield the windows, verified; the files of a window exist until the next window is
         requested.
 
@@ -137,18 +139,20 @@ class LocalCopies:
     def _fetch_ahead(
         self,
         threads: Executor,
-        wanted: Iterator[list[RowGroups]],
+        wanted: Iterator[tuple[KeyRange, list[RowGroups]]],
         following: deque[MergeWindow],
         most: int,
     ) -> None:
         """Start to fetch the next windows, until `most` are following."""
-        while len(following) < most and (found := next(wanted, None)) is not None:
-            following.append(self._fetch_window(threads, found))
+        while len(following) < most and (window := next(wanted, None)) is not None:
+            following.append(self._fetch_window(threads, *window))
 
-    def _fetch_window(self, threads: Executor, found: list[RowGroups]) -> MergeWindow:
+    def _fetch_window(
+        self, threads: Executor, span: KeyRange, found: list[RowGroups]
+    ) -> MergeWindow:
         folder = tempfile.TemporaryDirectory(dir=self.scratch, prefix="window-")
         files = [Path(folder.name) / f"{n}-{g.slice.shard.id}.parquet" for n, g in enumerate(found)]
-        window = MergeWindow(found, files, folder, [], [])
+        window = MergeWindow(span, found, files, folder, [], [])
         try:
             for groups, local in zip(found, files, strict=True):
                 is_linked = self.objects.link(self._path(groups), local)

@@ -19,10 +19,9 @@ from dormouse.cache import Cache
 from dormouse.keys.ranges import KeyRange
 from dormouse.model.shards import Shard
 from dormouse.ports import Objects
-from dormouse.readers.engine_reads import engine_may_read
 from dormouse.readers.threads import reading_threads
 from dormouse.schema.schema import Field, Schema
-from dormouse.shards.crcs import Section, chunk_sections
+from dormouse.shards.crcs import Section, chunk_sections, chunk_span
 from dormouse.shards.index import ShardIndex, cached_index, read_index
 from dormouse.stored.paths import shard_path
 
@@ -53,47 +52,26 @@ class RowGroups:
         """The Parquet footer of the shard."""
         return self.index.metadata
 
+    @property
+    def first_bytes(self) -> range:
+        """The first bytes of its row groups are in this range, and of no others beyond them.
+
+        Requires: there are row groups.
+        """
+        first, last = (
+            chunk_span(self.metadata.row_group(self.numbers[at]).column(0))[0] for at in (0, -1)
+        )
+        return range(first, last + 1)
+
+    def within(self, span: KeyRange, schema: Schema) -> RowGroups:
+        """Return it with the row groups that can hold rows in `span`, too, of the same slice."""
+        return replace(self, numbers=narrow(self, span, schema).numbers)
+
 
 def narrow(groups: RowGroups, span: KeyRange, schema: Schema) -> RowGroups:
     """Return the row groups of the part of a slice within `span`, without reading anything."""
     part = replace(groups.slice, range=groups.slice.range.intersection(span))
     return _row_groups(part, groups.index, schema)
-
-
-def narrow_for_engine(groups: RowGroups, span: KeyRange, schema: Schema) -> RowGroups:
-    """Return the part of a slice within `span`, with all row groups
-    that DataFusion may read for it.
-    """
-    part = replace(groups.slice, range=groups.slice.range.intersection(span))
-    return RowGroups(part, groups.index, _read_by_engine(part, groups.index, schema))
-
-
-def _read_by_engine(slice: Slice, index: ShardIndex, schema: Schema) -> range:
-    """Return the row groups that DataFusion may read for a slice: a contiguous range.
-
-    These are the row groups in which keys of the slice can be, and neighbours that agree with an
-    end of the slice in the first key column (see `engine_reads`). The others are skipped because of
-    that column.
-    """
-    if slice.is_whole:
-        return range(len(index.spans))
-    wanted = fit_range(slice.range, schema)
-    among = index.row_groups_in(wanted)
-    first, end = among.start, among.stop
-    if wanted.is_empty():
-        return among
-    for number in reversed(range(first)):
-        high = index.spans[number][1]
-        if high is not None and high[:1] < wanted.min[:1]:
-            break
-        if engine_may_read(index.metadata.row_group(number), wanted, schema.keys):
-            first = number
-    for number in range(end, len(index.spans)):
-        if wanted.max is not None and index.spans[number][0][:1] > wanted.max[:1]:
-            break
-        if engine_may_read(index.metadata.row_group(number), wanted, schema.keys):
-            end = number + 1
-    return range(first, end)
 
 
 def _row_groups(slice: Slice, index: ShardIndex, schema: Schema) -> RowGroups:

@@ -1,0 +1,137 @@
+"""A merge reads exactly the row groups that were fetched for it, and keeps the rows of its span."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dormouse.arrow.order import rows_within
+from dormouse.arrow.statistics import key_span
+from dormouse.arrow.types import arrow_schema
+from dormouse.engine import datafusion as engine
+from dormouse.engine import file_ranges
+from dormouse.engine.file_ranges import read_ranges, with_range
+from dormouse.errors import InvariantError
+from dormouse.keys.ranges import Key, KeyRange
+from dormouse.model.shards import Shard
+from dormouse.readers.reading import RowGroups, Slice
+from dormouse.schema.schema import Schema
+from dormouse.shards.index import ShardIndex
+
+SCHEMA = Schema.from_json(
+    {
+        "rowKeyFields": [{"name": "k", "type": "StringType"}, {"name": "n", "type": "IntType"}],
+        "sortKeyFields": [{"name": "t", "type": "TimestampType"}],
+        "valueFields": [{"name": "v", "type": "StringType"}],
+    }
+)
+NAMES = {field.id: field.name for field in SCHEMA.fields}
+COLUMNS = [field.name for field in SCHEMA.fields]
+
+keys = st.tuples(st.sampled_from("abcd"), st.integers(0, 9), st.integers(0, 3))
+bounds = keys.flatmap(lambda key: st.sampled_from([key[:length] for length in range(1, 4)]))
+
+
+def as_batch(rows: list[Key]) -> pa.RecordBatch:
+    """Return keys as rows."""
+    columns = [pa.array(column) for column in zip(*rows, strict=True)]
+    columns.append(pa.array(["x" * 50] * len(rows)))
+    table = pa.Table.from_arrays(columns, COLUMNS).cast(arrow_schema(SCHEMA))
+    return table.combine_chunks().to_batches()[0]
+
+
+def as_keys(batches: list[pa.RecordBatch]) -> list[Key]:
+    rows = [row for batch in batches for row in batch.to_pylist()]
+    return [(row["k"], row["n"], row["t"].microsecond) for row in rows]
+
+
+def written(path: Path, rows: list[Key], row_group_size: int) -> RowGroups:
+    """Write keys as rows, the text columns with dictionaries; return all row groups."""
+    pq.write_table(
+        pa.Table.from_batches([as_batch(rows)]),
+        path,
+        row_group_size=row_group_size,
+        use_dictionary=["v"],
+    )
+    metadata = pq.read_metadata(path)
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    spans = tuple(key_span(group, SCHEMA.keys) for group in groups)
+    shard = Shard("s", len(rows), path.stat().st_size, rows[0][:2], rows[-1][:2])
+    index = ShardIndex(metadata, NAMES, spans, SCHEMA.keys, {})
+    return RowGroups(Slice(shard, KeyRange()), index, range(len(groups)))
+
+
+def forget_others(path: Path, found: RowGroups) -> None:
+    """Leave of a file what is fetched for the engine: all else is zeros."""
+    body = bytearray(path.read_bytes())
+    for number in set(range(found.metadata.num_row_groups)) - set(found.numbers):
+        group = found.metadata.row_group(number)
+        for column in (group.column(i) for i in range(group.num_columns)):
+            start = column.dictionary_page_offset or column.data_page_offset
+            body[start : start + column.total_compressed_size] = bytes(column.total_compressed_size)
+    path.write_bytes(body)
+
+
+def read(path: Path, found: RowGroups) -> list[pa.RecordBatch]:
+    context = engine.session(3)
+    frame = engine.sorted_file(context, path, NAMES, SCHEMA, KeyRange())
+    plan = engine.plan_merge([frame], SCHEMA, COLUMNS)
+    ranges = {f"{path.parent.name}/{path.name}": found.first_bytes}
+    return list(engine.execute_plan(context, read_ranges(context, plan, ranges)))
+
+
+@given(
+    rows=st.lists(keys, min_size=1, max_size=60).map(sorted),
+    ends=st.tuples(bounds, bounds | st.none()),
+    row_group_size=st.integers(1, 7),
+)
+def test_the_rows_of_any_span_are_read_of_the_row_groups_that_were_fetched(
+    rows: list[Key], ends: tuple[Key, Key | None], row_group_size: int
+) -> None:
+    span = KeyRange(*ends)
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "s.parquet"
+        found = written(path, rows, row_group_size).within(span, SCHEMA)
+        if not found.numbers:
+            assert not any(span.contains(row) for row in rows)
+            return
+        forget_others(path, found)
+        batches = read(path, found)
+    first, last = found.numbers[0], found.numbers[-1]
+    assert as_keys(batches) == rows[first * row_group_size : (last + 1) * row_group_size]
+    wanted = [row for row in rows if span.contains(row)]
+    assert as_keys(list(rows_within(batches, span, SCHEMA))) == wanted
+
+
+def test_a_stream_is_read_no_further_than_the_first_row_after_the_span() -> None:
+    batches = [as_batch([(letter, number, 0) for number in range(3)]) for letter in "abcd"]
+    stream = iter(batches)
+    found = list(rows_within(stream, KeyRange(("a", 2), ("c", 0)), SCHEMA))
+    assert [row[:2] for row in as_keys(found)] == [("a", 2), ("b", 0), ("b", 1), ("b", 2)]
+    assert list(stream) == batches[3:]
+
+
+def test_a_plan_without_the_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "s.parquet"
+    found = written(path, [("a", 1, 1)], 1)
+    context = engine.session()
+    frame = engine.sorted_file(context, path, NAMES, SCHEMA, KeyRange())
+    plan = engine.plan_merge([frame], SCHEMA, COLUMNS)
+    with pytest.raises(InvariantError, match="does not read another"):
+        with_range(plan.to_bytes(), b"another", found.first_bytes)
+
+
+def test_a_range_that_datafusion_does_not_take_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_ranges, "_RANGE", 99)
+    path = tmp_path / "s.parquet"
+    found = written(path, [("a", 1, 1)], 1)
+    with pytest.raises(InvariantError, match="would not read"):
+        read(path, found)
