@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import mkdtemp
 
+from dormouse.downloads import Arrived
 from dormouse.errors import InvariantError
 from dormouse.features.administration.administer import administer
 from dormouse.features.ingest.ingest import ingest
@@ -31,7 +32,7 @@ IDS_OF_A_SEED = 10**6
 class LocalSources:
     """Local files as dropped ones: a source's key ends with the path. Downloading is a link."""
 
-    def download(self, source: Source, local: Path) -> None:
+    def download(self, source: Source, local: Path, arrived: Arrived | None = None) -> None:
         """Make the file appear at `local`."""
         local.symlink_to(source.key.partition("/")[2])
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 from dormouse.cache import Cache
+from dormouse.downloads import Arrived
 from dormouse.model.job_events import JobEvent, Tracked
 from dormouse.model.job_records import DAMAGED as DAMAGED
 from dormouse.model.job_records import JobRecord as JobRecord
@@ -122,9 +123,10 @@ class NoncurrentObject:
 class Sources(Protocol):
     """The ingest bucket."""
 
-    def download(self, source: Source, local: Path) -> None:
-        """Download this version of an object. Raises RefusedSourceError if it is gone or has
-        changed.
+    def download(self, source: Source, local: Path, arrived: Arrived | None = None) -> None:
+        """Download this version of an object; parts that `arrived` names can be used at once.
+
+        Raises RefusedSourceError if it is gone or has changed.
         """
 
     def list(self, prefix: str, *, since_ms: int) -> Iterator[Source]:

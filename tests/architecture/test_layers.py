@@ -32,7 +32,7 @@ LAYERS = [
     {"messages"},
     {"requests"},
     {"replies"},
-    {"uploads"},
+    {"downloads", "uploads"},
     {"ports"},
     {"storage", "seekable"},
     {"profiles", "settings", "system"},

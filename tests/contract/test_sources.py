@@ -16,6 +16,7 @@ from mypy_boto3_s3 import S3Client
 
 from dormouse.aws.s3 import downloads
 from dormouse.aws.s3.storage import S3Sources
+from dormouse.downloads import StoppedError
 from dormouse.errors import RefusedSourceError, UnavailableError
 from dormouse.folder.inbox import Inbox
 from dormouse.model.sources import Source
@@ -286,6 +287,52 @@ def test_a_small_source_is_downloaded_by_one_request(on_s3: OnS3, tmp_path: Path
     ranges = requested(on_s3)
     on_s3.sources.download(source, tmp_path / "local")
     assert ranges == ["all"]
+
+
+def test_what_is_named_as_arrived_is_in_the_file_and_all_of_a_large_source_is_named(
+    bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(downloads, "PART_BYTES", 4)
+    body, local = b"0123456789", tmp_path / "local"
+    found: list[tuple[int, int]] = []
+
+    def arrived(start: int, end: int) -> None:
+        assert local.stat().st_size == len(body)
+        assert local.read_bytes()[start:end] == body[start:end]
+        found.append((start, end))
+
+    bucket.sources.download(bucket.drop("t/a.csv", body), local, arrived)
+    named = sorted(at for start, end in found for at in range(start, end))
+    assert named in ([], list(range(len(body)))), "none of it, or all"
+    assert bool(named) == isinstance(bucket, OnS3)
+
+
+@pytest.mark.usefixtures("in_parts")
+def test_the_end_of_a_large_source_is_requested_first(
+    on_s3: OnS3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There a Parquet file says where its rows are; its footer may begin in the part before."""
+    monkeypatch.setattr(downloads, "PARTS_AT_ONCE", 1)
+    source = on_s3.drop("t/a.csv", b"0123456789abcd")
+    ranges = requested(on_s3)
+    on_s3.sources.download(source, tmp_path / "local")
+    assert ranges == ["bytes=8-11", "bytes=12-13", "bytes=0-3", "bytes=4-7"]
+
+
+@pytest.mark.usefixtures("in_parts")
+def test_a_download_ends_when_nobody_wants_what_arrives(on_s3: OnS3, tmp_path: Path) -> None:
+    source = on_s3.drop("t/a.csv", b"0123456789abcd")
+
+    def arrived(start: int, end: int) -> None:
+        raise StoppedError
+
+    with pytest.raises(StoppedError):
+        on_s3.sources.download(source, tmp_path / "local", arrived)
+
+
+def test_a_small_source_is_used_when_its_checksum_was_compared(on_s3: OnS3, tmp_path: Path) -> None:
+    source = on_s3.drop("t/a.csv", b"0123456789")
+    on_s3.sources.download(source, tmp_path / "local", lambda start, end: pytest.fail("too early"))
 
 
 @pytest.mark.usefixtures("in_parts")

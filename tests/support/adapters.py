@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from hashlib import md5
 from pathlib import Path
 
+from dormouse.downloads import Arrived
 from dormouse.errors import (
     AlreadyExistsError,
     CorruptDataError,
@@ -189,7 +190,7 @@ class MemorySources:
         self.objects[key] = (body, now_ms - now_ms % 1000)
         return self.source(key)
 
-    def download(self, source: Source, local: Path) -> None:
+    def download(self, source: Source, local: Path, arrived: Arrived | None = None) -> None:
         if source.bucket != self.bucket:
             raise RefusedSourceError(f"{source.key!r} is not in the ingest bucket")
         if source.key not in self.objects:

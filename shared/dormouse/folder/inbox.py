@@ -27,6 +27,7 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
+from dormouse.downloads import Arrived
 from dormouse.errors import RefusedSourceError
 from dormouse.folder.database import Database
 from dormouse.folder.known_files import BUCKET, File, Known, all_known, note
@@ -83,8 +84,8 @@ class Inbox:
             flush_folder(target.parent)
         return self._note([(found, etag)], self._clock.now_ms())[0].source
 
-    def download(self, source: Source, local: Path) -> None:
-        """Copy the content that `source` names to a local file.
+    def download(self, source: Source, local: Path, arrived: Arrived | None = None) -> None:
+        """Copy the content that `source` names to a local file, which can be used as a whole.
 
         Raises:
             RefusedSourceError: it is gone, there is another content under its key, or it is in

@@ -87,6 +87,11 @@ class WrittenShard:
         shard = Shard(footer.shard_id, footer.rows, size_bytes, footer.min_key, footer.max_key)
         return NewShard(shard, self.rows_by_partition)
 
+    def discard(self) -> None:
+        """Abort the upload, and remove the local file."""
+        self.upload.abort()
+        self.local.unlink(missing_ok=True)
+
 
 class ShardWriter:
     """Writes one shard; end it with `finish` or `discard`."""

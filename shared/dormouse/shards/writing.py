@@ -3,15 +3,15 @@
 Used by ingest and compaction. The claimed order of the rows is not trusted: every row is compared
 with the row before it.
 
-A shard is sent in parts while its rows are written, and becomes an object after its last row. The
-rows of a merge come from bytes that were verified, so nothing that was not verified is in an
-object. If the rows end with an error, the upload of the current shard is aborted.
+A shard is sent in parts while its rows are written, and becomes an object after its last row, while
+the next shards are written. The rows of a merge come from bytes that were verified, so nothing that
+was not verified is in an object. If the rows end with an error, the upload of the current shard is
+aborted. An upload that fails ends the run at its next batch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -26,7 +26,8 @@ from dormouse.model.shards import NewShard
 from dormouse.ports import Storage
 from dormouse.readahead import read_ahead
 from dormouse.schema.schema import Schema
-from dormouse.shards.shard_writer import ShardContext, ShardWriter
+from dormouse.shards.publishing import ShardPublisher
+from dormouse.shards.shard_writer import ShardContext, ShardWriter, WrittenShard
 from dormouse.stored.paths import part_shard_number
 
 __all__ = ["ShardContext", "write_shards"]
@@ -58,8 +59,8 @@ def write_shards(
         AlreadyExistsError: a shard of the same name exists with other content.
         CorruptDataError: an object of the same name exists and is not a shard.
     """
-    with ThreadPoolExecutor(1) as uploads:
-        run = _RunWriter(storage, context, shard_id, scratch, target_bytes, spanning, uploads)
+    with closing(ShardPublisher(storage)) as publisher:
+        run = _RunWriter(storage, context, shard_id, scratch, target_bytes, spanning, publisher)
         try:
             with closing(read_ahead(_by_leaf(sorted_batches, context, leaves))) as pieces:
                 for leaf, batch in pieces:
@@ -70,7 +71,7 @@ def write_shards(
 
 
 class _RunWriter:
-    """Writes the shards of one run; an upload is completed while the next shard is written."""
+    """Writes the shards of one run; those that are complete are published meanwhile."""
 
     def __init__(
         self,
@@ -80,7 +81,7 @@ class _RunWriter:
         scratch: Path,
         target_bytes: int,
         spanning: bool,
-        uploads: ThreadPoolExecutor,
+        publisher: ShardPublisher,
     ) -> None:
         self._storage = storage
         self._context = context
@@ -88,17 +89,18 @@ class _RunWriter:
         self._scratch = scratch
         self._target_bytes = target_bytes
         self._spanning = spanning
-        self._uploads = uploads
-        self._uploaded: list[Future[NewShard]] = []
+        self._publisher = publisher
         self._writer: ShardWriter | None = None
 
     def write(self, leaf: Partition, batch: pa.RecordBatch) -> None:
-        """Write rows of one leaf."""
+        """Write rows of one leaf. Raises the error of an upload that failed meanwhile."""
+        self._publisher.check()
         while batch.num_rows:
             writer = self._writer
             taken = 0 if writer is None else self._room(writer, leaf, batch)
             if writer is None or not taken:
-                self._end_shard(last=False)
+                if writer is not None:
+                    self._publisher.publish(self._end_shard(writer, last=False))
                 writer = self._writer = self._begin_shard()
                 taken = min(writer.room, batch.num_rows)
             writer.write(leaf, batch.slice(0, taken))
@@ -106,8 +108,12 @@ class _RunWriter:
 
     def finish(self) -> list[NewShard]:
         """Return all shards, after their upload."""
-        self._end_shard(last=True)
-        return [shard.result() for shard in self._uploaded]
+        if self._writer is None:
+            return self._publisher.finish(None)
+        if self._context.part is None:
+            return self._publisher.finish(self._end_shard(self._writer, last=True))
+        self._publisher.publish(self._end_shard(self._writer, last=False))
+        return self._publisher.finish(None)
 
     def discard(self) -> None:
         """Abort a shard that was not finished."""
@@ -127,18 +133,14 @@ class _RunWriter:
         return row_span(batch, writer.last_key, self._context.schema)[1]
 
     def _begin_shard(self) -> ShardWriter:
-        number = part_shard_number(self._context.part or 0, len(self._uploaded))
+        number = part_shard_number(self._context.part or 0, self._publisher.count)
         shard_id = self._shard_id(number)
         return ShardWriter(self._storage, self._context, shard_id, number, self._scratch)
 
-    def _end_shard(self, *, last: bool) -> None:
-        if self._writer is None:
-            return
-        if self._uploaded:
-            self._uploaded[-1].result()  # uploaded in order; at most two files are in scratch
-        written = self._writer.finish(last=last and self._context.part is None)
+    def _end_shard(self, writer: ShardWriter, *, last: bool) -> WrittenShard:
+        written = writer.finish(last=last)
         self._writer = None
-        self._uploaded.append(self._uploads.submit(written.publish, self._storage))
+        return written
 
 
 def _by_leaf(

@@ -6,7 +6,6 @@ import bz2
 import gzip
 import io
 import zlib
-from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
@@ -36,26 +35,32 @@ def compression_of(head: bytes) -> str:
     return ".bz2" if is_bzip2 else ""
 
 
-def unpacked(local: Path, compression: str) -> io.BufferedReader:
-    """Open a compressed file to read its content, with a limit on how much it may unpack to."""
-    return io.BufferedReader(_Unpacked(local, compression), BUFFER_BYTES)
+def unpacked(file: BinaryIO, compression: str) -> io.BufferedReader:
+    """Return the content of a compressed file, with a limit on how much it may unpack to."""
+    return io.BufferedReader(_Unpacked(file, compression), BUFFER_BYTES)
 
 
-def _opened(local: Path, compression: str) -> BinaryIO:
+def _opened(file: BinaryIO, compression: str) -> BinaryIO:
     match compression:
         case ".gz":
-            return cast(BinaryIO, gzip.GzipFile(local))
+            return cast(BinaryIO, gzip.GzipFile(fileobj=file))
         case ".bz2":
-            return cast(BinaryIO, bz2.BZ2File(local))
+            return cast(BinaryIO, bz2.BZ2File(file))
         case _:
-            return cast(BinaryIO, pa.CompressedInputStream(pa.OSFile(str(local), "rb"), "zstd"))
+            return cast(BinaryIO, pa.CompressedInputStream(_native(file), "zstd"))
+
+
+def _native(file: BinaryIO) -> pa.NativeFile:
+    return pa.PythonFile(cast(io.IOBase, file))
 
 
 class _Unpacked(io.RawIOBase):
     """The content of a compressed file."""
 
-    def __init__(self, local: Path, compression: str) -> None:
-        self._file, self._stored_bytes = _opened(local, compression), local.stat().st_size
+    def __init__(self, file: BinaryIO, compression: str) -> None:
+        self._stored_bytes = file.seek(0, io.SEEK_END)
+        file.seek(0)
+        self._packed, self._file = file, _opened(file, compression)
         self._what = f"the {WORDS[compression]} file"
         self._unpacked_bytes = 0
 
@@ -90,4 +95,5 @@ class _Unpacked(io.RawIOBase):
 
     def close(self) -> None:
         self._file.close()
+        self._packed.close()
         super().close()

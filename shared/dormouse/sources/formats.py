@@ -14,6 +14,7 @@ from typing import BinaryIO, cast
 
 import pyarrow as pa
 
+from dormouse.downloads import Arrivals
 from dormouse.errors import RefusedSourceError
 from dormouse.model.sources import format_of
 from dormouse.schema.schema import Schema
@@ -22,6 +23,7 @@ from dormouse.sources.compression import HEAD_BYTES, WORDS, compression_of, unpa
 from dormouse.sources.csv_files import read_csv
 from dormouse.sources.json_files import read_json_lines
 from dormouse.sources.key_sizes import with_fitting_keys
+from dormouse.sources.local_files import LocalFile
 from dormouse.sources.parquet_files import read_parquet
 from dormouse.sources.path_columns import path_values, with_path_values, without_required
 from dormouse.tables.csv_dialect import CsvDialect
@@ -36,34 +38,43 @@ _HINT = "a file is what its name says: .gz at its end if it is gzipped, .parquet
 
 
 def read_source(
-    local: Path, key: str, schema: Schema, dialect: CsvDialect | None = None
+    local: Path,
+    key: str,
+    schema: Schema,
+    dialect: CsvDialect | None = None,
+    arrivals: Arrivals | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a file as ``arrow_schema(schema)``; its format is
     chosen by the suffix of `key`, whose folders may give values of columns (`path_columns`).
 
-    `dialect` is the dialect of CSV files, by default comma-separated with a header.
+    `dialect` is the dialect of CSV files, by default comma-separated with a header. With
+    `arrivals`, rows are read as their bytes arrive, except those of Arrow files.
 
     Raises:
         RefusedSourceError: the format is unknown, the file is damaged, a column is missing, unknown
             or of the wrong type, a value is invalid or null, or a row key is too large. It is
             raised before the first batch or between batches.
     """
+    file = LocalFile(local, arrivals)
     if values := path_values(key, schema):
-        batches = _read(local, key, without_required(schema, values), dialect)
+        batches = _read(file, key, without_required(schema, values), dialect)
         batches = with_path_values(batches, schema, values)
     else:
-        batches = _read(local, key, schema, dialect)
+        batches = _read(file, key, schema, dialect)
     yield from with_fitting_keys(batches, schema)
 
 
 def _read(
-    local: Path, key: str, schema: Schema, dialect: CsvDialect | None
+    local: LocalFile, key: str, schema: Schema, dialect: CsvDialect | None
 ) -> Iterator[pa.RecordBatch]:
     suffix, compression = format_of(key)
     check_content(local, suffix, compression)
     if suffix in _BINARY:
         with plain_file(local, compression) as plain:
-            yield from (read_parquet if suffix == ".parquet" else read_arrow)(plain, schema)
+            if suffix == ".parquet":
+                yield from read_parquet(plain, schema)
+            else:
+                yield from read_arrow(plain.wait(), schema)
         return
     with opened(local, compression) as file:
         if suffix == ".csv":
@@ -72,14 +83,14 @@ def _read(
             yield from read_json_lines(file, schema)
 
 
-def check_content(local: Path, suffix: str, compression: str) -> None:
+def check_content(local: LocalFile, suffix: str, compression: str) -> None:
     """Check that a file begins as its name ends.
 
     Raises:
         RefusedSourceError: it is compressed, or Parquet or Arrow, and its name says otherwise; or
             the reverse.
     """
-    with local.open("rb") as file:
+    with local.open() as file:
         head = file.read(HEAD_BYTES)
     found = compression_of(head)
     if found != compression:
@@ -99,21 +110,22 @@ def check_content(local: Path, suffix: str, compression: str) -> None:
         raise RefusedSourceError(f"the file is named {suffix} but {problem}", hint=_HINT)
 
 
-def opened(local: Path, compression: str) -> BinaryIO:
+def opened(local: LocalFile, compression: str) -> BinaryIO:
     """Open a file to read its content, unpacked if it is compressed."""
-    return cast(BinaryIO, unpacked(local, compression) if compression else local.open("rb"))
+    file = local.open()
+    return cast(BinaryIO, unpacked(file, compression)) if compression else file
 
 
 @contextmanager
-def plain_file(local: Path, compression: str) -> Iterator[Path]:
+def plain_file(local: LocalFile, compression: str) -> Iterator[LocalFile]:
     """Yield a file that is not compressed, for formats that are read from their end."""
     if not compression:
         yield local
         return
-    plain = local.with_name(local.name + ".plain")
+    plain = local.path.with_name(local.path.name + ".plain")
     try:
-        with unpacked(local, compression) as packed, plain.open("wb") as file:
+        with opened(local, compression) as packed, plain.open("wb") as file:
             shutil.copyfileobj(packed, file)
-        yield plain
+        yield LocalFile(plain)
     finally:
         plain.unlink(missing_ok=True)

@@ -25,6 +25,7 @@ from dormouse.sources.formats import check_content, opened
 from dormouse.sources.inferred_json import JsonColumns
 from dormouse.sources.inferred_text import TextColumn
 from dormouse.sources.json_files import read_json_objects
+from dormouse.sources.local_files import LocalFile
 from dormouse.sources.parquet_batches import open_parquet
 from dormouse.tables.csv_dialect import CsvDialect
 
@@ -52,15 +53,16 @@ def infer_file(local: Path, dialect: CsvDialect | None = None) -> FoundFile:
         InvalidRequestError: it has no columns.
     """
     suffix, compression = format_of(local.name)
-    check_content(local, suffix, compression)
+    file_here = LocalFile(local)
+    check_content(file_here, suffix, compression)
     if suffix in (".parquet", ".arrow", ".feather"):
         if compression:
             raise RefusedSourceError(
                 f"the schema of a {WORDS[compression]} {suffix} file is not inferred",
                 hint="unpack it first",
             )
-        return _of_parquet(local) if suffix == ".parquet" else _of_arrow(local)
-    with opened(local, compression) as file:
+        return _of_parquet(file_here) if suffix == ".parquet" else _of_arrow(local)
+    with opened(file_here, compression) as file:
         if suffix == ".csv":
             return _of_csv(read_csv_texts(file, dialect or CsvDialect()))
         return _of_json(file)
@@ -72,7 +74,7 @@ def _of_arrow(local: Path) -> FoundFile:
         return FoundFile(tuple(infer_columns(schema)), rows, is_whole=True)
 
 
-def _of_parquet(local: Path) -> FoundFile:
+def _of_parquet(local: LocalFile) -> FoundFile:
     try:
         with open_parquet(local) as file:
             columns = tuple(infer_columns(file.schema_arrow))

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from dormouse.downloads import Arrivals
 from dormouse.engine.sorting import Sorter
 from dormouse.errors import RefusedSourceError
 from dormouse.keys.ranges import Key
@@ -66,22 +67,27 @@ class SourceLoader:
         """The uncompressed size of the rows in memory, in bytes."""
         return self._loaded.size_bytes
 
-    def add(self, local: Path, key: str) -> None:
+    def add(self, local: Path, key: str, arrivals: Arrivals | None = None) -> None:
         """Load a whole file; `key` is the object key under which it was dropped. On an
         error, none of its rows is loaded.
 
+        With `arrivals`, rows are read while the file arrives, and loaded when all of it has.
+
         Raises:
             RefusedSourceError: the file is invalid.
+            Exception: what the download of the file raised.
             OSError: the scratch space may be full.
         """
+        missing = arrivals if arrivals is not None and arrivals.is_incomplete() else None
         staged = self._sorter()
+        rows = read_source(local, key, self._schema, self._dialect, missing)
         try:
-            with closing(
-                read_ahead(read_source(local, key, self._schema, self._dialect))
-            ) as batches:
+            with closing(read_ahead(rows)) as batches:
                 for batch in batches:
                     staged.add(batch)
                     self._make_room(staged)
+            if missing is not None:
+                missing.wait_for_all()
         except BaseException:
             staged.discard()
             raise
@@ -108,8 +114,8 @@ def load_sources(
 ) -> Generator[tuple[Source, RefusedSourceError | None]]:
     """Load sources in their order; yield each when it is loaded, or with the reason if it is not.
 
-    While one is loaded, the next ones are downloaded: many small ones at once. No row of a source
-    that is refused is loaded, and its local copy is removed as that of any other.
+    While one is loaded, its rest and the next ones are downloaded: many small ones at once. No row
+    of a source that is refused is loaded, and its local copy is removed as that of any other.
 
     Raises:
         UnavailableError: a source could not be read.
@@ -135,29 +141,43 @@ class _LocalSource:
 
     source: Source
     path: Path
+    arrivals: Arrivals
     downloaded: Future[None]
 
     @staticmethod
     def download(
         threads: Executor, sources: Sources, source: Source, scratch: Path
     ) -> _LocalSource:
-        path = scratch / source.id
-        return _LocalSource(source, path, threads.submit(sources.download, source, path))
+        path, arrivals = scratch / source.id, Arrivals(source.size_bytes)
+        downloaded = threads.submit(sources.download, source, path, arrivals.add)
+        downloaded.add_done_callback(arrivals.end)
+        return _LocalSource(source, path, arrivals, downloaded)
 
     def load(self, loader: SourceLoader) -> RefusedSourceError | None:
-        """Load its rows, and remove the file; return the reason if it is refused."""
+        """Load its rows, and remove the file; return the reason if it is refused.
+
+        What a file whose download failed looks like is no reason.
+        """
         try:
-            self.downloaded.result()
-            loader.add(self.path, self.source.key)
+            loader.add(self.path, self.source.key, self.arrivals)
+        except RefusedSourceError as error:
+            return self._refused_download() or error
+        finally:
+            self.discard()
+        return None
+
+    def _refused_download(self) -> RefusedSourceError | None:
+        """Return why the download was refused, if it was. Raises what else it has raised so far."""
+        try:
+            self.arrivals.is_incomplete()
         except RefusedSourceError as error:
             return error
-        finally:
-            self.path.unlink(missing_ok=True)
         return None
 
     def discard(self) -> None:
-        """Remove the file, after its download."""
+        """End the download, and remove the file."""
         self.downloaded.cancel()
+        self.arrivals.stop()
         wait([self.downloaded])
         self.path.unlink(missing_ok=True)
 

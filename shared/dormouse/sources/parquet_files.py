@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,10 +12,11 @@ from dormouse.errors import RefusedSourceError
 from dormouse.schema.schema import Schema
 from dormouse.sources.arrow_batches import caster, check_column_types
 from dormouse.sources.casting import check_file_columns, convert_batch
-from dormouse.sources.parquet_batches import batch_rows, open_parquet
+from dormouse.sources.local_files import LocalFile
+from dormouse.sources.parquet_batches import open_parquet, read_batches
 
 
-def read_parquet(local: Path, schema: Schema) -> Iterator[pa.RecordBatch]:
+def read_parquet(local: LocalFile, schema: Schema) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a Parquet file; its columns may have narrower types than the table's.
 
     Raises:
@@ -27,8 +27,7 @@ def read_parquet(local: Path, schema: Schema) -> Iterator[pa.RecordBatch]:
             check_file_columns(file.schema_arrow.names, schema)
             check_column_types(file.schema_arrow, schema, of="the file")
             place, row = _Rows(file.metadata), 0
-            # one thread: the consumer of the batches works at the same time
-            for batch in file.iter_batches(batch_rows(local, file), use_threads=False):
+            for batch in read_batches(local, file):
                 yield convert_batch(batch, schema, partial(place, row), caster)
                 row += batch.num_rows
     except (pa.ArrowException, OSError) as error:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from dormouse.downloads import Arrivals, Arrived
 from dormouse.errors import RefusedSourceError, UnavailableError
 from dormouse.model.sources import Source
 from dormouse.schema.schema import Schema
@@ -27,7 +28,7 @@ class Bucket:
     def __init__(self, before: Callable[[int], object] = lambda number: None) -> None:
         self.before = before
 
-    def download(self, source: Source, local: Path) -> None:
+    def download(self, source: Source, local: Path, arrived: Arrived | None = None) -> None:
         number = int(source.key.partition("/")[2].partition(".")[0])
         self.before(number)
         local.write_text(f"k\n{number}\n")
@@ -77,9 +78,9 @@ def test_the_next_file_is_downloaded_while_one_is_loaded(
     second = threading.Event()
     add = SourceLoader.add
 
-    def patient(loader: SourceLoader, local: Path, key: str) -> None:
+    def patient(loader: SourceLoader, local: Path, key: str, arrivals: Arrivals) -> None:
         assert key != "t/0.csv" or second.wait(PATIENCE_SECONDS), "it waits for its turn"
-        add(loader, local, key)
+        add(loader, local, key, arrivals)
 
     monkeypatch.setattr(SourceLoader, "add", patient)
     bucket = Bucket(lambda number: second.set() if number else None)

@@ -22,6 +22,7 @@ from dormouse.aws.s3.downloads import download
 from dormouse.aws.s3.ranges import RangedObject
 from dormouse.aws.s3.uploads import PART_BYTES, S3Upload, abort_uploads, list_uploads, put_once
 from dormouse.aws.s3.versions import earlier_versions, kept_ms
+from dormouse.downloads import Arrived
 from dormouse.errors import (
     NotFoundError,
     RefusedSourceError,
@@ -211,8 +212,9 @@ class S3Sources:
         self._client, self._bucket = client, bucket
         self._retry_policy = retry_policy or system.retry_policy()
 
-    def download(self, source: Source, local: Path) -> None:
-        """Copy just the content that `source` names into a local file.
+    def download(self, source: Source, local: Path, arrived: Arrived | None = None) -> None:
+        """Copy just the content that `source` names into a local file; `arrived` is called with the
+        pieces of a large one.
 
         A versioned bucket has it even if the key was overwritten or deleted since.
 
@@ -226,7 +228,7 @@ class S3Sources:
                 hint="files of the ingest bucket are ingested, and no others",
             )
         try:
-            download(self._client, source, local, self._retry_policy)
+            download(self._client, source, local, self._retry_policy, arrived)
         except (NotFoundError, UnavailableError) as error:
             cause = error.__cause__
             if isinstance(cause, ClientError) and (refusal := _refusal(source, code_of(cause))):

@@ -34,8 +34,9 @@ PART_BYTES = 32 * 1024 * 1024
 in one.
 """
 PARTS_AT_ONCE = 2
-"""While a run writes shards, two uploads exist at most, so ``2 * PARTS_AT_ONCE * READ_BYTES`` of
-parts are in memory: 4 MiB. Parts that wait are in the local file only.
+"""While a run writes shards, nine uploads exist at most (`shards.publishing`), so
+``9 * PARTS_AT_ONCE * READ_BYTES`` of parts are in memory: 18 MiB. Parts that wait are in the local
+file only.
 """
 _ATTEMPTS = 10
 _CONFLICT = "ConditionalRequestConflict"

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
+from dormouse.downloads import Arrived
 from dormouse.engine.sorting import Sorter
 from dormouse.errors import UnavailableError
 from dormouse.features.ingest.batch_files import ingest_message
@@ -48,10 +49,10 @@ def kills(
     """Let each process that opens the poisoned file end so."""
     download = world.sources.download
 
-    def deadly(source: Source, local: Path) -> None:
+    def deadly(source: Source, local: Path, arrived: Arrived | None = None) -> None:
         if source.key == key:
             raise error
-        download(source, local)
+        download(source, local, arrived)
 
     monkeypatch.setattr(world.sources, "download", deadly)
 

@@ -1,0 +1,88 @@
+"""Publish the shards of a run side by side, and the last one when all others are there.
+
+A shard whose footer says that it is the last shows that its run is complete (`model.provenance`).
+So it becomes an object after all others: no crash leaves a last shard without the others. The
+shards of a part of a run do not say it, and become objects in any order.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from typing import TypeAlias
+
+from dormouse.model.shards import NewShard
+from dormouse.ports import Storage
+from dormouse.shards.shard_writer import WrittenShard
+
+UPLOADS_AT_ONCE = 8
+"""How many shards are published while the next is written."""
+WAITING_BYTES = 256 * 1024 * 1024
+"""How much of the scratch space their files take; a larger one is published with no other beside
+it.
+"""
+
+_Publication: TypeAlias = Future[NewShard]
+
+
+class ShardPublisher:
+    """Publishes the shards of one run, while the next one is written; end it with `close`."""
+
+    def __init__(self, storage: Storage) -> None:
+        """Publish to `storage`; this sends nothing."""
+        self._storage = storage
+        self._threads = ThreadPoolExecutor(UPLOADS_AT_ONCE)
+        self._all: list[_Publication] = []
+        self._waiting: dict[_Publication, int] = {}
+
+    @property
+    def count(self) -> int:
+        """The number of shards so far."""
+        return len(self._all)
+
+    def publish(self, shard: WrittenShard) -> None:
+        """Publish a shard in the background, as soon as there is room beside those in progress.
+
+        Raises what `check` raises.
+        """
+        size_bytes = shard.local.stat().st_size
+        try:
+            while not self._has_room(size_bytes):
+                wait(self._waiting, return_when=FIRST_COMPLETED)
+                self.check()
+        except BaseException:
+            shard.discard()
+            raise
+        publication = self._threads.submit(shard.publish, self._storage)
+        self._all.append(publication)
+        self._waiting[publication] = size_bytes
+
+    def check(self) -> None:
+        """Raise the error of a shard that could not be published; the errors are those of
+        `WrittenShard.publish`.
+        """
+        for publication in [each for each in self._waiting if each.done()]:
+            del self._waiting[publication]
+            publication.result()
+
+    def finish(self, last: WrittenShard | None) -> list[NewShard]:
+        """Return all shards in their order, when they are published; `last` after all others.
+
+        Raises what `check` raises.
+        """
+        try:
+            shards = [publication.result() for publication in self._all]
+        except BaseException:
+            if last is not None:
+                last.discard()
+            raise
+        return shards if last is None else [*shards, last.publish(self._storage)]
+
+    def close(self) -> None:
+        """Wait until no shard is being published any more."""
+        self._threads.shutdown()
+
+    def _has_room(self, size_bytes: int) -> bool:
+        if not self._waiting:
+            return True
+        waiting_bytes = sum(self._waiting.values())
+        return len(self._waiting) < UPLOADS_AT_ONCE and waiting_bytes + size_bytes <= WAITING_BYTES
