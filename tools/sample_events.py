@@ -167,7 +167,7 @@ def main() -> int:
     """Make everything on the stack that is exported, or that runs in the background."""
     found = detached.running()
     if "AWS_ENDPOINT_URL" not in os.environ:
-        if found is None:
+        if found is None or not found.endpoint_url:  # it is starting
             print(
                 "error: no local stack; `dormouse local up --no-triggers --detach` starts one",
                 file=sys.stderr,

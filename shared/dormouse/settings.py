@@ -17,6 +17,8 @@ from dormouse.stored.names import InstanceNames
 DEFAULT_MEMORY_BYTES = 512 * 1024 * 1024
 SPARK_PACKAGE = "/opt/spark-package"
 """Where the Lambda layer with the Spark package puts it."""
+SPARK_RUN_SECONDS = 12 * 60 * 60
+"""A run of Spark that takes longer is ended, and its job is tried again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,10 @@ def memory_bytes(environment: Mapping[str, str] | None = None) -> int:
     return _positive(given, "DORMOUSE_MEMORY_BYTES", DEFAULT_MEMORY_BYTES)
 
 
+_STUB, _FINDS_JAVA = "/usr/bin/java", "/usr/libexec/java_home"
+"""On macOS the first is there without Java, and fails; the second says whether there is any."""
+
+
 def spark_environment(environment: Mapping[str, str] | None = None) -> Mapping[str, str] | None:
     """Return the environment of Spark on this machine; None without Spark or Java, or if
     ``DORMOUSE_SPARK`` is ``no``.
@@ -103,10 +109,21 @@ def spark_environment(environment: Mapping[str, str] | None = None) -> Mapping[s
     given = os.environ if environment is None else environment
     if given.get("DORMOUSE_SPARK") == "no" or find_spec("dormouse_spark") is None:
         return None
-    path, java = given.get("PATH"), Path(given.get("JAVA_HOME", "")) / "bin" / "java"
-    has_java = java.is_file() or shutil.which("java", path=path)
-    has_spark = find_spec("pyspark") or shutil.which("spark-submit", path=path)
-    return dict(given) if has_java and has_spark else None
+    has_spark = find_spec("pyspark") or shutil.which("spark-submit", path=given.get("PATH"))
+    return dict(given) if has_spark and _has_java(given) else None
+
+
+def _has_java(given: Mapping[str, str]) -> bool:
+    """Return whether there is Java, without starting it, which takes as long as a command."""
+    home = given.get("JAVA_HOME")
+    if home and (Path(home) / "bin" / "java").is_file():
+        return True
+    java = shutil.which("java", path=given.get("PATH"))
+    if java == _STUB and Path(_FINDS_JAVA).is_file():
+        import subprocess  # other commands need it not
+
+        return subprocess.run([_FINDS_JAVA], capture_output=True, check=False).returncode == 0
+    return java is not None
 
 
 def _spark(given: Mapping[str, str]) -> SparkSettings | None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from dormouse import settings
 from dormouse.errors import InvalidRequestError
 from dormouse.settings import DEFAULT_MEMORY_BYTES, Settings, spark_environment
 
@@ -50,3 +51,25 @@ def test_spark_is_there_where_spark_submit_and_java_are_unless_it_is_not_wanted(
     home.mkdir(parents=True)
     (home / "java").touch()
     assert spark_environment({**there, "JAVA_HOME": str(home.parent)}) is not None
+
+
+@pytest.mark.parametrize(("answers", "expected"), [("exit 1", None), ("exit 0", dict)])
+def test_the_java_of_macos_that_only_says_that_there_is_none_is_no_java(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answers: str, expected: type | None
+) -> None:
+    for name, does in (("java", "exit 1"), ("spark-submit", ""), ("java_home", answers)):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{does}\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setattr(settings, "_STUB", str(tmp_path / "java"))
+    monkeypatch.setattr(settings, "_FINDS_JAVA", str(tmp_path / "java_home"))
+    found = spark_environment({"PATH": str(tmp_path)})
+    assert found is None if expected is None else isinstance(found, expected)
+
+
+def test_a_java_in_the_current_folder_is_nobodys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "java").touch()
+    monkeypatch.chdir(tmp_path)
+    assert spark_environment({"PATH": str(tmp_path)}) is None

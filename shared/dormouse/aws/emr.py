@@ -18,7 +18,7 @@ from dormouse.errors import InvalidRequestError, OutcomeUnknownError, Unavailabl
 from dormouse.features.spark.package_files import ARCHIVE
 from dormouse.model.spark_threshold import ClusterSize
 from dormouse.ports import SparkRun, SparkRunState
-from dormouse.settings import SparkSettings
+from dormouse.settings import SPARK_RUN_SECONDS, SparkSettings
 from dormouse.stored.names import InstanceNames
 
 if TYPE_CHECKING:
@@ -32,9 +32,6 @@ ENTRY_POINTS = {
     "export": "export_rows.py",
 }
 """The entry point of each kind of job."""
-RUN_MINUTES = 12 * 60
-"""A run that takes longer is cancelled, and retried."""
-
 UNPACKED = "environment"
 """The folder into which the archive is unpacked; the application's settings refer to it."""
 
@@ -72,7 +69,7 @@ class EmrServerless:
                 clientToken=run.token,
                 executionRoleArn=self._settings.role,
                 name=f"{run.table_id}/{run.job_id}/{run.attempt}",
-                executionTimeoutMinutes=RUN_MINUTES,
+                executionTimeoutMinutes=SPARK_RUN_SECONDS // 60,
                 jobDriver={
                     "sparkSubmit": {
                         "entryPoint": self._file(run, ENTRY_POINTS[run.kind]),

@@ -21,9 +21,14 @@ _INHERITED: list[Connection] = []
 
 
 class Connection(sqlite3.Connection):
-    """A connection that is known while it is open. `file` says which file it has opened."""
+    """A connection that is known while it is open.
+
+    `file` says which file it has opened. If it believes that the file never changes, `looks` says
+    what that looked like.
+    """
 
     file: tuple[int, int] | None = None
+    looks: tuple[int, int, bool] | None = None
 
     def close(self) -> None:
         """Close it, unless it is that of a parent process."""

@@ -189,9 +189,10 @@ class Database:
 
     def _taken(self) -> Connection:
         check_not_forked(self.path)
-        with self._lock:
-            if self._free:
-                return self._free.pop()
+        while (connection := self._kept()) is not None:
+            if connection.looks is None or self._looks() in (connection.looks, None):
+                return connection
+            connection.close()  # what it believed never to change has changed
         with using(self.path):
             connection = self._connect()
             try:
@@ -200,6 +201,10 @@ class Database:
                 connection.close()
                 raise
         return connection
+
+    def _kept(self) -> Connection | None:
+        with self._lock:
+            return self._free.pop() if self._free else None
 
     def _give_back(self, connection: Connection) -> None:
         with self._lock:
@@ -214,13 +219,48 @@ class Database:
             connection.close()
 
     def _connect(self, mode: str = "rw") -> Connection:
+        looks = None
         if self.is_read_only:
-            # Without a WAL, SQLite would make files beside it.
-            mode = "ro" if self._wal.exists() else "ro&immutable=1"
+            looks = self._looks() if self._is_at_rest() else None
+            mode = "ro&immutable=1" if looks else "ro"
         connection = connect(self.path, mode, self._busy_seconds)
+        connection.looks = looks
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute(f"PRAGMA journal_size_limit = {WAL_BYTES}")
         return connection
+
+    def _is_at_rest(self) -> bool:
+        """Return whether no process has the file open, so that all that counts is in it.
+
+        SQLite needs its shared memory to read a WAL, and makes it, where it may write.
+
+        Raises:
+            UnavailableError: there is a WAL, and no shared memory.
+        """
+        try:
+            wal_bytes = self._wal.stat().st_size
+        except FileNotFoundError:
+            return True
+        if self.path.with_name(f"{self.path.name}-shm").exists():
+            return False
+        if wal_bytes:
+            raise UnavailableError(
+                f"{self._wal} holds commits of a process that was killed; they can only be read "
+                "where one may write",
+                hint="copy the folder to where you may write, and open the copy; or open this one "
+                "once with the right to write",
+            )
+        return True
+
+    def _looks(self) -> tuple[int, int, bool] | None:
+        """Return what differs once another process has changed the file, or is about to; None if
+        it is gone.
+        """
+        try:
+            status = self.path.stat()
+        except FileNotFoundError:
+            return None
+        return status.st_mtime_ns, status.st_size, self._wal.exists()
 
     def _check_place(self, connection: Connection) -> None:
         """Raise UnavailableError unless the file that is open is the one at this path."""

@@ -10,6 +10,8 @@ Names that begin with a dot or an underscore are not looked at, nor is a file th
 within the last two seconds, or that a program has open for writing: a part of it would become rows,
 and then the whole of it. Where the system cannot say the latter (other systems than Linux, network
 file systems), programs that pause should write under a hidden name, and rename the file.
+
+Links are not followed: who may put files there must not have other files of this user ingested.
 """
 
 from __future__ import annotations
@@ -62,6 +64,7 @@ class Inbox:
         """
         self._root, self._database, self._clock, self._sent = root, database, clock, sent
         self._check = check
+        self._said: set[tuple[str, str]] = set()
 
     @property
     def name(self) -> str:
@@ -104,6 +107,12 @@ class Inbox:
             raise RefusedSourceError(
                 f"{source.key!r} was deleted before it was ingested",
                 hint="put the file there again",
+            ) from error
+        except PermissionError as error:
+            raise RefusedSourceError(
+                f"{source.key!r} cannot be read by the user of this process",
+                hint="give that user the right to read it, and then the file a new time of change "
+                "(touch)",
             ) from error
         if etag != source.etag:
             local.unlink()
@@ -177,11 +186,12 @@ class Inbox:
                 etag = _copy(content, None, self._check)
                 if _is_written(content):
                     return None
-            return etag if File.of(found.key, path.stat()) == found else None
+                is_same = File.of(found.key, os.fstat(content.fileno())) == found
+            return etag if is_same else None
         except FileNotFoundError:
             return None
         except OSError as error:  # another look may find it readable; the others have their turn
-            logger.warning("%s cannot be read: %s", found.key, error.strerror)
+            self._say(found.key, f"it cannot be read: {error.strerror}")
             return None
 
     def _files(self, prefix: str) -> Iterator[File]:
@@ -191,16 +201,31 @@ class Inbox:
         for folder, folders, names in os.walk(root):
             folders[:] = [name for name in folders if not name.startswith(_HIDDEN)]
             below = Path(folder).relative_to(self._root).as_posix()
-            if below != ".":  # a file beside the folders of tables is for none
-                keys += [f"{below}/{name}" for name in names if not name.startswith(_HIDDEN)]
+            links = [name for name in folders if (Path(folder) / name).is_symlink()]
+            if below == ".":  # a file beside the folders of tables is for none
+                keys += links
+            else:
+                found = (*names, *links)
+                keys += [f"{below}/{name}" for name in found if not name.startswith(_HIDDEN)]
         for key in sorted(key for key in keys if key.startswith(prefix)):
             try:
                 key.encode()
-                status = (self._root / key).stat()
-                if stat.S_ISREG(status.st_mode):  # to open a pipe would wait for a writer
+                status = (self._root / key).lstat()
+            except UnicodeEncodeError:
+                self._say(key, "its name is not UTF-8: rename it")
+            except OSError:
+                continue  # deleted meanwhile, or not for us to see
+            else:
+                if stat.S_ISREG(status.st_mode):
                     yield File.of(key, status)
-            except (OSError, UnicodeEncodeError):
-                continue  # deleted meanwhile, not for us to see, or of a name no key can have
+                else:  # to open a pipe would wait for a writer
+                    self._say(key, "it is a link, a pipe or a device: put a file there")
+
+    def _say(self, key: str, why: str) -> None:
+        """Log, once, why something in the inbox is not ingested."""
+        if (key, why) not in self._said:
+            self._said.add((key, why))
+            logger.warning("%r in the inbox is not ingested: %s", key, why)
 
 
 def _some(fresh: Iterator[tuple[File, str]]) -> list[tuple[File, str]]:

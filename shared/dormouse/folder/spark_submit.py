@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +21,7 @@ from dormouse import lifeline
 from dormouse.folder.layout import Layout
 from dormouse.folder.leaving import Leaving, LeavingError
 from dormouse.folder.spark_runs import SparkRuns, StoredRun
+from dormouse.settings import SPARK_RUN_SECONDS
 
 POLL_SECONDS = 0.2
 LEAST_MEMORY_BYTES = 64 * 1024 * 1024
@@ -100,6 +102,8 @@ class SparkSubmit:
         if code == 0:
             log.unlink()
             return "succeeded", ""
+        if code is None:
+            return "failed", f"it did not end within {SPARK_RUN_SECONDS // 3600} hours"
         said = _last_words(log, run.job_id) or f"it ended with exit code {code}"
         return "failed", f"{said}; see {log.relative_to(root).as_posix()}"
 
@@ -126,14 +130,18 @@ def _arguments(root: Path, run: StoredRun) -> list[str]:
     return [run.kind, *(word for option in given.items() for word in option)]
 
 
-def _wait(process: subprocess.Popen[bytes], check: Callable[[], None]) -> int:
-    """Return the exit code of a process. Raises what `check` does."""
-    while True:
+def _wait(process: subprocess.Popen[bytes], check: Callable[[], None]) -> int | None:
+    """Return the exit code of a process; None if it has not ended in time. Raises what `check`
+    does.
+    """
+    end = time.monotonic() + SPARK_RUN_SECONDS
+    while time.monotonic() < end:
         check()
         try:
             return process.wait(POLL_SECONDS)
         except subprocess.TimeoutExpired:
             continue
+    return None
 
 
 def _last_words(log: Path, job_id: str) -> str:

@@ -152,6 +152,47 @@ def test_a_folder_that_can_only_be_read_is_read_and_nothing_is_made_in_it(tmp_pa
     assert [path.name for path in tmp_path.iterdir()] == ["dormouse.sqlite"]
 
 
+def test_a_folder_on_a_medium_that_can_only_be_read_is_read_if_all_is_in_the_file(
+    tmp_path: Path,
+) -> None:
+    with database_in(tmp_path) as database:
+        put(database, "kept")
+    wal = tmp_path / "dormouse.sqlite-wal"
+    wal.touch()  # of a process that opened it, and was killed
+    reader = Database(database.path, is_read_only=True)
+    assert got(reader) == "kept"
+    reader.close()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["dormouse.sqlite", wal.name]
+    wal.write_bytes(b"commits")
+    with pytest.raises(
+        UnavailableError, match="holds commits of a process that was killed"
+    ) as said:
+        got(reader)
+    assert "copy the folder" in said.value.hint
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["dormouse.sqlite", wal.name]
+
+
+def test_who_may_only_read_a_folder_sees_what_others_write_to_it_since(tmp_path: Path) -> None:
+    """SQLite was told that the file never changes, as it makes files beside one that may."""
+    with database_in(tmp_path) as database:
+        put(database, "kept")
+    reader = Database(database.path, is_read_only=True)
+    assert got(reader) == "kept"
+    writer = Database(database.path)
+    put(writer, "changed")
+    assert got(reader) == "changed"
+    writer.close()
+    assert got(reader) == "changed"
+    reader.close()
+    reader = Database(database.path, is_read_only=True)
+    assert got(reader) == "changed"
+    writer = Database(database.path)
+    put(writer, "once more")
+    writer.close()
+    assert got(reader) == "once more"
+    reader.close()
+
+
 def test_a_process_forked_from_one_with_connections_is_refused_and_breaks_nothing(
     database: Database,
 ) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from dormouse.errors import RefusedSourceError
 from dormouse.folder import inbox as module
 from dormouse.folder.database import Database
 from dormouse.folder.inbox import SETTLED_MS, Inbox
@@ -280,6 +281,93 @@ def test_what_is_no_file_or_cannot_be_read_does_not_keep_the_others_waiting(
     assert [source.key for source in inbox.find_new()] == ["t/a.csv", "t/z.csv"]
     monkeypatch.undo()
     assert [source.key for source in inbox.find_new()] == ["t/c.csv"]
+
+
+def said(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records]
+
+
+def test_links_are_not_followed_as_they_may_lead_to_other_files_of_this_user(
+    tmp_path: Path, inbox: Inbox, clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    put(tmp_path, "t/a.csv", "rows", clock)
+    secret = tmp_path / "outside" / "secret.csv"
+    secret.parent.mkdir()
+    secret.write_text("secret")
+    os.utime(secret, (0, 0))
+    (tmp_path / "inbox" / "t" / "link.csv").symlink_to(secret)
+    (tmp_path / "inbox" / "t" / "folder").symlink_to(secret.parent)
+    (tmp_path / "inbox" / "u").symlink_to(secret.parent)
+    assert [source.key for source in inbox.find_new()] == ["t/a.csv"]
+    assert [source.key for source in inbox.list("", since_ms=0)] == ["t/a.csv"]
+    assert [text.split(" in the inbox")[0] for text in said(caplog)] == [
+        "'t/folder'",
+        "'t/link.csv'",
+        "'u'",
+    ]
+
+
+def test_a_link_that_takes_the_place_of_a_folder_while_it_is_looked_at_is_not_followed(
+    tmp_path: Path, inbox: Inbox, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = put(tmp_path, "t/a.csv", "rows", clock).parent
+    secret = tmp_path / "outside" / "a.csv"
+    secret.parent.mkdir()
+    secret.write_text("secret")
+    opened = Path.open
+
+    def swap(self: Path, mode: str = "r") -> object:
+        folder.rename(tmp_path / "aside")
+        folder.symlink_to(secret.parent)
+        try:
+            return opened(self, mode)
+        finally:
+            folder.unlink()
+            (tmp_path / "aside").rename(folder)
+
+    monkeypatch.setattr(Path, "open", swap)
+    assert list(inbox.find_new()) == []
+    monkeypatch.undo()
+    assert [source.etag for source in inbox.find_new()] == [
+        md5(b"rows", usedforsecurity=False).hexdigest()
+    ]
+
+
+def test_why_something_is_not_ingested_is_said_once_with_its_name_escaped(
+    tmp_path: Path,
+    inbox: Inbox,
+    clock: FakeClock,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    put(tmp_path, "t/a\n\x1b[31m.csv", "rows", clock)
+    (tmp_path / "inbox" / "t" / os.fsdecode(b"\xff.csv")).write_text("rows")
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "open", refuse)
+    for _ in range(3):
+        assert list(inbox.find_new()) == []
+    assert said(caplog) == [
+        r"'t/a\n\x1b[31m.csv' in the inbox is not ingested: it cannot be read: Permission denied",
+        r"'t/\udcff.csv' in the inbox is not ingested: its name is not UTF-8: rename it",
+    ]
+
+
+def test_a_file_that_this_user_may_not_read_any_more_is_refused_by_its_name(
+    tmp_path: Path, inbox: Inbox, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(tmp_path, "t/a.csv", "rows", clock)
+    (source,) = inbox.find_new()
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(RefusedSourceError, match=r"'t/a\.csv' cannot be read") as raised:
+        inbox.download(source, tmp_path / "local")
+    assert "touch" in raised.value.hint
 
 
 def test_a_file_that_a_program_has_open_for_writing_is_left_however_long_it_pauses(

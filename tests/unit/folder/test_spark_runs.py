@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from dormouse import lifeline
 from dormouse.client import Instance, in_folder
 from dormouse.features.compaction.compact import compact
+from dormouse.folder import spark_submit
 from dormouse.folder.database import Database
 from dormouse.folder.leaving import Leaving, LeavingError
 from dormouse.folder.queues import SqliteQueues
@@ -140,6 +143,23 @@ def test_a_process_that_leaves_hands_its_run_back_as_if_it_had_not_had_it(
     taken = two.take()
     assert taken is not None
     assert taken[1].starts == 1
+
+
+def test_a_run_that_does_not_end_in_time_is_ended_and_has_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[subprocess.Popen[bytes]] = []
+
+    def hang(*_: object, **__: object) -> subprocess.Popen[bytes]:
+        started.append(subprocess.Popen(["sleep", "1000"], start_new_session=True))
+        return started[0]
+
+    monkeypatch.setattr(lifeline, "start", hang)
+    monkeypatch.setattr(spark_submit, "SPARK_RUN_SECONDS", 0)
+    submit = spark_submit.SparkSubmit(tmp_path, {}, 2**28, tmp_path)
+    outcome, reason = submit(StoredRun("t", "job1", "compaction", 0, 1), lambda: None)
+    assert (outcome, "did not end within" in reason) == ("failed", True)
+    assert started[0].poll() is not None
 
 
 def test_threads_of_a_process_do_one_run_at_a_time(of: Callable[[str], SparkRuns]) -> None:
