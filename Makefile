@@ -8,6 +8,7 @@ BENCH := $(VENV)/.installed-bench
 FUZZ := $(VENV)/.installed-fuzz
 MODULE := PYTHONPATH=shared:cli:spark:.$${PYTHONPATH:+:$$PYTHONPATH} $(BIN)/python -m
 SITE := $(VENV)/.installed-site
+ENGINES := $(VENV)/engines
 PIP := python -m pip install --quiet --disable-pip-version-check
 PINNED := $(PIP) --require-hashes --no-deps --requirement
 EVERYWHERE := --universal --fork-strategy fewest --python-version 3.11
@@ -33,8 +34,13 @@ demo: $(INSTALLED) ## Drop a year of flights, watch them sorted, split, compacte
 demo-spark: $(INSTALLED) ## Five million flights by way of Spark: bulk imported, compacted, exported, read as a DataFrame (Java 17)
 	@$(BIN)/dormouse local run -- $(BIN)/python spark/demo.py
 
-test: $(INSTALLED) ## Run the tests, in one process more than there are processors
+test: $(INSTALLED) $(ENGINES)/.installed ## Run the tests, in one process more than there are processors
 	$(BIN)/python -m pytest --numprocesses=auto --dist=loadfile $(ARGS)
+
+$(ENGINES)/.installed: $(INSTALLED) requirements-engines.txt
+	$(BIN)/python -m venv $(ENGINES)
+	$(ENGINES)/bin/$(PINNED) requirements-engines.txt
+	@touch $@
 
 test-wheel: $(INSTALLED) ## Build the wheel, install it into empty environments, and use it there (downloads packages)
 	$(BIN)/python -m pytest tests/wheel/installed.py $(ARGS)
@@ -125,6 +131,7 @@ lock: ## Resolve all dependencies again; pin them, with the hashes of all their 
 	$(LOCK) $(EVERYWHERE) --extra bench --constraint requirements.txt pyproject.toml --output-file requirements-bench.txt
 	echo atheris | $(LOCK) --python-version 3.11 - --output-file requirements-fuzz.txt
 	printf 'mkdocs-material\nmkdocstrings[python]\n' | $(LOCK) $(EVERYWHERE) --constraint requirements.txt - --output-file requirements-site.txt
+	printf 'duckdb==1.5.5\nduckdb-extension-avro==1.5.5\nduckdb-extension-iceberg==1.5.5\nfastavro\npolars\npyarrow\npyiceberg\npyroaring\n' | $(LOCK) $(EVERYWHERE) - --output-file requirements-engines.txt
 	echo pip-audit | $(LOCK) $(EVERYWHERE) - --output-file requirements-audit.txt
 	echo uv | $(LOCK) $(EVERYWHERE) - --output-file requirements-lock.txt
 	for layer in core engine; do sed -n 's/==.*//p' shared/layer-$$layer.txt | \

@@ -22,6 +22,7 @@ OWN_PINS = ROOT / "requirements-audit.txt"
 PINS = (
     ROOT / "requirements.txt",
     ROOT / "requirements-bench.txt",
+    ROOT / "requirements-engines.txt",
     ROOT / "requirements-fuzz.txt",
     ROOT / "requirements-lock.txt",
     ROOT / "requirements-site.txt",
