@@ -16,6 +16,8 @@ from dormouse.keys.ranges import Key, KeyRange
 from dormouse.schema.schema import Field, Schema
 
 _SIDES = ("left", "right")
+MANY = 8
+"""Rows that are more than this part (1/8) of a batch are compared where they are, not taken out."""
 
 
 class OrderCheck:
@@ -38,9 +40,7 @@ class OrderCheck:
         first = sort_key(batch, 0, self._schema)
         if self._last is not None and first < self._last:
             raise self._error(self._rows)
-        descents = _descents(batch, len(self._schema.keys))
-        if descents is not None and pc.any(descents).as_py():
-            row = pc.index(descents, True).as_py()
+        if (row := _first_descent(batch, len(self._schema.keys))) is not None:
             raise self._error(self._rows + row + 1)
         self._rows += batch.num_rows
         self._last = sort_key(batch, batch.num_rows - 1, self._schema)
@@ -196,29 +196,38 @@ def _parts(batch: pa.RecordBatch, row: int, fields: Sequence[Field]) -> Key:
     return tuple(key_part(batch.column(i)[row], field.type) for i, field in enumerate(fields))
 
 
-def _descents(batch: pa.RecordBatch, keys: int) -> pa.BooleanArray | None:
-    """Return for each row but the last whether the next row has a lesser key;
-    None if there is only one row.
+def _first_descent(batch: pa.RecordBatch, keys: int) -> int | None:
+    """Return the first row that the next row has a lesser key than; None if there is none.
 
-    For example, for the keys (a, 2) (a, 1) (b, 0): in the first column no cell is greater than the
-    next, and the first two are equal. In the second column 2 > 1 and 1 > 0, but only the first
-    counts, because only there the first column is equal. The result is true, false.
+    The first key columns of most rows ascend, and these rows need no other look. For example, for
+    the keys (a, 2) (a, 1) (b, 0), only the first row and the next are compared further: they agree
+    in the first column, and in the second 2 > 1.
     """
-    if batch.num_rows < 2:
+    rows = batch.select(range(keys))
+    before, after = rows.slice(0, rows.num_rows - 1), rows.slice(1)
+    unclear = pc.indices_nonzero(pc.invert(pc.less(before.column(0), after.column(0))))
+    if not len(unclear):
         return None
-    before, after = batch.slice(0, batch.num_rows - 1), batch.slice(1)
-    descents: pa.BooleanArray | None = None
-    equal: pa.BooleanArray | None = None
-    for i in range(keys):
+    if MANY * len(unclear) > before.num_rows:
+        first: int = pc.index(_descents(before, after), True).as_py()
+        return None if first < 0 else first
+    first = pc.index(_descents(before.take(unclear), after.take(unclear)), True).as_py()
+    return None if first < 0 else unclear[first].as_py()
+
+
+def _descents(before: pa.RecordBatch, after: pa.RecordBatch) -> pa.BooleanArray:
+    """Return for each row of `before` whether the same row of `after` has a lesser key.
+
+    For example, for the keys (a, 2) and (a, 1) of the first rows, (a, 1) and (b, 0) of the second:
+    in the second column 2 > 1 and 1 > 0, but the latter does not count, because a and b differ. The
+    result is true, false.
+    """
+    descents = pc.greater(before.column(0), after.column(0))
+    equal = pc.equal(before.column(0), after.column(0))
+    for i in range(1, before.num_columns):
         greater = pc.greater(before.column(i), after.column(i))
-        here = greater if equal is None else pc.and_(equal, greater)
-        descents = here if descents is None else pc.or_(descents, here)
-        if i + 1 == keys:
-            break
-        same = pc.equal(before.column(i), after.column(i))
-        equal = same if equal is None else pc.and_(equal, same)
-        if not pc.any(equal).as_py():
-            break
+        descents = pc.or_(descents, pc.and_(equal, greater))
+        equal = pc.and_(equal, pc.equal(before.column(i), after.column(i)))
     return descents
 
 

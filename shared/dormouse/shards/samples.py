@@ -103,12 +103,13 @@ class KeySampler:
         before = row_keys(batch, [max(0, row - 1) for row in rows], self._schema)
         return [
             # most keys are unique and need no search
-            (key, self.rows + row if row and other != key else self._first_row_of(key, batch))
+            (key, self.rows + row if row and other != key else self._first_row_of(key, row, batch))
             for row, key, other in zip(rows, keys, before, strict=True)
         ]
 
-    def _first_row_of(self, key: Key, batch: pa.RecordBatch) -> int:
-        below = rows_below(batch, key, self._schema)
+    def _first_row_of(self, key: Key, row: int, batch: pa.RecordBatch) -> int:
+        """Return the number in the stream of the first row with the key of a row of `batch`."""
+        below = rows_below(batch, key, self._schema) if row else 0
         begun_before = below == 0 and key == self._last
         return self._last_rank if begun_before else self.rows + below
 
