@@ -31,6 +31,7 @@ from dormouse.shards.run_markers import RunMarker, put_run_marker
 from dormouse.shards.writing import ShardContext
 from dormouse.state_store import Rejected
 from dormouse.stored.paths import run_of_shard
+from dormouse.tables.bloom_columns import bloom_columns
 from dormouse.tables.table import Table
 from dormouse_spark.access import AccessFactory
 from dormouse_spark.blocks import Block, route_blocks
@@ -191,6 +192,7 @@ def _context(services: Services, table: Table, state: TableState, job: str) -> S
         job=job,
         written_ms=services.clock.now_ms(),
         generation=state.generation,
+        bloom_columns=bloom_columns(table.schema, table.properties),
     )
 
 

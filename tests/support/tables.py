@@ -24,6 +24,7 @@ from dormouse.query.result import QueryResult
 from dormouse.query.rows import LOOK_UP_BYTES
 from dormouse.schema.schema import Schema
 from dormouse.shards.writing import ShardContext, write_shards
+from dormouse.tables.bloom_columns import bloom_columns
 from dormouse.tables.properties import Properties
 from dormouse.tables.table import Table
 from tests.support.queries import query_rows
@@ -93,6 +94,7 @@ class ShardTable:
                 self.schema,
                 job,
                 lineage=Lineage(sources=(f"source-{job}",)),
+                bloom_columns=bloom_columns(self.schema, self.properties),
             ),
             list(self.state.partitions.leaves()),
             lambda n: f"{job}-{n}",

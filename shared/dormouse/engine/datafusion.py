@@ -38,6 +38,8 @@ _OPTIONS = {
     "datafusion.execution.collect_statistics": "false",
     # only small batches are sorted here: sort each at once, without merging sorted batches
     "datafusion.execution.sort_in_place_threshold_bytes": str(2**40),
+    # what they exclude is not even fetched, and nor are they
+    "datafusion.execution.parquet.bloom_filter_on_read": "false",
     "datafusion.execution.parquet.metadata_size_hint": str(64 * 1024),
 }
 MIN_BATCH_ROWS, MAX_BATCH_ROWS = 1, 16_384

@@ -20,12 +20,15 @@ from dormouse.ports import Storage
 from dormouse.query.planner import selected_ranges, slices_to_read
 from dormouse.query.result import PeekableBatches, QueryResult
 from dormouse.query.selection import Selection
+from dormouse.readers.filter_reads import Values, without_excluded
 from dormouse.readers.read_counters import CountedObjects, ReadCounters
 from dormouse.readers.read_plan import LeafRowGroups, LookUp, Scan, plan_reads
 from dormouse.readers.reading import RowGroups, Slice, find_row_groups
 from dormouse.readers.row_reads import read_row_groups
 from dormouse.readers.threads import READ_THREADS
 from dormouse.schema.schema import Schema
+from dormouse.schema.types import FILTERED
+from dormouse.sql.key_bounds import column_values
 from dormouse.tables.row_rules import RowRules, row_rules
 from dormouse.tables.table import Table
 
@@ -166,7 +169,7 @@ class _Query:
         used = {*(f.name for f in self.schema.keys), *columns, *(where.columns if where else ())}
         needed = [f.name for f in self.schema.fields if f.name in used]
         steps = plan_reads(
-            self._found(parts),
+            self._found(parts, where),
             self.schema,
             needed,
             look_up_bytes=self.look_up_bytes,
@@ -180,16 +183,22 @@ class _Query:
                 rows = self._looked_up(step, needed)
                 yield from rows if where is None else where.apply(rows)
 
-    def _found(self, parts: Iterable[list[Slice]]) -> Iterator[list[LeafRowGroups]]:
-        """Find the row groups of parts: of many parts at once,
-        unless a limit may need only a few.
+    def _found(
+        self, parts: Iterable[list[Slice]], where: Predicate | None
+    ) -> Iterator[list[LeafRowGroups]]:
+        """Find the row groups of parts, without those that Bloom filters exclude: of many parts at
+        once, unless a limit may need only a few.
         """
+        values = _values(where, self.schema)
         objects = CountedObjects(self.resources.storage, self.reads)
         for window in windows(parts, 1 if self.is_limited else 2 * READ_THREADS):
             slices = [slice for part in window for slice in part]
             self.reads.shards.update(slice.shard.id for slice in slices)
-            found = iter(find_row_groups(objects, self.table.id, slices, self.schema, self.cache))
-            yield [[next(found) for _ in part] for part in window]
+            found = find_row_groups(objects, self.table.id, slices, self.schema, self.cache)
+            if values:
+                found = without_excluded(objects, self.table.id, found, values)
+            left = iter(found)
+            yield [[next(left) for _ in part] for part in window]
 
     def _scanned(
         self, step: Scan, columns: Sequence[str], where: Predicate | None
@@ -218,6 +227,18 @@ class _Query:
     def _note(self, step: LookUp | Scan) -> None:
         places = {(g.slice.shard.id, number) for g in step.found for number in g.numbers}
         self.reads.row_groups += len(places)
+
+
+def _values(where: Predicate | None, schema: Schema) -> Values:
+    """Return the few values that columns can have in rows that match a condition."""
+    if where is None:
+        return {}
+    found = {
+        field: column_values(where.condition, field)
+        for field in schema.fields
+        if field.name in where.columns and field.type in FILTERED
+    }
+    return {field: values for field, values in found.items() if values}
 
 
 def _both(tests: Sequence[Predicate]) -> Predicate | None:

@@ -76,7 +76,8 @@ def plan_reads(
     """Yield the steps that read all ranges in key order; `windows` are
     lists of ranges found together.
 
-    A look-up needs at most `look_up_bytes` of memory.
+    A look-up needs at most `look_up_bytes` of memory. Ranges of which row groups are excluded are
+    not scanned: a scan would read these, too.
 
     For example, with ranges that need 1, 1, 9 and 1 MB and a budget of 4 MB: the first two are one
     look-up, the third is a scan, the fourth is another look-up. With a limit, the budgets are 256
@@ -93,7 +94,7 @@ def plan_reads(
                 if pending.found:
                     yield LookUp(pending.found)
                     pending = _Pending()
-                elif budget < look_up_bytes:
+                elif budget < look_up_bytes or any(groups.excluded for groups in rest):
                     head, rest = _cut(rest, schema, fields, budget)
                     yield LookUp(head)
                 else:

@@ -41,11 +41,20 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class RowGroups:
-    """The row groups of a shard that can hold the rows of a slice."""
+    """The row groups of a shard that can hold the rows of a slice.
+
+    Those `excluded` hold no row that a query wants, and are not among `numbers`.
+    """
 
     slice: Slice
     index: ShardIndex
     numbers: Sequence[int]
+    excluded: frozenset[int] = frozenset()
+
+    def without(self, excluded: frozenset[int]) -> RowGroups:
+        """Return these row groups without some."""
+        left = tuple(number for number in self.numbers if number not in excluded)
+        return replace(self, numbers=left, excluded=self.excluded | excluded)
 
     @property
     def metadata(self) -> pq.FileMetaData:
@@ -71,7 +80,8 @@ class RowGroups:
 def narrow(groups: RowGroups, span: KeyRange, schema: Schema) -> RowGroups:
     """Return the row groups of the part of a slice within `span`, without reading anything."""
     part = replace(groups.slice, range=groups.slice.range.intersection(span))
-    return _row_groups(part, groups.index, schema)
+    found = _row_groups(part, groups.index, schema)
+    return found.without(groups.excluded) if groups.excluded else found
 
 
 def _row_groups(slice: Slice, index: ShardIndex, schema: Schema) -> RowGroups:

@@ -124,6 +124,18 @@ ZONED = frozenset({Primitive.TIMESTAMP, Primitive.TIMESTAMP_NS})
 NANOSECONDS = frozenset({Primitive.TIMESTAMP_NS, Primitive.TIMESTAMP_NTZ_NS})
 TIMESTAMPS = ZONED | NANOSECONDS | {Primitive.TIMESTAMP_NTZ}
 """The types that count from 1970: microseconds, or nanoseconds."""
+FILTERED = TIMESTAMPS | {
+    Primitive.INT,
+    Primitive.LONG,
+    Primitive.DATE,
+    Primitive.TIME,
+    Primitive.STRING,
+    Primitive.BYTES,
+    Primitive.UUID,
+}
+"""The types whose columns can have Bloom filters. Floats cannot: 0.0 and -0.0 are equal, but their
+bytes are not.
+"""
 MAX_TIME = 24 * 60 * 60 * 1_000_000 - 1
 """The last microsecond of a day."""
 UUID_BYTES = 16

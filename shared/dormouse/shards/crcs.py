@@ -1,4 +1,5 @@
-"""The CRC-32 of each section of a shard: of every column chunk, and of the page indexes.
+"""The CRC-32 of each section of a shard: of every column chunk, of the Bloom filters, and of the
+page indexes.
 
 The CRCs are stored in the footer, which has a checksum of its own, so every byte of a shard can be
 verified. A column chunk is the smallest unit that is read: reading some columns of some row groups
@@ -19,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dormouse.errors import CorruptDataError, DamagedShardError, InvariantError
+from dormouse.shards.bloom import filter_of
 from dormouse.stored import checksums
 
 CRCS_KEY = "dormouse.crc32"
@@ -31,10 +33,11 @@ _WORD = struct.Struct(">I")
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Some bytes of a shard that are read together: a column chunk, or all page indexes.
+    """Some bytes of a shard that are read together: a column chunk, all Bloom filters, or all page
+    indexes.
 
     `crc` is None in a shard that was written without CRCs. `group` and `column` identify a column
-    chunk.
+    chunk; the others have a `name`.
     """
 
     start: int
@@ -42,6 +45,7 @@ class Section:
     crc: int | None
     group: int | None = None
     column: str = ""
+    name: str = "the page indexes"
 
     def check(self, path: str, body: memoryview) -> None:
         """Check that `body` is this section of the shard at `path`, as it was written.
@@ -67,18 +71,19 @@ class Section:
     def __str__(self) -> str:
         """Return a description for messages."""
         if self.group is None:
-            return "the page indexes"
+            return self.name
         return f"column {self.column!r} in row group {self.group}"
 
 
 @dataclass(frozen=True, slots=True)
 class Crcs:
-    """The CRCs in a footer: that of the page indexes, and those of all column
-    chunks, row group by row group.
+    """The CRCs in a footer: that of the page indexes, those of all column chunks, row group by row
+    group, and that of the Bloom filters, which is None if there are none.
     """
 
     page_indexes: int
     chunks: bytes
+    filters: int | None = None
 
     def of_chunk(self, number: int) -> int:
         """Return the CRC of the column chunk `number`, counted over the whole file."""
@@ -86,9 +91,11 @@ class Crcs:
         return int(word)
 
 
-def placeholder(chunks: int) -> str:
-    """Return the text to write where the CRCs of `chunks` column chunks will be filled in."""
-    return (_MARK + b64encode(bytes((chunks + 1) * _WORD.size))).decode()
+def placeholder(chunks: int, *, has_filters: bool = False) -> str:
+    """Return the text to write where the CRCs of `chunks` column chunks and of what follows them
+    will be filled in.
+    """
+    return (_MARK + b64encode(bytes((chunks + 1 + has_filters) * _WORD.size))).decode()
 
 
 def read_crcs(metadata: pq.FileMetaData, path: str) -> Crcs | None:
@@ -104,14 +111,18 @@ def read_crcs(metadata: pq.FileMetaData, path: str) -> Crcs | None:
         words = b64decode(stored.removeprefix(_MARK), validate=True)
     except ValueError:
         words = b""
-    expected = metadata.num_row_groups * metadata.num_columns + 1
+    chunks = metadata.num_row_groups * metadata.num_columns
+    has_filters = _end_of_filters(metadata) is not None
+    expected = chunks + 1 + has_filters
     if len(words) != expected * _WORD.size:
         raise DamagedShardError(
             f"{path} is damaged: its footer lacks a CRC for each of its {expected} sections",
             path=path,
         )
     (first,) = _WORD.unpack_from(words)
-    return Crcs(first, words[_WORD.size :])
+    (last,) = _WORD.unpack_from(words, len(words) - _WORD.size)
+    end = (chunks + 1) * _WORD.size
+    return Crcs(first, words[_WORD.size : end], last if has_filters else None)
 
 
 def chunk_sections(
@@ -147,13 +158,14 @@ def chunk_sections(
 def page_index_section(
     metadata: pq.FileMetaData, crcs: Crcs | None, path: str, size_bytes: int
 ) -> Section:
-    """Return the section between the last column chunk and the footer of the shard at `path`.
+    """Return the section between the last column chunk or Bloom filter and the footer of the shard
+    at `path`.
 
     Raises:
         DamagedShardError: by the footer, the data overlaps the footer.
     """
     footer = size_bytes - TRAILER_BYTES - metadata.serialized_size
-    end_of_data = _end_of_data(metadata)
+    end_of_data = _end_of_filters(metadata) or _end_of_data(metadata)
     if end_of_data > footer:
         raise DamagedShardError(
             f"{path} is damaged: by its footer, its data end at byte {end_of_data:,}, but the "
@@ -161,6 +173,23 @@ def page_index_section(
             path=path,
         )
     return Section(end_of_data, footer, crcs.page_indexes if crcs else None)
+
+
+def filter_section(
+    metadata: pq.FileMetaData, crcs: Crcs | None, path: str, size_bytes: int
+) -> Section | None:
+    """Return the section of all Bloom filters of the shard at `path`, which follow the last column
+    chunk; None if there are none.
+
+    Raises:
+        DamagedShardError: by the footer, they overlap the footer.
+    """
+    end = _end_of_filters(metadata)
+    if end is None:
+        return None
+    page_index_section(metadata, crcs, path, size_bytes)
+    crc = crcs.filters if crcs else None
+    return Section(_end_of_data(metadata), end, crc, name="the Bloom filters")
 
 
 def belongs_to(path_in_schema: str, columns: Collection[str]) -> bool:
@@ -184,7 +213,9 @@ def all_sections(
     """
     at = len(MAGIC)
     chunks = chunk_sections(metadata, crcs, path, range(metadata.num_row_groups))
-    for section in [*chunks, page_index_section(metadata, crcs, path, size_bytes)]:
+    filters = filter_section(metadata, crcs, path, size_bytes)
+    indexes = page_index_section(metadata, crcs, path, size_bytes)
+    for section in [*chunks, *([filters] if filters else []), indexes]:
         if not section.start == at <= section.end:
             raise DamagedShardError(
                 f"{path} is damaged: by its footer, {section} begins at byte {section.start:,}, "
@@ -210,7 +241,9 @@ def write_crcs(local: Path) -> None:
         footer = bytearray(file.read())
         metadata = pq.read_metadata(pa.BufferReader(bytes(footer)))
         words = _measured(file.fileno(), metadata, str(local), size_bytes)
-        room = placeholder(metadata.num_row_groups * metadata.num_columns).encode()
+        chunks = metadata.num_row_groups * metadata.num_columns
+        has_filters = _end_of_filters(metadata) is not None
+        room = placeholder(chunks, has_filters=has_filters).encode()
         place = footer.rfind(room)
         if place < 0:
             raise InvariantError(f"the footer of {local} has no placeholder for its CRCs")
@@ -232,6 +265,19 @@ def _measured(file: int, metadata: pq.FileMetaData, path: str, size_bytes: int) 
         crc32(os.pread(file, section.end - section.start, section.start)) for section in sections
     ]
     return b"".join(_WORD.pack(word) for word in [words[-1], *words[:-1]])
+
+
+def _end_of_filters(metadata: pq.FileMetaData) -> int | None:
+    """Return the offset after the last Bloom filter; None if there is none.
+
+    Each row group that has filters has those of the same columns.
+    """
+    if not metadata.num_row_groups:
+        return None
+    last = metadata.row_group(metadata.num_row_groups - 1)
+    found = (filter_of(last.column(i)) for i in range(last.num_columns))
+    ends = [place.end for place in found if place is not None]
+    return max(ends, default=None)
 
 
 def chunk_span(chunk: pq.ColumnChunkMetaData) -> tuple[int, int]:

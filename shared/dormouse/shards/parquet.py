@@ -13,6 +13,7 @@ equal, so n and the size of row groups must grow with √S.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from dormouse.arrow.types import arrow_schema
 from dormouse.schema.schema import DecimalType, FieldType, Primitive, Schema
 from dormouse.schema.types import TIMESTAMPS
 from dormouse.shards import crcs
+from dormouse.shards.bloom import FALSE_POSITIVES
 from dormouse.shards.compression import column_codecs
 from dormouse.stored import checksums
 
@@ -43,6 +45,8 @@ MAX_ROW_GROUP_ROWS = 128 * 1024
 MAX_ROW_GROUP_BYTES = 4 * 1024 * 1024
 """The largest uncompressed size of a row group in memory."""
 PAGE_ROWS = 4096
+TYPICAL_BYTES = 64 * 1024 * 1024
+"""The size of a shard whose row groups the Bloom filters are made for."""
 REPETITION = 4
 """A dictionary pays if, on average, each value occurs at least
 this often in the first row group.
@@ -84,10 +88,11 @@ def estimated_footer_bytes(size_bytes: int, columns: int) -> int:
 class ParquetFileWriter:
     """Writes a Parquet file; it is complete after `close`, and removed by `discard`."""
 
-    def __init__(self, local: Path, schema: Schema) -> None:
-        """Write rows of `schema`, sorted by its keys, to `local`."""
+    def __init__(self, local: Path, schema: Schema, bloom_columns: Sequence[str] = ()) -> None:
+        """Write rows of `schema`, sorted by its keys, to `local`; `bloom_columns` get filters."""
         self._local = local
         self._schema = schema
+        self._bloom_columns = bloom_columns
         self._arrow = arrow_schema(schema)
         self._sink = pa.OSFile(str(local), "wb")
         self._writer: pq.ParquetWriter | None = None
@@ -122,7 +127,8 @@ class ParquetFileWriter:
         if self._pending_rows:
             self._write_group(self._pending_rows)
         assert self._writer is not None
-        room = crcs.placeholder(self._written_groups * self._schema.leaf_columns)
+        chunks = self._written_groups * self._schema.leaf_columns
+        room = crcs.placeholder(chunks, has_filters=bool(self._bloom_columns))
         self._writer.add_key_value_metadata(
             {**metadata, crcs.CRCS_KEY: room, CHECKSUM_KEY: checksums.BLANK}
         )
@@ -184,11 +190,27 @@ class ParquetFileWriter:
             "write_page_index": True,
             "write_page_checksum": True,
             "max_rows_per_page": PAGE_ROWS,
+            "bloom_filter_options": {
+                name: {"ndv": _filter_rows(first, self._schema), "fpp": FALSE_POSITIVES}
+                for name in self._bloom_columns
+            },
             "sorting_columns": [pq.SortingColumn(i) for i in range(len(self._schema.keys))],
         }
         stored = stored_schema(self._schema)
         layout["compression"] = column_codecs(first, self._schema, stored, layout)
         return pq.ParquetWriter(self._sink, stored, **layout)
+
+
+def _filter_rows(first: pa.Table, schema: Schema) -> int:
+    """Return for how many values the filters have room at first, by the width of the first rows.
+
+    pyarrow holds all filters of a file in memory with the room that they have at first, and stores
+    them as small as their values allow. In larger files, row groups have more rows than this, and a
+    filter excludes somewhat fewer row groups.
+    """
+    row_bytes = max(1, first.nbytes // first.num_rows)
+    wanted_bytes = row_group_bytes(TYPICAL_BYTES, schema.leaf_columns)
+    return max(FIRST_ROW_GROUP_ROWS, min(MAX_ROW_GROUP_ROWS, 2 * wanted_bytes // row_bytes))
 
 
 def repetitive_columns(rows: pa.Table) -> list[str]:

@@ -33,7 +33,7 @@ class ShardContext:
 
     `written_ms` is when the run began, `generation` the table's. If several writers write one run
     in parallel, `part` is the number of this one; the shards of such a run do not say which is the
-    last (see `run_markers`).
+    last (see `run_markers`). `bloom_columns` get Bloom filters.
     """
 
     table_id: str
@@ -43,6 +43,7 @@ class ShardContext:
     generation: int = 0
     lineage: Lineage = Lineage()
     part: int | None = None
+    bloom_columns: tuple[str, ...] = ()
 
     def provenance(self, span: KeyRange, *, number: int = 0, last: bool = True) -> Provenance:
         """Return the provenance of the job's shard with this number and range."""
@@ -104,7 +105,7 @@ class ShardWriter:
         self._shard_id = shard_id
         self._number = number
         self._local = scratch / f"{shard_id}.parquet"
-        self._file = ParquetFileWriter(self._local, context.schema)
+        self._file = ParquetFileWriter(self._local, context.schema, context.bloom_columns)
         self._upload = storage.start_upload(shard_path(context.table_id, shard_id), self._local)
         self._sampler = KeySampler(context.schema)
         self._rows_by_leaf: dict[str, int] = {}

@@ -46,6 +46,25 @@ def column_bounds(condition: Condition, field: Field) -> KeyRange | None:
     return None if hull == KeyRange() else hull
 
 
+def column_values(condition: Condition, field: Field) -> tuple[KeyPart, ...] | None:
+    """Return all values, at least one, that a column can have in a matching row; None if there may
+    be others.
+    """
+    found: list[KeyPart] = []
+    for span in _of_column(condition.expression, field):
+        value = _only_value(span)
+        low, high = span.min, span.max
+        if value is not None:
+            found.append(value)
+        elif low and high and isinstance(low[0], int) and isinstance(high[0], int):
+            found += range(low[0], min(high[0], low[0] + MAX_LIST + 1))
+        else:
+            return None
+        if len(found) > MAX_LIST:
+            return None
+    return tuple(found) or None
+
+
 def _bounds(expression: Expression, fields: Sequence[Field]) -> list[KeyRange]:
     first = _of_column(expression, fields[0])
     values = [_only_value(span) for span in first]

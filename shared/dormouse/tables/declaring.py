@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from dormouse.errors import InvalidRequestError
 from dormouse.keys.ranges import Key, show_key
 from dormouse.schema.schema import Field, Schema
+from dormouse.tables.bloom_columns import bloom_columns
 from dormouse.tables.csv_dialect import csv_dialect
 from dormouse.tables.evolution import Alteration, apply_alteration, check_columns
 from dormouse.tables.row_rules import row_rules
@@ -101,6 +102,7 @@ def _creation(wanted: TableDeclaration, defaults: Mapping[str, Value]) -> TableC
     made = Table("", wanted.name, wanted.schema).with_settings(settings, defaults)
     check_columns(wanted.schema, made.properties)
     row_rules(wanted.schema, made.properties)
+    bloom_columns(wanted.schema, made.properties)
     csv_dialect(made.properties)
     return TableChange(
         wanted.name,

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from dormouse.errors import InvalidRequestError
 from dormouse.schema.schema import Field, FormerName, Schema
 from dormouse.schema.types import check_column_name
+from dormouse.tables.bloom_columns import bloom_columns
 from dormouse.tables.properties import Properties
 from dormouse.tables.row_rules import row_rules
 
@@ -94,10 +95,11 @@ def replace_schema(schema: Schema, wanted: Schema, properties: Properties) -> Sc
     check_columns(result, properties)
     try:
         row_rules(result, properties)
+        bloom_columns(result, properties)
     except InvalidRequestError as error:
         raise InvalidRequestError(
             f"the table's properties do not fit the new schema: {error}",
-            hint="change or unset its filters and aggregations first",
+            hint="change or unset its filters, aggregations and bloom_columns first",
         ) from error
     return result
 
@@ -175,20 +177,23 @@ def _check_distinct(schema: Schema, kept: list[Field], alteration: Alteration) -
 
 
 def _check_rules(before: Schema, after: Schema, properties: Properties) -> None:
-    """Check that the table's filters and aggregations mean the same after the change."""
+    """Check that the table's filters, aggregations and columns with Bloom filters mean the same
+    after the change.
+    """
     try:
         rules = row_rules(after, properties)
+        filtered = bloom_columns(after, properties)
     except InvalidRequestError as error:
         raise InvalidRequestError(
             f"the table's properties do not allow it: {error}",
-            hint="change its filters or aggregations first, for example unset them, alter the "
-            "columns, and set them again",
+            hint="change its filters, aggregations or bloom_columns first, for example unset "
+            "them, alter the columns, and set them again",
         ) from error
     operations = rules.aggregation.operations if rules.aggregation else ()
-    for name in sorted(rules.filter_columns | {name for name, _ in operations}):
+    for name in sorted(rules.filter_columns | {name for name, _ in operations} | {*filtered}):
         if before.field_named(name).id != after.field_named(name).id:
             raise InvalidRequestError(
-                f"the table's filters or aggregations use column {name!r}, which would be another "
-                "column then",
+                f"the table's filters, aggregations or bloom_columns use column {name!r}, which "
+                "would be another column then",
                 hint="change those properties first",
             )

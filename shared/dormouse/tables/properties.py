@@ -237,6 +237,14 @@ class Properties(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         str,
         Meta(description="How rows with equal keys are combined; see filters-and-aggregations.md."),
     ] = ""
+    bloom_columns: Annotated[
+        str,
+        Meta(
+            description="Columns with Bloom filters, separated by commas: a query for `column = "
+            "value` reads few row groups. Each takes one to three bytes a row. Shards written from "
+            "then on have them."
+        ),
+    ] = ""
     max_fields: Annotated[int, Meta(ge=1, description="The most columns of the schema.")] = 1_000
 
     def __post_init__(self) -> None:

@@ -10,6 +10,7 @@ from typing import Literal
 
 from dormouse.errors import InvalidRequestError, NotFoundError
 from dormouse.schema.schema import Schema
+from dormouse.tables.bloom_columns import bloom_columns
 from dormouse.tables.csv_dialect import csv_dialect
 from dormouse.tables.origins import Origin
 from dormouse.tables.properties import KNOWN, Properties, properties_of
@@ -151,6 +152,7 @@ def check_change(kept: Table, changed: Table) -> None:
                 hint="create another table, and export this one's rows to it",
             )
     row_rules(changed.schema, changed.properties)
+    bloom_columns(changed.schema, changed.properties)
     csv_dialect(changed.properties)
 
 

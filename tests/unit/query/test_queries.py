@@ -16,7 +16,7 @@ from dormouse.engine.predicates import Predicate, parse_predicate
 from dormouse.errors import InvalidRequestError, NotFoundError
 from dormouse.keys.ranges import Key, KeyRange
 from dormouse.query.rows import LOOK_UP_BYTES
-from dormouse.readers import read_plan
+from dormouse.readers import filter_reads, read_plan
 from dormouse.schema.schema import Primitive, Schema
 from dormouse.shards import parquet
 from dormouse.sql.conditions import Condition, parse_condition
@@ -152,7 +152,11 @@ def test_a_query_returns_what_sorting_and_testing_every_row_returns(
         patch.setattr(parquet, "FIRST_ROW_GROUP_ROWS", 2)
         patch.setattr(parquet, "MAX_ROW_GROUP_ROWS", 2)
         patch.setattr(read_plan, "FIRST_BYTES", 200)
+        patch.setattr(filter_reads, "MIN_ROW_GROUPS", 1)
         table = ShardTable(FolderStorage(Path(folder) / "data"), SCHEMA, Path(folder), splits)
+        table.properties = Properties(
+            bloom_columns=data.draw(st.sampled_from(["", "v", "s, v, a"]))
+        )
         for file in files:
             table.add(file)
         table.properties = Properties(aggregations=f"{how}(v)" if how else "")

@@ -148,7 +148,7 @@ def test_parts_that_lie_outside_of_the_data_are_refused(shard: Shard) -> None:
         crcs.page_index_section(metadata, None, shard.path, len(shard.body) // 2)
 
     class Chunk:
-        path_in_schema, has_dictionary_page, dictionary_page_offset = "k", False, None
+        path_in_schema, has_dictionary_page, bloom_filter_offset = "k", False, None
 
         def __init__(self, start: int, size_bytes: int) -> None:
             self.data_page_offset, self.total_compressed_size = start, size_bytes

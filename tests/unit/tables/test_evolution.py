@@ -101,6 +101,8 @@ def test_members_of_structs_count_as_columns_and_dropping_is_always_allowed() ->
     [
         ({"filters": "where(a > 1)"}, {"drop": ("a",)}, "properties do not allow it"),
         ({"filters": "where(a > 1)"}, {"rename": {"a": "c"}}, "properties do not allow it"),
+        ({"bloom_columns": "b, a"}, {"drop": ("a",)}, "properties do not allow it"),
+        ({"bloom_columns": "a"}, {"rename": {"a": "b", "b": "a"}}, "another column"),
         (
             {"filters": "where(a > 1)"},
             {"drop": ("a",), "add": (Field("a", LONG, nullable=True),)},

@@ -60,6 +60,7 @@ from dormouse.stored.paths import (
     shard_path,
     shard_prefix,
 )
+from dormouse.tables.bloom_columns import bloom_columns
 from dormouse.tables.table import Table
 
 SHARE_OF_FOOTERS = 8
@@ -207,6 +208,7 @@ def _load_compaction(
         job=job.id,
         written_ms=services.clock.now_ms(),
         generation=state.generation,
+        bloom_columns=bloom_columns(table.schema, table.properties),
         lineage=merge_lineages(
             dict(zip(job.inputs, (f.provenance for f in footers), strict=True)), state
         ),

@@ -32,6 +32,7 @@ from dormouse.shards.writing import ShardContext, write_shards
 from dormouse.sources.loader import SourceLoader, load_sources
 from dormouse.state_store import Outcome, Rejected
 from dormouse.stored.paths import make_shard_id
+from dormouse.tables.bloom_columns import bloom_columns
 from dormouse.tables.csv_dialect import csv_dialect
 from dormouse.tables.row_rules import row_rules
 from dormouse.tables.table import Table
@@ -307,6 +308,7 @@ def _write(
         job=job_id_of(tuple(sources)),
         written_ms=services.clock.now_ms(),
         generation=state.generation,
+        bloom_columns=bloom_columns(table.schema, table.properties),
         lineage=Lineage(sources=tuple(s.id for s in sources)),
     )
     leaves = list(state.partitions.leaves())

@@ -13,6 +13,7 @@ from dormouse.requests import CreateTable
 from dormouse.schema.schema import Schema
 from dormouse.state_store import accepted
 from dormouse.stored.paths import TABLE_ID_DIGITS
+from dormouse.tables.bloom_columns import bloom_columns
 from dormouse.tables.csv_dialect import csv_dialect
 from dormouse.tables.evolution import check_columns
 from dormouse.tables.properties import parse_settings
@@ -39,6 +40,7 @@ def create_table(services: Services, request: CreateTable) -> None:
         return
     check_columns(schema, table.properties)
     row_rules(schema, table.properties)
+    bloom_columns(schema, table.properties)
     csv_dialect(table.properties)
     points = KeyCodec(schema).split_points_from_json(
         request.split_points, strings_base64=request.strings_base64
