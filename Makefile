@@ -86,6 +86,9 @@ bench-embedded: $(BENCH) ## Measure an instance in a folder beside DuckDB, SQLit
 bench-bit-flips: $(INSTALLED) ## Flip 2,000 bits of a shard, and see that no stage believes one; ten minutes (ARGS=--flips 200)
 	@$(MODULE) tests.bit_flips $(ARGS)
 
+bench-cost: $(BENCH) ## Measure what a million rows cost on AWS, by the memory of the functions (ARGS=--quick: minutes)
+	@$(MODULE) bench.cost $(ARGS)
+
 bench-startup: $(INSTALLED) ## Measure the CPU time in which commands start, in an environment of the wheel (ARGS=--quick)
 	@$(MODULE) bench.startup $(ARGS)
 
@@ -162,4 +165,4 @@ clean: ## Remove what was built and installed
 faults: $(INSTALLED) ## Plant faults one at a time, and see that tests notice each (ARGS="--only statestore --processes 2")
 	@$(MODULE) tests.faults $(ARGS)
 
-.PHONY: help setup demo demo-spark test test-wheel expanded crash-points fuzz sim chaos load docs site test-endpoint bench-state bench-sources bench-rows bench-embedded bench-bit-flips bench-startup bench-spark faults layer lint audit format lock build invoke events clean
+.PHONY: help setup demo demo-spark test test-wheel expanded crash-points fuzz sim chaos load docs site test-endpoint bench-state bench-sources bench-rows bench-embedded bench-bit-flips bench-startup bench-cost bench-spark faults layer lint audit format lock build invoke events clean

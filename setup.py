@@ -6,22 +6,13 @@ checkout these lie at its root, where an editable install finds them.
 """
 
 from pathlib import Path
+from runpy import run_path
 
 from setuptools import setup
 from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).parent
-PROJECT = (
-    "template.yaml",
-    "samconfig.toml",
-    "functions/*/*.py",
-    "shared/Makefile",
-    "shared/*.py",
-    "shared/*.txt",
-    "spark/bulk_import.py",
-    "spark/compact.py",
-    "spark/export_rows.py",
-)
+PROJECT = run_path(str(ROOT / "cli" / "dormouse_cli" / "project_files.py"))["FILES"]
 
 
 class BuildWithProject(build_py):

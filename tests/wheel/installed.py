@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.wheel import Environment, build_wheel, size_bytes
+from tools.wheel import ROOT, Environment, build_wheel, size_bytes
 
 MOST_BYTES = 330 * 2**20
 """pyarrow and DataFusion take 290 MiB of it."""
@@ -83,6 +83,30 @@ def test_a_folder_ingests_and_answers_without_any_extra(base: Environment) -> No
     filtered = ("query", "flights", "--where", "delay > 3", "--format", "csv")
     assert base.run("dormouse", *filtered, **here).splitlines()[1:] == ['"AA",5', '"B6",4']
     assert "flights" in base.run("dormouse", "table", "list", **here)
+
+
+def test_what_is_deployed_is_written_as_in_the_checkout(base: Environment) -> None:
+    said = base.ended("dormouse", "template", "deploy")
+    assert said.returncode == 0 and "sam build && sam deploy" in said.stderr
+    written = base.home / "deploy"
+    names = {str(path.relative_to(written)) for path in written.rglob("*") if path.is_file()}
+    assert {"template.yaml", "shared/Makefile", "functions/ingest/handler.py"} <= names
+    for name in names:
+        assert (written / name).read_bytes() == (ROOT / name).read_bytes(), name
+    for folder in ("functions", "shared/dormouse", "spark/dormouse_spark"):
+        wanted = {
+            str(path.relative_to(ROOT))
+            for path in (ROOT / folder).rglob("*")
+            if path.is_file() and "__pycache__" not in path.parts
+        }
+        assert wanted == {name for name in names if name.startswith(f"{folder}/")}
+
+
+def test_the_local_stack_runs_what_is_written(local: Environment) -> None:
+    local.run("dormouse", "template", "deploy")
+    steps = "dormouse table add t --schema id:long --row-keys id && dormouse table list"
+    given = ("--template", "deploy/template.yaml", "--", "sh", "-c", steps)
+    assert "t" in local.run("dormouse", "local", "run", *given).split()
 
 
 def test_the_local_stack_ingests_and_answers(local: Environment) -> None:

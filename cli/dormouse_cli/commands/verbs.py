@@ -78,5 +78,6 @@ VERBS: dict[str, Verb | Verbs] = {
     "check": Verb("commands.check:check"),
     "rebuild": Verb("commands.rebuild:rebuild"),
     "instance": _INSTANCE,
+    "template": Verb("commands.template:template"),
     "local": Verb("local.commands:app"),
 }

@@ -28,6 +28,7 @@ from dormouse.extras import needs_extra
 from dormouse_cli.errors import Commands
 from dormouse_cli.local import detached
 from dormouse_cli.local.errors import LocalStackError
+from dormouse_cli.project_files import TEMPLATE, find_project
 
 if TYPE_CHECKING:
     from dormouse_cli.local.invoke import Invoked
@@ -287,14 +288,13 @@ def parse_parameters(given: Sequence[str]) -> dict[str, str]:
 
 def find_template() -> Path:
     """The template that this package was installed with, or that of the checkout it lies in."""
-    here = Path(__file__).resolve()
-    for folder in (here.parents[1] / "project", *here.parents):
-        if (folder / "template.yaml").is_file():
-            return folder / "template.yaml"
-    raise LocalStackError(
-        "there is no template.yaml beside or above the installed package",
-        hint="name one by --template",
-    )
+    project = find_project()
+    if project is None:
+        raise LocalStackError(
+            f"there is no {TEMPLATE} beside or above the installed package",
+            hint="name one by --template",
+        )
+    return project / TEMPLATE
 
 
 def _inherited(environment: Mapping[str, str]) -> dict[str, str]:

@@ -1,0 +1,1 @@
+"""What rows cost on AWS, by the memory of the functions: `make bench-cost`."""

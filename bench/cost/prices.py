@@ -1,0 +1,59 @@
+"""Prices of AWS, and what a measurement comes to at them; used by `bench.cost`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from bench.state.counting import DOLLARS_PER_MILLION
+
+DATED = "us-east-1, on demand, on arm64, without free tiers, as of November 2026"
+GB_SECOND = 0.0000133334
+"""Dollars for a GB of a function's memory for a second."""
+SCRATCH_GB_SECOND = 0.0000000309
+"""Dollars for a GB of a function's temporary storage for a second, beyond the first half GB."""
+FREE_SCRATCH_GB = 0.5
+INVOCATION = 0.20e-6
+GB_MONTH = 0.023
+"""Dollars for a GB in S3 Standard for a month."""
+MEGABYTES_PER_GB = 1024
+_PUT, _GET = DOLLARS_PER_MILLION["put"] / 1e6, DOLLARS_PER_MILLION["get"] / 1e6
+REQUESTS = {
+    "PutObject": _PUT,
+    "CreateMultipartUpload": _PUT,
+    "UploadPart": _PUT,
+    "CompleteMultipartUpload": _PUT,
+    "ListObjectsV2": DOLLARS_PER_MILLION["list"] / 1e6,
+    "GetObject": _GET,
+    "HeadObject": _GET,
+    "AbortMultipartUpload": 0.0,
+    "DeleteObject": 0.0,
+    "DeleteObjects": 0.0,
+}
+"""Dollars for a request to S3. Traffic between S3 and functions of a region is free."""
+
+
+def function_dollars(seconds: float, memory_mb: float, scratch_mb: float) -> float:
+    """Return the price of one invocation of a function."""
+    scratch_gb = max(0.0, scratch_mb / MEGABYTES_PER_GB - FREE_SCRATCH_GB)
+    a_second = memory_mb / MEGABYTES_PER_GB * GB_SECOND + scratch_gb * SCRATCH_GB_SECOND
+    return INVOCATION + seconds * a_second
+
+
+def priced(names: Iterable[str]) -> list[str]:
+    """Return the names of requests.
+
+    Raises:
+        KeyError: one has no price here.
+    """
+    found = list(names)
+    request_dollars(dict.fromkeys(found, 1.0))
+    return found
+
+
+def request_dollars(counts: Mapping[str, float]) -> float:
+    """Return the price of requests to S3, by their names.
+
+    Raises:
+        KeyError: a request has no price here.
+    """
+    return sum(count * REQUESTS[name] for name, count in counts.items())

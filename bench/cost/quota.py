@@ -1,0 +1,104 @@
+"""Limits the CPU time of a process to a share of the time that passes, as Lambda does by memory.
+
+A process beside it stops the other where it has used up its time of a period, and lets it go on in
+the next. What it has used beyond that, between two looks, is taken off the next period.
+
+Run as ``python -m bench.cost.quota PID CORES``; SIGTERM ends it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+from bench.common.runner import ROOT
+
+PERIOD_SECONDS = 0.1
+LOOK_SECONDS = 0.005
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@contextmanager
+def limited(cores: float) -> Iterator[None]:
+    """Limit this process to the time of so many cores within the block."""
+    command = [sys.executable, "-m", "bench.cost.quota", str(os.getpid()), str(cores)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as watcher:
+        assert watcher.stdout is not None
+        watcher.stdout.readline()  # it looks from now on
+        try:
+            yield
+        finally:
+            watcher.terminate()
+
+
+class Allowance:
+    """The CPU time that a process may still use: it grows as time passes, up to one period's."""
+
+    def __init__(self, cores: float, now_s: float, used_s: float) -> None:
+        """Begin with the time of one period."""
+        self._cores, self._then_s, self._used_s = cores, now_s, used_s
+        self._left_s = self._most_s = cores * PERIOD_SECONDS
+
+    def is_used_up(self, now_s: float, used_s: float) -> bool:
+        """Return whether the process must stop, having used so much CPU time in all by now."""
+        earned_s, spent_s = self._cores * (now_s - self._then_s), used_s - self._used_s
+        self._left_s = min(self._most_s, self._left_s + earned_s - spent_s)
+        self._then_s, self._used_s = now_s, used_s
+        return self._left_s <= 0
+
+
+def watch(
+    cores: float,
+    used_seconds: Callable[[], float],
+    send: Callable[[signal.Signals], None],
+    now: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
+    """Stop and continue a process until it has ended or this one is interrupted."""
+    allowance, is_stopped = Allowance(cores, now(), used_seconds()), False
+    try:
+        while True:
+            sleep(LOOK_SECONDS)
+            if allowance.is_used_up(now(), used_seconds()) != is_stopped:
+                is_stopped = not is_stopped
+                send(signal.SIGSTOP if is_stopped else signal.SIGCONT)
+    except ProcessLookupError:
+        return
+    finally:
+        send(signal.SIGCONT)
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    raise SystemExit
+
+
+def main() -> None:
+    """Watch a process."""
+    pid, cores = int(sys.argv[1]), float(sys.argv[2])
+    ticks = Path(f"/proc/{pid}/stat")
+
+    def used_seconds() -> float:
+        try:
+            fields = ticks.read_text().rpartition(")")[2].split()
+        except FileNotFoundError as error:
+            raise ProcessLookupError from error
+        return (int(fields[11]) + int(fields[12])) / _TICKS
+
+    def send(which: signal.Signals) -> None:
+        if ticks.exists():
+            os.kill(pid, which)
+
+    signal.signal(signal.SIGTERM, _end)
+    print("watching", flush=True)
+    watch(cores, used_seconds, send)
+
+
+if __name__ == "__main__":
+    main()
