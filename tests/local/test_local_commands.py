@@ -284,6 +284,23 @@ def test_a_stack_that_does_not_start_in_the_background_says_why(tmp_path: Path) 
     assert not (tmp_path / "dormouse" / "local.json").exists()
 
 
+def test_modules_of_the_current_folder_are_not_run_by_a_stack_in_the_background(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "copy.py").write_text("import pathlib; pathlib.Path('ran').touch()")
+    program, *rest = command("up", "--detach", "--parameter", "Nobody=1", state=tmp_path / "state")
+    done = subprocess.run(
+        [program, "-P", *rest],
+        env={**environment(), "XDG_STATE_HOME": str(tmp_path)},
+        cwd=tmp_path,
+        capture_output=True,
+        timeout=LIMIT_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert not (tmp_path / "ran").exists()
+
+
 def test_a_command_ended_by_a_signal_gives_the_shells_code() -> None:
     assert run_command(["sh", "-c", "kill -9 $$"], os.environ) == 137
 

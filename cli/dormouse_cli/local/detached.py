@@ -132,7 +132,8 @@ def _start(lock: int, arguments: Sequence[str], state: Path, data: str) -> Detac
     exports, log = state / "exports.sh", state / "up.log"
     with exports.open("wb") as stdout, log.open("wb") as stderr:
         process = subprocess.Popen(
-            [sys.executable, "-m", "dormouse_cli", "local", "up", *arguments],
+            # -P: the current folder may have modules of the same names as those that are imported.
+            [sys.executable, "-P", "-m", "dormouse_cli", "local", "up", *arguments],
             stdin=subprocess.DEVNULL,
             stdout=stdout,
             stderr=stderr,

@@ -76,7 +76,12 @@ class S3Upload:
             self._parts = self._begin()
         if self._parts is not None:
             with writing("S3"):
-                self._parts.send(final_bytes)
+                try:
+                    self._parts.send(final_bytes)
+                except ClientError as error:
+                    if code_of(error) != NO_SUCH_UPLOAD:
+                        raise
+                    self.abort()  # an audit took it for one that a crash had left: begin another
 
     def complete(self) -> bool:
         """Store the file if there is no object at its path; return whether it was stored.
