@@ -228,6 +228,15 @@ def test_the_rules_of_the_table_hold(spark: SparkContext, world: World) -> None:
     assert [(r["letter"], r["at"]) for r in world.rows(table)] == [("e", 3), ("z", 1002)]
 
 
+def test_columns_that_the_table_names_get_bloom_filters(spark: SparkContext, world: World) -> None:
+    table = world.create(bloom_columns="note")
+    run(spark, world, table, *drop(world, ROWS))
+    (stored,) = world.storage.list(data_prefix(table.id))
+    group = pq.read_metadata(world.folder / "data" / stored.path).row_group(0)
+    offsets = [each["bloom_filter_offset"] for each in group.to_dict()["columns"]]
+    assert [offset is not None for offset in offsets] == [False, False, True]
+
+
 def test_a_rebuild_finds_the_rows_and_sources_of_an_import_once_whatever_was_merged_since(
     spark: SparkContext, world: World
 ) -> None:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import lru_cache
 from typing import Annotated, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -360,7 +361,16 @@ def properties_of(*settings: Mapping[str, int | str]) -> Properties:
     values: dict[str, int | str] = {}
     for each in settings:
         values.update(each)
-    return convert_plain(values, Properties)
+    return _made(tuple((name, type(value), value) for name, value in values.items()))
+
+
+@lru_cache(maxsize=256)
+def _made(settings: tuple[tuple[str, type, int | str], ...]) -> Properties:
+    """Return the properties with some settings, which are checked once: each query asks for them.
+
+    The types are there because 1 and True are equal, but only one of them is a number of files.
+    """
+    return convert_plain({name: value for name, _, value in settings}, Properties)
 
 
 def parse_properties(body: object) -> Properties:
