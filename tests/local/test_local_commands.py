@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from dormouse_cli.local.commands import LOCAL_PARAMETERS, parse_parameters, run_command
+from dormouse_cli.local.commands import LOCAL_PARAMETERS, parse_parameters
 from dormouse_cli.local.errors import LocalStackError, StartError
+from dormouse_cli.local.signals import run_command
 from dormouse_cli.local.stack import LocalStack
 from tests.support.waiting import LIMIT_SECONDS, eventually
 
@@ -85,7 +86,7 @@ def test_nothing_outlives_a_stack_that_gets_a_signal(
 
 _INTERRUPTED_AT_EACH_LINE = """
 import os, signal, sys, threading
-from dormouse_cli.local.commands import _interruptible
+from dormouse_cli.local.signals import interruptible
 
 def interrupt():
     os.kill(os.getpid(), signal.SIGINT)
@@ -99,7 +100,7 @@ def interrupt_at(line):
     return trace
 
 for line in range(1, 20):
-    with _interruptible() as interruptions:
+    with interruptible() as interruptions:
         later = threading.Timer(0.05, interrupt)  # where there are fewer lines
         later.start()
         sys.settrace(interrupt_at(line))
@@ -118,8 +119,8 @@ def test_no_moment_of_waiting_is_deaf_to_a_signal() -> None:
 def test_signals_are_ignored_while_the_stack_stops() -> None:
     """It saves then, which takes a while; whoever stops it may be impatient."""
     program = (
-        "import os, signal; from dormouse_cli.local.commands import _interruptible\n"
-        "with _interruptible(): pass\n"
+        "import os, signal; from dormouse_cli.local.signals import interruptible\n"
+        "with interruptible(): pass\n"
         "os.kill(os.getpid(), signal.SIGTERM); os.kill(os.getpid(), signal.SIGINT)"
     )
     done = subprocess.run([sys.executable, "-c", program], env=environment(), check=False)

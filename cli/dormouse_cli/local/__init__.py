@@ -3,8 +3,8 @@
 `stack.LocalStack` is the entrance; `commands` puts it on the command line. The parts, lowest first:
 `errors`, `sessions` → `moto_*` (AWS's services) → `plan`,
 `intrinsics`, `resources`, `template` (what to deploy) → `deploy` → `runtime_api`, `sandbox`,
-`lambda_host` (functions) → `event_sources`, `schedules` (what invokes them) → `stack`, `detached`
-→ `commands`.
+`lambda_host` (functions) → `event_sources`, `schedules` (what invokes them) → `stack`, `detached`,
+`signals` → `commands`.
 
 What differs from AWS: queues are standard, not FIFO; nothing expires (TTL, lifecycle rules); memory
 sizes and IAM policies are not enforced; schedules are rates; rules on event patterns never fire;

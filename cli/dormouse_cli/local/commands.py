@@ -9,16 +9,12 @@ import logging
 import os
 import shlex
 import shutil
-import signal
-import subprocess
 import sys
 import tempfile
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from queue import SimpleQueue
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -28,6 +24,7 @@ from dormouse.extras import needs_extra
 from dormouse_cli.errors import Commands
 from dormouse_cli.local import detached
 from dormouse_cli.local.errors import LocalStackError
+from dormouse_cli.local.signals import interruptible, run_command
 from dormouse_cli.project_files import TEMPLATE, find_project
 
 if TYPE_CHECKING:
@@ -39,7 +36,6 @@ app = typer.Typer(cls=Commands, help=(__doc__ or "").partition("\n\n")[0], no_ar
 LOCAL_PARAMETERS = {"Instance": "local", "BatchWindowSeconds": "1"}
 """What differs from the template's defaults, unless the caller says otherwise."""
 
-_ENDING = (signal.SIGINT, signal.SIGTERM)
 _AWS_ENDED = 0
 """Among the numbers of signals, that the process of the embedded AWS has ended."""
 
@@ -101,7 +97,7 @@ def up(
         return
     with (
         _stack(template, parameter, folder, port, data, triggers) as stack,
-        _interruptible() as interruptions,
+        interruptible() as interruptions,
     ):
         stack.when_aws_ends(lambda: interruptions.put(_AWS_ENDED))
         _print_exports(stack.environment)
@@ -258,21 +254,6 @@ def _print_exports(environment: Mapping[str, str]) -> None:
         print(f"export {name}={shlex.quote(value)}", flush=True)
 
 
-def run_command(command: Sequence[str], environment: Mapping[str, str]) -> int:
-    """The command's exit code, in the shell's form: 127 if not found, 128 + n for signal n.
-
-    Signals that would end this process go to the command instead, which decides.
-    """
-    try:
-        process = subprocess.Popen(command, env=dict(environment))
-    except FileNotFoundError:
-        typer.echo(f"command not found: {command[0]}", err=True)
-        return 127
-    with _forwarding(process):
-        code = process.wait()
-    return 128 - code if code < 0 else code
-
-
 def parse_parameters(given: Sequence[str]) -> dict[str, str]:
     """Parameters of the form `Key=Value`, over those of the local stack."""
     parameters = dict(LOCAL_PARAMETERS)
@@ -346,45 +327,3 @@ def _describe(stack: "LocalStack") -> None:
 def _fate(data: Path | None) -> str:
     """Say what becomes of the data of a stack that stops."""
     return ", and its data is gone then" if data is None else f"; its data stays in {data}"
-
-
-@contextmanager
-def _interruptible() -> Iterator["SimpleQueue[int]"]:
-    """Return a queue that gets SIGINT and SIGTERM, which do not end this process within the block.
-
-    After the block they are ignored: the stack stops, and must not end before it has saved.
-    """
-    # An event would not do: a signal within its wait() finds the lock held that set() needs.
-    interruptions: SimpleQueue[int] = SimpleQueue()
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        interruptions.put(number)
-
-    for number in _ENDING:
-        signal.signal(number, interrupt)
-    try:
-        yield interruptions
-    finally:
-        for number in _ENDING:
-            signal.signal(number, signal.SIG_IGN)
-
-
-@contextmanager
-def _forwarding(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    def forward(number: int, frame: FrameType | None) -> None:
-        typed_at_the_terminal = number == signal.SIGINT and sys.stdin.isatty()
-        if not typed_at_the_terminal:  # else the terminal has sent it to the command, too
-            process.send_signal(number)
-
-    with _handling(forward):
-        yield
-
-
-@contextmanager
-def _handling(handler: "signal._HANDLER") -> Iterator[None]:
-    before = [signal.signal(number, handler) for number in _ENDING]
-    try:
-        yield
-    finally:
-        for number, handle in zip(_ENDING, before, strict=True):
-            signal.signal(number, handle)

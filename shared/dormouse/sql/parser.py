@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from sqlglot import exp
 
 from dormouse.errors import InvalidRequestError
-from dormouse.schema.schema import DecimalType, FieldType, Primitive, Schema, type_name
+from dormouse.schema.schema import FieldType, Primitive, Schema, type_name
 from dormouse.schema.types import TIMESTAMPS
 from dormouse.sql.expressions import (
     DATE_PARTS,
@@ -23,12 +23,12 @@ from dormouse.sql.expressions import (
     Column,
     Expression,
     Literal,
-    common_type,
     leaf_sql,
     render,
 )
 from dormouse.sql.expressions import depth as depth_of
 from dormouse.sql.literals import coerce_literal, parse_literal, show_node
+from dormouse.sql.operands import alike, calculated, check_types, common
 from dormouse.sql.text import check_text, parse_sql, too_deep
 
 _COMPARISONS: dict[type[exp.Expr], str] = {
@@ -137,7 +137,7 @@ class _Checker:
             return parse_literal(node)
         inner = self.check(node.this, depth + 1)
         zero = coerce_literal(node, Literal(0, Primitive.LONG), inner.type)
-        return _calculated(node, "-", [zero, inner])
+        return calculated(node, "-", [zero, inner])
 
     def _junction(self, node: exp.Expr, depth: int) -> Expression:
         """Flatten a chain of the same operator to one call, so that a long chain is not deep.
@@ -195,7 +195,7 @@ class _Checker:
 
     def _pattern(self, node: exp.Expr, depth: int) -> Expression:
         text, pattern = (self.check(n, depth + 1) for n in (node.this, node.expression))
-        _check_types(node, [text, pattern], (Primitive.STRING, Primitive.STRING))
+        check_types(node, [text, pattern], (Primitive.STRING, Primitive.STRING))
         if not isinstance(pattern, Literal):
             raise InvalidRequestError(f"{show_node(node)}: the pattern must be a text in quotes")
         length = len(str(pattern.value))
@@ -215,7 +215,7 @@ class _Checker:
             name, operands = "coalesce", [node.this, *node.expressions]
         _check_count(node, operands)
         checked = self._alike(node, operands, depth)
-        return Call(name, tuple(checked), checked[0].type if name == "nullif" else _common(checked))
+        return Call(name, tuple(checked), checked[0].type if name == "nullif" else common(checked))
 
     def _extract(self, node: exp.Expr, depth: int) -> Expression:
         part = node.this.name.upper()
@@ -232,7 +232,7 @@ class _Checker:
 
     def _arithmetic(self, node: exp.Expr, depth: int) -> Expression:
         both = self._alike(node, [node.this, node.expression], depth)
-        return _calculated(node, _ARITHMETIC[type(node)], both)
+        return calculated(node, _ARITHMETIC[type(node)], both)
 
     def _function(self, node: exp.Expr, depth: int) -> Expression:
         operands: Sequence[exp.Expr]
@@ -244,33 +244,12 @@ class _Checker:
         if name not in FUNCTIONS:
             raise InvalidRequestError(f"there is no function {name!r} in conditions", hint=_ALLOWED)
         checked = [self.check(operand, depth + 1) for operand in operands]
-        _check_types(node, checked, FUNCTIONS[name])
+        check_types(node, checked, FUNCTIONS[name])
         return Call(name, tuple(checked), _RESULTS.get(name, Primitive.BOOLEAN))
 
     def _alike(self, node: exp.Expr, operands: Sequence[exp.Expr], depth: int) -> list[Expression]:
-        """Check operands that must be of one type; literals take the type of the other operands."""
-        checked = [self.check(operand, depth + 1) for operand in operands]
-        others = [e for e in checked if not isinstance(e, Literal)] or checked
-        wanted = others[0].type
-        checked = [
-            coerce_literal(node, e, wanted) if isinstance(e, Literal) else e for e in checked
-        ]
-        if not isinstance(wanted, Primitive | DecimalType):
-            raise InvalidRequestError(
-                f"{show_node(node)}: {type_name(wanted)} cannot be compared",
-                hint="it can only be tested with IS NULL",
-            )
-        kind = checked[0].type
-        for other in checked[1:]:
-            found = common_type(kind, other.type)
-            if found is None:
-                raise InvalidRequestError(
-                    f"{show_node(node)}: {type_name(kind)} and {type_name(other.type)} "
-                    "cannot be compared",
-                    hint=_HINTS.get(other.type) or _HINTS.get(kind, ""),
-                )
-            kind = found
-        return checked
+        """Check operands that must be of one type."""
+        return alike(node, [self.check(operand, depth + 1) for operand in operands])
 
 
 _HANDLERS: dict[type[exp.Expr], Callable[[_Checker, exp.Expr, int], Expression]] = {
@@ -316,45 +295,10 @@ _RESULTS: dict[str, FieldType] = {
     "length": Primitive.LONG,
     "octet_length": Primitive.LONG,
 }
-_HINTS: dict[FieldType, str] = {
-    **dict.fromkeys(TIMESTAMPS, "a time is written as TIMESTAMP '2026-01-31 12:00:00'"),
-    Primitive.TIMESTAMP: "a time is written as TIMESTAMP '2026-01-31 12:00:00' (UTC)",
-    Primitive.TIME: "a time of day is written as TIME '12:30:00'",
-    Primitive.UUID: "a UUID is written as UUID '123e4567-e89b-12d3-a456-426614174000'",
-    Primitive.DATE: "a date is written as DATE '2026-01-31'",
-    Primitive.BYTES: "bytes are written as X'00ff'",
-}
 
 
 def _call(op: str, arguments: Sequence[Expression]) -> Call:
     return Call(op, tuple(arguments), Primitive.BOOLEAN)
-
-
-def _calculated(node: exp.Expr, op: str, both: Sequence[Expression]) -> Expression:
-    """Allow only what cannot fail on any row: no division by something that may be zero."""
-    numbers = (Primitive.INT, Primitive.LONG, Primitive.FLOAT, Primitive.DOUBLE)
-    if other := next((part.type for part in both if part.type not in numbers), None):
-        raise InvalidRequestError(
-            f"{show_node(node)} calculates with {type_name(other)}",
-            hint="only whole and floating numbers can be calculated with",
-        )
-    kind = _common(both)
-    divisor = both[1]
-    if op in "/%" and not (isinstance(divisor, Literal) and _positive(divisor)):
-        raise InvalidRequestError(f"{show_node(node)}: the divisor must be a number above zero")
-    whole = kind in (Primitive.INT, Primitive.LONG)
-    return Call(op, tuple(both), Primitive.LONG if whole else Primitive.DOUBLE)
-
-
-def _positive(literal: Literal) -> bool:
-    return isinstance(literal.value, int | float) and literal.value > 0
-
-
-def _common(expressions: Sequence[Expression]) -> FieldType:
-    kind = expressions[0].type
-    for expression in expressions[1:]:
-        kind = common_type(kind, expression.type) or kind
-    return kind
 
 
 def _check_count(node: exp.Expr, values: Sequence[object]) -> None:
@@ -362,12 +306,3 @@ def _check_count(node: exp.Expr, values: Sequence[object]) -> None:
         raise InvalidRequestError(
             f"{show_node(node)} has {len(values):,} parts; at most {MAX_LIST:,} are allowed"
         )
-
-
-def _check_types(
-    node: exp.Expr, arguments: Sequence[Expression], wanted: Sequence[FieldType]
-) -> None:
-    if [a.type for a in arguments] != list(wanted):
-        found = ", ".join(type_name(a.type) for a in arguments)
-        needed = ", ".join(type_name(kind) for kind in wanted)
-        raise InvalidRequestError(f"{show_node(node)} is for {needed}, not for {found}")
