@@ -24,6 +24,7 @@ from dormouse.storage import FolderStorage
 from dormouse.stored.paths import shard_path
 from dormouse.tables.properties import Properties
 from tests.support.damage import flipped, rewrite
+from tests.support.every_type import EVERY_TYPE, row_of_every_type
 from tests.support.tables import MEMORY_BYTES, ShardTable
 
 ROWS, GROUP_ROWS = 4000, 100
@@ -203,3 +204,38 @@ def test_other_readers_find_the_filters(table: ShardTable, tmp_path: Path) -> No
     columns = metadata.row_group(3).to_dict()["columns"]
     with_filter = [each["path_in_schema"] for each in columns if each["bloom_filter_offset"]]
     assert with_filter == ["mail", "number"]
+
+
+@pytest.mark.parametrize(
+    ("name", "literal"),
+    [
+        ("l", "{l}"),
+        ("i", "{i}"),
+        ("s", "'{s}'"),
+        ("b", "X'{b}'"),
+        ("t", "TIMESTAMP '{t}'"),
+        ("day", "DATE '{day}'"),
+        ("ntz", "TIMESTAMP '{ntz}'"),
+        ("ns", "TIMESTAMP '{ns}'"),
+        ("clock", "TIME '{clock}'"),
+        ("u", "'{u}'"),
+    ],
+)
+def test_values_of_every_type_are_found_with_filters_as_without(
+    name: str, literal: str, tmp_path: Path
+) -> None:
+    rows = [row_of_every_type(n) for n in range(600)]
+    found = []
+    for bloom_columns in ("", name):
+        table = ShardTable(FolderStorage(tmp_path / f"with {bloom_columns}"), EVERY_TYPE, tmp_path)
+        table.properties = Properties(bloom_columns=bloom_columns)
+        table.add(rows)
+        values = [row[name] for row in table.rows(columns=[name])]
+        wanted = next(value for value in values[321:] if value is not None)
+        shown = wanted.hex() if isinstance(wanted, bytes) else str(wanted).removesuffix("+00:00")
+        result = table.query(where=f"{name} = " + literal.format(**{name: shown}))
+        found.append((result.read_all().to_pylist(), result.reads.row_groups))
+    (without, all_groups), (with_filters, groups) = found
+    assert with_filters == without
+    assert without
+    assert groups < all_groups or name in ("b", "s", "t")  # of which each row group has some
