@@ -1,4 +1,4 @@
-"""The SQLite file of an instance in a folder, for the contract tests."""
+"""The SQLite file of an instance in a folder, and a clock, for tests."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from dormouse.folder.database import Database
 from dormouse.folder.layout import Layout
+from tests.support.adapters import FakeClock
 
 
 @contextmanager
@@ -20,3 +23,14 @@ def database_in(folder: Path) -> Iterator[Database]:
         yield database
     finally:
         database.close()
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    with database_in(tmp_path) as database:
+        yield database
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()

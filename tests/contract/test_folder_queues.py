@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -13,21 +12,9 @@ from dormouse.folder.queues import SqliteQueues
 from dormouse.jobs.retry_policy import MAX_RECEIVES
 from dormouse.messages import OutboundMessage, TableChanged, decode
 from dormouse.ports import QueueCounts
-from tests.contract.folders import database_in
 from tests.support.adapters import FakeClock
 
 CHANGES, DEAD = "table-changes", "table-changes-dead"
-
-
-@pytest.fixture
-def database(tmp_path: Path) -> Iterator[Database]:
-    with database_in(tmp_path) as database:
-        yield database
-
-
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
 
 
 @pytest.fixture

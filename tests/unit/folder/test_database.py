@@ -6,7 +6,6 @@ import os
 import shutil
 import sqlite3
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,12 +22,6 @@ from dormouse.folder.database import FORMAT, Database
 from dormouse.folder.failures import committing, using
 from dormouse.folder.records import fetch, store
 from tests.contract.folders import database_in
-
-
-@pytest.fixture
-def database(tmp_path: Path) -> Iterator[Database]:
-    with database_in(tmp_path) as database:
-        yield database
 
 
 def put(database: Database, value: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from hashlib import md5
 from pathlib import Path
 
@@ -16,19 +15,7 @@ from dormouse.folder.inbox import SETTLED_MS, Inbox
 from dormouse.folder.known_files import File
 from dormouse.folder.queues import SqliteQueues
 from dormouse.messages import FilesDropped, decode
-from tests.contract.folders import database_in
 from tests.support.adapters import FakeClock
-
-
-@pytest.fixture
-def database(tmp_path: Path) -> Iterator[Database]:
-    with database_in(tmp_path) as database:
-        yield database
-
-
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
 
 
 @pytest.fixture

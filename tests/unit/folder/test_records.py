@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +14,6 @@ from dormouse.folder.tables import SqliteTables
 from dormouse.folder.tracker import SqliteTracker
 from dormouse.ports import DAMAGED
 from dormouse.statestore.log.pages import LOWEST_ID, Head
-from tests.contract.folders import database_in
 from tests.contract.test_tables import STONE, A, deleting
 from tests.contract.test_tracker import AT_MS, JOB, STARTED
 
@@ -27,12 +25,6 @@ DAMAGES = (
     "UPDATE records SET sum = x'0011223344556677' WHERE {}",
 )
 LOSS = "DELETE FROM records WHERE {}"
-
-
-@pytest.fixture
-def database(tmp_path: Path) -> Iterator[Database]:
-    with database_in(tmp_path) as database:
-        yield database
 
 
 @pytest.fixture

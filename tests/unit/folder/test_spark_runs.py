@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -23,23 +23,11 @@ from dormouse.model import spark_threshold
 from dormouse.model.spark_threshold import ClusterSize
 from dormouse.ports import SparkRun
 from dormouse.tables.spark_options import SparkOptions
-from tests.contract.folders import database_in
 from tests.support.adapters import FakeClock
 from tests.support.waiting import LIMIT_SECONDS
 from tests.support.world import LETTERS
 
 SIZE = ClusterSize(1, 1, 1)
-
-
-@pytest.fixture
-def database(tmp_path: Path) -> Iterator[Database]:
-    with database_in(tmp_path) as database:
-        yield database
-
-
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
 
 
 @pytest.fixture

@@ -1,0 +1,5 @@
+"""What contract tests over a folder begin with."""
+
+from tests.contract.folders import clock, database
+
+__all__ = ["clock", "database"]
