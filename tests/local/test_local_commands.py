@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from dormouse_cli.local import detached
 from dormouse_cli.local.commands import LOCAL_PARAMETERS, parse_parameters
 from dormouse_cli.local.errors import LocalStackError, StartError
 from dormouse_cli.local.signals import run_command
@@ -283,6 +284,17 @@ def test_a_stack_that_does_not_start_in_the_background_says_why(tmp_path: Path) 
     assert "the template has no parameter Nobody" in done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "dormouse" / "local.json").exists()
+
+
+def test_a_stack_that_cannot_be_noted_is_not_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
+    with pytest.raises(StartError, match="cannot be written: Not a directory") as raised:
+        detached.start([], tmp_path / "state")
+    assert "XDG_STATE_HOME" in raised.value.hint
+    assert detached.running() is None
 
 
 def test_modules_of_the_current_folder_are_not_run_by_a_stack_in_the_background(

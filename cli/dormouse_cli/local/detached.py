@@ -105,8 +105,15 @@ def start(arguments: Sequence[str], state: Path, data: Path | None = None) -> De
         StartError: one runs already, or it did not come up.
     """
     path = record_path()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lock = os.open(_lock_path(), os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = os.open(_lock_path(), os.O_RDWR | os.O_CREAT, 0o666)
+    except OSError as error:
+        raise StartError(
+            f"{path.parent}, where it is noted which stack runs, cannot be written: "
+            f"{error.strerror}",
+            hint="name another folder by the variable XDG_STATE_HOME",
+        ) from error
     try:
         _lock(lock)
         path.unlink(missing_ok=True)  # it is of a stack that was killed
@@ -205,7 +212,7 @@ def _is_locked() -> bool:
     """Return whether the process of a stack lives; the kernel frees the lock of one that ends."""
     try:
         descriptor = os.open(_lock_path(), os.O_RDONLY)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return False
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
