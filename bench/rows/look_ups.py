@@ -9,6 +9,7 @@ all files at once: only their first is cold.
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
 from collections.abc import Callable
@@ -240,6 +241,15 @@ def counted(storage: CountingStorage, taken: dict[str, float]) -> dict[str, floa
     }
 
 
+def set_aside() -> None:
+    """Keep the garbage collector from what the process holds by now, be it of the benchmark.
+
+    A collection of all of it takes as long as many look-ups, and any one of them may cause it.
+    """
+    gc.collect()
+    gc.freeze()
+
+
 def save_answers(folder: Path, sources: Path) -> None:
     """Note the keys to ask for, and the rows that each question is to find in these sources."""
     keys = json.loads((sources / "keys.json").read_text())
@@ -271,6 +281,7 @@ def main() -> None:
     look_up = SYSTEMS[system](storage, scratch)
     cold, warm = questions(what, json.loads((Path(answers) / "keys.json").read_text()))
     known = saved(Path(answers) / ANSWERS)
+    set_aside()
     for heat, asked in (("cold", cold if system == "dormouse" else cold[:1]), ("warm", warm)):
         measured = [counted(storage, measure(look_up, one, known[one.sql])) for one in asked]
         medians = {name: median(one[name] for one in measured) for name in measured[0]}
