@@ -34,6 +34,10 @@ class Cache:
         )
         self._lock = threading.Lock()
 
+    def __reduce__(self) -> tuple[type[Cache], tuple[int]]:
+        """Another process gets an empty cache with the same limit."""
+        return Cache, (self._limit_bytes,)
+
     def get(self, path: str, kind: type[_T]) -> _T | None:
         """Return the cached value of an object; None if there is none."""
         with self._lock:

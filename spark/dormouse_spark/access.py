@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import TypeAlias
@@ -17,13 +17,18 @@ from dormouse.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """The buckets, and the resources of a task's machine. Only the driver reads the state."""
+    """The buckets, and the resources of a task's machine. Only the driver reads the state.
+
+    `footers` are those that the tasks of a process have read of the inputs of a compaction: each
+    task merges a range of keys of all inputs.
+    """
 
     storage: Storage
     results: Storage
     sources: Sources
     scratch: Path
     memory_bytes: int
+    footers: Cache = field(default_factory=Cache)
 
     @property
     def cache(self) -> Cache:

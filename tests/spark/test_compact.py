@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 from pyspark import SparkContext
 
 from dormouse.features.compaction import slicing
 from dormouse.features.compaction.compact import compact as compact_here
+from dormouse.features.compaction.merge import Compaction, Merged
 from dormouse.features.compaction.steps import MAX_CELLS, Step
 from dormouse.features.purge.purge import encode_request
 from dormouse.features.purge.stored import load_purge
 from dormouse.features.rebuild.rebuild import preview_rebuild
+from dormouse.keys.ranges import KeyRange
 from dormouse.messages import CompactionJob, OutboundMessage, SparkRunChanged
+from dormouse.model.shards import Shard
 from dormouse.model.transactions import AssignJob, ReleaseJob
+from dormouse.ports import Objects, Services
+from dormouse.readers import reading
 from dormouse.shards import parquet
+from dormouse.shards.index import ShardIndex
 from dormouse.stored.paths import (
     PART_NUMBERS,
     purge_path,
@@ -22,7 +31,7 @@ from dormouse.stored.paths import (
     shard_path,
 )
 from dormouse.tables.table import Table
-from dormouse_spark.compact import FIRST_PART, compact
+from dormouse_spark.compact import FIRST_PART, _merge, compact
 from tests.support.spark_access import WorldAccess
 from tests.support.world import Crash, World, letters
 
@@ -55,6 +64,34 @@ def table_with_job(
 def run(spark: SparkContext, world: World, table: Table, job: str) -> None:
     message = CompactionJob(table.id, 0, job)
     compact(spark, WorldAccess(world), world.services, message)
+
+
+def test_tasks_of_one_process_read_each_footer_once(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, job = table_with_job(world)
+    found: list[Compaction] = []
+
+    def merge(_: Services, compaction: Compaction) -> Merged:
+        found.append(compaction)
+        raise Crash
+
+    with pytest.raises(Crash):
+        compact_here(world.services, CompactionJob(table.id, 0, job), merge)
+    sent = replace(found[0], keys=(), read=None)
+    read, read_index = [], reading.read_index
+
+    def counting(objects: Objects, table_id: str, shard: Shard, *given: Any) -> ShardIndex:
+        read.append(shard.id)
+        return read_index(objects, table_id, shard, *given)
+
+    monkeypatch.setattr(reading, "read_index", counting)
+    access = WorldAccess(world).access
+    middle = chr(0x4E00 + 250)
+    spans = KeyRange(max=(middle,)), KeyRange((middle,))
+    merged = [_merge(access, sent, span, FIRST_PART + n) for n, span in enumerate(spans)]
+    assert sorted(read) == sorted(shard.id for shard in sent.inputs)
+    assert sum(part.rows_written for part in merged) == len(world.rows(table))
 
 
 def test_a_job_becomes_disjoint_shards_of_about_equal_rows_in_key_order(

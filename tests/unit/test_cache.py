@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pickle
+
 from dormouse.cache import Cache
 
 
@@ -25,3 +27,13 @@ def test_values_of_two_types_for_one_path_do_not_meet() -> None:
     cache.put("a", "text", 1)
     cache.put("a", 7, 1)
     assert (cache.get("a", str), cache.get("a", int)) == ("text", 7)
+
+
+def test_another_process_gets_an_empty_cache_with_the_same_limit() -> None:
+    cache = Cache(10)
+    cache.put("a", "value", 10)
+    sent = pickle.loads(pickle.dumps(cache))
+    assert sent.get("a", str) is None
+    sent.put("large", "value", 11)
+    sent.put("small", "value", 10)
+    assert (sent.get("large", str), sent.get("small", str)) == (None, "value")

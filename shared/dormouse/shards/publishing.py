@@ -7,6 +7,7 @@ shards of a part of a run do not say it, and become objects in any order.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import TypeAlias
 
@@ -27,9 +28,12 @@ _Publication: TypeAlias = Future[NewShard]
 class ShardPublisher:
     """Publishes the shards of one run, while the next one is written; end it with `close`."""
 
-    def __init__(self, storage: Storage) -> None:
-        """Publish to `storage`; this sends nothing."""
-        self._storage = storage
+    def __init__(self, storage: Storage, at_the_end: Callable[[], object] | None = None) -> None:
+        """Publish to `storage`; this sends nothing.
+
+        `at_the_end` is called while the last shard is published, after all others are.
+        """
+        self._storage, self._at_the_end = storage, at_the_end
         self._threads = ThreadPoolExecutor(UPLOADS_AT_ONCE)
         self._all: list[_Publication] = []
         self._waiting: dict[_Publication, int] = {}
@@ -67,7 +71,7 @@ class ShardPublisher:
     def finish(self, last: WrittenShard | None) -> list[NewShard]:
         """Return all shards in their order, when they are published; `last` after all others.
 
-        Raises what `check` raises.
+        Raises what `check` and what is called at the end raise.
         """
         try:
             shards = [publication.result() for publication in self._all]
@@ -75,7 +79,13 @@ class ShardPublisher:
             if last is not None:
                 last.discard()
             raise
-        return shards if last is None else [*shards, last.publish(self._storage)]
+        if last is None:
+            return shards
+        beside = self._at_the_end and self._threads.submit(self._at_the_end)
+        shards.append(last.publish(self._storage))
+        if beside is not None:
+            beside.result()
+        return shards
 
     def close(self) -> None:
         """Wait until no shard is being published any more."""

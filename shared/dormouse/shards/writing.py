@@ -45,6 +45,7 @@ def write_shards(
     scratch: Path,
     target_bytes: int = TARGET_BYTES,
     spanning: bool = False,
+    at_the_end: Callable[[], object] | None = None,
 ) -> list[NewShard]:
     """Write rows sorted by the keys to shards, in one pass: a run.
 
@@ -52,14 +53,15 @@ def write_shards(
     be `spanning` leaves, it continues and counts its rows in each. A shard also ends before the
     next row key once `target_bytes` of it are written. The shards are named ``shard_id(0)``,
     ``shard_id(1)`` and so on, within the numbers of the `part` of the run that `context` names. A
-    shard that exists was written by another run of the job, and is adopted.
+    shard that exists was written by another run of the job, and is adopted. `at_the_end` is called
+    while the shard that ends the run is published, and what it raises is raised.
 
     Raises:
         UnsortedRowsError: the rows are not sorted.
         AlreadyExistsError: a shard of the same name exists with other content.
         CorruptDataError: an object of the same name exists and is not a shard.
     """
-    with closing(ShardPublisher(storage)) as publisher:
+    with closing(ShardPublisher(storage, at_the_end)) as publisher:
         run = _RunWriter(storage, context, shard_id, scratch, target_bytes, spanning, publisher)
         try:
             with closing(read_ahead(_by_leaf(sorted_batches, context, leaves))) as pieces:

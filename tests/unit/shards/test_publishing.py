@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from dormouse.errors import UnavailableError
+from dormouse.errors import AlreadyExistsError, UnavailableError
 from dormouse.model.partitions import PartitionTree
 from dormouse.model.shards import NewShard
 from dormouse.schema.schema import Schema
@@ -67,11 +67,20 @@ def run(
     scratch: Path,
     batches: Iterator[pa.RecordBatch] | None = None,
     part: int | None = None,
+    at_the_end: Callable[[], object] | None = None,
 ) -> list[NewShard]:
     """Write a shard for each leaf."""
     rows = batches_of(ROWS, SCHEMA, 1) if batches is None else batches
     context = ShardContext("table", SCHEMA, "job", part=part)
-    return write_shards(storage, rows, context, LEAVES, lambda n: f"job-{n}", scratch=scratch)
+    return write_shards(
+        storage,
+        rows,
+        context,
+        LEAVES,
+        lambda n: f"job-{n}",
+        scratch=scratch,
+        at_the_end=at_the_end,
+    )
 
 
 def test_shards_are_published_together_and_returned_in_their_order(
@@ -123,6 +132,31 @@ def test_all_shards_of_a_part_are_published_together_as_none_ends_the_run(
     together = threading.Barrier(SHARDS)
     storage.before = lambda number: together.wait(PATIENCE_SECONDS)
     assert len(run(storage, tmp_path, part=0)) == SHARDS
+
+
+def test_what_is_done_at_the_end_is_done_beside_the_last_shard_and_after_all_others(
+    storage: Uploads, tmp_path: Path
+) -> None:
+    together, found = threading.Barrier(2), []
+
+    def at_the_end() -> None:
+        found.append(storage.there)
+        together.wait(PATIENCE_SECONDS)
+
+    storage.before = lambda number: number < LAST or together.wait(PATIENCE_SECONDS)
+    assert len(run(storage, tmp_path, at_the_end=at_the_end)) == SHARDS
+    assert found == [list(range(LAST))]
+
+
+def test_what_is_wrong_at_the_end_ends_the_run_and_a_part_has_no_end(
+    storage: Uploads, tmp_path: Path
+) -> None:
+    def wrong() -> None:
+        raise AlreadyExistsError("the run was written in parts")
+
+    assert len(run(storage, tmp_path, part=0, at_the_end=wrong)) == SHARDS
+    with pytest.raises(AlreadyExistsError, match="in parts"):
+        run(Uploads(), tmp_path, at_the_end=wrong)
 
 
 def fail(wanted: int) -> Callable[[int], None]:

@@ -33,9 +33,9 @@ PART_BYTES = 32 * 1024 * 1024
 """A shard of 512 MiB costs 18 requests. A file that has not more than one part when it ends is put
 in one.
 """
-PARTS_AT_ONCE = 2
+PARTS_AT_ONCE = 4
 """While a run writes shards, nine uploads exist at most (`shards.publishing`), so
-``9 * PARTS_AT_ONCE * READ_BYTES`` of parts are in memory: 18 MiB. Parts that wait are in the local
+``9 * PARTS_AT_ONCE * READ_BYTES`` of parts are in memory: 36 MiB. Parts that wait are in the local
 file only.
 """
 _ATTEMPTS = 10

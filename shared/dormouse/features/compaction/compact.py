@@ -47,7 +47,6 @@ from dormouse.readers.reading import Slice, read_indexes
 from dormouse.shards.footer import footer_of
 from dormouse.shards.run_markers import (
     RunMarker,
-    check_no_run_marker,
     discard_shards,
     put_run_marker,
 )
@@ -266,9 +265,7 @@ def _write_outputs(
     done = ReplaceShards(
         job.id, job.partition, job.inputs, merged.outputs, taken, merged.rows_removed
     )
-    if merged.last_is_marked:
-        check_no_run_marker(services.storage, compaction.table.id, job.id)
-    else:
+    if not merged.last_is_marked:
         span = compaction.partition.range
         provenance = compaction.context.provenance(span, number=len(merged.outputs))
         numbers = tuple(run_of_shard(new.shard.id)[1] for new in merged.outputs)

@@ -19,6 +19,7 @@ from dormouse.keys.ranges import KeyRange
 from dormouse.model.partitions import Partition
 from dormouse.model.shards import Job, NewShard, Shard
 from dormouse.ports import Storage
+from dormouse.shards.run_markers import check_no_run_marker
 from dormouse.shards.writing import ShardContext, write_shards
 from dormouse.stored.paths import make_shard_id
 from dormouse.tables.row_rules import row_rules
@@ -92,7 +93,8 @@ def merge_inputs(
     Raises:
         NotFoundError: an input is missing.
         CorruptDataError: an input is damaged.
-        AlreadyExistsError: another run of the job wrote different outputs of the same inputs.
+        AlreadyExistsError: another run of the job wrote different outputs of the same inputs, or
+            wrote them in parts.
     """
     table, job = compaction.table, compaction.job
     wanted = compaction.partition.range.intersection(span)
@@ -121,6 +123,7 @@ def merge_inputs(
         lambda n: make_shard_id(job.id, n),
         scratch=scratch,
         target_bytes=table.properties.shard_target_bytes,
+        at_the_end=lambda: check_no_run_marker(storage, table.id, job.id),
     )
     last_is_marked = part is None and bool(outputs)
     return Merged(tuple(outputs), read.rows, kept.rows, removed.rows, last_is_marked)
