@@ -1,9 +1,10 @@
 """Measure the row engine: compaction, ingest, look-ups and memory, beside a floor and peers.
 
 Run by ``make bench-rows``; ``ARGS=--quick`` takes a tenth of the rows and some minutes. Systems
-take turns, round by round. ``--original`` builds the original's plan, in Rust, as a peer. Tables
-go to standard output, with ``--page FILE`` also between the marks of a page; ``--json FILE`` keeps
-all figures.
+take turns, round by round. ``--original`` builds the original's plan, in Rust, as a peer.
+``--long`` takes jobs of half a minute and more on the slow S3, and nothing else: about an hour, and
+20 GB of disk. Tables go to standard output, with ``--page FILE`` also between the marks of a page;
+``--json FILE`` keeps all figures.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pathlib import Path
 
 from bench.common.figures import Figures
 from bench.common.runner import OUT, Step, benchmark, options
-from bench.rows import compaction, ingest, look_ups, original_plan
+from bench.rows import compaction, ingest, long_jobs, look_ups, original_plan
 from bench.rows.function import function
 from bench.rows.goals import ON_S3
 from bench.rows.report import report
@@ -158,12 +159,23 @@ def _environment(stage: str, system: str = "dormouse") -> Mapping[str, str]:
 
 
 def steps(folder: Path, scale: Scale, only: str, built: Sequence[str] = ()) -> list[Step]:
-    """Return the measurements whose parts have `only` in their names, after what makes their input.
-
-    From the last maker, which may need what earlier ones make.
+    """Return the measurements whose parts have `only` in their names, after what makes their
+    input.
     """
-    wanted = [step for step in measured(folder, scale, built) if only in step.arguments[0]]
-    for step in reversed([*made(folder, scale)]):
+    return _chosen([*made(folder, scale)], measured(folder, scale, built), only)
+
+
+def long_steps(folder: Path, scale: Scale, only: str) -> list[Step]:
+    """Return, in the same way, the measurements of jobs of half a minute and more."""
+    divisor = FULL.large // scale.large
+    work = long_jobs.measured(folder, scale.rounds_on_s3, _environment)
+    return _chosen([*long_jobs.made(folder, divisor)], work, only)
+
+
+def _chosen(makers: Sequence[Step], measurements: Iterable[Step], only: str) -> list[Step]:
+    """From the last maker, which may need what earlier ones make."""
+    wanted = [step for step in measurements if only in step.arguments[0]]
+    for step in reversed(makers):
         made_folder = f"{step.arguments[1]}/"
         if any(f"{a}/".startswith(made_folder) for later in wanted for a in later.arguments):
             wanted.insert(0, step)
@@ -176,6 +188,7 @@ def main() -> int:
     asked.add_argument("--only", default="", help="measure the parts with this in their names")
     asked.add_argument("--rounds", type=int, help="how often all is measured, peers included")
     asked.add_argument("--original", action="store_true", help="build the original's plan, in Rust")
+    asked.add_argument("--long", action="store_true", help="long jobs on S3, and nothing else")
     given = asked.parse_args()
     scale = QUICK if given.quick else FULL
     if given.rounds:
@@ -194,7 +207,12 @@ def main() -> int:
     def shown(figures: Figures) -> str:
         return report(figures, quick=given.quick, notes=notes)
 
-    return benchmark("bench-rows", given, lambda f: steps(f, scale, given.only, built), shown)
+    def chosen(folder: Path) -> list[Step]:
+        if given.long:
+            return long_steps(folder, scale, given.only)
+        return steps(folder, scale, given.only, built)
+
+    return benchmark("bench-rows", given, chosen, shown)
 
 
 if __name__ == "__main__":

@@ -251,6 +251,43 @@ def test_each_goal_is_judged_once_all_is_measured(bench: Bench, tmp_path: Path) 
     assert missing in report(figures.Figures(found), quick=True, notes=[missing])
 
 
+@pytest.mark.parametrize(
+    ("seconds", "what", "met"),
+    [
+        ((29.0, 29.0, 31.0), "round trips", [True, True]),
+        ((31.0, 32.0, 33.0), "rate to that at 0 ms", [True, False]),
+    ],
+)
+def test_a_long_job_has_to_be_as_fast_with_a_delay_whatever_its_fixed_costs(
+    bench: Bench, seconds: tuple[float, ...], what: str, met: list[bool]
+) -> None:
+    figures = bench.module("bench.common.figures")
+    part, delays = "ingest of many rows, on S3", ("0 ms", "30 ms", "100 ms")
+    found = [
+        figures.Figure(part, delay, 0, name, value)
+        for delay, took in zip(delays, seconds, strict=True)
+        for name, value in (("seconds", took), ("rows_per_second", 1 / took))
+    ]
+    goals = bench.module("bench.rows.goals").goals(figures.Figures(found))
+    assert [what in goal.what for goal in goals] == [True, True]
+    assert ["NOT" not in " ".join(goal.row()) for goal in goals] == met
+
+
+def test_long_jobs_are_measured_alone_with_each_delay_and_of_what_is_made_for_them(
+    bench: Bench, tmp_path: Path
+) -> None:
+    main, jobs = bench.module("bench.rows.__main__"), bench.module("bench.rows.long_jobs")
+    steps = main.long_steps(tmp_path, main.QUICK, "")
+    made = [step.arguments[1] for step in steps if step.module == "rows.make"]
+    measured = [step.arguments for step in steps if step.module != "rows.make"]
+    assert len(measured) == len(jobs.JOBS) * len(jobs.SLOWNESS)
+    for part, _, _, _, inputs, *_ in measured:
+        assert part.endswith(", on S3")
+        assert [folder for folder in made if inputs.startswith(f"{folder}/")]
+    only = main.long_steps(tmp_path, main.QUICK, "ingest")
+    assert len(only) == 2 * (1 + len(jobs.SLOWNESS))
+
+
 def test_functions_run_in_the_environment_that_the_template_gives_them(
     bench: Bench, tmp_path: Path
 ) -> None:
