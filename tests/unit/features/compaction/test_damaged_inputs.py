@@ -21,7 +21,7 @@ from dormouse.model.disputes import DisputeReason
 from dormouse.model.transactions import AssignJob
 from dormouse.shards import parquet
 from dormouse.storage import FolderStorage, read_pieces
-from dormouse.stored.paths import shard_id_of, shard_path
+from dormouse.stored.paths import run_of_shard, shard_id_of, shard_path
 from dormouse.tables.table import Table
 from tests.support.damage import flipped, last_row_group, rewrite
 from tests.support.world import World, letters
@@ -204,10 +204,11 @@ def test_no_output_is_visible_before_all_row_groups_it_came_from_are_proven(
     """Else the redelivery of the job adopts what a dying run wrote from damaged bytes."""
     table, job = table_with_job(world, shard_target_bytes=outputs)
     expected = world.rows(table)
-    upload, put = world.storage.upload, list[list[dict[str, object]]]()
+    upload, put = world.storage.upload, dict[int, list[dict[str, object]]]()
 
     def seen(path: str, local: Path) -> bool:
-        put.append(pq.read_table(local).to_pylist())
+        _, number = run_of_shard(shard_id_of(path) or "")
+        put[number] = pq.read_table(local).to_pylist()
         return upload(path, local)
 
     monkeypatch.setattr(world.storage, "upload", seen)
@@ -215,7 +216,7 @@ def test_no_output_is_visible_before_all_row_groups_it_came_from_are_proven(
     body = file.read_bytes()
     rewrite(file, flipped(body, last_row_group(body)[0]))
     run(world, table, job)
-    rows = [row for output in put for row in output]
+    rows = [row for number in sorted(put) for row in put[number]]
     assert rows == expected[: len(rows)]
     assert len(rows) < len(expected)
     assert bool(rows) == (outputs == MANY_OUTPUTS)
