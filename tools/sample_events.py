@@ -42,8 +42,8 @@ from dormouse_cli.local import detached
 EVENTS = Path(__file__).parents[1] / "events"
 STAGES = (
     *("administer", "batch_files", "ingest", "compact", "collect_garbage", "purge_rows"),
-    *("export_rows", "dispatch_spark", "track_spark", "plan_table", "split_partition"),
-    *("measure", "sweep"),
+    *("export_rows", "dispatch_spark", "track_spark", "plan_table", "publish_iceberg"),
+    *("split_partition", "measure", "sweep"),
 )
 ORDER = (
     *(f"{stage}/{event}" for stage in STAGES for event in ("good", "duplicate")),

@@ -67,6 +67,7 @@ def services(table: Table, requests: Requests, known: Known) -> Services:
     nothing: Any = None
     return Services(
         tables=Tables(),  # type: ignore[arg-type]  # a planning asks for no more
+        publications=nothing,
         tracker=nothing,
         storage=nothing,
         sources=nothing,

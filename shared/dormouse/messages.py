@@ -259,6 +259,13 @@ STAGES = (
         changes_tables=False,
     ),
     Stage(
+        "publish_iceberg",
+        "iceberg-changes",
+        TableChanged,
+        "publishing.publish_iceberg:publish_iceberg",
+        changes_tables=False,
+    ),
+    Stage(
         "administer",
         "admin",
         RequestStep,

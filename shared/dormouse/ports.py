@@ -12,6 +12,7 @@ from dormouse.downloads import Arrived
 from dormouse.model.job_events import JobEvent, Tracked
 from dormouse.model.job_records import DAMAGED as DAMAGED
 from dormouse.model.job_records import JobRecord as JobRecord
+from dormouse.publications import Publications
 from dormouse.uploads import Uploads
 
 if TYPE_CHECKING:
@@ -264,8 +265,7 @@ class QueueCounts:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A message in a dead-letter queue. `reason` says why it failed, if it was moved there with a
-    reason.
+    """A message in a dead-letter queue. `reason` says why it failed, if that is known.
 
     `receives` counts how often it was received, including for display; `sent_ms` is when it was
     first sent. `receipt` is the handle of the process that received it.
@@ -370,14 +370,14 @@ class Services:
     """All that a stage may use of the world.
 
     `storage` is the data root; exported rows go to `results`. `scratch` is a local folder for
-    temporary files of a stage; `memory_bytes` is what sorting and merging may use before they spill
-    to it. `cache` holds objects that the process has read. `spark` is None for a process that
-    starts no Spark jobs, or an instance without Spark; `has_spark` says whether the instance has
-    Spark, also to functions that start none. `owns_scratch` says whether nobody else fills the
-    scratch folder, so that what does not fit there alone never will.
+    temporary files; `memory_bytes` is what sorting and merging may use before they spill to it.
+    `cache` holds objects that were read. `spark` is None for a process that starts no Spark jobs;
+    `has_spark` says whether the instance has Spark. `owns_scratch` says whether nobody else fills
+    the scratch folder, so that what does not fit there alone never will.
     """
 
     tables: Tables
+    publications: Publications
     tracker: Tracker
     storage: Storage
     results: Storage

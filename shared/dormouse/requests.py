@@ -239,6 +239,17 @@ class CollectGarbage(Request, frozen=True, tag="collect_garbage"):
     v: Literal[1] = 1
 
 
+class PublishIceberg(Request, frozen=True, tag="publish_iceberg"):
+    """Publish what is new of a table for readers of Iceberg, at once; or, with `all`, all of it
+    again: what was published is then not looked at, and may be damaged or lost.
+    """
+
+    path: ClassVar[str] = "publishing.request:request_publication"
+    name: str
+    all: bool = False
+    v: Literal[1] = 1
+
+
 class ExportRows(Request, frozen=True, tag="export_rows"):
     """Write the selected rows to Parquet files in the results bucket, below the prefix `to`.
 
@@ -293,6 +304,7 @@ AdminRequest = (
     | ReinitialiseTable
     | SetProperties
     | SetDefaults
+    | PublishIceberg
     | PurgeRows
     | ExportRows
     | Redrive

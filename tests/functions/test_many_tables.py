@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from dormouse.aws.functions.handling import handle_changes, handle_notifications
+from dormouse.aws.functions.handling import Event, handle_changes, handle_notifications
 from dormouse.errors import ContendedError, CorruptDataError, DamagedEntryError, UnavailableError
 from dormouse.features.ingest.batch_files import batch_files
 from dormouse.features.planning.plan_table import plan_table
@@ -23,6 +23,7 @@ from dormouse.messages import (
 from dormouse.model.partitions import PartitionTree
 from dormouse.model.sources import Source, table_name_of
 from dormouse.model.transactions import ReleaseJob
+from dormouse.ports import Services
 from dormouse.tables.table import Table
 from tests.functions.conftest import TABLE_ID, Functions, record
 from tests.support.lambda_context import Context
@@ -77,6 +78,21 @@ def test_each_table_that_needs_it_is_planned_though_others_fail_or_flood_the_que
     functions.world.services.store(broken).destroy()
     assert changed(functions, tables) == [broken.name]
     assert planned(functions) == {tables[0].id: 1, tables[-1].id: 1}
+
+
+@pytest.mark.parametrize("queue", ["table-changes", "iceberg-changes"])
+def test_a_table_for_which_the_time_is_too_short_goes_to_the_end_of_the_queue(
+    functions: Functions, tables: list[Table], queue: str
+) -> None:
+    change = TableChanged(tables[0].id)
+    event: Event = {"Records": [record("one", encode(change))]}
+    answer = handle_changes(event, Context(left_ms=100_000), queue, never)
+    assert answer["batchItemFailures"] == []
+    assert functions.sent() == [OutboundMessage(queue, change)]
+
+
+def never(_: Services, message: TableChanged) -> list[OutboundMessage]:
+    raise AssertionError(message)
 
 
 def corrupt(functions: Functions, table: Table) -> None:

@@ -32,7 +32,14 @@ from dormouse.statestore.blobs import BlobStore
 from dormouse.statestore.engine import LogStateStore
 from dormouse.tables.table import Table
 from tests.simulation.crash_points import Operation
-from tests.simulation.crash_recovery import GC_SECONDS, ORPHAN_SECONDS, Rows, dies_at, settle
+from tests.simulation.crash_recovery import (
+    GC_SECONDS,
+    ORPHAN_SECONDS,
+    PATIENCE_SECONDS,
+    Rows,
+    dies_at,
+    settle,
+)
 from tests.simulation.instance import Instance, Worker
 from tests.simulation.leftovers import blobs_of
 from tests.simulation.processes import Died
@@ -227,6 +234,32 @@ def _deltas(instance: Instance, worker: Worker, table: Table) -> BlobStore:
     return store.reader.deltas
 
 
+def _published(instance: Instance, worker: Worker) -> dict[str, Rows]:
+    """Bring a published table to its next publication."""
+    filled(instance, worker, iceberg="on", compaction_files=100)
+    drop(instance, "ash", first=len(TEXTS))
+    settle(instance, worker, until="iceberg-changes")
+    return {NAME: rows(*TEXTS, "ash")}
+
+
+def _withdrawn(instance: Instance, worker: Worker) -> dict[str, Rows]:
+    """Bring a published table to where it is to be published no more."""
+    filled(instance, worker, iceberg="on")
+    instance.ask(SetProperties("r", NAME, {"iceberg": "off"}))
+    settle(instance, worker, until="iceberg-changes")
+    return {NAME: rows(*TEXTS)}
+
+
+def _long_published(instance: Instance, worker: Worker) -> dict[str, Rows]:
+    """Bring a published table to an audit that finds objects that no reader needs any more."""
+    filled(instance, worker, iceberg="on")
+    instance.clock.advance(seconds=ORPHAN_SECONDS)
+    drop(instance, "ash", first=len(TEXTS))
+    settle(instance, worker)
+    instance.clock.advance(seconds=PATIENCE_SECONDS)
+    return {NAME: rows(*TEXTS, "ash")}
+
+
 def _snapshots(instance: Instance, worker: Worker) -> dict[str, Rows]:
     """Bring a table to a planning that is to tidy the log: a snapshot, segments, old versions."""
     create(instance, worker, compaction_files=100)
@@ -280,6 +313,23 @@ FLOW: Sequence[Operation] = (
     Operation("plan: assign compactions", before("table-changes"), handles("table-changes")),
     Operation("compact", before("compaction-jobs"), handles("compaction-jobs")),
     Operation("collect garbage", before("gc-candidates"), handles("gc-candidates")),
+    Operation(
+        "publish first",
+        before("iceberg-changes", iceberg="on", compaction_files=100),
+        handles("iceberg-changes"),
+    ),
+    Operation("publish", _published, handles("iceberg-changes")),
+    Operation("withdraw", _withdrawn, handles("iceberg-changes")),
+    Operation(
+        "collect garbage of a published table",
+        before("gc-candidates", iceberg="on"),
+        handles("gc-candidates"),
+    ),
+    Operation(
+        "sweep: audit of a published table",
+        _long_published,
+        lambda _, worker: worker.scheduled("sweep", audit=True),
+    ),
     Operation("plan: snapshot maintenance", _snapshots, handles("table-changes")),
     Operation("plan: seal sources", _to_seal, _seal),
     Operation(

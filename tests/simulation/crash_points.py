@@ -30,6 +30,7 @@ from tests.simulation.instance import Instance, Worker
 from tests.simulation.processes import Call, Died, Fate
 from tests.simulation.watched import WatchedTables, WatchedTracker
 from tests.support.memory_pages import _Log
+from tests.support.memory_publications import MemoryPublications
 
 OUTAGE = "is refused, as are all calls after it"
 
@@ -214,6 +215,9 @@ def _copy_state(base: Instance, copy: Instance) -> None:
     if base.database is not None and copy.database is not None:
         copy.database.copy_from(base.database)
         return
+    assert isinstance(base.publications, MemoryPublications)
+    assert isinstance(copy.publications, MemoryPublications)
+    copy.publications.kept.update(base.publications.kept)
     copy.pages._logs.update(
         {t: _Log(log.head, dict(log.pages)) for t, log in base.pages._logs.items()}
     )

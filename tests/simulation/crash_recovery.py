@@ -11,10 +11,13 @@ from collections.abc import Callable, Iterator
 from dormouse.errors import DormouseError
 from dormouse.features.checking.check import check
 from dormouse.features.export.manifests import load_manifest
+from dormouse.features.publishing.collect_iceberg import READERS_MS, reachable
+from dormouse.features.publishing.look import problems as published_problems
 from dormouse.features.tables.versions import read_version
 from dormouse.fold.invariants import broken_invariants
 from dormouse.ports import NO_TABLE
 from dormouse.stored.paths import SPARK_CODE, data_prefix, shard_path, sources_path, state_prefix
+from dormouse.tables.published import is_published
 from dormouse.tables.table import Table
 from tests.simulation.instance import Instance, Worker
 from tests.simulation.leftovers import left_in_state, left_of_gone
@@ -109,6 +112,15 @@ def dangling(instance: Instance) -> Iterator[str]:
         for shard in sorted(held):
             if shard_path(table.id, shard) not in there:
                 yield f"shard {shard} of {table.name} is referenced and has no object"
+        yield from unreadable(instance, table)
+
+
+def unreadable(instance: Instance, table: Table) -> Iterator[str]:
+    """Return what readers of Iceberg could stumble over at this moment."""
+    services = instance.worker("looker").wiring.services
+    record = instance.publications.get(table.id)
+    if record is not None and record.metadata and is_published(table.properties):
+        yield from (f"published: {problem}" for problem in published_problems(services, table))
 
 
 def rows_by_id(instance: Instance) -> dict[str, Rows]:
@@ -204,11 +216,21 @@ def _of_table(instance: Instance, table: Table) -> Iterator[str]:
         yield f"shard {shard} is never deleted"
     known = {shard_path(table.id, shard) for shard in state.shards}
     known |= {sources_path(table.id, segment.id) for segment in state.all_source_segments}
+    known |= published_objects(instance, table)
     kept_for_good = (state_prefix(table.id), f"{table.id}/run-markers/")
     for stored in instance.storage.list(f"{table.id}/"):
         if stored.path not in known and not stored.path.startswith(kept_for_good):
             yield f"{stored.path} is left over"
     yield from left_in_state(instance, table)
+
+
+def published_objects(instance: Instance, table: Table) -> set[str]:
+    """Return the paths of what readers of Iceberg may have found."""
+    record = instance.publications.get(table.id)
+    kept_ms = table.properties.gc_delay_seconds * 1000 + READERS_MS
+    checkpoints = record.since(instance.clock.ms - kept_ms) if record is not None else ()
+    found = {each.metadata for each in checkpoints if each.metadata}
+    return reachable(instance.storage.get, found)
 
 
 def _records(instance: Instance) -> Iterator[str]:

@@ -36,6 +36,7 @@ from dormouse.aws.s3.state_store import S3StateStore
 from dormouse.aws.sqs.dead_letters import SqsDeadLetters
 from dormouse.aws.sqs.queues import SqsOutbox
 from dormouse.aws.wiring import Wiring
+from dormouse.folder.publications import SqlitePublications
 from dormouse.folder.state_store import FolderStateStore
 from dormouse.messages import encode
 from dormouse.model.sources import Source
@@ -69,6 +70,7 @@ from tests.support.adapters import FakeClock, MemoryMetrics, MemorySources, Memo
 from tests.support.lambda_context import Context
 from tests.support.memory_dynamodb import MemoryDynamoDB
 from tests.support.memory_pages import MemoryPages
+from tests.support.memory_publications import MemoryPublications
 from tests.support.memory_storage import MemoryStorage
 from tests.support.spark_package import package_in
 
@@ -127,9 +129,11 @@ class Instance:
         self.pages: MemoryPages | FolderPages = MemoryPages()
         self.tables: WatchedTables | FolderTables = WatchedTables()
         self.tracker: WatchedTracker | FolderTracker = WatchedTracker()
+        self.publications: MemoryPublications | SqlitePublications = MemoryPublications()
         if self.database is not None:
             self.pages = FolderPages(self.database)
             self.tables, self.tracker = FolderTables(self.database), FolderTracker(self.database)
+            self.publications = SqlitePublications(self.database, self.folder / "tables")
         self.dynamodb = MemoryDynamoDB()
         self.metrics = MemoryMetrics()
         self.spark = MemorySpark(package_in(self.folder / "spark-package"))
@@ -289,6 +293,7 @@ class Worker:
         sqs: Any = SqsClient(process, shared.queues)
         services = Services(
             tables=guarded(process, "tables", shared.tables),
+            publications=guarded(process, "publications", shared.publications),
             tracker=guarded(process, "tracker", shared.tracker),
             storage=guarded(process, "s3", shared.storage),
             results=guarded(process, "results", shared.results),

@@ -55,6 +55,7 @@ from tests.support.adapters import (
     MemoryTracker,
 )
 from tests.support.memory_pages import MemoryPages
+from tests.support.memory_publications import MemoryPublications
 from tests.support.queries import query_rows
 from tests.support.spark_package import package_in
 
@@ -82,6 +83,7 @@ class World:
         self.ids = CountingIds(self.clock)
         self.sources = MemorySources(self.clock)
         self.tables = MemoryTables()
+        self.publications = MemoryPublications()
         self.tracker = MemoryTracker()
         self.metrics = MemoryMetrics()
         self.dead_letters = MemoryDeadLetters(self.clock)
@@ -99,6 +101,7 @@ class World:
         self.replies: list[Reply] = []
         self.services = Services(
             tables=self.tables,
+            publications=self.publications,
             tracker=self.tracker,
             storage=self.storage,
             results=self.results,

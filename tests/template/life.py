@@ -51,6 +51,7 @@ from dormouse.requests import (
 from dormouse.statestore.log.pages import PAGE_CAPACITY
 from dormouse.stored.paths import (
     export_done_path,
+    iceberg_metadata_path,
     purge_matches_path,
     purge_path,
     set_aside_path,
@@ -117,6 +118,7 @@ PROPERTIES: dict[str, object] = {
     "orphan_age_seconds": 0,
     "job_retry_seconds": 0,
     "spark_attempts": 1,
+    "iceberg": "on",
 }
 """Everything is due at once, and after few rows."""
 
@@ -148,6 +150,7 @@ def leave_undone(flow: Flow, table: Table) -> None:
     half = replace(table, id=half_of(table), name="half", deleting=True)
     services.store(half).commit(initialise([Partition(ROOT)], table.schema.key_types), generation=0)
     services.tables.create(half)
+    services.storage.put(iceberg_metadata_path(half.id, "00001.metadata.json"), b"")
 
 
 def ask_for_all_else(flow: Flow, table: Table) -> Table:

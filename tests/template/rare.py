@@ -84,7 +84,7 @@ RARE = (
     ),
     Rare(
         f"{STATE}test_versions_go_on_over_the_ends_of_pages",
-        COMMITS,
+        tuple(role for role in COMMITS if role != "purge_rows"),
         ("dynamodb:PutItem",),
         ("-state",),
     ),
@@ -92,16 +92,27 @@ RARE = (
         f"{PINNING}test_a_pinned_version_outlives_every_delay_and_is_freed_with_its_pin",
         (
             *("ingest", "split_partition", "compact", "purge_rows", SPARK_JOB),
-            *("dispatch_spark", "track_spark", "measure"),
+            *("dispatch_spark", "track_spark", "measure", "publish_iceberg"),
         ),
         ("dynamodb:Query",),
         ("-state",),
     ),
+    *(
+        Rare(
+            "tests/functions/test_many_tables.py::"
+            "test_a_table_for_which_the_time_is_too_short_goes_to_the_end_of_the_queue",
+            (role,),
+            SEND,
+            (f":dormouse-test-{queue}",),
+        )
+        for role, queue in (("plan_table", "table-changes"), ("publish_iceberg", "iceberg-changes"))
+    ),
     Rare(
-        f"{PINNING}test_a_pin_with_a_limit_is_gone_after_it",
+        f"{FEATURES}publishing/test_publish_iceberg.py::"
+        "test_the_audit_withdraws_what_a_default_turned_off",
         ("sweep",),
-        ("dynamodb:DeleteItem",),
-        ("-state",),
+        SEND,
+        (":dormouse-test-iceberg-changes",),
     ),
     Rare(
         "tests/unit/shards/test_writing.py::"
@@ -138,7 +149,10 @@ RARE = (
     ),
     Rare(
         f"{SNAPSHOT}test_a_lost_snapshot_or_segment_is_named",
-        (*COMMITS, "dispatch_spark", "track_spark", "measure", "sweep"),
+        (
+            *(role for role in COMMITS if role != "collect_garbage"),
+            *("dispatch_spark", "track_spark", "measure", "sweep", "publish_iceberg"),
+        ),
         ("dynamodb:BatchGetItem",),
         ("-snapshots",),
     ),

@@ -246,6 +246,7 @@ def test_no_object_of_a_table_or_an_export_can_be_overwritten_by_any_role(
         "requests",
         "jobs",
         "spark",
+        "iceberg",
         SPARK_CODE,
     }
     for need in puts:

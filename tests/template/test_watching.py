@@ -24,6 +24,7 @@ MOST_CHARACTERS_OF_A_SEARCH = 1024
 
 WORST_OF = {
     "compaction-lags": Metric.REFERENCES_PER_LEAF,
+    "iceberg-lags": Metric.ICEBERG_LAG_SECONDS,
     "jobs-stand": Metric.OLDEST_JOB_AGE_SECONDS,
     "shards-disputed": Metric.DISPUTED_SHARDS,
     "unregistered": Metric.UNREGISTERED,

@@ -38,6 +38,15 @@ _INSTANCE = Verbs(
         "unset": Verb("commands.instance:unset_defaults"),
     },
 )
+_ICEBERG = Verbs(
+    "What is published of a table for readers of Iceberg: show, publish, check, list files.",
+    {
+        "show": Verb("commands.iceberg:show"),
+        "publish": Verb("commands.iceberg:publish"),
+        "check": Verb("commands.iceberg:check"),
+        "files": Verb("commands.iceberg:files"),
+    },
+)
 _DLQ = Verbs(
     "Messages in the dead-letter queues: show, redrive, discard.",
     {
@@ -72,6 +81,7 @@ VERBS: dict[str, Verb | Verbs] = {
     "compact": Verb("commands.upkeep:compact"),
     "split": Verb("commands.upkeep:split"),
     "gc": Verb("commands.upkeep:collect"),
+    "iceberg": _ICEBERG,
     "splits": _SPLITS,
     "queues": Verb("commands.queues:queues"),
     "dlq": _DLQ,

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from botocore.config import Config
 
 from dormouse.aws.base.clients import client
+from dormouse.aws.dynamodb.publications import DynamoPublications
 from dormouse.aws.dynamodb.tables import DynamoTables
 from dormouse.aws.dynamodb.tracker import DynamoTracker
 from dormouse.aws.s3.storage import S3Sources, S3Storage
@@ -103,6 +104,7 @@ def wire(
     storage = S3Storage(s3, names.data_bucket)
     services = Services(
         tables=DynamoTables(dynamodb, names.tables_table, names.state_table),
+        publications=DynamoPublications(dynamodb, names.state_table),
         tracker=DynamoTracker(dynamodb, names.jobs_table),
         storage=storage,
         results=S3Storage(s3, names.results_bucket),

@@ -12,6 +12,7 @@ from dormouse.showing import Listing
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from dormouse.client.iceberg import IcebergTable
     from dormouse.client.versions import Tag, Version
     from dormouse.model.as_of import AsOf
     from dormouse.query.result import QueryResult
@@ -103,3 +104,10 @@ class VersionedTable(TableAccess):
         from dormouse.client.versions import tags_of
 
         return tags_of(self.services, self.current())
+
+    @property
+    def iceberg(self) -> IcebergTable:
+        """What the table publishes for readers of Iceberg."""
+        from dormouse.client.iceberg import IcebergTable
+
+        return IcebergTable(self)

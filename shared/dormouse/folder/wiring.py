@@ -25,6 +25,7 @@ from dormouse.folder.layout import DATABASE, Layout
 from dormouse.folder.leaving import Leaving, LeavingStorage
 from dormouse.folder.log_pages import SqlitePages
 from dormouse.folder.processes import Process, is_alive, locked
+from dormouse.folder.publications import SqlitePublications
 from dormouse.folder.queues import SqliteQueues
 from dormouse.folder.releases import check_release
 from dormouse.folder.schedule import Schedule
@@ -172,6 +173,7 @@ def _wired(
     storage, results = FolderStorage(layout.tables), FolderStorage(layout.exports)
     services = Services(
         tables=SqliteTables(database),
+        publications=SqlitePublications(database, layout.tables),
         tracker=SqliteTracker(database),
         storage=storage,
         results=results,

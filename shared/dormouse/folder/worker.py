@@ -42,6 +42,8 @@ from dormouse.stored.names import REPLIES
 VISIBILITY_SECONDS = 60 * 60
 """How long a message is hidden where no process has a name; otherwise, while its worker lives."""
 FILES_AT_ONCE, CHANGES_AT_ONCE = 1000, 100
+_CHANGES = ("table-changes", "iceberg-changes")
+"""The queues whose messages only say that a table has changed."""
 LOOK_SECONDS = 1.0
 """How often the inbox is looked at, and dead processes are looked for."""
 LOOKING_SHARE = 20
@@ -86,7 +88,9 @@ class Worker:
         """
         self._look()
         for queue in queues:
-            most = {"files": FILES_AT_ONCE, "table-changes": CHANGES_AT_ONCE}.get(queue, 1)
+            most = (
+                FILES_AT_ONCE if queue == "files" else CHANGES_AT_ONCE if queue in _CHANGES else 1
+            )
             received = self.queues.receive(queue, most, VISIBILITY_SECONDS)
             if received:
                 self._handle(queue, received)
@@ -113,7 +117,7 @@ class Worker:
             self._batch(found)
             return
         found = self._deliveries.decoded(received, stage.decode)
-        if queue == "table-changes":
+        if queue in _CHANGES:
             self._plan(found, stage.load())
             return
         for message, content in found:

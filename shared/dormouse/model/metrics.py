@@ -11,9 +11,9 @@ from enum import Enum
 class Metric(Enum):
     """A metric as CloudWatch knows it: name and unit.
 
-    Those up to `LOG_LENGTH` are gauges: the newest value applies. The ones after it are counters of
-    events: values are added up. `UNREGISTERED` is a gauge of the instance: the number of ids in the
-    data bucket that belong to no known table.
+    Those up to `ICEBERG_LAG_SECONDS` are gauges: the newest value applies. The ones after it are
+    counters of events: values are added up. `UNREGISTERED` is a gauge of the instance: the number
+    of ids in the data bucket that belong to no known table.
     """
 
     SHARDS = ("Shards", "Count")
@@ -27,6 +27,7 @@ class Metric(Enum):
     GARBAGE_SHARDS = ("GarbageShards", "Count")
     DISPUTED_SHARDS = ("DisputedShards", "Count")
     LOG_LENGTH = ("LogLength", "Count")
+    ICEBERG_LAG_SECONDS = ("IcebergLag", "Seconds")
     ROWS_INGESTED = ("RowsIngested", "Count")
     ROWS_COMPACTED = ("RowsCompacted", "Count")
     SHARDS_DELETED = ("ShardsDeleted", "Count")

@@ -279,6 +279,12 @@ def split_job_id(partition: str) -> str:
     return f"split-{partition}"
 
 
+METADATA_SUFFIX = ".metadata.json"
+"""How names of the metadata of Iceberg tables end."""
+VERSION_HINT = "version-hint.text"
+"""The file that names the newest metadata, for engines that read a folder without a catalog."""
+
+
 def iceberg_prefix(table_id: str) -> str:
     """Return the prefix of what is published of a table for readers of Iceberg."""
     return f"{table_id}/iceberg/"

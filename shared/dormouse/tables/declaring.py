@@ -16,6 +16,7 @@ from dormouse.schema.schema import Field, Schema
 from dormouse.tables.bloom_columns import bloom_columns
 from dormouse.tables.csv_dialect import csv_dialect
 from dormouse.tables.evolution import Alteration, apply_alteration, check_columns
+from dormouse.tables.published import check_published
 from dormouse.tables.row_rules import row_rules
 from dormouse.tables.table import Table, check_change, check_name, merge_settings
 
@@ -104,6 +105,7 @@ def _creation(wanted: TableDeclaration, defaults: Mapping[str, Value]) -> TableC
     row_rules(wanted.schema, made.properties)
     bloom_columns(wanted.schema, made.properties)
     csv_dialect(made.properties)
+    check_published(wanted.schema, made.properties)
     return TableChange(
         wanted.name,
         schema=wanted.schema,

@@ -15,6 +15,7 @@ from dormouse.schema.schema import Field, FormerName, Schema
 from dormouse.schema.types import check_column_name
 from dormouse.tables.bloom_columns import bloom_columns
 from dormouse.tables.properties import Properties
+from dormouse.tables.published import check_published
 from dormouse.tables.row_rules import row_rules
 
 RETAINED_NAMES = 100
@@ -69,6 +70,7 @@ def apply_alteration(schema: Schema, alteration: Alteration, properties: Propert
     if alteration.add:
         check_columns(result, properties)
     _check_rules(schema, result, properties)
+    check_published(result, properties)
     return result
 
 
@@ -101,6 +103,7 @@ def replace_schema(schema: Schema, wanted: Schema, properties: Properties) -> Sc
             f"the table's properties do not fit the new schema: {error}",
             hint="change or unset its filters, aggregations and bloom_columns first",
         ) from error
+    check_published(result, properties)
     return result
 
 

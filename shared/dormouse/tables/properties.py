@@ -246,6 +246,21 @@ class Properties(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             "then on have them."
         ),
     ] = ""
+    iceberg: Annotated[
+        Literal["off", "on"],
+        Meta(
+            description="Whether readers of Iceberg find the table; see iceberg.md. They can use a "
+            "version for gc_delay_seconds after it was replaced: set a day if they are slow."
+        ),
+    ] = "off"
+    iceberg_format: Annotated[
+        Literal["2", "3"],
+        Meta(description="The version of Iceberg's format. All read 2; 3 has nanoseconds."),
+    ] = "2"
+    iceberg_parts: Annotated[
+        Literal["no", "yes"],
+        Meta(description="Whether they may read stored rows, before filters and aggregations."),
+    ] = "no"
     max_fields: Annotated[int, Meta(ge=1, description="The most columns of the schema.")] = 1_000
 
     def __post_init__(self) -> None:

@@ -14,6 +14,7 @@ from dormouse.tables.bloom_columns import bloom_columns
 from dormouse.tables.csv_dialect import csv_dialect
 from dormouse.tables.origins import Origin
 from dormouse.tables.properties import KNOWN, Properties, properties_of
+from dormouse.tables.published import check_published
 from dormouse.tables.row_rules import row_rules
 
 RETAINED_REQUESTS = 16
@@ -154,6 +155,7 @@ def check_change(kept: Table, changed: Table) -> None:
     row_rules(changed.schema, changed.properties)
     bloom_columns(changed.schema, changed.properties)
     csv_dialect(changed.properties)
+    check_published(changed.schema, changed.properties)
 
 
 def table_not_found(name: str, tables: Iterable[Table]) -> NotFoundError:

@@ -20,6 +20,7 @@ WATCHED = (
     Metric.REFERENCES_PER_LEAF,
     Metric.OLDEST_JOB_AGE_SECONDS,
     Metric.DISPUTED_SHARDS,
+    Metric.ICEBERG_LAG_SECONDS,
     Metric.UNREGISTERED,
 )
 """The metrics that alarms watch by their maximum over all tables; published by instance, too."""

@@ -1,7 +1,8 @@
 """collect_garbage: delete the objects of unreferenced shards, then remove them from the state.
 
 The shards that are due are chosen before the pins are read; those of pinned versions stay, and are
-candidates again once these are unpinned. So do those that a restore referenced meanwhile.
+candidates again once these are unpinned. So do those that a restore referenced meanwhile. Then the
+record of what is published is read: what readers of Iceberg may need stays, and comes again.
 
 Order of writes: object, then state. A crash in between leaves a shard that the state still lists;
 the redelivery deletes its object again, which is idempotent. The other order could leak objects.
@@ -12,7 +13,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from hashlib import blake2b
 
-from dormouse.features.garbage.garbage import collectable, unpinned, waiting_seconds
+from dormouse.features.garbage.garbage import (
+    collectable,
+    unpinned,
+    unpublished,
+    waiting_seconds,
+)
 from dormouse.jobs.tracking import finalise, record, tracked
 from dormouse.messages import GarbageCandidates, OutboundMessage
 from dormouse.model.job_events import Finished, Started, TrackedJob
@@ -58,14 +64,17 @@ def collect_garbage(services: Services, message: GarbageCandidates) -> list[Outb
     now_ms, delay_seconds = services.clock.now_ms(), table.properties.gc_delay_seconds
     due, waiting = collectable(state, message.shards, now_ms, delay_seconds)
     due = unpinned(store, state, due)
-    if not due:
+    free = unpublished(services, table, state, due)
+    held = [shard for shard in due if shard not in set(free)]
+    if not free:
         finalise(services, table.id, job_id)
-    elif not _delete(services, table, state, job_id, due):
+    elif not _delete(services, table, state, job_id, free):
         return [OutboundMessage("gc-candidates", message)]
-    if not waiting:
+    if not waiting and not held:
         return []
-    left = max(waiting_seconds(state, shard, now_ms, delay_seconds) for shard in waiting)
-    again = GarbageCandidates(table.id, state.generation, tuple(waiting))
+    seconds = [waiting_seconds(state, shard, now_ms, delay_seconds) for shard in waiting]
+    left = MAX_DELAY_SECONDS if held else max(seconds)
+    again = GarbageCandidates(table.id, state.generation, (*waiting, *held))
     return [OutboundMessage("gc-candidates", again, min(left, MAX_DELAY_SECONDS))]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from dormouse.model.state import DAY_MS, TableState
+from dormouse.ports import Services
 from dormouse.state_store import StateStore
 from dormouse.stored.paths import run_of_shard
 from dormouse.tables.table import Table
@@ -72,6 +73,40 @@ def _is_as_chosen(shard: str, chosen: TableState, now: TableState) -> bool:
     """Return whether a shard has been without references since a state in which it was chosen."""
     is_free = not now.reference_counts.get(shard, 0)
     return is_free and now.unreferenced.get(shard) == chosen.unreferenced.get(shard)
+
+
+def unpublished(
+    services: Services, table: Table, state: TableState, shards: list[str]
+) -> list[str]:
+    """Return those of a state's unreferenced shards that no reader of Iceberg may need.
+
+    Call it after `shards` were chosen and before they are deleted: what is published later has none
+    of them (`features.publishing.publish_iceberg`).
+
+    Raises:
+        CorruptDataError: the record of what is published is damaged.
+    """
+    record = services.publications.get(table.id) if shards else None
+    if record is None:
+        return shards
+    oldest_ms = services.clock.now_ms() - table.properties.gc_delay_seconds * 1000
+    return record.unneeded(table.state_id, state, shards, oldest_ms)
+
+
+def is_following(services: Services, table: Table, state: TableState) -> bool:
+    """Return whether all that readers of Iceberg may need is in this state or was.
+
+    It is not for a while after a rebuild: the state before may have had other shards.
+    """
+    record = services.publications.get(table.id)
+    if record is None:
+        return True
+    oldest_ms = services.clock.now_ms() - table.properties.gc_delay_seconds * 1000
+    found = record.found_at(oldest_ms)
+    return found is not None and (
+        not found.metadata
+        or (found.state_id, found.generation) == (table.state_id, state.generation)
+    )
 
 
 def orphans(state: TableState, modified_ms: Mapping[str, int], oldest_ms: int) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dormouse.features.garbage.collect_garbage import candidates, garbage_job_id, together
-from dormouse.features.garbage.garbage import collectable, unpinned
+from dormouse.features.garbage.garbage import collectable, unpinned, unpublished
 from dormouse.features.requests.outcomes import TABLE_RESET, JobCheck, JobOutcome
 from dormouse.features.requests.resolve_table import resolve_live_table
 from dormouse.features.requests.work import RequestResult, StoredWork
@@ -57,7 +57,7 @@ def collect_garbage(services: Services, request: CollectGarbage) -> RequestResul
     due, _ = collectable(
         state, state.unreferenced, services.clock.now_ms(), table.properties.gc_delay_seconds
     )
-    due = unpinned(store, state, due)
+    due = unpublished(services, table, state, unpinned(store, state, due))
     if not due:
         return RequestResult()
     size_bytes = sum(state.shards[shard].size_bytes for shard in due)

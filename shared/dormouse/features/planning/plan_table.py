@@ -14,6 +14,7 @@ from dormouse.features.planning.assign_jobs import assign, jobs_of
 from dormouse.features.planning.compaction import CompactionPlan, plan_compactions, within_limit
 from dormouse.features.planning.retention import plan_rewrites
 from dormouse.features.planning.splitting import splits_due
+from dormouse.features.tables.publications import publications
 from dormouse.features.tables.reset import finish_reset
 from dormouse.messages import OutboundMessage, PartitionSplits, TableChanged
 from dormouse.model.state import TableState
@@ -35,6 +36,7 @@ def plan_table(services: Services, message: TableChanged) -> Iterator[OutboundMe
     store.maintain()  # first: were it to fail after jobs were assigned, they would go unsent
     seal_sources(services, table)
     state = finish_reset(services, table)  # a crash may have left a reset unfinished
+    yield from publications(table)
     if not table.online:
         return
     due = splits_due(state, table.properties.split_threshold_rows)

@@ -19,6 +19,7 @@ from dataclasses import replace
 
 from dormouse.errors import CorruptDataError, DormouseError, InvalidRequestError, NotFoundError
 from dormouse.features.planning.assign_jobs import assign
+from dormouse.features.publishing.request import publish_again
 from dormouse.features.purge.purge import (
     PurgeRequest,
     ShardMatches,
@@ -38,7 +39,7 @@ from dormouse.features.tables.reset import is_for
 from dormouse.jobs.retry_policy import is_chain_expired
 from dormouse.jobs.tracking import record
 from dormouse.keys.ranges import KeyRange
-from dormouse.messages import OutboundMessage, PurgeStep
+from dormouse.messages import OutboundMessage, PurgeStep, TableChanged
 from dormouse.model.job_events import Failed, Finished, Started, TrackedJob
 from dormouse.model.shards import Reference, Shard
 from dormouse.model.state import TableState
@@ -96,6 +97,8 @@ def purge_rows(
         raise
     if done is not None:  # outside the block above: an error from here on must not record a failure
         known = _forbid_earlier(services, table, state)
+        if publish_again(services, table.id, "purged"):  # what was published names the rows' keys
+            yield OutboundMessage("iceberg-changes", TableChanged(table.id))
         _end(services, job, done if known.generation == state.generation else _end_by_reset(known))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from dormouse.features.publishing.collect_iceberg import list_replaced
 from dormouse.features.requests.outcomes import JobCheck
 from dormouse.features.requests.request_objects import RequestObject
 from dormouse.features.requests.request_paths import request_left_path
@@ -30,12 +31,13 @@ def remaining_objects(check: JobCheck) -> list[str]:
     """Return the paths of objects that no reference needed when the purge finished and still exist.
 
     The purge has checked every referenced shard, so once these objects are deleted, no object holds
-    a row to remove.
+    a row to remove, or its key.
     """
     # Listed before the state is read: a shard committed in between counts as referenced.
     listed = [o.path for o in check.services.storage.list(data_prefix(check.table.id))]
     state = check.services.store(check.table).current()
     unreferenced = [path for path in listed if not state.reference_counts.get(_shard_of(path), 0)]
+    unreferenced += list_replaced(check.services, check.table)
     saved = load_remaining(check.services, check.table.id, check.key)
     if saved is None:
         saved = save_remaining(check.services, check.table.id, check.key, tuple(unreferenced))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dormouse.features.publishing.lag import lag_ms
 from dormouse.features.sweep.table_metrics import state_metrics
 from dormouse.messages import OutboundMessage
 from dormouse.model.metrics import Metric
 from dormouse.ports import Services
+from dormouse.tables.published import is_published
 from dormouse.tables.table import Table
 
 
@@ -20,4 +22,7 @@ def current_metrics(services: Services, table: Table) -> dict[Metric, float]:
     """Return the metrics of a table now."""
     store = services.store(table)
     state = store.current()
-    return state_metrics(state, services.clock.now_ms(), store.log_length())
+    metrics = state_metrics(state, services.clock.now_ms(), store.log_length())
+    if is_published(table.properties):
+        metrics[Metric.ICEBERG_LAG_SECONDS] = lag_ms(services, table, state) / 1000
+    return metrics

@@ -12,10 +12,18 @@ from itertools import islice
 from dormouse.errors import CorruptDataError
 from dormouse.features.export.stored import delete_all
 from dormouse.features.garbage.collect_garbage import candidates
-from dormouse.features.garbage.garbage import abandoned_after_ms, collectable, orphans, unpinned
+from dormouse.features.garbage.garbage import (
+    abandoned_after_ms,
+    collectable,
+    is_following,
+    orphans,
+    unpinned,
+    unpublished,
+)
 from dormouse.features.ingest.batch_files import batch_files
 from dormouse.features.ingest.known_sources import look_up_sources, refusal_of
 from dormouse.features.ingest.seal_sources import obsolete_segments
+from dormouse.features.publishing.collect_iceberg import collect_iceberg
 from dormouse.features.spark.requests import SparkRequest, leftover_run_notes, list_spark_requests
 from dormouse.features.tables.delete_table import delete_whole_table
 from dormouse.features.tables.reset import stale_trees
@@ -31,6 +39,7 @@ from dormouse.model.state import DAY_MS, TableState
 from dormouse.ports import Services
 from dormouse.shards.run_markers import discard_shards, obsolete_run_markers
 from dormouse.stored.paths import data_prefix, shard_id_of
+from dormouse.tables.published import is_published
 from dormouse.tables.table import Table
 
 RESENT_JOBS = "sent-again"
@@ -80,6 +89,9 @@ def sweep(
     check = SweepCheck(services, table, state, is_due, spark_jobs, with_spark, is_lost)
     yield from _overdue_work(check)
     yield from _overdue_garbage(services, table, state)
+    if audit or is_published(table.properties):
+        yield from _unwithdrawn(services, table)
+        collect_iceberg(services, table, at_once=audit)
     if audit:
         yield from _missed_files(services, table, spark)
         _delete_orphans(services, table)
@@ -145,7 +157,18 @@ def _overdue_garbage(services: Services, table: Table, state: TableState) -> lis
     delay_seconds = 2 * table.properties.gc_delay_seconds
     now_ms = services.clock.now_ms()
     due, _ = collectable(state, state.unreferenced, now_ms, delay_seconds)
-    return candidates(table, state, unpinned(services.store(table), state, due))
+    due = unpinned(services.store(table), state, due)
+    return candidates(table, state, unpublished(services, table, state, due))
+
+
+def _unwithdrawn(services: Services, table: Table) -> list[OutboundMessage]:
+    """Return the message that withdraws what is published of a table that is to be no more."""
+    if is_published(table.properties):
+        return []  # planned with the table
+    record = services.publications.get(table.id)
+    if record is None or not record.metadata:
+        return []
+    return [OutboundMessage("iceberg-changes", TableChanged(table.id))]
 
 
 def _missed_files(
@@ -211,6 +234,8 @@ def _delete_orphans(services: Services, table: Table) -> None:
         # Shards written before the table was reset cannot be committed any more.
         oldest_ms = max(oldest_ms, table.reset_ms - MAX_CLOCK_SKEW_MS)
     found = unpinned(services.store(table), state, orphans(state, modified_ms, oldest_ms))
+    if not is_following(services, table, state):
+        found = []
     if not found:
         finalise(services, table.id, ORPHANS_JOB, failed=True)
         return

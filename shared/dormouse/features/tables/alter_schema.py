@@ -11,6 +11,8 @@ from dataclasses import replace
 
 from dormouse.errors import NotFoundError
 from dormouse.features.requests.resolve_table import resolve_table
+from dormouse.features.tables.publications import publications
+from dormouse.messages import OutboundMessage
 from dormouse.ports import Services
 from dormouse.requests import AlterSchema
 from dormouse.schema.schema import parse_field
@@ -18,8 +20,8 @@ from dormouse.tables.evolution import Alteration, apply_alteration
 from dormouse.tables.table import Table
 
 
-def alter_schema(services: Services, request: AlterSchema) -> None:
-    """Change the schema.
+def alter_schema(services: Services, request: AlterSchema) -> list[OutboundMessage]:
+    """Change the schema; a published table is published with it.
 
     Raises:
         NotFoundError: no table has that name, or it is being deleted.
@@ -38,4 +40,5 @@ def alter_schema(services: Services, request: AlterSchema) -> None:
             raise NotFoundError(f"table {kept.name!r} is being deleted")
         return replace(kept, schema=apply_alteration(kept.schema, alteration, kept.properties))
 
-    services.tables.change(table.id, change, request_id=request.request_id)
+    changed = services.tables.change(table.id, change, request_id=request.request_id)
+    return publications(changed)

@@ -17,6 +17,7 @@ from dormouse.tables.bloom_columns import bloom_columns
 from dormouse.tables.csv_dialect import csv_dialect
 from dormouse.tables.evolution import check_columns
 from dormouse.tables.properties import parse_settings
+from dormouse.tables.published import check_published
 from dormouse.tables.row_rules import row_rules
 from dormouse.tables.table import Table, check_name
 from dormouse.tables.tombstones import Tombstone
@@ -42,6 +43,7 @@ def create_table(services: Services, request: CreateTable) -> None:
     row_rules(schema, table.properties)
     bloom_columns(schema, table.properties)
     csv_dialect(table.properties)
+    check_published(schema, table.properties)
     points = KeyCodec(schema).split_points_from_json(
         request.split_points, strings_base64=request.strings_base64
     )

@@ -52,6 +52,7 @@ def delete_whole_table(services: Services, table: Table) -> None:
         raise InvariantError(f"table {table.id} is not in deletion, though it was just put there")
     for state in table.states():
         services.store(state).destroy()
+    services.publications.delete(table.id)
     delete_table_objects(services, table.id)
     services.tables.delete(table)
 

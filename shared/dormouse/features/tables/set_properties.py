@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from dormouse.features.requests.resolve_table import resolve_table
+from dormouse.features.tables.publications import publications
 from dormouse.messages import OutboundMessage, TableChanged
 from dormouse.ports import Services
 from dormouse.requests import SetDefaults, SetProperties
@@ -29,8 +30,9 @@ def set_properties(services: Services, request: SetProperties) -> list[OutboundM
         check_change(kept, changed)
         return changed
 
-    services.tables.change(table.id, change, request_id=request.request_id)
-    return [OutboundMessage("table-changes", TableChanged(table.id))]
+    changed = services.tables.change(table.id, change, request_id=request.request_id)
+    planned = OutboundMessage("table-changes", TableChanged(table.id))
+    return [planned, *publications(table, changed)]
 
 
 def set_defaults(services: Services, request: SetDefaults) -> None:

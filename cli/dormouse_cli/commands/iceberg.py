@@ -1,0 +1,68 @@
+"""`dormouse iceberg`: what is published of a table for readers of Iceberg."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from dormouse.client.iceberg import holds
+from dormouse_cli.listings import ListFormat, print_listing
+from dormouse_cli.session import table_of
+from dormouse_cli.terminal import iso_time, note
+from dormouse_cli.values.parameters import ListFormatOption, TableName
+
+
+def show(ctx: typer.Context, name: TableName, form: ListFormatOption = ListFormat.table) -> None:
+    """Show what readers of Iceberg find of a table, and a line to paste for each engine.
+
+    The lines read the version that is published now, also when there are later ones.
+    """
+    found = table_of(ctx, name).iceberg.show()
+    facts = {
+        "metadata": found.metadata,
+        "version": str(found.version),
+        "published": iso_time(found.published_ms),
+        "behind, seconds": f"{found.lag_seconds:.0f}",
+        "rows": str(found.rows),
+        "files": str(found.files),
+        "dead rows in them": str(found.dead_rows),
+        "versions": f"{len(found.versions)}, from {found.versions[0]} on",
+        "format": str(found.format_version),
+    }
+    rows = [{"what": what, "value": value} for what, value in {**facts, **found.engines}.items()]
+    print_listing(("what", "value"), rows, form)
+
+
+def publish(
+    ctx: typer.Context,
+    name: TableName,
+    everything: Annotated[
+        bool,
+        typer.Option("--all", help="Publish all of it again, as if nothing were published."),
+    ] = False,
+) -> None:
+    """Publish what is new of a table for readers of Iceberg at once.
+
+    This happens by itself within about a minute of each change.
+    """
+    table_of(ctx, name).iceberg.publish(everything=everything)
+    note(f"table {name} will be published in a moment")
+
+
+def check(ctx: typer.Context, name: TableName) -> None:
+    """Check that all objects are there that readers of Iceberg may open; exit 1 if not."""
+    found = table_of(ctx, name).iceberg.check()
+    for problem in found:
+        typer.echo(problem)
+    if found:
+        note(f"`dormouse iceberg publish {name} --all` publishes all of it again")
+        raise typer.Exit(1)
+    note(f"all that is published of table {name} is there")
+
+
+def files(ctx: typer.Context, name: TableName, form: ListFormatOption = ListFormat.table) -> None:
+    """List the files that readers of the newest published version open."""
+    found = table_of(ctx, name).iceberg.files()
+    rows = [{"uri": each.uri, "holds": holds(each)} for each in found]
+    print_listing(("uri", "holds"), rows, form)

@@ -1,0 +1,175 @@
+"""publish_iceberg: publish the newest version of a table as Iceberg metadata over its shards.
+
+Order of writes: a record without checkpoints, if the table has none; then the table and its state
+are read; the objects of the metadata, none of which is ever put under a name again; the record,
+which names them, if it is still the one that was read. A crash in between leaves objects that no
+metadata reaches, which the sweep deletes; the redelivery publishes what is newest then. Of two
+publishers at once one replaces the record, and the other looks again.
+
+Garbage collection keeps shards by the record (`model.publications`). It reads the record after it
+has chosen what is due. If there was none, the state was read after that here, and has nothing of
+what is deleted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from hashlib import blake2b
+
+import msgspec
+
+from dormouse.errors import ContendedError, CorruptDataError, NotFoundError
+from dormouse.iceberg.changes import Changes, changes_since
+from dormouse.iceberg.dead_rows import find_dead_rows
+from dormouse.iceberg.draft import Source
+from dormouse.iceberg.previous import Previous, read_previous
+from dormouse.iceberg.publication import plan_publication
+from dormouse.messages import OutboundMessage, TableChanged
+from dormouse.model.publications import Checkpoint, PublicationRecord
+from dormouse.model.state import TableState
+from dormouse.ports import Services
+from dormouse.state_store import StateStore
+from dormouse.stored.paths import METADATA_SUFFIX, iceberg_metadata_path
+from dormouse.tables.published import is_published
+from dormouse.tables.table import Table
+
+ATTEMPTS = 4
+"""How often one run looks again because another publisher was quicker."""
+
+
+def publish_iceberg(services: Services, message: TableChanged) -> list[OutboundMessage]:
+    """Publish what is new of a table, or withdraw what is published of one that is to be no more;
+    return no messages.
+
+    Raises:
+        ContendedError: other publishers were quicker each time.
+    """
+    for _ in range(ATTEMPTS):
+        record = services.publications.get(message.table_id)
+        table = services.table(message.table_id)
+        if table is None:
+            return []
+        if not is_published(table.properties):
+            if _withdraw(services, table, record):
+                return []
+        elif record is None:
+            begun = PublicationRecord(sequence=_last_sequence(services, table))
+            services.publications.replace(table.id, None, begun)
+        elif _publish(services, table, record):
+            return []
+    raise ContendedError(f"others keep publishing table {message.table_id}; try again")
+
+
+def _last_sequence(services: Services, table: Table) -> int:
+    """Return the greatest number of metadata that there is, of a record that is lost."""
+    listed = services.storage.list(iceberg_metadata_path(table.id, ""))
+    names = (o.path.rpartition("/")[2] for o in listed if o.path.endswith(METADATA_SUFFIX))
+    return max((int(name.partition("-")[0]) for name in names), default=0)
+
+
+def _withdraw(services: Services, table: Table, record: PublicationRecord | None) -> bool:
+    """Let a table have no metadata any more; return False if the record is another by now.
+
+    What readers have found is kept for the delay, and then deleted.
+    """
+    if record is None or (record.newest is not None and not record.metadata):
+        return True
+    state = services.store(table).current()
+    return _recorded(services, table, record, state, metadata="")
+
+
+def _publish(services: Services, table: Table, record: PublicationRecord) -> bool:
+    """Publish the newest version; return False if the record is another by now."""
+    store, root = services.store(table), services.storage.uri.rstrip("/")
+    state, content = store.current(), _fingerprint(table)
+    if state.generation != table.generation:  # it is being reset: the planning of that comes again
+        return state.generation < table.generation
+    is_new = (record.root, record.content) != (root, content)
+    if not is_new and not record.again and not _is_due(services, table, record, state):
+        return True
+    previous = _previous(services, record) if record.root == root else None
+    source = Source(
+        table,
+        root,
+        int(table.properties.iceberg_format),
+        sequence=record.sequence,
+    )
+    plan = plan_publication(
+        source,
+        state,
+        _changes(store, table, record, state),
+        previous,
+        now_ms=services.clock.now_ms(),
+        purged=record.again == "purged",
+    )
+    rows = find_dead_rows(services.storage, table, plan.unranked, services.cache)
+    publication = plan.publication(rows)
+    for made in publication.objects:
+        services.storage.put(made.path, made.content)
+    done = replace(
+        record, sequence=publication.record.sequence, root=root, content=content, again=""
+    )
+    return _recorded(services, table, record, state, publication.record.metadata, done)
+
+
+def _is_due(services: Services, table: Table, record: PublicationRecord, state: TableState) -> bool:
+    """Return whether there is a newer version, or the metadata may list what is not kept."""
+    newest = record.newest
+    if newest is None or not newest.metadata or not newest.covers(table.state_id, state):
+        return True
+    return newest.published_ms <= services.clock.now_ms() - _delay_ms(table)
+
+
+def _previous(services: Services, record: PublicationRecord) -> Previous | None:
+    """Return what is published now; None if there is nothing, or it is to be written again.
+
+    It is written again, too, if any of it is lost or damaged: all of it follows from the state.
+    """
+    if not record.metadata or record.again == "all":
+        return None
+    try:
+        return read_previous(record.metadata, services.storage.get)
+    except (NotFoundError, CorruptDataError):
+        return None
+
+
+def _changes(
+    store: StateStore, table: Table, record: PublicationRecord, state: TableState
+) -> Changes | None:
+    """Return what changed since the newest publication; None if that is not known."""
+    newest = record.newest
+    if newest is None or not newest.metadata or newest.state_id != table.state_id:
+        return None
+    return changes_since(store.history(), newest.version, state.version)
+
+
+def _recorded(
+    services: Services,
+    table: Table,
+    record: PublicationRecord,
+    state: TableState,
+    metadata: str,
+    done: PublicationRecord | None = None,
+) -> bool:
+    """Put a checkpoint into the record; return False if the record is another by now."""
+    checkpoint = Checkpoint(
+        services.clock.now_ms(),
+        table.state_id,
+        state.generation,
+        state.version,
+        state.time_ms,
+        metadata,
+    )
+    new = (done or record).with_checkpoint(checkpoint, _delay_ms(table))
+    return services.publications.replace(table.id, record, new)
+
+
+def _delay_ms(table: Table) -> int:
+    return table.properties.gc_delay_seconds * 1000
+
+
+def _fingerprint(table: Table) -> str:
+    """Return what of a table decides its metadata beside its state, in short."""
+    properties = table.properties
+    parts = (table.schema.to_json(), properties.iceberg_format, properties.gc_delay_seconds)
+    return blake2b(msgspec.json.encode(parts, order="deterministic"), digest_size=16).hexdigest()

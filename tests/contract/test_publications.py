@@ -1,0 +1,123 @@
+"""What records of publications promise, wherever they are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from dormouse.aws.dynamodb.publications import DynamoPublications
+from dormouse.errors import CorruptDataError
+from dormouse.folder.publications import SqlitePublications
+from dormouse.model.publications import Checkpoint, PublicationRecord
+from dormouse.publications import Publications
+from tests.contract.folders import database_in
+from tests.contract.state_pages import dynamodb_pages
+from tests.support.memory_publications import MemoryPublications
+
+
+def record_of(version: int, metadata: str = "") -> PublicationRecord:
+    path = metadata or f"t/iceberg/metadata/{version:05d}-abc.metadata.json"
+    return PublicationRecord(
+        version, "s3://b", "content", (Checkpoint(5_000, "t/log", 2, version, 4_000, path),)
+    )
+
+
+@pytest.fixture(params=["memory", "dynamodb", "folder"])
+def publications(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Publications]:
+    if request.param == "memory":
+        yield MemoryPublications()
+        return
+    if request.param == "folder":
+        with database_in(tmp_path / "db") as database:
+            yield SqlitePublications(database, tmp_path / "tables")
+        return
+    with dynamodb_pages(monkeypatch) as pages:
+        yield DynamoPublications(pages._client, "state")
+
+
+def test_a_record_is_read_as_it_was_put_by_table(publications: Publications) -> None:
+    assert publications.get("t") is None
+    assert publications.replace("t", None, PublicationRecord())
+    assert publications.replace("u", None, record_of(7))
+    assert publications.get("t") == PublicationRecord()
+    assert publications.get("u") == record_of(7)
+
+
+def test_a_record_is_replaced_only_as_it_was_read(publications: Publications) -> None:
+    assert not publications.replace("t", record_of(1), record_of(2))
+    assert publications.replace("t", None, record_of(1))
+    assert not publications.replace("t", None, record_of(2))
+    assert not publications.replace("t", record_of(3), record_of(2))
+    assert publications.replace("t", record_of(1), record_of(2))
+    assert publications.get("t") == record_of(2)
+
+
+def test_a_record_that_was_deleted_is_not_replaced(publications: Publications) -> None:
+    publications.replace("t", None, record_of(1))
+    publications.replace("u", None, record_of(1))
+    publications.delete("t")
+    publications.delete("t")
+    assert publications.get("t") is None
+    assert not publications.replace("t", record_of(1), record_of(2))
+    assert publications.get("u") == record_of(1)
+
+
+def test_a_damaged_item_is_reported_and_can_be_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    with dynamodb_pages(monkeypatch) as pages:
+        records = DynamoPublications(pages._client, "state")
+        records.replace("t", None, record_of(3))
+        (item,) = pages._client.scan(TableName="state")["Items"]
+        body = item["publication"]["S"].replace('"version":3', '"version":4')
+        pages._client.put_item(TableName="state", Item={**item, "publication": {"S": body}})
+        with pytest.raises(CorruptDataError, match="of table t is damaged") as caught:
+            records.get("t")
+        assert "iceberg publish" in caught.value.hint
+        records.delete("t")
+        assert records.get("t") is None
+
+
+@dataclass
+class Folder:
+    publications: SqlitePublications
+    hint: Path
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Folder]:
+    with database_in(tmp_path / "db") as database:
+        yield Folder(
+            SqlitePublications(database, tmp_path / "tables"),
+            tmp_path / "tables" / "t" / "iceberg" / "metadata" / "version-hint.text",
+        )
+
+
+def test_a_damaged_record_is_reported_and_can_be_deleted(folder: Folder) -> None:
+    folder.publications.replace("t", None, record_of(3))
+    with folder.publications._database.writing() as connection:
+        connection.execute(
+            """UPDATE records SET body = replace(body, '"version":3', '"version":4')"""
+        )
+    with pytest.raises(CorruptDataError, match="of table t is damaged"):
+        folder.publications.get("t")
+    with pytest.raises(CorruptDataError, match="of table t is damaged"):
+        folder.publications.replace("t", record_of(3), record_of(4))
+    folder.publications.delete("t")
+    assert folder.publications.get("t") is None
+
+
+def test_a_file_beside_the_metadata_names_the_newest(folder: Folder) -> None:
+    folder.publications.replace("t", None, PublicationRecord())
+    assert not folder.hint.exists()
+    folder.publications.replace("t", PublicationRecord(), record_of(1))
+    assert folder.hint.read_text() == "00001-abc"
+    assert not folder.publications.replace("t", record_of(9), record_of(10))
+    assert folder.hint.read_text() == "00001-abc"
+    folder.publications.replace("t", record_of(1), record_of(2))
+    assert folder.hint.read_text() == "00002-abc"
+    folder.publications.replace("t", record_of(2), PublicationRecord())
+    assert not folder.hint.exists()
