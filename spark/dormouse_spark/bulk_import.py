@@ -19,6 +19,7 @@ from dormouse.features.compaction.slicing import leaf_tasks, max_task_rows
 from dormouse.features.ingest.batching import balanced_batches
 from dormouse.features.ingest.ingest import Written, ingest, refuse
 from dormouse.features.splitting.extending import plan_extension
+from dormouse.jobs.runs import new_run
 from dormouse.keys.histogram import KeyHistogram, merge_histograms
 from dormouse.keys.ranges import KeyRange
 from dormouse.messages import IngestJob
@@ -84,7 +85,7 @@ class _Import:
             limit = max_task_rows(leaves, known, size_bytes, self.spark.defaultParallelism)
             plan = Plan(
                 table,
-                services.ids.new(),
+                new_run(services, table),
                 _context(services, table, state, job_id_of(accepted)),
                 tuple(leaf_tasks(leaves, known, limit)),
             )

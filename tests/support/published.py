@@ -48,7 +48,6 @@ class PublishedTable(ShardTable):
         self.now_ms = 1_700_000_000_000
         self.put: list[NewObject] = []
         self.added: list[Shard] = []
-        self.quick_shards = 0
 
     def commit(self, *transactions: Transaction) -> None:
         self.now_ms += MINUTE_MS
@@ -104,9 +103,7 @@ class PublishedTable(ShardTable):
 
     def publish_after(self, changes: Changes | None, *, purged: bool = False) -> Published:
         sequence = self.record.sequence if self.record else 0
-        source = Source(
-            self.table, self.root, self.format_version, self.quick_shards, sequence=sequence
-        )
+        source = Source(self.table, self.root, self.format_version, sequence=sequence)
         previous = read_previous(self.record.metadata, self.storage.get) if self.record else None
         plan = plan_publication(
             source, self.state, changes, previous, now_ms=self.now_ms, purged=purged

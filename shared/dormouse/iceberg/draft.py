@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dormouse.iceberg.changes import Changes
+from dormouse.iceberg.encodings import quick_shards
 from dormouse.iceberg.entries import DELETES
 from dormouse.iceberg.liveness import LiveShard
 from dormouse.iceberg.manifests import (
@@ -41,15 +42,13 @@ from dormouse.tables.table import Table
 class Source:
     """What is published: a table, and the URI of the data root, without a slash at its end.
 
-    `sequence` is the last sequence number that is known of its publications. `quick_shards` is the
-    number of live shards that old releases of Spark cannot read at their
-    defaults. Earlier snapshots are listed for the table's `gc_delay_seconds`.
+    `sequence` is the last sequence number that is known of its publications. Earlier snapshots are
+    listed for the table's `gc_delay_seconds`.
     """
 
     table: Table
     root: str
     format_version: int = 2
-    quick_shards: int = 0
     sequence: int = 0
 
 
@@ -136,7 +135,7 @@ class Draft:
             snapshots,
             sequence=sequence,
             time_ms=self.state.time_ms,
-            is_quick=self.source.quick_shards > 0,
+            is_quick=bool(quick_shards(self.state)),
         )
         if self.previous is not None and is_same(metadata.content, self.previous.metadata):
             return Publication((), self._record(self.previous.path, self.place.sequence - 1, chain))

@@ -88,11 +88,21 @@ def estimated_footer_bytes(size_bytes: int, columns: int) -> int:
 class ParquetFileWriter:
     """Writes a Parquet file; it is complete after `close`, and removed by `discard`."""
 
-    def __init__(self, local: Path, schema: Schema, bloom_columns: Sequence[str] = ()) -> None:
-        """Write rows of `schema`, sorted by its keys, to `local`; `bloom_columns` get filters."""
+    def __init__(
+        self,
+        local: Path,
+        schema: Schema,
+        bloom_columns: Sequence[str] = (),
+        *,
+        plain: bool = False,
+    ) -> None:
+        """Write rows of `schema`, sorted by its keys, to `local`; `bloom_columns` get filters, and
+        `plain` values are as every reader knows them, in dictionaries or as they are.
+        """
         self._local = local
         self._schema = schema
         self._bloom_columns = bloom_columns
+        self._encodings = {} if plain else _ENCODINGS
         self._arrow = arrow_schema(schema)
         self._sink = pa.OSFile(str(local), "wb")
         self._writer: pq.ParquetWriter | None = None
@@ -178,9 +188,9 @@ class ParquetFileWriter:
         layout: dict[str, Any] = {
             "use_dictionary": repetitive,
             "column_encoding": {
-                f.name: _ENCODINGS[f.type]
+                f.name: self._encodings[f.type]
                 for f in self._schema.fields
-                if f.type in _ENCODINGS and f.name not in repetitive
+                if f.type in self._encodings and f.name not in repetitive
             },
             "write_statistics": [
                 f.name

@@ -23,7 +23,7 @@ from dormouse.schema.schema import Schema
 from dormouse.shards.footer import METADATA_KEY, ShardFooter, encode_footer, read_footer
 from dormouse.shards.parquet import ParquetFileWriter
 from dormouse.shards.samples import KeySampler
-from dormouse.stored.paths import shard_path
+from dormouse.stored.paths import is_plain, shard_path
 from dormouse.uploads import Upload
 
 
@@ -105,7 +105,9 @@ class ShardWriter:
         self._shard_id = shard_id
         self._number = number
         self._local = scratch / f"{shard_id}.parquet"
-        self._file = ParquetFileWriter(self._local, context.schema, context.bloom_columns)
+        self._file = ParquetFileWriter(
+            self._local, context.schema, context.bloom_columns, plain=is_plain(shard_id)
+        )
         self._upload = storage.start_upload(shard_path(context.table_id, shard_id), self._local)
         self._sampler = KeySampler(context.schema)
         self._rows_by_leaf: dict[str, int] = {}

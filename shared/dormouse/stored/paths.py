@@ -49,6 +49,23 @@ def make_shard_id(run: str, number: int) -> str:
     return f"{run}-{number}"
 
 
+_PLAIN = "p"
+_ID_DIGITS = 32
+
+
+def make_run_id(unique: str, *, plain: bool) -> str:
+    """Return the id of a run from 32 hex digits. It says whether the run's shards are encoded
+    plainly, so that the state knows that of each shard.
+    """
+    return unique + _PLAIN if plain else unique
+
+
+def is_plain(shard_id: str) -> bool:
+    """Return whether a shard is encoded plainly, as every reader of Parquet knows it."""
+    run, _ = run_of_shard(shard_id)
+    return len(run) == _ID_DIGITS + len(_PLAIN) and run.endswith(_PLAIN)
+
+
 PART_NUMBERS = 1_000_000
 """How many shard numbers each part of a run has, if several parts write side by side."""
 

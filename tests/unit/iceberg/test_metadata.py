@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
+from dormouse.iceberg import encodings
 from dormouse.iceberg.changes import Changes
+from dormouse.iceberg.encodings import quick_shards
 from dormouse.iceberg.metadata import WHOLE_PUBLICATIONS
 from dormouse.iceberg.previous import read_previous
 from dormouse.iceberg.publication import Source, plan_publication
+from dormouse.model.overlay_map import OverlayMap
+from dormouse.model.state import TableState
 from dormouse.schema.schema import Field, Primitive
 from dormouse.tables.properties import Properties
 from dormouse.tables.table import Table
@@ -127,11 +133,18 @@ def test_another_place_or_format_begins_a_list_of_its_own(table: PublishedTable)
     assert not [item for item in made.objects if table.root.encode() in item.content]
 
 
-def test_old_encodings_are_announced_to_old_readers(table: PublishedTable) -> None:
+def test_shards_that_nothing_references_need_not_be_rewritten() -> None:
+    state = TableState(reference_counts=OverlayMap.of({"gone": 0, "here": 1}))
+    assert quick_shards(state) == ["here"]
+
+
+def test_old_encodings_are_announced_until_the_last_shard_of_them_is_gone(
+    table: PublishedTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
     table.ingest(rows(0, 1))
-    table.quick_shards = 1
+    assert quick_shards(table.state) == ["job0-0"]
     table.publish()
     assert table.metadata()["properties"]["read.parquet.vectorization.enabled"] == "false"
-    table.quick_shards = 0
+    monkeypatch.setattr(encodings, "is_plain", lambda shard: True)
     table.publish()
     assert table.metadata()["properties"] == {"gc.enabled": "false"}

@@ -19,6 +19,7 @@ from dormouse.features.planning.compaction import (
 from dormouse.features.requests.outcomes import TABLE_RESET, JobCheck, JobOutcome
 from dormouse.features.requests.resolve_table import request_key, resolve_live_table
 from dormouse.features.requests.work import RequestResult, StoredWork
+from dormouse.jobs.runs import new_run
 from dormouse.messages import CompactionJob, OutboundMessage
 from dormouse.model.spark_threshold import compaction_queue
 from dormouse.model.state import TableState
@@ -100,7 +101,7 @@ def compact_table(services: Services, request: CompactTable) -> RequestResult:
     plans = within_limit(plans, len(state.jobs), table.properties.compaction_jobs_limit)
     key = request_key(request)
     jobs = (
-        AssignJob(services.ids.new(), plan.partition, plan.inputs, request_key=key)
+        AssignJob(new_run(services, table), plan.partition, plan.inputs, request_key=key)
         for plan in plans
     )
     asked = request.spark or None

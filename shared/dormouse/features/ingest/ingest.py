@@ -19,6 +19,7 @@ from dormouse.errors import ContendedError, OutOfSpaceError, RefusedSourceError
 from dormouse.features.ingest.known_sources import look_up_sources
 from dormouse.features.ingest.placement import count_leaves_holding, spans_leaves
 from dormouse.fold.rules import Rule, Violation
+from dormouse.jobs.runs import new_run
 from dormouse.jobs.tracking import ALREADY_INGESTED, record, tracked, tracked_job
 from dormouse.messages import IngestJob, OutboundMessage, TableChanged
 from dormouse.model.job_events import Finished, Refused, Started, TrackedJob
@@ -300,7 +301,7 @@ def _write(
     sources: Sequence[Source],
     folder: Path,
 ) -> list[NewShard]:
-    attempt = services.ids.new()
+    attempt = new_run(services, table)
     rules = row_rules(table.schema, table.properties)
     context = ShardContext(
         table_id=table.id,

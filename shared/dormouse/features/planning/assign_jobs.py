@@ -14,6 +14,7 @@ from msgspec import UNSET
 
 from dormouse.features.planning.compaction import CompactionPlan
 from dormouse.features.spark.requests import save_spark_request
+from dormouse.jobs.runs import new_run
 from dormouse.messages import CompactionJob, OutboundMessage
 from dormouse.model.spark_threshold import compaction_queue
 from dormouse.model.state import TableState
@@ -57,9 +58,11 @@ def assign(
                 yield OutboundMessage(queue, message)
 
 
-def jobs_of(services: Services, plans: Iterable[CompactionPlan]) -> Iterator[AssignJob]:
+def jobs_of(
+    services: Services, table: Table, plans: Iterable[CompactionPlan]
+) -> Iterator[AssignJob]:
     """Return a new job for each plan."""
-    return (AssignJob(services.ids.new(), plan.partition, plan.inputs) for plan in plans)
+    return (AssignJob(new_run(services, table), plan.partition, plan.inputs) for plan in plans)
 
 
 def _keep_requests(

@@ -42,7 +42,7 @@ def plan_table(services: Services, message: TableChanged) -> Iterator[OutboundMe
     due = splits_due(state, table.properties.split_threshold_rows)
     yield from splits(table, state, due)
     plans = _compactions(services, table, state, swept=message.swept)
-    yield from assign(services, table, state.generation, jobs_of(services, plans))
+    yield from assign(services, table, state.generation, jobs_of(services, table, plans))
 
 
 def splits(

@@ -37,6 +37,7 @@ from dormouse.features.purge.stored import (
 )
 from dormouse.features.tables.reset import is_for
 from dormouse.jobs.retry_policy import is_chain_expired
+from dormouse.jobs.runs import new_run
 from dormouse.jobs.tracking import record
 from dormouse.keys.ranges import KeyRange
 from dormouse.messages import OutboundMessage, PurgeStep, TableChanged
@@ -212,7 +213,7 @@ def _assign(
 ) -> Iterator[OutboundMessage]:
     """Assign jobs for the free references; after a crash the sweep sends their messages."""
     jobs = [
-        AssignJob(services.ids.new(), partition, inputs, purge_id=request.id)
+        AssignJob(new_run(services, table), partition, inputs, purge_id=request.id)
         for partition, inputs in rewrite_jobs(state, references, request.max_job_bytes)
     ]
     return assign(services, table, state.generation, jobs, request.spark)
