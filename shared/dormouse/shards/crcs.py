@@ -138,21 +138,22 @@ def chunk_sections(
         DamagedShardError: by the footer, a chunk is outside the data.
     """
     end_of_data = _end_of_data(metadata)
+    names = [metadata.schema.column(i).path for i in range(metadata.num_columns)]
+    wanted = [
+        (i, name) for i, name in enumerate(names) if columns is None or belongs_to(name, columns)
+    ]
     for number in row_groups:
         group = metadata.row_group(number)
-        for i in range(group.num_columns):
-            chunk = group.column(i)
-            name = chunk.path_in_schema
-            if columns is None or belongs_to(name, columns):
-                crc = crcs.of_chunk(number * metadata.num_columns + i) if crcs else None
-                start, end = chunk_span(chunk)
-                section = Section(start, end, crc, number, name)
-                if not len(MAGIC) <= start <= end <= end_of_data:
-                    raise DamagedShardError(
-                        f"{path} is damaged: by its footer, {section} lies outside of its data",
-                        path=path,
-                    )
-                yield section
+        for i, name in wanted:
+            crc = crcs.of_chunk(number * metadata.num_columns + i) if crcs else None
+            start, end = chunk_span(group.column(i))
+            section = Section(start, end, crc, number, name)
+            if not len(MAGIC) <= start <= end <= end_of_data:
+                raise DamagedShardError(
+                    f"{path} is damaged: by its footer, {section} lies outside of its data",
+                    path=path,
+                )
+            yield section
 
 
 def page_index_section(

@@ -148,7 +148,7 @@ def test_parts_that_lie_outside_of_the_data_are_refused(shard: Shard) -> None:
         crcs.page_index_section(metadata, None, shard.path, len(shard.body) // 2)
 
     class Chunk:
-        path_in_schema, has_dictionary_page, bloom_filter_offset = "k", False, None
+        has_dictionary_page, bloom_filter_offset = False, None
 
         def __init__(self, start: int, size_bytes: int) -> None:
             self.data_page_offset, self.total_compressed_size = start, size_bytes
@@ -163,7 +163,7 @@ def test_parts_that_lie_outside_of_the_data_are_refused(shard: Shard) -> None:
             return self.chunk
 
     class Metadata:
-        num_columns, num_row_groups, serialized_size = 1, 2, 10
+        num_columns, num_row_groups, serialized_size, schema = 1, 2, 10, metadata.schema
 
         def __init__(self, *chunks: Chunk) -> None:
             self.groups = [Group(chunk) for chunk in chunks]
@@ -173,7 +173,7 @@ def test_parts_that_lie_outside_of_the_data_are_refused(shard: Shard) -> None:
 
     for outside in (Chunk(0, 10), Chunk(-4, 10), Chunk(90, 20), Chunk(10**12, 1), Chunk(50, -9)):
         made: Any = Metadata(outside, Chunk(90, 10))
-        with pytest.raises(DamagedShardError, match="column 'k' in row group 0 lies outside"):
+        with pytest.raises(DamagedShardError, match="column 't' in row group 0 lies outside"):
             list(crcs.chunk_sections(made, None, "a/b", [0]))
     for gap in (Chunk(4, 80), Chunk(4, 90)):
         made = Metadata(gap, Chunk(90, 10))
