@@ -59,10 +59,14 @@ def with_everything(functions: Functions) -> dict[str, str]:
         "compact": JOB,
         "split_partition": PartitionSplits(TABLE_ID, 0, (leaf,), forced=True),
         "collect_garbage": GarbageCandidates(TABLE_ID, 0, tuple(state.shards)),
+        "publish_iceberg": TableChanged(TABLE_ID),
         "purge_rows": PurgeStep(TABLE_ID, purge_id_of("p")),
         "export_rows": ExportTask(TABLE_ID, export_id_of("e"), 0),
         "dispatch_spark": JOB,
     }
+    world.tables.change(
+        TABLE_ID, lambda table: table.with_settings({**table.settings, "iceberg": "on"}, {})
+    )
     sent = {stage: encode(message) for stage, message in messages.items()}
     return {**sent, "track_spark": '{"detail": {"jobRunId": "run1"}}'}
 

@@ -25,6 +25,7 @@ WHOLE: dict[str, dict[str, Any]] = {
     "delete_table": {"name": "letters"},
     "export_rows": {"name": "letters", "to": "out"},
     "ingest_files": {"name": "letters", "keys": ["archive"]},
+    "publish_iceberg": {"name": "letters", "all": True},
     "purge_rows": {"name": "letters", "selection": {"where": "letter = 'a'"}},
     "redrive": {"queue": "files"},
     "reinitialise_table": {"name": "letters"},

@@ -147,6 +147,14 @@ def _plan_table(functions: Functions) -> Batch:
     return Batch(_encoded([m.TableChanged(table.id) for table in tables]), is_done)
 
 
+def _publish_iceberg(functions: Functions) -> Batch:
+    """Those beside are about tables of their own."""
+    world = functions.world
+    tables = [world.create(name, iceberg="on") for name in ("one", "two", "three")]
+    messages = _encoded([m.TableChanged(table.id) for table in tables])
+    return Batch(messages, lambda i: world.publications.get(tables[i].id) is not None)
+
+
 def _assigned(functions: Functions) -> list[str]:
     """Assign a job for each leaf; return the shards of the leaves."""
     state = functions.world.state(functions.table)
@@ -265,6 +273,7 @@ _PREPARED: dict[str, Callable[[Functions], Batch]] = {
     "compact": _compact,
     "split_partition": _split_partition,
     "collect_garbage": _collect_garbage,
+    "publish_iceberg": _publish_iceberg,
     "purge_rows": _purge_rows,
     "export_rows": _export_rows,
     "dispatch_spark": _dispatch_spark,

@@ -87,6 +87,7 @@ REQUESTS: list[Any] = [
     r.CompactTable("12", "letters", True),
     r.SplitPartitions("13", "letters", "root", True),
     r.CollectGarbage("14", "letters"),
+    r.PublishIceberg("14a", "letters", all=True),
     r.ExportRows(
         "15",
         "letters",
