@@ -25,6 +25,8 @@ def test_what_is_published_is_shown_with_a_line_for_each_engine(
 ) -> None:
     facts = published(flights)
     assert (facts["rows"], facts["dead rows in them"], facts["format"]) == ("5", "0", "2")
+    written_before = facts["shards to rewrite for old Spark"]
+    assert int(written_before) == int(facts["files"]) > 0
     uri = facts["metadata"]
     path = uri.removeprefix(memory.world.storage.uri + "/")
     assert json.loads(memory.world.storage.get(path))["format-version"] == 2

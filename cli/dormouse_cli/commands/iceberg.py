@@ -27,6 +27,7 @@ def show(ctx: typer.Context, name: TableName, form: ListFormatOption = ListForma
         "rows": str(found.rows),
         "files": str(found.files),
         "dead rows in them": str(found.dead_rows),
+        "shards to rewrite for old Spark": str(found.quick_shards),
         "versions": f"{len(found.versions)}, from {found.versions[0]} on",
         "format": str(found.format_version),
     }

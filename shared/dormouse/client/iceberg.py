@@ -19,7 +19,9 @@ class PublishedTable(Shown):
     """What is published of a table. `metadata` is the URI that engines open, and `folder` that of
     all that is published; `versions` are those that readers can ask for, the newest last.
 
-    `lag_seconds` is for how long a change of the table has waited to be published.
+    `lag_seconds` is for how long a change of the table has waited to be published. `quick_shards`
+    is the number of shards that were written before the table was published: until compactions have
+    rewritten them, Spark with Iceberg before 1.11 reads the table slowly.
     """
 
     name: str
@@ -33,6 +35,7 @@ class PublishedTable(Shown):
     format_version: int
     published_ms: int
     lag_seconds: float
+    quick_shards: int
 
     @property
     def engines(self) -> Mapping[str, str]:
@@ -80,6 +83,7 @@ class IcebergTable:
             summary.format_version,
             found.published_ms,
             found.lag_ms / 1000,
+            found.quick_shards,
         )
 
     def publish(self, *, everything: bool = False) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from dormouse.errors import DormouseError, InvalidRequestError, NotFoundError
 from dormouse.features.publishing.lag import lag_ms
+from dormouse.iceberg.encodings import quick_shards
 from dormouse.iceberg.previous import current_snapshot, parse_metadata, relative
 from dormouse.iceberg.reachable import (
     Summary,
@@ -25,12 +26,14 @@ from dormouse.tables.table import Table
 class PublishedMetadata:
     """What readers of a table find now: `path` is that of its metadata in the data root, and
     `folder` that of all that is published. `lag_ms` is for how long a change has waited to follow.
+    `quick_shards` are those that Spark with Iceberg before 1.11 reads slowly.
     """
 
     path: str
     folder: str
     published_ms: int
     lag_ms: int
+    quick_shards: int
     summary: Summary
 
 
@@ -63,11 +66,13 @@ def published_metadata(services: Services, table: Table) -> PublishedMetadata:
             hint="it will be with its next change, or in some minutes; `dormouse iceberg publish "
             f"{table.name}` does it now",
         )
+    state = services.store(table).current()
     return PublishedMetadata(
         newest.metadata,
         iceberg_prefix(table.id).rstrip("/"),
         newest.published_ms,
-        lag_ms(services, table, services.store(table).current()),
+        lag_ms(services, table, state),
+        len(quick_shards(state)),
         show_metadata(services.storage.get(newest.metadata), newest.metadata),
     )
 
