@@ -20,6 +20,7 @@ from dormouse.requests import (
     PurgeRows,
     ReinitialiseTable,
     RenameTable,
+    RestoreVersion,
     SetOnline,
     SetProperties,
 )
@@ -83,6 +84,8 @@ def _is_done(simulation: Simulation, request: AdminRequest) -> bool:
             return _is_exported(instance, request)
         case AlterSchema() | ReinitialiseTable() | RenameTable() | SetOnline() | SetProperties():
             return became is not None and _is_as_asked(request, became)
+        case RestoreVersion():
+            return became is not None and bool(became.restored)
         case _:
             return True
 

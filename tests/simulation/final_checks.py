@@ -14,8 +14,9 @@ from dormouse.features.requests.request_paths import request_in, request_reply_p
 from dormouse.features.tables.leftovers import list_unregistered
 from dormouse.keys.ranges import KeyRange
 from dormouse.model.sources import table_name_of
+from dormouse.model.state import TableState
 from dormouse.ports import NO_TABLE
-from dormouse.requests import CompactTable, DeleteTable, IngestFiles, Redrive
+from dormouse.requests import CompactTable, DeleteTable, IngestFiles, Redrive, UntagVersion
 from dormouse.shards.run_markers import obsolete_run_markers
 from dormouse.stored.paths import (
     MANIFEST,
@@ -33,6 +34,7 @@ from tests.simulation.fault_injection import HOUR_MS
 from tests.simulation.instance import Instance
 from tests.simulation.leftovers import left_in_state, left_of_gone
 from tests.simulation.simulation import Simulation
+from tests.simulation.versions import tags_of
 from tests.support.queries import query_rows
 
 ROUNDS = 4
@@ -61,6 +63,7 @@ def come_to_rest(simulation: Simulation) -> None:
         swept(simulation, audit=False)
     if simulation.is_long:
         ask_again(simulation)
+    check_tags(simulation)
     ask_for_a_compaction(simulation)
     swept(simulation, audit=True)
     simulation.instance.clock.advance(seconds=7 * 24 * 3600)
@@ -98,6 +101,24 @@ def pass_days(simulation: Simulation, days: int) -> None:
         simulation.instance.clock.advance(seconds=24 * 3600)
         simulation.instance.worker("auditor").scheduled("sweep", audit=True)
         simulation.watch.look(simulation.turn)
+
+
+def check_tags(simulation: Simulation) -> None:
+    """Read each tagged version, then remove its tag.
+
+    Raises:
+        Violation: a version cannot be read, or is not as it was.
+    """
+    instance = simulation.instance
+    for table in instance.tables.all():
+        tags = {} if table.deleting else tags_of(instance, table)
+        for tag, pin in tags.items():
+            if pin.generation >= table.schema_generation:  # else its rows have an earlier schema
+                services = simulation.instance.worker("reader").wiring.services
+                _check_rows(simulation, table, services.store(table).at(version=pin.version))
+            simulation.number += 1
+            untag = UntagVersion(f"untag-{simulation.number}", table.name, tag)
+            simulation.ask_alone(untag)
 
 
 def ask_for_a_compaction(simulation: Simulation) -> None:
@@ -171,7 +192,7 @@ def check_deletion(simulation: Simulation) -> None:
     tables = simulation.instance.tables.all()
     if tables:
         table = simulation.random.choice(tables)
-        simulation.ask_alone(DeleteTable("in-the-end", table.name))
+        simulation.ask_alone(DeleteTable("in-the-end", table.name, release_tags=True))
         wait(simulation)
         _check_gone(simulation, {each.id for each in tables if each != table})
 
@@ -189,6 +210,13 @@ def _check_table(simulation: Simulation, table: Table) -> None:
         oracle.fail(f"garbage is left: {sorted(state.unreferenced)}")
     if state.version != oracle.newest:
         oracle.fail(f"version {state.version} came to be unseen, after {oracle.newest}")
+    _check_rows(simulation, table, state)
+
+
+def _check_rows(simulation: Simulation, table: Table, state: TableState) -> None:
+    """Check that a version of a table has the rows that it had when it came to be."""
+    services = simulation.instance.worker("checker").wiring.services
+    oracle = simulation.oracle(table.id)
     result = query_rows(
         services.storage,
         table,

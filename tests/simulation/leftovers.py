@@ -13,6 +13,7 @@ from dormouse.statestore.engine import LogStateStore
 from dormouse.statestore.log.pages import version_before
 from dormouse.stored.paths import (
     delta_prefix,
+    restored_path,
     segment_prefix,
     snapshot_prefix,
     sources_path,
@@ -62,11 +63,13 @@ def left_in_state(instance: Instance, table: Table) -> Iterator[str]:
     named = {
         *reader.log.ids_after(version_before(head.manifest.covered_pages)),
         *(each.id for each in (*head.manifest.segments, *head.manifest.snapshots)),
+        *(restored for segment in head.manifest.segments for restored in segment.restores),
     }
     for kind in ("delta", "segment", "snapshot"):
         for each in blobs_of(instance, table, kind):
             if each not in named and each < head.low_water_mark:
                 yield f"{kind} {each} is in the state of {table.name} for nothing"
+    yield from (f"pin {pin} is left" for pin in instance.pages.pins.all(table.state_id))
     yield from _strange(instance, table)
 
 
@@ -93,6 +96,7 @@ def _strange(instance: Instance, table: Table) -> Iterator[str]:
     parts = (delta_prefix(table.id), segment_prefix(table.id), snapshot_prefix(table.id))
     state = instance.worker("collector").wiring.services.store(table).current()
     sealed = {sources_path(table.id, segment.id) for segment in state.all_source_segments}
+    sealed.add(restored_path(table.id, table.restored))
     young_ms = instance.clock.now_ms() - table.properties.orphan_age_seconds * 1000 - DAY_MS
     for stored in instance.storage.list(state_prefix(table.id)):
         is_left = stored.path.startswith(sources_prefix(table.id)) and stored.modified_ms > young_ms

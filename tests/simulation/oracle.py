@@ -9,7 +9,7 @@ That each file comes to be among them is checked when all is at rest (`final_che
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from dormouse.errors import NotFoundError
@@ -42,12 +42,17 @@ class Dropped:
 
 @dataclass(slots=True)
 class Version:
-    """The rows of one version of a `generation`, which were checked when it came to be; `until_ms`
-    is its end.
+    """The rows of one version of a `generation`, which were checked when it came to be, its shards,
+    and what was then known of files and purges; `until_ms` is its end.
     """
 
     stored: list[Row]
     generation: int
+    shards: frozenset[str]
+    taken: frozenset[str]
+    claimed: frozenset[str]
+    maybe: set[tuple[str, str]]
+    gone: set[tuple[str, str]]
     until_ms: int | None = None
 
 
@@ -87,29 +92,36 @@ class Oracle:
     compactions: Compactions = field(default_factory=Compactions)
     _rows: dict[str, list[Row]] = field(default_factory=dict)
 
-    def see(self, state: TableState, now_ms: int) -> None:
+    def see(self, state: TableState, now_ms: int, restored_to: int | None = None) -> None:
         """Check a version that has just come to be, and remember it.
+
+        If its generation is new, it began with the rows of the version `restored_to`, or none.
 
         Raises:
             Violation: it is not as it must be.
         """
         if broken := broken_invariants(state):
             self.fail(f"version {state.version} breaks an invariant: {broken[0]}")
+        begun_with = None
         if state.generation != self.generation:
-            self.generation = state.generation
-            self.taken = self.claimed = frozenset()
-            self.maybe, self.gone = set(), set()
+            begun_with = self.versions.get(restored_to) if restored_to is not None else None
+            self._begin(state.generation, begun_with, restored_to)
         self.claimed |= {s for s in self.dropped if s in state.sources}
         self._see_references(state, now_ms)
         self._see_takings(state)
         stored = self._stored(state)
+        is_next = begun_with is not None and state.version == self.newest + 1
+        if is_next and begun_with is not None and Counter(stored) != Counter(begun_with.stored):
+            self.fail(
+                f"version {state.version} has other rows than {restored_to}, its restored one"
+            )
         self.taken |= self._files_of(stored)
         for purge in self.purges.values():
             self.maybe |= {(s, letter) for s in self.taken for letter in purge.letters}
         self._check(stored, state.version, now_ms)
         if self.newest in self.versions:
             self.versions[self.newest].until_ms = now_ms
-        self.versions[state.version], self.newest = Version(stored, state.generation), state.version
+        self.versions[state.version], self.newest = self._version(stored), state.version
         self.versions.pop(state.version - VERSIONS_KEPT, None)
 
     def begin_purge(self, purge_id: str, letters: str) -> None:
@@ -119,8 +131,12 @@ class Oracle:
             self.purges.setdefault(purge_id, PurgeWatch(letters, self.taken))
             self.maybe |= {(s, letter) for s in self.taken for letter in letters}
 
-    def end_purge(self, purge_id: str, *, finished: bool, now_ms: int) -> None:
+    def end_purge(
+        self, purge_id: str, *, finished: bool, now_ms: int, purged_version: int = 0
+    ) -> None:
         """Note that a purge is over; if it is finished, nothing is left of what it was to remove.
+
+        The registry says that earlier versions than `purged_version` may still have it.
 
         Raises:
             Violation: something is.
@@ -131,15 +147,24 @@ class Oracle:
             self.purged.add(purge_id)
             self.maybe -= ended
             self.gone |= ended
+            for number, version in self.versions.items():
+                if number >= purged_version and version.generation == self.generation:
+                    version.maybe -= ended
+                    version.gone |= ended
             if self.newest in self.versions:
                 self._check(self.versions[self.newest].stored, self.newest, now_ms)
 
-    def check_deleted(self, shard: str, now_ms: int, delay_ms: int) -> None:
-        """Check that a shard could be deleted just now.
+    def check_deleted(
+        self, shard: str, now_ms: int, delay_ms: int, held: Iterable[int] = ()
+    ) -> None:
+        """Check that a shard could be deleted just now, while some versions are `held`.
 
         Raises:
             Violation: it is part of the table, or was so recently that a query may read it.
         """
+        for version in held:
+            if version in self.versions and shard in self.versions[version].shards:
+                self.fail(f"shard {shard} was deleted, which pinned version {version} needs")
         if shard in self.referenced:
             self.fail(f"shard {shard} was deleted, which version {self.newest} refers to")
         since_ms = self.lost_ms.pop(shard, None)
@@ -209,6 +234,23 @@ class Oracle:
     def fail(self, text: str) -> None:
         """Raise a violation about this table."""
         raise Violation(f"table {self.table_id} ({self.kind.name}): {text}", self.table_id)
+
+    def _begin(self, generation: int, version: Version | None, number: int | None) -> None:
+        """Begin a generation with what was known of a version, or with nothing."""
+        self.generation = generation
+        if version is None:
+            self.taken = self.claimed = frozenset()
+            self.maybe, self.gone = set(), set()
+            return
+        back = {place for place in self.gone - version.gone if place[0] in version.taken}
+        if back:
+            self.fail(f"what was purged is restored with version {number}: {sorted(back)[:3]}")
+        self.taken, self.claimed = version.taken, version.claimed
+        self.maybe, self.gone = set(version.maybe), set(version.gone)
+
+    def _version(self, stored: list[Row]) -> Version:
+        known = self.taken, self.claimed, set(self.maybe), set(self.gone)
+        return Version(stored, self.generation, self.referenced, *known)
 
     def _see_references(self, state: TableState, now_ms: int) -> None:
         now_there = frozenset(r.shard for r in state.all_references())

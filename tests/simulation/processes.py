@@ -195,6 +195,8 @@ class _Guarded:
 
     def __getattr__(self, name: str) -> object:
         found = getattr(self._port, name)
+        if name == "pins":
+            return _Guarded(self._process, self._service, found)
         if not callable(found):
             return found
         if name == "open":
@@ -212,7 +214,9 @@ class _Guarded:
             return self._process.call(self._service, name, _subject(args), make, half(args))
 
         def half(args: tuple[object, ...]) -> Callable[[], object] | None:
-            if name != "delete" or not isinstance(args[0], Sequence) or len(args[0]) < 2:
+            if name != "delete" or isinstance(args[0], str) or not isinstance(args[0], Sequence):
+                return None
+            if len(args[0]) < 2:
                 return None
             paths = args[0][: len(args[0]) // 2]
             return lambda: method(paths)

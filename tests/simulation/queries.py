@@ -10,6 +10,7 @@ from dormouse.features.tables.versions import read_version
 from dormouse.model.state import TableState
 from tests.simulation.instance import Worker
 from tests.simulation.oracle import Oracle
+from tests.simulation.versions import tags_of
 from tests.support.queries import count_rows, query_rows
 
 
@@ -29,12 +30,16 @@ def ask_query(
     counts = random.random() < 0.3 and not oracle.kind.ages
     services = worker.wiring.services
     state: TableState | None = None
+    tags: list[int] = []
     delay_ms = 0
     try:
         table = services.tables.get(oracle.table_id)
         if table is None or table.deleting:
             return
         delay_ms = table.properties.gc_delay_seconds * 1000
+        tags = [pin.version for pin in tags_of(worker.instance, table).values()]
+        if version is not None and tags:
+            version = random.choice(tags)
         table, state = read_version(services, table, version=version)
         is_emptied = oracle.is_before(state.version, state.generation)
         options = {
@@ -61,7 +66,10 @@ def ask_query(
             return
         if oracle.is_before(asked, known.schema_generation):
             return  # its rows have an earlier schema
-        if oracle.is_kept(asked, now_ms(), delay_ms):
+        is_tagged = asked in tags and asked in (
+            pin.version for pin in tags_of(worker.instance, known).values()
+        )
+        if is_tagged or oracle.is_kept(asked, now_ms(), delay_ms):
             oracle.fail(f"a query of version {asked} was not answered: {error}")
         return
     if is_emptied:

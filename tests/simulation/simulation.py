@@ -29,6 +29,7 @@ from tests.simulation.queries import ask_query
 from tests.simulation.queues import feeds, time_limits
 from tests.simulation.scheduler import Scheduler, Task
 from tests.simulation.shapes import drawn_shape
+from tests.simulation.versions import operations_with_versions
 from tests.simulation.watch import Watch
 from tests.simulation.workload import Workload, drawn_operations
 
@@ -77,7 +78,7 @@ class Simulation:
         self.workload = Workload(
             self.instance,
             users,
-            drawn_operations(users),
+            operations_with_versions(self.seed, drawn_operations(users)),
             lambda: self.injector.happens("untold"),
             shape=drawn_shape(users),
         )

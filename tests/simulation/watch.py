@@ -15,6 +15,7 @@ from tests.simulation.event_log import Violation
 from tests.simulation.instance import Instance
 from tests.simulation.oracle import Oracle
 from tests.simulation.processes import Call
+from tests.simulation.versions import held_versions, restored_to
 from tests.simulation.workload import Workload
 
 
@@ -92,7 +93,9 @@ class Watch:
         oracle = self.oracle(table_id)
         if state.version != oracle.newest:
             self.tell(f"version {state.version} of table {table_id} ({table.name})")
-            oracle.see(state, self._now_ms)
+            asked = self.workload.asked
+            begun_with = restored_to(self.instance, asked, table, state.generation)
+            oracle.see(state, self._now_ms, begun_with)
             limit = table.properties.compaction_jobs_limit
             if wrong := oracle.compactions.beyond_limit(state, limit, turn):
                 oracle.fail(wrong)
@@ -113,7 +116,8 @@ class Watch:
             elif change == "delete" and "/data/" in path:
                 shard = shard_id_of(path) or ""
                 delay_ms = table.properties.gc_delay_seconds * 1000
-                oracle.check_deleted(shard, self._now_ms, delay_ms)
+                held = held_versions(self.instance, table, self.slack_ms)
+                oracle.check_deleted(shard, self._now_ms, delay_ms, held)
 
     def _look_at_purge(self, oracle: Oracle, purge_id: str, path: str) -> None:
         """See that a purge begins, whose request was put at a path, or that it is over."""
@@ -124,7 +128,9 @@ class Watch:
             return
         record = self.instance.tracker.get(oracle.table_id, purge_id)
         finished = record is not None and record.state == "finished"
-        oracle.end_purge(purge_id, finished=finished, now_ms=self._now_ms)
+        table = self.instance.tables.get(oracle.table_id)
+        purged = table.purged_version if table is not None else 0
+        oracle.end_purge(purge_id, finished=finished, now_ms=self._now_ms, purged_version=purged)
 
 
 def _flat(error: BaseException) -> list[BaseException]:

@@ -36,6 +36,7 @@ from tests.simulation.oracle import Dropped
 from tests.simulation.queues import feeds
 from tests.simulation.rows import AGE_MS, LETTERS, Kind, Row
 from tests.simulation.shapes import CLASSIC, FILES_MARKED, Shape, mark_of
+from tests.simulation.versions import VersionUsers
 
 NAMES = ("ants", "bees", "crabs", "deer")
 OFTEN = ("drop",) * 8
@@ -82,7 +83,7 @@ all is held against."""
 
 
 @dataclass
-class Workload:
+class Workload(VersionUsers):
     """The users of one run. `operations` are drawn from, those named often more often.
 
     What they know is kept here: each file by its id, the kind of each table they asked for, what
@@ -172,7 +173,8 @@ class Workload:
 
     def delete(self) -> str:
         """Ask for a table to be deleted."""
-        return self.ask(DeleteTable(self._request(), self._name()))
+        request_id, name = self._request(), self._name()
+        return self.ask(DeleteTable(request_id, name, release_tags=self._releases()))
 
     def rename(self) -> str:
         """Ask for another name."""
@@ -196,15 +198,11 @@ class Workload:
         self.purges[purge_id_of(request_id)] = letters
         if self.random.random() < 0.5 and not self.shape.grows:
             keys = self.shape.letter_keys(letters)
-            return self.ask(
-                PurgeRows(
-                    request_id, self._name(), SelectionMessage(keys=keys), spark=self._spark()
-                )
-            )
-        where = self.shape.letter_condition(letters)
-        return self.ask(
-            PurgeRows(request_id, self._name(), SelectionMessage(where=where), spark=self._spark())
-        )
+            rows = SelectionMessage(keys=keys)
+        else:
+            rows = SelectionMessage(where=self.shape.letter_condition(letters))
+        name, spark, releases = self._name(), self._spark(), self._releases()
+        return self.ask(PurgeRows(request_id, name, rows, spark=spark, release_tags=releases))
 
     def export(self) -> str:
         """Ask for an export of all."""

@@ -1,8 +1,8 @@
 """An export of one version of a table: its selection, its tasks, and the files they wrote.
 
 All that the tasks need is fixed when the export begins: the schema, the row rules, and which shards
-hold the rows. So all tasks read the same rows, whatever changes in the table meanwhile, as long as
-garbage collection has not deleted those shards.
+hold the rows. So all tasks read the same rows, whatever changes in the table meanwhile; a pin of
+the version keeps those shards (`export.pins`).
 """
 
 from __future__ import annotations

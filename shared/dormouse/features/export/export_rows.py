@@ -156,5 +156,5 @@ def _record_running(services: Services, export: Export) -> None:
 
 def _reason(error: DormouseError) -> str:
     if isinstance(error, NotFoundError):
-        return f"{error}; raise gc_delay_seconds of the table, or export it in parts"
+        return f"{error}; request the export again, and if it fails again, check the table"
     return error.explanation

@@ -1,7 +1,8 @@
 """export_rows: plan the export of one version of a table as tasks, and start them.
 
-Order: the tasks are saved, then the export, which makes them valid. If several deliveries plan
-tasks at once, the first export saved decides which task files are used.
+Order: the version is pinned, the tasks are saved, then the export, which makes them valid. If
+several deliveries plan tasks at once, all of the version that the first pinned, the first export
+saved decides which task files are used.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from hashlib import blake2b
 from dormouse.errors import AlreadyExistsError, InvalidRequestError
 from dormouse.features.export.export import Export, bytes_to_read, plan_tasks
 from dormouse.features.export.manifests import load_manifest
+from dormouse.features.export.pins import pin_export
 from dormouse.features.export.stored import export_messages, load_export, save_export, save_tasks
 from dormouse.features.requests.outcomes import UNKNOWN_OUTCOME, JobCheck, JobOutcome
 from dormouse.features.requests.resolve_table import resolve_live_table
@@ -75,8 +77,9 @@ def request_export(services: Services, request: ExportRows) -> RequestResult:
 
     Raises:
         InvalidRequestError: a key, column, condition, time or prefix is invalid.
-        NotFoundError: no table has that name, or it is being deleted; or its version has expired,
-            does not exist yet, or has rows of an earlier schema.
+        NotFoundError: no table has that name, or it is being deleted; or its version has expired
+            or is about to, does not exist yet, or has rows of an earlier schema.
+        ContendedError: to pin the version took too long; retry the message.
         AlreadyExistsError: there are objects below the prefix.
     """
     table = resolve_live_table(services, request)
@@ -151,8 +154,10 @@ def _is_free(services: Services, export: Export) -> bool:
 def _begin(
     services: Services, table: Table, state: TableState, export: Export, request: ExportRows
 ) -> Export:
-    ranges = selected_ranges(export.table, export.selection)
-    export = replace(export, cut=services.ids.new())
+    state = pin_export(services, table, state, export.id)
+    selection = replace(export.selection, version=state.version)
+    ranges = selected_ranges(export.table, selection)
+    export = replace(export, selection=selection, cut=services.ids.new())
     export = _for_spark(export, table, request.spark or None, state, ranges)
     tasks = save_tasks(services, export, plan_tasks(state, ranges))
     export = replace(export, tasks=tasks)

@@ -10,6 +10,7 @@ from functools import cache
 from itertools import islice
 
 from dormouse.errors import CorruptDataError
+from dormouse.features.export.pins import unpin_ended
 from dormouse.features.export.stored import delete_all
 from dormouse.features.garbage.collect_garbage import candidates
 from dormouse.features.garbage.garbage import (
@@ -81,6 +82,7 @@ def sweep(
     state = _current_state(services, table)
     services.store(table).pins.remove_expired()
     unpin_restored(services, table, services.clock.now_ms() - _orphan_age_ms(table))
+    unpin_ended(services, table)
     yield OutboundMessage("table-changes", TableChanged(table.id, swept=True))
     spark, damaged_requests = list_spark_requests(services, table.id)
     spark_jobs = {request.job.job_id: request.requested_ms for request in spark}

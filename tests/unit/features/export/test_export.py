@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from functools import partial
 from typing import Any
 
@@ -170,7 +171,7 @@ def test_a_version_and_a_time_before_can_be_exported(world: World) -> None:
     world.clock.advance(seconds=1)
     world.drop("letters/late.parquet", letters("late", at=900))
     world.settle()
-    time = f"{time_ms * 1000}"
+    time = dt.datetime.fromtimestamp(time_ms / 1000, dt.UTC).isoformat()
     world.export(table, to="version", as_of=version)
     world.export(table, to="time", as_of=time)
     world.settle()

@@ -79,7 +79,7 @@ def test_a_shard_that_is_gone_ends_the_export_with_what_to_do(world: World) -> N
     record = record_of(world, table, export)
     assert record.state == "failed"
     assert f"version {world.state(table).version} " in record.reason
-    assert "raise gc_delay_seconds of the table, or export it in parts" in record.reason
+    assert "request the export again, and if it fails again, check the table" in record.reason
     assert load_manifest(world.results, "out") is None
     assert_forgotten(world, table)
 
