@@ -10,7 +10,7 @@ from dormouse.features.tables.versions import read_version
 from dormouse.model.state import TableState
 from tests.simulation.instance import Worker
 from tests.simulation.oracle import Oracle
-from tests.simulation.versions import tags_of
+from tests.simulation.versions import is_tagged, tags_of
 from tests.support.queries import count_rows, query_rows
 
 
@@ -38,8 +38,7 @@ def ask_query(
             return
         delay_ms = table.properties.gc_delay_seconds * 1000
         tags = [pin.version for pin in tags_of(worker.instance, table).values()]
-        if version is not None and tags:
-            version = random.choice(tags)
+        version = random.choice(tags) if tags and version is not None else version
         table, state = read_version(services, table, version=version)
         is_emptied = oracle.is_before(state.version, state.generation)
         options = {
@@ -66,10 +65,8 @@ def ask_query(
             return
         if oracle.is_before(asked, known.schema_generation):
             return  # its rows have an earlier schema
-        is_tagged = asked in tags and asked in (
-            pin.version for pin in tags_of(worker.instance, known).values()
-        )
-        if is_tagged or oracle.is_kept(asked, now_ms(), delay_ms):
+        is_still = asked in tags and is_tagged(worker.instance, known, asked)
+        if is_still or oracle.is_kept(asked, now_ms(), delay_ms):
             oracle.fail(f"a query of version {asked} was not answered: {error}")
         return
     if is_emptied:

@@ -13,13 +13,13 @@ from dormouse.statestore.pinning import CLOCK_MARGIN_MS
 from dormouse.tables.table import Table
 from tests.simulation.instance import Instance
 
-VERSIONS = ("tag", "tag", "untag", "restore", "restore")
+VERSIONS = ("tag",) * 4 + ("restore",) * 4 + ("untag",)
 """What users do with versions, in some of the runs."""
 EVERY_SEED = 4
 """In a run of each so many seeds users tag and restore versions."""
 TAGS = ("red", "blue")
-RECENT = 12
-"""Of so many versions back users speak."""
+RECENT = 6
+"""Of so many versions before the newest users speak."""
 
 
 class VersionUsers:
@@ -41,12 +41,12 @@ class VersionUsers:
     def untag(self) -> str:
         """Ask for a tag to be removed."""
         name, _, tag = self._seen()
-        return self.ask(UntagVersion(self._request(), name, tag))
+        return self.ask(UntagVersion(self._request(), name, tag or TAGS[0]))
 
     def restore(self) -> str:
         """Ask for an earlier version to be the newest."""
         name, version, tag = self._seen()
-        as_of = tag if self.random.random() < 0.5 else version
+        as_of = tag if tag and self.random.random() < 0.5 else version
         return self.ask(RestoreVersion(self._request(), name, as_of))
 
     @cached_property
@@ -58,11 +58,11 @@ class VersionUsers:
         """Draw a table, one of its last versions, and one of its tags if it has any."""
         tables = [table for table in self.instance.tables.all() if not table.deleting]
         if not tables:
-            return self._name(), 1, TAGS[0]
+            return self._name(), 1, ""
         table = self.random.choice(tables)
         newest = self.services.store(table).current().version
-        tags = sorted(tags_of(self.instance, table)) or TAGS
-        version = max(1, newest - self.random.randrange(RECENT))
+        tags = sorted(tags_of(self.instance, table)) or [""]
+        version = max(1, newest - self.random.randint(1, RECENT))
         return table.name, version, self.random.choice(tags)
 
     def _releases(self) -> bool:
@@ -90,6 +90,11 @@ def tags_of(instance: Instance, table: Table) -> dict[str, Pin]:
     """Return the tags of a table."""
     pins = pins_of(instance, table)
     return {pin.owner.name: pin for pin in pins if pin.owner.kind is OwnerKind.TAG}
+
+
+def is_tagged(instance: Instance, table: Table, version: int) -> bool:
+    """Return whether a version of a table has a tag."""
+    return version in (pin.version for pin in tags_of(instance, table).values())
 
 
 def held_versions(instance: Instance, table: Table, slack_ms: int) -> Iterator[int]:
