@@ -39,7 +39,8 @@ from tests.support.queries import query_rows
 
 ROUNDS = 4
 """How often people look at the dead letters; one that fails again is redriven again."""
-WAITS = 3000
+WAITS = 12_000
+"""A purge before a reset waits a week until its objects are orphans, and looks every 2 minutes."""
 SWEEP_MS = HOUR_MS
 DAY_MS = 24 * HOUR_MS
 FILES_KNOWN_MS = 13 * DAY_MS
@@ -50,6 +51,7 @@ def come_to_rest(simulation: Simulation) -> None:
     simulation.stop_faults()
     simulation.settle()
     simulation.repair()
+    check_tags(simulation)
     wait(simulation)
     if simulation.is_long:
         pass_days(simulation, 13)  # dead letters live for 14
