@@ -119,6 +119,8 @@ class Instance:
     has_spark: bool = True
     in_folder: bool = False
     """Whether the registry, the records of jobs and the log are in SQLite, as in a folder."""
+    gates_pins: bool = False
+    """Whether calls about pins can fail: in runs whose users tag versions."""
 
     def __post_init__(self) -> None:
         """Begin with no table."""
@@ -158,6 +160,7 @@ class Instance:
     ) -> Worker:
         """Return a new process, which knows nothing yet."""
         process = Process(name, gate, spoil)
+        process.gates_pins = self.gates_pins
         return Worker(self, process, SkewedClock(self.clock, skew_ms), sleep)
 
     def take(self, queue: str, most: int | None = None) -> Delivery | None:

@@ -111,6 +111,7 @@ class Process:
     def __init__(self, name: str, gate: Gate, spoil: Spoil = unspoiled) -> None:
         """Ask `gate` about each call; what comes of it goes through `spoil`."""
         self.name, self._gate, self._spoil, self.is_dead = name, gate, spoil, False
+        self.gates_pins = False
 
     def call(
         self,
@@ -195,7 +196,7 @@ class _Guarded:
 
     def __getattr__(self, name: str) -> object:
         found = getattr(self._port, name)
-        if name == "pins":
+        if name == "pins" and self._process.gates_pins:
             return _Guarded(self._process, self._service, found)
         if not callable(found):
             return found

@@ -104,6 +104,10 @@ class Workload(VersionUsers):
     count: int = 0
     files: int = 0
 
+    def __post_init__(self) -> None:
+        """Let calls about pins fail if users make some."""
+        self.instance.gates_pins = "tag" in self.operations
+
     def begin(self, tables: int) -> None:
         """Ask for the first tables."""
         for name in NAMES[:tables]:
