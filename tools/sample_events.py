@@ -32,7 +32,7 @@ from dormouse.model.sources import Source
 from dormouse.model.spark_threshold import ClusterSize
 from dormouse.model.transactions import AssignJob
 from dormouse.ports import Services, SparkRun
-from dormouse.requests import CreateTable, ExportRows, PurgeRows
+from dormouse.requests import CreateTable, ExportRows, PurgeRows, TagVersion
 from dormouse.settings import SparkSettings
 from dormouse.stored.names import InstanceNames
 from dormouse.stored.paths import make_shard_id
@@ -49,7 +49,7 @@ ORDER = (
     *(f"{stage}/{event}" for stage in STAGES for event in ("good", "duplicate")),
     *(f"{stage}/malformed" for stage in STAGES),
     *(f"{stage}/mixed" for stage in STAGES[1:]),
-    *("sweep/audit", "administer/mixed"),
+    *("sweep/audit", "administer/restore", "administer/mixed"),
 )
 """The events, as far as a stage has them: those that find work first, the deletion last."""
 
@@ -57,6 +57,7 @@ JOB, SPARK_JOB, TRACKED_JOB, GARBAGE_JOB = (
     f"018f3a5e7c2d4b6f8a9b0c1d2e3f40{n}" for n in range(51, 55)
 )
 PURGE_REQUEST, EXPORT_REQUEST, RUN_TOKEN = "purge-letters-1", "export-letters-1", "run-letters-1"
+TAG_REQUEST = "tag-letters-1"
 PURGE, EXPORT = purge_id_of(PURGE_REQUEST), export_id_of(EXPORT_REQUEST)
 FILES: Mapping[str, bytes] = {
     "letters/1.csv": b"letter,at,note\na,1,x\nb,2,\n",
@@ -112,6 +113,8 @@ def make(instance: Instance) -> Table:
     purged = SelectionMessage(where="letter = 'purged'")
     administer(services, PurgeRows(PURGE_REQUEST, "letters", purged))
     administer(services, ExportRows(EXPORT_REQUEST, "letters", "letters"))
+    made = services.store(table).current().version
+    administer(services, TagVersion(TAG_REQUEST, "letters", made, "made"))
     return table
 
 

@@ -229,6 +229,14 @@ def test_what_cannot_be_read_is_a_dead_letter_and_changes_nothing(walk: Walk, st
         assert len(mixed) == 1
 
 
+def test_an_earlier_version_becomes_the_newest_and_loses_its_tag(walk: Walk) -> None:
+    assert walk.seen["sweep/audit"].rows == MADE_ROWS + 3
+    restored = walk.seen["administer/restore"]
+    assert (restored.rows, restored.leaves, restored.jobs) == (MADE_ROWS, 1, {})
+    for request in ("restore-letters-1", "untag-letters-1"):
+        assert walk.record(request)[0] == "finished"
+
+
 def test_requests_in_one_batch_are_done_in_turn_to_the_deletion(walk: Walk) -> None:
     assert walk.seen["administer/mixed"].rows == -1
     assert walk.instance.tables() == []
