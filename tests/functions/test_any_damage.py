@@ -42,6 +42,7 @@ REPORTED = {
     "snapshot": "letters/state/snapshots/*",
     "sealed sources": "letters/state/sources/*",
     "tree": "halfway/state/trees/*",
+    "restored version": "earlier/state/restored/*",
     "run marker": "letters/run-markers/*",
     "purge": "letters/purges/*.json",
     "export": "letters/exports/*.json",
@@ -113,7 +114,7 @@ def damages(instance: Everything, pattern: str) -> Iterator[tuple[str, Path, Cal
 
 def work(instance: Everything) -> Iterator[OutboundMessage]:
     """Yield a message for all that is to be done with the damaged tables."""
-    table, halfway = instance.tables["letters"], instance.tables["halfway"]
+    table, *unfinished = (instance.tables[name] for name in ("letters", "halfway", "earlier"))
     messages = {
         "purges": lambda purge: OutboundMessage("purges", PurgeStep(table.id, purge)),
         "exports": lambda export: OutboundMessage("exports", ExportTask(table.id, export, 0)),
@@ -131,7 +132,7 @@ def work(instance: Everything) -> Iterator[OutboundMessage]:
     yield OutboundMessage("compaction-jobs", CompactionJob(table.id, 0, "in-steps"))
     yield OutboundMessage("gc-candidates", GarbageCandidates(table.id, 0, ("none-0",)))
     yield from (
-        OutboundMessage("table-changes", TableChanged(each.id)) for each in (table, halfway)
+        OutboundMessage("table-changes", TableChanged(each.id)) for each in (table, *unfinished)
     )
 
 
@@ -176,7 +177,7 @@ def printed_by_commands(instance: Everything) -> list[str]:
     Each ends with a code of its own and says what to do; what can be known is shown.
     """
     said = []
-    damaged = ("letters", "halfway")
+    damaged = ("letters", "halfway", "earlier")
     of_table = ([verb, name, *options] for verb, *options in OF_TABLE for name in damaged)
     for verb in (*LISTINGS, *of_table):
         result = dormouse(instance, *verb)

@@ -1,7 +1,7 @@
 """An instance with an item or object of every kind there is, over the real items of DynamoDB.
 
 `letters` is the table whose items tests damage, `words` one that is to go on, `halfway` one that
-is being emptied, and `gone` one that was deleted.
+is being emptied, `earlier` one that is being restored, and `gone` one that was deleted.
 """
 
 from __future__ import annotations
@@ -32,12 +32,13 @@ from dormouse.features.purge.request import purge_id_of
 from dormouse.features.purge.stored import save_matches
 from dormouse.features.requests.resolve_table import request_key
 from dormouse.features.tables import reset
+from dormouse.features.versions import restore
 from dormouse.jobs.crashes import set_aside
 from dormouse.messages import CompactionJob, OutboundMessage, SelectionMessage
 from dormouse.model.provenance import Lineage, Provenance
 from dormouse.model.transactions import AssignJob, ReleaseJob
 from dormouse.replies import Reply
-from dormouse.requests import ExportRows, PurgeRows, ReinitialiseTable
+from dormouse.requests import ExportRows, PurgeRows, ReinitialiseTable, RestoreVersion
 from dormouse.shards.run_markers import RunMarker, put_run_marker
 from dormouse.state_store import StateStore
 from dormouse.statestore.log import compaction
@@ -183,7 +184,10 @@ def _create(client: DynamoDBClient, name: str) -> None:
 def _filled(world: World, client: DynamoDBClient | None) -> Everything:
     services, world.sources.bucket = world.services, BUCKET
     services.tables.change_defaults(lambda kept: {**kept, "gc_delay_seconds": 1000})
-    texts = {"letters": ("ab", "cd", "ef", "gh"), "words": ("xyz",), "halfway": (), "gone": ("a",)}
+    texts = {
+        **{"letters": ("ab", "cd", "ef", "gh"), "words": ("xyz",), "halfway": (), "gone": ("a",)},
+        "earlier": ("ij", "kl"),
+    }
     tables = {}
     for name, dropped in texts.items():
         tables[name] = world.create(name=name)
@@ -196,7 +200,9 @@ def _filled(world: World, client: DynamoDBClient | None) -> Everything:
     _lengthen_log(world, tables["letters"])
     with patch.object(reset, "finish_reset", lambda *_: None):
         world.administer(ReinitialiseTable("empty", "halfway", split_points=(("m",),)))
-    tables["halfway"] = services.tables.named("halfway")  # type: ignore[assignment]
+    _begin_restore(world, tables["earlier"])
+    for name in ("halfway", "earlier"):
+        tables[name] = services.tables.named(name)  # type: ignore[assignment]
     _begin_jobs(world, tables["letters"])
     _begin_requests(world, tables["letters"])
     _note_the_rest(world, tables["letters"])
@@ -212,6 +218,13 @@ def _lengthen_log(world: World, table: Table) -> None:
         store.commit(ReleaseJob(f"none-{number}"), generation=0)
     with patch.object(compaction, "LEAST_BYTES_TO_SNAPSHOT", 1):
         store.maintain()
+
+
+def _begin_restore(world: World, table: Table) -> None:
+    """Let a process die when it had registered that a table is restored, and not done it."""
+    version = next(each.version for each in world.services.store(table).history() if each.rows == 2)
+    with patch.object(restore, "finish_reset", side_effect=(None, Crash)), suppress(Crash):
+        world.administer(RestoreVersion("restore", table.name, version))
 
 
 def _begin_jobs(world: World, table: Table) -> None:
