@@ -66,6 +66,11 @@ STEPS: Mapping[str, tuple[str, str]] = {
     "dlq redrive": ("files --all", ""),
     "dlq discard": ("files --force", "1"),
     "table apply": ("tables.json --force", ""),
+    "iceberg publish": ("u", "published"),
+    "iceberg show": ("u", "iceberg_scan("),
+    "iceberg check": ("u", ""),
+    "iceberg files": ("u", ".parquet"),
+    "template": ("deployed", "sam build"),
     "table reinitialise": ("u --splits splits.txt --force", ""),
     "table unregistered": ("", ""),
     "table delete": ("u --force", ""),
@@ -92,7 +97,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     Path("schema.json").write_text(json.dumps(SCHEMA))
     Path("splits.txt").write_text("15\n")
     Path("a.csv").write_text("n,note\n" + "".join(f"{n},note {n}\n" for n in range(40)))
-    tables = {"tables": [{"name": "v", "schema": SCHEMA}, {"name": "u", "online": True}]}
+    tables = {
+        "tables": [{"name": "v", "schema": SCHEMA}, {"name": "u", "properties": {"iceberg": "on"}}]
+    }
     Path("tables.json").write_text(json.dumps(tables))
     return tmp_path
 

@@ -81,7 +81,7 @@ def test_an_export_whose_shards_were_collected_ends_and_says_what_to_do(
     world.storage.delete([gone.path])
     run(spark, world, job)
     record = record_of(world, table, job.job_id)
-    assert (record.state, "gc_delay_seconds" in record.reason) == ("failed", True)
+    assert (record.state, "request the export again" in record.reason) == ("failed", True)
     assert list(world.storage.list(export_prefix(table.id))) == []
 
 

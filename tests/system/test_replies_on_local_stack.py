@@ -65,13 +65,13 @@ def test_a_request_is_finished_when_its_effect_is_there_and_not_before(
             SplitPartitions("replies-split", "replies", forced=True, reply=True),
             lambda: len(list(table.state().partitions.leaves())) == 2,
         ),
-        "export": (
-            ExportRows("replies-export", "replies", "replies/out", reply=True),
-            lambda: load_manifest(services.results, "replies/out") is not None,
-        ),
         "purge": (
             PurgeRows("replies-purge", "replies", SelectionMessage(where="n = 92"), reply=True),
             lambda: table.prove_purge("n = 92").is_complete,
+        ),
+        "export": (
+            ExportRows("replies-export", "replies", "replies/out", reply=True),
+            lambda: load_manifest(services.results, "replies/out") is not None,
         ),
     }
     for verb, (request, effect) in effects.items():

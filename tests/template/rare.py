@@ -151,7 +151,7 @@ RARE = (
         f"{SNAPSHOT}test_a_lost_snapshot_or_segment_is_named",
         (
             *(role for role in COMMITS if role != "collect_garbage"),
-            *("dispatch_spark", "track_spark", "measure", "sweep", "publish_iceberg"),
+            *("dispatch_spark", "track_spark", "measure", "publish_iceberg"),
         ),
         ("dynamodb:BatchGetItem",),
         ("-snapshots",),

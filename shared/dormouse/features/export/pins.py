@@ -8,7 +8,7 @@ that was put a moment ago may be of a request that is about to save its export.
 from __future__ import annotations
 
 from dormouse.features.tables.versions import read_version
-from dormouse.model.pins import OwnerKind, PinOwner
+from dormouse.model.pins import OwnerKind, Pin, PinOwner
 from dormouse.model.state import DAY_MS, TableState
 from dormouse.ports import Services
 from dormouse.stored.paths import export_path
@@ -42,14 +42,17 @@ def pin_export(services: Services, table: Table, state: TableState, export_id: s
 
 def unpin_ended(services: Services, table: Table) -> None:
     """Remove the pins of exports that have ended, or were never saved."""
-    pins, before_ms = services.store(table).pins, services.clock.now_ms() - REQUEST_MS
+    pins = services.store(table).pins
     for pin in pins.all():
-        is_export = pin.owner.kind is OwnerKind.EXPORT and pin.pinned_ms < before_ms
-        if is_export and not _is_running(services, table, pin.owner.name):
+        if pin.owner.kind is OwnerKind.EXPORT and _has_ended(services, table, pin):
             pins.remove(pin.owner)
 
 
-def _is_running(services: Services, table: Table, export_id: str) -> bool:
-    """Return whether an export is stored; one that is damaged runs until it is deleted."""
-    path = export_path(table.id, export_id)
-    return any(stored.path == path for stored in services.storage.list(path))
+def _has_ended(services: Services, table: Table, pin: Pin) -> bool:
+    """Return whether no export is stored, and none is about to be; a damaged one is stored."""
+    path = export_path(table.id, pin.owner.name)
+    if any(stored.path == path for stored in services.storage.list(path)):
+        return False
+    record = services.tracker.get(table.id, pin.owner.name)
+    is_recorded = record is not None and record.is_finished
+    return is_recorded or pin.pinned_ms < services.clock.now_ms() - REQUEST_MS

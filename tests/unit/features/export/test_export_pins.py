@@ -90,6 +90,18 @@ def world_export(world: World, table: Table, as_of: str) -> list[OutboundMessage
     return tasks
 
 
+def test_an_export_that_has_ended_holds_nothing_after_the_next_sweep(
+    world: World, table: Table
+) -> None:
+    world.administer(ExportRows("e", table.name, "out"))
+    world.sweep()
+    assert len(pins(world, table)) == 1
+    world.settle()
+    assert exported(world, "out")
+    world.sweep()
+    assert not pins(world, table)
+
+
 def test_a_request_that_died_leaves_its_pin_for_a_while(
     world: World, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
