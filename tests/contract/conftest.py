@@ -1,5 +1,6 @@
-"""What contract tests over a folder begin with."""
+"""What contract tests over a folder, and those of uploads in parts, begin with."""
 
 from tests.contract.folders import clock, database
+from tests.contract.parts_on_s3 import client, on_s3
 
-__all__ = ["clock", "database"]
+__all__ = ["client", "clock", "database", "on_s3"]

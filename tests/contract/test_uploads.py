@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ import pytest
 from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 from hypothesis import given
 from hypothesis import strategies as st
-from moto.s3 import models as moto_models
 from mypy_boto3_s3 import S3Client
 
 from dormouse.aws.s3 import uploads as s3_uploads
@@ -31,7 +29,6 @@ from dormouse.ports import Storage
 from dormouse.readers.auditing import audit_shard
 from dormouse.shards import parquet
 from dormouse.storage import FolderStorage
-from tests.contract.mocked_aws import mocked_aws, s3_bucket
 from tests.contract.test_s3_storage import Wire
 from tests.contract.test_shards_on_s3 import SCHEMA
 from tests.support.memory_storage import PART_BYTES, MemoryStorage
@@ -39,18 +36,6 @@ from tests.support.tables import ShardTable
 
 FILE = bytes(range(256)) * 11
 """Five and a half parts."""
-
-
-@pytest.fixture
-def client(monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Client]:
-    monkeypatch.setattr(moto_models, "S3_UPLOAD_PART_MIN_SIZE", 1)
-    with mocked_aws(monkeypatch):
-        yield s3_bucket("data")
-
-
-@pytest.fixture
-def on_s3(client: S3Client) -> S3Storage:
-    return S3Storage(client, "data", part_bytes=PART_BYTES)
 
 
 @pytest.fixture(params=["folder", "memory", "s3"])

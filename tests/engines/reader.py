@@ -99,7 +99,7 @@ def main(engine: str, task_file: str, output: str) -> None:
         try:
             found = read(item["metadata"], item["snapshot"], item["where"])
             feather.write_feather(found, str(folder / f"{item['name']}.arrow"), "uncompressed")
-        except Exception as error:
+        except Exception as error:  # engines raise kinds of their own
             (folder / f"{item['name']}.error").write_text(f"{type(error).__name__}: {error}")
 
 

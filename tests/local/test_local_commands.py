@@ -118,7 +118,7 @@ def test_no_moment_of_waiting_is_deaf_to_a_signal() -> None:
 
 
 def test_signals_are_ignored_while_the_stack_stops() -> None:
-    """It saves then, which takes a while; whoever stops it may be impatient."""
+    """It saves then, which takes a while, and a user may press Ctrl-C again."""
     program = (
         "import os, signal; from dormouse_cli.local.signals import interruptible\n"
         "with interruptible(): pass\n"

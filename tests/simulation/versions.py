@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from functools import cached_property
 from random import Random
@@ -22,16 +23,16 @@ RECENT = 6
 """Of so many versions before the newest users speak."""
 
 
-class VersionUsers:
+class VersionUsers(ABC):
     """The part of the users that is about versions. They see the newest version of each table."""
 
     instance: Instance
     random: Random
     operations: tuple[str, ...]
 
+    @abstractmethod
     def ask(self, request: AdminRequest) -> str:
         """Send a request."""
-        raise NotImplementedError
 
     def tag(self) -> str:
         """Ask for a tag."""
@@ -69,11 +70,13 @@ class VersionUsers:
         """Draw whether what removes rows is to release the tags that hold them."""
         return "tag" in self.operations and self.random.random() < 0.7
 
+    @abstractmethod
     def _name(self) -> str:
-        raise NotImplementedError
+        """Draw the name of a table."""
 
+    @abstractmethod
     def _request(self) -> str:
-        raise NotImplementedError
+        """Return the id of a new request."""
 
 
 def operations_with_versions(seed: int, operations: tuple[str, ...]) -> tuple[str, ...]:

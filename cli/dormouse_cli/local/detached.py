@@ -20,6 +20,7 @@ from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from dormouse.folder.processes import is_locked
 from dormouse_cli.local.errors import StartError
 
 UP = "the stack is up"
@@ -88,7 +89,7 @@ def record_path() -> Path:
 
 def running() -> Detached | None:
     """Return the stack that runs in the background; None if none does."""
-    if not _is_locked():
+    if not is_locked(_lock_path()):
         return None
     try:
         return Detached(**json.loads(record_path().read_text()))
@@ -181,7 +182,7 @@ def _exported(exports: Path) -> dict[str, str]:
 
 
 def _record(stack: Detached) -> None:
-    """Say which stack runs; whoever reads it sees all of it."""
+    """Record which stack runs, in one step: a reader sees all of the record, or none."""
     new = record_path().with_suffix(".new")
     new.write_text(json.dumps(asdict(stack)))
     new.replace(record_path())
@@ -196,7 +197,7 @@ def stop(found: Detached) -> None:
     with suppress(ProcessLookupError):  # it has just ended
         os.kill(found.pid, signal.SIGTERM)
     end = time.monotonic() + _STOP_SECONDS
-    while _is_locked():
+    while is_locked(_lock_path()):
         if time.monotonic() > end:
             raise StartError(
                 f"process {found.pid} does not end", hint=f"see {found.logs}; kill -9 {found.pid}"
@@ -206,18 +207,3 @@ def stop(found: Detached) -> None:
 
 def _lock_path() -> Path:
     return record_path().with_suffix(".lock")
-
-
-def _is_locked() -> bool:
-    """Return whether the process of a stack lives; the kernel frees the lock of one that ends."""
-    try:
-        descriptor = os.open(_lock_path(), os.O_RDONLY)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False

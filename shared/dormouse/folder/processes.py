@@ -93,9 +93,16 @@ class Process:
 
 def is_alive(folder: Path, name: str) -> bool:
     """Return whether the process of this name still uses the folder."""
+    return is_locked(folder / name)
+
+
+def is_locked(path: Path) -> bool:
+    """Return whether a living process has locked a file; the kernel frees the lock of one that
+    ends.
+    """
     try:
-        descriptor = os.open(folder / name, os.O_RDONLY)
-    except FileNotFoundError:
+        descriptor = os.open(path, os.O_RDONLY)
+    except (FileNotFoundError, NotADirectoryError):
         return False
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
