@@ -205,8 +205,9 @@ class PurgeRows(Request, frozen=True, tag="purge_rows"):
 
 class CompactTable(Request, frozen=True, tag="compact_table"):
     """Start the compactions of a table that are due, also if the table is offline. With `all`,
-    merge the shards of each leaf partition into one sorted run, whatever the table's strategy. With
-    `spark`, Spark does it, otherwise the table's properties decide.
+    merge the shards of each leaf partition into one sorted run, whatever the table's strategy; of a
+    published table, also rewrite shards that are alone there, if readers of Iceberg gain by it.
+    With `spark`, Spark does it, otherwise the table's properties decide.
     """
 
     path: ClassVar[str] = "compaction.request:compact_table"

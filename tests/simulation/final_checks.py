@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 
 from dormouse.features.checking.check import check
-from dormouse.features.planning.compaction import plan_full_compactions
+from dormouse.features.planning.retention import plan_everything
 from dormouse.features.requests.request_paths import request_in, request_reply_path
 from dormouse.features.tables.leftovers import list_unregistered
 from dormouse.keys.ranges import KeyRange
@@ -134,7 +134,7 @@ def ask_for_a_compaction(simulation: Simulation) -> None:
         return
     state = simulation.services.store(table).current()
     room = max(0, table.properties.compaction_jobs_limit - len(state.jobs))
-    wanted = min(room, len(plan_full_compactions(state)))
+    wanted = min(room, len(plan_everything(state, table.properties)))
     simulation.ask_alone(CompactTable("at-rest", table.name, all=True))
     assigned = len(simulation.services.store(table).current().jobs) - len(state.jobs)
     if assigned != wanted:

@@ -31,7 +31,8 @@ def compact(
     """Begin the compactions of a table that are due now, or merge all of each leaf partition.
 
     It works on tables that are offline too. A leaf of very many shards is merged in several goes:
-    ask again until nothing is begun.
+    ask again until nothing is begun. Of a table with iceberg=on, --all also rewrites lone shards
+    that old readers read slowly, or whose rows are partly dead.
     """
     asked = parse_spark(spark, properties)
     begun = instance_of(ctx).compact(name, everything=everything, spark=asked)

@@ -119,7 +119,9 @@ class IcebergTable:
 
 def holds(file: PublishedFile) -> str:
     """Return what a published file holds, in words."""
-    return "dead rows" if file.is_deletes else "rows"
+    if file.is_deletes:
+        return "dead rows"
+    return "rows, which old Spark reads slowly" if file.is_quick else "rows"
 
 
 def engine_lines(name: str, metadata: str, folder: str) -> dict[str, str]:

@@ -212,7 +212,8 @@ class Draft:
             news = [data_manifest(self.place, part, {}, added_in) for part in appended]
             added = [shard for part in appended for shard in part]
             before = before.plus(added)
-            steps.append(Step(APPENDED + own, "append", [*base, *news], before, added))
+            how = self._operation(base)
+            steps.append(Step(APPENDED + own, how, [*base, *news], before, added))
         is_known = self.changes is not None or (self.previous is None and not self.purged)
         is_same = is_known and totals.live_rows == before.live_rows and not changes.restored
         return [*steps, Step(own, "replace" if is_same else "overwrite", folded, totals)]
@@ -236,6 +237,16 @@ class Draft:
         if self.previous is None:
             return [item for item in folded if item.record["content"] == DELETES]
         return [Manifest(record) for record in self.previous.manifests]
+
+    def _operation(self, base: Sequence[Manifest]) -> str:
+        """Return what the snapshot of new shards does: it appends, unless some of their rows are
+        dead.
+
+        That can only be at first. Readers who follow appended snapshots ignore what is dead: they
+        would get a row twice whose other copy a compaction wrote. Of an overwriting snapshot they
+        say that they cannot follow it.
+        """
+        return "overwrite" if self.previous is None and base else "append"
 
     def _totals_before(self, totals: Totals) -> Totals:
         if self.previous is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dormouse.features.administration.administer import administer
+from dormouse.features.publishing.look import published_files
 from dormouse.iceberg.encodings import quick_shards
 from dormouse.requests import CompactTable, SetProperties
 from dormouse.stored.paths import is_plain
@@ -23,6 +24,12 @@ def compact(world: World, table: Table) -> None:
     request = CompactTable(world.ids.new(), table.name, True)
     world.queue += administer(world.services, request)
     world.settle()
+
+
+def now(world: World, table: Table) -> Table:
+    found = world.tables.get(table.id)
+    assert found is not None
+    return found
 
 
 def live(world: World, table: Table) -> list[str]:
@@ -72,6 +79,42 @@ def test_a_table_that_is_published_later_says_which_shards_are_still_quick(world
     compact(world, table)
     assert quick_shards(world.state(table)) == []
     assert world.names(table) == "a" + "".join(4 * c for c in "bcd") + "x" + "zzzz"
+
+
+def test_a_full_compaction_rewrites_a_lone_shard_that_old_readers_read_slowly(world: World) -> None:
+    table = world.create()
+    world.drop("letters/one.parquet", letters("bd"))
+    world.settle()
+    compact(world, table)
+    assert len(quick_shards(world.state(table))) == 1
+    world.administer(SetProperties(world.ids.new(), table.name, {"iceberg": "on"}))
+    world.settle()
+    files = published_files(world.services, now(world, table))
+    assert [each.is_quick for each in files] == [True]
+    compact(world, table)
+    assert quick_shards(world.state(table)) == []
+    assert world.names(table) == "bd"
+    files = published_files(world.services, now(world, table))
+    assert [each.is_quick for each in files] == [False]
+    settled = live(world, table)
+    compact(world, table)
+    assert live(world, table) == settled
+
+
+def test_a_full_compaction_rewrites_a_lone_shard_with_dead_rows(world: World) -> None:
+    table = world.create(
+        iceberg="on", ingest_file_strategy="one_reference_per_leaf", splits=[("c",)]
+    )
+    world.drop("letters/one.parquet", letters("bd"))
+    world.settle()
+    (shard,) = live(world, table)
+    world.drop("letters/two.parquet", letters("a"))
+    world.settle()
+    compact(world, table)  # the leaf of a and b alone has several shards
+    assert shard in live(world, table)
+    compact(world, table)
+    assert shard not in live(world, table)
+    assert world.names(table) == "abd"
 
 
 def test_a_table_that_is_not_published_keeps_the_quick_encodings(world: World) -> None:

@@ -146,14 +146,60 @@ def test_appended_shards_are_listed_though_they_were_compacted_since(table: Publ
     assert len(live_entries(table, state)["data"]) == 1
 
 
-def test_the_first_publication_appends_all_rows(table: PublishedTable) -> None:
-    half_dead(table)
+@pytest.mark.parametrize("dead", [False, True])
+def test_the_first_publication_adds_all_rows(table: PublishedTable, *, dead: bool) -> None:
+    half_dead(table) if dead else table.ingest(rows(0, 1000))
     table.publish()
-    appended, state = table.metadata()["snapshots"]
-    assert "parent-snapshot-id" not in appended
-    assert appended["summary"]["operation"] == "append"
-    assert live_entries(table, appended) == live_entries(table, state)
+    added, state = table.metadata()["snapshots"]
+    assert "parent-snapshot-id" not in added
+    assert added["summary"]["operation"] == ("overwrite" if dead else "append")
+    assert live_entries(table, added) == live_entries(table, state)
     assert state["summary"]["operation"] == "replace"
+
+
+@pytest.mark.parametrize("dead", [False, True])
+def test_a_reader_of_appended_rows_gets_each_row_once_or_an_error(
+    table: PublishedTable, *, dead: bool
+) -> None:
+    half_dead(table) if dead else table.ingest(rows(0, 1000))
+    table.publish()
+    first = table.metadata()["snapshots"][0]["snapshot-id"]
+    table.ingest(rows(1000, 1030))
+    table.compact((0,))
+    table.publish()
+    table.ingest(rows(1030, 1100))
+    table.publish()
+    if dead:
+        with pytest.raises(ValueError, match="overwrite"):
+            followed(table, first)
+        first = table.metadata()["snapshots"][1]["snapshot-id"]
+    assert followed(table, first) == (100 if dead else 1100)
+
+
+def followed(table: PublishedTable, first: int) -> int:
+    """Return the rows that a stream from a snapshot on gets, as Spark does it: of each snapshot
+    that appends all rows of the files that are new in it, whatever is dead; nothing of one that
+    replaces; and it stops at others.
+    """
+    found = 0
+    for snapshot in table.metadata()["snapshots"]:
+        operation = snapshot["summary"]["operation"]
+        if snapshot["sequence-number"] < _sequence(table, first) or operation == "replace":
+            continue
+        if operation != "append":
+            raise ValueError(operation)
+        for record in avro.read_container(fetch(table, snapshot["manifest-list"]))[1]:
+            if record["content"] == 0 and record["added_snapshot_id"] == snapshot["snapshot-id"]:
+                entries = avro.read_container(fetch(table, record["manifest_path"]))[1]
+                added = [entry["data_file"] for entry in entries if entry["status"] == 1]
+                found += sum(file["record_count"] for file in added)
+    return found
+
+
+def _sequence(table: PublishedTable, snapshot: int) -> int:
+    listed = table.metadata()["snapshots"]
+    (found,) = (s["sequence-number"] for s in listed if s["snapshot-id"] == snapshot)
+    return int(found)
 
 
 def test_entries_of_appended_shards_are_new_in_their_snapshot(table: PublishedTable) -> None:

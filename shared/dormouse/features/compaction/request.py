@@ -13,9 +13,9 @@ from msgspec import UNSET
 from dormouse.features.planning.assign_jobs import assign
 from dormouse.features.planning.compaction import (
     plan_compactions,
-    plan_full_compactions,
     within_limit,
 )
+from dormouse.features.planning.retention import plan_everything
 from dormouse.features.requests.outcomes import TABLE_RESET, JobCheck, JobOutcome
 from dormouse.features.requests.resolve_table import request_key, resolve_live_table
 from dormouse.features.requests.work import RequestResult, StoredWork
@@ -96,7 +96,9 @@ def compact_table(services: Services, request: CompactTable) -> RequestResult:
     table = resolve_live_table(services, request)
     state = services.store(table).current()
     plans = (
-        plan_full_compactions(state) if request.all else plan_compactions(state, table.properties)
+        plan_everything(state, table.properties)
+        if request.all
+        else plan_compactions(state, table.properties)
     )
     plans = within_limit(plans, len(state.jobs), table.properties.compaction_jobs_limit)
     key = request_key(request)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dormouse.features.ingest.seal_sources import seal_sources
 from dormouse.features.planning.assign_jobs import assign, jobs_of
 from dormouse.features.planning.compaction import CompactionPlan, plan_compactions, within_limit
-from dormouse.features.planning.retention import plan_rewrites
+from dormouse.features.planning.retention import plan_age_off
 from dormouse.features.planning.splitting import splits_due
 from dormouse.features.tables.publications import publications
 from dormouse.features.tables.reset import finish_reset
@@ -62,5 +62,5 @@ def _compactions(
     age_off = row_rules(table.schema, table.properties).age_off if swept else None
     if age_off is not None:  # looks at every shard, so not after each change
         now_ms = services.clock.now_ms()
-        plans += plan_rewrites(state, table.properties, age_off.age_ms, now_ms, plans)
+        plans += plan_age_off(state, table.properties, age_off.age_ms, now_ms, plans)
     return within_limit(plans, len(state.jobs), table.properties.compaction_jobs_limit)

@@ -1,41 +1,67 @@
-"""Choose which shards to rewrite so that expired rows (age-off) are deleted from storage.
+"""Choose which shards of a partition to rewrite, each by itself or with others.
 
-Compaction drops expired rows from what it merges, but a partition without new rows is not merged.
-A row that was fresh when its shard was written has expired one age later. A shard is therefore due
-one age after it was written, and the shard that replaces it one age after that.
+Age-off: compaction drops expired rows from what it merges, but a partition without new rows is not
+merged. A row that was fresh when its shard was written has expired one age later. A shard is
+therefore due one age after it was written, and the shard that replaces it one age after that.
+
+Published tables: a full compaction also rewrites what is alone in its leaf, if some readers of
+Iceberg read it slowly, or if some of its rows are dead, which all of them have to skip.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
-from dormouse.features.planning.compaction import CompactionPlan
+from dormouse.features.planning.compaction import CompactionPlan, plan_full_compactions
+from dormouse.iceberg.encodings import quick_shards
+from dormouse.iceberg.liveness import live_shards
 from dormouse.model.state import TableState
 from dormouse.stored.paths import id_prefix
 from dormouse.tables.properties import Properties
+from dormouse.tables.published import is_published
 
 LEAST_INTERVAL_MS = 60 * 60 * 1000
 """The shortest interval between two rewrites of a row, however short the age is."""
 
 
-def plan_rewrites(
+def plan_everything(state: TableState, properties: Properties) -> list[CompactionPlan]:
+    """Propose what a full compaction does: merge all runs of each leaf, and rewrite shards that
+    should not stay as they are though nothing is to be merged with them.
+    """
+    plans = plan_full_compactions(state)
+    if not is_published(properties):
+        return plans
+    groups = live_shards(state).values()
+    partly_live = {live.shard.id for group in groups for live in group if live.dead}
+    return plans + plan_rewrites(state, properties, partly_live | {*quick_shards(state)}, plans)
+
+
+def plan_age_off(
     state: TableState,
     properties: Properties,
     age_ms: int,
     now_ms: int,
     planned: Sequence[CompactionPlan],
 ) -> list[CompactionPlan]:
-    """Propose to rewrite free references of leaves to shards that are at least an age old.
+    """Propose to rewrite the shards that are at least an age old."""
+    newest = id_prefix(now_ms - max(age_ms, LEAST_INTERVAL_MS))
+    due = {shard for shard in state.shards if shard[: len(newest)] <= newest}
+    due -= {*state.unreferenced}
+    return plan_rewrites(state, properties, due, planned) if due else []
+
+
+def plan_rewrites(
+    state: TableState,
+    properties: Properties,
+    due: Container[str],
+    planned: Sequence[CompactionPlan],
+) -> list[CompactionPlan]:
+    """Propose to rewrite free references of leaves to shards that are due.
 
     A plan has at most `compaction_files` shards of a partition, oldest first. Disputed shards, and
     those of `planned` compactions, are left out.
     """
-    newest = id_prefix(now_ms - max(age_ms, LEAST_INTERVAL_MS))
-    due = {shard for shard in state.shards if shard[: len(newest)] <= newest}
-    due -= {*state.unreferenced, *state.disputed}
-    if not due:
-        return []
     taken = {(plan.partition, shard) for plan in planned for shard in plan.inputs}
     jobs = Counter([job.partition for job in state.jobs.values()])
     jobs.update(plan.partition for plan in planned)
@@ -48,6 +74,7 @@ def plan_rewrites(
             for reference in state.references_in(partition)
             if reference.job is None
             and reference.shard in due
+            and reference.shard not in state.disputed
             and (partition, reference.shard) not in taken
         ]
         size = properties.compaction_files

@@ -17,7 +17,7 @@ from dormouse.iceberg.reachable import (
     show_metadata,
 )
 from dormouse.ports import Services
-from dormouse.stored.paths import data_prefix, iceberg_prefix
+from dormouse.stored.paths import data_prefix, iceberg_prefix, is_plain, shard_id_of
 from dormouse.tables.published import is_published
 from dormouse.tables.table import Table
 
@@ -39,10 +39,14 @@ class PublishedMetadata:
 
 @dataclass(frozen=True, slots=True)
 class PublishedFile:
-    """A file that readers of the newest version open, by its URI: of rows, or of dead rows."""
+    """A file that readers of the newest version open, by its URI: of rows, or of dead rows.
+
+    One that `is_quick` is read slowly by Spark with Iceberg before 1.11.
+    """
 
     uri: str
     is_deletes: bool
+    is_quick: bool = False
 
 
 def published_metadata(services: Services, table: Table) -> PublishedMetadata:
@@ -86,7 +90,9 @@ def published_files(services: Services, table: Table) -> Iterator[PublishedFile]
     listed = services.storage.get(_newest_list(services, found))
     for manifest in manifests_of(listed, found.summary.root):
         for path in files_of(services.storage.get(manifest.path), found.summary.root):
-            yield PublishedFile(f"{found.summary.root}/{path}", manifest.is_deletes)
+            shard = None if manifest.is_deletes else shard_id_of(path)
+            is_quick = shard is not None and not is_plain(shard)
+            yield PublishedFile(f"{found.summary.root}/{path}", manifest.is_deletes, is_quick)
 
 
 def problems(services: Services, table: Table) -> Iterator[str]:

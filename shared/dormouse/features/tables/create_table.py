@@ -5,7 +5,9 @@ from __future__ import annotations
 from hashlib import blake2b
 
 from dormouse.errors import AlreadyExistsError, InvalidRequestError, NotFoundError
+from dormouse.features.tables.publications import publications
 from dormouse.key_forms.codec import KeyCodec
+from dormouse.messages import OutboundMessage
 from dormouse.model.partitions import PartitionTree
 from dormouse.model.transactions import InitialisePartitions
 from dormouse.ports import Services
@@ -23,8 +25,10 @@ from dormouse.tables.table import Table, check_name
 from dormouse.tables.tombstones import Tombstone
 
 
-def create_table(services: Services, request: CreateTable) -> None:
-    """Create the table; its id follows from the request's, so a redelivery creates no second one.
+def create_table(services: Services, request: CreateTable) -> list[OutboundMessage]:
+    """Create the table, and return the message that publishes it, if it is to be.
+
+    Its id follows from the request's, so a redelivery creates no second one.
 
     Raises:
         InvalidRequestError: the schema, properties, split points or name are invalid.
@@ -38,7 +42,7 @@ def create_table(services: Services, request: CreateTable) -> None:
         created_ms=services.clock.now_ms(),
     ).with_settings(parse_settings(request.properties), services.tables.defaults())
     if _is_created(services, table):
-        return
+        return publications(table)
     check_columns(schema, table.properties)
     row_rules(schema, table.properties)
     bloom_columns(schema, table.properties)
@@ -50,7 +54,7 @@ def create_table(services: Services, request: CreateTable) -> None:
     tree = PartitionTree.from_split_points(points)
     if services.tables.named(table.name) is not None:
         _refuse(services, table)
-        return
+        return publications(table)
     # State first: a table that can be found by name always has its partitions.
     initialise = InitialisePartitions(tuple(tree.by_id.values()), schema.key_types)
     try:
@@ -66,6 +70,7 @@ def create_table(services: Services, request: CreateTable) -> None:
             raise
     except AlreadyExistsError:
         _refuse(services, table)
+    return publications(table)
 
 
 def new_table_id(request: CreateTable) -> str:

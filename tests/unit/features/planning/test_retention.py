@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dormouse.features.planning.compaction import CompactionPlan
-from dormouse.features.planning.retention import LEAST_INTERVAL_MS, plan_rewrites
+from dormouse.features.planning.retention import LEAST_INTERVAL_MS, plan_age_off
 from dormouse.fold.fold import apply
 from dormouse.model.disputes import DisputeReason
 from dormouse.model.partitions import ROOT, PartitionTree
@@ -43,7 +43,7 @@ def rewritten(
     state: TableState, now_ms: int, age_ms: int = DAY_MS, *planned: CompactionPlan, **other: int
 ) -> list[tuple[str, ...]]:
     properties = Properties(**other)  # type: ignore[arg-type]
-    plans = plan_rewrites(state, properties, age_ms, now_ms, planned)
+    plans = plan_age_off(state, properties, age_ms, now_ms, planned)
     assert {plan.partition for plan in plans} <= {ROOT}
     return [plan.inputs for plan in plans]
 

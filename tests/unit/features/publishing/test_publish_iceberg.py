@@ -10,10 +10,11 @@ import pytest
 from dormouse.errors import ContendedError, UnavailableError
 from dormouse.features.publishing.collect_iceberg import READERS_MS, reachable
 from dormouse.features.publishing.publish_iceberg import publish_iceberg
+from dormouse.features.tables.create_table import create_table
 from dormouse.iceberg.reachable import files_of, manifest_lists_of, manifests_of
 from dormouse.messages import TableChanged
 from dormouse.model.publications import PublicationRecord
-from dormouse.requests import PublishIceberg, ReinitialiseTable, SetProperties
+from dormouse.requests import CreateTable, PublishIceberg, ReinitialiseTable, SetProperties
 from dormouse.schema.schema import Schema
 from dormouse.stored.paths import iceberg_prefix, shard_path
 from dormouse.tables.table import Table
@@ -64,6 +65,18 @@ def test_a_commit_is_published(world: World) -> None:
     newest = record_of(world, table).newest
     assert newest is not None
     assert newest.covers(table.state_id, world.state(table))
+
+
+def test_a_table_is_published_when_it_is_created(world: World) -> None:
+    request = CreateTable("create", "letters", LETTERS.to_json(), dict(PUBLISHED))
+    world.administer(request)
+    world.settle()
+    (table,) = world.tables.all()
+    assert published_files(world, table) == set()
+    world.publications.delete(table.id)  # as if the message had been lost
+    world.queue += create_table(world.services, request)
+    world.settle()
+    assert published_files(world, table) == set()
 
 
 def test_nothing_is_published_of_a_table_unless_it_is_asked_for(world: World) -> None:
