@@ -134,7 +134,7 @@ lock: ## Resolve all dependencies again; pin them, with the hashes of all their 
 	$(LOCK) $(EVERYWHERE) --extra bench --constraint requirements.txt pyproject.toml --output-file requirements-bench.txt
 	echo atheris | $(LOCK) --python-version 3.11 - --output-file requirements-fuzz.txt
 	printf 'mkdocs-material\nmkdocstrings[python]\n' | $(LOCK) $(EVERYWHERE) --constraint requirements.txt - --output-file requirements-site.txt
-	printf 'duckdb==1.5.5\nduckdb-extension-avro==1.5.5\nduckdb-extension-iceberg==1.5.5\nfastavro\npolars\npyarrow\npyiceberg\npyroaring\n' | $(LOCK) $(EVERYWHERE) - --output-file requirements-engines.txt
+	printf 'boto3\nduckdb==1.5.5\nduckdb-extension-avro==1.5.5\nduckdb-extension-httpfs==1.5.5\nduckdb-extension-iceberg==1.5.5\nfastavro\npolars\npyarrow\npyiceberg\npyroaring\n' | $(LOCK) $(EVERYWHERE) - --output-file requirements-engines.txt
 	echo pip-audit | $(LOCK) $(EVERYWHERE) - --output-file requirements-audit.txt
 	echo uv | $(LOCK) $(EVERYWHERE) - --output-file requirements-lock.txt
 	for layer in core engine; do sed -n 's/==.*//p' shared/layer-$$layer.txt | \

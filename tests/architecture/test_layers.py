@@ -18,6 +18,7 @@ ALL_CODE = [
 
 LAYERS = [
     {"errors", "cache", "extras", "library", "lifeline", "readahead", "retry_policy", "showing"},
+    {"http"},
     {"keys"},
     {"schema"},
     {"iceberg.types"},
@@ -57,6 +58,7 @@ LAYERS = [
     {"features.ingest"},
     {"features.export"},
     {"features.publishing"},
+    {"features.catalog"},
     {"features.spark"},
     {"features.planning"},
     {"features.dead_letters"},

@@ -70,6 +70,7 @@ STEPS: Mapping[str, tuple[str, str]] = {
     "iceberg show": ("u", "iceberg_scan("),
     "iceberg check": ("u", ""),
     "iceberg files": ("u", ".parquet"),
+    "iceberg serve": ("-- printenv DORMOUSE_CATALOG_URI", ""),
     "template": ("deployed", "sam build"),
     "table reinitialise": ("u --splits splits.txt --force", ""),
     "table unregistered": ("", ""),

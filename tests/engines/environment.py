@@ -14,12 +14,12 @@ READER = Path(__file__).parent / "reader.py"
 PYTHON = Path(sys.prefix) / "engines" / "bin" / "python"
 
 
-def run(engine: str, task: list[dict[str, Any]], folder: Path) -> Path:
+def run(engine: str, task: Any, folder: Path, reader: Path = READER) -> Path:
     """Let an engine do a task; return the folder with what it found."""
     assert PYTHON.exists(), "the engines are not installed: make .venv/engines/.installed"
     (folder / "task.json").write_text(json.dumps(task))
     done = subprocess.run(
-        [PYTHON, READER, engine, folder / "task.json", folder],
+        [PYTHON, reader, engine, folder / "task.json", folder],
         capture_output=True,
         text=True,
         timeout=LIMIT_SECONDS,

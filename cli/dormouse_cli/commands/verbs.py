@@ -39,12 +39,13 @@ _INSTANCE = Verbs(
     },
 )
 _ICEBERG = Verbs(
-    "What is published of a table for readers of Iceberg: show, publish, check, list files.",
+    "What is published for readers of Iceberg: show, publish, check, list files, serve.",
     {
         "show": Verb("commands.iceberg:show"),
         "publish": Verb("commands.iceberg:publish"),
         "check": Verb("commands.iceberg:check"),
         "files": Verb("commands.iceberg:files"),
+        "serve": Verb("commands.catalog:serve"),
     },
 )
 _DLQ = Verbs(

@@ -10,12 +10,15 @@ from dormouse.settings import Settings
 if TYPE_CHECKING:
     from dormouse.client.instance import Instance
     from dormouse.folder.wiring import OpenFolder
+    from dormouse.http.loopback import LoopbackServer
+    from dormouse.ports import Services
 
 
 class OpenedInstance:
     """What `Instance` has of its opening and closing."""
 
     __slots__ = ()
+    services: Services
     folder: OpenFolder | None
 
     @staticmethod
@@ -41,6 +44,22 @@ class OpenedInstance:
         """End what this process does in the background for an instance in a folder."""
         if self.folder is not None:
             self.folder.close()
+
+    def serve_catalog(self, port: int = 0) -> LoopbackServer:
+        """Serve the published tables as an Iceberg REST catalog, to engines on this machine.
+
+        The server, which is returned, answers at ``http://127.0.0.1:PORT/iceberg`` until it is
+        closed, or a ``with`` statement ends; port 0 takes a free one.
+
+        Raises:
+            InvalidRequestError: the port cannot be used.
+        """
+        from functools import partial
+
+        from dormouse.features.catalog.serve_catalog import serve_catalog
+        from dormouse.http.loopback import LoopbackServer
+
+        return LoopbackServer(partial(serve_catalog, self.services), port)
 
     def __enter__(self) -> Self:
         """Return the instance."""

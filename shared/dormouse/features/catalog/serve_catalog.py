@@ -1,0 +1,114 @@
+"""serve_catalog: answer one request to the catalog.
+
+Nothing is written. What readers are given is what the record of a publication names at that moment,
+so they see each publication at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from dormouse.errors import CorruptDataError, UnavailableError
+from dormouse.features.catalog.published import find_metadata, load_metadata, table_names
+from dormouse.http.messages import (
+    HttpRequest,
+    HttpResponse,
+    error_response,
+    json_response,
+    without_body,
+)
+from dormouse.iceberg.rest import (
+    NAMESPACE,
+    CatalogError,
+    Kind,
+    Target,
+    check_namespace,
+    config,
+    identifiers,
+    load_result,
+    page,
+    parse_path,
+    shown,
+)
+from dormouse.ports import Services
+
+READS = ("GET", "HEAD")
+
+
+def serve_catalog(services: Services, request: HttpRequest) -> HttpResponse:
+    """Answer a request; what is wrong with it, or with what it names, is answered as an error."""
+    try:
+        response = _answer(services, request)
+    except CatalogError as error:
+        allowed = {"allow": ", ".join(READS)} if error.status == 405 else {}
+        response = error_response(error.status, error.kind, error.explanation, **allowed)
+    except UnavailableError as error:
+        response = error_response(503, "ServiceUnavailableException", error.explanation)
+    except CorruptDataError as error:
+        response = error_response(500, "InternalServerError", error.explanation)
+        response = replace(response, problem=error.explanation)
+    return without_body(response) if request.method == "HEAD" else response
+
+
+def _answer(services: Services, request: HttpRequest) -> HttpResponse:
+    if request.method not in READS:
+        raise CatalogError(
+            405,
+            "UnsupportedOperationException",
+            f"this catalog can only be read; {shown(request.method)} is not supported",
+            hint="tables are made and changed by Dormouse: `dormouse table`, `dormouse ingest`",
+        )
+    target = parse_path(request.path)
+    check_namespace(target)
+    return _ANSWERS[target.kind](services, request, target)
+
+
+def _config(services: Services, request: HttpRequest, target: Target) -> HttpResponse:
+    return json_response(200, config(request.query.get("warehouse", "")))
+
+
+def _namespaces(services: Services, request: HttpRequest, target: Target) -> HttpResponse:
+    """Answer with the namespaces, or with those below a `parent`: of the one there is, none."""
+    parent = request.query.get("parent", "")
+    check_namespace(Target("namespaces", parent))
+    return json_response(200, {"namespaces": [] if parent else [[NAMESPACE]]})
+
+
+def _namespace(services: Services, request: HttpRequest, target: Target) -> HttpResponse:
+    if request.method == "HEAD":
+        return HttpResponse(204)
+    return json_response(200, {"namespace": [NAMESPACE], "properties": {}})
+
+
+def _tables(services: Services, request: HttpRequest, target: Target) -> HttpResponse:
+    return json_response(200, identifiers(*page(table_names(services), request.query)))
+
+
+def _table(services: Services, request: HttpRequest, target: Target) -> HttpResponse:
+    if request.method == "HEAD":
+        find_metadata(services, target.name)
+        return HttpResponse(204)
+    loaded = load_metadata(services, target.name)
+    only_refs = request.query.get("snapshots") == "refs"
+    result = load_result(loaded.location, loaded.metadata, {}, only_refs=only_refs)
+    return json_response(200, result)
+
+
+def _views(services: Services, request: HttpRequest, target: Target) -> HttpResponse:
+    return json_response(200, identifiers((), None))
+
+
+def _view(services: Services, request: HttpRequest, target: Target) -> HttpResponse:
+    raise CatalogError(404, "NoSuchViewException", f"there is no view {shown(target.name)}")
+
+
+_ANSWERS: Mapping[Kind, Callable[[Services, HttpRequest, Target], HttpResponse]] = {
+    "config": _config,
+    "namespaces": _namespaces,
+    "namespace": _namespace,
+    "tables": _tables,
+    "table": _table,
+    "views": _views,
+    "view": _view,
+}

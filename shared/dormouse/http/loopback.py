@@ -1,0 +1,171 @@
+"""A server for programs of this machine alone, at a port of its loopback address.
+
+A web page could make a browser send requests to it by a name of its own that leads to loopback. So
+requests are answered only that name the server by its address, or as localhost.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Mapping
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import parse_qsl
+
+from dormouse.errors import InvalidRequestError
+from dormouse.http.messages import Answer, HttpRequest, HttpResponse, error_response
+
+HOST = "127.0.0.1"
+MOST_BODY_BYTES = 10_000_000
+"""The longest body that is read, as of an HTTP API on AWS."""
+IDLE_SECONDS = 60
+"""How long a connection may take over its next line, or be idle."""
+METHODS = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
+
+
+class LoopbackServer(ThreadingHTTPServer):
+    """Answers requests, each in a thread, between `start` and `close`, or as a context manager."""
+
+    daemon_threads = True
+    block_on_close = False
+    allow_reuse_address = False  # it would take a port that another server uses
+
+    def __init__(self, answer: Answer, port: int = 0) -> None:
+        """Take a port; 0 is a free one.
+
+        Raises:
+            InvalidRequestError: it cannot be used.
+        """
+        self.answer = answer
+        try:
+            super().__init__((HOST, port), _Handler)
+        except (OSError, OverflowError) as error:
+            raise InvalidRequestError(
+                f"port {port} cannot be used: {getattr(error, 'strerror', error)}",
+                hint="name another one, or 0 for a free one",
+            ) from error
+        self._thread: threading.Thread | None = None
+
+    @property
+    def url(self) -> str:
+        """Where it answers, without a path."""
+        return f"http://{HOST}:{self.server_port}"
+
+    def start(self) -> None:
+        """Begin to answer, from threads of its own."""
+        self._thread = threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Answer nothing any more, and free the port."""
+        if self._thread is not None:
+            self.shutdown()
+            self._thread.join()
+        self.server_close()
+
+    def __enter__(self) -> Self:
+        """Begin to answer."""
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End."""
+        self.close()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Pass over a connection that the other side broke; show any other error."""
+        if not isinstance(sys.exception(), ConnectionError | TimeoutError):
+            super().handle_error(request, client_address)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    default_request_version = "HTTP/1.0"  # else what is no request is answered without a status
+    disable_nagle_algorithm = True  # with it, each response would wait for a delayed ACK
+    timeout = IDLE_SECONDS
+    server: LoopbackServer
+
+    def _serve(self) -> None:
+        response = self._refusal() or self._answered()
+        self._send(response)
+
+    do_DELETE = do_GET = do_HEAD = do_OPTIONS = do_PATCH = do_POST = do_PUT = _serve
+
+    def _refusal(self) -> HttpResponse | None:
+        """Return why this request is not answered by what this server serves."""
+        if not _is_here(self.headers.get("Host", ""), self.server.server_port):
+            return self._ended(403, "ForbiddenException", f"ask by {self.server.url}")
+        if "Transfer-Encoding" in self.headers:
+            return self._ended(411, "BadRequestException", "a body needs a Content-Length")
+        length = self.headers.get("Content-Length", "0")
+        if not (length.isascii() and length.isdecimal()):
+            return self._ended(400, "BadRequestException", "the Content-Length is no number")
+        if len(length) > 12 or int(length) > MOST_BODY_BYTES:
+            return self._ended(413, "BadRequestException", f"at most {MOST_BODY_BYTES} bytes")
+        return None
+
+    def _ended(self, status: int, kind: str, message: str) -> HttpResponse:
+        """Return an error after which the connection cannot be used: its body is not read."""
+        self.close_connection = True
+        return error_response(status, kind, message, connection="close")
+
+    def _answered(self) -> HttpResponse:
+        path, _, query = self.path.partition("?")
+        request = HttpRequest(
+            self.command,
+            path,
+            dict(parse_qsl(query, keep_blank_values=True)),
+            _joined(self.headers.items()),
+            self.rfile.read(int(self.headers.get("Content-Length", "0"))),
+        )
+        try:
+            return self.server.answer(request)
+        except Exception:  # the server goes on; what happened is shown
+            self.server.handle_error(self.request, self.client_address)
+            return error_response(500, "InternalServerError", "this is a bug: see the server's log")
+
+    def _send(self, response: HttpResponse) -> None:
+        self.send_response(response.status)
+        for name, value in response.headers.items():
+            self.send_header(name, value)
+        if response.status != HTTPStatus.NO_CONTENT:
+            self.send_header("Content-Length", str(len(response.body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(response.body)
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """Answer a request that is no HTTP, or too long, or has an unknown method."""
+        phrase = HTTPStatus(code).phrase
+        self.command = getattr(self, "command", None) or "GET"
+        self._send(self._ended(code, "BadRequestException", phrase))
+
+    def version_string(self) -> str:
+        """Name this server."""
+        return "dormouse"
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Say nothing: engines ask several times for each query."""
+
+
+def _is_here(host: str, port: int) -> bool:
+    """Return whether a Host header names this server."""
+    name, _, given = host.strip().lower().partition(":")
+    return name in (HOST, "localhost") and given in ("", str(port))
+
+
+def _joined(headers: Any) -> Mapping[str, str]:
+    """Return headers by their names in lower case; the values of a repeated one are joined."""
+    found: dict[str, str] = {}
+    for name, value in headers:
+        key = name.lower()
+        found[key] = f"{found[key]},{value}" if key in found else value
+    return found

@@ -1,0 +1,166 @@
+"""A server of this machine: what it refuses by itself, and what it goes on after."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from http.client import HTTPConnection
+
+import pytest
+
+from dormouse.errors import InvalidRequestError
+from dormouse.http.loopback import METHODS, MOST_BODY_BYTES, LoopbackServer
+from dormouse.http.messages import HttpRequest, HttpResponse, error_response, json_response
+
+HERE = "Host: 127.0.0.1\r\n"
+
+
+def echo(request: HttpRequest) -> HttpResponse:
+    """Answer with what was asked."""
+    if request.path == "/broken":
+        raise RuntimeError("secret of the server")
+    if request.path == "/nothing":
+        return HttpResponse(204)
+    found = {
+        "method": request.method,
+        "path": request.path,
+        "query": dict(request.query),
+        "x": request.headers.get("x-more"),
+        "body": request.body.decode(),
+    }
+    return json_response(200, found)
+
+
+@pytest.fixture
+def server() -> Iterator[LoopbackServer]:
+    with LoopbackServer(echo) as running:
+        yield running
+
+
+def connect(server: LoopbackServer) -> HTTPConnection:
+    return HTTPConnection("127.0.0.1", server.server_port, timeout=10)
+
+
+def raw(server: LoopbackServer, request: str) -> tuple[int, bytes]:
+    """Send bytes as they are; return the status, and all else until the server closes."""
+    with socket.create_connection(("127.0.0.1", server.server_port), timeout=10) as connection:
+        connection.sendall(request.encode("latin-1"))
+        connection.shutdown(socket.SHUT_WR)
+        found = b""
+        while part := connection.recv(65536):
+            found += part
+    head, _, body = found.partition(b"\r\n\r\n")
+    return int(head.split()[1]), body
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_request_arrives_as_it_was_sent(server: LoopbackServer, method: str) -> None:
+    connection = connect(server)
+    for _ in range(2):  # by one connection
+        connection.request(method, "/a%1Fb?q=1%2B1&empty=", body=b"all", headers={"X-More": "y"})
+        response = connection.getresponse()
+        body = response.read()
+        assert response.status == 200
+        if method == "HEAD":
+            assert (body, int(response.headers["Content-Length"]) > 0) == (b"", True)
+            continue
+        assert json.loads(body) == {
+            "method": method,
+            "path": "/a%1Fb",
+            "query": {"q": "1+1", "empty": ""},
+            "x": "y",
+            "body": "all",
+        }
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["evil.example", "evil.example:{port}", "127.0.0.1.evil.example", "", "127.0.0.1:1", "[::1]"],
+)
+def test_a_name_that_leads_here_is_refused(server: LoopbackServer, host: str) -> None:
+    sent = host.format(port=server.server_port)
+    status, body = raw(server, f"GET /a HTTP/1.1\r\nHost: {sent}\r\n\r\n")
+    assert status == 403
+    assert server.url in json.loads(body)["error"]["message"]
+
+
+def test_a_request_without_a_name_is_refused(server: LoopbackServer) -> None:
+    assert raw(server, "GET /a HTTP/1.0\r\n\r\n")[0] == 403
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "LOCALHOST:{port}", "127.0.0.1:{port}"])
+def test_the_own_names_are_answered(server: LoopbackServer, host: str) -> None:
+    sent = host.format(port=server.server_port)
+    request = f"GET /a HTTP/1.1\r\nHost: {sent}\r\nConnection: close\r\n\r\n"
+    assert raw(server, request)[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("request_text", "status"),
+    [
+        (f"GET /{'x' * 70_000} HTTP/1.1\r\n{HERE}\r\n", 414),
+        ("GARBAGE\r\n\r\n", 400),
+        (f"PROPFIND / HTTP/1.1\r\n{HERE}\r\n", 501),
+        (f"POST / HTTP/1.1\r\n{HERE}Content-Length: {MOST_BODY_BYTES + 1}\r\n\r\n", 413),
+        (f"POST / HTTP/1.1\r\n{HERE}Content-Length: {'9' * 400}\r\n\r\n", 413),
+        (f"POST / HTTP/1.1\r\n{HERE}Content-Length: -1\r\n\r\n", 400),
+        (f"POST / HTTP/1.1\r\n{HERE}Content-Length: ten\r\n\r\n", 400),
+        (f"POST / HTTP/1.1\r\n{HERE}Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 411),
+        (f"GET / HTTP/1.1\r\n{HERE}X: {'x' * 70_000}\r\n\r\n", 431),
+    ],
+)
+def test_what_is_no_request_is_refused(
+    server: LoopbackServer, request_text: str, status: int
+) -> None:
+    found, body = raw(server, request_text)
+    assert found == status
+    assert json.loads(body)["error"]["code"] == status
+    with_server = connect(server)
+    with_server.request("GET", "/still")
+    assert with_server.getresponse().status == 200
+    with_server.close()
+
+
+def test_a_fault_of_the_server_is_shown_here_and_not_there(
+    server: LoopbackServer, capfd: pytest.CaptureFixture[str]
+) -> None:
+    connection = connect(server)
+    connection.request("GET", "/broken")
+    response = connection.getresponse()
+    body = response.read().decode()
+    assert response.status == 500
+    assert "secret" not in body and "Traceback" not in body
+    assert "secret of the server" in capfd.readouterr().err
+    connection.request("GET", "/nothing")
+    assert (connection.getresponse().status) == 204
+    connection.close()
+
+
+def test_a_client_that_breaks_off_is_passed_over(
+    server: LoopbackServer, capfd: pytest.CaptureFixture[str]
+) -> None:
+    broken = socket.create_connection(("127.0.0.1", server.server_port))
+    broken.sendall(b"GET / HT")
+    broken.close()
+    assert raw(server, f"GET / HTTP/1.1\r\n{HERE}Connection: close\r\n\r\n")[0] == 200
+    assert capfd.readouterr().err == ""
+
+
+def test_a_port_that_is_taken_or_is_none_is_refused(server: LoopbackServer) -> None:
+    for port in (server.server_port, 70_000):
+        with pytest.raises(InvalidRequestError, match=f"port {port} cannot be used"):
+            LoopbackServer(echo, port)
+
+
+def test_only_this_machine_reaches_it(server: LoopbackServer) -> None:
+    assert server.socket.getsockname()[0] == "127.0.0.1"
+
+
+def test_an_error_has_the_form_that_clients_read() -> None:
+    response = error_response(404, "NoSuchTableException", "gone", x_more="y")
+    assert json.loads(response.body) == {
+        "error": {"message": "gone", "type": "NoSuchTableException", "code": 404}
+    }
+    assert response.headers == {"content-type": "application/json", "x-more": "y"}
