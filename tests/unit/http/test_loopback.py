@@ -12,6 +12,7 @@ import pytest
 from dormouse.errors import InvalidRequestError
 from dormouse.http.loopback import METHODS, MOST_BODY_BYTES, LoopbackServer
 from dormouse.http.messages import HttpRequest, HttpResponse, error_response, json_response
+from tests.support.waiting import LIMIT_SECONDS
 
 HERE = "Host: 127.0.0.1\r\n"
 
@@ -39,12 +40,14 @@ def server() -> Iterator[LoopbackServer]:
 
 
 def connect(server: LoopbackServer) -> HTTPConnection:
-    return HTTPConnection("127.0.0.1", server.server_port, timeout=10)
+    return HTTPConnection("127.0.0.1", server.server_port, timeout=LIMIT_SECONDS)
 
 
 def raw(server: LoopbackServer, request: str) -> tuple[int, bytes]:
     """Send bytes as they are; return the status, and all else until the server closes."""
-    with socket.create_connection(("127.0.0.1", server.server_port), timeout=10) as connection:
+    with socket.create_connection(
+        ("127.0.0.1", server.server_port), timeout=LIMIT_SECONDS
+    ) as connection:
         connection.sendall(request.encode("latin-1"))
         connection.shutdown(socket.SHUT_WR)
         found = b""
