@@ -10,6 +10,9 @@ import json
 
 from dormouse.features.checking.check import check
 from dormouse.features.planning.retention import plan_everything
+from dormouse.features.publishing.collect_iceberg import reachable
+from dormouse.features.publishing.lag import lag_ms
+from dormouse.features.publishing.look import problems
 from dormouse.features.requests.request_paths import request_in, request_reply_path
 from dormouse.features.tables.leftovers import list_unregistered
 from dormouse.keys.ranges import KeyRange
@@ -27,6 +30,7 @@ from dormouse.stored.paths import (
     state_prefix,
     table_prefix,
 )
+from dormouse.tables.published import is_published
 from dormouse.tables.table import Table
 from tests.simulation.answers import check_answers
 from tests.simulation.event_log import Violation
@@ -240,9 +244,12 @@ def _check_kept(simulation: Simulation, table: Table) -> None:
     objects = {shard_id_of(stored.path) for stored in storage.list(data_prefix(table.id))}
     if objects != set(state.shards):
         oracle.fail(f"objects and state differ in {sorted(map(str, objects ^ set(state.shards)))}")
+    published = _check_published(simulation, table)
     looked_at = (data_prefix(table.id), state_prefix(table.id), run_marker_prefix(table.id))
     for stored in storage.list(table_prefix(table.id)):
-        if not stored.path.startswith(looked_at) and not _is_reply(stored.path):
+        if stored.path in published or stored.path.startswith(looked_at):
+            continue
+        if not _is_reply(stored.path):
             oracle.fail(f"{stored.path} is left")
     orphan_age_ms = table.properties.orphan_age_seconds * 1000
     spent, _ = obsolete_run_markers(
@@ -255,6 +262,24 @@ def _check_kept(simulation: Simulation, table: Table) -> None:
         oracle.fail(f"{path} is left")
     for left in left_in_state(simulation.instance, table):
         oracle.fail(left)
+
+
+def _check_published(simulation: Simulation, table: Table) -> set[str]:
+    """Check that the newest version of a table is published, if it is to be; return what of it."""
+    services, oracle = simulation.services, simulation.oracle(table.id)
+    record = services.publications.get(table.id)
+    newest = record.newest if record is not None else None
+    if not is_published(table.properties):
+        if newest is not None and newest.metadata:
+            oracle.fail(f"{newest.metadata} is not withdrawn")
+        return set()
+    state = services.store(table).current()
+    if newest is None or not newest.covers(table.state_id, state) or lag_ms(services, table, state):
+        oracle.fail(f"version {state.version} is not published, but {newest}")
+        return set()
+    for problem in problems(services, table):
+        oracle.fail(f"published: {problem}")
+    return reachable(services.storage.get, [newest.metadata])
 
 
 def _is_reply(path: str) -> bool:

@@ -38,6 +38,8 @@ def left_of_gone(instance: Instance, table_id: str) -> Iterator[str]:
             yield f"a log, {state_id}, that is not closed"
         elif log.pages:
             yield f"pages {sorted(log.pages)} of the log {state_id}"
+    if instance.publications.get(table_id) is not None:
+        yield "a record of what is published"
     if instance.tables.tombstone(table_id) is None:
         yield "no tombstone"
 

@@ -264,7 +264,7 @@ class Oracle:
             if dispute.reason is DisputeReason.ROWS_LOST:
                 self.fail(f"version {state.version} disputes shard {shard}: {dispute}")
         for shard, takings in state.taken.items():
-            keys = [self.shape.key(row) for row in self._rows_of(shard, state.version)]
+            keys = [self.shape.key(row) for row in self.rows_of(shard, state.version)]
             for taking in takings:
                 if taking.rows != (rows := sum(map(taking.range.contains, keys))):
                     self.fail(f"version {state.version}: {taking} of shard {shard} has {rows}")
@@ -274,7 +274,7 @@ class Oracle:
             row
             for span, references in state.partitions_to_read(KeyRange())
             for reference in references
-            for row in self._rows_of(reference.shard, state.version)
+            for row in self.rows_of(reference.shard, state.version)
             if span.contains(self.shape.key(row))
         ]
 
@@ -285,7 +285,8 @@ class Oracle:
             marks |= row[4]
         return {s for s, known in self.dropped.items() if known.mark and marks // known.mark % 16}
 
-    def _rows_of(self, shard: str, version: int) -> list[Row]:
+    def rows_of(self, shard: str, version: int) -> list[Row]:
+        """Return the rows of a shard as it was put, in order."""
         if shard not in self._rows:
             try:
                 body = self.content(shard_path(self.table_id, shard))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
+from typing import TYPE_CHECKING
 
 from dormouse.errors import NotFoundError, OutcomeUnknownError, UnavailableError
 from dormouse.features.tables.versions import read_version
@@ -12,6 +13,24 @@ from tests.simulation.instance import Worker
 from tests.simulation.oracle import Oracle
 from tests.simulation.versions import is_tagged, tags_of
 from tests.support.queries import count_rows, query_rows
+
+if TYPE_CHECKING:
+    from tests.simulation.simulation import Simulation
+
+
+def begin_query(run: Simulation) -> None:
+    """Let somebody begin to query a table, if there is one."""
+    oracles = run.watch.oracles
+    tables = [t for t in oracles if run.instance.tables.get(t) is not None]
+    if tables:
+        oracle = oracles[run.random.choice(tables)]
+        wanted, version = run.random.random(), run.random.randrange(max(1, oracle.newest))
+        asked = version if wanted < 0.3 else None
+        run.start(
+            "query",
+            f"queries {oracle.table_id}",
+            lambda worker: ask_query(worker, oracle, asked, run.random, lambda: run.now_ms),
+        )
 
 
 def ask_query(

@@ -24,8 +24,9 @@ from tests.simulation.event_log import EventLog, Violation
 from tests.simulation.fault_injection import HOUR_MS, FaultInjector, no_faults, random_faults
 from tests.simulation.instance import MEMORY_BYTES, SCARCE_BYTES, Delivery, Instance, Worker
 from tests.simulation.oracle import Oracle
+from tests.simulation.outsiders import Outsiders, publishes
 from tests.simulation.processes import Call, Died, Fate
-from tests.simulation.queries import ask_query
+from tests.simulation.queries import begin_query
 from tests.simulation.queues import feeds, time_limits
 from tests.simulation.scheduler import Scheduler, Task
 from tests.simulation.shapes import drawn_shape
@@ -81,7 +82,10 @@ class Simulation:
             operations_with_versions(self.seed, drawn_operations(users)),
             lambda: self.injector.happens("untold"),
             shape=drawn_shape(users),
+            publishes=publishes(self.seed),
+            stop_publishers_for=lambda: self.outsiders.stop_publishers(),
         )
+        self.outsiders = Outsiders(self)
         self.is_long = draws.random() < SHARE_LONG
         self.instance.has_spark = draws.random() < SHARE_WITH_SPARK
         self.slack_ms = 2 * self.injector.skew_ms + NO_SKEW_MS
@@ -138,6 +142,7 @@ class Simulation:
         """End the faults and all pauses; clocks stay as they are."""
         self.injector = no_faults(self.random)
         self.tell("faults", "stop")
+        self.outsiders.stopped_ms = 0
         for task in self.scheduler.tasks:
             task.wake_ms = 0
 
@@ -160,7 +165,7 @@ class Simulation:
         self.swept_ms = self.now_ms
         if audit:
             self.audited_ms = self.now_ms
-        self._begin(
+        self.start(
             "sweep",
             f"sweep{', with an audit' if audit else ''}",
             lambda worker: worker.scheduled("sweep", audit=audit),
@@ -201,14 +206,16 @@ class Simulation:
             choices.append((10.0, lambda task=task: self._turn(task)))
         if len(self.scheduler.tasks) < AT_ONCE or not choices:
             for queue in QUEUES:
-                if self.instance.queues.has_visible(queue):
+                if self.instance.queues.has_visible(queue) and not self.outsiders.is_stopped(queue):
                     choices.append((3.0, lambda queue=queue: self._deliver(queue)))
             for run_id in self.instance.undriven():
                 choices.append((1.0, lambda run_id=run_id: self._drive(run_id)))
             if users and self.operations < self.steps // STEPS_FOR_AN_OPERATION:
                 choices.append((1.0, self._users_act))
             if users:
-                choices.append((0.6, self._query))
+                choices.append((0.6, lambda: begin_query(self)))
+                if self.workload.publishes:
+                    choices.append((2.0, self.outsiders.begin))
                 if self.now_ms - self.swept_ms > SWEEP_MS:
                     choices.append((0.5, lambda: self.sweep(audit=False)))
                 if self.now_ms - self.audited_ms > AUDIT_MS:
@@ -243,7 +250,7 @@ class Simulation:
                 message.visible_ms = self.now_ms + self.random.randint(0, 5000)
         found = "; ".join(f"{m.id} (receive {m.receives}) {m.body}" for m in delivery.messages)
         feed = feeds()[queue]
-        self._begin(feed.function, found, lambda worker: self._handle(worker, delivery))
+        self.start(feed.function, found, lambda worker: self._handle(worker, delivery))
 
     def _handle(self, worker: Worker, delivery: Delivery) -> None:
         failed = worker.handle(delivery)
@@ -255,27 +262,9 @@ class Simulation:
         run = self.instance.spark.runs[run_id]
         tell = not self.injector.happens("untold")
         what = f"run {run_id} of Spark: {run.kind} {run.table_id} {run.job_id}"
-        self._begin("spark", what, lambda worker: worker.drive(run_id, tell=tell))
+        self.start("spark", what, lambda worker: worker.drive(run_id, tell=tell))
 
-    def _query(self) -> None:
-        oracles = self.watch.oracles
-        tables = [t for t in oracles if self.instance.tables.get(t) is not None]
-        if tables:
-            oracle = oracles[self.random.choice(tables)]
-            wanted, version = self.random.random(), self.random.randrange(max(1, oracle.newest))
-            self._begin(
-                "query",
-                f"queries {oracle.table_id}",
-                lambda worker: ask_query(
-                    worker,
-                    oracle,
-                    version if wanted < 0.3 else None,
-                    self.random,
-                    lambda: self.now_ms,
-                ),
-            )
-
-    def _begin(self, function: str, what: str, work: Callable[[Worker], None]) -> None:
+    def start(self, function: str, what: str, work: Callable[[Worker], None]) -> None:
         """Begin something in a process that is warm, or in a new one."""
         idle = self.idle.setdefault(function, [])
         if idle and self.random.random() < 0.7:
@@ -292,7 +281,7 @@ class Simulation:
     def _new_worker(self, name: str) -> Worker:
         skew_ms = self.injector.skew()
         return self.instance.worker(
-            name, self._gate, skew_ms=skew_ms, sleep=self._sleep, spoil=self._spoil
+            name, self._gate, skew_ms=skew_ms, sleep=self.sleep, spoil=self._spoil
         )
 
     def _work(self, worker: Worker, work: Callable[[Worker], None]) -> None:
@@ -321,7 +310,8 @@ class Simulation:
         else:
             raise task.error
 
-    def _sleep(self, seconds: float) -> None:
+    def sleep(self, seconds: float) -> None:
+        """Let the process that runs sleep."""
         task = self.scheduler.running
         if task is not None:
             task.wake_ms = self.now_ms + int(seconds * 1000)

@@ -15,6 +15,7 @@ from tests.simulation.event_log import Violation
 from tests.simulation.instance import Instance
 from tests.simulation.oracle import Oracle
 from tests.simulation.processes import Call
+from tests.simulation.published import PublishedWatch
 from tests.simulation.versions import held_versions, restored_to
 from tests.simulation.workload import Workload
 
@@ -36,12 +37,16 @@ class Watch:
     explains: Callable[[CorruptDataError], bool] = lambda error: False
     oracles: dict[str, Oracle] = field(default_factory=dict)
     begun: set[str] = field(default_factory=set)
+    published: dict[str, PublishedWatch] = field(default_factory=dict)
     _changed: set[str] = field(default_factory=set)
+    _republished: set[str] = field(default_factory=set)
 
     def note(self, call: Call) -> None:
         """Note what a call may change."""
         if (call.service == "pages" and not call.is_read) or call.method == "create":
             self._changed.add(call.subject.partition(" ")[0])
+        if call.service == "publications" and not call.is_read:
+            self._republished.add(call.subject.partition(" ")[0])
 
     def look(self, turn: Turn) -> None:
         """Check what the last step changed.
@@ -53,6 +58,9 @@ class Watch:
         for state_id in self._changed:
             self._look_at_table(state_id.partition("/")[0], turn)
         self._changed.clear()
+        for table_id in sorted(self._republished):
+            self._look_at_published(table_id)
+        self._republished.clear()
         self._look_at_storage()
 
     def oracle(self, table_id: str) -> Oracle:
@@ -67,6 +75,13 @@ class Watch:
                 self.slack_ms,
             )
         return self.oracles[table_id]
+
+    def published_of(self, table_id: str) -> PublishedWatch:
+        """Return what is known of what was published of a table."""
+        if table_id not in self.published:
+            oracle, content = self.oracle(table_id), self.instance.storage.as_put
+            self.published[table_id] = PublishedWatch(oracle, content, self.slack_ms)
+        return self.published[table_id]
 
     @property
     def _now_ms(self) -> int:
@@ -100,6 +115,13 @@ class Watch:
             if wrong := oracle.compactions.beyond_limit(state, limit, turn):
                 oracle.fail(wrong)
 
+    def _look_at_published(self, table_id: str) -> None:
+        table = self._living(table_id)
+        if table is not None:
+            record = self.instance.publications.get(table_id)
+            delay_ms = table.properties.gc_delay_seconds * 1000
+            self.published_of(table_id).see(record, self._now_ms, delay_ms)
+
     def _look_at_storage(self) -> None:
         """Check what was put and deleted by the last step."""
         changes, self.instance.storage.changes = self.instance.storage.changes, []
@@ -113,9 +135,15 @@ class Watch:
             oracle = self.oracle(table.id)
             if is_request:
                 self._look_at_purge(oracle, purge_id, path if change == "put" else "")
-            elif change == "delete" and "/data/" in path:
-                shard = shard_id_of(path) or ""
+            elif change == "clash" and "/iceberg/" in path:
+                oracle.fail(f"two publishers put {path} with other bytes")
+            elif change == "delete":
                 delay_ms = table.properties.gc_delay_seconds * 1000
+                if table.id in self.published:
+                    self.published_of(table.id).check_deleted(path, self._now_ms, delay_ms)
+                if "/data/" not in path:
+                    continue
+                shard = shard_id_of(path) or ""
                 held = held_versions(self.instance, table, self.slack_ms)
                 oracle.check_deleted(shard, self._now_ms, delay_ms, held)
 

@@ -22,7 +22,7 @@ class WatchedStorage(MemoryStorage):
         """Begin empty."""
         super().__init__(clock)
         self.damaged: dict[str, bytes] = {}
-        self.changes: list[tuple[Literal["put", "delete"], str]] = []
+        self.changes: list[tuple[Literal["put", "clash", "delete"], str]] = []
 
     def get(self, path: str) -> bytes:
         """Return a whole object."""
@@ -38,6 +38,8 @@ class WatchedStorage(MemoryStorage):
         done = super().put(path, body)
         if done:
             self.changes.append(("put", path))
+        elif self.as_put(path) != body:
+            self.changes.append(("clash", path))
         return done
 
     def delete(self, paths: Sequence[str]) -> None:

@@ -33,6 +33,7 @@ from dormouse.requests import (
 from dormouse.tables.spark_options import SparkOptions
 from tests.simulation.instance import Instance
 from tests.simulation.oracle import Dropped
+from tests.simulation.outsiders import PUBLISHING, PublishingUsers
 from tests.simulation.queues import feeds
 from tests.simulation.rows import AGE_MS, LETTERS, Kind, Row
 from tests.simulation.shapes import CLASSIC, FILES_MARKED, Shape, mark_of
@@ -83,7 +84,7 @@ all is held against."""
 
 
 @dataclass
-class Workload(VersionUsers):
+class Workload(VersionUsers, PublishingUsers):
     """The users of one run. `operations` are drawn from, those named often more often.
 
     What they know is kept here: each file by its id, the kind of each table they asked for, what
@@ -101,11 +102,15 @@ class Workload(VersionUsers):
     asked: list[AdminRequest] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
     shape: Shape = CLASSIC
+    publishes: bool = False
+    stop_publishers_for: Callable[[], int] = lambda: 0
     count: int = 0
     files: int = 0
 
     def __post_init__(self) -> None:
-        """Let calls about pins fail if users make some."""
+        """Let calls about pins fail if users make some; have tables published if they are."""
+        if self.publishes:
+            self.operations = (*self.operations, *PUBLISHING)
         self.instance.gates_pins = "tag" in self.operations
 
     def begin(self, tables: int) -> None:
@@ -170,7 +175,7 @@ class Workload(VersionUsers):
         drawn = self._properties()
         for unset in self.random.sample(CHANGEABLE, self.random.randint(0, 3)):
             del drawn[unset]
-        properties = {**drawn, **kind.properties}
+        properties = {**drawn, **kind.properties, **self._published()}
         return self.ask(
             CreateTable(request_id, name, self.shape.schema.to_json(), properties, points)
         )

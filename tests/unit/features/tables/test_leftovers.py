@@ -14,6 +14,7 @@ from dormouse.features.tables import tombstone_policy as tombstones
 from dormouse.features.tables.leftovers import collect_leftovers, list_unregistered
 from dormouse.features.tables.tombstone_policy import tombstones_to_recheck
 from dormouse.model.metrics import Metric
+from dormouse.model.publications import PublicationRecord
 from dormouse.ports import NO_TABLE
 from dormouse.requests import CreateTable
 from dormouse.stored.paths import SPARK_CODE, shard_path
@@ -304,3 +305,11 @@ def test_while_its_objects_are_deleted_a_table_is_gone_and_not_damaged(
     monkeypatch.setattr(world.storage, "delete", looking)
     world.delete(table)
     assert looked == [shard]
+
+
+def test_a_record_that_a_publisher_began_meanwhile_is_deleted(world: World) -> None:
+    table = filled(world)
+    world.delete(table)
+    world.publications.replace(table.id, None, PublicationRecord())
+    assert collect_leftovers(world.services) == []
+    assert world.publications.get(table.id) is None
