@@ -132,10 +132,9 @@ def engine_lines(name: str, metadata: str, folder: str) -> dict[str, str]:
         "PyIceberg": f'StaticTable.from_metadata("{metadata}").scan().to_arrow()',
         "DuckDB": f"SELECT * FROM iceberg_scan('{metadata}')",
         "Polars": f'polars.scan_iceberg("{metadata}").collect()',
-        "ClickHouse": f"SELECT * FROM {_clickhouse(folder)}('{folder}') "
-        f"SETTINGS iceberg_metadata_file_path = '{file}'",
-        "Spark": f"CALL CATALOG.system.register_table(table => 'SCHEMA.{bare}', "
-        f"metadata_file => '{metadata}')",
+        "ClickHouse": f"SELECT * FROM {_clickhouse(folder)}('{folder}', "
+        f"SETTINGS iceberg_metadata_file_path = '{file}')",
+        "Spark": f'spark.read.format("iceberg").load("{metadata}")',
         "Trino": f"CALL CATALOG.system.register_table(schema_name => 'SCHEMA', "
         f"table_name => '{bare}', table_location => '{folder}', "
         f"metadata_file_name => '{file.rpartition('/')[2]}')",

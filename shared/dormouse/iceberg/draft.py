@@ -21,7 +21,7 @@ from dormouse.iceberg.manifests import (
     delete_manifest,
     delete_name,
 )
-from dormouse.iceberg.metadata import Schemas, compose, is_same, retained, schemas_of
+from dormouse.iceberg.metadata import compose, is_same, retained
 from dormouse.iceberg.previous import Previous
 from dormouse.iceberg.snapshots import (
     APPENDED,
@@ -101,7 +101,6 @@ class Draft:
         folded = self._folded(deletes)
         totals = self._totals(deletes)
         steps = self._steps(folded, totals) if self._is_new(folded) else []
-        schemas = schemas_of(self.place, self.previous.metadata if self.previous else {})
         objects = [item.object for item in deletes]
         chain, made = self._chain(), []
         for step in steps:
@@ -111,15 +110,14 @@ class Draft:
                 step,
                 version=self.state.version,
                 time_ms=self.state.time_ms,
-                schema_id=schemas.current,
+                schema_id=self.place.listed_schema["schema-id"],
             )
             made.append(snapshot)
             objects += [item.object for item in manifests]
-        return self._with_metadata(schemas, made, chain, objects)
+        return self._with_metadata(made, chain, objects)
 
     def _with_metadata(
         self,
-        schemas: Schemas,
         made: Sequence[Mapping[str, Any]],
         chain: Chain,
         objects: Sequence[NewObject | None],
@@ -131,7 +129,7 @@ class Draft:
         sequence = max(chain.sequence, self.place.sequence)
         metadata = compose(
             self.place,
-            schemas,
+            self.previous.metadata if self.previous else None,
             snapshots,
             sequence=sequence,
             time_ms=self.state.time_ms,

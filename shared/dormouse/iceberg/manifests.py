@@ -15,7 +15,7 @@ from typing import Any
 
 from dormouse.iceberg import avro, entries, position_deletes, vectors
 from dormouse.iceberg.liveness import LiveShard
-from dormouse.iceberg.types import key_bounds, key_schema
+from dormouse.iceberg.types import key_bounds
 from dormouse.iceberg.vectors import RowRange
 from dormouse.key_forms.stored import encode_key
 from dormouse.model.shards import Shard
@@ -62,6 +62,7 @@ class Place:
     and the version of Iceberg's format.
 
     `sequence` is the first sequence number of the publication. All names begin with it.
+    `listed_schema` is the schema as the metadata lists it, with its id.
     """
 
     table_id: str
@@ -69,6 +70,7 @@ class Place:
     schema: Schema
     format_version: int
     sequence: int
+    listed_schema: Mapping[str, Any]
 
     def metadata_path(self, name: str) -> str:
         """Return the path of an object of the publication."""
@@ -86,11 +88,17 @@ class Place:
         """Return the URI of a shard."""
         return self.uri(shard_path(self.table_id, shard.id))
 
+    @property
+    def schema_text(self) -> str:
+        """Return the schema as manifests have it: some readers refuse a table whose metadata lists
+        another one with the same id.
+        """
+        return json.dumps(self.listed_schema)
+
     def digest(self, *parts: str) -> str:
         """Return a name for what is made of `parts`, of this place and by these libraries."""
-        keys = json.dumps(key_schema(self.schema))
         libraries = avro.LIBRARY, position_deletes.LIBRARY
-        context = self.table_id, self.root, str(self.format_version), keys, *libraries
+        context = self.table_id, self.root, str(self.format_version), *libraries
         return blake2b(
             json.dumps([*context, *parts]).encode(), digest_size=_DIGEST_BYTES
         ).hexdigest()
@@ -108,7 +116,8 @@ def data_manifest(
     `added_in` has id and sequence number of the snapshot in which the shards are new, if they are.
     """
     kind = "data" if added_in is None else "news"
-    name = f"{kind}-{place.digest(kind, *(shard.id for shard in shards), str(added_in))}.avro"
+    ids = (shard.id for shard in shards)
+    name = f"{kind}-{place.digest(kind, place.schema_text, *ids, str(added_in))}.avro"
     if name in known:
         return Manifest(known[name])
     files = [_data_file(place, shard) for shard in shards]
@@ -121,7 +130,7 @@ def delete_manifest(
     """Return the manifest of all files that say which rows are dead."""
     files = [delete.file for delete in deletes]
     paths = (str(file["file_path"]) for file in files)
-    name = f"deletes-{place.digest('deletes', *paths)}.avro"
+    name = f"deletes-{place.digest('deletes', place.schema_text, *paths)}.avro"
     if name in known:
         return Manifest(known[name])
     return _manifest(place, name, entries.DELETES, files, None)
@@ -187,8 +196,8 @@ def _manifest(
     added_in: tuple[int, int] | None,
 ) -> Manifest:
     metadata = {
-        "schema": json.dumps({**key_schema(place.schema), "schema-id": 0}),
-        "schema-id": "0",
+        "schema": place.schema_text,
+        "schema-id": str(place.listed_schema["schema-id"]),
         "partition-spec": "[]",
         "partition-spec-id": "0",
         "format-version": str(place.format_version),

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
 from dormouse.iceberg.manifests import NewObject, Place
 from dormouse.iceberg.types import iceberg_schema
+from dormouse.schema.schema import Schema
 from dormouse.stored.paths import iceberg_prefix
 
 VERSION = "dormouse.version"
@@ -29,41 +29,43 @@ def is_same(content: bytes, earlier: Mapping[str, Any]) -> bool:
     return {**found, **dict.fromkeys(counted)} == {**earlier, **dict.fromkeys(counted)}
 
 
-@dataclass(frozen=True, slots=True)
-class Schemas:
-    """The schemas that a table had, by id, and the id of the present one."""
+def listed_schema(
+    schema: Schema, earlier: Mapping[str, Any] | None, sequence: int
+) -> dict[str, Any]:
+    """Return a schema as metadata lists it: under its id in the metadata `earlier`, if it has one.
 
-    by_id: Mapping[int, Mapping[str, Any]]
-    current: int
-
-
-def schemas_of(place: Place, earlier: Mapping[str, Any]) -> Schemas:
-    """Return the schemas that the metadata `earlier` lists, with the present one: under a new id,
-    if it is not listed.
+    A new one gets the publication's sequence number as its id, so no id ever means another schema,
+    not even one that is no longer listed: readers may have kept that, and manifests have it.
     """
-    by_id = {item["schema-id"]: item for item in earlier.get("schemas", ())}
-    number = max(by_id, default=-1) + 1
-    present = {"schema-id": number, **iceberg_schema(place.schema)}
-    same = [old for old, item in by_id.items() if {**item, "schema-id": number} == present]
-    return Schemas(by_id, same[0]) if same else Schemas({**by_id, number: present}, number)
+    present = iceberg_schema(schema)
+    for item in _schemas(earlier):
+        if {**present, "schema-id": item["schema-id"]} == item:
+            return item
+    return {"schema-id": sequence, **present}
+
+
+def _schemas(metadata: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+    return [] if metadata is None else metadata["schemas"]
 
 
 def compose(
     place: Place,
-    schemas: Schemas,
+    earlier: Mapping[str, Any] | None,
     snapshots: Sequence[Mapping[str, Any]],
     *,
     sequence: int,
     time_ms: int,
     is_quick: bool,
 ) -> NewObject:
-    """Return the metadata of a table.
+    """Return the metadata of a table after the metadata `earlier`.
 
     `snapshots` are all that are listed, the last one current; their schemas are listed, and the
     present one. `sequence` is the last sequence number that the table used. `is_quick` says that
     some shards are encoded as old releases of Spark read them only row by row.
     """
-    used = {schemas.current, *(snapshot["schema-id"] for snapshot in snapshots)}
+    present = place.listed_schema["schema-id"]
+    by_id = {item["schema-id"]: item for item in (*_schemas(earlier), place.listed_schema)}
+    used = {present, *(snapshot["schema-id"] for snapshot in snapshots)}
     current = snapshots[-1]["snapshot-id"]
     body: dict[str, Any] = {
         "format-version": place.format_version,
@@ -72,8 +74,8 @@ def compose(
         "last-sequence-number": sequence,
         "last-updated-ms": time_ms,
         "last-column-id": place.schema.next_field_id - 1,
-        "current-schema-id": schemas.current,
-        "schemas": [schemas.by_id[number] for number in sorted(used)],
+        "current-schema-id": present,
+        "schemas": [by_id[number] for number in sorted(used)],
         "default-spec-id": 0,
         "partition-specs": [{"spec-id": 0, "fields": []}],
         "last-partition-id": 999,

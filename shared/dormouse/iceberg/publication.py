@@ -14,6 +14,7 @@ from dormouse.iceberg.changes import Changes
 from dormouse.iceberg.draft import Draft, Publication, Published, Source
 from dormouse.iceberg.liveness import LiveShard, cut_into_manifests, live_shards
 from dormouse.iceberg.manifests import NewObject, Place, content_name, delete_name
+from dormouse.iceberg.metadata import listed_schema
 from dormouse.iceberg.previous import Previous
 from dormouse.iceberg.vectors import RowRange
 from dormouse.model.state import TableState
@@ -53,8 +54,9 @@ def plan_publication(
     earlier = 0 if previous is None else int(previous.metadata["last-sequence-number"])
     table = source.table
     sequence = max(source.sequence, earlier) + 1
-    place = Place(table.id, source.root, table.schema, source.format_version, sequence)
-    kept = None if previous is None or purged or not _fits(previous, place) else previous
+    kept = None if previous is None or purged or not _fits(previous, source) else previous
+    listed = listed_schema(table.schema, kept.metadata if kept else None, sequence)
+    place = Place(table.id, source.root, table.schema, source.format_version, sequence, listed)
     manifests = cut_into_manifests(live_shards(state))
     known = {content_name(file["file_path"]): file for file in kept.deletes} if kept else {}
     partly = [live for shards in manifests for live in shards if live.dead]
@@ -63,10 +65,10 @@ def plan_publication(
     return Plan(unranked, draft)
 
 
-def _fits(previous: Previous, place: Place) -> bool:
+def _fits(previous: Previous, source: Source) -> bool:
     """Return whether earlier snapshots can be listed: they have the format, and are where they
     were.
     """
-    return previous.root == place.root and (
-        previous.metadata["format-version"] == place.format_version
+    return previous.root == source.root and (
+        previous.metadata["format-version"] == source.format_version
     )

@@ -71,11 +71,6 @@ def iceberg_schema(schema: Schema) -> dict[str, object]:
     return {"type": "struct", "fields": fields}
 
 
-def key_schema(schema: Schema) -> dict[str, object]:
-    """Return the part of a schema that never changes, its keys, in Iceberg's JSON form."""
-    return {"type": "struct", "fields": [_iceberg_field(key, required=True) for key in schema.keys]}
-
-
 def key_bounds(schema: Schema, low: Key, high: Key) -> tuple[dict[int, bytes], dict[int, bytes]]:
     """Return lower and upper bounds of row keys by field id, from the least and greatest key.
 

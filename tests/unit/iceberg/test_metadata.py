@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
 
-from dormouse.iceberg import encodings
+from dormouse.iceberg import avro, encodings
 from dormouse.iceberg.changes import Changes
 from dormouse.iceberg.encodings import quick_shards
 from dormouse.iceberg.metadata import WHOLE_PUBLICATIONS
@@ -14,7 +15,7 @@ from dormouse.iceberg.previous import read_previous
 from dormouse.iceberg.publication import Source, plan_publication
 from dormouse.model.overlay_map import OverlayMap
 from dormouse.model.state import TableState
-from dormouse.schema.schema import Field, Primitive
+from dormouse.schema.schema import Field, Primitive, Schema
 from dormouse.tables.properties import Properties
 from dormouse.tables.table import Table
 from tests.support.published import (
@@ -35,14 +36,48 @@ def test_an_altered_schema_is_published_without_a_snapshot(table: PublishedTable
     table.publish()
     after = table.metadata()
     assert after["snapshots"] == before["snapshots"]
-    assert after["current-schema-id"] == 1
+    assert after["current-schema-id"] == after["schemas"][1]["schema-id"]
     assert [field["name"] for field in after["schemas"][1]["fields"]] == ["k", "t", "more"]
     assert [item.path.endswith(".metadata.json") for item in table.put] == [True]
     first = table.record
     table.schema = SCHEMA
     table.publish()
-    assert table.metadata()["current-schema-id"] == 0
+    assert table.metadata()["current-schema-id"] == before["current-schema-id"]
     assert table.record and first and table.record.metadata != first.metadata
+
+
+def test_an_id_of_a_schema_means_one_schema_for_ever(table: PublishedTable) -> None:
+    """Also in manifests, and after it is no longer listed: ClickHouse refuses the table otherwise,
+    and a reader that keeps schemas would return columns under wrong names.
+    """
+    meant: dict[int, dict[str, object]] = {}
+
+    def publish(schema: Schema) -> None:
+        table.schema = schema
+        table.ingest(rows(0, 10))
+        table.publish()
+        headers = [
+            json.loads(avro.read_container(item.content)[0]["schema"])
+            for item in table.put
+            if item.path.endswith(".avro")
+            and "/metadata/" in item.path
+            and "snap-" not in item.path
+        ]
+        assert headers
+        for found in (*table.metadata()["schemas"], *headers):
+            assert meant.setdefault(found["schema-id"], found) == found
+
+    renamed, other = (
+        replace(SCHEMA, values=(replace(SCHEMA.values[0], name=name),)) for name in ("t", "u")
+    )
+    publish(SCHEMA)
+    publish(renamed)
+    publish(SCHEMA)
+    table.now_ms += 10 * table.table.properties.gc_delay_seconds * 1000
+    publish(SCHEMA)
+    assert len(table.metadata()["schemas"]) == 1
+    publish(other)
+    assert len(meant) == 3
 
 
 def test_a_name_of_an_object_is_never_used_again(table: PublishedTable) -> None:
