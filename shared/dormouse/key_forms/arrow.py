@@ -34,7 +34,7 @@ def row_keys(batch: pa.RecordBatch, rows: Sequence[int], schema: Schema) -> list
     for i, field in enumerate(schema.row_keys):
         cells = batch.column(i).take(wanted)
         plain: Any = cells.cast(COUNTS[field.type]) if field.type in COUNTS else cells
-        parts.append([plain_part(value, field.type) for value in plain.to_pylist()])
+        parts.append(plain.to_pylist())  # an integer, a string or bytes, as a key part is
     return list(zip(*parts, strict=True))
 
 

@@ -29,6 +29,18 @@ def encode_key(key: Key) -> bytes:
     return bytes(out)
 
 
+def stored_bytes(key: Key) -> int:
+    """Return the length of the stored form of `key`."""
+    size_bytes = 0
+    for part in key:
+        if isinstance(part, int):
+            size_bytes += 9
+        else:
+            raw = part if isinstance(part, bytes) else part.encode()
+            size_bytes += len(raw) + raw.count(0) + 2
+    return size_bytes
+
+
 def decode_key(stored: bytes) -> Key:
     """Return the key of a stored form.
 

@@ -45,6 +45,11 @@ MAX_ROW_GROUP_ROWS = 128 * 1024
 MAX_ROW_GROUP_BYTES = 4 * 1024 * 1024
 """The largest uncompressed size of a row group in memory."""
 PAGE_ROWS = 4096
+MOST_GROWTH = 8
+MOST_HEADER_BYTES = 64 * 1024
+"""Rows take no more in the file than this many times their size in memory, and this much besides:
+a key may be stored in a page, twice in the page's header and twice in the footer.
+"""
 TYPICAL_BYTES = 64 * 1024 * 1024
 """The size of a shard whose row groups the Bloom filters are made for."""
 REPETITION = 4
@@ -104,6 +109,7 @@ class ParquetFileWriter:
         self._bloom_columns = bloom_columns
         self._encodings = {} if plain else _ENCODINGS
         self._arrow = arrow_schema(schema)
+        self._columns = schema.leaf_columns
         self._sink = pa.OSFile(str(local), "wb")
         self._writer: pq.ParquetWriter | None = None
         self._written_rows = self._written_groups = 0
@@ -116,18 +122,25 @@ class ParquetFileWriter:
         """The size of the row groups written so far; these bytes of the file do not change."""
         return self._sink.tell()
 
-    @property
-    def room(self) -> int:
-        """How many rows, at least one, fit into the pending row group."""
-        return max(1, self._group_rows() - self._pending_rows)
+    def room(self, batch: pa.RecordBatch, target_bytes: int) -> int:
+        """Return how many of the first rows of `batch`, at least one, may be written before
+        `size_bytes` must be compared with `target_bytes` again.
+
+        These are all if the file stays smaller in any case; else those that fit into the pending
+        row group. A batch that is written whole costs less than its parts.
+        """
+        memory_bytes = self._pending_bytes + batch.nbytes
+        if self.size_bytes + MOST_GROWTH * memory_bytes + MOST_HEADER_BYTES < target_bytes:
+            return batch.num_rows
+        return min(batch.num_rows, max(1, self._group_rows() - self._pending_rows))
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Add the rows of a batch."""
         self._pending.append(batch)
         self._pending_rows += batch.num_rows
         self._pending_bytes += batch.nbytes
-        while self._pending_rows >= (rows := self._group_rows()):
-            self._write_group(rows)
+        if self._pending_rows >= self._group_rows():
+            self._write_groups()
 
     def close(self, metadata: dict[str, str]) -> None:
         """Write the pending rows and the Parquet footer with the given key-value metadata.
@@ -135,9 +148,9 @@ class ParquetFileWriter:
         Requires: at least one row was written.
         """
         if self._pending_rows:
-            self._write_group(self._pending_rows)
+            self._write_group(pa.Table.from_batches(self._pending, self._arrow))
         assert self._writer is not None
-        chunks = self._written_groups * self._schema.leaf_columns
+        chunks = self._written_groups * self._columns
         room = crcs.placeholder(chunks, has_filters=bool(self._bloom_columns))
         self._writer.add_key_value_metadata(
             {**metadata, crcs.CRCS_KEY: room, CHECKSUM_KEY: checksums.BLANK}
@@ -162,25 +175,30 @@ class ParquetFileWriter:
         if not self._written_rows:
             rows = FIRST_ROW_GROUP_ROWS
         else:
-            wanted_bytes = row_group_bytes(self.size_bytes, self._schema.leaf_columns)
-            rows = min(MAX_ROW_GROUP_ROWS, wanted_bytes * self._written_rows // self.size_bytes)
+            size_bytes = self.size_bytes
+            wanted_bytes = row_group_bytes(size_bytes, self._columns)
+            rows = min(MAX_ROW_GROUP_ROWS, wanted_bytes * self._written_rows // size_bytes)
         if self._pending_rows:
             rows = min(
                 rows, MAX_ROW_GROUP_BYTES * self._pending_rows // max(1, self._pending_bytes)
             )
         return max(1, rows)
 
-    def _write_group(self, rows: int) -> None:
-        table = pa.Table.from_batches(self._pending, self._arrow)
-        group, rest = table.slice(0, rows), table.slice(rows)
+    def _write_groups(self) -> None:
+        """Write the pending rows but for those that do not fill a row group."""
+        rest = pa.Table.from_batches(self._pending, self._arrow)
+        while self._pending_rows >= (rows := self._group_rows()):
+            self._write_group(rest.slice(0, rows))
+            rest = rest.slice(rows)
+            self._pending_rows, self._pending_bytes = rest.num_rows, rest.nbytes
+        self._pending = rest.to_batches()
+
+    def _write_group(self, group: pa.Table) -> None:
         if self._writer is None:
             self._writer = self._open(group)
         self._writer.write_table(group, row_group_size=group.num_rows)
         self._written_rows += group.num_rows
         self._written_groups += 1
-        self._pending = rest.to_batches()
-        self._pending_rows = rest.num_rows
-        self._pending_bytes = rest.nbytes
 
     def _open(self, first: pa.Table) -> pq.ParquetWriter:
         repetitive = repetitive_columns(first)

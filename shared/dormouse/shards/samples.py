@@ -7,13 +7,13 @@ with a known number of rows on both sides. They are exact where a sketch would b
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import pyarrow as pa
 
 from dormouse.arrow.order import rows_below
 from dormouse.key_forms.arrow import row_keys
-from dormouse.key_forms.stored import encode_key
+from dormouse.key_forms.stored import stored_bytes
 from dormouse.keys.histogram import KeyHistogram
 from dormouse.keys.ranges import Key
 from dormouse.schema.schema import Schema
@@ -23,8 +23,7 @@ MAX_SAMPLES_BYTES = 32 * 1024
 """The largest size of the keys of the samples in a footer; fewer samples of long keys are kept."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Sample:
+class _Sample(NamedTuple):
     row: int
     key: Key
     rank: int
@@ -72,7 +71,7 @@ class KeySampler:
         places = [row - self.rows for row in sampled]
         *ranked, (self._last, self._last_rank) = self._ranked(batch, [*places, batch.num_rows - 1])
         for row, (key, rank) in zip(sampled, ranked, strict=True):
-            self._samples.append(_Sample(row, key, rank, len(encode_key(key))))
+            self._samples.append(_Sample(row, key, rank, stored_bytes(key)))
             self._samples_bytes += self._samples[-1].size_bytes
         self._thin()
         self.rows = end

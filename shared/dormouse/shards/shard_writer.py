@@ -118,10 +118,11 @@ class ShardWriter:
         """The size written so far, in bytes."""
         return self._file.size_bytes
 
-    @property
-    def room(self) -> int:
-        """How many rows, at least one, can be written before `size_bytes` changes."""
-        return self._file.room
+    def room(self, batch: pa.RecordBatch, target_bytes: int) -> int:
+        """Return how many of the first rows of `batch`, at least one, may be written before
+        `size_bytes` must be compared with `target_bytes` again.
+        """
+        return self._file.room(batch, target_bytes)
 
     @property
     def last_key(self) -> Key:

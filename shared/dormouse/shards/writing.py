@@ -104,7 +104,7 @@ class _RunWriter:
                 if writer is not None:
                     self._publisher.publish(self._end_shard(writer, last=False))
                 writer = self._writer = self._begin_shard()
-                taken = min(writer.room, batch.num_rows)
+                taken = writer.room(batch, self._target_bytes)
             writer.write(leaf, batch.slice(0, taken))
             batch = batch.slice(taken)
 
@@ -131,7 +131,7 @@ class _RunWriter:
         if not self._spanning and not writer.holds_rows_of(leaf):
             return 0
         if writer.size_bytes < self._target_bytes:
-            return min(writer.room, batch.num_rows)
+            return writer.room(batch, self._target_bytes)
         return row_span(batch, writer.last_key, self._context.schema)[1]
 
     def _begin_shard(self) -> ShardWriter:
