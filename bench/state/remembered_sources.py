@@ -24,7 +24,7 @@ from dormouse.model.source_segments import SourceSegment
 from dormouse.model.state import TableState
 from dormouse.model.transactions import AddShards, Entry
 from dormouse.readers.read_counters import CountedObjects, ReadCounters
-from dormouse.statestore.delta.parquet_codec import encode_delta
+from dormouse.statestore.delta.codec import encode_delta
 from dormouse.statestore.snapshot.codec import encode_snapshot
 from dormouse.statestore.source_codec import Cover, digests_of, encode_sources
 from dormouse.statestore.source_lookup import ingested_of

@@ -15,12 +15,12 @@ from dormouse.aws.dynamodb import state_store
 from dormouse.aws.dynamodb.state_store import BlobTables, DynamoDBStateStore
 from dormouse.aws.s3.state_store import S3StateStore
 from dormouse.folder.log_pages import SqlitePages
-from dormouse.folder.state_store import FolderStateStore
 from dormouse.ports import Ids, Storage
 from dormouse.state_store import StateStore
 from dormouse.statestore.engine import DEFAULTS, Options
 from dormouse.statestore.log.compaction import CompactionPolicy
 from dormouse.statestore.log.pages import Pages
+from dormouse.statestore.object_store import ObjectStateStore
 from dormouse.storage import FolderStorage
 from tests.contract import endpoint
 from tests.contract.folders import database_in
@@ -129,7 +129,7 @@ def in_files(root: Path, pages: Pages, clock: FakeClock, ids: Ids) -> Instance:
     storage = FolderStorage(root)
 
     def store(table: str, options: Options = DEFAULTS) -> StateStore:
-        return FolderStateStore(table, storage, pages, clock, ids, options=options)
+        return ObjectStateStore(table, storage, pages, clock, ids, options=options)
 
     strict_store = partial(store, options=Options(is_strict=True))
     return Instance(store, clock, strict_store, lambda: [each.path for each in storage.list("")])

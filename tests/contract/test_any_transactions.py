@@ -35,8 +35,8 @@ from dormouse.model.transactions import (
 )
 from dormouse.schema.schema import Primitive
 from dormouse.state_store import Committed, Rejected
-from dormouse.statestore.delta.codec import identity_of
-from dormouse.statestore.delta.parquet_codec import encode_delta
+from dormouse.statestore.delta.codec import Delta, encode_delta, identity_of
+from dormouse.statestore.delta.segments import encode_segment
 from dormouse.statestore.engine import LogStateStore, Options
 from dormouse.statestore.log import reader as reading
 from dormouse.statestore.log.pages import place_after
@@ -87,7 +87,7 @@ class Home:
         """Put entries into the log past everything that looks at them before."""
         store = self.store()
         reader, delta_id = store.reader, self.ids.new()
-        reader.deltas.put(delta_id, reader.codec.encode(entries, identity_of("t", delta_id)))
+        reader.deltas.put(delta_id, encode_delta(entries, identity_of("t", delta_id)))
         page, _ = place_after(store._tail.last_seen().version)
         assert reader.log.append(delta_id, page).version is not None
 
@@ -141,7 +141,7 @@ def test_whatever_is_in_the_log_all_the_same_folds_to_a_verdict_for_every_reader
     for one in drawn:
         with suppress(OverflowError, UnicodeEncodeError, pa.ArrowException):
             entry = Entry(one, time_ms, generation)
-            encode_delta([entry], "t")  # what cannot be written cannot be read
+            encode_segment([Delta("00" * 16, (entry,))], "t")  # what cannot be written is not read
             entries.append(entry)
     assume(entries)
     with small_pages(3):

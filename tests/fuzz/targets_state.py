@@ -22,10 +22,9 @@ from dormouse.aws.dynamodb.table_items import (
 )
 from dormouse.errors import CorruptDataError
 from dormouse.retry_policy import WITHOUT_PAUSES
-from dormouse.statestore.delta import packed_codec, parquet_codec
+from dormouse.statestore.delta import codec as codec_delta
 from dormouse.statestore.delta import segments as codec_segment
-from dormouse.statestore.delta.packed_codec import unpack_delta
-from dormouse.statestore.delta.parquet_codec import decode_delta
+from dormouse.statestore.delta.codec import decode_delta
 from dormouse.statestore.delta.segments import decode_segment
 from dormouse.statestore.snapshot import codec as codec_snapshot
 from dormouse.statestore.snapshot.codec import decode_snapshot
@@ -38,8 +37,7 @@ from tests.unit.statestore.samples import DELTA, golden_files
 
 _GOLDEN = golden_files()
 _READERS: dict[str, Callable[[bytes], object]] = {
-    f"all-{parquet_codec.FORMAT}": lambda body: decode_delta(body, DELTA, "the/path"),
-    f"packed-{packed_codec.FORMAT}": lambda body: unpack_delta(body, DELTA, "the/path"),
+    f"all-{codec_delta.FORMAT}": lambda body: decode_delta(body, DELTA, "the/path"),
     f"segment-{codec_segment.FORMAT}": lambda body: decode_segment(body, "t", "the/path"),
     f"snapshot-{codec_snapshot.FORMAT}": lambda body: decode_snapshot("t", body, "the/path"),
 }

@@ -37,7 +37,6 @@ from dormouse.aws.sqs.dead_letters import SqsDeadLetters
 from dormouse.aws.sqs.queues import SqsOutbox
 from dormouse.aws.wiring import Wiring
 from dormouse.folder.publications import SqlitePublications
-from dormouse.folder.state_store import FolderStateStore
 from dormouse.messages import encode
 from dormouse.model.sources import Source
 from dormouse.ports import Clock, Services
@@ -46,6 +45,7 @@ from dormouse.retry_policy import RetryPolicy
 from dormouse.settings import Settings
 from dormouse.state_store import StateStore
 from dormouse.statestore.engine import Options
+from dormouse.statestore.object_store import ObjectStateStore
 from dormouse.system import TimeOrderedIds
 from dormouse.tables.table import Table
 from dormouse_spark.access import Access
@@ -325,7 +325,7 @@ class Worker:
         def open_store(state_id: str, kept_in: str, commits: str, seconds: int) -> StateStore:
             options = Options(is_strict=commits == "strict", keep_seconds=seconds)
             if self.instance.in_folder:
-                return FolderStateStore(state_id, storage, pages, **tools, options=options)
+                return ObjectStateStore(state_id, storage, pages, **tools, options=options)
             if kept_in == "dynamodb":
                 return DynamoDBStateStore(state_id, tables, pages, **tools, options=options)
             return S3StateStore(state_id, storage, pages, **tools, options=options)

@@ -213,11 +213,11 @@ def files_of(root: Path) -> tuple[Storage, Storage, Sources]:
 def _store_factory(database: Database, storage: Storage) -> Callable[[Table], StateStore]:
     @lru_cache(STORES_KEPT)
     def open_store(state_id: str, commits: str, keep_seconds: int) -> StateStore:
-        from dormouse.folder.state_store import FolderStateStore  # it imports Arrow
         from dormouse.statestore.engine import Options
+        from dormouse.statestore.object_store import ObjectStateStore
 
         options = Options(is_strict=commits == "strict", keep_seconds=keep_seconds)
-        return FolderStateStore(
+        return ObjectStateStore(
             state_id,
             storage,
             SqlitePages(database),

@@ -43,7 +43,7 @@ from dormouse.state_store import (
 )
 from dormouse.statestore.admission import admit
 from dormouse.statestore.blobs import ABOVE_ALL_IDS
-from dormouse.statestore.delta.codec import identity_of
+from dormouse.statestore.delta.codec import encode_delta, identity_of
 from dormouse.statestore.group_commit import Entries, GroupCommit, Outcomes
 from dormouse.statestore.log.collection import Collector
 from dormouse.statestore.log.compaction import CompactionPolicy, LogCompaction, is_snapshot_due
@@ -295,7 +295,7 @@ class LogStateStore:
             snapshot = encode_snapshot(self._table_id, earlier)
             self.reader.snapshots.put(delta_id, snapshot)
             sent_bytes = len(snapshot)
-        body = self.reader.codec.encode(entries, identity_of(self._table_id, delta_id))
+        body = encode_delta(entries, identity_of(self._table_id, delta_id))
         self.reader.deltas.put(delta_id, body)
         return delta_id, sent_bytes + len(body)
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from dormouse.ports import Clock, Ids, Storage
 from dormouse.retry_policy import WITHOUT_PAUSES, RetryPolicy
-from dormouse.statestore.delta.codec import DeltaCodec
 from dormouse.statestore.engine import DEFAULTS, LogStateStore, Options
 from dormouse.statestore.log.log import Log
 from dormouse.statestore.log.pages import Pages
@@ -16,9 +13,7 @@ from dormouse.stored.paths import delta_prefix, segment_prefix, snapshot_prefix
 
 
 class ObjectStateStore(LogStateStore):
-    """The engine over objects below the table's prefix; a subclass chooses the form of deltas."""
-
-    codec: ClassVar[DeltaCodec]
+    """The engine over objects below the table's prefix."""
 
     def __init__(
         self,
@@ -38,9 +33,8 @@ class ObjectStateStore(LogStateStore):
 
         reader = Reader(
             Log(table_id, pages, retry_policy),
-            deltas=blobs(delta_prefix(table_id), "delta", self.codec.suffix),
+            deltas=blobs(delta_prefix(table_id), "delta", ".delta"),
             segments=blobs(segment_prefix(table_id), "segment"),
             snapshots=blobs(snapshot_prefix(table_id), "snapshot"),
-            codec=self.codec,
         )
         super().__init__(reader, clock, ids, options)

@@ -16,9 +16,7 @@ from dormouse.model.state import TableState
 from dormouse.model.transactions import Entry, RestoreVersion
 from dormouse.retry_policy import WITHOUT_PAUSES, RetryPolicy
 from dormouse.statestore.blobs import ABOVE_ALL_IDS, BlobStore
-from dormouse.statestore.delta.codec import DeltaCodec, identity_of
-from dormouse.statestore.delta.packed_codec import PACKED
-from dormouse.statestore.delta.parquet_codec import PARQUET
+from dormouse.statestore.delta.codec import decode_delta, identity_of
 from dormouse.statestore.engine import DEFAULTS, LogStateStore, Options
 from dormouse.statestore.log import collection, compaction, pages
 from dormouse.statestore.log.compaction import CompactionPolicy
@@ -171,7 +169,7 @@ class Rig:
             return self.dynamodb.ids(kind.removesuffix("s"))
         prefix = f"t/state/{kind}/"
         found = self.storage.list(prefix)
-        return [item.path.removeprefix(prefix).removesuffix(".parquet") for item in found]
+        return [item.path.removeprefix(prefix).partition(".")[0] for item in found]
 
     def put_blob(self, kind: str, blob_id: str, body: bytes) -> None:
         """Store a blob past the hooks: ``deltas``, ``segments`` or ``snapshots``."""
@@ -207,12 +205,12 @@ class Rig:
 
     def _entries_of(self, delta_id: str) -> tuple[Entry, ...]:
         if self.home == "objects":
-            path = f"{delta_prefix('t')}{delta_id}.parquet"
-            return _entries(PARQUET, self.storage.ever_put[path], delta_id)
+            path = f"{delta_prefix('t')}{delta_id}.delta"
+            return _entries(self.storage.ever_put[path], delta_id)
         put = self.dynamodb.ever_put
         count = int(put[f"{delta_id}#0000"]["parts"]["N"])
         parts = [put[f"{delta_id}#{part:04d}"]["body"]["B"] for part in range(count)]
-        return _entries(PACKED, b"".join(parts), delta_id)
+        return _entries(b"".join(parts), delta_id)
 
     def _pass(self, call: str) -> None:
         if self._silent:
@@ -230,8 +228,8 @@ class Rig:
 
 
 @lru_cache(1000)
-def _entries(codec: DeltaCodec, body: bytes, delta_id: str) -> tuple[Entry, ...]:
-    return codec.decode(body, identity_of("t", delta_id), "a delta")
+def _entries(body: bytes, delta_id: str) -> tuple[Entry, ...]:
+    return decode_delta(body, identity_of("t", delta_id), "a delta")
 
 
 def fail(error: Exception) -> Callable[[], None]:

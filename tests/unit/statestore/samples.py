@@ -35,10 +35,7 @@ from dormouse.model.transactions import (
     SplitPartition,
 )
 from dormouse.schema.schema import Primitive
-from dormouse.statestore.delta.codec import Delta, identity_of
-from dormouse.statestore.delta.packed_codec import FORMAT as PACKED_FORMAT
-from dormouse.statestore.delta.packed_codec import pack_delta
-from dormouse.statestore.delta.parquet_codec import FORMAT, encode_delta
+from dormouse.statestore.delta.codec import FORMAT, Delta, encode_delta, identity_of
 from dormouse.statestore.delta.segments import FORMAT as SEGMENT_FORMAT
 from dormouse.statestore.delta.segments import encode_segment
 from dormouse.statestore.log.reader import fold_delta
@@ -118,7 +115,6 @@ def golden_files() -> dict[str, bytes]:
     """The golden files of the present formats by name."""
     files = {f"{name}-{FORMAT}": encode_delta([entry], DELTA) for name, entry in ENTRIES.items()}
     files[f"all-{FORMAT}"] = encode_delta(list(ENTRIES.values()), DELTA)
-    files[f"packed-{PACKED_FORMAT}"] = pack_delta(list(ENTRIES.values()), DELTA)
     files[f"segment-{SEGMENT_FORMAT}"] = encode_segment(sample_deltas(), "t")
     files[f"snapshot-{SNAPSHOT_FORMAT}"] = encode_snapshot("t", sample_state())
     return files
@@ -128,7 +124,9 @@ def main() -> None:
     """Write the golden files that are missing."""
     GOLDEN.mkdir(exist_ok=True)
     for name, body in golden_files().items():
-        path = GOLDEN / f"{name}{'.delta' if name.startswith('packed') else '.parquet'}"
+        path = (
+            GOLDEN / f"{name}{'.parquet' if name.startswith(('segment', 'snapshot')) else '.delta'}"
+        )
         if not path.exists():
             path.write_bytes(body)
 

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dormouse.errors import CorruptDataError
-from dormouse.statestore.delta.codec import Delta
-from dormouse.statestore.delta.parquet_codec import encode_delta
+from dormouse.statestore.delta.codec import Delta, encode_delta
 from dormouse.statestore.delta.segments import FORMAT, decode_segment, encode_segment
 from tests.unit.statestore.samples import DELTA, ENTRIES, GOLDEN, sample_deltas
 from tests.unit.statestore.test_codec import entries

@@ -8,7 +8,7 @@ import pytest
 
 from dormouse.errors import OutcomeUnknownError
 from dormouse.model.transactions import Entry
-from dormouse.statestore.delta.codec import identity_of
+from dormouse.statestore.delta.codec import encode_delta, identity_of
 from dormouse.statestore.engine import Options
 from dormouse.statestore.log import compaction
 from dormouse.statestore.log.pages import id_at
@@ -57,7 +57,7 @@ def test_what_the_open_page_names_is_kept_however_old_it_is(rig: Rig) -> None:
 def test_a_commit_that_lands_just_before_the_mark_rises_past_it_keeps_its_delta(rig: Rig) -> None:
     entry = Entry(addition(9), rig.clock.now_ms(), 0)
     slow = rig.ids.new()
-    rig.put_blob("deltas", slow, rig.store().reader.codec.encode((entry,), identity_of("t", slow)))
+    rig.put_blob("deltas", slow, encode_delta((entry,), identity_of("t", slow)))
     rig.clock.advance(seconds=3600)
     rig.on("before raise_low_water_mark", lambda: rig.pages.append("t", 0, slow) and None)
     assert collect(rig)

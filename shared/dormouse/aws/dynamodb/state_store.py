@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from dormouse.aws.dynamodb.blobs import DynamoBlobs, Kind
 from dormouse.ports import Clock, Ids
 from dormouse.retry_policy import WITHOUT_PAUSES, RetryPolicy
-from dormouse.statestore.delta.packed_codec import PACKED
 from dormouse.statestore.engine import DEFAULTS, LogStateStore, Options
 from dormouse.statestore.log.compaction import CompactionPolicy
 from dormouse.statestore.log.log import Log
@@ -62,6 +61,5 @@ class DynamoDBStateStore(LogStateStore):
             deltas=blobs(tables.deltas, "delta"),
             segments=blobs(tables.deltas, "segment"),
             snapshots=blobs(tables.snapshots, "snapshot"),
-            codec=PACKED,
         )
         super().__init__(reader, clock, ids, options, COMPACTION)

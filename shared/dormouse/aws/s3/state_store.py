@@ -1,16 +1,12 @@
-"""The state store that keeps deltas, segments and snapshots as Parquet objects.
+"""The state store that keeps deltas, segments and snapshots as objects of the data bucket.
 
-They lie in the data bucket, where any reader of Parquet can open them. The log is items of
-DynamoDB.
+Segments and snapshots are Parquet, which any reader opens. The log is items of DynamoDB.
 """
 
 from __future__ import annotations
 
-from dormouse.statestore.delta.parquet_codec import PARQUET
 from dormouse.statestore.object_store import ObjectStateStore
 
 
 class S3StateStore(ObjectStateStore):
     """The engine over objects of the data bucket."""
-
-    codec = PARQUET

@@ -1,11 +1,34 @@
-"""The stored form of a delta, as the engine knows it; each state store chooses its own."""
+"""A delta: what one commit changes, and its stored form, packed as small as it gets.
+
+The form is MessagePack, compressed: segments and snapshots, which replace deltas soon, are Parquet
+that any reader opens. A compaction of ten shards takes some 700 bytes, where Parquet takes 2,700
+and ten times the CPU time; as an item it costs one write unit. Its parts, one after the other:
+
+    "DMdelta"   7 bytes that no other file of Dormouse begins with
+    format      1 byte
+    checksum    8 bytes of BLAKE2b over all other bytes and the identity of the delta
+    rows        zlib of MessagePack: a list with a map for each transaction (`rows`)
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 
+import msgspec
+
+from dormouse.errors import CorruptDataError
 from dormouse.model.transactions import Entry, RestoreVersion
+from dormouse.statestore.delta.rows import entries_of, rows_of
+from dormouse.stored.decoding import raise_corrupt
+
+FORMAT = 5
+_MAGIC = b"DMdelta"
+_DIGEST_BYTES = 8
+_SUM_AT = len(_MAGIC) + 1
+_ROWS_AT = _SUM_AT + _DIGEST_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,21 +44,46 @@ class Delta:
         return any(isinstance(entry.transaction, RestoreVersion) for entry in self.entries)
 
 
-@dataclass(frozen=True, slots=True)
-class DeltaCodec:
-    """How the entries of one delta become bytes, and bytes become entries again.
-
-    `encode` takes the entries and the identity of the delta, which its stored form contains.
-    `decode` takes the bytes, the identity that they must have, and a name of the delta for errors.
-    It raises CorruptDataError for bytes that are damaged or foreign, of another delta, or from a
-    later version of Dormouse. Files of deltas end in `suffix`.
-    """
-
-    encode: Callable[[Sequence[Entry], str], bytes]
-    decode: Callable[[bytes, str, str], tuple[Entry, ...]]
-    suffix: str
-
-
 def identity_of(state_id: str, blob_id: str) -> str:
     """Return the identity of a delta among those of all tables; its checksum covers it."""
     return f"{state_id}/{blob_id}"
+
+
+def encode_delta(entries: Sequence[Entry], identity: str) -> bytes:
+    """Return the stored form of the entries of one delta, which contains its identity."""
+    head = _MAGIC + bytes([FORMAT])
+    rows = zlib.compress(msgspec.msgpack.encode(rows_of(entries)))
+    return head + _digest(head, rows, identity) + rows
+
+
+def decode_delta(body: bytes, identity: str, where: str) -> tuple[Entry, ...]:
+    """Return the entries of a delta; `where` names it in errors.
+
+    Raises:
+        CorruptDataError: it is damaged or foreign, another delta than `identity`, or from a later
+            version of Dormouse.
+    """
+    head, checksum, packed = body[:_SUM_AT], body[_SUM_AT:_ROWS_AT], body[_ROWS_AT:]
+    if not head.startswith(_MAGIC) or checksum != _digest(head, packed, identity):
+        raise CorruptDataError(f"{where} is not the Dormouse delta that was written there")
+    if head[-1] != FORMAT:
+        raise CorruptDataError(
+            f"{where} is a delta of format {head[-1]}; the one known here is {FORMAT}",
+            hint="it was written by a later version: upgrade this one"
+            if head[-1] > FORMAT
+            else "it was written by an earlier version: read it with that one",
+        )
+    with raise_corrupt(f"{where} is not a readable delta"):
+        rows = msgspec.msgpack.decode(_decompressed(packed), type=list[dict[str, object]])
+    return entries_of(rows, where)
+
+
+def _decompressed(packed: bytes) -> bytes:
+    try:
+        return zlib.decompress(packed)
+    except zlib.error as error:
+        raise ValueError(str(error)) from error
+
+
+def _digest(head: bytes, packed: bytes, identity: str) -> bytes:
+    return blake2b(head + packed + identity.encode(), digest_size=_DIGEST_BYTES).digest()

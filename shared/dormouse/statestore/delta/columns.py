@@ -1,4 +1,4 @@
-"""The columns of a stored delta: each transaction is a row, and has those that its kind needs."""
+"""The columns of a segment: each transaction is a row, and has those that its kind needs."""
 
 from __future__ import annotations
 

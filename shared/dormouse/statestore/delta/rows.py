@@ -1,8 +1,8 @@
 """The rows of a delta: one for each transaction, with its kind and what a transaction of it holds.
 
-All stored forms of deltas and segments hold these rows (`parquet_codec`, `packed_codec`,
-`segments`). What is stored does not follow the names of classes. The golden files in
-``tests/unit/statestore/golden`` hold each kind of row as it is stored.
+Deltas and segments hold these rows (`codec`, `segments`). What is stored does not follow the names
+of classes. The golden files in ``tests/unit/statestore/golden`` hold each kind of row as it is
+stored.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from dormouse.model.state import TableState
 from dormouse.model.transactions import RULES, Entry
 from dormouse.state_store import REBUILD
 from dormouse.statestore.blobs import BlobStore, MissingBlobError
-from dormouse.statestore.delta.codec import Delta, DeltaCodec, identity_of
+from dormouse.statestore.delta.codec import Delta, decode_delta, identity_of
 from dormouse.statestore.log.log import CollectedError, Log
 from dormouse.statestore.log.pages import Manifest, Segment, Snapshot, place_after
 from dormouse.stored.decoding import raise_corrupt
@@ -66,7 +66,6 @@ class Reader:
     deltas: BlobStore
     segments: BlobStore
     snapshots: BlobStore
-    codec: DeltaCodec
 
     def manifest(self) -> Manifest:
         """Return the head's manifest, or the empty one of a log that has not begun."""
@@ -172,7 +171,7 @@ class Reader:
                 return Delta(delta_id, known[delta_id])
             with self._damage_reported():
                 identity = identity_of(self.log.table_id, delta_id)
-                entries = self.codec.decode(bodies[delta_id], identity, f"delta {delta_id}")
+                entries = decode_delta(bodies[delta_id], identity, f"delta {delta_id}")
                 return Delta(delta_id, entries)
 
         return [delta(delta_id) for delta_id in ids]
