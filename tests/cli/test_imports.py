@@ -136,6 +136,23 @@ def test_tables_on_aws_are_listed_without_what_works_on_rows(deployment: dict[st
     assert not imported(done) & (ROWS | ELSEWHERE | DRAWN | {"tomllib"})
 
 
+def test_the_state_of_a_small_table_is_committed_and_read_without_what_works_on_rows() -> None:
+    program = """
+import sys
+from dormouse.aws.s3.state_store import S3StateStore
+from dormouse.model.transactions import RaiseRules, RULES
+from tests.support.adapters import CountingIds, FakeClock
+from tests.support.memory_pages import MemoryPages
+from tests.support.memory_storage import MemoryStorage
+clock = FakeClock(0)
+kept = MemoryStorage(), MemoryPages(), clock, CountingIds(clock)
+S3StateStore("t", *kept).commit(RaiseRules(RULES), generation=0)
+assert S3StateStore("t", *kept).current().version == 1
+print("IMPORTED", *sys.modules, file=sys.stderr)
+"""
+    assert not imported(run(program)) & (ROWS | ELSEWHERE)
+
+
 def test_a_listing_makes_just_the_client_that_it_asks(deployment: dict[str, str]) -> None:
     done = run(RECORD_CLIENTS + RUN, "table", "list", **deployment)
     made = [line.split()[1] for line in done.stderr.splitlines() if line.startswith("CLIENT ")]
