@@ -95,6 +95,14 @@ class Draft:
     deletes: Mapping[str, Mapping[str, Any]]
     purged: bool
 
+    @property
+    def _time_ms(self) -> int:
+        """The time of the version. Times never go back, as readers check, even if the clock of a
+        rebuilt state begins before that of the state before.
+        """
+        earlier_ms = self.previous.metadata["last-updated-ms"] if self.previous else 0
+        return max(self.state.time_ms, earlier_ms)
+
     def publication(self, dead_rows: Mapping[str, Sequence[RowRange]]) -> Publication:
         """Return the publication, given the dead rows of each shard that has none published."""
         deletes = self._delete_files(dead_rows)
@@ -109,7 +117,7 @@ class Draft:
                 chain,
                 step,
                 version=self.state.version,
-                time_ms=self.state.time_ms,
+                time_ms=self._time_ms,
                 schema_id=self.place.listed_schema["schema-id"],
             )
             made.append(snapshot)
@@ -132,7 +140,7 @@ class Draft:
             self.previous.metadata if self.previous else None,
             snapshots,
             sequence=sequence,
-            time_ms=self.state.time_ms,
+            time_ms=self._time_ms,
             is_quick=bool(quick_shards(self.state)),
         )
         if self.previous is not None and is_same(metadata.content, self.previous.metadata):

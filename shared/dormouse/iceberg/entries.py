@@ -14,7 +14,9 @@ EXISTING, ADDED = 0, 1
 """The status of an entry: known before the snapshot, or new in it."""
 DATA, DELETES = 0, 1
 """The content of a manifest, and of a file in it: rows, or positions of deleted rows."""
-FOLDED_SNAPSHOT = 2**60
+VERSION_IDS = 2**60
+"""The ids of snapshots that show a version are less; those of others have a multiple added."""
+FOLDED_SNAPSHOT = VERSION_IDS
 """The snapshot that files are said to come from which are published by content, not by history. It
 is none of the snapshots of any table."""
 FOLDED_SEQUENCE = 1

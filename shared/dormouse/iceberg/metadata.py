@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
 
+from dormouse.iceberg.entries import VERSION_IDS
 from dormouse.iceberg.manifests import NewObject, Place
 from dormouse.iceberg.types import iceberg_schema
 from dormouse.schema.schema import Schema
@@ -109,7 +110,7 @@ def retained(
     """
     publications: list[list[Mapping[str, Any]]] = []
     for snapshot in snapshots:
-        if publications and _version(publications[-1][-1]) == _version(snapshot):
+        if publications and _state_of(publications[-1][-1]) == _state_of(snapshot):
             publications[-1].append(snapshot)
         else:
             publications.append([snapshot])
@@ -133,6 +134,11 @@ def _part(snapshot: Mapping[str, Any], keep_ms: int) -> int:
 
 def _version(snapshot: Mapping[str, Any]) -> str:
     return str(snapshot["summary"][VERSION])
+
+
+def _state_of(snapshot: Mapping[str, Any]) -> int:
+    """Return the same for all snapshots of a publication: versions come again after a rebuild."""
+    return int(snapshot["snapshot-id"]) % VERSION_IDS
 
 
 def _refs(snapshots: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:

@@ -12,7 +12,7 @@ from dormouse.iceberg.metadata import VERSION
 from dormouse.model.shards import Shard
 from dormouse.tables.table import Table
 
-EMPTIED, APPENDED = 2**61, 2**62
+EMPTIED, APPENDED = 2 * entries.VERSION_IDS, 4 * entries.VERSION_IDS
 """What is added to the id of a version's snapshot for those of its publication that come before:
 the empty table after a reset, and what ingests added."""
 _REBUILD = 2**40

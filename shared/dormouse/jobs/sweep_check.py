@@ -6,10 +6,11 @@ Each stage of `messages.STAGES` that stores its work names a function, `overdue`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Set
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from dormouse.errors import CorruptDataError
+from dormouse.errors import CorruptDataError, DormouseError, NotFoundError
 from dormouse.model.state import TableState
 from dormouse.ports import Services
 from dormouse.tables.table import Table
@@ -38,4 +39,12 @@ class SweepCheck:
     spark_jobs: Mapping[str, int]
     with_spark: Set[str]
     is_lost: Callable[[str], bool] = unknown
-    damaged: list[CorruptDataError] = field(default_factory=list)
+    damaged: list[DormouseError] = field(default_factory=list)
+
+    @contextmanager
+    def going_on(self) -> Iterator[None]:
+        """Do something; the sweep goes on if that fails because something is damaged or lost."""
+        try:
+            yield
+        except (CorruptDataError, NotFoundError) as error:
+            self.damaged.append(error)

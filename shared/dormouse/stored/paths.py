@@ -376,3 +376,11 @@ def exported_file(task: int, number: int) -> str:
     do.
     """
     return f"{exported_prefix(task)}{number:03d}.parquet"
+
+
+def publication_sequence(path: str) -> int | None:
+    """Return the sequence number that the name of a published object begins with; None if it has
+    none.
+    """
+    number, dash, _ = path.rpartition("/")[2].partition("-")
+    return int(number) if dash and number.isdecimal() else None

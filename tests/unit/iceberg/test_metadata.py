@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from dormouse.iceberg import avro, encodings
 from dormouse.iceberg.changes import Changes
 from dormouse.iceberg.encodings import quick_shards
-from dormouse.iceberg.metadata import WHOLE_PUBLICATIONS
+from dormouse.iceberg.metadata import WHOLE_PUBLICATIONS, retained
 from dormouse.iceberg.previous import read_previous
 from dormouse.iceberg.publication import Source, plan_publication
 from dormouse.model.overlay_map import OverlayMap
@@ -154,6 +155,52 @@ def test_versions_after_a_rebuild_have_other_ids(table: PublishedTable) -> None:
     record = plan.publication({}).record
     assert (record.log, record.version) == ("b", 2)
     assert record.snapshot_id == 2 + 2 * 2**40
+
+
+def publish_rebuilt(table: PublishedTable) -> dict[str, Any]:
+    """Publish the state as that of a rebuilt table; return the metadata."""
+    before = table.record
+    assert before is not None
+    rebuilt = Table("table", "table", SCHEMA, log="b", logs=("a", "b"))
+    plan = plan_publication(
+        Source(rebuilt, table.root, table.format_version, sequence=before.sequence),
+        table.state,
+        None,
+        read_previous(before.metadata, table.storage.get),
+        now_ms=table.now_ms,
+    )
+    *_, metadata = plan.publication({}).objects
+    return dict(json.loads(metadata.content))
+
+
+def test_times_do_not_go_back_though_the_clock_of_a_rebuilt_state_does(
+    table: PublishedTable,
+) -> None:
+    table.ingest(rows(0, 10))
+    table.publish()
+    time_ms = table.metadata()["last-updated-ms"]
+    table.ingest(rows(10, 20))
+    table.state = replace(table.state, time_ms=time_ms - 3600_000)
+    body = publish_rebuilt(table)
+    assert len(body["snapshots"]) == 3
+    times = [each["timestamp-ms"] for each in body["snapshot-log"]]
+    assert times == sorted(times)
+    assert body["last-updated-ms"] == times[-1] == time_ms
+
+
+def test_a_version_of_the_state_before_a_rebuild_is_not_listed_for_longer_than_others(
+    table: PublishedTable,
+) -> None:
+    table.ingest(rows(0, 10))
+    table.publish()
+    earlier = table.metadata()["current-snapshot-id"]
+    delay_ms = table.table.properties.gc_delay_seconds * 1000
+    first, second = (
+        {"snapshot-id": number, "timestamp-ms": at, "summary": {"dormouse.version": "5"}}
+        for number, at in ((earlier, 0), (earlier + 2**41, 1))
+    )
+    assert retained([first, second], delay_ms, delay_ms) == [first, second]
+    assert retained([first, second], delay_ms + 2, delay_ms) == [second]
 
 
 def test_another_place_or_format_begins_a_list_of_its_own(table: PublishedTable) -> None:

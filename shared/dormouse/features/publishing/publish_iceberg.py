@@ -29,7 +29,7 @@ from dormouse.model.publications import Checkpoint, PublicationRecord
 from dormouse.model.state import TableState
 from dormouse.ports import Services
 from dormouse.state_store import StateStore
-from dormouse.stored.paths import METADATA_SUFFIX, iceberg_metadata_path
+from dormouse.stored.paths import iceberg_prefix, publication_sequence
 from dormouse.tables.published import is_published
 from dormouse.tables.table import Table
 
@@ -61,10 +61,9 @@ def publish_iceberg(services: Services, message: TableChanged) -> list[OutboundM
 
 
 def _last_sequence(services: Services, table: Table) -> int:
-    """Return the greatest number of metadata that there is, of a record that is lost."""
-    listed = services.storage.list(iceberg_metadata_path(table.id, ""))
-    names = (o.path.rpartition("/")[2] for o in listed if o.path.endswith(METADATA_SUFFIX))
-    return max((int(name.partition("-")[0]) for name in names), default=0)
+    """Return the greatest number in the names of what is there, of a record that is lost."""
+    listed = services.storage.list(iceberg_prefix(table.id))
+    return max((publication_sequence(each.path) or 0 for each in listed), default=0)
 
 
 def _withdraw(services: Services, table: Table, record: PublicationRecord | None) -> bool:
@@ -106,9 +105,8 @@ def _publish(services: Services, table: Table, record: PublicationRecord) -> boo
     publication = plan.publication(rows)
     for made in publication.objects:
         services.storage.put(made.path, made.content)
-    done = replace(
-        record, sequence=publication.record.sequence, root=root, content=content, again=""
-    )
+    sequence = publication.record.sequence
+    done = replace(record, sequence=sequence, root=root, content=content, again="")
     return _recorded(services, table, record, state, publication.record.metadata, done)
 
 
@@ -161,6 +159,9 @@ def _recorded(
         metadata,
     )
     new = (done or record).with_checkpoint(checkpoint, _delay_ms(table))
+    # Whatever happens, the number of this attempt is used up: what others put under it, and died,
+    # can then be collected.
+    new = replace(new, sequence=max(new.sequence, record.sequence + 1))
     return services.publications.replace(table.id, record, new)
 
 

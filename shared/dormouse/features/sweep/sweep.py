@@ -74,7 +74,8 @@ def sweep(
 
     Raises:
         CorruptDataError: the state is lost; nothing was sent or deleted. Or a stored Spark request,
-            export or run marker is damaged; everything else was done.
+            export, pin or run marker is damaged, or what is published; everything else was done.
+        NotFoundError: something is lost that published metadata names; everything else was done.
     """
     if table.deleting:
         delete_whole_table(services, table)
@@ -90,13 +91,16 @@ def sweep(
     is_due = _is_due(services, table)
     check = SweepCheck(services, table, state, is_due, spark_jobs, with_spark, is_lost)
     yield from _overdue_work(check)
-    yield from _overdue_garbage(services, table, state)
+    with check.going_on():
+        yield from _overdue_garbage(services, table, state)
     if audit or is_published(table.properties):
-        yield from _unwithdrawn(services, table)
-        collect_iceberg(services, table, at_once=audit)
+        with check.going_on():
+            yield from _unwithdrawn(services, table)
+            collect_iceberg(services, table, at_once=audit)
     if audit:
         yield from _missed_files(services, table, spark)
-        _delete_orphans(services, table)
+        with check.going_on():
+            _delete_orphans(services, table)
         _abort_uploads(services, table)
         check.damaged.extend(_delete_obsolete(services, table))
     for error in (*damaged_requests.values(), *check.damaged):

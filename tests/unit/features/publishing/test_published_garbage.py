@@ -9,16 +9,24 @@ from dataclasses import replace
 
 import pytest
 
+from dormouse.errors import CorruptDataError
 from dormouse.features.garbage.collect_garbage import MAX_DELAY_SECONDS
 from dormouse.features.garbage.garbage import is_following
-from dormouse.features.publishing.collect_iceberg import READERS_MS, list_replaced
+from dormouse.features.publishing.collect_iceberg import (
+    READERS_MS,
+    collect_iceberg,
+    list_replaced,
+    reachable,
+)
+from dormouse.features.publishing.look import problems
 from dormouse.features.sweep.measure import current_metrics
+from dormouse.features.sweep.sweep import sweep
 from dormouse.iceberg.reachable import show_metadata
 from dormouse.messages import GarbageCandidates, OutboundMessage, TableChanged
 from dormouse.model.metrics import Metric
-from dormouse.requests import CollectGarbage
+from dormouse.requests import CollectGarbage, SetProperties
 from dormouse.tables.table import Table
-from tests.support.world import World, letters
+from tests.support.world import Crash, World, letters
 from tests.unit.features.publishing.test_publish_iceberg import (
     DELAY_SECONDS,
     PUBLISHED,
@@ -183,3 +191,122 @@ def test_a_planned_table_is_published_if_it_is_to_be(world: World, iceberg: str)
     table = world.create(iceberg=iceberg)
     sent = world.deliver(OutboundMessage("table-changes", TableChanged(table.id)))
     assert [m.queue for m in sent] == (["iceberg-changes"] if iceberg == "on" else [])
+
+
+def orphans_of_a_crash(world: World, table: Table) -> set[str]:
+    """Have a publisher die before it replaces the record; return what it has put."""
+    before = objects(world, table)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(world.publications, "replace", lambda *_: world.crash())
+        with pytest.raises(Crash):
+            publish(world, table)
+    return objects(world, table) - before
+
+
+def long_published(world: World) -> Table:
+    """Return a table with a change that is not published, whose metadata is old."""
+    table = world.create(**PUBLISHED)
+    world.drop("letters/1.parquet", letters("abc"))
+    world.settle()
+    world.drop("letters/2.parquet", letters("def", at=10))
+    without(world, "iceberg-changes", "gc-candidates", "compaction-jobs")
+    return table
+
+
+def age(world: World) -> None:
+    wait(world, DELAY_SECONDS + READERS_MS // 1000 + 1)
+
+
+def test_what_a_publisher_relies_on_stays_though_another_put_it_long_ago(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = long_published(world)
+    assert orphans_of_a_crash(world, table)
+    age(world)
+    get, rivals = world.publications.get, [lambda: publish(world, table)]
+
+    def raced(table_id: str) -> object:
+        found = get(table_id)
+        if rivals:
+            rivals.pop()()
+        return found
+
+    monkeypatch.setattr(world.publications, "get", raced)
+    collect_iceberg(world.services, table, at_once=True)
+    assert not rivals
+    assert list(problems(world.services, table)) == []
+
+
+@pytest.mark.parametrize("then", ["published", "withdrawn"])
+def test_what_a_publisher_that_died_has_put_is_deleted_after_another_has_published(
+    world: World, then: str
+) -> None:
+    table = long_published(world)
+    orphans = orphans_of_a_crash(world, table)
+    if then == "withdrawn":
+        world.administer(SetProperties("off", "letters", {"iceberg": "off"}))
+    else:
+        world.drop("letters/3.parquet", letters("x", at=20))
+    world.settle()
+    age(world)
+    publish(world, table)
+    age(world)
+    collect_iceberg(world.services, table, at_once=True)
+    newest = record_of(world, table).metadata
+    assert objects(world, table) == reachable(world.storage.get, [newest] if newest else [])
+    assert (not newest) == (then == "withdrawn")
+    assert orphans
+
+
+def test_a_slow_publisher_whose_metadata_names_what_is_gone_stops_no_collection(
+    world: World,
+) -> None:
+    table = long_published(world)
+    before = objects(world, table)
+    newest = record_of(world, table).metadata
+    world.drop("letters/3.parquet", letters("xyz", at=20))
+    world.settle()
+    age(world)
+    publish(world, table)
+    age(world)
+    late = newest.replace("metadata.json", "late.metadata.json")
+    world.storage.put(late, world.storage.get(newest).replace(b"-snap-", b"-gone-"))
+    world.sweep(audit=True)
+    assert newest in before - objects(world, table)
+    assert late in objects(world, table)
+    assert list(problems(world.services, table)) == []
+
+
+def test_metadata_that_was_current_for_a_moment_is_kept_for_its_readers(world: World) -> None:
+    table = world.create(**PUBLISHED)
+    metadata = []
+    for number in range(4):
+        world.drop(f"letters/{number}.parquet", letters("abc", at=number))
+        without(world, "gc-candidates", "compaction-jobs")
+        metadata.append(record_of(world, table).metadata)
+        world.clock.advance(seconds=1)
+    checkpoints = {each.metadata for each in record_of(world, table).checkpoints}
+    left_out = [each for each in metadata if each not in checkpoints]
+    assert left_out and metadata.index(left_out[0]) > 0
+    world.age_objects(seconds=DELAY_SECONDS + READERS_MS // 1000 + 1)  # put long before
+    collect_iceberg(world.services, table, at_once=True)
+    assert set(left_out) <= objects(world, table)
+
+
+def test_a_sweep_does_all_else_though_what_is_published_is_damaged(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, _ = compacted(world)
+    world.drop("letters/missed.parquet", letters("m", at=30))
+    world.queue.clear()  # its message is lost
+
+    def damaged(table_id: str) -> None:
+        raise CorruptDataError("the record is damaged")
+
+    monkeypatch.setattr(world.publications, "get", damaged)
+    world.clock.advance(seconds=2 * DELAY_SECONDS)
+    sent = []
+    with pytest.raises(CorruptDataError, match="the record"):
+        for message in sweep(world.services, table, audit=True):
+            sent.append(message)
+    assert "ingest-jobs" in {message.queue for message in sent}
