@@ -75,10 +75,26 @@ def column_span(group: pq.RowGroupMetaData, i: int, field: Field) -> tuple[Key, 
     return (statistics_part(least, field),), (statistics_part(most, field),)
 
 
+_VALUE_BYTES = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
+_OFFSET_BYTES = 4
+"""What a text or binary value takes in memory beside its bytes."""
+
+
 def row_bytes(file: pq.FileMetaData) -> float:
-    """Return the average size of a row in memory."""
-    groups = range(file.num_row_groups)
-    return sum(file.row_group(i).total_byte_size for i in groups) / max(1, file.num_rows)
+    """Return at most how many bytes a row takes in memory, on the average of the row group with the
+    widest rows; values in dictionaries count as little as they take in the file.
+
+    Numbers may be packed in the file, so they count as the file has them and as memory has them.
+    """
+    columns = [file.schema.column(i) for i in range(len(file.schema))]
+    lengths = [_VALUE_BYTES.get(c.physical_type, c.length or _OFFSET_BYTES) for c in columns]
+    repeated = [i for i, c in enumerate(columns) if c.max_repetition_level]
+    widest = 0.0
+    for group in (file.row_group(i) for i in range(file.num_row_groups)):
+        values = {i: group.column(i).num_values for i in repeated}
+        in_memory = sum(n * values.get(i, group.num_rows) for i, n in enumerate(lengths))
+        widest = max(widest, (group.total_byte_size + in_memory) / max(1, group.num_rows))
+    return widest
 
 
 def compressed_bytes(group: pq.RowGroupMetaData) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -157,3 +157,27 @@ def slices_of_size(batch: pa.RecordBatch, size_bytes: int) -> Iterator[pa.Record
     rows = -(-batch.num_rows // pieces)
     for start in range(0, batch.num_rows, max(1, rows)):
         yield batch.slice(start, rows)
+
+
+def gathered(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
+    """Yield the same rows in longer batches: each but the last has at least `rows`.
+
+    A batch costs Python as much time as copying thousands of rows.
+    """
+    pending: list[pa.RecordBatch] = []
+    pending_rows = 0
+    for batch in batches:
+        pending.append(batch)
+        pending_rows += batch.num_rows
+        if pending_rows >= rows:
+            yield from _joined(pending)
+            pending, pending_rows = [], 0
+    if pending:
+        yield from _joined(pending)
+
+
+def _joined(batches: Sequence[pa.RecordBatch]) -> Sequence[pa.RecordBatch]:
+    """Return the rows of several batches in one, or in as few as their texts can be in."""
+    if len(batches) == 1:
+        return batches
+    return pa.Table.from_batches(batches).combine_chunks().to_batches()

@@ -47,10 +47,15 @@ MAX_BATCH_BYTES = 1024 * 1024
 """The most rows of a batch, and about how large it may become in memory: each batch costs time of
 its own, but longer ones save nothing more.
 """
+MERGE_BYTES = 48 * 1024 * 1024
+"""What the batches of a merge may take in all, however many inputs there are. More would make no
+merge faster.
+"""
 FALSE = lit(False)
-BATCHES_PER_INPUT = 4
-"""How many batches of each input a merge holds: one read ahead, the
-current one, and their sort keys.
+BATCHES_PER_INPUT = 11
+"""What a merge holds for each input, in batches, as measured: one that is decoded, two that wait,
+the current one and the one before it, the sort keys of both, and the room that buffers have beyond
+their values.
 """
 
 
@@ -66,11 +71,14 @@ def session(batch_rows: int = MAX_BATCH_ROWS) -> SessionContext:
 
 
 def batch_rows(memory_bytes: int, inputs: int, row_bytes: float) -> int:
-    """Return the batch length with which merging that many inputs needs about `memory_bytes`.
+    """Return the batch length with which merging that many inputs holds `MERGE_BYTES` of batches,
+    or less if there is less memory.
 
-    `row_bytes` is the average size of a row in memory.
+    `row_bytes` is the average size of a row in memory. Without inputs, it is the length of batches
+    that were merged already.
     """
-    batch_bytes = min(MAX_BATCH_BYTES, memory_bytes / (BATCHES_PER_INPUT * (inputs + 1)))
+    held_bytes = min(memory_bytes, MERGE_BYTES)
+    batch_bytes = min(MAX_BATCH_BYTES, held_bytes / (BATCHES_PER_INPUT * (inputs + 1)))
     return max(MIN_BATCH_ROWS, min(MAX_BATCH_ROWS, int(batch_bytes / max(row_bytes, 1))))
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from dormouse.arrow.order import rows_within
 from dormouse.arrow.statistics import row_bytes
-from dormouse.arrow.types import arrow_schema, conform
+from dormouse.arrow.types import arrow_schema, conform, gathered
 from dormouse.cache import Cache
 from dormouse.engine import datafusion as engine
 from dormouse.engine.file_ranges import read_ranges
@@ -89,6 +89,7 @@ def merge_row_groups(
     used = {*(f.name for f in schema.keys), *wanted.names, *(where.columns if where else ())}
     fields = [field for field in schema.fields if field.name in used]
     widest = max(row_bytes(groups.metadata) for groups in found)
+    out_rows = engine.batch_rows(memory_bytes, 0, widest)
     spans = merge_windows([groups.metadata for groups in found], schema, memory_bytes)
     keys = [field.name for field in schema.row_keys] if len(spans) > 1 else []
     names = [*keys, *(name for name in wanted.names if name not in keys)]
@@ -98,7 +99,7 @@ def merge_row_groups(
         for window in verified:
             batch_rows = engine.batch_rows(memory_bytes, len(window.found), widest)
             merged = _merged(table_id, window, schema, names, where, bounds, batch_rows)
-            for batch in rows_within(merged, window.span, schema):
+            for batch in rows_within(gathered(merged, out_rows), window.span, schema):
                 yield conform(batch, wanted)
 
 

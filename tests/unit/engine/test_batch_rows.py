@@ -9,6 +9,7 @@ from dormouse.engine.datafusion import (
     BATCHES_PER_INPUT,
     MAX_BATCH_BYTES,
     MAX_BATCH_ROWS,
+    MERGE_BYTES,
     MIN_BATCH_ROWS,
     batch_rows,
 )
@@ -26,7 +27,13 @@ def test_a_batch_of_a_merge_is_bounded_however_wide_rows_are(
 
 
 def test_batches_of_narrow_rows_are_as_long_as_pays() -> None:
-    assert batch_rows(2**30, 10, 36) == MAX_BATCH_ROWS
+    assert batch_rows(2**30, 4, 36) == MAX_BATCH_ROWS
+
+
+def test_many_inputs_take_no_more_memory_than_few() -> None:
+    few, many = (batch_rows(2**34, inputs, 36) for inputs in (15, 150))
+    assert many < few / 9
+    assert many * 36 * BATCHES_PER_INPUT * 150 <= MERGE_BYTES
 
 
 def test_rows_of_a_megabyte_come_one_at_a_time() -> None:
