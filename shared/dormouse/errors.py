@@ -72,6 +72,10 @@ class InvalidRequestError(DormouseError):
     """The request can never succeed as it is. Change it; a retry is useless."""
 
 
+class LimitExceededError(DormouseError):
+    """A statement needs more time or memory than it may use. Ask for less, or raise the limits."""
+
+
 class MissingPackageError(DormouseError):
     """A part of Dormouse was asked for whose packages are not installed. The hint names them."""
 

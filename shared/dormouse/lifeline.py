@@ -28,8 +28,12 @@ def start(
     environment: Mapping[str, str],
     stdout: int | IO[bytes],
     stderr: int | IO[bytes],
+    pass_fds: Sequence[int] = (),
 ) -> subprocess.Popen[bytes]:
-    """Start `python -m module` in a process group of its own that ends when this process does."""
+    """Start `python -m module` in a process group of its own that ends when this process does.
+
+    It inherits `pass_fds` under the same numbers.
+    """
     return subprocess.Popen(
         [sys.executable, "-P", str(Path(__file__).resolve()), module, *arguments],
         cwd=cwd,
@@ -38,6 +42,7 @@ def start(
         stdout=stdout,
         stderr=stderr,
         start_new_session=True,
+        pass_fds=pass_fds,
     )
 
 

@@ -32,6 +32,7 @@ STEPS: Mapping[str, tuple[str, str]] = {
     "ingest": ("t a.csv", "1 file ingested"),
     "wait": ("t", "nothing is pending"),
     "query": ("t --key n=3", "note 3"),
+    "sql": ("SELECT/**/note/**/FROM/**/t/**/WHERE/**/n=3", "note 3"),
     "status": ("t", "rows             40"),
     "partitions": ("t", "..n=15"),
     "shards": ("t", "n=39"),

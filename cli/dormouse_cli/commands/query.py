@@ -27,6 +27,7 @@ from dormouse_cli.values.row_output import (
     Writer,
     first_rows,
     json_text,
+    write_arrow,
     write_csv,
     write_json,
     write_parquet,
@@ -41,12 +42,14 @@ class RowFormat(StrEnum):
     table = "table"
     json = "json"
     csv = "csv"
+    arrow = "arrow"
     parquet = "parquet"
 
 
 WRITERS: dict[RowFormat, Writer] = {
     RowFormat.json: write_json,
     RowFormat.csv: write_csv,
+    RowFormat.arrow: write_arrow,
     RowFormat.parquet: write_parquet,
 }
 
@@ -118,10 +121,10 @@ def query(
     JSON is an object a line: timestamps and dates ISO 8601, bytes base64, decimals text, floats
     which are not finite the texts NaN, Infinity and -Infinity.
     """
-    chosen = form or _format_of(output)
+    chosen = form or format_of(output)
     if count and (columns or limit is not None or form or output or explain):
         raise typer.BadParameter("--count goes with --key, --range, --where and --as-of alone")
-    _check_output(chosen, output, explain=explain)
+    check_output(chosen, output, explain=explain)
     handle = table_of(ctx, name)
     ranges, exact = _keys(handle.schema, key, key_range)
     version = None if as_of is None else parse_as_of(as_of)
@@ -140,7 +143,7 @@ def query(
     if explain:
         _explain(found, chosen)
         return
-    _write_rows(found, chosen, limit, output, began)
+    write_rows(found, chosen, limit, output, began)
 
 
 def changes(
@@ -160,8 +163,8 @@ def changes(
     Compactions in between change nothing. The version to ask for next is shown at the end. Changes
     are kept for gc_delay_seconds of the table.
     """
-    chosen = form or _format_of(output)
-    _check_output(chosen, output, explain=False)
+    chosen = form or format_of(output)
+    check_output(chosen, output, explain=False)
     handle, began = table_of(ctx, name), time.monotonic()
     found = handle.changes(
         parse_as_of(since),
@@ -169,11 +172,11 @@ def changes(
         columns=parse_columns(columns or [], handle.schema),
         limit=_shown(chosen, limit),
     )
-    _write_rows(found, chosen, limit, output, began)
+    write_rows(found, chosen, limit, output, began)
     note(f"these are the changes of table {name} up to version {found.version}")
 
 
-def _write_rows(
+def write_rows(
     found: QueryResult, form: RowFormat, limit: int | None, output: Path | None, began: float
 ) -> None:
     """Write the rows that were found, and say what that took."""
@@ -185,13 +188,14 @@ def _write_rows(
     _tell(rows, len(found.reads.shards), began)
 
 
-def _check_output(form: RowFormat, output: Path | None, *, explain: bool) -> None:
+def check_output(form: RowFormat, output: Path | None, *, explain: bool) -> None:
+    """Refuse a format that does not fit where rows go."""
     if explain and (output is not None or form not in (RowFormat.table, RowFormat.json)):
         raise typer.BadParameter("--explain shows no rows: it goes with --format table or json")
     if form is RowFormat.parquet and output is None:
         raise typer.BadParameter("--format parquet needs --output")
     if form is RowFormat.table and output is not None:
-        raise typer.BadParameter("--output needs --format json, csv or parquet")
+        raise typer.BadParameter("--output needs --format json, csv, arrow or parquet")
 
 
 def _keys(
@@ -224,7 +228,8 @@ def _shown(form: RowFormat, limit: int | None) -> int | None:
     return ROWS_SHOWN + 1 if form is RowFormat.table and limit is None else limit
 
 
-def _format_of(output: Path | None) -> RowFormat:
+def format_of(output: Path | None) -> RowFormat:
+    """Return the format that a file's name stands for; without a file, a table."""
     suffix = output.suffix.removeprefix(".") if output else ""
     suffix = {"jsonl": "json", "ndjson": "json"}.get(suffix, suffix)
     return RowFormat(suffix) if suffix in RowFormat.__members__ else RowFormat.table

@@ -64,6 +64,7 @@ VERBS: dict[str, Verb | Verbs] = {
     "wait": Verb("commands.ingest:wait_until_done"),
     "work": Verb("commands.work:work"),
     "query": Verb("commands.query:query"),
+    "sql": Verb("commands.sql:sql"),
     "export": Verb("commands.export:export"),
     "copy": Verb("commands.copying:copy"),
     "versions": Verb("commands.versions:versions"),

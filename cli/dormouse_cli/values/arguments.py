@@ -40,6 +40,23 @@ def parse_properties(given: Sequence[str]) -> dict[str, object]:
     return properties
 
 
+def parse_parameters(given: Sequence[str]) -> dict[str, object]:
+    """Return the parameters of a statement written as ``name=value``; their values are texts.
+
+    Raises:
+        InvalidRequestError: one is written otherwise.
+    """
+    parameters: dict[str, object] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals or not re.fullmatch(r"\w+", name):
+            raise InvalidRequestError(
+                "a parameter is written otherwise", hint="write it as name=value"
+            )
+        parameters[name] = value
+    return parameters
+
+
 def parse_spark(wanted: bool, given: Sequence[str] | None) -> SparkOptions | None:
     """Return what is asked of Spark for a job; None if nothing is: neither it nor a property.
 

@@ -1,4 +1,4 @@
-"""Rows on their way out: JSON lines, CSV, Parquet and tables for people.
+"""Rows on their way out: JSON lines, CSV, Arrow, Parquet and tables for people.
 
 Rows are written batch by batch as they come; only a table for people holds all it shows. In JSON
 and CSV, times and dates are ISO 8601 (timestamps with Z if they are of UTC), UUIDs and decimals
@@ -13,6 +13,7 @@ from __future__ import annotations
 import base64
 import math
 from collections.abc import Callable, Iterator, Sequence
+from io import IOBase
 from itertools import islice, pairwise
 from typing import Any, BinaryIO, cast
 
@@ -60,6 +61,16 @@ def write_parquet(rows: pa.RecordBatchReader, sink: BinaryIO) -> int:
     """Write a Parquet file with the types the table has."""
     count = 0
     with pq.ParquetWriter(sink, rows.schema, compression="zstd") as writer:
+        for batch in rows:
+            writer.write_batch(batch)
+            count += batch.num_rows
+    return count
+
+
+def write_arrow(rows: pa.RecordBatchReader, sink: BinaryIO) -> int:
+    """Write an Arrow stream with the types the rows have."""
+    count = 0
+    with pa.ipc.new_stream(cast(IOBase, sink), rows.schema) as writer:
         for batch in rows:
             writer.write_batch(batch)
             count += batch.num_rows

@@ -20,6 +20,7 @@ from dormouse.client.ports import (
     UnknownAges,
 )
 from dormouse.client.spark import SparkStatus, spark_status
+from dormouse.client.statements import QueriedInstance
 from dormouse.client.table import TableHandle
 from dormouse.client.waiting import WAIT_SECONDS, Polling, Watch, count_pending
 from dormouse.errors import CorruptDataError, DamagedEntryError
@@ -61,7 +62,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Instance(OpenedInstance, ShownInstance):
+class Instance(OpenedInstance, ShownInstance, QueriedInstance):
     """An instance: in a folder or on AWS, opened by its methods, or built over given services."""
 
     services: Services

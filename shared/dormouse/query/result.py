@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from importlib.util import find_spec
@@ -46,6 +46,12 @@ class PeekableBatches:
         self.taken_rows += batch.num_rows
         return batch
 
+    def close(self) -> None:
+        """Let go of the batches, and of what makes them."""
+        self._ahead.clear()
+        if isinstance(self._batches, Generator):
+            self._batches.close()
+
     def peek(self, rows: int) -> list[pa.RecordBatch]:
         """Return the next batches, with more than `rows` rows if there are so many."""
         while sum(batch.num_rows for batch in self._ahead) <= rows:
@@ -62,7 +68,8 @@ class QueryResult(Shown):
 
     Rows are read from storage while the stream is read. Whatever speaks Arrow reads it as it is,
     batch by batch: ``duckdb.sql("FROM result")``, ``polars.DataFrame(result)``,
-    ``pandas.DataFrame.from_arrow(result)``. `version` is the version of the table that is read.
+    ``pandas.DataFrame.from_arrow(result)``. `version` is the version of the table that is read. A
+    statement in SQL may read several: then it is 0, and `versions` has them by the tables' names.
     `reads` counts what was read so far. To show a result, in a notebook too, reads its first rows;
     they stay in the stream.
     """
@@ -71,6 +78,7 @@ class QueryResult(Shown):
     batches: PeekableBatches
     reads: ReadCounters
     version: int
+    versions: Mapping[str, int] = field(default_factory=dict)
     reader: pa.RecordBatchReader = field(init=False)
 
     def __post_init__(self) -> None:
@@ -124,9 +132,11 @@ class QueryResult(Shown):
     def close(self) -> None:
         """Stop reading, and release what is held."""
         self.reader.close()
+        self.batches.close()
 
     def _shown(self) -> tuple[str, HtmlText]:
-        title = f"rows of version {self.version}"
+        several = [f"{name} {version}" for name, version in self.versions.items()]
+        title = f"rows of {', '.join(several)}" if several else f"rows of version {self.version}"
         if self.batches.is_begun:
             title += f", {self.batches.taken_rows:,} read: a result is read once"
             return _show_rows(title, self.schema, [], 0)

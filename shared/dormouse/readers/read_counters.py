@@ -34,6 +34,15 @@ class ReadCounters:
             self.requests += 1
             self.size_bytes += size_bytes
 
+    def add(self, other: ReadCounters) -> None:
+        """Count what another query has read."""
+        with self.lock:
+            self.shards |= other.shards
+            self.row_groups += other.row_groups
+            self.requests += other.requests
+            self.size_bytes += other.size_bytes
+            self.scans += other.scans
+
 
 class _CountedFile(io.RawIOBase):
     """A file that counts its reads."""

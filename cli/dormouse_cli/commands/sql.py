@@ -1,0 +1,79 @@
+"""`dormouse sql`: queries in SQL over the tables of an instance."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Annotated
+
+import typer
+
+from dormouse.client import QueryResult
+from dormouse.statements.limits import MEMORY_BYTES, TIMEOUT_SECONDS
+from dormouse_cli.commands.query import (
+    FormatOption,
+    OutputOption,
+    RowFormat,
+    check_output,
+    format_of,
+    write_rows,
+)
+from dormouse_cli.session import instance_of
+from dormouse_cli.values.arguments import parse_parameters
+
+MIB = 1024 * 1024
+
+
+def sql(
+    ctx: typer.Context,
+    text: Annotated[
+        str | None,
+        typer.Argument(help="The query; by default standard input, or a shell on a terminal."),
+    ] = None,
+    param: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--param", metavar="NAME=VALUE", help="The value of :NAME, as text; repeatable."
+        ),
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option(metavar="N", min=0, help="The most rows that a table shows.")
+    ] = None,
+    form: FormatOption = None,
+    output: OutputOption = None,
+    memory: Annotated[
+        int, typer.Option(metavar="MIB", help="What it may use before it spills to disk.")
+    ] = MEMORY_BYTES // MIB,
+    timeout: Annotated[
+        float, typer.Option(metavar="SECONDS", help="How long it may take.")
+    ] = TIMEOUT_SECONDS,
+) -> None:
+    """Run a query in SQL: SELECT with joins, groups, windows and sub-queries over tables.
+
+    Names of tables and columns are case-sensitive. FROM flights FOR VERSION AS OF 33 reads a
+    version, FOR VERSION AS OF 'name' a tag, FOR TIMESTAMP AS OF '2026-01-31T12:00:00Z' what was
+    there at a time. EXPLAIN before the query shows what would be read, and reads no rows.
+    """
+    chosen = form or format_of(output)
+    check_output(chosen, output, explain=False)
+    instance = instance_of(ctx)
+    query = sys.stdin.read() if text is None else text
+    began = time.monotonic()
+    found = instance.sql(
+        query,
+        parse_parameters(param or []),
+        memory_bytes=memory * MIB,
+        timeout_seconds=timeout,
+    )
+    if chosen is RowFormat.table and found.schema.names[:2] == ["step", "plan"]:
+        _print_explanation(found)
+    else:
+        write_rows(found, chosen, limit, output, began)
+
+
+def _print_explanation(found: QueryResult) -> None:
+    """Print what would be read, and how it would be computed, as text."""
+    for row in found.to_arrow().to_pylist():
+        facts = [f"{name} {value:,}" for name, value in list(row.items())[2:] if value is not None]
+        typer.echo(f"{row['step']}{': ' if facts else ''}{', '.join(facts)}")
+        typer.echo("".join(f"  {line}\n" for line in row["plan"].splitlines()))

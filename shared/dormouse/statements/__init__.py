@@ -1,0 +1,16 @@
+"""Statements in SQL over the tables of an instance, run by DataFusion in a process of their own.
+
+The caller's process reads; the child's plans and computes, and reaches neither storage nor network:
+
+1. The child parses the statement (`sql.statements`), and asks for the schemas of its tables.
+2. DataFusion plans it over datasets that have these schemas and no rows yet (`datasets`).
+3. `planning` finds what each scan of the plan needs: columns, a condition that `conditions`
+   translates, the first rows only, or just their number.
+4. While the plan runs, the child opens a pipe for each scan and hands it over; the caller's process
+   answers with the selected rows, as any query selects them (`serving`).
+5. Results come back as an Arrow stream (`running`). The caller's process kills the child if it
+   takes too long or too much memory; and the child dies with it.
+
+- `protocol`: the messages between both, and how they are framed
+- `child`: the child's process
+"""

@@ -1,0 +1,203 @@
+"""The process that computes a statement; `start` begins it.
+
+Its arguments are the numbers of open files: a socket for messages, and a pipe for results. This
+process has no credentials, and no code that would use any. It is killed if it needs too much.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+import threading
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+import pyarrow as pa
+from datafusion import DataFrame
+
+from dormouse.arrow.types import arrow_schema, frame_schema
+from dormouse.errors import DormouseError, InvalidRequestError, InvariantError
+from dormouse.schema.schema import Schema
+from dormouse.sql.statements import Statement, parse_statement
+from dormouse.statements import protocol
+from dormouse.statements.datasets import TableDataset
+from dormouse.statements.planning import ScanPlan, plan_scans
+from dormouse.statements.session import explained, open_session, plan, register
+
+_Answer = TypeVar("_Answer", bound=protocol.Message)
+
+
+class _Child:
+    """One run of one statement."""
+
+    def __init__(self, channel: socket.socket, results: int, run: protocol.Run) -> None:
+        self._channel, self._results, self._run = channel, results, run
+        self._lock = threading.Lock()  # scans are opened by threads of DataFusion
+        self._context = open_session(run.scratch, run.memory_bytes, run.threads)
+        self._schemas: dict[str, Schema] = {}
+        self._scans: dict[str, protocol.Scan] = {}
+
+    def run(self) -> None:
+        """Run the statement, and write its results.
+
+        Raises:
+            DormouseError: it cannot be run.
+        """
+        statement = parse_statement(self._run.text)
+        parameters = _parameters(self._run.parameters, statement)
+        self._find_tables(statement)
+        try:
+            frame = self._planned(statement, parameters)
+            if statement.explains:
+                self._explain(frame)
+            else:
+                self._write(frame)
+        except DormouseError:
+            raise
+        except BrokenPipeError:  # nobody wants the rest
+            return
+        except Exception as error:  # DataFusion has no class of errors of its own
+            columns = [f.name for schema in self._schemas.values() for f in schema.fields]
+            raise explained(error, dict.fromkeys(columns)) from error
+
+    def _find_tables(self, statement: Statement) -> None:
+        asked = tuple(
+            protocol.Named(each.name, each.table, each.as_of, each.line, each.column)
+            for each in statement.references
+        )
+        found = self._ask(protocol.FindTables(asked), protocol.Tables) if asked else None
+        for name, schema in found.schemas.items() if found else ():
+            self._schemas[name] = Schema.from_json(schema)
+            register(self._context, name, self._dataset(name), fenced=False)
+
+    def _planned(self, statement: Statement, parameters: dict[str, pa.Scalar[Any]]) -> DataFrame:
+        """Return the frame of the statement, once its scans are known."""
+        fenced: frozenset[str] = frozenset()
+        while True:
+            frame = plan(self._context, statement.sql, parameters)
+            logical = frame.optimized_logical_plan()
+            found: ScanPlan = plan_scans(logical, self._schemas, fenced)
+            if not found.to_fence:
+                self._scans = dict(found.scans)
+                return frame
+            fenced |= found.to_fence
+            for name in found.to_fence:
+                register(self._context, name, self._dataset(name), fenced=True)
+
+    def _dataset(self, name: str) -> TableDataset:
+        schema = frame_schema(arrow_schema(self._schemas[name]))
+        return TableDataset(schema, partial(self._rows, name))
+
+    def _rows(self, name: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a scan, while the other process reads them."""
+        scan = protocol.Scan(
+            columns=tuple(columns),
+            where=self._scans[name].where,
+            limit=self._scans[name].limit,
+            ends=self._scans[name].ends,
+        )
+        reading, writing = os.pipe()
+        with os.fdopen(reading, "rb") as source:
+            with self._lock:
+                protocol.send(self._channel, protocol.ScanRows(name, scan), [writing])
+            os.close(writing)
+            with pa.ipc.open_stream(source) as rows:
+                yield from rows
+
+    def _write(self, frame: DataFrame) -> None:
+        schema = frame.schema()
+        with os.fdopen(self._results, "wb") as sink, pa.ipc.new_stream(sink, schema) as writer:
+            sink.flush()
+            for batch in frame.execute_stream():
+                writer.write_batch(_conformed(batch.to_pyarrow(), schema))
+                sink.flush()
+
+    def _explain(self, frame: DataFrame) -> None:
+        names = [name for name, scan in self._scans.items()]
+        scans = tuple(protocol.ScanRows(name, self._scans[name]) for name in names)
+        found = self._ask(protocol.Explain(scans), protocol.Explained)
+        logical = frame.optimized_logical_plan().display_indent()
+        physical = frame.execution_plan().display_indent()
+        rows = [
+            {"step": f"read {each.table}", "plan": _shown(scan.scan, each), **_facts(each)}
+            for scan, each in zip(scans, found.readings, strict=True)
+        ]
+        rows += [{"step": "logical plan", "plan": logical}]
+        rows += [{"step": "physical plan", "plan": physical}]
+        batch = pa.RecordBatch.from_pylist(rows, EXPLANATION)
+        with os.fdopen(self._results, "wb") as sink, pa.ipc.new_stream(sink, EXPLANATION) as writer:
+            writer.write_batch(batch)
+
+    def _ask(self, message: protocol.Message, kind: type[_Answer]) -> _Answer:
+        with self._lock:
+            protocol.send(self._channel, message)
+            answer = protocol.receive(self._channel)
+        if answer is None or not isinstance(answer[0], kind):
+            raise InvariantError("the other process does not answer")
+        return answer[0]
+
+
+_FACTS = ("version", "partitions", "shards", "row_groups", "requests", "bytes")
+EXPLANATION = pa.schema(
+    [(name, pa.string()) for name in ("step", "plan")] + [(name, pa.int64()) for name in _FACTS]
+)
+"""The columns of the rows that EXPLAIN returns."""
+
+
+def _facts(reading: protocol.Reading) -> dict[str, int]:
+    return {name: getattr(reading, name) for name in _FACTS}
+
+
+def _shown(scan: protocol.Scan, reading: protocol.Reading) -> str:
+    lines = [f"columns: {', '.join(scan.columns) or 'none, just the number of rows'}"]
+    lines += [f"ranges: {' '.join(reading.ranges)}"]
+    lines += [f"condition: {scan.where}"] if scan.where else []
+    lines += [f"limit: {scan.limit}, in key order"] if scan.limit is not None else []
+    lines += ["only the least and the greatest first row key"] if scan.ends else []
+    return "\n".join(lines)
+
+
+def _conformed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return a batch with exactly this schema: DataFusion may differ in what can be null."""
+    if batch.schema.equals(schema, check_metadata=True):
+        return batch
+    return pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+
+
+def _parameters(stream: bytes, statement: Statement) -> dict[str, pa.Scalar[Any]]:
+    """Return the values of the parameters by name.
+
+    Raises:
+        InvalidRequestError: the statement names others.
+    """
+    values: dict[str, pa.Scalar[Any]] = {}
+    if stream:
+        table = pa.ipc.open_stream(stream).read_all()
+        values = {name: table.column(name)[0] for name in table.column_names}
+    missing = [name for name in statement.parameters if name not in values]
+    unknown = [name for name in values if name not in statement.parameters]
+    if missing or unknown:
+        problem = f"has no value for ${missing[0]}" if missing else f"has no ${unknown[0]}"
+        raise InvalidRequestError(
+            f"the statement {problem}", hint="give each of its parameters one value"
+        )
+    return values
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run the statement that comes first on the channel; say how it ended."""
+    channel, results = socket.socket(fileno=int(arguments[0])), int(arguments[1])
+    begun = protocol.receive(channel)
+    if begun is None or not isinstance(begun[0], protocol.Run):
+        return
+    run = begun[0]
+    resource.setrlimit(resource.RLIMIT_CPU, (run.cpu_seconds, run.cpu_seconds))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    try:
+        _Child(channel, results, run).run()
+        outcome: protocol.Message = protocol.Finished()
+    except DormouseError as error:
+        outcome = protocol.Failed(type(error).__name__, str(error), error.hint)
+    protocol.send(channel, outcome)

@@ -1,0 +1,33 @@
+"""What a statement may take of the machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dormouse.errors import InvalidRequestError
+
+MEMORY_BYTES = 1024 * 1024 * 1024
+"""What sorting, grouping and joining may use before they spill; a caller can say otherwise."""
+TIMEOUT_SECONDS = 600.0
+"""How long a caller waits for a statement in all; it can say otherwise."""
+_LEAST_BYTES, _MOST_BYTES = 16 * 1024 * 1024, 1024**4
+_MOST_SECONDS = 7 * 24 * 3600
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a statement may take."""
+
+    memory_bytes: int = MEMORY_BYTES
+    timeout_seconds: float = TIMEOUT_SECONDS
+
+    def __post_init__(self) -> None:
+        """Refuse limits that cannot be kept.
+
+        Raises:
+            InvalidRequestError: one is too small or too large.
+        """
+        if not 0 < self.timeout_seconds <= _MOST_SECONDS:
+            raise InvalidRequestError("a statement may take more than 0 seconds, up to 7 days")
+        if not _LEAST_BYTES <= self.memory_bytes <= _MOST_BYTES:
+            raise InvalidRequestError("a statement may take from 16 MiB to 1 TiB of memory")

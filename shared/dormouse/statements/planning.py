@@ -1,0 +1,232 @@
+"""What each scan of a plan needs of its table, read off DataFusion's optimised logical plan.
+
+A dataset takes filters in one of two ways. Where every filter of all scans of a reference has a
+form as a condition, the reference is *exact*: DataFusion leaves these filters to the dataset, and
+the selected rows are those that pass. Otherwise the reference is *fenced*: it is a view with a
+limit that no table reaches, below which DataFusion pushes no filter, so that it evaluates them all;
+the condition then is a superset, which only saves reading.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from datafusion import Expr, expr
+from datafusion.plan import LogicalPlan
+
+from dormouse.errors import InvalidRequestError
+from dormouse.schema.schema import Schema
+from dormouse.sql.conditions import parse_condition
+from dormouse.statements.conditions import column_of, conjuncts, translated
+from dormouse.statements.protocol import Scan
+
+FENCE = "!"
+"""What ends the name of the dataset below a fence."""
+FENCE_ROWS = 2**62
+
+
+@dataclass(frozen=True, slots=True)
+class _Top:
+    """The first `rows` rows by these columns, ascending."""
+
+    columns: tuple[str, ...]
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Context:
+    """What is directly above a node: filters, the rows that are wanted, whether just the ends of a
+    column are.
+    """
+
+    filters: tuple[Expr, ...] = ()
+    top: _Top | None = None
+    ends_of: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Occurrence:
+    """One scan of a reference in the plan, and what is above it."""
+
+    context: _Context
+    filters: tuple[Expr, ...]
+    fetch: int | None
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ScanPlan:
+    """The scans by the names of references, and the references that must be fenced first."""
+
+    scans: Mapping[str, Scan]
+    to_fence: frozenset[str] = field(default_factory=frozenset)
+
+
+def plan_scans(
+    plan: LogicalPlan, schemas: Mapping[str, Schema], fenced: frozenset[str]
+) -> ScanPlan:
+    """Return what the scans of a plan need; `schemas` are by the names of references."""
+    found: dict[str, list[_Occurrence]] = {name: [] for name in schemas}
+    for name, occurrence in _occurrences(plan, _Context()):
+        found[name].append(occurrence)
+    text = plan.display_indent()
+    scans, to_fence = {}, set()
+    for name, occurrences in found.items():
+        # scans of subqueries within expressions are in the text, but not among the inputs
+        hidden = text.count(f"TableScan: {name}{FENCE if name in fenced else ''} ") > len(
+            occurrences
+        )
+        schema = schemas[name]
+        if name in fenced:
+            scans[name] = Scan() if hidden else _superset(occurrences, schema)
+        elif hidden or (exact := _exact(occurrences, schema)) is None:
+            to_fence.add(name)
+        else:
+            scans[name] = exact
+    return ScanPlan(scans, frozenset(to_fence))
+
+
+def _occurrences(node: LogicalPlan, context: _Context) -> Iterator[tuple[str, _Occurrence]]:
+    """Yield the scans of a plan by the names of their references."""
+    variant = node.to_variant()
+    below = _Context()
+    match variant:
+        case expr.TableScan():
+            columns = tuple(name for _, name in variant.projection())
+            yield (
+                variant.table_name().removesuffix(FENCE),
+                _Occurrence(context, tuple(variant.filters()), variant.fetch(), columns),
+            )
+        case expr.Filter():
+            terms = tuple(conjuncts(variant.predicate()))
+            below = _Context(filters=(*context.filters, *terms))
+        case expr.SubqueryAlias():
+            below = context
+        case expr.Limit():
+            below = _Context(filters=context.filters) if _is_fence(node) else below
+        case expr.Sort():
+            below = _Context(top=_top(variant))
+        case expr.Projection():
+            below = _Context(top=_renamed(context.top, variant.projections()))
+        case expr.Aggregate():
+            below = _Context(ends_of=_ends_of(variant))
+    for inner in node.inputs():
+        yield from _occurrences(inner, below)
+
+
+def _is_fence(limit: LogicalPlan) -> bool:
+    (inner,) = limit.inputs()
+    variant = inner.to_variant()
+    return isinstance(variant, expr.TableScan) and variant.table_name().endswith(FENCE)
+
+
+def _top(sort: expr.Sort) -> _Top | None:
+    rows = sort.get_fetch_val()
+    columns = []
+    for term in sort.sort_exprs():
+        name = column_of(term.expr())
+        if name is None or not term.ascending():
+            return None
+        columns.append(name)
+    return None if rows is None else _Top(tuple(columns), rows)
+
+
+def _renamed(top: _Top | None, projections: Sequence[Expr]) -> _Top | None:
+    """Return what the rows below a projection are sorted by; None if by an expression."""
+    if top is None:
+        return None
+    sources = dict(_sources(projections))
+    columns = [sources.get(name) for name in top.columns]
+    known = tuple(name for name in columns if name is not None)
+    return replace(top, columns=known) if len(known) == len(columns) else None
+
+
+def _sources(projections: Sequence[Expr]) -> Iterator[tuple[str, str]]:
+    """Yield the names of columns that a projection passes on, new and old."""
+    for projected in projections:
+        variant = projected.to_variant()
+        if isinstance(variant, expr.Alias):
+            old = column_of(variant.expr())
+            new = variant.alias()
+        else:
+            old = new = column_of(projected)
+        if old is not None and new is not None:
+            yield new, old
+
+
+def _ends_of(aggregate: expr.Aggregate) -> str:
+    """Return the column of which an aggregate needs the least and greatest value alone."""
+    columns = set()
+    for term in aggregate.aggregate_exprs():
+        arguments = aggregate.aggregation_arguments(term)
+        if aggregate.agg_func_name(term) not in ("min", "max") or len(arguments) != 1:
+            return ""
+        columns.add(column_of(arguments[0]) or "")
+    return "" if aggregate.group_by_exprs() or len(columns) != 1 else columns.pop()
+
+
+def _exact(occurrences: Sequence[_Occurrence], schema: Schema) -> Scan | None:
+    """Return the scan whose rows are exactly those that pass the filters of all occurrences; None
+    if they differ, or one has no form as a condition.
+    """
+    if not occurrences:
+        return Scan()
+    texts = [[translated(filter_, schema) for filter_ in each.filters] for each in occurrences]
+    if None in texts[0] or any(text != texts[0] for text in texts[1:]):
+        return None
+    exact = [text for text in texts[0] if text is not None]
+    if len(occurrences) > 1:
+        where = " AND ".join(exact)
+        return _scan(occurrences, where) if _is_condition(where, schema) else None
+    (only,) = occurrences
+    if not _is_condition(" AND ".join(exact), schema):
+        return None
+    hints = [text for each in only.context.filters if (text := translated(each, schema))]
+    where = " AND ".join([*exact, *hints])
+    if not _is_condition(where, schema):
+        where = " AND ".join(exact)
+    if only.context.filters:
+        return _scan(occurrences, where)
+    ends = not where and only.fetch is None and _is_first_key(only.context.ends_of, schema)
+    return Scan(columns=only.columns, where=where, limit=_limit(only, schema), ends=ends)
+
+
+def _limit(only: _Occurrence, schema: Schema) -> int | None:
+    """Return how many of the first rows in key order are enough; None for all."""
+    top = only.context.top
+    keys = schema.keys[: len(top.columns)] if top else ()
+    if top and top.columns == tuple(f.name for f in keys) and not any(f.nullable for f in keys):
+        return top.rows if only.fetch is None else min(top.rows, only.fetch)
+    return only.fetch
+
+
+def _is_first_key(column: str, schema: Schema) -> bool:
+    first = schema.row_keys[0]
+    return column == first.name and not first.nullable
+
+
+def _superset(occurrences: Sequence[_Occurrence], schema: Schema) -> Scan:
+    """Return a scan that has at least the rows that any occurrence of a fenced reference needs."""
+    each_of = []
+    for occurrence in occurrences:
+        known = [t for each in occurrence.context.filters if (t := translated(each, schema))]
+        each_of.append(f"({' AND '.join(known)})" if known else "")
+    where = "" if "" in each_of else " OR ".join(dict.fromkeys(each_of))
+    return _scan(occurrences, where if _is_condition(where, schema) else "")
+
+
+def _scan(occurrences: Sequence[_Occurrence], where: str) -> Scan:
+    columns = dict.fromkeys(name for each in occurrences for name in each.columns)
+    return Scan(columns=tuple(columns), where=where)
+
+
+def _is_condition(where: str, schema: Schema) -> bool:
+    """Return whether a text, if there is any, is a condition within the limits of conditions."""
+    if not where:
+        return True
+    try:
+        parse_condition(where, schema)
+    except InvalidRequestError:
+        return False
+    return True

@@ -1,0 +1,147 @@
+"""Answer the scans of a statement: read the selected rows of one version of each table."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeAlias
+
+import pyarrow as pa
+
+from dormouse.arrow.types import arrow_schema, conform, frame_schema
+from dormouse.cache import Cache
+from dormouse.errors import DormouseError
+from dormouse.key_forms.arrow import key_column
+from dormouse.keys.ranges import Key, KeyRange
+from dormouse.messages import SelectionMessage
+from dormouse.model.state import TableState
+from dormouse.ports import Storage
+from dormouse.query.count import count_rows
+from dormouse.query.planner import slices_to_read
+from dormouse.query.rows import QueryResources, query_rows
+from dormouse.query.selection import Selection
+from dormouse.query.selection_codec import decode_selection
+from dormouse.readers.read_counters import ReadCounters
+from dormouse.readers.reading import Slice
+from dormouse.statements.protocol import Named, Scan
+from dormouse.tables.row_rules import row_rules
+from dormouse.tables.table import Table
+
+OpenTable: TypeAlias = Callable[[str, str], tuple[Table, TableState]]
+"""Return a table by name, and its state at a version; the newest if the version is empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScanResources:
+    """The part of the resources of a process that one of several scans may use."""
+
+    storage: Storage
+    scratch: Path
+    memory_bytes: int
+    cache: Cache
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """The tables of a statement: one version of each, for all its scans."""
+
+    resources: QueryResources
+    open_table: OpenTable
+    time_ms: int
+    opened: dict[tuple[str, str], tuple[Table, TableState]] = field(default_factory=dict)
+    references: dict[str, tuple[Table, TableState]] = field(default_factory=dict)
+    reads: ReadCounters = field(default_factory=ReadCounters)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def find(self, reference: Named) -> Table:
+        """Open the table of a reference.
+
+        Raises:
+            DormouseError: there is none, or not that version; the message says where it is named.
+        """
+        key = (reference.table, reference.as_of)
+        if key not in self.opened:
+            try:
+                self.opened[key] = self.open_table(*key)
+            except DormouseError as error:
+                where = f"line {reference.line}, column {reference.column}"
+                raise type(error)(f"{where}: {error}", hint=error.hint) from error
+        self.references[reference.name] = self.opened[key]
+        return self.opened[key][0]
+
+    @property
+    def versions(self) -> Mapping[str, int]:
+        """The version of each reference that is read, by the names of tables."""
+        return {table.name: state.version for table, state in self.references.values()}
+
+    def rows(self, name: str, scan: Scan) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+        """Return the rows of a scan, and their schema; they are read while they are taken."""
+        table, state = self.references[name]
+        selection = self.selection(name, scan)
+        if not scan.columns:
+            rows = self._counted(table, state, selection)
+            return pa.schema([]), iter([_without_columns(rows)])
+        schema = arrow_schema(table.schema)
+        wanted = frame_schema(pa.schema([schema.field(column) for column in scan.columns]))
+        if scan.ends and (ends := _ends(table, state)):
+            return wanted, iter([conform(ends, wanted)])
+        return wanted, self._selected(table, state, selection)
+
+    def selection(self, name: str, scan: Scan) -> Selection:
+        """Return the selection of a scan."""
+        table, state = self.references[name]
+        message = SelectionMessage(where=scan.where, columns=scan.columns, limit=scan.limit)
+        return decode_selection(message, table.schema, version=state.version, time_ms=self.time_ms)
+
+    def _counted(self, table: Table, state: TableState, selection: Selection) -> int:
+        limit = selection.limit
+        rows = count_rows(self.resources, table, state, selection)
+        return rows if limit is None else min(rows, limit)
+
+    def _selected(
+        self, table: Table, state: TableState, selection: Selection
+    ) -> Iterator[pa.RecordBatch]:
+        share = self.resources.memory_bytes // max(1, len(self.references))
+        resources = ScanResources(
+            self.resources.storage, self.resources.scratch, share, self.resources.cache
+        )
+        found = query_rows(resources, table, state, selection).for_programs()
+        try:
+            yield from found
+        finally:
+            found.close()
+            with self.lock:
+                self.reads.add(found.reads)
+
+
+def _ends(table: Table, state: TableState) -> pa.RecordBatch | None:
+    """Return rows with the least and the greatest first row key, if the state alone knows them."""
+    parts = slices_to_read(state, [KeyRange()])
+    slices = [slice for part in parts for slice in part]
+    rules = row_rules(table.schema, table.properties)
+    low = [slice.shard.min_key for slice in slices if _holds(slice, slice.shard.min_key)]
+    high = [slice.shard.max_key for slice in slices if _holds(slice, slice.shard.max_key)]
+    if not rules.is_empty or not low or not high:
+        return None
+    # a slice that begins or ends within its shard has rows up to there that the state does not know
+    lowest = min(max(slice.shard.min_key, slice.range.min) for slice in slices)
+    highest = max(
+        min(slice.shard.max_key, slice.range.max or slice.shard.max_key) for slice in slices
+    )
+    first = table.schema.row_keys[0]
+    if min(low)[:1] > lowest[:1] or max(high)[:1] < highest[:1]:
+        return None
+    column = key_column([min(low)[0], max(high)[0]], first.type)
+    return pa.RecordBatch.from_arrays([column], names=[first.name])
+
+
+def _holds(slice: Slice, key: Key) -> bool:
+    return slice.range.contains_span(key, key)
+
+
+def _without_columns(rows: int) -> pa.RecordBatch:
+    """Return a batch of so many rows, without columns: DataFusion counts them."""
+    column = pa.nulls(rows)
+    return pa.RecordBatch.from_arrays([column], names=["rows"]).select([])

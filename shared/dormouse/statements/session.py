@@ -1,0 +1,91 @@
+"""DataFusion as statements use it: bounded, and without any way to files, networks or changes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from typing import Any
+
+import pyarrow as pa
+from datafusion import (
+    DataFrame,
+    RuntimeEnvBuilder,
+    SessionConfig,
+    SessionContext,
+    SQLOptions,
+)
+
+from dormouse.errors import (
+    DormouseError,
+    InvalidRequestError,
+    InvariantError,
+    LimitExceededError,
+)
+from dormouse.statements.datasets import TableDataset
+from dormouse.statements.planning import FENCE, FENCE_ROWS
+
+_OPTIONS = {
+    # names of tables and columns are what they are, as in conditions; SQL would fold them
+    "datafusion.sql_parser.enable_ident_normalization": "false",
+    "datafusion.catalog.information_schema": "false",
+}
+_ONLY_QUERIES = (
+    SQLOptions().with_allow_ddl(False).with_allow_dml(False).with_allow_statements(False)
+)
+_TELLS_OF_THE_MACHINE = ("version",)
+_NO_FIELD = re.compile(r"No field named (.+?)\.(?:\s|$)")
+_PREFIXES = re.compile(
+    r"^(?:(?:DataFusion error|Error during planning|Schema error|SQL error|Execution error|"
+    r"External error|Arrow error|Optimizer rule '\w+' failed|type_coercion|caused by)[:\s]+)+"
+)
+
+
+def open_session(scratch: str, memory_bytes: int, threads: int) -> SessionContext:
+    """Open a session that spills to `scratch` what takes more than `memory_bytes`."""
+    runtime = (
+        RuntimeEnvBuilder().with_disk_manager_specified(scratch).with_fair_spill_pool(memory_bytes)
+    )
+    config = SessionConfig(_OPTIONS).with_target_partitions(threads)
+    context = SessionContext(config, runtime)
+    for function in _TELLS_OF_THE_MACHINE:
+        context.deregister_udf(function)
+    return context
+
+
+def register(context: SessionContext, name: str, rows: TableDataset, *, fenced: bool) -> None:
+    """Make a dataset known under the name of a reference; see `planning` on fences."""
+    if not fenced:
+        context.register_dataset(name, rows)
+        return
+    context.deregister_table(name)
+    context.register_dataset(name + FENCE, rows)
+    context.register_view(name, context.table(name + FENCE).limit(FENCE_ROWS))
+
+
+def plan(context: SessionContext, sql: str, parameters: Mapping[str, pa.Scalar[Any]]) -> DataFrame:
+    """Return the frame of a query.
+
+    Raises:
+        ValueError: DataFusion refuses it.
+    """
+    return context.sql_with_options(sql, _ONLY_QUERIES, param_values=dict(parameters))
+
+
+def explained(error: Exception, columns: Iterable[str]) -> DormouseError:
+    """Return an error of DataFusion as one of ours; `columns` are those that could be meant."""
+    text = str(error)
+    if missing := _NO_FIELD.search(text):
+        name = missing[1].replace('"', "").rpartition(".")[2]
+        near = get_close_matches(name, list(columns), 1)
+        hint = f"did you mean {near[0]}?" if near else "columns: " + ", ".join(columns)
+        return InvalidRequestError(f"there is no column {missing[1]}", hint=hint)
+    if "Resources exhausted" in text:
+        return LimitExceededError(
+            "the statement needs more memory than it may use, even with spilling",
+            hint="ask for less at once, or give it more memory",
+        )
+    if type(error).__name__ == "PanicException":
+        return InvariantError(f"DataFusion gave up on the statement: {text}")
+    plain = _PREFIXES.sub("", text).split("This issue was likely caused by", 1)[0].strip()
+    return InvalidRequestError(f"the statement cannot be run: {plain[:2_000]}")
