@@ -30,6 +30,7 @@ def show(ctx: typer.Context, name: TableName, form: ListFormatOption = ListForma
         "shards to rewrite for old Spark": str(found.quick_shards),
         "versions": f"{len(found.versions)}, from {found.versions[0]} on",
         "format": str(found.format_version),
+        **found.in_catalogs,
     }
     rows = [{"what": what, "value": value} for what, value in {**facts, **found.engines}.items()]
     print_listing(("what", "value"), rows, form)

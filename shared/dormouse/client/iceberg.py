@@ -12,12 +12,16 @@ from dormouse.showing import HtmlText, Listing, Shown, show_facts
 if TYPE_CHECKING:
     from dormouse.client.access import TableAccess
     from dormouse.features.publishing.look import PublishedFile
+    from dormouse.iceberg.views import View
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class PublishedTable(Shown):
     """What is published of a table. `metadata` is the URI that engines open, and `folder` that of
     all that is published; `versions` are those that readers can ask for, the newest last.
+
+    `stored_name` is the name of the table in catalogs. A table with row rules also has `view`
+    there, under its own name; `no_view` says why it has none.
 
     `lag_seconds` is for how long a change of the table has waited to be published. `quick_shards`
     is the number of shards that were written before the table was published: until compactions have
@@ -36,11 +40,26 @@ class PublishedTable(Shown):
     published_ms: int
     lag_seconds: float
     quick_shards: int
+    stored_name: str
+    view: View | None
+    no_view: str
+
+    @property
+    def in_catalogs(self) -> Mapping[str, str]:
+        """What a table with row rules is in catalogs, in words; nothing of other tables."""
+        if self.stored_name == self.name:
+            return {}
+        queries = self.view.sql if self.view else {}
+        return {
+            f"table {self.stored_name}": "the stored rows, before filters and aggregations",
+            f"view {self.name}": self.no_view or "the rows, in Spark and Trino by a REST catalog",
+            **{f"query of the view, {dialect}": sql for dialect, sql in queries.items()},
+        }
 
     @property
     def engines(self) -> Mapping[str, str]:
         """For each engine, a line that reads this metadata."""
-        return engine_lines(self.name, self.metadata, self.folder)
+        return engine_lines(self.stored_name, self.metadata, self.folder)
 
     def _shown(self) -> tuple[str, HtmlText]:
         facts = {
@@ -48,6 +67,7 @@ class PublishedTable(Shown):
             "version": self.version,
             "rows": self.rows,
             "behind, seconds": self.lag_seconds,
+            **self.in_catalogs,
         }
         return show_facts(f"table {self.name!r}, as published", {**facts, **self.engines})
 
@@ -67,6 +87,7 @@ class IcebergTable:
             CorruptDataError: what is published is damaged.
         """
         from dormouse.features.publishing.look import published_metadata
+        from dormouse.iceberg.views import published_name, view_of, why_no_view
 
         services, table = self.handle.services, self.handle.current()
         found = published_metadata(services, table)
@@ -84,6 +105,9 @@ class IcebergTable:
             found.published_ms,
             found.lag_ms / 1000,
             found.quick_shards,
+            published_name(table),
+            view_of(table),
+            why_no_view(table),
         )
 
     def publish(self, *, everything: bool = False) -> None:

@@ -70,7 +70,7 @@ def compose(
     current = snapshots[-1]["snapshot-id"]
     body: dict[str, Any] = {
         "format-version": place.format_version,
-        "table-uuid": _uuid(place.table_id),
+        "table-uuid": uuid_of(place.table_id),
         "location": place.uri(iceberg_prefix(place.table_id).rstrip("/")),
         "last-sequence-number": sequence,
         "last-updated-ms": time_ms,
@@ -148,6 +148,7 @@ def _refs(snapshots: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     return {"main": {"snapshot-id": snapshots[-1]["snapshot-id"], "type": "branch"}, **tags}
 
 
-def _uuid(table_id: str) -> str:
-    digits = blake2b(table_id.encode(), digest_size=16).hexdigest()
+def uuid_of(text: str) -> str:
+    """Return a UUID that follows from a text."""
+    digits = blake2b(text.encode(), digest_size=16).hexdigest()
     return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))

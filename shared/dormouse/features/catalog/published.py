@@ -1,4 +1,8 @@
-"""The tables that the catalog has: those that are published, and what is published of each now."""
+"""The tables and views that the catalog has: what is published, and under which names.
+
+A table with row rules is in the catalog as the table of its stored rows, and as a view of its own
+name, if SQL can say the rules.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from typing import Any
 from dormouse.errors import CorruptDataError, NotFoundError
 from dormouse.iceberg.previous import parse_metadata
 from dormouse.iceberg.rest import CatalogError, shown
+from dormouse.iceberg.views import PARTS, View, published_name, view_of, why_no_view
 from dormouse.ports import Services
 from dormouse.publications import LOST_PUBLICATION
 from dormouse.tables.published import is_published
@@ -33,7 +38,30 @@ def table_names(services: Services) -> list[str]:
     One that was set to be published moments ago may have nothing to be loaded yet.
     """
     tables, _ = services.tables.list_readable()
-    return [each.name for each in tables if is_published(each.properties) and not each.deleting]
+    return [published_name(each) for each in tables if _is_listed(each)]
+
+
+def view_names(services: Services) -> list[str]:
+    """Return the names of the views, but for those of tables whose entry is damaged."""
+    tables, _ = services.tables.list_readable()
+    return [each.name for each in tables if _is_listed(each) and view_of(each) is not None]
+
+
+def find_view(services: Services, name: str) -> tuple[Table, View]:
+    """Return the view of a name, and the table that it is of.
+
+    Raises:
+        CatalogError: there is no such view.
+        CorruptDataError: the entry of the table is damaged.
+    """
+    table = services.tables.named(name)
+    if table is None or not _is_listed(table):
+        raise CatalogError(404, "NoSuchViewException", f"there is no view {shown(name)}")
+    view = view_of(table)
+    if view is None:
+        reason = why_no_view(table) or f"{shown(name)} is a table, not a view"
+        raise CatalogError(404, "NoSuchViewException", reason)
+    return table, view
 
 
 def find_metadata(services: Services, name: str) -> tuple[Table, str]:
@@ -43,9 +71,12 @@ def find_metadata(services: Services, name: str) -> tuple[Table, str]:
         CatalogError: there is no such table, or nothing is published of it.
         CorruptDataError: its entry, or the record of what is published, is damaged.
     """
-    table = services.tables.named(name)
+    table = services.tables.named(name) or _with_parts(services, name)
     if table is None or table.deleting:
         raise _no_such_table(f"there is no table {shown(name)}")
+    if is_published(table.properties) and name != (parts := published_name(table)):
+        hint = f"its stored rows, before its filters and aggregations, are the table {parts!r}"
+        raise _no_such_table(f"{shown(name)} is not a table, but a view or none", hint)
     if not is_published(table.properties):
         hint = f"`dormouse table set {table.name} iceberg=on` publishes it"
         raise _no_such_table(f"table {table.name!r} is not published", hint)
@@ -57,6 +88,18 @@ def find_metadata(services: Services, name: str) -> tuple[Table, str]:
         )
         raise _no_such_table(f"nothing is published of table {table.name!r} yet", hint)
     return table, record.metadata
+
+
+def _with_parts(services: Services, name: str) -> Table | None:
+    """Return the table whose stored rows have a name."""
+    own = name.removesuffix(PARTS)
+    found = services.tables.named(own) if own != name else None
+    is_named = found is not None and _is_listed(found) and published_name(found) == name
+    return found if is_named else None
+
+
+def _is_listed(table: Table) -> bool:
+    return is_published(table.properties) and not table.deleting
 
 
 def load_metadata(services: Services, name: str) -> Loaded:

@@ -10,7 +10,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from dormouse.errors import CorruptDataError, UnavailableError
-from dormouse.features.catalog.published import find_metadata, load_metadata, table_names
+from dormouse.features.catalog.published import (
+    find_metadata,
+    find_view,
+    load_metadata,
+    table_names,
+    view_names,
+)
 from dormouse.http.messages import (
     HttpRequest,
     HttpResponse,
@@ -31,6 +37,7 @@ from dormouse.iceberg.rest import (
     parse_path,
     shown,
 )
+from dormouse.iceberg.views import view_result
 from dormouse.ports import Services
 
 READS = ("GET", "HEAD")
@@ -96,11 +103,15 @@ def _table(services: Services, request: HttpRequest, target: Target) -> HttpResp
 
 
 def _views(services: Services, request: HttpRequest, target: Target) -> HttpResponse:
-    return json_response(200, identifiers((), None))
+    return json_response(200, identifiers(*page(view_names(services), request.query)))
 
 
 def _view(services: Services, request: HttpRequest, target: Target) -> HttpResponse:
-    raise CatalogError(404, "NoSuchViewException", f"there is no view {shown(target.name)}")
+    table, view = find_view(services, target.name)
+    if request.method == "HEAD":
+        return HttpResponse(204)
+    root = services.storage.uri.rstrip("/")
+    return json_response(200, view_result(table, view, root, NAMESPACE, target.prefix))
 
 
 _ANSWERS: Mapping[Kind, Callable[[Services, HttpRequest, Target], HttpResponse]] = {

@@ -28,6 +28,7 @@ from dormouse.features.copying.plan_copy import plan_copy
 from dormouse.features.rebuild.new_state import planned_state
 from dormouse.features.rebuild.plan_rebuild import RebuildPlan
 from dormouse.features.rebuild.rebuild import commit_plan
+from dormouse.features.tables.published_names import check_published_names
 from dormouse.features.tables.restored import put_restored
 from dormouse.messages import OutboundMessage, TableChanged
 from dormouse.model.state import TableState
@@ -81,6 +82,7 @@ def copy_table(
     if (found := target.tables.get(table_id)) is not None:
         return _finished(source, table, target, found), _messages(table_id)
     _check_free(target, name)
+    check_published_names(target, replace(table, id=table_id, name=name))
     log = target.ids.new()
     target.storage.put(copying_path(table_id, log), b"")
     if target.tables.get(table_id) is not None:

@@ -6,6 +6,7 @@ from hashlib import blake2b
 
 from dormouse.errors import AlreadyExistsError, InvalidRequestError, NotFoundError
 from dormouse.features.tables.publications import publications
+from dormouse.features.tables.published_names import check_published_names
 from dormouse.key_forms.codec import KeyCodec
 from dormouse.messages import OutboundMessage
 from dormouse.model.partitions import PartitionTree
@@ -48,6 +49,7 @@ def create_table(services: Services, request: CreateTable) -> list[OutboundMessa
     bloom_columns(schema, table.properties)
     csv_dialect(table.properties)
     check_published(schema, table.properties)
+    check_published_names(services, table)
     points = KeyCodec(schema).split_points_from_json(
         request.split_points, strings_base64=request.strings_base64
     )

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from dormouse.errors import NotFoundError
 from dormouse.features.requests.resolve_table import resolve_table
+from dormouse.features.tables.published_names import check_published_names
 from dormouse.ports import Services
 from dormouse.requests import RenameTable
 from dormouse.tables.table import Table, check_name
@@ -17,7 +18,8 @@ def rename_table(services: Services, request: RenameTable) -> None:
     Files dropped under the old name that no job has yet are refused, with the reason.
 
     Raises:
-        InvalidRequestError: the new name is invalid.
+        InvalidRequestError: the new name is invalid, or readers of Iceberg find another table
+            under it.
         AlreadyExistsError: another table has the new name.
         NotFoundError: no table has the old name, or it is being deleted.
     """
@@ -28,6 +30,8 @@ def rename_table(services: Services, request: RenameTable) -> None:
     def renamed(kept: Table) -> Table:
         if kept.name != request.name:
             raise NotFoundError(f"table {request.name!r} is called {kept.name!r} by now")
-        return replace(kept, name=new_name, renamed_ms=now_ms)
+        renamed = replace(kept, name=new_name, renamed_ms=now_ms)
+        check_published_names(services, renamed)
+        return renamed
 
     services.tables.change(table.id, renamed, request_id=request.request_id)

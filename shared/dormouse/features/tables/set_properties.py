@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from dormouse.features.requests.resolve_table import resolve_table
 from dormouse.features.tables.publications import publications
+from dormouse.features.tables.published_names import check_published_names
 from dormouse.messages import OutboundMessage, TableChanged
 from dormouse.ports import Services
 from dormouse.requests import SetDefaults, SetProperties
@@ -17,8 +18,9 @@ def set_properties(services: Services, request: SetProperties) -> list[OutboundM
     """Change the table's own properties, and plan its jobs again.
 
     Raises:
-        InvalidRequestError: an unknown name, a bad value, one that never changes, or filters or
-            aggregations that do not fit the schema.
+        InvalidRequestError: an unknown name, a bad value, one that never changes, filters or
+            aggregations that do not fit the schema, or names for readers of Iceberg that another
+            table has.
         NotFoundError: no table of that name exists, or it is being deleted.
     """
     put, unset = _checked(request.properties, request.unset)
@@ -28,6 +30,7 @@ def set_properties(services: Services, request: SetProperties) -> list[OutboundM
     def change(kept: Table) -> Table:
         changed = kept.with_settings(merge_settings(kept.settings, put, unset), defaults)
         check_change(kept, changed)
+        check_published_names(services, changed)
         return changed
 
     changed = services.tables.change(table.id, change, request_id=request.request_id)
@@ -45,7 +48,9 @@ def set_defaults(services: Services, request: SetDefaults) -> None:
     kept = services.tables.defaults()
     wanted = merge_settings(kept, put, unset)
     for table in services.tables.all():
-        check_change(table, table.with_settings(table.settings, wanted))
+        changed = table.with_settings(table.settings, wanted)
+        check_change(table, changed)
+        check_published_names(services, changed)
     services.tables.change_defaults(lambda kept: merge_settings(kept, put, unset))
 
 

@@ -1,0 +1,39 @@
+"""Names under which readers of Iceberg find tables: no two tables may have one in common."""
+
+from __future__ import annotations
+
+from dormouse.errors import InvalidRequestError
+from dormouse.iceberg.views import PARTS, published_name
+from dormouse.ports import Services
+from dormouse.tables.published import is_published
+from dormouse.tables.table import Table
+
+
+def check_published_names(services: Services, table: Table) -> None:
+    """Check that readers find a table, as it is to be, under names of its own.
+
+    A table with row rules has two: its own is that of a view, and its stored rows have another.
+
+    Raises:
+        InvalidRequestError: another table has one of them.
+    """
+    parts = table.name + PARTS
+    if _has_parts(table) and services.tables.named(parts) is not None:
+        raise _taken(table.name, parts)
+    name = table.name.removesuffix(PARTS)
+    other = services.tables.named(name) if name != table.name else None
+    if other is not None and other.id != table.id and _has_parts(other):
+        raise _taken(name, table.name)
+
+
+def _has_parts(table: Table) -> bool:
+    return is_published(table.properties) and published_name(table) != table.name
+
+
+def _taken(name: str, parts: str) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"readers of Iceberg find the stored rows of table {name!r} under the name {parts!r}, "
+        "which would be that of another table too",
+        hint=f"rename the table {parts!r}, or give it another name from the start; or set "
+        f"iceberg=off for {name!r}",
+    )
