@@ -37,6 +37,18 @@ def test_what_is_published_is_shown_with_a_line_for_each_engine(
     assert f"metadata/{file}" in facts["ClickHouse"]
 
 
+def test_a_table_with_rules_is_said_to_be_parts_and_a_view(flights: Dormouse) -> None:
+    assert flights("table", "set", "flights", "filters=where(delay > 5)").exit_code == 0
+    assert flights("table", "set", "flights", "iceberg=on", "iceberg_parts=yes").exit_code == 0
+    assert flights("wait", "flights").exit_code == 0
+    facts = shown(flights)
+    assert "stored rows" in facts["table flights__parts"]
+    assert "REST catalog" in facts["view flights"]
+    assert "FROM `flights__parts` WHERE" in facts["query of the view, spark"]
+    assert 'FROM "flights__parts" WHERE' in facts["query of the view, trino"]
+    assert "flights__parts" in facts["Trino"]
+
+
 def test_the_files_of_the_newest_version_are_listed(memory: InMemory, flights: Dormouse) -> None:
     published(flights)
     lines = flights("iceberg", "files", "flights", "--format", "json").stdout.splitlines()
