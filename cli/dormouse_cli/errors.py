@@ -56,12 +56,13 @@ def end_if_damaged(damaged: Sequence[CorruptDataError]) -> None:
     is not a success.
     """
     for error in damaged:
-        _print_error(error)
+        print_error(error)
     if damaged:
         raise typer.Exit(1)
 
 
-def _print_error(error: DormouseError) -> None:
+def print_error(error: DormouseError) -> None:
+    """Print an error as a sentence and a hint."""
     from dormouse_cli.terminal import note  # it takes a while to import
 
     note(f"error: {error}")
@@ -97,7 +98,7 @@ class Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except DormouseError as error:
-            _print_error(error)
+            print_error(error)
             raise typer.Exit(exit_code(error)) from error
         except KeyboardInterrupt:
             _print_interruption(ctx)

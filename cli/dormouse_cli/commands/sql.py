@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -18,6 +19,7 @@ from dormouse_cli.commands.query import (
     format_of,
     write_rows,
 )
+from dormouse_cli.commands.sql_shell import Shell, history_file, line_editing
 from dormouse_cli.session import instance_of
 from dormouse_cli.values.arguments import parse_parameters
 
@@ -57,18 +59,31 @@ def sql(
     chosen = form or format_of(output)
     check_output(chosen, output, explain=False)
     instance = instance_of(ctx)
-    query = sys.stdin.read() if text is None else text
-    began = time.monotonic()
-    found = instance.sql(
-        query,
-        parse_parameters(param or []),
-        memory_bytes=memory * MIB,
-        timeout_seconds=timeout,
-    )
-    if chosen is RowFormat.table and found.schema.names[:2] == ["step", "plan"]:
+    parameters = parse_parameters(param or [])
+
+    def run(query: str) -> None:
+        began = time.monotonic()
+        found = instance.sql(query, parameters, memory_bytes=memory * MIB, timeout_seconds=timeout)
+        try:
+            _write(found, chosen, limit, output, began)
+        finally:
+            found.close()
+
+    if text is not None or not sys.stdin.isatty():
+        run(sys.stdin.read() if text is None else text)
+        return
+    shell = Shell(instance, run)
+    with line_editing(shell, history_file()):
+        shell.loop()
+
+
+def _write(
+    found: QueryResult, form: RowFormat, limit: int | None, output: Path | None, began: float
+) -> None:
+    if form is RowFormat.table and found.schema.names[:2] == ["step", "plan"]:
         _print_explanation(found)
     else:
-        write_rows(found, chosen, limit, output, began)
+        write_rows(found, form, limit, output, began)
 
 
 def _print_explanation(found: QueryResult) -> None:

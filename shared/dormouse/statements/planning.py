@@ -186,8 +186,6 @@ def _exact(occurrences: Sequence[_Occurrence], schema: Schema) -> Scan | None:
     where = " AND ".join([*exact, *hints])
     if not _is_condition(where, schema):
         where = " AND ".join(exact)
-    if only.context.filters:
-        return _scan(occurrences, where)
     ends = not where and only.fetch is None and _is_first_key(only.context.ends_of, schema)
     return Scan(columns=only.columns, where=where, limit=_limit(only, schema), ends=ends)
 
