@@ -9,7 +9,6 @@ all files at once: only their first is cold.
 
 from __future__ import annotations
 
-import gc
 import json
 import sys
 from collections.abc import Callable
@@ -28,7 +27,7 @@ from bench.rows import instance as rows_instance
 from bench.rows.data import SCHEMAS, key_at, kind_of, split_points
 from bench.rows.digest import Digest, digest_of, save, saved
 from bench.rows.ingest import LEAVES
-from bench.rows.measure import bytes_read, run
+from bench.rows.measure import bytes_read, run, set_aside
 from dormouse.client.instance import Instance
 from dormouse.ports import Storage
 from dormouse.storage import FolderStorage
@@ -239,15 +238,6 @@ def counted(storage: CountingStorage, taken: dict[str, float]) -> dict[str, floa
         "requests": reads.requests,
         "requested_kb": reads.size_bytes / 1000,
     }
-
-
-def set_aside() -> None:
-    """Keep the garbage collector from what the process holds by now, be it of the benchmark.
-
-    A collection of all of it takes as long as many look-ups, and any one of them may cause it.
-    """
-    gc.collect()
-    gc.freeze()
 
 
 def save_answers(folder: Path, sources: Path) -> None:

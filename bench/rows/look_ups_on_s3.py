@@ -15,6 +15,7 @@ from bench.common.figures import emit
 from bench.rows import instance as rows_instance
 from bench.rows import look_ups
 from bench.rows.digest import saved
+from bench.rows.measure import set_aside
 from bench.rows.on_s3 import name_of, slowness
 from bench.s3.process import DATA, LocalS3, local_s3
 from dormouse.storage import FolderStorage
@@ -47,7 +48,7 @@ def main() -> None:
         storage = s3.storage
         next(storage.folders())  # what the SDK does once is no part of it
         look_up = look_ups.dormouse(storage, scratch, s3.folder / DATA)
-        look_ups.set_aside()
+        set_aside()
         for heat, asked in (("cold", cold), ("warm", warm)):
             found = [measured(look_up, one, s3, Path(answers)) for one in asked]
             medians = {name: median(one[name] for one in found) for name in found[0]}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bench.common.figures import emit
 from bench.rows.digest import Digest, digest_of_files, sorted_digest_of_files
-from bench.rows.measure import run
+from bench.rows.measure import run, set_aside
 
 
 def report(
@@ -28,6 +28,7 @@ def report(
     Raises:
         ValueError: it wrote other rows, or not in order.
     """
+    set_aside()
     taken = run(work)
     more = others()
     files = check(system, expected, out, in_order=in_order)

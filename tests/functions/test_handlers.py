@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import replace
 
 import pytest
 
-from dormouse.aws.functions.handling import handle_changes
+from dormouse.aws.functions.handling import handle_changes, loaded
 from dormouse.errors import UnavailableError
 from dormouse.features.export.export import Export, plan_tasks
 from dormouse.features.export.manifests import load_manifest
@@ -34,6 +35,14 @@ from tools import sample_events
 
 CHANGED = OutboundMessage("table-changes", TableChanged(TABLE_ID))
 EXPORT, JOB = sample_events.EXPORT, sample_events.JOB
+
+
+def test_a_function_keeps_what_it_imported_from_the_garbage_collector() -> None:
+    gc.unfreeze()
+    assert loaded("compact").name == "compact"
+    kept = gc.get_freeze_count()
+    gc.unfreeze()
+    assert kept > 1000
 
 
 def test_files_that_waited_for_more_come_by_the_same_queue_as_notifications(

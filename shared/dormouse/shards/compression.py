@@ -7,7 +7,8 @@ Columns of text, bytes and nested values are always compressed, because what is 
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias
+from collections.abc import Mapping
+from typing import Literal, TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,25 +21,35 @@ LEAST_SAVING = 0.02
 
 
 def column_codecs(
-    first: pa.Table, schema: Schema, stored: pa.Schema, layout: dict[str, Any]
+    first: pa.Table, schema: Schema, stored: pa.Schema, encodings: Mapping[str, str]
 ) -> dict[str, Codec]:
     """Return the codec of each Parquet column of a file that begins with the rows `first`.
 
-    The rows are written to memory as the file will be: with the schema `stored` and the other
-    arguments of the writer in `layout`.
+    The file has the schema `stored`, and `encodings` of some columns by name. The numbers of these
+    rows are written to memory as they will be in the file; no other column is.
     """
-    numbers = {field.name for field in schema.fields if _is_number(field.type)}
+    codecs: dict[str, Codec] = dict.fromkeys(_paths(stored), "zstd")
+    numbers = [field.name for field in schema.fields if _is_number(field.type)]
+    if not numbers:
+        return codecs
+    packed = {name: encodings[name] for name in numbers if name in encodings}
     sink = pa.BufferOutputStream()
-    with pq.ParquetWriter(sink, stored, compression="zstd", **layout) as writer:
-        writer.write_table(first, row_group_size=first.num_rows)
+    kept = pa.schema([stored.field(name) for name in numbers])
+    with pq.ParquetWriter(
+        sink, kept, compression="zstd", use_dictionary=False, column_encoding=packed
+    ) as writer:
+        writer.write_table(first.select(numbers), row_group_size=first.num_rows)
     group = pq.read_metadata(pa.BufferReader(sink.getvalue())).row_group(0)
     chunks = [group.column(i) for i in range(group.num_columns)]
-    return {
-        chunk.path_in_schema: "none"
-        if chunk.path_in_schema in numbers and not _shrinks(chunk)
-        else "zstd"
-        for chunk in chunks
-    }
+    return codecs | {chunk.path_in_schema: "none" for chunk in chunks if not _shrinks(chunk)}
+
+
+def _paths(stored: pa.Schema) -> list[str]:
+    """Return the paths of all Parquet columns; a nested column has several, with longer names."""
+    sink = pa.BufferOutputStream()
+    pq.ParquetWriter(sink, stored).close()
+    columns = pq.read_metadata(pa.BufferReader(sink.getvalue())).schema
+    return [columns.column(i).path for i in range(len(columns))]
 
 
 def _is_number(kind: object) -> bool:

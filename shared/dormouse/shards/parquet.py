@@ -202,14 +202,17 @@ class ParquetFileWriter:
 
     def _open(self, first: pa.Table) -> pq.ParquetWriter:
         repetitive = repetitive_columns(first)
+        encodings = {
+            f.name: self._encodings[f.type]
+            for f in self._schema.fields
+            if f.type in self._encodings and f.name not in repetitive
+        }
+        stored = stored_schema(self._schema)
         # a dict, because the type stubs lack some of the arguments
         layout: dict[str, Any] = {
             "use_dictionary": repetitive,
-            "column_encoding": {
-                f.name: self._encodings[f.type]
-                for f in self._schema.fields
-                if f.type in self._encodings and f.name not in repetitive
-            },
+            "column_encoding": encodings,
+            "compression": column_codecs(first, self._schema, stored, encodings),
             "write_statistics": [
                 f.name
                 for f in self._schema.fields
@@ -224,8 +227,6 @@ class ParquetFileWriter:
             },
             "sorting_columns": [pq.SortingColumn(i) for i in range(len(self._schema.keys))],
         }
-        stored = stored_schema(self._schema)
-        layout["compression"] = column_codecs(first, self._schema, stored, layout)
         return pq.ParquetWriter(self._sink, stored, **layout)
 
 
