@@ -45,6 +45,11 @@ $(ENGINES)/.installed: $(INSTALLED) requirements-engines.txt
 test-wheel: $(INSTALLED) ## Build the wheel, install it into empty environments, and use it there (downloads packages)
 	$(BIN)/python -m pytest tests/wheel/installed.py $(ARGS)
 
+test-engines: $(INSTALLED) $(ENGINES)/.installed ## Let every engine read published tables, also Spark, Trino and ClickHouse; 1.5 GB (ARGS=--page docs/iceberg.md)
+	@$(BIN)/python -m tests.engines.install
+	$(BIN)/python -m pytest tests/engines/every_engine.py
+	@$(MODULE) tests.engines.table $(ARGS)
+
 crash-points: $(INSTALLED) ## Cut every operation off at each of its calls, and see that it is made up for (ARGS=--only compact)
 	@$(MODULE) tests.simulation.crash_table $(ARGS)
 
@@ -135,6 +140,7 @@ lock: ## Resolve all dependencies again; pin them, with the hashes of all their 
 	echo atheris | $(LOCK) --python-version 3.11 - --output-file requirements-fuzz.txt
 	printf 'mkdocs-material\nmkdocstrings[python]\n' | $(LOCK) $(EVERYWHERE) --constraint requirements.txt - --output-file requirements-site.txt
 	printf 'boto3\nduckdb==1.5.5\nduckdb-extension-avro==1.5.5\nduckdb-extension-httpfs==1.5.5\nduckdb-extension-iceberg==1.5.5\nfastavro\npolars\npyarrow\npyiceberg\npyroaring\n' | $(LOCK) $(EVERYWHERE) - --output-file requirements-engines.txt
+	printf 'chdb\njdk4py\npyarrow\ntrino\n' | $(LOCK) $(EVERYWHERE) - --output-file requirements-large-engines.txt
 	echo pip-audit | $(LOCK) $(EVERYWHERE) - --output-file requirements-audit.txt
 	echo uv | $(LOCK) $(EVERYWHERE) - --output-file requirements-lock.txt
 	for layer in core engine; do sed -n 's/==.*//p' shared/layer-$$layer.txt | \
@@ -165,4 +171,4 @@ clean: ## Remove what was built and installed
 faults: $(INSTALLED) ## Plant faults one at a time, and see that tests notice each (ARGS="--only statestore --processes 2")
 	@$(MODULE) tests.faults $(ARGS)
 
-.PHONY: help setup demo demo-spark test test-wheel expanded crash-points fuzz sim chaos load docs site test-endpoint bench-state bench-sources bench-rows bench-embedded bench-bit-flips bench-startup bench-cost bench-spark faults layer lint audit format lock build invoke events clean
+.PHONY: help setup demo demo-spark test test-engines test-wheel expanded crash-points fuzz sim chaos load docs site test-endpoint bench-state bench-sources bench-rows bench-embedded bench-bit-flips bench-startup bench-cost bench-spark faults layer lint audit format lock build invoke events clean

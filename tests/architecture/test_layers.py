@@ -197,7 +197,8 @@ def test_only_the_jobs_and_their_tests_know_spark() -> None:
         for path in ALL_CODE
         if any(name.partition(".")[0] in ("pyspark", "py4j") for name in imports_of(path))
     }
-    assert knowing <= {("spark", "demo.py"), ("spark", "dormouse_spark"), ("tests", "spark")}
+    jobs = {("spark", "demo.py"), ("spark", "dormouse_spark")}
+    assert knowing <= {*jobs, ("tests", "spark"), ("tests", "engines")}
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "functions").glob("*/*.py")), ids=str)

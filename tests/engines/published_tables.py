@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from dormouse.iceberg.publication import Published
 from dormouse.schema.columns import parse_schema
 from dormouse.schema.schema import Field, Primitive, Schema
+from dormouse.tables.properties import Properties
 from tests.support.every_type import EVERY_TYPE, row_of_every_type
 from tests.support.published import PublishedTable
 
@@ -25,19 +28,27 @@ COARSE = Schema(
     tuple(field for field in EVERY_TYPE.values if field.name not in ("ns", "nn")),
 )
 """Every type but the nanoseconds, which format 2 has not."""
+COMMON = Schema(
+    COARSE.row_keys,
+    COARSE.sort_keys,
+    tuple(field for field in COARSE.values if field.name != "clock"),
+)
+"""Every type but the nanoseconds and the time of day, which Spark has not."""
 
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """A published version: where its metadata is, its snapshot if it may be an earlier one, and its
-    rows, or those where a condition holds.
+    """A published version: where its metadata is, and its rows, or those where a condition holds.
+
+    An earlier one is asked for by its ``snapshot``, its ``tag`` or its ``time_ms``; by ``since``,
+    the rows that were ingested after another snapshot.
     """
 
     name: str
     metadata: str
-    snapshot: int | None
     rows: Rows
     where: str = ""
+    at: Mapping[str, int | str] = field(default_factory=dict)
 
 
 def flat(start: int, end: int) -> Rows:
@@ -153,9 +164,15 @@ KINDS: list[tuple[str, Schema, int, Callable[[PublishedTable], None]]] = [
     ("nested", NESTED, 2, nested_rows),
     ("nested-v3", NESTED, 3, nested_rows),
     ("long-keys", LONG_KEYS, 2, long_keys),
+    ("common-types", COMMON, 2, every_type),
+    ("common-types-on", COMMON, 2, every_type),
     ("every-type", COARSE, 2, every_type),
     ("every-type-v3", EVERY_TYPE, 3, every_type),
 ]
+
+
+ENCODED_PLAINLY = ("common-types-on",)
+"""The tables that were published before their first shard was written."""
 
 
 def publish_all(folder: Path) -> list[Version]:
@@ -164,33 +181,60 @@ def publish_all(folder: Path) -> list[Version]:
     for name, schema, format_version, fill in KINDS:
         (folder / name).mkdir()
         table = PublishedTable(folder / name, schema, format_version=format_version)
+        if name in ENCODED_PLAINLY:
+            table.properties = Properties(iceberg="on")
         fill(table)
         table.publish()
-        versions.append(Version(name, table.metadata_file, None, table.rows()))
+        versions.append(Version(name, table.metadata_file, table.rows()))
         if where := CONDITIONS.get(name):
             rows = table.rows(where=where)
-            versions.append(Version(f"{name}-where", table.metadata_file, None, rows, where))
-    return versions + _history(folder)
+            versions.append(Version(f"{name}-where", table.metadata_file, rows, where))
+    return [*versions, *_quick_unsaid(folder), *_history(folder)]
 
 
-def _history(folder: Path) -> list[Version]:
+def _quick_unsaid(folder: Path) -> Iterator[Version]:
+    """Yield a table in quick encodings whose metadata does not ask readers to go row by row."""
+    (folder / "quick-unsaid").mkdir()
+    table = PublishedTable(folder / "quick-unsaid", FLAT)
+    plain(table)
+    table.publish()
+    file = Path(table.metadata_file)
+    body = table.metadata()
+    del body["properties"]["read.parquet.vectorization.enabled"]
+    file.write_text(json.dumps(body))
+    yield Version("quick-unsaid", str(file), table.rows())
+
+
+def _history(folder: Path) -> Iterator[Version]:
     """Publish after each of several changes; all of its versions are read by the last metadata."""
     (folder / "history").mkdir()
     table = PublishedTable(folder / "history", FLAT)
-    found = []
-    for step in (
-        lambda: table.ingest(flat(0, 300)),
-        lambda: table.split((100,)),
-        lambda: table.compact((0,)),
-        lambda: table.ingest(flat(50, 150)),
-        lambda: table.compact((200,)),
-        lambda: table.compact((0,)),
-    ):
-        step()
-        record = table.publish()
-        found.append((record.snapshot_id, table.rows()))
-    unique = dict(found)
-    return [
-        Version(f"history-{snapshot}", table.metadata_file, snapshot, rows)
-        for snapshot, rows in unique.items()
+    steps: list[tuple[Callable[[], object], Rows]] = [
+        (lambda: table.ingest(flat(0, 300)), flat(0, 300)),
+        (lambda: table.split((100,)), []),
+        (lambda: table.compact((0,)), []),
+        (lambda: _ingest_and_compact(table, flat(50, 150)), flat(50, 150)),
+        (lambda: table.compact((200,)), []),
+        (lambda: table.ingest(flat(250, 260)), flat(250, 260)),
     ]
+    published: list[tuple[Published, Rows, Rows]] = []
+    for change, ingested in steps:
+        change()
+        published.append((table.publish(), table.rows(), ingested))
+    unique = {record.snapshot_id: (record, rows) for record, rows, _ in reversed(published)}
+    for snapshot, (record, rows) in unique.items():
+        named = {"snapshot": snapshot, "tag": f"v{record.version}", "time_ms": record.state_ms}
+        for key, value in named.items():
+            name = f"history-{key}-{snapshot}"
+            yield Version(name, table.metadata_file, rows, at={key: value})
+    last = published[-1][0].snapshot_id
+    for number, (record, _, _) in enumerate(published[:-1]):
+        rows = [row for _, _, ingested in published[number + 1 :] for row in ingested]
+        at = {"since": record.snapshot_id, "snapshot": last}
+        yield Version(f"changes-{record.snapshot_id}", table.metadata_file, rows, at=at)
+
+
+def _ingest_and_compact(table: PublishedTable, rows: Rows) -> None:
+    """Compact what is ingested away before it is published."""
+    table.ingest(rows)
+    table.compact((0,))

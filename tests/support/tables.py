@@ -24,8 +24,10 @@ from dormouse.query.result import QueryResult
 from dormouse.query.rows import LOOK_UP_BYTES
 from dormouse.schema.schema import Schema
 from dormouse.shards.writing import ShardContext, write_shards
+from dormouse.stored.paths import make_run_id
 from dormouse.tables.bloom_columns import bloom_columns
 from dormouse.tables.properties import Properties
+from dormouse.tables.published import is_published
 from dormouse.tables.table import Table
 from tests.support.queries import query_rows
 
@@ -76,7 +78,9 @@ class ShardTable:
     def add(
         self, rows: Sequence[dict[str, object]], *, memory_bytes: int = MEMORY_BYTES
     ) -> list[NewShard]:
-        job = f"job{next(self._jobs)}"
+        number = next(self._jobs)
+        is_plain = is_published(self.properties)
+        job = make_run_id(f"{number:032x}", plain=True) if is_plain else f"job{number}"
         ordered = sort_rows(
             batches_of(rows, self.schema),
             self.schema,
