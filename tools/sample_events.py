@@ -49,6 +49,7 @@ ORDER = (
     *(f"{stage}/{event}" for stage in STAGES for event in ("good", "duplicate")),
     *(f"{stage}/malformed" for stage in STAGES),
     *(f"{stage}/mixed" for stage in STAGES[1:]),
+    *(f"serve_catalog/{event}" for event in ("good", "list", "write")),
     *("sweep/audit", "administer/restore", "administer/mixed"),
 )
 """The events, as far as a stage has them: those that find work first, the deletion last."""

@@ -300,6 +300,8 @@ STAGES = (
 """All stages that a queue feeds, in the order of the flow. Each queue has a dead-letter queue."""
 SCHEDULED = {"measure": "sweep.measure:measure", "sweep": "sweep.sweep:sweep"}
 """The functions that a schedule invokes instead: what each does with `Services` and a table."""
+SERVED = {"serve_catalog": "catalog.serve_catalog:serve_catalog"}
+"""The functions that an HTTP API invokes: what each does with `Services` and a request."""
 QUEUES = tuple(stage.queue for stage in STAGES)
 STAGE_OF = {stage.queue: stage for stage in STAGES}
 """The stage that each queue feeds."""

@@ -13,6 +13,10 @@ from dormouse.model.job_events import JobEvent, Tracked
 from dormouse.model.job_records import DAMAGED as DAMAGED
 from dormouse.model.job_records import JobRecord as JobRecord
 from dormouse.publications import Publications
+from dormouse.reader_access import ReaderAccess
+from dormouse.spark_runs import Spark as Spark
+from dormouse.spark_runs import SparkRun as SparkRun
+from dormouse.spark_runs import SparkRunState as SparkRunState
 from dormouse.uploads import Uploads
 
 if TYPE_CHECKING:
@@ -20,7 +24,6 @@ if TYPE_CHECKING:
     from dormouse.messages import OutboundMessage
     from dormouse.model.metrics import Metric
     from dormouse.model.sources import Source
-    from dormouse.model.spark_threshold import ClusterSize
     from dormouse.state_store import StateStore
     from dormouse.tables.table import Table
     from dormouse.tables.tombstones import Tombstone
@@ -303,64 +306,6 @@ class DeadLetters(Protocol):
         """Delete received dead letters; return those that could not be deleted."""
 
 
-@dataclass(frozen=True, slots=True)
-class SparkRun:
-    """One attempt at a job, to be started. `token` makes starting it idempotent.
-
-    `package` is the version of the Spark package, in the data bucket, to run with.
-    """
-
-    table_id: str
-    job_id: str
-    kind: str
-    generation: int
-    attempt: int
-    token: str
-    size: ClusterSize
-    package: str
-
-
-@dataclass(frozen=True, slots=True)
-class SparkRunState:
-    """The state of a run; `reason` is what Spark says about it, if anything.
-
-    `outcome` is ``succeeded`` or ``failed``, and empty while the run waits or runs.
-    """
-
-    table_id: str
-    job_id: str
-    attempt: int
-    outcome: str
-    reason: str = ""
-
-
-class Spark(Protocol):
-    """Runs Spark jobs."""
-
-    @property
-    def package(self) -> Path | None:
-        """The folder of the Spark package that was deployed with this process; None if runs use
-        the library of this process.
-        """
-
-    def start(self, run: SparkRun) -> str:
-        """Start a run, unless it was started before; return its id.
-
-        Raises:
-            UnavailableError: it cannot be started now.
-            OutcomeUnknownError: it may have been started; starting it again with the same token
-                tells.
-            InvalidRequestError: it can never be started as it is.
-        """
-
-    def describe(self, run_id: str) -> SparkRunState | None:
-        """Return the state of a run; None if there is none, or if it is not a run of such a job.
-
-        Raises:
-            UnavailableError: Spark does not answer.
-        """
-
-
 NO_TABLE = "-"
 """The table id under which the tracker keeps records that belong to no table."""
 
@@ -373,7 +318,8 @@ class Services:
     temporary files; `memory_bytes` is what sorting and merging may use before they spill to it.
     `cache` holds objects that were read. `spark` is None for a process that starts no Spark jobs;
     `has_spark` says whether the instance has Spark. `owns_scratch` says whether nobody else fills
-    the scratch folder, so that what does not fit there alone never will.
+    the scratch folder, so that what does not fit there alone never will. `reader_access` is None
+    where readers of Iceberg need nothing to open objects, as in a folder.
     """
 
     tables: Tables
@@ -393,6 +339,7 @@ class Services:
     spark: Spark | None = None
     has_spark: bool = False
     owns_scratch: bool = True
+    reader_access: ReaderAccess | None = None
 
     def table(self, table_id: str) -> Table | None:
         """Return a table to work on; None if it is gone or is being deleted."""

@@ -39,7 +39,8 @@ class Settings:
 
     If `account` is empty, AWS is asked for it. `has_spark` says whether the instance has Spark;
     `spark` is what a process needs to start Spark jobs, None if it starts none. `folder` is where
-    the instance is if it is in a folder, None for a deployment.
+    the instance is if it is in a folder, None for a deployment. `readers_role` is the ARN of the
+    role whose credentials are lent to readers of Iceberg, empty if none are.
     """
 
     instance: str
@@ -49,6 +50,7 @@ class Settings:
     spark: SparkSettings | None = None
     has_spark: bool = False
     folder: Path | None = None
+    readers_role: str = ""
 
     @property
     def names(self) -> InstanceNames:
@@ -74,6 +76,7 @@ class Settings:
             spark=_spark(given),
             has_spark=given.get("DORMOUSE_SPARK", "") == "yes",
             folder=profile.folder,
+            readers_role=given.get("DORMOUSE_READERS_ROLE", ""),
         )
 
 

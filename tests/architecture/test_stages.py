@@ -10,14 +10,15 @@ from typing import get_args, get_origin, get_type_hints
 
 import pytest
 
+from dormouse.http.messages import HttpRequest, HttpResponse
 from dormouse.jobs.sweep_check import SweepCheck
-from dormouse.messages import QUEUES, SCHEDULED, STAGES, OutboundMessage, Stage, load
+from dormouse.messages import QUEUES, SCHEDULED, SERVED, STAGES, OutboundMessage, Stage, load
 from dormouse.ports import Services
 from dormouse.stored.names import REPLIES, dead_letter_queue
 from dormouse.tables.table import Table
 
 ROOT = Path(__file__).parents[2]
-NAMES = [*(stage.name for stage in STAGES), *SCHEDULED]
+NAMES = [*(stage.name for stage in STAGES), *SCHEDULED, *SERVED]
 SOURCES = [*(ROOT / "shared" / "dormouse").rglob("*.py"), *(ROOT / "spark").rglob("*.py")]
 KNOWN_QUEUES = {*QUEUES, *map(dead_letter_queue, QUEUES), REPLIES}
 
@@ -47,6 +48,12 @@ def test_what_a_sweep_sends_again_follows_from_a_check(path: str) -> None:
 @pytest.mark.parametrize("path", SCHEDULED.values())
 def test_what_a_schedule_runs_takes_a_table(path: str) -> None:
     check_signature(path, Table)
+
+
+@pytest.mark.parametrize("path", SERVED.values())
+def test_what_an_http_api_runs_answers_requests(path: str) -> None:
+    hints = get_type_hints(load(path))
+    assert list(hints.values()) == [Services, HttpRequest, HttpResponse]
 
 
 def test_there_is_a_function_for_each_stage_and_for_nothing_else() -> None:

@@ -229,6 +229,20 @@ def test_what_cannot_be_read_is_a_dead_letter_and_changes_nothing(walk: Walk, st
         assert len(mixed) == 1
 
 
+def test_the_catalog_answers_and_refuses_what_writes(walk: Walk) -> None:
+    answers = {
+        name: walk.seen[f"serve_catalog/{name}"].answer for name in ("good", "list", "write")
+    }
+    assert {name: answer["statusCode"] for name, answer in answers.items()} == {
+        "good": 404,
+        "list": 200,
+        "write": 405,
+    }
+    error = json.loads(answers["good"]["body"])["error"]
+    assert error["type"] == "NoSuchTableException"
+    assert "dormouse table set letters iceberg=on" in error["message"]
+
+
 def test_an_earlier_version_becomes_the_newest_and_loses_its_tag(walk: Walk) -> None:
     assert walk.seen["sweep/audit"].rows == MADE_ROWS + 3
     restored = walk.seen["administer/restore"]

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from dormouse.messages import SCHEDULED as SCHEDULED
+from dormouse.messages import SERVED as SERVED
 from dormouse.messages import STAGES as QUEUE_STAGES
 from dormouse.stored.names import InstanceNames
 from dormouse_cli.generated.granted import policies_of

@@ -18,6 +18,7 @@ FILE = Path(__file__).with_name("expanded.json")
 VARIANTS: dict[str, dict[str, str]] = {
     "by default": {},
     "without Spark": {"AlarmEmail": "", "DataVersions": "yes", "Spark": "no"},
+    "with lent credentials": {"LendCredentials": "yes"},
     "with warm Spark on x86_64": {"Architecture": "x86_64", "SparkWarmExecutors": "2"},
 }
 """Parameters under which each condition holds, and under which it does not."""

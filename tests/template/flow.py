@@ -61,11 +61,12 @@ class Flow:
             self.wirings[name] = wire(Settings.from_environment())
         return self.wirings[name]
 
-    def invoke(self, stage: str, event: dict[str, Any]) -> None:
+    def invoke(self, stage: str, event: dict[str, Any]) -> dict[str, Any]:
         handler = import_module(f"functions.{stage}.handler")
         with self.acting_as(stage):
-            response = handler.handle(event, Context())
+            response: dict[str, Any] = handler.handle(event, Context())
         assert not response.get("batchItemFailures"), f"{stage} failed"
+        return response
 
     def settle(self) -> None:
         """Deliver messages until there are none."""

@@ -65,6 +65,7 @@ from tests.template.conftest import NAMES, TEMPLATE
 from tests.template.flow import Flow, half_of
 from tests.template.spark_jobs import use_spark
 
+EVENTS = TEMPLATE.parent / "events"
 READER = "reader of "
 """Who reads a table and nothing else, by its name; as a stage of a flow."""
 
@@ -94,9 +95,10 @@ def live(flow: Flow, name: str, state_store: str) -> None:
     use_spark(flow, table)
     export_rows(flow, table)
     read_rows(flow, table)
+    ask_the_catalog(flow, table)
     flow.invoke("measure", {})
     for event in ("good", "audit"):
-        path = TEMPLATE.parent / "events" / "sweep" / f"{event}.json"
+        path = EVENTS / "sweep" / f"{event}.json"
         flow.invoke("sweep", json.loads(path.read_text()))
     flow.settle()
     for queue in QUEUES:
@@ -234,6 +236,15 @@ def read_rows(flow: Flow, table: Table) -> None:
         assert [tag.tag for tag in handle.tags()] == ["read"]
         assert handle.count() == found.num_rows > 5
     tagged.untag("read")
+
+
+def ask_the_catalog(flow: Flow, table: Table) -> None:
+    """List the published tables, and load one, as an engine does."""
+    for name, path, found in (("list", "", table.name), ("good", f"/{table.name}", table.id)):
+        event = json.loads((EVENTS / "serve_catalog" / f"{name}.json").read_text())
+        event["rawPath"] = f"/iceberg/v1/namespaces/dormouse/tables{path}"
+        answer = flow.invoke("serve_catalog", event)
+        assert (answer["statusCode"], found in answer["body"]) == (200, True)
 
 
 @contextmanager

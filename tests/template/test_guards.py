@@ -131,6 +131,7 @@ def test_notifications_of_dropped_files_go_to_the_queue_that_accepts_them(
 
 def test_a_role_is_taken_only_by_the_service_that_runs_what_it_is_for(template: Template) -> None:
     found = dict(trusts(template))
+    del found["ReadersRole"]
     assert {*found} == {*ROLES.values()}
     for role, trust in found.items():
         assert (trust["Effect"], trust["Action"]) == ("Allow", "sts:AssumeRole")
@@ -142,6 +143,29 @@ def test_a_role_is_taken_only_by_the_service_that_runs_what_it_is_for(template: 
         "StringEquals": {"aws:SourceAccount": NAMES.account},
         "ArnEquals": {"aws:SourceArn": arn},
     }
+
+
+@pytest.mark.parametrize("is_lent", ["yes", "no"])
+def test_only_the_catalog_lends_a_role_that_reads_what_readers_open(is_lent: str) -> None:
+    template = Template.read(LendCredentials=is_lent)
+    variables = template.function("serve_catalog")["Environment"]["Variables"]
+    lent = template.names.arn("ReadersRole") if is_lent == "yes" else ""
+    assert variables["DORMOUSE_READERS_ROLE"] == lent
+    assert template.translated.resources["ReadersRole"]["Condition"] == "LendsCredentials"
+    assert template.resolver.holds("LendsCredentials", "") == (is_lent == "yes")
+    trust = dict(trusts(template))["ReadersRole"]
+    assert trust == {
+        "Effect": "Allow",
+        "Action": "sts:AssumeRole",
+        "Principal": {"AWS": template.names.arn("ServeCatalogRole")},
+    }
+    properties = template.properties("ReadersRole")
+    assert "ManagedPolicyArns" not in properties
+    ((statement,),) = (p["PolicyDocument"]["Statement"] for p in properties["Policies"])
+    objects = f"arn:aws:s3:::{NAMES.data_bucket}/{'?' * 16}"
+    assert statement["Action"] == "s3:GetObject"
+    assert statement["Resource"] == [f"{objects}/data/*", f"{objects}/iceberg/*"]
+    assert statement["Condition"] == {"StringEquals": {"aws:ResourceAccount": NAMES.account}}
 
 
 def test_only_emr_can_be_given_the_role_of_spark_jobs(template: Template) -> None:
@@ -159,8 +183,15 @@ def test_only_emr_can_be_given_the_role_of_spark_jobs(template: Template) -> Non
     assert condition == {"StringEquals": {"iam:PassedToService": "emr-serverless.amazonaws.com"}}
 
 
-def test_functions_are_invoked_from_outside_by_their_schedules_alone(template: Template) -> None:
-    permissions = template.of_type("AWS::Lambda::Permission").values()
+def test_functions_are_invoked_from_outside_by_their_schedules_and_routes_alone(
+    template: Template,
+) -> None:
+    permissions = list(template.of_type("AWS::Lambda::Permission").values())
+    (served,) = (p for p in permissions if p["Principal"] == "apigateway.amazonaws.com")
+    assert served["FunctionName"] == template.function("serve_catalog")["FunctionName"]
+    api = f"arn:aws:execute-api:{REGION}:{NAMES.account}:local-HttpApi"
+    assert served["SourceArn"] == f"{api}/*/*/iceberg/*"
+    permissions.remove(served)
     assert {p["Principal"] for p in permissions} == {"events.amazonaws.com"}
     arns = {p["SourceArn"] for p in permissions}
     schedules = [
@@ -191,6 +222,7 @@ def test_a_function_has_no_secrets_in_its_environment_and_no_debug_logging(
         "DORMOUSE_INSTANCE",
         "DORMOUSE_ACCOUNT",
         "DORMOUSE_MEMORY_BYTES",
+        "DORMOUSE_READERS_ROLE",
         "DORMOUSE_SPARK",
         "DORMOUSE_SPARK_APPLICATION",
         "DORMOUSE_SPARK_PACKAGE",
@@ -198,9 +230,16 @@ def test_a_function_has_no_secrets_in_its_environment_and_no_debug_logging(
     }
 
 
-def test_no_function_can_be_reached_by_a_url(template: Template) -> None:
+def test_no_function_can_be_reached_by_a_url_without_a_signature(template: Template) -> None:
     kinds = {resource["Type"] for resource in template.translated.resources.values()}
-    assert not kinds & {"AWS::Lambda::Url", "AWS::ApiGateway::RestApi", "AWS::ApiGatewayV2::Api"}
+    assert not kinds & {"AWS::Lambda::Url", "AWS::ApiGateway::RestApi"}
+    assert not kinds & {"AWS::ApiGatewayV2::Route", "AWS::ApiGatewayV2::Integration"}
+    (api,) = template.of_type("AWS::ApiGatewayV2::Api").values()
+    (scheme,) = api["Body"]["components"]["securitySchemes"].values()
+    assert scheme["x-amazon-apigateway-authtype"] == "awsSigv4"
+    routes = [route for path in api["Body"]["paths"].values() for route in path.values()]
+    assert routes
+    assert all(route["security"] == [{"AWS_IAM": []}] for route in routes)
 
 
 def test_without_spark_nobody_else_is_let_into_its_queues() -> None:

@@ -169,13 +169,20 @@ def test_the_security_page_says_which_role_calls_and_reaches_what(requests: Requ
 
 def reader_policy(table_name: str, table_id: str) -> dict[str, Any]:
     """Return the policy of docs/security.md for somebody who may read one table."""
-    (body,) = re.findall(r"```json\n(\{.*?\n\})\n```", GUIDE, flags=re.DOTALL)
+    return policy_below("### Read one table", table_name, table_id)
+
+
+def policy_below(heading: str, table_name: str, table_id: str) -> dict[str, Any]:
+    """Return the policy below a heading of docs/security.md, for one table."""
+    section = GUIDE.partition(f"{heading}\n")[2].partition("\n###")[0]
+    (body,) = re.findall(r"```json\n(\{.*?\n\})\n```", section, flags=re.DOTALL)
     for name, value in {
         "<region>": REGION,
         "<account>": NAMES.account,
         "<instance>": NAMES.instance,
         "<table>": table_name,
         "<table id>": table_id,
+        "<api>": "local-HttpApi",
     }.items():
         body = body.replace(name, value)
     policy: dict[str, Any] = json.loads(body)
@@ -195,6 +202,26 @@ def test_the_policy_for_a_reader_of_one_table_lets_it_be_queried(
 ) -> None:
     needs = requests[READER + name]
     assert_granted(needs, template, reader_policy(name, table_read_by(needs)))
+
+
+def test_the_policy_for_an_engine_lets_it_ask_the_catalog_and_read_one_table(
+    requests: Requests, template: Template
+) -> None:
+    mine, other = (table_read_by(requests[READER + name]) for name in TABLES)
+    document = policy_below("### Read published tables with an engine", TABLES[0], mine)
+    policy = list(statements(document))
+    (api,) = template.of_type("AWS::ApiGatewayV2::Api")
+    arn = f"arn:aws:execute-api:{REGION}:{NAMES.account}:{template.names.name(api)}/$default"
+    for method in ("GET", "HEAD", "POST"):
+        invoked = f"{arn}/{method}/iceberg/v1/namespaces/dormouse/tables/{TABLES[0]}"
+        assert is_granted(Need("execute-api:Invoke", invoked), policy)
+        assert not is_granted(Need("execute-api:Invoke", f"{arn}/{method}/elsewhere"), policy)
+    bucket = f"arn:aws:s3:::{NAMES.data_bucket}"
+    for folder in ("data", "iceberg/metadata"):
+        assert is_granted(Need("s3:GetObject", f"{bucket}/{mine}/{folder}/x"), policy)
+        assert not is_granted(Need("s3:GetObject", f"{bucket}/{other}/{folder}/x"), policy)
+        assert not is_granted(Need("s3:PutObject", f"{bucket}/{mine}/{folder}/x"), policy)
+    assert not is_granted(Need("s3:GetObject", f"{bucket}/{mine}/state/x"), policy)
 
 
 def test_a_reader_of_one_table_may_not_read_another_nor_change_its_own(

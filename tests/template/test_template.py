@@ -27,6 +27,7 @@ from tests.template.conftest import (
     QUEUE_OF,
     ROOT,
     SCHEDULED,
+    SERVED,
     STAGES,
     Template,
     logical_id_of,
@@ -67,7 +68,7 @@ def test_every_stage_has_a_function_and_sample_events_and_nothing_else_has(
 ) -> None:
     assert set(template.of_type("AWS::Lambda::Function")) == set(map(logical_id_of, STAGES))
     assert sorted(path.name for path in (ROOT / "events").iterdir()) == STAGES
-    assert sorted([*QUEUE_OF, *SCHEDULED]) == STAGES
+    assert sorted([*QUEUE_OF, *SCHEDULED, *SERVED]) == STAGES
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -206,7 +207,7 @@ def paths_of(function: str) -> list[str]:
     """Return what a function imports when it needs it, as the tables of stages and requests say."""
     if function == "administer":
         return [kind.path for kind in get_args(AdminRequest)]
-    paths = [messages.SCHEDULED.get(function, "") or STAGE_PATHS[function]]
+    paths = [{**SCHEDULED, **SERVED}.get(function, "") or STAGE_PATHS[function]]
     if function == "sweep":
         paths += [stage.overdue for stage in messages.STAGES if stage.overdue]
     return paths

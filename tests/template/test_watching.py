@@ -22,6 +22,7 @@ PREFIX = f"dormouse-{NAMES.instance}-"
 MOST_CHARACTERS_OF_A_SEARCH = 1024
 
 
+OF_THE_WHOLE = {"throttles", "sweep-missing", "contention", "http-api-errors"}
 WORST_OF = {
     "compaction-lags": Metric.REFERENCES_PER_LEAF,
     "iceberg-lags": Metric.ICEBERG_LAG_SECONDS,
@@ -97,7 +98,7 @@ def test_every_queue_and_function_has_alarms_and_every_alarm_notifies(
 ) -> None:
     expected = {dead_letter_queue(queue) for queue in QUEUES} | {f"{queue}-age" for queue in QUEUES}
     expected |= {f"{stage}-errors" for stage in STAGES}
-    assert set(alarms) == expected | {"throttles", "sweep-missing", "contention"} | {*WORST_OF}
+    assert set(alarms) == expected | {*OF_THE_WHOLE} | {*WORST_OF}
     assert all(alarm["AlarmActions"] for alarm in alarms.values())
 
 
@@ -110,6 +111,17 @@ def test_an_alarm_over_tables_reads_the_metrics_of_the_instance(
     assert (alarm["Namespace"], alarm["MetricName"]) == (NAMESPACE, measure.title)
     assert alarm["Dimensions"] == [{"Name": "instance", "Value": NAMES.instance}]
     assert alarm["Statistic"] == "Maximum", "of all tables, the one that is worst"
+
+
+def test_failures_of_the_http_api_are_those_that_aws_counts(
+    alarms: dict[str, dict[str, Any]], template: Template
+) -> None:
+    alarm = alarms["http-api-errors"]
+    (api,) = template.of_type("AWS::ApiGatewayV2::Api")
+    assert (alarm["Namespace"], alarm["MetricName"]) == ("AWS/ApiGateway", "5xx")
+    assert alarm["Dimensions"] == [{"Name": "ApiId", "Value": template.names.ref(api)}]
+    shown = {metric[1] for metric in metrics_of(template) if metric[0] == "AWS/ApiGateway"}
+    assert shown == {"Count", "4xx", "5xx"}
 
 
 def test_a_sweep_that_does_not_run_is_noticed_by_its_silence(

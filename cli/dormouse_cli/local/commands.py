@@ -64,6 +64,9 @@ DataOption = Annotated[
 @app.command()
 def up(
     port: Annotated[int, typer.Option(help="Port of the AWS endpoint; 0 takes a free one.")] = 0,
+    http_port: Annotated[
+        int, typer.Option(help="Port of the HTTP API, as of the Iceberg catalog; 0: a free one.")
+    ] = 0,
     data: DataOption = None,
     triggers: Annotated[
         bool,
@@ -87,7 +90,7 @@ def up(
     """
     folder = state or _new_state_folder()
     if detach:
-        given = [f"--port={port}", f"--state={folder}"]
+        given = [f"--port={port}", f"--http-port={http_port}", f"--state={folder}"]
         given += [f"--data={data.resolve()}"] if data else []
         given += [] if triggers else ["--no-triggers"]
         given += [f"--template={template.resolve()}"] if template else []
@@ -96,7 +99,7 @@ def up(
         typer.echo(f"{detached.UP}; `dormouse local down` stops it{_fate(data)}", err=True)
         return
     with (
-        _stack(template, parameter, folder, port, data, triggers) as stack,
+        _stack(template, parameter, folder, port, http_port, data, triggers) as stack,
         interruptible() as interruptions,
     ):
         stack.when_aws_ends(lambda: interruptions.put(_AWS_ENDED))
@@ -145,7 +148,7 @@ def run(
 ) -> None:
     """Run a command against a fresh stack, stop the stack, and pass on the exit code."""
     folder = state or _new_state_folder()
-    with _stack(template, parameter, folder, port=0) as stack:
+    with _stack(template, parameter, folder) as stack:
         code = run_command(command, {**_inherited(os.environ), **stack.environment})
     if state is None and code == 0:
         shutil.rmtree(folder)  # no one will ask for the logs
@@ -293,7 +296,8 @@ def _stack(
     template: Path | None,
     parameters: Sequence[str] | None,
     folder: Path,
-    port: int,
+    port: int = 0,
+    http_port: int = 0,
     data: Path | None = None,
     triggers: bool = True,
 ) -> Iterator["LocalStack"]:
@@ -302,7 +306,13 @@ def _stack(
     with needs_extra("local", "the local stack"):
         from dormouse_cli.local.stack import LocalStack
     stack = LocalStack(
-        template or find_template(), given, folder, port=port, data=data, triggers=triggers
+        template or find_template(),
+        given,
+        folder,
+        port=port,
+        http_port=http_port,
+        data=data,
+        triggers=triggers,
     )
     stack.start()
     with stack:
@@ -320,6 +330,9 @@ def _describe(stack: "LocalStack") -> None:
     for function in deployment.functions:
         source = fed.get(function.name)
         typer.echo(f"{function.name}{f' ← {source}' if source else ''}", err=True)
+    for route in deployment.routes:
+        url = stack.environment["DORMOUSE_HTTP_API"]
+        typer.echo(f"{route.function} ← {route.method} {url}{route.path}", err=True)
     names = ", ".join(bucket.name for bucket in deployment.buckets)
     typer.echo(f"buckets: {names}", err=True)
 

@@ -117,6 +117,23 @@ class SparkApplication:
 
 
 @dataclass(frozen=True, slots=True)
+class Route:
+    """A route of an HTTP API: which function answers a method, or ``ANY``, of a path.
+
+    The last part of a path may be ``{name+}``, which stands for all that follows.
+    """
+
+    method: str
+    path: str
+    function: str
+
+    @property
+    def key(self) -> str:
+        """The route as AWS calls it."""
+        return f"{self.method} {self.path}"
+
+
+@dataclass(frozen=True, slots=True)
 class Deployment:
     """All that the local stack runs; functions are known by their names."""
 
@@ -131,6 +148,7 @@ class Deployment:
     event_sources: tuple[EventSource, ...]
     schedules: tuple[Schedule, ...]
     rules: tuple[Rule, ...]
+    routes: tuple[Route, ...] = ()
 
     def with_at_most(self, concurrency: int) -> "Deployment":
         """The same deployment, whose event sources run no more batches at once than that."""

@@ -23,9 +23,11 @@ from typing import Any, Self
 from botocore.config import Config
 
 from dormouse import lifeline
+from dormouse.http.loopback import LoopbackServer
 from dormouse_cli.local.deploy import deploy
 from dormouse_cli.local.errors import LocalStackError, StartError
 from dormouse_cli.local.event_sources import EventSourcePoller, Watch, unwatched
+from dormouse_cli.local.http_api import HttpApi
 from dormouse_cli.local.lambda_host import DEFAULT_SLOTS, IdleTimer, LambdaHost
 from dormouse_cli.local.plan import Deployment
 from dormouse_cli.local.sandbox import Outcome, Sandbox
@@ -58,6 +60,7 @@ class _Running:
     deployment: Deployment
     host: LambdaHost
     workers: tuple[EventSourcePoller | ScheduleTimer | IdleTimer, ...]
+    http: LoopbackServer | None
 
 
 class LocalStack:
@@ -70,6 +73,7 @@ class LocalStack:
         state_dir: Path,
         *,
         port: int = 0,
+        http_port: int = 0,
         data: Path | None = None,
         triggers: bool = True,
         concurrency: int | None = None,
@@ -79,8 +83,9 @@ class LocalStack:
         revise: Callable[[Deployment, str], Deployment] = _as_it_is,
         watch: Watch = unwatched,
     ) -> None:
-        """`parameters` win over the template's defaults; port 0 takes a free one. What the
-        stack holds is kept in `data`, and is there again when the next one starts on that folder.
+        """`parameters` win over the template's defaults. AWS answers at `port`, and the HTTP API of
+        the template at `http_port`; 0 takes a free one. What the stack holds is kept in `data`, and
+        is there again when the next one starts on that folder.
 
         Without `triggers`, functions and Spark jobs run only when they are invoked: no queue,
         schedule or run starts one.
@@ -94,7 +99,7 @@ class LocalStack:
         self._template = template
         self._parameters = parameters
         self._state_dir = state_dir.resolve()
-        self._port = port
+        self._port, self._http_port = port, http_port
         self._triggers = triggers
         self._data = None if data is None else data.resolve()
         self._concurrency = concurrency or max(DEFAULT_SLOTS, os.cpu_count() or 0)
@@ -130,8 +135,10 @@ class LocalStack:
     def environment(self) -> dict[str, str]:
         """The variables with which any AWS client talks to this stack."""
         running = self._started()
+        http = {"DORMOUSE_HTTP_API": running.http.url} if running.http else {}
         return {
             **aws_environment(running.endpoint_url, self._region),
+            **http,
             "DORMOUSE_ACCOUNT": running.deployment.account,
             "DORMOUSE_INSTANCE": running.deployment.parameters.get("Instance", ""),
         }
@@ -179,12 +186,15 @@ class LocalStack:
                 self._new_id,
             )
             workers = self._workers(deployment, host, endpoint_url)
+            http = self._http_api(deployment, host)
         except BaseException:
             lifeline.kill(moto)
             raise
-        self._running = _Running(moto, endpoint_url, deployment, host, workers)
+        self._running = _Running(moto, endpoint_url, deployment, host, workers, http)
         for worker in workers:
             worker.start()
+        if http is not None:
+            http.start()
 
     def stop(self) -> None:
         """End every process of the stack. Does nothing when it is not running."""
@@ -192,6 +202,8 @@ class LocalStack:
         if running is None:
             return
         self._stopping.set()
+        if running.http is not None:
+            running.http.close()
         running.host.close()
         saved = self._data is None or _end_gently(running.moto)
         lifeline.kill(running.moto)  # ends the long polls, for which the workers may be waiting
@@ -246,6 +258,13 @@ class LocalStack:
                 f"the embedded AWS did not start on port {self._port}: see {logs / 'aws.log'}"
             )
         return moto, f"http://127.0.0.1:{int(line.removeprefix(_READY))}"
+
+    def _http_api(self, deployment: Deployment, host: LambdaHost) -> LoopbackServer | None:
+        """Return the server of the routes; None if the template has none."""
+        if not deployment.routes:
+            return None
+        api = HttpApi(deployment.routes, host.invoke, deployment.account, self._now, self._new_id)
+        return LoopbackServer(api.answer, self._http_port)
 
     def _workers(
         self, deployment: Deployment, host: LambdaHost, endpoint_url: str

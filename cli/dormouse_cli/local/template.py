@@ -12,6 +12,7 @@ from dormouse_cli.local.errors import TemplateError
 from dormouse_cli.local.plan import Deployment
 from dormouse_cli.local.resources import ACCOUNT, Resources
 from dormouse_cli.local.sessions import DEFAULT_REGION
+from dormouse_cli.local.template_apis import routes
 from dormouse_cli.local.template_functions import event_sources, function, rules, schedules
 from dormouse_cli.local.template_storage import bucket, queue, spark_application, table
 from dormouse_cli.local.translation import translate
@@ -19,6 +20,7 @@ from dormouse_cli.local.wiring import check_wiring
 
 _READ = frozenset(
     {
+        "AWS::ApiGatewayV2::Api",
         "AWS::DynamoDB::Table",
         "AWS::EMRServerless::Application",
         "AWS::Events::Rule",
@@ -32,6 +34,7 @@ _READ = frozenset(
 
 WITHOUT_MEANING = frozenset(
     {
+        "AWS::ApiGatewayV2::Stage",
         "AWS::CloudWatch::Alarm",
         "AWS::CloudWatch::CompositeAlarm",
         "AWS::CloudWatch::Dashboard",
@@ -82,6 +85,7 @@ def read(
         event_sources=tuple(event_sources(resources)),
         schedules=tuple(schedules(resources)),
         rules=tuple(rules(resources)),
+        routes=tuple(routes(resources)),
     )
     check_wiring(deployment)
     return deployment

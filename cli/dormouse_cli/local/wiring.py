@@ -18,6 +18,7 @@ def check_wiring(deployment: Deployment) -> None:
         for arn in rule.queue_arns:
             if arn not in queues:
                 raise TemplateError(f"rule {rule.name}: there is no {arn}")
+    _check_routes(deployment)
     for source in deployment.event_sources:
         function, fed_by = deployment.function(source.function), queues.get(source.queue_arn)
         if function is None or fed_by is None:
@@ -30,3 +31,9 @@ def check_wiring(deployment: Deployment) -> None:
                 f"{fed_by.visibility_timeout_seconds} s is less than the timeout of "
                 f"{function.name}, {function.timeout_seconds} s"
             )
+
+
+def _check_routes(deployment: Deployment) -> None:
+    for route in deployment.routes:
+        if deployment.function(route.function) is None:
+            raise TemplateError(f"route {route.key}: there is no function {route.function}")

@@ -13,7 +13,6 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Self
-from urllib.parse import parse_qsl
 
 from dormouse.errors import InvalidRequestError
 from dormouse.http.messages import Answer, HttpRequest, HttpResponse, error_response
@@ -118,11 +117,11 @@ class _Handler(BaseHTTPRequestHandler):
         return error_response(status, kind, message, connection="close")
 
     def _answered(self) -> HttpResponse:
-        path, _, query = self.path.partition("?")
+        path, _, query_string = self.path.partition("?")
         request = HttpRequest(
             self.command,
             path,
-            dict(parse_qsl(query, keep_blank_values=True)),
+            query_string,
             _joined(self.headers.items()),
             self.rfile.read(int(self.headers.get("Content-Length", "0"))),
         )

@@ -6,21 +6,27 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import parse_qsl
 
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
     """What was asked.
 
-    `path` is percent-encoded, without the query; `query` is decoded, with the last value of what is
-    repeated. Names of `headers` are in lower case.
+    `path` is percent-encoded, without the query, as is `query_string`. Names of `headers` are in
+    lower case.
     """
 
     method: str
     path: str
-    query: Mapping[str, str] = field(default_factory=dict)
+    query_string: str = ""
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
+
+    @property
+    def query(self) -> Mapping[str, str]:
+        """The parameters of the query, decoded; of what is repeated, the last one."""
+        return dict(parse_qsl(self.query_string, keep_blank_values=True))
 
 
 @dataclass(frozen=True, slots=True)

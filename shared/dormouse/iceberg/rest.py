@@ -159,17 +159,15 @@ def identifiers(names: Sequence[str], following: str | None) -> dict[str, Any]:
     return found if following is None else {**found, "next-page-token": following}
 
 
-def load_result(
-    location: str, metadata: Mapping[str, Any], settings: Mapping[str, str], *, only_refs: bool
-) -> dict[str, Any]:
-    """Return a table as clients load it: its metadata, where that is, and what its readers need.
+def load_result(location: str, metadata: Mapping[str, Any], *, only_refs: bool) -> dict[str, Any]:
+    """Return a table as clients load it: its metadata, and where that is.
 
     With `only_refs`, only the snapshots are listed that have a branch or a tag. If the result would
     be too long to be returned, the oldest snapshots are left out, and what only they use.
     """
     kept = set_aside_unnamed(metadata) if only_refs else dict(metadata)
     while True:
-        found = {"metadata-location": location, "metadata": kept, "config": dict(settings)}
+        found = {"metadata-location": location, "metadata": kept}
         if sent_bytes(found) <= MOST_BYTES or len(kept["snapshots"]) <= 1:
             return found
         kept = with_newest(kept, len(kept["snapshots"]) // 2)

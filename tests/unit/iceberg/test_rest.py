@@ -137,13 +137,13 @@ def test_a_warehouse_that_cannot_be_part_of_a_path_becomes_no_prefix(warehouse: 
 def test_pages_have_each_name_once_and_in_order(names: set[str], size: int) -> None:
     found: list[str] = []
     query = {"pageToken": "", "pageSize": str(size)}
-    while True:
+    for _ in range(len(names) + 1):
         part, following = page(list(names), query)
         assert len(part) <= size
         found += part
+        query = {**query, "pageToken": following or ""}
         if following is None:
             break
-        query = {**query, "pageToken": following}
     assert found == sorted(names)
 
 
@@ -181,10 +181,10 @@ def metadata(count: int, columns: int = 1) -> dict[str, Any]:
 
 
 def test_clients_can_ask_for_the_snapshots_that_have_a_name() -> None:
-    found = load_result("s3://b/m.json", metadata(3), {"a": "b"}, only_refs=True)
+    found = load_result("s3://b/m.json", metadata(3), only_refs=True)
     assert [each["snapshot-id"] for each in found["metadata"]["snapshots"]] == [1, 2, 3]
-    assert (found["metadata-location"], found["config"]) == ("s3://b/m.json", {"a": "b"})
-    everything = load_result("s3://b/m.json", metadata(3), {}, only_refs=False)
+    assert found["metadata-location"] == "s3://b/m.json"
+    everything = load_result("s3://b/m.json", metadata(3), only_refs=False)
     assert everything["metadata"] == metadata(3)
 
 
@@ -195,7 +195,7 @@ def test_what_would_be_too_long_to_return_has_the_newest_snapshots(
     monkeypatch.setattr(rest, "MOST_BYTES", 50_000)
     whole = metadata(40, columns=150)
     assert rest.sent_bytes(whole) > rest.MOST_BYTES
-    found = load_result("s3://b/m.json", whole, {}, only_refs=False)
+    found = load_result("s3://b/m.json", whole, only_refs=False)
     assert rest.sent_bytes(found) <= rest.MOST_BYTES
     kept = found["metadata"]
     ids = [each["snapshot-id"] for each in kept["snapshots"]]

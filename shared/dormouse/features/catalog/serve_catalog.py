@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 from dormouse.errors import CorruptDataError, UnavailableError
 from dormouse.features.catalog.published import (
@@ -39,8 +40,11 @@ from dormouse.iceberg.rest import (
 )
 from dormouse.iceberg.views import view_result
 from dormouse.ports import Services
+from dormouse.stored.paths import data_prefix, iceberg_prefix
 
 READS = ("GET", "HEAD")
+DELEGATION, VENDED = "x-iceberg-access-delegation", "vended-credentials"
+"""The header by which clients ask for access in some ways, and the way that is offered."""
 
 
 def serve_catalog(services: Services, request: HttpRequest) -> HttpResponse:
@@ -98,8 +102,29 @@ def _table(services: Services, request: HttpRequest, target: Target) -> HttpResp
         return HttpResponse(204)
     loaded = load_metadata(services, target.name)
     only_refs = request.query.get("snapshots") == "refs"
-    result = load_result(loaded.location, loaded.metadata, {}, only_refs=only_refs)
-    return json_response(200, result)
+    result = load_result(loaded.location, loaded.metadata, only_refs=only_refs)
+    result |= _access(services, request, loaded.table.id)
+    return json_response(200, result, cache_control="no-store")
+
+
+def _access(services: Services, request: HttpRequest, table_id: str) -> dict[str, Any]:
+    """Return what the client needs to open objects, with credentials if it asks for them.
+
+    These are given for each prefix as well: some clients use others only below the location of the
+    table, and its shards are not there.
+    """
+    access = services.reader_access
+    if access is None:
+        return {"config": {}}
+    asked = {way.strip() for way in request.headers.get(DELEGATION, "").split(",")}
+    lent = access.credentials(table_id) if VENDED in asked else {}
+    found = {**access.settings(), **lent}
+    if not lent:
+        return {"config": found}
+    root = services.storage.uri.rstrip("/")
+    prefixes = (data_prefix(table_id), iceberg_prefix(table_id))
+    each = [{"prefix": f"{root}/{prefix}", "config": found} for prefix in prefixes]
+    return {"config": found, "storage-credentials": each}
 
 
 def _views(services: Services, request: HttpRequest, target: Target) -> HttpResponse:

@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 
@@ -52,7 +53,7 @@ def letters(world: World) -> Table:
 
 
 def ask(world: World, path: str, method: str = "GET", **query: str) -> HttpResponse:
-    return serve_catalog(world.services, HttpRequest(method, path, query))
+    return serve_catalog(world.services, HttpRequest(method, path, urlencode(query)))
 
 
 def content(response: HttpResponse, status: int = 200) -> Any:
@@ -283,3 +284,49 @@ def test_what_cannot_be_read_is_an_error_of_this_side(
     assert str(failure) in error(ask(world, f"{TABLES}/letters"), status, kind)
     head = ask(world, f"{TABLES}/letters", "HEAD")
     assert (head.status, head.body) == (status, b"")
+
+
+class Lender:
+    """Lends credentials, and notes for which tables."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def settings(self) -> dict[str, str]:
+        return {"s3.region": "eu-west-2"}
+
+    def credentials(self, table_id: str) -> dict[str, str]:
+        self.asked.append(table_id)
+        return {"s3.secret-access-key": "secret"}
+
+
+@pytest.mark.parametrize(
+    ("header", "is_lent"),
+    [
+        (None, False),
+        ("", False),
+        ("remote-signing", False),
+        ("vended-credentials", True),
+        ("remote-signing, vended-credentials", True),
+    ],
+)
+def test_credentials_are_lent_to_clients_that_ask_for_them(
+    world: World, letters: Table, header: str | None, is_lent: bool
+) -> None:
+    lender = Lender()
+    services = replace(world.services, reader_access=lender)
+    headers = {} if header is None else {"x-iceberg-access-delegation": header}
+    response = serve_catalog(services, HttpRequest("GET", f"{TABLES}/letters", "", headers))
+    assert lender.asked == ([letters.id] if is_lent else [])
+    lent = {"s3.secret-access-key": "secret"} if is_lent else {}
+    loaded = content(response)
+    found = {"s3.region": "eu-west-2", **lent}
+    assert loaded["config"] == found
+    root = f"{world.storage.uri}/{letters.id}"
+    each = [{"prefix": f"{root}/{name}/", "config": found} for name in ("data", "iceberg")]
+    assert loaded.get("storage-credentials") == (each if is_lent else None)
+    assert response.headers["cache-control"] == "no-store"
+    for path in (TABLES, f"{TABLES}/other"):
+        other = serve_catalog(services, HttpRequest("GET", path, "", headers))
+        assert b"secret" not in other.body
+    assert len(lender.asked) <= 1

@@ -1,0 +1,14 @@
+"""serve_catalog: answers requests to the Iceberg catalog, which an HTTP API hands over."""
+
+from aws_lambda_powertools.utilities.typing import LambdaContext
+
+from dormouse.aws.functions.handling import Event
+from dormouse.aws.functions.http_api import handle_http
+from dormouse.messages import SERVED, load
+
+SERVE = load(SERVED["serve_catalog"])
+
+
+def handle(event: Event, context: LambdaContext) -> dict[str, object]:
+    """Answer one request."""
+    return handle_http(event, context, SERVE)

@@ -1,0 +1,89 @@
+"""Requests of an HTTP API on AWS: the form of its events and of what it expects, version 2.0."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Mapping
+from typing import Annotated
+
+import msgspec
+from aws_lambda_powertools.utilities.typing import LambdaContext
+
+from dormouse.aws.base.logs import about_ids, logger
+from dormouse.aws.functions.handling import Event, process
+from dormouse.errors import InvalidRequestError
+from dormouse.http.messages import HttpRequest, HttpResponse
+from dormouse.ports import Services
+from dormouse.stored.decoding import convert_plain
+
+_LOGGED = 200
+"""How much of a path is logged."""
+
+
+class _Http(msgspec.Struct):
+    method: str
+
+
+class _Context(msgspec.Struct):
+    http: _Http
+    requestId: str = ""
+
+
+class _Event(msgspec.Struct):
+    version: Annotated[str, msgspec.Meta(pattern=r"\A2\.")]
+    rawPath: str
+    requestContext: _Context
+    rawQueryString: str = ""
+    headers: dict[str, str] = {}
+    body: str | None = None
+    isBase64Encoded: bool = False
+
+
+def handle_http(
+    event: Event, context: LambdaContext, serve: Callable[[Services, HttpRequest], HttpResponse]
+) -> dict[str, object]:
+    """Answer a request. Neither its query nor its headers are logged: they may hold secrets.
+
+    Raises:
+        InvalidRequestError: the event is none of an HTTP API.
+    """
+    request = request_of(event)
+    response = serve(process().services, request)
+    asked = {"method": request.method, "path": request.path[:_LOGGED]}
+    with about_ids(asked):
+        if response.problem:
+            logger.error("failed", status=response.status, reason=response.problem)
+        else:
+            logger.info("answered", status=response.status, size_bytes=len(response.body))
+    return response_of(response)
+
+
+def request_of(event: Mapping[str, object]) -> HttpRequest:
+    """Return the request that an event carries.
+
+    Raises:
+        InvalidRequestError: it carries none.
+    """
+    try:
+        found = convert_plain(event, _Event)
+        encoded = (found.body or "").encode()
+        body = base64.b64decode(encoded, validate=True) if found.isBase64Encoded else encoded
+    except (msgspec.ValidationError, ValueError) as error:
+        raise InvalidRequestError(f"not an event of an HTTP API: {error}") from error
+    return HttpRequest(
+        found.requestContext.http.method,
+        found.rawPath,
+        found.rawQueryString,
+        {name.lower(): value for name, value in found.headers.items()},
+        body,
+    )
+
+
+def response_of(response: HttpResponse) -> dict[str, object]:
+    """Return a response as a function gives it to an HTTP API."""
+    return {
+        "statusCode": response.status,
+        "headers": dict(response.headers),
+        "body": response.body.decode(),
+        "isBase64Encoded": False,
+    }
