@@ -14,9 +14,11 @@ TELLING = re.compile(
     r"set_stream_logger|generate_presigned|log_event|getLogger\(['\"](boto|urllib3)"
     r"|get_frozen_credentials|get_session_token|assume_role"
 )
+LENDER = "aws/reader_access.py"
+"""The one place that lends credentials, narrowed to one table, if the stack's parameter says so."""
 
 
 @pytest.mark.parametrize("path", [*SOURCES, ROOT / "template.yaml"], ids=lambda path: path.name)
 def test_no_code_logs_requests_or_hands_out_credentials(path: Path) -> None:
-    found = TELLING.search(path.read_text())
-    assert found is None, found
+    found = {match[0] for match in TELLING.finditer(path.read_text())}
+    assert found == ({"assume_role"} if path.as_posix().endswith(LENDER) else set())

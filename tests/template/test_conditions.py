@@ -28,6 +28,7 @@ PLACES = {
     "OnlyFromTheIngestBucket": {"FilesQueuePolicy"},
     "OnlyFromTheRule": {"SparkRunsQueuePolicy", "SparkRunsDeadQueuePolicy"},
     "GiveRunsTheirRole": {"DispatchSparkRole"},
+    "ReadPublished": {"ReadersRole"},
     TRUST: {"SparkJobRole"},
 }
 """Which resources have statements with a condition, by their Sid."""
@@ -46,6 +47,7 @@ CONDITIONS = {
         "ArnEquals": {"aws:SourceArn": f"{EVENTS}:rule/{NAMES.queue('spark-runs')}"}
     },
     "GiveRunsTheirRole": {"StringEquals": {"iam:PassedToService": "emr-serverless.amazonaws.com"}},
+    "ReadPublished": {"StringEquals": {"aws:ResourceAccount": NAMES.account}},
     TRUST: {
         "StringEquals": {"aws:SourceAccount": NAMES.account},
         "ArnEquals": {"aws:SourceArn": f"{SPARK}:/applications/dormouse-{NAMES.instance}"},

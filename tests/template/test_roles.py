@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from fnmatch import fnmatchcase
+from itertools import chain
 
 import pytest
 
@@ -15,6 +16,8 @@ from dormouse_cli.generated.granted import (
     Grant,
     document,
     folder_of,
+    grants_in,
+    policies_of,
     put_and_deleted,
 )
 from tests.template.conftest import NAMES, ROLES, ROOT, Template
@@ -27,13 +30,16 @@ WRITES = ("s3:PutObject", "s3:DeleteObject")
 
 
 def test_the_document_is_made_from_the_template_as_it_is(template: Template) -> None:
-    granted = {name.removesuffix("Role"): [*grants(template, role)] for role, name in ROLES.items()}
+    granted = {name: [*grants(template, role)] for role, name in ROLES.items()}
+    granted["ReadersRole"] = [
+        *chain.from_iterable(map(grants_in, policies_of(template.properties("ReadersRole"), {})))
+    ]
     in_order = [
-        logical_id.removesuffix("Role")
+        logical_id
         for logical_id, resource in template.translated.resources.items()
         if resource["Type"] == "AWS::IAM::Role"
     ]
-    made = document({role: granted[role] for role in in_order}, NAMES)
+    made = document({role.removesuffix("Role"): granted[role] for role in in_order}, NAMES)
     assert (ROOT / "docs" / "roles.md").read_text() == made, "run: make docs"
 
 

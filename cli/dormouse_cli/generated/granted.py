@@ -67,7 +67,8 @@ RECEIVE = frozenset(
 SEND = frozenset({"sqs:GetQueueUrl", "sqs:SendMessage"})
 _TEXT = """# What each role may
 
-Each function has a role of its own, and so have Spark jobs. This page lists all their grants;
+Each function has a role of its own, and so have Spark jobs, and `Readers`, whose credentials are
+lent to engines if the parameter `LendCredentials` says so. This page lists all their grants;
 `make docs` generates it from `template.yaml` and `cli/dormouse_cli/generated/granted.py`.
 `tests/template` checks that every request is granted and that every grant is used
 ([security](security.md)).
@@ -163,7 +164,8 @@ def document(granted: Mapping[str, Sequence[Grant]], names: InstanceNames) -> st
 
 def made_from(template: Path) -> str:
     """Return the document made from a template."""
-    translated = translate(template, {"Instance": _NAMES.instance}, _REGION)
+    parameters = {"Instance": _NAMES.instance, "LendCredentials": "yes"}  # all roles that there are
+    translated = translate(template, parameters, _REGION)
     resources = Resources.of(translated, "", _REGION, _NAMES.account)
     managed = {
         resources.arn(logical_id): resources.properties(logical_id)
