@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from dormouse.aws.functions.http_api import request_of
+from dormouse.aws.functions.http_api import handle_http, request_of
 from dormouse.errors import InvalidRequestError
-from dormouse.http.messages import HttpRequest
+from dormouse.http.messages import HttpRequest, HttpResponse, json_response
 from dormouse.model.publications import Checkpoint, PublicationRecord
+from dormouse.ports import Services
 from tests.functions.conftest import Functions
 from tests.support.lambda_context import Context
 
@@ -87,3 +88,13 @@ def test_damage_is_logged_as_an_error_with_its_reason(
     assert (line["level"], line["message"], line["status"]) == ("ERROR", "failed", 500)
     assert "dormouse iceberg publish letters" in line["reason"]
     assert "letters" in line["path"]
+
+
+def test_credentials_in_an_answer_are_not_logged(functions: Functions, log: io.StringIO) -> None:
+    def lend(services: Services, request: HttpRequest) -> HttpResponse:
+        return json_response(200, {"config": {"s3.secret-access-key": "hidden"}})
+
+    answer = handle_http(event(), Context(), lend)
+    assert "hidden" in str(answer["body"])
+    assert "answered" in log.getvalue()
+    assert "hidden" not in log.getvalue()

@@ -44,6 +44,7 @@ def refusing(*kinds: type[DormouseError]) -> Iterator[None]:
 def all_targets() -> dict[str, Target]:
     """Return all targets by name."""
     from tests.fuzz import (
+        targets_catalog,
         targets_files,
         targets_functions,
         targets_queries,
@@ -53,6 +54,7 @@ def all_targets() -> dict[str, Target]:
     )
 
     modules = (
+        targets_catalog,
         targets_text,
         targets_state,
         targets_files,

@@ -61,6 +61,7 @@ class Detached:
             endpoint = f"{self.endpoint_url} does not answer; `dormouse local down` stops it"
         return (
             ("endpoint", endpoint),
+            ("http api", self.environment.get("DORMOUSE_HTTP_API", "")),
             ("instance", self.environment.get("DORMOUSE_INSTANCE", "")),
             ("process", str(self.pid)),
             ("logs", str(self.logs)),

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from dormouse.errors import CorruptDataError, UnavailableError
+from dormouse.errors import DormouseError, UnavailableError
 from dormouse.features.catalog.published import (
     find_metadata,
     find_view,
@@ -56,7 +56,7 @@ def serve_catalog(services: Services, request: HttpRequest) -> HttpResponse:
         response = error_response(error.status, error.kind, error.explanation, **allowed)
     except UnavailableError as error:
         response = error_response(503, "ServiceUnavailableException", error.explanation)
-    except CorruptDataError as error:
+    except DormouseError as error:  # what is published is damaged, or the instance is
         response = error_response(500, "InternalServerError", error.explanation)
         response = replace(response, problem=error.explanation)
     return without_body(response) if request.method == "HEAD" else response

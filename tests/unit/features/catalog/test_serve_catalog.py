@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from dormouse.errors import CorruptDataError, UnavailableError
+from dormouse.errors import CorruptDataError, InvalidRequestError, UnavailableError
 from dormouse.features.administration.administer import administer
 from dormouse.features.catalog.serve_catalog import serve_catalog
 from dormouse.http.messages import HttpRequest, HttpResponse
@@ -266,6 +266,7 @@ def test_lost_or_damaged_metadata_says_how_it_is_mended(
     ("failure", "status", "kind"),
     [
         (CorruptDataError("the record is damaged"), 500, "InternalServerError"),
+        (InvalidRequestError("the folder is of another release"), 500, "InternalServerError"),
         (UnavailableError("DynamoDB does not answer"), 503, "ServiceUnavailableException"),
     ],
 )
