@@ -30,6 +30,10 @@ IN_MEMORY = Path("/dev/shm")
 LONGEST_SECONDS = 1800
 OUT = "OUT"
 """An argument that is replaced by a new folder for the output of a step."""
+ABSENT = ROOT / "bench" / "absent"
+"""Modules in the place of packages that the layers of the functions do not have."""
+FUNCTIONS_SETTING = "DORMOUSE_MEMORY_BYTES"
+"""A step with this setting runs as a function does, with its packages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +74,8 @@ class Runner:
         for folder in (out, scratch):
             folder.mkdir(parents=True)
         arguments = [str(out) if a == OUT else a for a in step.arguments]
-        paths = (str(ROOT), *(str(ROOT / name) for name in ("shared", "cli", "spark")))
+        hidden = (ABSENT,) if FUNCTIONS_SETTING in step.environment else ()
+        paths = (ROOT, *hidden, *(ROOT / name for name in ("shared", "cli", "spark")))
         self.load.begin()
         try:
             done = subprocess.run(
@@ -79,7 +84,11 @@ class Runner:
                 check=False,
                 text=True,
                 timeout=LONGEST_SECONDS,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), **step.environment},
+                env={
+                    **os.environ,
+                    "PYTHONPATH": os.pathsep.join(map(str, paths)),
+                    **step.environment,
+                },
             )
         finally:
             self.load.end()

@@ -96,7 +96,7 @@ def _local(folder: Path, scale: Scale, number: int, built: Sequence[str]) -> Ite
     peers = number < scale.rounds_of_peers
 
     def systems(all_systems: Iterable[str]) -> list[str]:
-        left_out = {original_plan.NAME} - set(built)
+        left_out = {*original_plan.NAMES} - set(built)
         return [s for s in all_systems if s not in left_out and (peers or s in CORE)]
 
     for files, name, kind in COMPACTIONS:
@@ -195,7 +195,7 @@ def main() -> int:
         times = given.rounds
         scale = replace(scale, rounds=times, rounds_of_peers=times, rounds_on_s3=times)
     missing = original_plan.built() if given.original else "it was not asked for (--original)"
-    built = [] if missing else [original_plan.NAME]
+    built = [] if missing else [*original_plan.NAMES]
     notes = [f"{original_plan.NAME.capitalize()} is left out: {missing}."] if missing else []
     cores = sorted(os.sched_getaffinity(0))[: function("compact").cores]
     os.sched_setaffinity(0, cores)  # of this process and of those it starts

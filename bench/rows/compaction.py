@@ -176,13 +176,14 @@ SYSTEMS: dict[str, Callable[[Sequence[Path], str, Path], Work]] = {
     PLAIN_FLOOR: partial(copy, dictionary=False),
     GROUPS_FLOOR: partial(copy, dictionary=False, our_groups=True),
     original_plan.NAME: original_plan.original,
+    original_plan.NO_SKETCH: partial(original_plan.original, sketch=False),
     "datafusion merge": datafusion,
     "polars sort": polars,
     "duckdb sort": duckdb,
     "delta-rs compact": delta_rs,
     "pyiceberg rewrite": pyiceberg,
 }
-SORTED = {"dormouse", original_plan.NAME, "datafusion merge", "polars sort", "duckdb sort"}
+SORTED = {"dormouse", *original_plan.NAMES, "datafusion merge", "polars sort", "duckdb sort"}
 
 
 def main() -> None:

@@ -16,8 +16,11 @@ from pathlib import Path
 from bench.common.runner import ROOT
 from bench.rows.data import KEYS
 from bench.rows.measure import PeakElsewhere
+from dormouse.errors import InvariantError
 
 NAME = "the original's plan"
+NO_SKETCH = f"{NAME}, no sketch"
+NAMES = (NAME, NO_SKETCH)
 PROJECT = ROOT / "bench" / "rows" / "original"
 BUILT = ROOT / "build" / "original"
 PROGRAM = BUILT / "release" / "original"
@@ -37,13 +40,21 @@ def built(program: Path = PROGRAM) -> str:
     return "" if program.is_file() else f"cargo built no {program}"
 
 
-def original(files: Sequence[Path], kind: str, out: Path) -> Callable[[], PeakElsewhere]:
-    """Merge files by the original's plan, and write as it writes."""
+def original(
+    files: Sequence[Path], kind: str, out: Path, *, sketch: bool = True
+) -> Callable[[], PeakElsewhere]:
+    """Merge files by the original's plan, and write as it writes; with a `sketch` of the keys, as
+    the original has.
+    """
     inputs = map(str, files)
-    command = [str(PROGRAM), f"{out}/merged.parquet", ",".join(KEYS), "", "", *inputs]
+    target, wanted = f"{out}/merged.parquet", "yes" if sketch else "no"
+    command = [str(PROGRAM), target, ",".join(KEYS), wanted, "", "", *inputs]
 
     def work() -> PeakElsewhere:
         done = subprocess.run(command, capture_output=True, text=True, check=True)
-        return PeakElsewhere(json.loads(done.stdout)["peak_rss_kb"] * 1024)
+        found = json.loads(done.stdout)
+        if found["sketched"] != (found["rows"] if sketch else 0):
+            raise InvariantError(f"the sketch has {found['sketched']:,} of {found['rows']:,} rows")
+        return PeakElsewhere(found["peak_rss_kb"] * 1024)
 
     return work

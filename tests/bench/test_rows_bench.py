@@ -228,11 +228,11 @@ def test_round_trips_are_what_a_delay_costs_beyond_a_twentieth(bench: Bench) -> 
 def test_each_goal_is_judged_once_all_is_measured(bench: Bench, tmp_path: Path) -> None:
     """The parts that goals are of are those that the steps measure, under the same names."""
     figures, main = bench.module("bench.common.figures"), bench.module("bench.rows.__main__")
-    original = bench.module("bench.rows.original_plan").NAME
+    originals = bench.module("bench.rows.original_plan").NAMES
     names = ("rows_per_second", "seconds", "cpu_seconds_per_million", "peak_rss_mb", "ms")
     names += ("requests", "read_kb", "memory_mb", "rows_to_memory")
     found = []
-    for step in main.measured(tmp_path, main.QUICK, [original]):
+    for step in main.measured(tmp_path, main.QUICK, originals):
         part, of, *rest = step.arguments
         subjects = [of]
         if step.module == "rows.on_s3":
@@ -299,26 +299,6 @@ def test_functions_run_in_the_environment_that_the_template_gives_them(
     of = {s.arguments[1]: s.environment for s in steps}
     assert of["dormouse"] == compact.environment
     assert of["duckdb sort"] == {}
-
-
-def test_the_original_is_left_out_without_rust(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    original = bench.module("bench.rows.original_plan")
-    monkeypatch.setattr("shutil.which", lambda name: None)
-    assert "there is no cargo" in original.built()
-    broken = tmp_path / "cargo"
-    broken.write_text("#!/bin/sh\necho 'error: no registry' >&2\nexit 101\n")
-    broken.chmod(0o755)
-    monkeypatch.setattr("shutil.which", lambda name: str(broken))
-    assert original.built() == "cargo could not build it: error: no registry"
-    broken.write_text("#!/bin/sh\n")
-    assert "cargo built no" in original.built(tmp_path / "program")
-    main = bench.module("bench.rows.__main__")
-    systems = {s.arguments[1] for s in main.measured(tmp_path, main.QUICK)}
-    assert original.NAME not in systems
-    systems = {s.arguments[1] for s in main.measured(tmp_path, main.QUICK, [original.NAME])}
-    assert original.NAME in systems
 
 
 def test_a_ratio_is_to_the_floor_of_the_same_round(bench: Bench) -> None:

@@ -1,0 +1,66 @@
+"""Peers do the work that they are compared for, and functions have the packages of their layers."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import bench.rows.__main__ as main
+from bench.common import runner
+from bench.rows import original_plan
+from bench.rows.function import function
+from dormouse.errors import InvariantError
+
+
+def test_the_original_is_left_out_without_rust(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    assert "there is no cargo" in original_plan.built()
+    broken = tmp_path / "cargo"
+    broken.write_text("#!/bin/sh\necho 'error: no registry' >&2\nexit 101\n")
+    broken.chmod(0o755)
+    monkeypatch.setattr("shutil.which", lambda name: str(broken))
+    assert original_plan.built() == "cargo could not build it: error: no registry"
+    broken.write_text("#!/bin/sh\n")
+    assert "cargo built no" in original_plan.built(tmp_path / "program")
+    systems = {s.arguments[1] for s in main.measured(tmp_path, main.QUICK)}
+    assert not systems & {*original_plan.NAMES}
+    systems = {s.arguments[1] for s in main.measured(tmp_path, main.QUICK, original_plan.NAMES)}
+    assert {*original_plan.NAMES} <= systems
+
+
+def test_the_original_is_measured_with_a_sketch_of_every_key(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    program = tmp_path / "program"
+    answer = '{"rows": 9, "sketched": 8, "peak_rss_kb": 1}'
+    program.write_text(f"#!/bin/sh\necho '{answer}'\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(original_plan, "PROGRAM", program)
+    with pytest.raises(InvariantError, match="the sketch has 8 of 9 rows"):
+        original_plan.original([], "narrow", tmp_path)()
+    with pytest.raises(InvariantError, match="the sketch has 8 of 9 rows"):
+        original_plan.original([], "narrow", tmp_path, sketch=False)()
+
+
+@pytest.mark.parametrize("is_function", [True, False])
+def test_a_function_is_measured_without_packages_that_its_layers_lack(
+    is_function: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    really_run = subprocess.run
+    ends = []
+
+    def run(command: list[str], **given: Any) -> Any:
+        done = really_run([*command[:1], "-c", "import pandas"], **given)
+        ends.append(done.returncode)
+        return done
+
+    monkeypatch.setattr("subprocess.run", run)
+    environment = {runner.FUNCTIONS_SETTING: "1"} if is_function else {}
+    runner.Runner(tmp_path).run(runner.Step("rows.compaction", (), environment=environment))
+    assert ends == [1 if is_function else 0]
+    assert runner.FUNCTIONS_SETTING in function("compact").environment
