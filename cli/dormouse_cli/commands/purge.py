@@ -8,7 +8,7 @@ import typer
 
 from dormouse.client import Purge, PurgeProgress, TableHandle
 from dormouse.client.waiting import WAIT_SECONDS
-from dormouse.features.purge.prove_purge import Proof
+from dormouse.features.purge.proof import Proof
 from dormouse.key_forms.codec import KeyCodec
 from dormouse.key_forms.python import KeyLike
 from dormouse_cli.listings import Format, print_facts, print_listing

@@ -11,7 +11,8 @@ from dormouse.client.access import TableAccess
 from dormouse.client.waiting import WAIT_SECONDS
 from dormouse.errors import InvalidRequestError
 from dormouse.features.administration.administer import administer
-from dormouse.features.purge.prove_purge import Progress, Proof, prove_purge
+from dormouse.features.purge.proof import Proof
+from dormouse.features.purge.prove_purge import Progress, prove_purge
 from dormouse.features.purge.purge import PurgeRequest, references_to, unchecked_shards
 from dormouse.features.purge.request import build_purge_request
 from dormouse.features.purge.row_matcher import RowMatcher

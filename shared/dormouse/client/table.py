@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from dormouse.client.purging import Purge
     from dormouse.client.writer import TableWriter
     from dormouse.features.checking.check import CheckReport, Progress
-    from dormouse.features.purge.prove_purge import Proof
+    from dormouse.features.purge.proof import Proof
     from dormouse.features.rebuild.rebuild import RebuildReport
     from dormouse.model.metrics import Metric
     from dormouse.model.sources import Source

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from struct import pack
 
-from dormouse.errors import InvalidRequestError
-from dormouse.keys.ranges import Key, KeyPart
+from dormouse.errors import CorruptDataError, InvalidRequestError
+from dormouse.keys.ranges import Key, KeyPart, KeyRange
 from dormouse.schema.schema import Field, Schema
 from dormouse.schema.type_text import show_type
 from dormouse.schema.types import (
@@ -89,6 +89,51 @@ def key_bounds(schema: Schema, low: Key, high: Key) -> tuple[dict[int, bytes], d
     return lower, upper
 
 
+def named_keys(
+    schema: Schema, lower: Mapping[int, bytes], upper: Mapping[int, bytes]
+) -> tuple[KeyRange, ...] | None:
+    """Return the keys that bounds of a file name: as ranges, since they may be cut or be the first
+    parts of keys. None if they are of no keys of this schema.
+
+    An upper bound that was cut names what it was cut from without the last character, which is
+    another.
+    """
+    if not {*lower, *upper} <= {field.id for field in schema.row_keys}:
+        return None
+    return tuple(_named_key(schema, bounds) for bounds in (lower, upper) if bounds)
+
+
+def _named_key(schema: Schema, bounds: Mapping[int, bytes]) -> KeyRange:
+    parts: list[KeyPart] = []
+    for field in schema.row_keys:
+        if field.id not in bounds:
+            break
+        part = decode_bound(field.type, bounds[field.id])
+        if not isinstance(part, int) and len(part) >= BOUND_CHARACTERS:
+            head = part[: BOUND_CHARACTERS - 1]
+            above = _above(head)
+            if above is not None:
+                return KeyRange((*parts, head), (*parts, above))
+        parts.append(part)
+    return KeyRange.exactly(tuple(parts))
+
+
+def decode_bound(kind: FieldType, bound: bytes) -> KeyPart:
+    """Return a key part from the form that Iceberg has for single values.
+
+    Raises:
+        CorruptDataError: it is no text.
+    """
+    if kind is Primitive.STRING:
+        try:
+            return bound.decode()
+        except UnicodeDecodeError as error:
+            raise CorruptDataError("a bound is no text") from error
+    if kind is Primitive.BYTES:
+        return bound
+    return int.from_bytes(bound, "little", signed=True)
+
+
 def encode_bound(kind: FieldType, part: KeyPart) -> bytes:
     """Return a key part in the form that Iceberg has for single values."""
     if isinstance(part, str):
@@ -106,7 +151,11 @@ def _cut_above(part: KeyPart) -> KeyPart | None:
     """Return a short part that is not less; None if there is none."""
     if isinstance(part, int) or len(part) <= BOUND_CHARACTERS:
         return part
-    head = part[:BOUND_CHARACTERS]
+    return _above(part[:BOUND_CHARACTERS])
+
+
+def _above(head: str | bytes) -> KeyPart | None:
+    """Return a part that is greater than all that begin with `head`; None if there is none."""
     if isinstance(head, bytes):
         head = head.rstrip(b"\xff")
         return head[:-1] + bytes([head[-1] + 1]) if head else None

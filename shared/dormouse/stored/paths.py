@@ -298,6 +298,8 @@ def split_job_id(partition: str) -> str:
 
 METADATA_SUFFIX = ".metadata.json"
 """How names of the metadata of Iceberg tables end."""
+MANIFEST_SUFFIX = ".avro"
+"""How names of manifests and of their lists end."""
 VERSION_HINT = "version-hint.text"
 """The file that names the newest metadata, for engines that read a folder without a catalog."""
 

@@ -1,18 +1,21 @@
-"""prove_purge: count the matching rows in the table and in every object below its data prefix.
+"""prove_purge: count the matching rows in the table and in every object of it.
 
 It relies on no record of a purge. It lists all objects, referenced or not, and the noncurrent
 versions that a versioned bucket keeps of deleted ones, and reads each that can hold matching rows.
 What was sent of an unfinished upload cannot be read, so it is reported as if it held such rows.
+Then it looks for keys of removed rows in what is published for readers of Iceberg.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from dormouse.errors import ContendedError, CorruptDataError, NotFoundError
 from dormouse.features.garbage.garbage import abandoned_after_ms
+from dormouse.features.purge.proof import Proof, RemainingObject
+from dormouse.features.purge.prove_published import PublishedProof, list_published
 from dormouse.features.purge.row_matcher import RowMatcher
 from dormouse.features.tables.versions import read_version
 from dormouse.keys.ranges import KeyRange
@@ -35,35 +38,6 @@ Progress = Callable[[int, int], None]
 """Called with how many objects were checked, and of how many."""
 
 
-@dataclass(frozen=True, slots=True)
-class RemainingObject:
-    """An object that holds matching rows, or may: `rows` is None if it cannot be read.
-
-    `reason` says why it still exists; `until_ms` from when on it can be deleted, None if unknown.
-    """
-
-    path: str
-    rows: int | None
-    reason: str
-    until_ms: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Proof:
-    """The result at one version: how many rows match, and which objects hold such rows."""
-
-    version: int
-    rows: int
-    objects: int
-    shards: int
-    remains: tuple[RemainingObject, ...]
-
-    @property
-    def is_complete(self) -> bool:
-        """Return whether neither the table nor any object holds a matching row."""
-        return not self.rows and not self.remains
-
-
 def prove_purge(
     services: Services, table: Table, matcher: RowMatcher, watch: Progress | None = None
 ) -> Proof:
@@ -82,6 +56,7 @@ def prove_purge(
             f"table {table.name!r} was reset just now, and got another schema",
             hint="select the rows by the columns that it has now",
         )
+    published = list_published(services, table)
     # Listed after the state is read, so all objects that the state refers to exist by then. What
     # changes between the listings is found at least once: an upload that is completed meanwhile as
     # an object, an object that is deleted as noncurrent.
@@ -102,11 +77,22 @@ def prove_purge(
                 remains.append(found)
             if watch is not None:
                 watch(done, len(checked))
-    holding = {shard for found in remains if found.rows and (shard := shard_id_of(found.path))}
-    referenced = {shard for shard in holding if state.reference_counts.get(shard, 0)}
+    found_in = {shard for found in remains if found.rows and (shard := shard_id_of(found.path))}
+    referenced = {shard for shard in found_in if state.reference_counts.get(shard, 0)}
     rows = _rows_of_table(services, table, state, matcher, referenced)
-    counted = len(checked) + len(uploads)
+    holding = {shard for found in remains if (shard := shard_id_of(found.path))}
+    clean = _still_there(services, table, objects) - holding
+    proof = PublishedProof(services, table, state, matcher, clean, holding)
+    remains += [found for each in published if (found := proof.check(each)) is not None]
+    counted = len(checked) + len(uploads) + len(published)
     return Proof(state.version, rows, counted, len(referenced), tuple(remains))
+
+
+def _still_there(services: Services, table: Table, checked: Sequence[StoredObject]) -> set[str]:
+    """Return the shards that were checked: those whose objects were not deleted meanwhile."""
+    there = {stored.path for stored in services.storage.list(data_prefix(table.id))}
+    paths = (stored.path for stored in checked if stored.path in there)
+    return {shard for path in paths if (shard := shard_id_of(path))}
 
 
 def _unfinished(table: Table, upload: UnfinishedUpload) -> RemainingObject:

@@ -12,7 +12,8 @@ from dormouse.features.checking.disputes import acknowledge
 from dormouse.features.compaction.compact import compact
 from dormouse.features.ingest.batch_files import batch_files
 from dormouse.features.ingest.ingest import ingest
-from dormouse.features.purge.prove_purge import Proof, prove_purge
+from dormouse.features.purge.proof import Proof
+from dormouse.features.purge.prove_purge import prove_purge
 from dormouse.features.purge.row_matcher import RowMatcher
 from dormouse.messages import CompactionJob, IngestJob
 from dormouse.model.disputes import DisputeReason

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from dormouse.features.garbage.garbage import MAX_UPLOAD_MS, abandoned_after_ms
-from dormouse.features.purge.prove_purge import UNFINISHED, Proof, prove_purge
+from dormouse.features.purge.proof import Proof
+from dormouse.features.purge.prove_purge import UNFINISHED, prove_purge
 from dormouse.features.purge.row_matcher import RowMatcher
 from dormouse.ports import StoredObject
 from dormouse.requests import DeleteTable
