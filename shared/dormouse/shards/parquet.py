@@ -122,6 +122,11 @@ class ParquetFileWriter:
         """The size of the row groups written so far; these bytes of the file do not change."""
         return self._sink.tell()
 
+    @property
+    def finished_bytes(self) -> int:
+        """About the size of the file when what was written is all, without its footer, in bytes."""
+        return self.size_bytes + self._pending_bytes
+
     def room(self, batch: pa.RecordBatch, target_bytes: int) -> int:
         """Return how many of the first rows of `batch`, at least one, may be written before
         `size_bytes` must be compared with `target_bytes` again.

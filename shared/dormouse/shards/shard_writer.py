@@ -118,6 +118,11 @@ class ShardWriter:
         """The size written so far, in bytes."""
         return self._file.size_bytes
 
+    @property
+    def finished_bytes(self) -> int:
+        """About the size of the shard if what was written is all, in bytes."""
+        return self._file.finished_bytes
+
     def room(self, batch: pa.RecordBatch, target_bytes: int) -> int:
         """Return how many of the first rows of `batch`, at least one, may be written before
         `size_bytes` must be compared with `target_bytes` again.

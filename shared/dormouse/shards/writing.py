@@ -27,7 +27,7 @@ from dormouse.ports import Storage
 from dormouse.readahead import read_ahead
 from dormouse.schema.schema import Schema
 from dormouse.shards.publishing import ShardPublisher
-from dormouse.shards.shard_writer import ShardContext, ShardWriter, WrittenShard
+from dormouse.shards.shard_writer import ShardContext, ShardWriter
 from dormouse.stored.paths import part_shard_number
 
 __all__ = ["ShardContext", "write_shards"]
@@ -102,7 +102,7 @@ class _RunWriter:
             taken = 0 if writer is None else self._room(writer, leaf, batch)
             if writer is None or not taken:
                 if writer is not None:
-                    self._publisher.publish(self._end_shard(writer, last=False))
+                    self._publish(writer)
                 writer = self._writer = self._begin_shard()
                 taken = writer.room(batch, self._target_bytes)
             writer.write(leaf, batch.slice(0, taken))
@@ -112,10 +112,12 @@ class _RunWriter:
         """Return all shards, after their upload."""
         if self._writer is None:
             return self._publisher.finish(None)
-        if self._context.part is None:
-            return self._publisher.finish(self._end_shard(self._writer, last=True))
-        self._publisher.publish(self._end_shard(self._writer, last=False))
-        return self._publisher.finish(None)
+        if self._context.part is not None:
+            self._publish(self._writer)
+            return self._publisher.finish(None)
+        last = self._writer.finish(last=True)
+        self._writer = None
+        return self._publisher.finish(last)
 
     def discard(self) -> None:
         """Abort a shard that was not finished."""
@@ -139,10 +141,9 @@ class _RunWriter:
         shard_id = self._shard_id(number)
         return ShardWriter(self._storage, self._context, shard_id, number, self._scratch)
 
-    def _end_shard(self, writer: ShardWriter, *, last: bool) -> WrittenShard:
-        written = writer.finish(last=last)
+    def _publish(self, writer: ShardWriter) -> None:
         self._writer = None
-        return written
+        self._publisher.publish(writer)
 
 
 def _by_leaf(

@@ -13,10 +13,11 @@ import pyarrow as pa
 import pytest
 
 from dormouse.errors import AlreadyExistsError, UnavailableError
-from dormouse.model.partitions import PartitionTree
+from dormouse.model.partitions import Partition, PartitionTree
 from dormouse.model.shards import NewShard
 from dormouse.schema.schema import Schema
 from dormouse.shards import publishing
+from dormouse.shards.shard_writer import ShardWriter, WrittenShard
 from dormouse.shards.writing import ShardContext, write_shards
 from tests.support.batches import Row
 from tests.support.memory_storage import MemoryStorage
@@ -91,6 +92,39 @@ def test_shards_are_published_together_and_returned_in_their_order(
     shards = run(storage, tmp_path)
     assert [new.shard.min_key for new in shards] == [(number,) for number in range(SHARDS)]
     assert storage.there == list(range(SHARDS))
+
+
+def test_rows_of_the_next_shards_are_written_while_those_before_are_finished(
+    storage: Uploads, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finish, write = ShardWriter.finish, ShardWriter.write
+    has_last_row = threading.Event()
+
+    def written(writer: ShardWriter, leaf: Partition, batch: pa.RecordBatch) -> None:
+        write(writer, leaf, batch)
+        if batch["k"][0].as_py() == LAST:
+            has_last_row.set()
+
+    def finished(writer: ShardWriter, *, last: bool) -> WrittenShard:
+        assert has_last_row.wait(PATIENCE_SECONDS)
+        return finish(writer, last=last)
+
+    monkeypatch.setattr(ShardWriter, "write", written)
+    monkeypatch.setattr(ShardWriter, "finish", finished)
+    assert [new.shard.rows for new in run(storage, tmp_path)] == [1] * SHARDS
+
+
+def test_a_shard_that_cannot_be_finished_stops_the_job_and_leaves_no_files(
+    storage: Uploads, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(writer: ShardWriter, *, last: bool) -> WrittenShard:
+        raise OSError(28, "no space left on device")
+
+    monkeypatch.setattr(ShardWriter, "finish", full)
+    with pytest.raises(OSError, match="no space left"):
+        run(storage, tmp_path)
+    assert not list(tmp_path.iterdir())
+    assert not storage.there
 
 
 class _WhenAsked(Future[Any]):
