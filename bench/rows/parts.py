@@ -109,7 +109,7 @@ def _output(steps: Steps, held: list[pa.RecordBatch], schema: Schema, scratch: P
         file = ParquetFileWriter(scratch / "rows.parquet", schema)
         for batch in held:
             file.write(batch)
-        file.close({})
+        file.close({}, "t", "s")
 
     steps.run("check the order, sample keys", look)
     steps.run("encode and write", write)

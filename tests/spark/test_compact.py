@@ -81,9 +81,11 @@ def test_tasks_of_one_process_read_each_footer_once(
     sent = replace(found[0], keys=(), read=None)
     read, read_index = [], reading.read_index
 
-    def counting(objects: Objects, table_id: str, shard: Shard, *given: Any) -> ShardIndex:
+    def counting(
+        objects: Objects, table_id: str, shard: Shard, *given: Any, **how: Any
+    ) -> ShardIndex:
         read.append(shard.id)
-        return read_index(objects, table_id, shard, *given)
+        return read_index(objects, table_id, shard, *given, **how)
 
     monkeypatch.setattr(reading, "read_index", counting)
     access = WorldAccess(world).access

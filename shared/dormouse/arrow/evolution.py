@@ -8,11 +8,10 @@ name may have been dropped and used again for another column.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from dormouse.arrow.types import arrow_schema
 from dormouse.errors import UnavailableError
@@ -47,40 +46,29 @@ def _with_ids(field: pa.Field[Any], ids: Iterator[int]) -> pa.Field[Any]:
     return field.with_type(kind).with_metadata(own)
 
 
-def names_by_id(metadata: pq.FileMetaData) -> dict[int, str]:
-    """Return the names of a shard's columns, by the ids of their fields."""
-    return {
-        int(column.metadata[_FIELD_ID]): column.name
-        for column in metadata.schema.to_arrow_schema()
-        if column.metadata and _FIELD_ID in column.metadata
-    }
+def present_fields(ids: Container[int], fields: Iterable[Field]) -> list[Field]:
+    """Return the `fields` that a shard has, whose columns are of the fields `ids`.
 
-
-def stored_names(names: Mapping[int, str], fields: Iterable[Field]) -> dict[str, str]:
-    """Return the names that `fields` have in a shard, by their names in the table.
-
-    `names` are the names of the shard's columns by field id. A field that the shard lacks was added
-    to the table later: it is null in all rows of the shard, and missing in the result.
+    A field that the shard lacks was added to the table later: it is null in all rows of the shard.
 
     Raises:
         UnavailableError: the shard lacks a field that cannot be null: it was dropped from the table
             after the schema was read.
     """
-    stored = {}
+    present = []
     for field in fields:
-        if field.id in names:
-            stored[field.name] = names[field.id]
+        if field.id in ids:
+            present.append(field)
         elif not field.nullable:
             raise UnavailableError(
                 f"column {field.name!r} (id {field.id}) was dropped while the table was read",
                 hint="try again; the table's current schema is used then",
             )
-    return stored
+    return present
 
 
-def rename_columns(batch: pa.RecordBatch, names: Mapping[str, str]) -> pa.RecordBatch:
-    """Return the columns of a shard's batch with the table's names,
-    which are the keys of `names`.
+def stored_names(names: Mapping[int, str], fields: Iterable[Field]) -> dict[str, str]:
+    """Return the names that those of `fields` that a shard has have there, by their names in the
+    table. `names` are the names of the shard's columns by field id.
     """
-    columns = [batch.column(stored) for stored in names.values()]
-    return pa.RecordBatch.from_arrays(columns, names=list(names))
+    return {field.name: names[field.id] for field in present_fields(names, fields)}

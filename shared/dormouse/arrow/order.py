@@ -131,7 +131,7 @@ def _places(cells: Array, values: Array, side: str) -> list[int]:
     return cast("list[int]", found.to_pylist())
 
 
-def sort_key(batch: pa.RecordBatch, row: int, schema: Schema) -> Key:
+def sort_key(batch: pa.RecordBatch | pa.Table, row: int, schema: Schema) -> Key:
     """Return the row keys and sort keys of one row of `batch`, whose first columns they are."""
     return _parts(batch, row, schema.keys)
 
@@ -192,7 +192,7 @@ def rows_within(
             return
 
 
-def _parts(batch: pa.RecordBatch, row: int, fields: Sequence[Field]) -> Key:
+def _parts(batch: pa.RecordBatch | pa.Table, row: int, fields: Sequence[Field]) -> Key:
     return tuple(key_part(batch.column(i)[row], field.type) for i, field in enumerate(fields))
 
 

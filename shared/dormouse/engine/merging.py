@@ -54,7 +54,7 @@ def merge_slices(
         NotFoundError: a shard is gone.
         DamagedShardError: a shard is damaged.
     """
-    found = find_row_groups(objects, table_id, slices, schema, cache)
+    found = find_row_groups(objects, table_id, slices, schema, cache, footers=True)
     yield from merge_row_groups(
         objects,
         table_id,
@@ -78,7 +78,7 @@ def merge_row_groups(
     scratch: Path,
     memory_bytes: int,
 ) -> Generator[pa.RecordBatch, None, None]:
-    """Yield rows as `merge_slices` does, of slices whose footers were read already."""
+    """Yield rows as `merge_slices` does, of slices found with the footers of their shards."""
     wanted = arrow_schema(schema)
     if columns is not None:
         wanted = pa.schema([wanted.field(name) for name in columns])

@@ -84,10 +84,8 @@ class ValueBounds:
 
 
 def _places(groups: RowGroups, fields: Iterable[Field]) -> dict[Field, int]:
-    """Return the column number of each field in a shard; fields
-    that the shard lacks are left out.
+    """Return the Parquet column of each field in a shard, none of which is nested; fields that the
+    shard lacks are left out.
     """
-    schema = groups.metadata.schema
-    paths = {schema.column(i).path: i for i in range(len(schema))}
-    names = groups.index.names
-    return {f: paths[names[f.id]] for f in fields if names.get(f.id) in paths}
+    columns = groups.index.stored.columns
+    return {field: columns[field.id][1] for field in fields if field.id in columns}

@@ -80,7 +80,7 @@ def _split_at_ends(groups: RowGroups, schema: Schema) -> tuple[int, RowGroups]:
     and the row groups at its ends.
     """
     within = groups.index.row_groups_within(fit_range(groups.slice.range, schema))
-    inner = sum(groups.metadata.row_group(number).num_rows for number in within)
+    inner = sum(groups.index.rows(number) for number in within)
     border = tuple(number for number in groups.numbers if number not in within)
     return inner, replace(groups, numbers=border)
 

@@ -23,7 +23,7 @@ from dormouse.query.selection import Selection
 from dormouse.readers.filter_reads import Values, without_excluded
 from dormouse.readers.read_counters import CountedObjects, ReadCounters
 from dormouse.readers.read_plan import LeafRowGroups, LookUp, Scan, plan_reads
-from dormouse.readers.reading import RowGroups, Slice, find_row_groups
+from dormouse.readers.reading import RowGroups, Slice, find_row_groups, with_footers
 from dormouse.readers.row_reads import read_row_groups
 from dormouse.readers.threads import READ_THREADS
 from dormouse.schema.schema import Schema
@@ -194,8 +194,13 @@ class _Query:
         for window in windows(parts, 1 if self.is_limited else 2 * READ_THREADS):
             slices = [slice for part in window for slice in part]
             self.reads.shards.update(slice.shard.id for slice in slices)
-            found = find_row_groups(objects, self.table.id, slices, self.schema, self.cache)
-            if values:
+            # what is wanted whole will mostly be scanned, and needs the footer then
+            whole = not self.is_limited and any(slice.is_whole for slice in slices)
+            found = find_row_groups(
+                objects, self.table.id, slices, self.schema, self.cache, footers=whole
+            )
+            if values and any(groups.index.stored.has_filters for groups in found):
+                found = self._with_footers(objects, found)
                 found = without_excluded(objects, self.table.id, found, values)
             left = iter(found)
             yield [[next(left) for _ in part] for part in window]
@@ -207,16 +212,20 @@ class _Query:
 
         self.reads.scans += 1
         memory_bytes = self.resources.memory_bytes
+        objects = CountedObjects(self.resources.storage, self.reads)
         return merge_row_groups(
-            CountedObjects(self.resources.storage, self.reads),
+            objects,
             self.table.id,
-            step.found,
+            self._with_footers(objects, step.found),
             self.schema,
             columns=columns,
             where=where,
             scratch=self.resources.scratch,
             memory_bytes=min(memory_bytes, LIMITED_SCAN_BYTES) if self.is_limited else memory_bytes,
         )
+
+    def _with_footers(self, objects: CountedObjects, found: Sequence[RowGroups]) -> list[RowGroups]:
+        return with_footers(objects, self.table.id, found, self.schema, self.cache)
 
     def _looked_up(self, step: LookUp, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         objects = CountedObjects(self.resources.storage, self.reads)

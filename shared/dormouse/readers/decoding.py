@@ -11,21 +11,24 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from dormouse.arrow.evolution import rename_columns, stored_names
+from dormouse.arrow.evolution import present_fields
 from dormouse.arrow.order import rows_in_ranges, spans_in_ranges
 from dormouse.arrow.ranges import fit_range
 from dormouse.arrow.types import arrow_schema, conform
 from dormouse.errors import DamagedShardError
 from dormouse.keys.ranges import KeyRange
-from dormouse.readers.excerpts import PagesOfChunk, can_be_excerpted, excerpt
+from dormouse.readers.excerpts import PagesOfChunk, PagesOfGroup, excerpt, is_flat
 from dormouse.readers.ranged_reads import FetchedFile
 from dormouse.readers.reading import RowGroups
 from dormouse.schema.schema import Field, Schema
-from dormouse.shards.crcs import chunk_span
-from dormouse.shards.pages import Page, pages_of
+from dormouse.shards.footer import raise_damaged
+from dormouse.shards.index import ShardIndex
+from dormouse.shards.pages import ChunkPages, Page, pages_of
 from dormouse.shards.parquet import PAGE_ROWS
+
+MIN_PAGES = 2
+"""Of row groups with fewer pages, to find the page takes longer than to decode all."""
 
 Span = tuple[int, int]
 """The first row of some in a row group, and the row after the last."""
@@ -74,99 +77,87 @@ class FetchedRows:
             NotFoundError: the shard is gone.
             DamagedShardError: it is damaged.
         """
+        path = self.file.path
         try:
-            rows = self._sparse() if self._wants_few_rows else None
-            found = self._dense() if rows is None else rows
+            found = self._sparse() if self._wants_few_rows else self._dense()
             wanted = arrow_schema(self.schema)
             result_schema = pa.schema([wanted.field(name) for name in self.columns])
             return [conform(batch, result_schema) for batch in found]
         except (pa.ArrowException, OSError) as error:
-            path = self.file.path
             raise DamagedShardError(f"{path} is damaged: {error}", path=path) from error
 
     @property
-    def _metadata(self) -> pq.FileMetaData:
-        return self.found[0].metadata
+    def _index(self) -> ShardIndex:
+        return self.found[0].index
 
     @property
     def _wants_few_rows(self) -> bool:
         """Return whether most row groups are wanted for a few rows, and have several pages.
 
-        Of a wide range, all row groups but the first and the last are wanted whole.
+        Of a wide range, all row groups but the first and the last are wanted whole. Of nested
+        columns, no page tells which rows it has.
         """
         numbers = numbers_of(self.found)
-        rows = max(self._metadata.row_group(number).num_rows for number in numbers)
-        # without CRCs, only whole chunks are verified
-        is_verified = self.found[0].index.crcs is not None
-        return is_verified and rows > PAGE_ROWS and len(numbers) <= 2 * len(self.found)
-
-    def _source(self) -> pq.ParquetFile:
-        return pq.ParquetFile(
-            pa.PythonFile(self.file, mode="r"),
-            metadata=self._metadata,
-            # with CRCs, all bytes were verified when they were fetched
-            page_checksum_verification=self.found[0].index.crcs is None,
-            pre_buffer=False,  # all is in memory
+        return (
+            len(numbers) <= 2 * len(self.found)
+            and max(map(self._index.rows, numbers)) >= MIN_PAGES * PAGE_ROWS
+            and all(map(is_flat, self.needed))
         )
 
     def _dense(self) -> Iterator[pa.RecordBatch]:
         """Decode the row groups whole, and yield the rows that are in a range."""
-        present = stored_names(self.found[0].index.names, self.needed)
-        batches = self._source().iter_batches(
-            row_groups=numbers_of(self.found), columns=list(present.values()), use_threads=False
-        )
         ranges = [fit_range(groups.slice.range, self.schema) for groups in self.found]
-        for batch in batches:
-            yield from rows_in_ranges(rename_columns(batch, present), ranges, self.schema)
+        batch = self._whole_groups(present_fields(self._index.names, self.needed))
+        yield from rows_in_ranges(batch, ranges, self.schema)
 
-    def _sparse(self) -> list[pa.RecordBatch] | None:
-        """Decode the keys, and of the other columns the pages that hold rows in a range.
-
-        Return None if a column is nested, or stored in a form that Dormouse does not write.
-        """
+    def _sparse(self) -> list[pa.RecordBatch]:
+        """Decode the keys, and of the other columns the pages that hold rows in a range."""
         numbers = numbers_of(self.found)
-        keys = self._decoded_keys(numbers)
-        if keys is None:
-            return None
-        wanted = [
-            _Wanted(number, batch, spans)
-            for number, batch in zip(numbers, keys, strict=True)
-            if (spans := list(spans_in_ranges(batch, self._ranges(number), self.schema)))
-        ]
+        keys = self._whole_groups(self.keys)
+        wanted, row = [], 0
+        for number in numbers:
+            batch = keys.slice(row, self._index.rows(number))
+            row += batch.num_rows
+            if spans := list(spans_in_ranges(batch, self._ranges(number), self.schema)):
+                wanted.append(_Wanted(number, batch, spans))
         if not wanted:
             return []
         layouts: dict[tuple[tuple[Span, ...], ...], list[tuple[Field, list[_Picked]]]] = {}
-        for field in self._present(self.needed[len(self.keys) :]):
+        for field in present_fields(self._index.names, self.needed[len(self.keys) :]):
             picked = [self._pick(field, group.number, group.spans) for group in wanted]
-            known = [each for each in picked if each is not None]
-            if len(known) < len(picked):
-                return None
-            layouts.setdefault(tuple(each.spans for each in known), []).append((field, known))
+            layouts.setdefault(tuple(each.spans for each in picked), []).append((field, picked))
         decoded = [(layout, _decode(columns)) for layout, columns in layouts.items()]
         return list(_joined(wanted, decoded))
 
-    def _decoded_keys(self, numbers: Sequence[int]) -> list[pa.RecordBatch] | None:
-        """Return the keys of each row group; None if they cannot be excerpted."""
-        groups = [[self._chunk(key, number) for key in self.keys] for number in numbers]
-        known = [[self._whole(chunk) for chunk in group if chunk is not None] for group in groups]
-        if min(map(len, known)) < len(self.keys):
-            return None
-        keys = excerpt(self.keys, known)
-        rows = [self._metadata.row_group(number).num_rows for number in numbers]
-        starts = [0, *accumulate(rows)]
-        return [keys.slice(start, length) for start, length in zip(starts, rows, strict=False)]
+    def _whole_groups(self, fields: Sequence[Field]) -> pa.RecordBatch:
+        """Return all rows of the row groups, with the columns `fields`."""
+        leaves = [
+            (leaf, is_flat(field)) for field in fields for _, leaf in self._index.leaves([field])
+        ]
+        return excerpt(
+            fields,
+            [
+                PagesOfGroup(
+                    self._index.rows(number),
+                    [self._whole(number, leaf, flat=flat) for leaf, flat in leaves],
+                )
+                for number in numbers_of(self.found)
+            ],
+        )
 
-    def _whole(self, chunk: pq.ColumnChunkMetaData) -> PagesOfChunk:
-        start, end = chunk_span(chunk)
-        dictionary_bytes = chunk.data_page_offset - start
-        return PagesOfChunk(chunk, [self.file.view(start, end)], dictionary_bytes, chunk.num_values)
+    def _whole(self, number: int, leaf: int, *, flat: bool) -> PagesOfChunk:
+        """Return all pages of a column chunk."""
+        body = self.file.view(*self._index.span(number, leaf))
+        stored = self._index.stored
+        is_compressed = stored.is_compressed(leaf)
+        if flat and not stored.has_dictionary(leaf):
+            return PagesOfChunk([body], 0, self._index.rows(number), is_compressed)
+        pages = self._pages(body)
+        return PagesOfChunk([body], pages.dictionary_bytes, pages.values, is_compressed)
 
-    def _chunk(self, field: Field, number: int) -> pq.ColumnChunkMetaData | None:
-        """Return the chunk of a column in a row group; None if it cannot be excerpted."""
-        index = self.found[0].index
-        at = index.flat.get(index.names[field.id])
-        chunk = None if at is None else index.metadata.row_group(number).column(at)
-        return chunk if chunk is not None and can_be_excerpted(field, chunk) else None
+    def _pages(self, chunk: memoryview) -> ChunkPages:
+        with raise_damaged(self.file.path):
+            return pages_of(chunk)
 
     def _ranges(self, number: int) -> list[KeyRange]:
         """Return the ranges that may have rows in a row group."""
@@ -176,26 +167,18 @@ class FetchedRows:
             if number in groups.numbers
         ]
 
-    def _present(self, fields: Sequence[Field]) -> list[Field]:
-        """Return the fields that the shard has."""
-        present = stored_names(self.found[0].index.names, fields)
-        return [field for field in fields if field.name in present]
-
-    def _pick(self, field: Field, number: int, spans: Sequence[Span]) -> _Picked | None:
-        """Return the pages of a column that hold some rows; None if they cannot be excerpted."""
-        chunk = self._chunk(field, number)
-        if chunk is None:
-            return None
-        body = self.file.view(*chunk_span(chunk))
-        found = pages_of(body)
-        if found is None:
-            return None
+    def _pick(self, field: Field, number: int, spans: Sequence[Span]) -> _Picked:
+        """Return the pages of a flat column that hold some rows."""
+        ((_, leaf),) = self._index.leaves([field])
+        body = self.file.view(*self._index.span(number, leaf))
+        found = self._pages(body)
         pages = [page for page in found.rows if _holds(page, spans)]
         parts = [body[page.start : page.end] for page in pages]
         rows = sum(page.end_row - page.first_row for page in pages)
         dictionary = body[: found.dictionary_bytes]
+        is_compressed = self._index.stored.is_compressed(leaf)
         return _Picked(
-            PagesOfChunk(chunk, [dictionary, *parts], len(dictionary), rows),
+            PagesOfChunk([dictionary, *parts], len(dictionary), rows, is_compressed),
             tuple((page.first_row, page.end_row) for page in pages),
         )
 
@@ -208,7 +191,10 @@ def _decode(columns: Sequence[tuple[Field, Sequence[_Picked]]]) -> pa.RecordBatc
     """Return the rows of pages of several columns, in all row groups; they have the same rows."""
     fields = [field for field, _ in columns]
     groups = zip(*(picked for _, picked in columns), strict=True)
-    return excerpt(fields, [[each.pages for each in group] for group in groups])
+    return excerpt(
+        fields,
+        [PagesOfGroup(group[0].pages.values, [each.pages for each in group]) for group in groups],
+    )
 
 
 def _joined(

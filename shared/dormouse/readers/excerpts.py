@@ -1,21 +1,23 @@
-"""Excerpts of shards: small Parquet files in memory, made of a few pages of a shard.
+"""Excerpts of shards: small Parquet files in memory, made of some pages of a shard.
 
-pyarrow decodes whole row groups. A look-up wants a few rows of one, so it copies the pages that
-hold them, as they are, behind a footer of their own, and pyarrow decodes that file.
+pyarrow decodes whole row groups by a whole footer. A look-up wants a few rows of some row groups,
+and does not read the whole footer. So it copies the pages that hold them, as they are, behind a
+footer of their own, and pyarrow decodes that file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dormouse.arrow.types import arrow_type
 from dormouse.schema.schema import Field
-from dormouse.shards.crcs import MAGIC
+from dormouse.shards.stored_index import MAGIC
 from dormouse.shards.thrift import (
     BINARY,
     INT32,
@@ -32,59 +34,67 @@ from dormouse.shards.thrift import (
     struct,
 )
 
-_TYPES = ("BOOLEAN", "INT32", "INT64", "INT96", "FLOAT", "DOUBLE", "BYTE_ARRAY")
-_TYPE_IDS = {name: signed(number) for number, name in enumerate((*_TYPES, "FIXED_LEN_BYTE_ARRAY"))}
-_CODEC_IDS = {"UNCOMPRESSED": signed(0), "ZSTD": signed(6)}
-_ENCODING_IDS = {
-    "PLAIN": signed(0),
-    "RLE": signed(3),
-    "DELTA_BINARY_PACKED": signed(5),
-    "DELTA_LENGTH_BYTE_ARRAY": signed(6),
-    "DELTA_BYTE_ARRAY": signed(7),
-    "RLE_DICTIONARY": signed(8),
-    "BYTE_STREAM_SPLIT": signed(9),
-}
-"""What Parquet numbers physical types, codecs and encodings; those that Dormouse writes."""
-_NAME, _CHILDREN = 4, 5
+_TYPE, _NAME, _CHILDREN = 1, 4, 5
+"""The fields of Parquet's SchemaElement."""
 _VERSION = signed(2)
+_CODECS = signed(0), signed(6)
+"""What Parquet numbers no compression, and zstd."""
+_ENCODINGS = list_of(INT32, [signed(3)])
+"""Levels are run-length encoded; each page says how its values are."""
 
 
 @dataclass(frozen=True, slots=True)
 class PagesOfChunk:
-    """Some pages of a column chunk, as they are stored, and how many rows they have.
+    """Some pages of a column chunk, as they are stored, and how many values they have.
 
     The first `dictionary_bytes` of the body are the chunk's dictionary, if it has one.
     """
 
-    chunk: pq.ColumnChunkMetaData
     body: Sequence[Body]
     dictionary_bytes: int
+    values: int
+    is_compressed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PagesOfGroup:
+    """Pages of a row group, of each Parquet column of an excerpt, for the same rows."""
+
     rows: int
+    chunks: Sequence[PagesOfChunk]
 
 
-def can_be_excerpted(field: Field, chunk: pq.ColumnChunkMetaData) -> bool:
-    """Return whether a chunk is of a flat column, in one of the forms that Dormouse writes."""
-    return (
-        _element(field) is not None
-        and chunk.compression in _CODEC_IDS
-        and all(encoding in _ENCODING_IDS for encoding in chunk.encodings)
-    )
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """A column as the schema of a file has it: encoded SchemaElements, and the type and the path of
+    each Parquet column that it has.
+    """
+
+    elements: tuple[bytes, ...]
+    leaves: tuple[tuple[bytes, bytes], ...]
 
 
-def excerpt(fields: Sequence[Field], groups: Sequence[Sequence[PagesOfChunk]]) -> pa.RecordBatch:
+def is_flat(field: Field) -> bool:
+    """Return whether a column is not nested, so that each value is that of a row."""
+    return len(_column(field).elements) == 1
+
+
+def excerpt(fields: Sequence[Field], groups: Sequence[PagesOfGroup]) -> pa.RecordBatch:
     """Return the rows of some pages of the columns `fields`, row group by row group.
 
-    Requires: `can_be_excerpted`; each group has pages of all columns, for the same rows.
+    Requires: each group has pages of all Parquet columns of the fields, for the same rows.
     """
-    columns = [element for field in fields if (element := _element(field)) is not None]
+    columns = [_column(field) for field in fields]
+    elements = [element for column in columns for element in column.elements]
+    leaves = [leaf for column in columns for leaf in column.leaves]
     root = struct([(_NAME, BINARY, binary(b"schema")), (_CHILDREN, INT32, signed(len(columns)))])
     body: list[Body] = [MAGIC]
     at, described = len(MAGIC), []
     for group in groups:
         chunks = []
-        for field, pages in zip(fields, group, strict=True):
+        for leaf, pages in zip(leaves, group.chunks, strict=True):
             stored_bytes = sum(map(len, pages.body))
-            chunks.append(_chunk(field.name, pages, at, stored_bytes))
+            chunks.append(_chunk(leaf, pages, at, stored_bytes))
             body += pages.body
             at += stored_bytes
         described.append(
@@ -92,15 +102,15 @@ def excerpt(fields: Sequence[Field], groups: Sequence[Sequence[PagesOfChunk]]) -
                 [
                     (1, LIST, list_of(STRUCT, chunks)),
                     (2, INT64, signed(at)),
-                    (3, INT64, signed(group[0].rows)),
+                    (3, INT64, signed(group.rows)),
                 ]
             )
         )
     footer = struct(
         [
             (1, INT32, _VERSION),
-            (2, LIST, list_of(STRUCT, [root, *columns])),
-            (3, INT64, signed(sum(group[0].rows for group in groups))),
+            (2, LIST, list_of(STRUCT, [root, *elements])),
+            (3, INT64, signed(sum(group.rows for group in groups))),
             (4, LIST, list_of(STRUCT, described)),
         ]
     )
@@ -111,16 +121,16 @@ def excerpt(fields: Sequence[Field], groups: Sequence[Sequence[PagesOfChunk]]) -
     return batch
 
 
-def _chunk(name: str, pages: PagesOfChunk, start: int, stored_bytes: int) -> bytes:
+def _chunk(leaf: tuple[bytes, bytes], pages: PagesOfChunk, start: int, stored_bytes: int) -> bytes:
     """Return Parquet's ColumnChunk of pages that begin at an offset."""
-    chunk = pages.chunk
+    kind, path = leaf
     columns = [
-        (1, INT32, _TYPE_IDS[chunk.physical_type]),
-        (2, LIST, list_of(INT32, [_ENCODING_IDS[encoding] for encoding in chunk.encodings])),
-        (3, LIST, list_of(BINARY, [binary(name.encode())])),
-        (4, INT32, _CODEC_IDS[chunk.compression]),
-        (5, INT64, signed(pages.rows)),
-        (6, INT64, signed(chunk.total_uncompressed_size)),
+        (1, INT32, kind),
+        (2, LIST, _ENCODINGS),
+        (3, LIST, path),
+        (4, INT32, _CODECS[pages.is_compressed]),
+        (5, INT64, signed(pages.values)),
+        (6, INT64, signed(stored_bytes)),
         (7, INT64, signed(stored_bytes)),
         (9, INT64, signed(start + pages.dictionary_bytes)),
     ]
@@ -130,11 +140,11 @@ def _chunk(name: str, pages: PagesOfChunk, start: int, stored_bytes: int) -> byt
 
 
 @lru_cache(maxsize=1024)
-def _element(field: Field) -> bytes | None:
-    """Return Parquet's SchemaElement of a flat column, as pyarrow writes it; None if it is nested.
+def _column(field: Field) -> _Column:
+    """Return how the schema of a file describes a column, as pyarrow writes it.
 
     It is cut from the footer of a file without rows: version, list of elements, and so on. The
-    first element is the root.
+    first element is the root, each other one is followed by its children.
     """
     column = pa.field(field.name, arrow_type(field.type), nullable=field.nullable)
     sink = pa.BufferOutputStream()
@@ -142,8 +152,22 @@ def _element(field: Field) -> bytes | None:
     footer = sink.getvalue().to_pybytes()[len(MAGIC) :]
     _, at = read_varint(footer, 1)
     length, _, at = read_list_head(footer, at + 1)
-    if length != 2:  # the root, and one without members
-        return None
-    _, start = read_struct(footer, at)
-    _, end = read_struct(footer, start)
-    return footer[start:end]
+    _, at = read_struct(footer, at)
+    elements, read = [], []
+    for _ in range(length - 1):
+        element, end = read_struct(footer, at)
+        elements.append(footer[at:end])
+        read.append(element)
+        at = end
+    return _Column(tuple(elements), tuple(_leaves(iter(read), ())))
+
+
+def _leaves(
+    elements: Iterator[dict[int, Any]], above: tuple[bytes, ...]
+) -> list[tuple[bytes, bytes]]:
+    """Return the type and the path of each Parquet column of the next element."""
+    element = next(elements)
+    path = (*above, element[_NAME])
+    if not element.get(_CHILDREN):
+        return [(signed(element[_TYPE]), list_of(BINARY, map(binary, path)))]
+    return [leaf for _ in range(element[_CHILDREN]) for leaf in _leaves(elements, path)]

@@ -71,20 +71,18 @@ def without_excluded(
 
 
 def _section(groups: RowGroups, path: str) -> Section | None:
-    """Return the filters of a shard; None if it has none, or none that can be verified."""
-    if groups.index.crcs is None:
-        return None
+    """Return the filters of a shard; None if it has none."""
     size_bytes = groups.slice.shard.size_bytes
-    return filter_section(groups.metadata, groups.index.crcs, path, size_bytes)
+    return filter_section(groups.metadata, groups.index.stored, path, size_bytes)
 
 
 def _tests(index: ShardIndex, numbers: Sequence[int], values: Values) -> list[_Test]:
     """Return what to ask of the filters of some row groups."""
     tests = []
     for field, wanted in values.items():
-        at = index.flat.get(index.names.get(field.id, ""))
-        if at is None:
+        if field.id not in index.names:
             continue
+        _, at = index.stored.columns[field.id]
         digests = [digest_of(value, field.type) for value in wanted]
         for number in numbers:
             place = filter_of(index.metadata.row_group(number).column(at))

@@ -22,15 +22,11 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from dormouse.arrow.evolution import stored_names
 from dormouse.errors import DamagedShardError
 from dormouse.keys.ranges import KeyRange
 from dormouse.ports import StreamedObjects
 from dormouse.readers.ranged_reads import coalesce, stream_sections
-from dormouse.readers.reading import RowGroups, sections_of
+from dormouse.readers.reading import RowGroups
 from dormouse.readers.threads import READS_AT_ONCE
 from dormouse.schema.schema import Field
 from dormouse.shards.crcs import Section, page_index_section
@@ -125,9 +121,6 @@ class LocalCopies:
                         return
                     current = following.popleft()
                     current.wait()
-                    for found, local in zip(current.found, current.files, strict=True):
-                        if found.index.crcs is None:
-                            self._check_pages(found, local)
                     self._fetch_ahead(threads, wanted, following, min(number, WINDOWS_AHEAD))
                     yield current
                     current.discard()
@@ -171,7 +164,7 @@ class LocalCopies:
         self, threads: Executor, groups: RowGroups, copy: Path | None
     ) -> Iterator[Future[bytes]]:
         shard = groups.slice.shard
-        sections = list(sections_of(groups, groups.numbers, self.fields, self.table_id))
+        sections = list(groups.index.sections(groups.numbers, self.fields))
         if shard.id not in self._ends:
             sections.append(replace(self._page_indexes(groups), end=shard.size_bytes, crc=None))
         for together in coalesce(sections, MAX_GET_BYTES):
@@ -214,27 +207,10 @@ class LocalCopies:
         if known is None or known not in footer:
             raise DamagedShardError(f"{path} has another footer than it had before", path=path)
 
-    def _check_pages(self, groups: RowGroups, local: Path) -> None:
-        """Verify the rows of a shard without CRCs by the checksums
-        of its pages, by reading them.
-        """
-        path = self._path(groups)
-        try:
-            with pq.ParquetFile(
-                local, metadata=groups.metadata, page_checksum_verification=True
-            ) as file:
-                columns = list(stored_names(groups.index.names, self.fields).values())
-                for _ in file.iter_batches(
-                    row_groups=list(groups.numbers), columns=columns, use_threads=False
-                ):
-                    pass
-        except (pa.ArrowException, OSError) as error:
-            raise DamagedShardError(f"{path} is damaged: {error}", path=path) from error
-
     def _page_indexes(self, groups: RowGroups) -> Section:
         size_bytes = groups.slice.shard.size_bytes
         return page_index_section(
-            groups.metadata, groups.index.crcs, self._path(groups), size_bytes
+            groups.metadata, groups.index.stored, self._path(groups), size_bytes
         )
 
     def _path(self, groups: RowGroups) -> str:

@@ -116,7 +116,7 @@ def _cut(
     """
     starts = sorted(
         (
-            (g.index.spans[number][0], at, number)
+            (g.index.first_key(number), at, number)
             for at, g in enumerate(part)
             for number in g.numbers
         )

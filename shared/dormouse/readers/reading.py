@@ -1,29 +1,26 @@
 """Find the row groups of shards that can hold the rows of key ranges.
 
-A look-up needs one read of the footer, which is cached, and one read of the row groups whose
-statistics allow keys of the range. The size of a shard is known from the state, so no request is
-needed to find the footer.
+A look-up needs one read of the index at the end of the shard, which is cached, and one read of the
+row groups that may have keys of the range. The size of a shard is known from the state, so no
+request is needed to find its end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 import pyarrow.parquet as pq
 
-from dormouse.arrow.evolution import stored_names
 from dormouse.arrow.ranges import fit_range
 from dormouse.cache import Cache
 from dormouse.keys.ranges import KeyRange
 from dormouse.model.shards import Shard
 from dormouse.ports import Objects
 from dormouse.readers.threads import reading_threads
-from dormouse.schema.schema import Field, Schema
-from dormouse.shards.crcs import Section, chunk_sections, chunk_span
+from dormouse.schema.schema import Schema
 from dormouse.shards.index import ShardIndex, cached_index, read_index
-from dormouse.stored.paths import shard_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +55,7 @@ class RowGroups:
 
     @property
     def metadata(self) -> pq.FileMetaData:
-        """The Parquet footer of the shard."""
+        """The Parquet footer of the shard. Requires: it was asked for when the index was read."""
         return self.index.metadata
 
     @property
@@ -67,9 +64,7 @@ class RowGroups:
 
         Requires: there are row groups.
         """
-        first, last = (
-            chunk_span(self.metadata.row_group(self.numbers[at]).column(0))[0] for at in (0, -1)
-        )
+        first, last = (self.index.span(self.numbers[at], 0)[0] for at in (0, -1))
         return range(first, last + 1)
 
     def within(self, span: KeyRange, schema: Schema) -> RowGroups:
@@ -94,8 +89,11 @@ def find_row_groups(
     slices: Sequence[Slice],
     schema: Schema,
     cache: Cache | None = None,
+    *,
+    footers: bool = False,
 ) -> list[RowGroups]:
-    """Return the row groups that can hold rows of each slice; several footers are read at once.
+    """Return the row groups that can hold rows of each slice, with the whole `footers` of the
+    shards if they are needed; several are read at once.
 
     Raises:
         NotFoundError: a shard is gone.
@@ -103,35 +101,48 @@ def find_row_groups(
     """
     shards = {slice.shard.id: slice.shard for slice in slices}
     held = Cache(0) if cache is None else cache
-    indexes = read_indexes(objects, table_id, list(shards.values()), schema, held)
+    indexes = read_indexes(objects, table_id, list(shards.values()), schema, held, footers=footers)
     found = dict(zip(shards, indexes, strict=True))
     return [_row_groups(slice, found[slice.shard.id], schema) for slice in slices]
 
 
-def read_indexes(
-    objects: Objects, table_id: str, shards: Sequence[Shard], schema: Schema, cache: Cache
-) -> list[ShardIndex]:
-    """Return the index of each shard, from the cache or by reading its footer; many at once.
+def with_footers(
+    objects: Objects, table_id: str, found: Sequence[RowGroups], schema: Schema, cache: Cache
+) -> list[RowGroups]:
+    """Return row groups that were found without the footers of their shards with these.
 
     Raises:
         NotFoundError: a shard is gone.
         CorruptDataError: a shard is damaged, or is not the shard that the state names.
     """
-    found = [cached_index(table_id, shard.id, cache) for shard in shards]
+    shards = {g.slice.shard.id: g.slice.shard for g in found if g.index.footer is None}
+    indexes = read_indexes(objects, table_id, list(shards.values()), schema, cache, footers=True)
+    read = dict(zip(shards, indexes, strict=True))
+    return [replace(g, index=read.get(g.slice.shard.id, g.index)) for g in found]
+
+
+def read_indexes(
+    objects: Objects,
+    table_id: str,
+    shards: Sequence[Shard],
+    schema: Schema,
+    cache: Cache,
+    *,
+    footers: bool = False,
+) -> list[ShardIndex]:
+    """Return the index of each shard, from the cache or by reading the end of the shard, and its
+    whole footer if that is needed; many at once.
+
+    Raises:
+        NotFoundError: a shard is gone.
+        CorruptDataError: a shard is damaged, or is not the shard that the state names.
+    """
+    found = [cached_index(table_id, shard.id, cache, footer=footers) for shard in shards]
     with reading_threads(objects, found.count(None)) as start:
         reads = [
-            start(partial(read_index, objects, table_id, shard, schema, cache))
+            start(partial(read_index, objects, table_id, shard, schema, cache, footer=footers))
             for shard, index in zip(shards, found, strict=True)
             if index is None
         ]
         unread = iter(reads)
         return [next(unread)() if index is None else index for index in found]
-
-
-def sections_of(
-    groups: RowGroups, numbers: Iterable[int], fields: Iterable[Field], table_id: str
-) -> Iterator[Section]:
-    """Yield the column chunks of `fields` in some row groups of a shard."""
-    names = stored_names(groups.index.names, fields).values()
-    path = shard_path(table_id, groups.slice.shard.id)
-    return chunk_sections(groups.metadata, groups.index.crcs, path, numbers, names)

@@ -10,7 +10,7 @@ import pyarrow as pa
 from dormouse.ports import Objects
 from dormouse.readers.decoding import FetchedRows, numbers_of
 from dormouse.readers.ranged_reads import coalesce, fetch_sections
-from dormouse.readers.reading import RowGroups, sections_of
+from dormouse.readers.reading import RowGroups
 from dormouse.readers.threads import DECODE_THREADS, in_threads, reading_threads
 from dormouse.schema.schema import Field, Schema
 from dormouse.stored.paths import shard_path
@@ -26,7 +26,7 @@ def read_row_groups(
     """Read the row groups found for disjoint slices; return the rows of each shard, in its order.
 
     Each row group is read once, even if several slices need it, and neighbours are read together.
-    All bytes are verified by CRCs, or by the checksums of pages in a shard without CRCs.
+    All bytes are verified by their CRCs.
 
     Raises:
         NotFoundError: a shard is gone.
@@ -37,9 +37,7 @@ def read_row_groups(
     keys = _keys_to_read(found, schema)
     asked = [schema.field_named(name) for name in columns]
     needed = list(dict.fromkeys([*keys, *asked]))
-    spans = [
-        coalesce(sections_of(groups[0], numbers_of(groups), needed, table_id)) for groups in shards
-    ]
+    spans = [coalesce(groups[0].index.sections(numbers_of(groups), needed)) for groups in shards]
     with (
         reading_threads(objects, sum(map(len, spans))) as start_read,
         in_threads(len(shards), DECODE_THREADS) as start_decoding,

@@ -1,7 +1,7 @@
 """The CRC-32 of each section of a shard: of every column chunk, of the Bloom filters, and of the
 page indexes.
 
-The CRCs are stored in the footer, which has a checksum of its own, so every byte of a shard can be
+The CRCs are in the index that the footer has (`stored_index`), so every byte of a shard can be
 verified. A column chunk is the smallest unit that is read: reading some columns of some row groups
 verifies exactly these. docs/shard-format.md describes the format.
 """
@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import os
 import struct
-from base64 import b64decode, b64encode
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 from zlib import crc32
 
 import pyarrow as pa
@@ -21,14 +21,24 @@ import pyarrow.parquet as pq
 
 from dormouse.errors import CorruptDataError, DamagedShardError, InvariantError
 from dormouse.shards.bloom import filter_of
+from dormouse.shards.stored_index import (
+    INDEX_KEY,
+    MAGIC,
+    Facts,
+    StoredIndex,
+    decode_index,
+    fill_in,
+    form_of,
+)
 from dormouse.stored import checksums
 
-CRCS_KEY = "dormouse.crc32"
-MAGIC = b"PAR1"
 TRAILER_BYTES = 8
 """The end of a Parquet file: the length of the footer, in four bytes, and the magic bytes."""
-_MARK = b"crc32:"
-_WORD = struct.Struct(">I")
+_WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "FLOAT": 4, "DOUBLE": 8}
+"""The size in memory of a value, in bytes, by Parquet's physical type;
+other types have no fixed size.
+"""
+_OFFSET_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +46,8 @@ class Section:
     """Some bytes of a shard that are read together: a column chunk, all Bloom filters, or all page
     indexes.
 
-    `crc` is None in a shard that was written without CRCs. `group` and `column` identify a column
-    chunk; the others have a `name`.
+    `crc` is None as long as it is not known, while a shard is written. `group` and `column`
+    identify a column chunk; the others have a `name`.
     """
 
     start: int
@@ -75,59 +85,46 @@ class Section:
         return f"column {self.column!r} in row group {self.group}"
 
 
-@dataclass(frozen=True, slots=True)
-class Crcs:
-    """The CRCs in a footer: that of the page indexes, those of all column chunks, row group by row
-    group, and that of the Bloom filters, which is None if there are none.
-    """
-
-    page_indexes: int
-    chunks: bytes
-    filters: int | None = None
-
-    def of_chunk(self, number: int) -> int:
-        """Return the CRC of the column chunk `number`, counted over the whole file."""
-        (word,) = _WORD.unpack_from(self.chunks, number * _WORD.size)
-        return int(word)
-
-
-def placeholder(chunks: int, *, has_filters: bool = False) -> str:
-    """Return the text to write where the CRCs of `chunks` column chunks and of what follows them
-    will be filled in.
-    """
-    return (_MARK + b64encode(bytes((chunks + 1 + has_filters) * _WORD.size))).decode()
-
-
-def read_crcs(metadata: pq.FileMetaData, path: str) -> Crcs | None:
-    """Return the CRCs in the footer of the shard at `path`; None if it was written without CRCs.
+def index_of(metadata: pq.FileMetaData, path: str) -> StoredIndex:
+    """Return the index in the footer of the shard at `path`.
 
     Raises:
-        DamagedShardError: there are more or fewer CRCs than sections.
+        DamagedShardError: it has none, or one of other parts.
     """
-    stored = (metadata.metadata or {}).get(CRCS_KEY.encode())
-    if stored is None:
-        return None
-    try:
-        words = b64decode(stored.removeprefix(_MARK), validate=True)
-    except ValueError:
-        words = b""
-    chunks = metadata.num_row_groups * metadata.num_columns
+    found = decode_entry((metadata.metadata or {}).get(INDEX_KEY.encode()), path)
+    shape = metadata.num_row_groups, metadata.num_columns
     has_filters = _end_of_filters(metadata) is not None
-    expected = chunks + 1 + has_filters
-    if len(words) != expected * _WORD.size:
+    if (len(found.rows), found.leaves) != shape or found.has_filters != has_filters:
         raise DamagedShardError(
-            f"{path} is damaged: its footer lacks a CRC for each of its {expected} sections",
-            path=path,
+            f"{path} is damaged: its index lists other parts than its footer", path=path
         )
-    (first,) = _WORD.unpack_from(words)
-    (last,) = _WORD.unpack_from(words, len(words) - _WORD.size)
-    end = (chunks + 1) * _WORD.size
-    return Crcs(first, words[_WORD.size : end], last if has_filters else None)
+    return found
+
+
+def decode_entry(value: bytes | None, path: str) -> StoredIndex:
+    """Return the index of the shard at `path`, by its entry in the footer.
+
+    Raises:
+        DamagedShardError: there is none, or it is damaged.
+    """
+    if value is None:
+        raise DamagedShardError(
+            f"{path} has no index",
+            path=path,
+            hint="it is no shard, or was written by an earlier version of Dormouse: ingest its "
+            "rows again",
+        )
+    try:
+        return decode_index(value)
+    except CorruptDataError as error:
+        raise DamagedShardError(
+            f"{path} is damaged: {error}", path=path, hint=error.hint
+        ) from error
 
 
 def chunk_sections(
     metadata: pq.FileMetaData,
-    crcs: Crcs | None,
+    index: StoredIndex | None,
     path: str,
     row_groups: Iterable[int],
     columns: Collection[str] | None = None,
@@ -145,7 +142,7 @@ def chunk_sections(
     for number in row_groups:
         group = metadata.row_group(number)
         for i, name in wanted:
-            crc = crcs.of_chunk(number * metadata.num_columns + i) if crcs else None
+            crc = index.crc(number * metadata.num_columns + i) if index else None
             start, end = chunk_span(group.column(i))
             section = Section(start, end, crc, number, name)
             if not len(MAGIC) <= start <= end <= end_of_data:
@@ -157,7 +154,7 @@ def chunk_sections(
 
 
 def page_index_section(
-    metadata: pq.FileMetaData, crcs: Crcs | None, path: str, size_bytes: int
+    metadata: pq.FileMetaData, index: StoredIndex | None, path: str, size_bytes: int
 ) -> Section:
     """Return the section between the last column chunk or Bloom filter and the footer of the shard
     at `path`.
@@ -173,11 +170,11 @@ def page_index_section(
             f"footer begins at {footer:,}",
             path=path,
         )
-    return Section(end_of_data, footer, crcs.page_indexes if crcs else None)
+    return Section(end_of_data, footer, index.crc(index.chunks) if index else None)
 
 
 def filter_section(
-    metadata: pq.FileMetaData, crcs: Crcs | None, path: str, size_bytes: int
+    metadata: pq.FileMetaData, index: StoredIndex | None, path: str, size_bytes: int
 ) -> Section | None:
     """Return the section of all Bloom filters of the shard at `path`, which follow the last column
     chunk; None if there are none.
@@ -188,8 +185,8 @@ def filter_section(
     end = _end_of_filters(metadata)
     if end is None:
         return None
-    page_index_section(metadata, crcs, path, size_bytes)
-    crc = crcs.filters if crcs else None
+    page_index_section(metadata, index, path, size_bytes)
+    crc = index.crc(index.chunks + 1) if index else None
     return Section(_end_of_data(metadata), end, crc, name="the Bloom filters")
 
 
@@ -203,7 +200,7 @@ def belongs_to(path_in_schema: str, columns: Collection[str]) -> bool:
 
 
 def all_sections(
-    metadata: pq.FileMetaData, crcs: Crcs | None, path: str, size_bytes: int
+    metadata: pq.FileMetaData, index: StoredIndex | None, path: str, size_bytes: int
 ) -> Iterator[Section]:
     """Yield all sections of a shard in their order.
 
@@ -213,9 +210,9 @@ def all_sections(
         DamagedShardError: by the footer, there is a gap between two sections, or they overlap.
     """
     at = len(MAGIC)
-    chunks = chunk_sections(metadata, crcs, path, range(metadata.num_row_groups))
-    filters = filter_section(metadata, crcs, path, size_bytes)
-    indexes = page_index_section(metadata, crcs, path, size_bytes)
+    chunks = chunk_sections(metadata, index, path, range(metadata.num_row_groups))
+    filters = filter_section(metadata, index, path, size_bytes)
+    indexes = page_index_section(metadata, index, path, size_bytes)
     for section in [*chunks, *([filters] if filters else []), indexes]:
         if not section.start == at <= section.end:
             raise DamagedShardError(
@@ -227,45 +224,77 @@ def all_sections(
         yield section
 
 
-def write_crcs(local: Path) -> None:
-    """Compute the CRCs of a local file, and write them and the checksum into its footer.
+def write_facts(local: Path, blank: str) -> None:
+    """Fill in the index of a local file, and write the checksum into its footer.
 
-    The footer has placeholders of the same length, so nothing in the file moves.
+    The footer has the index `blank`, of the same length, so nothing in the file moves.
 
     Raises:
         InvariantError: the file does not have the sections that this code expects.
     """
     with local.open("r+b") as file:
-        size_bytes = file.seek(-TRAILER_BYTES, os.SEEK_END) + TRAILER_BYTES
+        file.seek(-TRAILER_BYTES, os.SEEK_END)
         (length,) = struct.unpack("<I", file.read(4))
         start = file.seek(-TRAILER_BYTES - length, os.SEEK_END)
         footer = bytearray(file.read())
         metadata = pq.read_metadata(pa.BufferReader(bytes(footer)))
-        words = _measured(file.fileno(), metadata, str(local), size_bytes)
-        chunks = metadata.num_row_groups * metadata.num_columns
-        has_filters = _end_of_filters(metadata) is not None
-        room = placeholder(chunks, has_filters=has_filters).encode()
-        place = footer.rfind(room)
-        if place < 0:
-            raise InvariantError(f"the footer of {local} has no placeholder for its CRCs")
-        footer[place : place + len(room)] = _MARK + b64encode(words)
+        index = fill_in(blank, facts_of(local, metadata)).encode()
+        place = footer.rfind(blank.encode())
+        if place < 0 or len(index) != len(blank):
+            raise InvariantError(f"the footer of {local} has no room for its index")
+        footer[place : place + len(index)] = index
         place, digits = checksums.compute_checksum(bytes(footer))
         footer[place : place + len(digits)] = digits
         file.seek(start)
         file.write(footer)
 
 
-def _measured(file: int, metadata: pq.FileMetaData, path: str, size_bytes: int) -> bytes:
+def facts_of(local: Path, metadata: pq.FileMetaData) -> Facts:
+    """Return what the index is to say of a local file that was written.
+
+    Raises:
+        InvariantError: the file does not have the sections that this code expects.
+    """
     try:
-        sections = list(all_sections(metadata, None, path, size_bytes))
+        sections = list(all_sections(metadata, None, str(local), local.stat().st_size))
     except CorruptDataError as error:
         raise InvariantError(
             f"a Parquet file just written has unexpected sections: {error}"
         ) from error
-    words = [
-        crc32(os.pread(file, section.end - section.start, section.start)) for section in sections
-    ]
-    return b"".join(_WORD.pack(word) for word in [words[-1], *words[:-1]])
+    with local.open("rb") as file:
+        words = [
+            crc32(os.pread(file.fileno(), section.end - section.start, section.start))
+            for section in sections
+        ]
+    count = metadata.num_row_groups * metadata.num_columns
+    groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+    chunks = [[g.column(i) for i in range(g.num_columns)] for g in groups]
+    return Facts(
+        forms=bytes(map(_form, zip(*chunks, strict=True))),
+        sizes=[section.end - section.start for section in sections[:count]],
+        memory=[memory_bytes(chunk) for group in chunks for chunk in group],
+        crcs=[*words[:count], words[-1], *words[count:-1]],
+    )
+
+
+def _form(chunks: Sequence[pq.ColumnChunkMetaData]) -> int:
+    """Return how the chunks of one Parquet column are stored."""
+    return form_of(
+        is_compressed=chunks[0].compression != "UNCOMPRESSED",
+        has_dictionary=any(chunk.has_dictionary_page for chunk in chunks),
+    )
+
+
+def memory_bytes(chunk: pq.ColumnChunkMetaData) -> int:
+    """Return the approximate size of a column chunk when decoded;
+    encodings may store it in far less.
+    """
+    width = _WIDTHS.get(chunk.physical_type, 0)
+    statistics = chunk.statistics if chunk.has_dictionary_page else None
+    if not width and statistics is not None and statistics.has_min_max:
+        ends = cast(bytes, statistics.min_raw), cast(bytes, statistics.max_raw)
+        width = _OFFSET_BYTES + sum(map(len, ends)) // 2
+    return max(chunk.total_uncompressed_size, width * chunk.num_values)
 
 
 def _end_of_filters(metadata: pq.FileMetaData) -> int | None:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Annotated, BinaryIO
+from typing import Annotated
 
 import msgspec
 import pyarrow as pa
@@ -26,14 +26,15 @@ from dormouse.model.provenance import Lineage, Provenance
 from dormouse.model.shards import Shard
 from dormouse.ports import Objects, Storage
 from dormouse.schema.schema import Schema
-from dormouse.shards.crcs import MAGIC, TRAILER_BYTES
-from dormouse.shards.parquet import estimated_footer_bytes
+from dormouse.shards.crcs import TRAILER_BYTES
+from dormouse.shards.parquet import estimated_footer_bytes, estimated_index_bytes
+from dormouse.shards.stored_index import MAGIC, find_entry
 from dormouse.stored import checksums
 from dormouse.stored.decoding import decode_json, raise_corrupt
 from dormouse.stored.paths import shard_path
 
 METADATA_KEY = "dormouse"
-VERSION = 2
+VERSION = 3
 FOOTER_READ_THREADS = 8
 TYPICAL_COLUMNS = 4
 
@@ -192,8 +193,7 @@ def read_footers(
     def read(shard: Shard) -> tuple[Shard, ShardFooter]:
         path = shard_path(table_id, shard.id)
         footer = read_footer(storage, path, shard.size_bytes)
-        with raise_damaged(path):
-            _check_names(path, (footer.table_id, footer.shard_id), (table_id, shard.id))
+        check_names(path, (footer.table_id, footer.shard_id), (table_id, shard.id))
         return shard, footer
 
     with ThreadPoolExecutor(FOOTER_READ_THREADS) as threads:
@@ -234,17 +234,23 @@ def check_identity(metadata: pq.FileMetaData, path: str, table_id: str, shard: S
     with raise_damaged(path):
         with raise_corrupt(f"the footer of shard {path} is damaged"):
             found = decode_json(_stored(metadata, path), _Identity)
-        _check_names(path, (found.table_id, found.shard_id), (table_id, shard.id))
+        check_names(path, (found.table_id, found.shard_id), (table_id, shard.id))
         if metadata.num_rows != shard.rows:
             raise CorruptDataError(
                 f"{path} has {metadata.num_rows} rows, but the state says {shard.rows}"
             )
 
 
-def _check_names(path: str, found: tuple[str, str], expected: tuple[str, str]) -> None:
+def check_names(path: str, found: tuple[str, str], expected: tuple[str, str]) -> None:
+    """Check that a shard says of itself that it is the shard `expected` of a table.
+
+    Raises:
+        DamagedShardError: it is another one.
+    """
     if found != expected:
-        raise CorruptDataError(
+        raise DamagedShardError(
             f"{path} is shard {found[1]} of table {found[0]}",
+            path=path,
             hint="Dormouse never overwrites an object, so it was replaced by hand",
         )
 
@@ -287,17 +293,13 @@ def read_metadata(
         NotFoundError: there is no such object.
         CorruptDataError: it is truncated, or not a Parquet file.
     """
-    least = min(size_bytes, estimated_footer_bytes(size_bytes, columns))
-    with raise_damaged(path), objects.open(path, size_bytes) as file:
-        tail = _tail(file, path, size_bytes, least)
-        (length,) = struct.unpack("<I", tail[-TRAILER_BYTES:-4])
-        if length + TRAILER_BYTES > size_bytes:
-            raise CorruptDataError(f"{path} is damaged: its footer would be longer than the file")
-        if length + TRAILER_BYTES > len(tail):
-            tail = _tail(file, path, size_bytes, length + TRAILER_BYTES)
+    tail = _tail(objects, path, size_bytes, estimated_footer_bytes(size_bytes, columns))
+    footer_bytes = _footer_bytes(tail)
+    if footer_bytes > len(tail):
+        tail = _tail(objects, path, size_bytes, footer_bytes)
     try:
         if is_shard:
-            checksums.verify(tail[-length - TRAILER_BYTES :])
+            checksums.verify(tail[-footer_bytes:])
         return pq.read_metadata(pa.BufferReader(tail))
     except (pa.ArrowException, OSError, ValueError) as error:
         raise DamagedShardError(
@@ -306,9 +308,35 @@ def read_metadata(
         ) from error
 
 
-def _tail(file: BinaryIO, path: str, size_bytes: int, length: int) -> bytes:
-    file.seek(size_bytes - length)
-    tail = file.read(length)
-    if len(tail) != length or tail[-4:] != MAGIC or length < TRAILER_BYTES:
-        raise CorruptDataError(f"{path} is not a Parquet file of {size_bytes} bytes")
+def read_index_entry(objects: Objects, path: str, size_bytes: int, columns: int) -> bytes | None:
+    """Read what the footer of a shard has as its index, with one or two ranged reads; return None
+    if it has none. `columns` is the expected number of Parquet columns.
+
+    Raises:
+        NotFoundError: there is no such object.
+        CorruptDataError: it is truncated, or not a Parquet file.
+    """
+    tail = _tail(objects, path, size_bytes, estimated_index_bytes(size_bytes, columns))
+    with raise_damaged(path):
+        entry = find_entry(tail)
+        footer_bytes = _footer_bytes(tail)
+        if entry is None and footer_bytes > len(tail):
+            entry = find_entry(_tail(objects, path, size_bytes, footer_bytes))
+        return entry
+
+
+def _footer_bytes(tail: bytes) -> int:
+    """Return the size of a Parquet footer with the trailer that ends `tail`."""
+    (length,) = struct.unpack("<I", tail[-TRAILER_BYTES:-4])
+    return int(length) + TRAILER_BYTES
+
+
+def _tail(objects: Objects, path: str, size_bytes: int, length: int) -> bytes:
+    """Return the last `length` bytes of a file, or all of it."""
+    with raise_damaged(path), objects.open(path, size_bytes) as file:
+        length = min(size_bytes, length)
+        file.seek(size_bytes - length)
+        tail = file.read(length)
+        if len(tail) != length or tail[-4:] != MAGIC or length < TRAILER_BYTES:
+            raise CorruptDataError(f"{path} is not a Parquet file of {size_bytes} bytes")
     return tail

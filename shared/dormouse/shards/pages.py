@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dormouse.errors import CorruptDataError
 from dormouse.shards.thrift import Body, read_struct
 
 _DATA, _DICTIONARY = 0, 2
@@ -36,11 +37,17 @@ class ChunkPages:
         """The size of the dictionary page; 0 if there is none."""
         return self.rows[0].start
 
+    @property
+    def values(self) -> int:
+        """The number of values in all pages."""
+        return self.rows[-1].end_row
 
-def pages_of(chunk: Body) -> ChunkPages | None:
-    """Return the pages of a verified chunk of a column that is not nested.
 
-    Return None if they are in a form that Dormouse does not write.
+def pages_of(chunk: Body) -> ChunkPages:
+    """Return the pages of a verified chunk. In a nested column, they count values and not rows.
+
+    Raises:
+        CorruptDataError: they are in a form that Dormouse does not write.
     """
     found: list[Page] = []
     at = row = 0
@@ -48,10 +55,12 @@ def pages_of(chunk: Body) -> ChunkPages | None:
         header, body = read_struct(chunk, at)
         end = body + header[_STORED_BYTES]
         if header[_TYPE] == _DATA:
-            rows = header[_DATA_HEADER][_VALUES]  # a value a row, as the column is not nested
+            rows = header[_DATA_HEADER][_VALUES]  # nulls included: one a row, unless nested
             found.append(Page(at, end, row, row + rows))
             row += rows
         elif header[_TYPE] != _DICTIONARY or found:
-            return None
+            raise CorruptDataError(f"a page is of the unknown type {header[_TYPE]}")
         at = end
-    return ChunkPages(tuple(found)) if found else None
+    if not found:
+        raise CorruptDataError("a column chunk has no pages")
+    return ChunkPages(tuple(found))

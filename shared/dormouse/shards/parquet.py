@@ -1,13 +1,13 @@
 """Write one local Parquet file, row group by row group, in the layout of a shard.
 
-Row groups are small, so that a look-up reads little: it finds the key in the footer and reads one
-row group, not the shard. Row groups grow with the square root of the file's size, and so does the
-footer: neither of the two reads becomes much larger than the other.
+Row groups are small, so that a look-up reads little: it finds the key in the index at the end of
+the footer and reads one row group, not the shard. But each row group costs time to write and merge,
+and takes room in the footer that merges and other readers read whole. So row groups grow with the
+square root of the file's size, and with them both parts of the footer.
 
-For example, a file of one column and 1 GB in 1,000 row groups has a footer of 105 KB and row groups
-of 1 MB; in 3,086 row groups, both are 324 KB. In general, with n row groups in a file of S bytes, a
-look-up reads about S/n bytes of rows and 105·n bytes of footer. The sum is least when both are
-equal, so n and the size of row groups must grow with √S.
+For example, a file of three columns and 20 MB has 290 row groups of 60 to 88 KB, an index of 16 KB
+and a footer of 107 KB; one of 512 MB has 2,300 of up to 443 KB, an index of 120 KB and a footer of
+0.8 MB.
 """
 
 from __future__ import annotations
@@ -22,24 +22,46 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dormouse.arrow.evolution import stored_schema
+from dormouse.arrow.order import sort_key
 from dormouse.arrow.types import arrow_schema
+from dormouse.keys.ranges import Key
 from dormouse.schema.schema import DecimalType, FieldType, Primitive, Schema
-from dormouse.schema.types import TIMESTAMPS
+from dormouse.schema.types import TIMESTAMPS, leaf_columns
 from dormouse.shards import crcs
 from dormouse.shards.bloom import FALSE_POSITIVES
 from dormouse.shards.compression import column_codecs
+from dormouse.shards.stored_index import (
+    INDEX_KEY,
+    Facts,
+    IndexedColumn,
+    KeyBounds,
+    encode_index,
+)
 from dormouse.stored import checksums
 
 FIRST_ROW_GROUP_ROWS = 2048
 """The rows of the first row group, whose size shows how wide the rows are."""
 ROW_GROUP_BYTES = 128 * 1024
-"""The compressed size of the first row groups; smaller ones would
-cost more time to write and merge.
+COLUMN_BYTES = 20 * 1024
+"""The compressed size of the first row groups is this for each column, up to `ROW_GROUP_BYTES`:
+smaller ones would cost more time to write and merge.
 """
-CHUNK_FOOTER_BYTES = 105
-"""The approximate size in the footer of one column chunk."""
+GROWTH_BYTES = 128
+"""A row group is as large as a square of which one side is what is written so far, the other this
+for each column.
+"""
+CHUNK_FOOTER_BYTES = 111
+"""The approximate size in the footer of one column chunk, the index included."""
 BASE_FOOTER_BYTES = 12 * 1024
 """The approximate size of the rest of a footer, including samples of short keys."""
+CHUNK_INDEX_BYTES = 12
+GROUP_INDEX_BYTES = 20
+"""The approximate sizes in the index of a column chunk, and of the bound and the rows of a row
+group.
+"""
+COLUMN_INDEX_BYTES = 240
+BASE_INDEX_BYTES = 1024
+"""The approximate sizes of what follows the index in the footer, for each column, and besides."""
 CHECKSUM_KEY = "dormouse.checksum"
 MAX_ROW_GROUP_ROWS = 128 * 1024
 MAX_ROW_GROUP_BYTES = 4 * 1024 * 1024
@@ -72,22 +94,36 @@ _ENCODINGS: dict[FieldType, str] = {
 
 
 def row_group_bytes(written_bytes: int, columns: int) -> int:
-    """Return the compressed size of the next row group after `written_bytes` of others.
+    """Return the compressed size of the next row group after `written_bytes` of others."""
+    return max(first_bytes(columns), math.isqrt(GROWTH_BYTES * columns * written_bytes))
 
-    From some size on, it equals the size of the footer so far, so the two reads of a look-up are
-    balanced.
-    """
-    return max(ROW_GROUP_BYTES, math.isqrt(2 * CHUNK_FOOTER_BYTES * columns * written_bytes))
+
+def first_bytes(columns: int) -> int:
+    """Return the compressed size of the first row groups."""
+    return min(ROW_GROUP_BYTES, COLUMN_BYTES * columns)
 
 
 def estimated_footer_bytes(size_bytes: int, columns: int) -> int:
     """Return a length that the footer of a shard of `size_bytes` rarely exceeds."""
-    density = 2 * CHUNK_FOOTER_BYTES * columns
-    grown_from = ROW_GROUP_BYTES**2 / density
-    groups = min(size_bytes, grown_from) / ROW_GROUP_BYTES
+    groups = _estimated_groups(size_bytes, columns)
+    return BASE_FOOTER_BYTES + int(groups * (columns * CHUNK_FOOTER_BYTES + GROUP_INDEX_BYTES))
+
+
+def estimated_index_bytes(size_bytes: int, columns: int) -> int:
+    """Return how far from the end of a shard of `size_bytes` its index rarely begins."""
+    groups = _estimated_groups(size_bytes, columns)
+    in_groups = groups * (columns * CHUNK_INDEX_BYTES + GROUP_INDEX_BYTES)
+    return BASE_INDEX_BYTES + COLUMN_INDEX_BYTES * columns + int(in_groups)
+
+
+def _estimated_groups(size_bytes: int, columns: int) -> float:
+    """Return how many row groups a shard of `size_bytes` has, or some more."""
+    density = GROWTH_BYTES * columns
+    grown_from = first_bytes(columns) ** 2 / density
+    groups = min(size_bytes, grown_from) / first_bytes(columns)
     if size_bytes > grown_from:
         groups += 2 * (math.sqrt(size_bytes) - math.sqrt(grown_from)) / math.sqrt(density)
-    return BASE_FOOTER_BYTES + int((groups + 2) * columns * CHUNK_FOOTER_BYTES * 1.03)
+    return groups * 1.03 + 2
 
 
 class ParquetFileWriter:
@@ -112,7 +148,8 @@ class ParquetFileWriter:
         self._columns = schema.leaf_columns
         self._sink = pa.OSFile(str(local), "wb")
         self._writer: pq.ParquetWriter | None = None
-        self._written_rows = self._written_groups = 0
+        self._written_rows = 0
+        self._groups: list[tuple[int, Key, Key]] = []
         self._pending: list[pa.RecordBatch] = []
         self._pending_rows = 0
         self._pending_bytes = 0
@@ -147,22 +184,29 @@ class ParquetFileWriter:
         if self._pending_rows >= self._group_rows():
             self._write_groups()
 
-    def close(self, metadata: dict[str, str]) -> None:
-        """Write the pending rows and the Parquet footer with the given key-value metadata.
+    def close(self, metadata: dict[str, str], table_id: str, shard_id: str) -> None:
+        """Write the pending rows and the Parquet footer with the given key-value metadata, and with
+        the index of the shard that the file is.
 
         Requires: at least one row was written.
         """
         if self._pending_rows:
             self._write_group(pa.Table.from_batches(self._pending, self._arrow))
         assert self._writer is not None
-        chunks = self._written_groups * self._columns
-        room = crcs.placeholder(chunks, has_filters=bool(self._bloom_columns))
+        blank = encode_index(
+            table_id,
+            shard_id,
+            [IndexedColumn(f.id, f.name, leaf_columns(f.type)) for f in self._schema.fields],
+            [rows for rows, _, _ in self._groups],
+            Facts.blank(self._columns, len(self._groups), has_filters=bool(self._bloom_columns)),
+            KeyBounds.of([(first, last) for _, first, last in self._groups]),
+        )
         self._writer.add_key_value_metadata(
-            {**metadata, crcs.CRCS_KEY: room, CHECKSUM_KEY: checksums.BLANK}
+            {**metadata, INDEX_KEY: blank, CHECKSUM_KEY: checksums.BLANK}
         )
         self._writer.close()
         self._sink.close()
-        crcs.write_crcs(self._local)
+        crcs.write_facts(self._local, blank)
 
     def discard(self) -> None:
         """Remove the local file, finished or not."""
@@ -203,7 +247,8 @@ class ParquetFileWriter:
             self._writer = self._open(group)
         self._writer.write_table(group, row_group_size=group.num_rows)
         self._written_rows += group.num_rows
-        self._written_groups += 1
+        first, last = (sort_key(group, row, self._schema) for row in (0, group.num_rows - 1))
+        self._groups.append((group.num_rows, first, last))
 
     def _open(self, first: pa.Table) -> pq.ParquetWriter:
         repetitive = repetitive_columns(first)

@@ -1,7 +1,7 @@
 """Verify a whole shard in a local file, and make it a shard of another table.
 
-Only the table's id in the footer and the footer's checksum change; both keep their length. So no
-row is decoded, and every CRC stays what it was.
+Only the table's id in the footer and in its index, and their checksums, change; all keep their
+length. So no row is decoded, and every CRC of rows stays what it was.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ import pyarrow.parquet as pq
 
 from dormouse.errors import DamagedShardError, InvariantError
 from dormouse.model.shards import Shard
-from dormouse.shards.crcs import MAGIC, TRAILER_BYTES, all_sections, read_crcs
+from dormouse.shards.crcs import TRAILER_BYTES, all_sections, index_of
 from dormouse.shards.footer import METADATA_KEY, check_identity, read_metadata
+from dormouse.shards.stored_index import INDEX_KEY, MAGIC, rename_table
 from dormouse.stored import checksums
 
 
@@ -47,11 +48,11 @@ def verify_local_shard(local: Path, path: str, table_id: str, shard: Shard) -> p
         )
     metadata = read_metadata(_LocalObject(local), path, size_bytes)
     check_identity(metadata, path, table_id, shard)
-    crcs = read_crcs(metadata, path)
+    index = index_of(metadata, path)
     with local.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as body:
         if body[: len(MAGIC)] != MAGIC:
             raise DamagedShardError(f"{path} does not begin as a Parquet file does", path=path)
-        for section in all_sections(metadata, crcs, path, size_bytes):
+        for section in all_sections(metadata, index, path, size_bytes):
             with memoryview(body) as view, view[section.start : section.end] as part:
                 section.check(path, part)
     return metadata
@@ -63,17 +64,19 @@ def readdress_shard(local: Path, metadata: pq.FileMetaData, table_id: str, other
     Raises:
         InvariantError: the footer does not name the table where it is expected to.
     """
-    stored = (metadata.metadata or {}).get(METADATA_KEY.encode(), b"")
+    held = metadata.metadata or {}
+    stored, index = (held.get(key.encode(), b"") for key in (METADATA_KEY, INDEX_KEY))
     named, renamed = (f'"table_id":"{each}"'.encode() for each in (table_id, other_id))
+    changes = [(stored, stored.replace(named, renamed, 1)), (index, rename_table(index, other_id))]
     with local.open("r+b") as file:
         file.seek(-TRAILER_BYTES, os.SEEK_END)
         (length,) = struct.unpack("<I", file.read(4))
         start = file.seek(-TRAILER_BYTES - length, os.SEEK_END)
         footer = file.read()
-        place = footer.rfind(stored) if named in stored else -1
-        if place < 0 or len(named) != len(renamed):
-            raise InvariantError(f"the footer of {local} does not name table {table_id}")
-        changed = stored.replace(named, renamed, 1)
-        footer = footer[:place] + changed + footer[place + len(stored) :]
+        for before, after in changes:
+            place = footer.rfind(before)
+            if place < 0 or before == after or len(before) != len(after):
+                raise InvariantError(f"the footer of {local} does not name table {table_id}")
+            footer = footer[:place] + after + footer[place + len(before) :]
         file.seek(start)
         file.write(checksums.renew(footer))

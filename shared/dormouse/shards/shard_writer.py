@@ -163,7 +163,9 @@ class ShardWriter:
             max_key=self._sampler.max_key,
             samples=self._sampler.samples(),
         )
-        self._file.close({METADATA_KEY: encode_footer(footer).decode()})
+        self._file.close(
+            {METADATA_KEY: encode_footer(footer).decode()}, context.table_id, self._shard_id
+        )
         return WrittenShard(self._local, self._upload, footer, tuple(self._rows_by_leaf.items()))
 
     def discard(self) -> None:

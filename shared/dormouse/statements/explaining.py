@@ -11,7 +11,7 @@ from dormouse.query.planner import selected_ranges, slices_to_read
 from dormouse.query.selection import Selection
 from dormouse.readers.local_copies import MAX_GET_BYTES
 from dormouse.readers.ranged_reads import coalesce
-from dormouse.readers.reading import RowGroups, find_row_groups, sections_of
+from dormouse.readers.reading import RowGroups, find_row_groups
 from dormouse.statements.protocol import Reading, ScanRows
 from dormouse.statements.scans import Tables
 from dormouse.tables.row_rules import row_rules
@@ -30,7 +30,7 @@ def explain(tables: Tables, asked: ScanRows) -> Reading:
     if asked.scan.columns or asked.scan.where:
         slices = [slice for part in parts for slice in part]
         storage, cache = tables.resources.storage, tables.resources.cache
-        found = find_row_groups(storage, table.id, slices, table.schema, cache)
+        found = find_row_groups(storage, table.id, slices, table.schema, cache, footers=True)
         condition = selection.condition
         where = None if condition is None else Predicate(condition, table.schema)
         bounds = ValueBounds.of(where, table.schema)
@@ -60,5 +60,5 @@ def _requests(found: Iterable[RowGroups], table: Table, selection: Selection) ->
     for groups in found:
         numbers.setdefault(groups.slice.shard.id, (groups, set()))[1].update(groups.numbers)
     for groups, read in numbers.values():
-        for together in coalesce(sections_of(groups, read, fields, table.id), MAX_GET_BYTES):
+        for together in coalesce(groups.index.sections(read, fields), MAX_GET_BYTES):
             yield together[-1].end - together[0].start

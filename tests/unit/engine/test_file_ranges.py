@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dormouse.arrow.order import rows_within
-from dormouse.arrow.statistics import key_span
 from dormouse.arrow.types import arrow_schema
 from dormouse.engine import datafusion as engine
 from dormouse.engine import file_ranges
@@ -22,7 +21,9 @@ from dormouse.keys.ranges import Key, KeyRange
 from dormouse.model.shards import Shard
 from dormouse.readers.reading import RowGroups, Slice
 from dormouse.schema.schema import Schema
+from dormouse.shards.crcs import facts_of
 from dormouse.shards.index import ShardIndex
+from dormouse.shards.stored_index import IndexedColumn, KeyBounds, decode_index, encode_index
 
 SCHEMA = Schema.from_json(
     {
@@ -60,10 +61,18 @@ def written(path: Path, rows: list[Key], row_group_size: int) -> RowGroups:
         use_dictionary=["v"],
     )
     metadata = pq.read_metadata(path)
-    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-    spans = tuple(key_span(group, SCHEMA.keys) for group in groups)
+    starts = range(0, len(rows), row_group_size)
+    groups = [rows[start : start + row_group_size] for start in starts]
+    stored = encode_index(
+        "table",
+        "s",
+        [IndexedColumn(field.id, field.name, 1) for field in SCHEMA.fields],
+        list(map(len, groups)),
+        facts_of(path, metadata),
+        KeyBounds.of([(group[0], group[-1]) for group in groups]),
+    )
     shard = Shard("s", len(rows), path.stat().st_size, rows[0][:2], rows[-1][:2])
-    index = ShardIndex(metadata, NAMES, spans, SCHEMA.keys, {})
+    index = ShardIndex.of(decode_index(stored.encode()), metadata)
     return RowGroups(Slice(shard, KeyRange()), index, range(len(groups)))
 
 

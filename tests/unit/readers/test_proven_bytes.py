@@ -9,7 +9,6 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -18,7 +17,6 @@ from dormouse.engine.merging import merge_slices
 from dormouse.errors import CorruptDataError, DamagedShardError, NotFoundError
 from dormouse.keys.ranges import KeyRange
 from dormouse.readers import local_copies, ranged_reads
-from dormouse.readers.auditing import audit_shard
 from dormouse.readers.reading import Slice
 from dormouse.schema.schema import Schema
 from dormouse.shards import crcs, parquet
@@ -89,7 +87,7 @@ def shard(tmp_path: Path, request: pytest.FixtureRequest) -> Shard:
 def test_every_byte_but_the_first_four_is_in_a_part_or_the_footer(shard: Shard) -> None:
     metadata = shard.metadata
     assert metadata.num_row_groups > 3
-    found = crcs.read_crcs(metadata, shard.path)
+    found = crcs.index_of(metadata, shard.path)
     assert found is not None
     parts = list(crcs.all_sections(metadata, found, shard.path, len(shard.body)))
     assert len(parts) == metadata.num_row_groups * metadata.num_columns + 1
@@ -103,7 +101,7 @@ def test_every_byte_but_the_first_four_is_in_a_part_or_the_footer(shard: Shard) 
 @pytest.mark.parametrize("look_up_bytes", [0, 10**9])
 @pytest.mark.parametrize("region", ["page headers", "data", "page indexes", "footer"])
 def test_no_flipped_bit_returns_other_rows(shard: Shard, region: str, look_up_bytes: int) -> None:
-    """A scan refuses all; a look-up does not read the page indexes."""
+    """A scan refuses all; a look-up does not read the page indexes, and of the footer the index."""
     expected = shard.table.rows()
     draws = random.Random(region)
     for _ in range(25):
@@ -118,28 +116,31 @@ def test_no_flipped_bit_returns_other_rows(shard: Shard, region: str, look_up_by
     assert not list(shard.table.folder.iterdir())
 
 
+def test_a_shard_that_is_whole_is_merged_and_looked_up(shard: Shard) -> None:
+    rows = shard.table.rows(**SCAN)
+    assert len(rows) == 300
+    assert rows == shard.table.rows()
+
+
+def test_verified_bytes_that_cannot_be_decoded_are_reported_as_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if another version had written what this one cannot read."""
+    shard = Shard(tmp_path, SCHEMA)
+    monkeypatch.setattr(crcs.Section, "check_read", lambda *_: None)
+    *_, last = regions(shard.body)["data"]
+    broken = shard.body[: last.start] + bytes(len(last)) + shard.body[last.stop :]
+    rewrite(shard.file, broken)
+    with pytest.raises(DamagedShardError, match=f"{shard.path} is damaged"):
+        shard.table.rows()
+
+
 def test_the_row_group_and_the_column_are_named(shard: Shard) -> None:
     metadata = shard.metadata
     number = metadata.num_row_groups - 1
     rewrite(shard.file, flipped(shard.body, last_row_group(shard.body)[0]))
     with pytest.raises(DamagedShardError, match=f"column 't' in row group {number}"):
         shard.table.rows(**SCAN)
-
-
-@pytest.mark.parametrize("words", [0, 1, 3, 5, 400])
-def test_crcs_of_another_number_of_parts_are_refused(words: int) -> None:
-    rows = pa.table({"k": [1, 2], "v": [3, 4]})
-    sink = io.BytesIO()
-    with pq.ParquetWriter(sink, rows.schema) as writer:
-        for number in range(2):
-            writer.write_table(rows.slice(number, 1))
-        writer.add_key_value_metadata({crcs.CRCS_KEY: crcs.placeholder(words - 1)})
-    metadata = pq.read_metadata(io.BytesIO(sink.getvalue()))
-    if words == 5:
-        assert crcs.read_crcs(metadata, "a/b") is not None
-        return
-    with pytest.raises(DamagedShardError, match="a/b .* lacks a CRC for each of its 5 sections"):
-        crcs.read_crcs(metadata, "a/b")
 
 
 def test_parts_that_lie_outside_of_the_data_are_refused(shard: Shard) -> None:
@@ -279,28 +280,6 @@ def test_a_shard_that_is_gone_is_not_found(shard: Shard) -> None:
     bodies.before_read[1] = shard.file.unlink  # after the footer
     with pytest.raises(NotFoundError):
         merged(shard.table, bodies)
-
-
-def test_shards_without_crcs_are_read_by_the_checksums_of_their_pages(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as before:
-        before.setattr(crcs, "CRCS_KEY", "of.another.age")
-        shard = Shard(tmp_path)
-    assert crcs.read_crcs(shard.metadata, shard.path) is None
-    expected = shard.table.rows()
-    assert shard.table.rows(**SCAN) == expected
-    audit_shard(shard.table.storage, shard.path, len(shard.body))
-    values = [range(r.start + (len(r) + 1) // 2, r.stop) for r in regions(shard.body)["data"]]
-    draws = random.Random(5)
-    for _ in range(30):
-        place = draws.choice(draws.choice([r for r in values if r]))
-        rewrite(shard.file, flipped(shard.body, place, draws.randrange(8)))
-        for look_up_bytes in (0, 10**9):
-            with pytest.raises(DamagedShardError, match=shard.path):
-                shard.table.rows(look_up_bytes=look_up_bytes)
-        with pytest.raises(DamagedShardError, match=shard.path):
-            audit_shard(shard.table.storage, shard.path, len(shard.body))
 
 
 def test_objects_in_memory_are_merged_as_those_of_a_folder_are(tmp_path: Path) -> None:

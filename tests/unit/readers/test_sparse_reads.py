@@ -129,7 +129,30 @@ def test_a_wide_range_is_decoded_by_whole_row_groups(
     table: ShardTable, decoded_rows: list[tuple[str, int]]
 ) -> None:
     assert len(table.rows(KeyRange(("001",), ("029",)))) == 280
-    assert not decoded_rows
+    assert decoded_rows == [("k", 300)]
+
+
+def test_nested_values_of_several_pages_are_decoded_whole(
+    tmp_path: Path, decoded_rows: list[tuple[str, int]]
+) -> None:
+    """They have more values than rows, and pages do not say which rows they have."""
+    numbers = {"ListType": {"elementType": "LongType"}}
+    nested = {"MapType": {"keyType": "StringType", "valueType": numbers}}
+    schema = Schema.from_json(
+        {
+            "rowKeyFields": [{"name": "k", "type": "LongType"}],
+            "valueFields": [{"name": "v", "type": nested, "nullable": True}],
+        }
+    )
+    table = ShardTable(FolderStorage(tmp_path / "data"), schema, tmp_path)
+    rows = [
+        {"k": k, "v": None if k % 7 == 0 else [(f"{k}-{i}", [k] * i) for i in range(k % 5)]}
+        for k in range(300)
+    ]
+    table.add(rows)
+    for row in (rows[14], rows[123], rows[299]):
+        assert table.rows(KeyRange.exactly((row["k"],))) == [row]
+    assert {number for _, number in decoded_rows} == {100}
 
 
 def test_pages_of_different_lengths_are_put_side_by_side(

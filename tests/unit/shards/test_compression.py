@@ -43,7 +43,7 @@ def written(local: Path, rows: int, seed: int = 0) -> pq.FileMetaData:
     batch = pa.RecordBatch.from_pydict(cells, schema=arrow_schema(SCHEMA))
     file = ParquetFileWriter(local, SCHEMA)
     file.write(batch)
-    file.close({})
+    file.close({}, "t", "s")
     return pq.read_metadata(local)
 
 

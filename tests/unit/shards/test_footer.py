@@ -156,7 +156,7 @@ def shard(tmp_path: Path) -> bytes:
 
 def test_damaged_footers_are_called_corrupt_never_misread(shard: bytes) -> None:
     foreign = b"PAR1 but not Parquet" + shard[-8:-4] + b"PAR1"
-    unknown = shard.replace(b'{"v":2,', b'{"v":9,')
+    unknown = shard.replace(b'{"v":3,', b'{"v":9,')
     nonsense = shard.replace(b'"rows":100', b'"rows":101')
     for body in (shard[:-1], shard[:-9], b"", b"PAR1", foreign, unknown, nonsense, b"x" * 500):
         storage = MemoryStorage()
@@ -195,7 +195,7 @@ def test_an_intact_footer_of_an_unknown_version_or_of_other_rows_is_refused(
     shard: bytes,
 ) -> None:
     for stored, other, why in (
-        (b'{"v":2,', b'{"v":9,', "unknown version 9"),
+        (b'{"v":3,', b'{"v":9,', "unknown version 9"),
         (b'"rows":100', b'"rows":101', "has 100 rows, but its footer says 101"),
     ):
         storage = MemoryStorage()

@@ -1,137 +1,171 @@
-"""Indexes find just the row groups that statistics cannot rule out, whatever is known of them."""
+"""What a look-up knows of a shard: by short reads, and nothing of another shard."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import BinaryIO
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from dormouse.cache import Cache
-from dormouse.keys.ranges import Key, KeyRange
+from dormouse.errors import DamagedShardError, InvariantError
+from dormouse.keys.ranges import KeyRange
+from dormouse.model.shards import Shard
 from dormouse.schema.schema import Schema
-from dormouse.shards import index as index_module
-from dormouse.shards import parquet
-from dormouse.shards.index import KeySpans, ShardIndex, Span, key_span
+from dormouse.shards import footer, parquet
+from dormouse.shards.index import ShardIndex, read_index
 from dormouse.storage import FolderStorage
+from dormouse.stored.paths import shard_path
+from tests.support.damage import rewrite
 from tests.support.tables import ShardTable
 
-PARTS = st.integers(0, 3)
-KEYS: st.SearchStrategy[Key] = st.tuples(PARTS, PARTS)
-BOUNDS: st.SearchStrategy[Key] = st.just(()) | st.tuples(PARTS) | KEYS
-
-
-def empty_metadata() -> pq.FileMetaData:
-    sink = pa.BufferOutputStream()
-    pq.write_table(pa.table({"k": pa.array([], pa.int64())}), sink)
-    return pq.read_metadata(pa.BufferReader(sink.getvalue()))
-
-
-METADATA = empty_metadata()
-
-
-def span(low: Key, high: Key, known: bool) -> tuple[Key, Key | None]:
-    """Return what statistics show of two keys: the parts that all rows share, and one more."""
-    if not known:
-        return (), None
-    return (low, high) if low[0] == high[0] else (low[:1], high[:1])
-
-
-def index_of(groups: Sequence[Sequence[Key]], known: Sequence[bool]) -> ShardIndex:
-    spans = (span(keys[0], keys[-1], k) for keys, k in zip(groups, known, strict=True))
-    return ShardIndex(METADATA, {}, tuple(spans), (), {})
-
-
-@given(
-    st.lists(KEYS, min_size=1, max_size=12),
-    st.integers(1, 4),
-    st.lists(st.booleans(), min_size=12, max_size=12),
-    BOUNDS,
-    st.none() | BOUNDS,
+SCHEMA = Schema.from_json(
+    {
+        "rowKeyFields": [{"name": "k", "type": "LongType"}],
+        "valueFields": [
+            {"name": "repeated", "type": "StringType"},
+            {"name": "alike", "type": "StringType"},
+        ],
+    }
 )
-def test_no_row_group_that_holds_a_key_is_missed_and_none_within_holds_another(
-    keys: list[Key], size: int, known: list[bool], low: Key, high: Key | None
+
+
+class Noted(FolderStorage):
+    """A folder that notes how much is read of its objects."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.lengths: list[int] = []
+
+    def open(self, path: str, size_bytes: int) -> BinaryIO:
+        opened, lengths = super().open(path, size_bytes), self.lengths
+
+        class Reader:
+            def __enter__(self) -> Reader:
+                return self
+
+            def __exit__(self, *_: object) -> None:
+                opened.close()
+
+            def close(self) -> None:
+                opened.close()
+
+            def seek(self, at: int, whence: int = 0) -> int:
+                return opened.seek(at, whence)
+
+            def read(self, size: int) -> bytes:
+                lengths.append(size)
+                return opened.read(size)
+
+        return Reader()  # type: ignore[return-value]
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> ShardTable:
+    made = ShardTable(Noted(tmp_path / "data"), SCHEMA, tmp_path)
+    made.add(
+        [{"k": k, "repeated": f"{'x' * 100}{k % 20:02}", "alike": "y" * 50} for k in range(20_000)]
+    )
+    return made
+
+
+def index_of(table: ShardTable, cache: Cache | None = None, *, footer: bool = False) -> ShardIndex:
+    (shard,) = table.state.shards.values()
+    held = Cache(0) if cache is None else cache
+    return read_index(table.storage, "table", shard, SCHEMA, held, footer=footer)
+
+
+def test_the_size_of_rows_in_memory_is_not_underestimated_where_they_are_stored_small(
+    table: ShardTable,
 ) -> None:
-    keys.sort()
-    groups = [keys[i : i + size] for i in range(0, len(keys), size)]
-    index = index_of(groups, known[: len(groups)])
-    wanted = KeyRange(low, high)
-    found = index.row_groups_in(wanted)
-    holding = {i for i, g in enumerate(groups) if any(wanted.contains(key) for key in g)}
-    assert holding <= set(found)
-    within = index.row_groups_within(wanted)
-    assert all(wanted.contains(key) for i in within for key in groups[i])
+    (shard,) = table.state.shards.values()
+    index = index_of(table)
+    in_memory = shard.rows * (8 + 102 + 4 + 50 + 4)
+    assert shard.size_bytes < in_memory / 10
+    groups = range(index.row_groups)
+    estimated = sum(index.column_bytes(number, SCHEMA.fields) for number in groups)
+    assert in_memory * 0.8 < estimated < in_memory * 1.3
+    keys = sum(index.column_bytes(number, SCHEMA.keys) for number in groups)
+    assert shard.rows * 8 <= keys < shard.rows * 10
 
 
-def test_row_groups_outside_the_range_are_left_out() -> None:
-    index = index_of([[(i, 0), (i, 3)] for i in range(9)], [True] * 9)
-    assert index.row_groups_in(KeyRange((3, 4), (5,))) == range(4, 5)
-    assert index.row_groups_in(KeyRange((3, 3), (5, 0))) == range(3, 5)
-    assert index.row_groups_in(KeyRange((9,), None)) == range(9, 9)
-    assert index.row_groups_within(KeyRange((3, 1), (6,))) == range(4, 6)
-
-
-def test_the_size_of_rows_in_memory_is_not_underestimated_where_they_are_stored_small() -> None:
-    rows = pa.table(
-        {
-            "k": pa.array(range(50_000), pa.int64()),
-            "repeated": [f"{'x' * 100}{i % 20:02}" for i in range(50_000)],
-            "alike": ["y" * 50] * 50_000,
-        }
-    )
-    sink = pa.BufferOutputStream()
-    pq.write_table(
-        rows,
-        sink,
-        use_dictionary=["repeated", "alike"],
-        column_encoding={"k": "DELTA_BINARY_PACKED"},
-    )
-    metadata = pq.read_metadata(pa.BufferReader(sink.getvalue()))
-    names = dict(enumerate(rows.column_names, start=1))
-    index = ShardIndex(metadata, names, (((), None),), (), {})
-    body = {"rowKeyFields": [{"name": "k", "type": "LongType"}]}
-    values = [{"name": name, "type": "StringType"} for name in ("repeated", "alike")]
-    schema = Schema.from_json(body | {"valueFields": values})
-    assert metadata.row_group(0).total_byte_size < rows.nbytes / 10
-    assert rows.nbytes * 0.8 < index.column_bytes(0, schema.fields) < rows.nbytes * 1.2
-
-
-def test_a_look_up_asks_the_statistics_of_few_row_groups(
+def test_a_look_up_reads_the_index_and_not_the_footer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It bisects them, and what was found once is kept."""
+    """The footer of many row groups is longer than what a look-up reads in all."""
     monkeypatch.setattr(parquet, "FIRST_ROW_GROUP_ROWS", 4)
     monkeypatch.setattr(parquet, "MAX_ROW_GROUP_ROWS", 4)
-    schema = Schema.from_json(
-        {
-            "rowKeyFields": [{"name": "k", "type": "LongType"}],
-            "valueFields": [{"name": "v", "type": "LongType"}],
-        }
-    )
-    table = ShardTable(FolderStorage(tmp_path / "data"), schema, tmp_path)
-    table.add([{"k": n, "v": -n} for n in range(1024)])
-    asked: list[int] = []
-
-    def watched(*given: Any) -> Span:
-        asked.append(1)
-        return key_span(*given)
-
-    monkeypatch.setattr(index_module, "key_span", watched)
+    storage = Noted(tmp_path / "data")
+    table = ShardTable(storage, SCHEMA, tmp_path)
+    table.add([{"k": k, "repeated": str(k), "alike": str(-k)} for k in range(4000)])
+    (shard,) = table.state.shards.values()
+    whole = index_of(table, footer=True).metadata.serialized_size
+    groups = index_of(table).row_groups
+    assert whole > 250 * groups
+    monkeypatch.setattr(footer, "estimated_index_bytes", lambda *_: 70 * groups)
     cache = Cache()
-    for _ in range(2):
-        assert table.rows(KeyRange.exactly((517,)), cache=cache) == [{"k": 517, "v": -517}]
-        assert 0 < len(asked) <= 16 + 2  # two bisections among 256 row groups
+    for wanted, reads in ((517, 2), (3518, 1)):
+        storage.lengths.clear()
+        assert table.rows(KeyRange.exactly((wanted,)), cache=cache) == [
+            {"k": wanted, "repeated": str(wanted), "alike": str(-wanted)}
+        ]
+        assert len(storage.lengths) == reads
+        assert sum(storage.lengths) < whole / 3
+    assert shard.size_bytes > whole
 
 
-def test_spans_of_row_groups_are_a_sequence() -> None:
-    sink = pa.BufferOutputStream()
-    pq.write_table(pa.table({"k": range(9)}), sink, row_group_size=3)
-    schema = Schema.from_json({"rowKeyFields": [{"name": "k", "type": "LongType"}]})
-    spans = KeySpans(pq.read_metadata(pa.BufferReader(sink.getvalue())), schema.keys)
-    assert list(spans) == [((0,), (2,)), ((3,), (5,)), ((6,), (8,))]
-    assert (spans[-1], spans[1:], len(spans)) == (list(spans)[2], list(spans)[1:], 3)
+def test_an_index_that_begins_before_what_was_read_is_read_again(
+    table: ShardTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = index_of(table)
+    monkeypatch.setattr(footer, "estimated_index_bytes", lambda *_: 600)
+    table.storage.lengths.clear()  # type: ignore[attr-defined]
+    found = index_of(table)
+    assert found.stored == expected.stored
+    assert len(table.storage.lengths) == 2  # type: ignore[attr-defined]
+
+
+def test_a_footer_is_read_where_only_the_index_was(table: ShardTable) -> None:
+    cache = Cache()
+    assert index_of(table, cache) is index_of(table, cache)
+    with pytest.raises(InvariantError, match="job0-0 was not read"):
+        _ = index_of(table, cache).metadata
+    whole = index_of(table, cache, footer=True)
+    assert whole.metadata.num_rows == 20_000
+    assert whole is index_of(table, cache) is index_of(table, cache, footer=True)
+    assert whole.stored == index_of(table).stored
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_another_shard_and_other_rows_are_refused(table: ShardTable, whole: bool) -> None:
+    (shard,) = table.state.shards.values()
+    storage = table.storage
+    path = shard_path("table", shard.id)
+
+    def read(table_id: str, expected: Shard) -> ShardIndex:
+        return read_index(storage, table_id, expected, SCHEMA, Cache(0), footer=whole)
+
+    fewer = Shard(shard.id, shard.rows - 1, shard.size_bytes, shard.min_key, shard.max_key)
+    with pytest.raises(DamagedShardError, match=r"has 20,?000 rows, but the state says 19,?999"):
+        read("table", fewer)
+    renamed = Shard("job7-0", shard.rows, shard.size_bytes, shard.min_key, shard.max_key)
+    other = Path(storage.uri) / shard_path("table", "job7-0")  # type: ignore[attr-defined]
+    other.write_bytes((Path(storage.uri) / path).read_bytes())  # type: ignore[attr-defined]
+    with pytest.raises(DamagedShardError, match="is shard job0-0 of table table"):
+        read("table", renamed)
+
+
+def test_rows_beyond_the_end_of_the_shard_are_refused(tmp_path: Path) -> None:
+    """As of a shard that lost all before its footer."""
+    storage = FolderStorage(tmp_path / "data")
+    table = ShardTable(storage, SCHEMA, tmp_path)
+    texts = (sha256(bytes([k % 256, k // 256])).hexdigest() for k in range(4000))
+    table.add([{"k": k, "repeated": text, "alike": text[::-1]} for k, text in enumerate(texts)])
+    (shard,) = table.state.shards.values()
+    file = Path(storage.uri) / shard_path("table", shard.id)
+    length = index_of(table, footer=True).metadata.serialized_size + 8
+    rewrite(file, file.read_bytes()[-length:])
+    cut = Shard(shard.id, shard.rows, length, shard.min_key, shard.max_key)
+    with pytest.raises(DamagedShardError, match="its rows end at byte"):
+        read_index(storage, "table", cut, SCHEMA, Cache(0))

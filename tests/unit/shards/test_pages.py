@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dormouse.errors import CorruptDataError
 from dormouse.shards import thrift
 from dormouse.shards.crcs import chunk_span
 from dormouse.shards.pages import pages_of
@@ -81,6 +82,9 @@ def test_pages_tile_their_chunk_and_its_rows(use_dictionary: bool, compression: 
     assert [page.end_row - page.first_row for page in found.rows] == [10] * 9 + [5]
 
 
-def test_pages_of_another_form_are_not_described() -> None:
+def test_pages_of_another_form_are_refused() -> None:
     chunk, _ = first_chunk(pa.array(range(95)), data_page_version="2.0")
-    assert pages_of(chunk) is None
+    with pytest.raises(CorruptDataError, match="a page is of the unknown type 3"):
+        pages_of(chunk)
+    with pytest.raises(CorruptDataError, match="no pages"):
+        pages_of(b"")

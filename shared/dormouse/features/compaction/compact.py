@@ -196,7 +196,7 @@ def _load_compaction(
 ) -> Compaction:
     inputs = tuple(state.shards[shard] for shard in job.inputs)
     read = Cache(services.memory_bytes // SHARE_OF_FOOTERS)
-    indexes = read_indexes(services.storage, table.id, inputs, table.schema, read)
+    indexes = read_indexes(services.storage, table.id, inputs, table.schema, read, footers=True)
     footers = [
         footer_of(index.metadata, shard_path(table.id, shard.id))
         for index, shard in zip(indexes, inputs, strict=True)

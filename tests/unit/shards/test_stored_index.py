@@ -1,0 +1,180 @@
+"""The index of a shard: no row group that holds a key is missed, and no damage is believed."""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from collections.abc import Sequence
+from zlib import crc32
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from dormouse.errors import CorruptDataError
+from dormouse.keys.ranges import Key, KeyRange
+from dormouse.shards.stored_index import (
+    Facts,
+    IndexedColumn,
+    KeyBounds,
+    StoredIndex,
+    decode_index,
+    encode_index,
+    fill_in,
+    find_entry,
+    rename_table,
+    separator,
+)
+from dormouse.shards.thrift import varint
+
+TEXT = st.text("ab\0é", max_size=4)
+KEYS: st.SearchStrategy[Key] = st.tuples(TEXT, st.integers(0, 3))
+BOUNDS: st.SearchStrategy[Key] = st.just(()) | st.tuples(TEXT) | KEYS
+COLUMNS = [IndexedColumn(7, "k", 1), IndexedColumn(9, "nested", 2)]
+
+
+def ends_of(groups: Sequence[Sequence[Key]]) -> list[tuple[Key, Key]]:
+    return [(group[0], group[-1]) for group in groups]
+
+
+@given(
+    st.lists(KEYS, min_size=1, max_size=14).map(sorted),
+    st.integers(1, 4),
+    BOUNDS,
+    st.none() | BOUNDS,
+)
+def test_no_row_group_that_holds_a_key_is_missed_and_none_within_holds_another(
+    keys: list[Key], size: int, low: Key, high: Key | None
+) -> None:
+    groups = [keys[i : i + size] for i in range(0, len(keys), size)]
+    bounds, wanted = KeyBounds.of(ends_of(groups)), KeyRange(low, high)
+    found = bounds.overlapping(wanted)
+    holding = {i for i, g in enumerate(groups) if any(wanted.contains(key) for key in g)}
+    assert holding <= set(found) <= set(range(len(groups)))
+    within = bounds.within(wanted)
+    assert all(wanted.contains(key) for i in within for key in groups[i])
+    assert all(0 <= i < len(groups) for i in within)
+    for key in keys:
+        found = bounds.overlapping(KeyRange.exactly(key))
+        assert {i for i, g in enumerate(groups) if key in g} <= set(found)
+
+
+@given(st.lists(KEYS, min_size=1, max_size=14, unique=True).map(sorted), st.integers(1, 4))
+def test_a_key_that_is_there_is_looked_for_in_one_row_group(keys: list[Key], size: int) -> None:
+    groups = [keys[i : i + size] for i in range(0, len(keys), size)]
+    bounds = KeyBounds.of(ends_of(groups))
+    for number, group in enumerate(groups):
+        for key in group:
+            assert bounds.overlapping(KeyRange.exactly(key)) == range(number, number + 1)
+
+
+def test_keys_before_the_first_and_after_the_last_are_in_no_row_group() -> None:
+    bounds = KeyBounds.of([((5,), (6,)), ((6,), (6,)), ((8,), (9,))])
+    assert bounds.overlapping(KeyRange.exactly((4,))) == range(0)
+    assert not bounds.overlapping(KeyRange.exactly((10,)))
+    assert not bounds.overlapping(KeyRange((10,), None))
+    assert bounds.overlapping(KeyRange.exactly((6,))) == range(2)
+    assert bounds.overlapping(KeyRange()) == bounds.within(KeyRange()) == range(3)
+    assert bounds.within(KeyRange((5,), (8,))) == range(2)
+    assert bounds.within(KeyRange((5,), (6,))) == range(0)
+    assert bounds.first_key(2) == (8,)
+
+
+@given(KEYS, KEYS)
+def test_a_separator_lies_between_two_keys_and_is_short(before: Key, key: Key) -> None:
+    assume(before < key)
+    between = separator(before, key)
+    assert before < between <= key
+    shorter = between[:-1]
+    if isinstance(between[-1], str):
+        shorter += (between[-1][:-1],)
+    assert shorter <= before
+
+
+def test_a_separator_of_long_texts_is_as_long_as_what_they_have_in_common() -> None:
+    assert separator(("house", 5), ("household", 2)) == ("househ",)
+    assert separator((b"aaaa",), (b"abbbbbbb",)) == (b"ab",)
+    assert separator(("a", 5), ("a", 9)) == ("a", 9)
+    assert separator(("a", 5), ("a", 5)) == ("a", 5)
+
+
+def encoded(facts: Facts) -> str:
+    keys = KeyBounds.of([((1,), (2,)), ((2,), (9,))])
+    return encode_index("table", "shard", COLUMNS, [3, 4], facts, keys)
+
+
+FACTS = Facts(
+    bytes([0, 1, 3]), [10, 20, 30, 40, 50, 60], [1, 2**10, 3000, 0, 5, 2**33], [*range(8)]
+)
+
+
+def test_what_is_filled_in_is_read_again_and_has_the_length_of_what_was_blank() -> None:
+    blank = encoded(Facts.blank(3, 2, has_filters=True))
+    filled = fill_in(blank, FACTS)
+    assert filled == encoded(FACTS)
+    assert len(filled) == len(blank)
+    found: StoredIndex = decode_index(filled.encode())
+    assert (found.table_id, found.shard_id, found.leaves) == ("table", "shard", 3)
+    assert list(found.starts) == [4, 14, 34, 64, 104, 154, 214]
+    assert list(found.rows) == [3, 4]
+    assert found.columns == {7: (COLUMNS[0], 0), 9: (COLUMNS[1], 1)}
+    assert [found.crc(n) for n in range(8)] == list(range(8))
+    assert [found.is_compressed(n) for n in range(3)] == [False, True, True]
+    assert [found.has_dictionary(n) for n in range(3)] == [False, False, True]
+    assert found.has_filters
+    assert found.keys.ties == {0}
+    for number, size in enumerate(FACTS.memory[:-1]):
+        assert size <= found.memory_bytes(number) <= max(1, size) * 1.1
+    assert found.memory_bytes(5) > 2**31
+    renamed = rename_table(filled.encode(), "other")
+    assert decode_index(renamed).table_id == "other"
+    assert len(renamed) == len(filled)
+
+
+@given(st.data())
+def test_no_damage_to_an_index_is_believed(data: st.DataObject) -> None:
+    value = bytearray(encoded(FACTS).encode())
+    kind = data.draw(st.sampled_from(["flip", "cut"]))
+    place = data.draw(st.integers(0, len(value) - 1))
+    if kind == "flip":
+        value[place] ^= 1 << data.draw(st.integers(0, 7))
+    else:
+        del value[place:]
+    with pytest.raises(CorruptDataError, match="index"):
+        decode_index(bytes(value))
+
+
+def sealed(body: bytes) -> bytes:
+    return b64encode(body + crc32(body).to_bytes(4, "little"))
+
+
+def test_an_index_of_a_later_version_is_refused() -> None:
+    body = bytearray(b64decode(encoded(FACTS))[:-4])
+    body[0] += 1
+    with pytest.raises(CorruptDataError, match="unknown version 2") as raised:
+        decode_index(sealed(bytes(body)))
+    assert "later version" in str(raised.value.hint)
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        Facts(FACTS.forms[:2], FACTS.sizes, FACTS.memory, FACTS.crcs),
+        Facts(FACTS.forms, FACTS.sizes[:5], FACTS.memory, FACTS.crcs),
+        Facts(FACTS.forms, FACTS.sizes, FACTS.memory[:5], FACTS.crcs),
+        Facts(FACTS.forms, FACTS.sizes, FACTS.memory, FACTS.crcs[:6]),
+        Facts(FACTS.forms, FACTS.sizes, FACTS.memory, [*FACTS.crcs, 8]),
+    ],
+)
+def test_an_index_that_lacks_something_is_refused(facts: Facts) -> None:
+    with pytest.raises(CorruptDataError, match="lacks what belongs to some"):
+        decode_index(encoded(facts).encode())
+
+
+def test_an_index_is_found_at_the_end_of_a_footer_and_not_where_it_is_cut() -> None:
+    value = encoded(FACTS).encode()
+    entry = b"dormouse.index\x18" + varint(len(value)) + value
+    footer = b"\x18\x0e" + entry + b"\0\x1c\x18\x11dormouse.checksum"
+    assert find_entry(b"row groups" + footer) == value
+    assert find_entry(footer[3:]) is None
+    with pytest.raises(CorruptDataError, match="cut short"):
+        find_entry(b"dormouse.index\x18")
