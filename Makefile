@@ -88,6 +88,9 @@ bench-rows: $(BENCH) ## Measure compaction, ingest, look-ups and memory beside p
 bench-embedded: $(BENCH) ## Measure an instance in a folder beside DuckDB, SQLite, LanceDB and delta-rs (ARGS=--quick: minutes)
 	@$(MODULE) bench.embedded $(ARGS)
 
+bench-iceberg: $(INSTALLED) $(ENGINES)/.installed ## Measure publications for readers of Iceberg, and how engines plan (ARGS=--quick: half a minute)
+	@$(MODULE) bench.iceberg $(ARGS)
+
 bench-bit-flips: $(INSTALLED) ## Flip 2,000 bits of a shard, and see that no stage believes one; ten minutes (ARGS=--flips 200)
 	@$(MODULE) tests.bit_flips $(ARGS)
 
@@ -171,4 +174,4 @@ clean: ## Remove what was built and installed
 faults: $(INSTALLED) ## Plant faults one at a time, and see that tests notice each (ARGS="--only statestore --processes 2")
 	@$(MODULE) tests.faults $(ARGS)
 
-.PHONY: help setup demo demo-spark test test-engines test-wheel expanded crash-points fuzz sim chaos load docs site test-endpoint bench-state bench-sources bench-rows bench-embedded bench-bit-flips bench-startup bench-cost bench-spark faults layer lint audit format lock build invoke events clean
+.PHONY: help setup demo demo-spark test test-engines test-wheel expanded crash-points fuzz sim chaos load docs site test-endpoint bench-state bench-sources bench-rows bench-embedded bench-iceberg bench-bit-flips bench-startup bench-cost bench-spark faults layer lint audit format lock build invoke events clean

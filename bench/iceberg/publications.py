@@ -1,0 +1,137 @@
+"""Publish a table of so many shards for the first time, and after changes; called by
+`bench.iceberg` with the number and the folder to publish into.
+
+The state and its changes are those of the state store's benchmark: ten shards a leaf. A change of
+``n+n`` is n compactions of a leaf's ten shards to one, and n ingests of one shard. Objects are put
+into a folder; their bytes and number are exact.
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from bench.common.figures import emit
+from bench.state.memory import KEYS, built, digest, key
+from dormouse.fold.fold import apply
+from dormouse.iceberg.changes import Changes
+from dormouse.iceberg.draft import Published
+from dormouse.iceberg.previous import read_previous
+from dormouse.iceberg.publication import Source, plan_publication
+from dormouse.model.partitions import Partition
+from dormouse.model.shards import NewShard, Shard
+from dormouse.model.transactions import AddShards, AssignJob, Entry, ReplaceShards, Transaction
+from dormouse.schema.columns import parse_schema
+from dormouse.storage import FolderStorage
+from dormouse.tables.table import Table
+
+PART = "publication"
+FIRST = "first"
+CHANGES = (1, 10, 100)
+COLUMNS = ", ".join(["id:string", *(f"c{n}:string?" for n in range(9))])
+MINUTE_MS = 60_000
+
+
+class Publisher:
+    """Publishes a table into a folder, as the stage does."""
+
+    def __init__(self, shards: int, folder: Path) -> None:
+        """Begin with a state of so many shards."""
+        folder.mkdir(parents=True)
+        self.storage = FolderStorage(folder)
+        self.root = str(folder)
+        self.table = Table("table", "table", parse_schema(COLUMNS, ["id"]))
+        self.state = replace(built(shards), version=1, time_ms=MINUTE_MS)
+        self.leaves = list(self.state.partitions.leaves())
+        self.record: Published | None = None
+        self.fetched = 0
+
+    def publish(self, what: str, added: tuple[Shard, ...]) -> None:
+        """Publish the state; print what that took."""
+        self.fetched = 0
+        begun = time.process_time()
+        previous = read_previous(self.record.metadata, self._fetch) if self.record else None
+        changes = Changes(added) if self.record else None
+        sequence = self.record.sequence if self.record else 0
+        source = Source(self.table, self.root, sequence=sequence)
+        plan = plan_publication(source, self.state, changes, previous, now_ms=self.state.time_ms)
+        assert not plan.unranked
+        publication = plan.publication({})
+        cpu_seconds = time.process_time() - begun
+        for item in publication.objects:
+            assert self.storage.put(item.path, item.content)
+        self.record = publication.record
+        emit(
+            PART,
+            what,
+            len(self.leaves) * 10,
+            puts=len(publication.objects),
+            gets=self.fetched,
+            size_bytes=sum(len(item.content) for item in publication.objects),
+            cpu_seconds=cpu_seconds,
+        )
+
+    def _fetch(self, path: str) -> bytes:
+        self.fetched += 1
+        return self.storage.get(path)
+
+    def change(self, count: int) -> tuple[Shard, ...]:
+        """Compact leaves and ingest into others; return the shards that were ingested."""
+        step = len(self.leaves) // (2 * count)
+        chosen = self.leaves[count % step :: step]
+        for leaf in chosen[:count]:
+            self._compact(leaf)
+        added = tuple(self._ingest(leaf) for leaf in chosen[count : 2 * count])
+        self._next_version()
+        return added
+
+    def _compact(self, leaf: Partition) -> None:
+        inputs = tuple(held.shard for held in self.state.references_in(leaf.id))
+        job, taken = self._name("job", leaf), tuple((shard, 1000) for shard in inputs)
+        merged = self._shard(job, leaf, 1000 * len(inputs))
+        self._commit(AssignJob(job, leaf.id, inputs))
+        self._commit(ReplaceShards(job, leaf.id, inputs, (merged,), taken))
+
+    def _ingest(self, leaf: Partition) -> Shard:
+        job = self._name("ingest", leaf)
+        new = self._shard(job, leaf, 1000)
+        self._commit(AddShards(job, (digest(f"source of {job}"),), (new,)))
+        return new.shard
+
+    def _shard(self, job: str, leaf: Partition, rows: int) -> NewShard:
+        at = self.leaves.index(leaf)
+        low, high = (number * KEYS // len(self.leaves) for number in (at, at + 1))
+        shard = Shard(f"{job}-0", rows, 64 * rows, key(low), key(high - 1))
+        return NewShard(shard, ((leaf.id, rows),))
+
+    def _name(self, kind: str, leaf: Partition) -> str:
+        return digest(f"{kind} {self.state.version} {leaf.id}")
+
+    def _commit(self, transaction: Transaction) -> None:
+        self.state, verdict = apply(self.state, Entry(transaction, self.state.time_ms, 0))
+        assert not verdict.violations, verdict.violations
+
+    def _next_version(self) -> None:
+        state = self.state
+        self.state = replace(state, version=state.version + 1, time_ms=state.time_ms + MINUTE_MS)
+
+
+def main() -> None:
+    """Publish at first, and after each change."""
+    shards, folder = int(sys.argv[1]), Path(sys.argv[2])
+    publisher = Publisher(shards, folder)
+    publisher.publish(FIRST, ())
+    for count in CHANGES:
+        if 4 * count <= len(publisher.leaves):
+            publisher.publish(f"{count}+{count}", publisher.change(count))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    emit(PART, "all of them", shards, memory_bytes=peak)
+    assert publisher.record is not None
+    (folder / "newest").write_text(f"{folder}/{publisher.record.metadata}")
+
+
+if __name__ == "__main__":
+    main()
