@@ -12,7 +12,7 @@ from dormouse.downloads import Arrived
 from dormouse.model.job_events import JobEvent, Tracked
 from dormouse.model.job_records import DAMAGED as DAMAGED
 from dormouse.model.job_records import JobRecord as JobRecord
-from dormouse.publications import Publications
+from dormouse.publications import Mirror, Publications
 from dormouse.reader_access import ReaderAccess
 from dormouse.spark_runs import Spark as Spark
 from dormouse.spark_runs import SparkRun as SparkRun
@@ -285,8 +285,7 @@ class DeadLetter:
 class DeadLetters(Protocol):
     """The dead letters of each queue, by the queue's own name.
 
-    Every method raises UnavailableError if the queues do not answer, and NotFoundError if there is
-    no such queue.
+    Every method raises UnavailableError, and NotFoundError if there is no such queue.
     """
 
     def receive(self, queue: str, most: int) -> list[DeadLetter]:
@@ -319,7 +318,7 @@ class Services:
     `cache` holds objects that were read. `spark` is None for a process that starts no Spark jobs;
     `has_spark` says whether the instance has Spark. `owns_scratch` says whether nobody else fills
     the scratch folder, so that what does not fit there alone never will. `reader_access` is None
-    where readers of Iceberg need nothing to open objects, as in a folder.
+    where readers of Iceberg need nothing to open objects, as in a folder; `mirror` without Glue.
     """
 
     tables: Tables
@@ -340,6 +339,7 @@ class Services:
     has_spark: bool = False
     owns_scratch: bool = True
     reader_access: ReaderAccess | None = None
+    mirror: Mirror | None = None
 
     def table(self, table_id: str) -> Table | None:
         """Return a table to work on; None if it is gone or is being deleted."""

@@ -40,7 +40,8 @@ class Settings:
     If `account` is empty, AWS is asked for it. `has_spark` says whether the instance has Spark;
     `spark` is what a process needs to start Spark jobs, None if it starts none. `folder` is where
     the instance is if it is in a folder, None for a deployment. `readers_role` is the ARN of the
-    role whose credentials are lent to readers of Iceberg, empty if none are.
+    role whose credentials are lent to readers of Iceberg, empty if none are. `glue_database` is
+    where published tables get entries, by the process that publishes them.
     """
 
     instance: str
@@ -51,6 +52,7 @@ class Settings:
     has_spark: bool = False
     folder: Path | None = None
     readers_role: str = ""
+    glue_database: str = ""
 
     @property
     def names(self) -> InstanceNames:
@@ -77,6 +79,7 @@ class Settings:
             has_spark=given.get("DORMOUSE_SPARK", "") == "yes",
             folder=profile.folder,
             readers_role=given.get("DORMOUSE_READERS_ROLE", ""),
+            glue_database=given.get("DORMOUSE_GLUE_DATABASE", ""),
         )
 
 

@@ -75,7 +75,7 @@ LAYERS = [
     {"aws.sqs"},
     {"aws.s3"},
     {"aws.dynamodb"},
-    {"aws.emr", "aws.reader_access"},
+    {"aws.emr", "aws.glue", "aws.reader_access"},
     {"aws.wiring"},
     {"aws.functions"},
     {"aws"},

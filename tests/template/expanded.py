@@ -19,7 +19,11 @@ VARIANTS: dict[str, dict[str, str]] = {
     "by default": {},
     "without Spark": {"AlarmEmail": "", "DataVersions": "yes", "Spark": "no"},
     "with lent credentials": {"LendCredentials": "yes"},
-    "with warm Spark on x86_64": {"Architecture": "x86_64", "SparkWarmExecutors": "2"},
+    "with warm Spark on x86_64": {
+        "Architecture": "x86_64",
+        "SparkWarmExecutors": "2",
+        "GlueDatabase": "lake",
+    },
 }
 """Parameters under which each condition holds, and under which it does not."""
 NOT_LISTED = ("AWS::CloudWatch::Dashboard", "AWS::IAM::ManagedPolicy")

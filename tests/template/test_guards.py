@@ -226,6 +226,7 @@ def test_a_function_has_no_secrets_in_its_environment_and_no_debug_logging(
         "DORMOUSE_SPARK",
         "DORMOUSE_SPARK_APPLICATION",
         "DORMOUSE_SPARK_PACKAGE",
+        "DORMOUSE_GLUE_DATABASE",
         "DORMOUSE_SPARK_ROLE",
     }
 

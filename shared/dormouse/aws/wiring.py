@@ -19,6 +19,7 @@ from dormouse.aws.base.clients import client
 from dormouse.aws.dynamodb.publications import DynamoPublications
 from dormouse.aws.dynamodb.tables import DynamoTables
 from dormouse.aws.dynamodb.tracker import DynamoTracker
+from dormouse.aws.glue import GlueMirror
 from dormouse.aws.reader_access import S3ReaderAccess
 from dormouse.aws.s3.storage import S3Sources, S3Storage
 from dormouse.aws.sqs.dead_letters import SqsDeadLetters
@@ -122,6 +123,7 @@ def wire(
         reader_access=S3ReaderAccess(
             s3, client("sts", CLIENT_CONFIG), names.data_bucket, settings.readers_role
         ),
+        mirror=GlueMirror(client("glue", CLIENT_CONFIG), settings.glue_database),
     )
     return Wiring(settings, services, SqsOutbox(sqs, names))
 

@@ -21,7 +21,8 @@ class PublishedTable(Shown):
     all that is published; `versions` are those that readers can ask for, the newest last.
 
     `stored_name` is the name of the table in catalogs. A table with row rules also has `view`
-    there, under its own name; `no_view` says why it has none.
+    there, under its own name; `no_view` says why it has none. `has_glue` says whether it is to have
+    an entry in Glue, and `in_glue` its name there; empty if that is not there, or behind.
 
     `lag_seconds` is for how long a change of the table has waited to be published. `quick_shards`
     is the number of shards that were written before the table was published: until compactions have
@@ -40,17 +41,20 @@ class PublishedTable(Shown):
     published_ms: int
     lag_seconds: float
     quick_shards: int
+    has_glue: bool
+    in_glue: str
     stored_name: str
     view: View | None
     no_view: str
 
     @property
     def in_catalogs(self) -> Mapping[str, str]:
-        """What a table with row rules is in catalogs, in words; nothing of other tables."""
+        """What a table with row rules is in catalogs, and any table in Glue, in words."""
+        glue = {"table in Glue": self.in_glue or "not yet, or behind"} if self.has_glue else {}
         if self.stored_name == self.name:
-            return {}
+            return glue
         queries = self.view.sql if self.view else {}
-        return {
+        return glue | {
             f"table {self.stored_name}": "the stored rows, before filters and aggregations",
             f"view {self.name}": self.no_view or "the rows, in Spark and Trino by a REST catalog",
             **{f"query of the view, {dialect}": sql for dialect, sql in queries.items()},
@@ -88,6 +92,7 @@ class IcebergTable:
         """
         from dormouse.features.publishing.look import published_metadata
         from dormouse.iceberg.views import published_name, view_of, why_no_view
+        from dormouse.tables.published import is_mirrored
 
         services, table = self.handle.services, self.handle.current()
         found = published_metadata(services, table)
@@ -105,6 +110,8 @@ class IcebergTable:
             found.published_ms,
             found.lag_ms / 1000,
             found.quick_shards,
+            is_mirrored(table.properties),
+            found.in_glue,
             published_name(table),
             view_of(table),
             why_no_view(table),

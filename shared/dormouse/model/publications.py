@@ -52,6 +52,9 @@ class PublicationRecord:
 
     `again` asks for more than what has changed: ``all`` for everything from the state, and
     ``purged`` for metadata in which nothing of earlier versions is left.
+
+    `mirror` is the name in Glue under which there may be an entry; it is set before that is made,
+    and empty once it is deleted. `mirrored` is the metadata that the entry named last.
     """
 
     sequence: int = 0
@@ -59,6 +62,8 @@ class PublicationRecord:
     content: str = ""
     checkpoints: tuple[Checkpoint, ...] = ()
     again: Literal["", "all", "purged"] = ""
+    mirror: str = ""
+    mirrored: str = ""
 
     @property
     def newest(self) -> Checkpoint | None:

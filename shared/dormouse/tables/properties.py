@@ -168,8 +168,7 @@ class Properties(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         str,
         Meta(
             pattern=r"^[^\r\n]{0,100}\Z",
-            description="The unquoted text that means null in a CSV file. Empty: an empty field "
-            "is null.",
+            description="The unquoted text that means null in CSV. Empty: an empty field is null.",
         ),
     ] = ""
     bulk_import_min_leaf_partitions: Annotated[
@@ -261,6 +260,10 @@ class Properties(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Literal["no", "yes"],
         Meta(description="Whether they may read stored rows, before filters and aggregations."),
     ] = "no"
+    iceberg_glue: Annotated[
+        Literal["off", "on"],
+        Meta(description="Whether the published table has an entry in Glue too, on AWS."),
+    ] = "off"
     max_fields: Annotated[int, Meta(ge=1, description="The most columns of the schema.")] = 1_000
 
     def __post_init__(self) -> None:

@@ -18,6 +18,25 @@ def is_published(properties: Properties) -> bool:
     return properties.iceberg == "on"
 
 
+def is_mirrored(properties: Properties) -> bool:
+    """Return whether a table is to have an entry in Glue."""
+    return is_published(properties) and properties.iceberg_glue == "on"
+
+
+def glue_name(name: str) -> str:
+    """Return the name that a published table has in Glue, whose names are in lower case.
+
+    Raises:
+        InvalidRequestError: it has a dot, which ends the name of a database there.
+    """
+    if "." in name:
+        raise InvalidRequestError(
+            f"a table with a dot in its name, as {name!r}, can have no entry in Glue",
+            hint="rename the table, or leave iceberg_glue off",
+        )
+    return name.lower()
+
+
 def check_published(schema: Schema, properties: Properties) -> None:
     """Check that a table with these properties can be published, if it is to be.
 

@@ -26,7 +26,8 @@ from dormouse.tables.table import Table
 class PublishedMetadata:
     """What readers of a table find now: `path` is that of its metadata in the data root, and
     `folder` that of all that is published. `lag_ms` is for how long a change has waited to follow.
-    `quick_shards` are those that Spark with Iceberg before 1.11 reads slowly.
+    `quick_shards` are those that Spark with Iceberg before 1.11 reads slowly. `in_glue` is the name
+    of the table in Glue; empty if it is not there, or has other metadata there.
     """
 
     path: str
@@ -34,6 +35,7 @@ class PublishedMetadata:
     published_ms: int
     lag_ms: int
     quick_shards: int
+    in_glue: str
     summary: Summary
 
 
@@ -77,6 +79,7 @@ def published_metadata(services: Services, table: Table) -> PublishedMetadata:
         newest.published_ms,
         lag_ms(services, table, state),
         len(quick_shards(state)),
+        record.mirror if record is not None and record.mirrored == record.metadata else "",
         show_metadata(services.storage.get(newest.metadata), newest.metadata),
     )
 

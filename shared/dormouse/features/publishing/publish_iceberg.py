@@ -2,9 +2,9 @@
 
 Order of writes: a record without checkpoints, if the table has none; then the table and its state
 are read; the objects of the metadata, none of which is ever put under a name again; the record,
-which names them, if it is still the one that was read. A crash in between leaves objects that no
-metadata reaches, which the sweep deletes; the redelivery publishes what is newest then. Of two
-publishers at once one replaces the record, and the other looks again.
+which names them, if it is still the one that was read; the entry in Glue. A crash in between
+leaves objects that no metadata reaches, which the sweep deletes; the redelivery publishes what is
+newest then. Of two publishers at once one replaces the record, and the other looks again.
 
 Garbage collection keeps shards by the record (`model.publications`). It reads the record after it
 has chosen what is due. If there was none, the state was read after that here, and has nothing of
@@ -19,6 +19,7 @@ from hashlib import blake2b
 import msgspec
 
 from dormouse.errors import ContendedError, CorruptDataError, NotFoundError
+from dormouse.features.publishing.mirror import follow_in_glue
 from dormouse.iceberg.changes import Changes, changes_since
 from dormouse.iceberg.dead_rows import find_dead_rows
 from dormouse.iceberg.draft import Source
@@ -30,7 +31,7 @@ from dormouse.model.state import TableState
 from dormouse.ports import Services
 from dormouse.state_store import StateStore
 from dormouse.stored.paths import iceberg_prefix, publication_sequence
-from dormouse.tables.published import is_published
+from dormouse.tables.published import is_mirrored, is_published
 from dormouse.tables.table import Table
 
 ATTEMPTS = 4
@@ -47,15 +48,18 @@ def publish_iceberg(services: Services, message: TableChanged) -> list[OutboundM
     for _ in range(ATTEMPTS):
         record = services.publications.get(message.table_id)
         table = services.table(message.table_id)
-        if table is None:
-            return []
-        if not is_published(table.properties):
-            if _withdraw(services, table, record):
+        if table is None or not is_published(table.properties):
+            if record is not None and record.mirror:
+                follow_in_glue(services, message.table_id)  # before its metadata is deleted
+                record = services.publications.get(message.table_id)
+            if table is None or _withdraw(services, table, record):
                 return []
         elif record is None:
             begun = PublicationRecord(sequence=_last_sequence(services, table))
             services.publications.replace(table.id, None, begun)
         elif _publish(services, table, record):
+            if record.mirror or is_mirrored(table.properties):
+                follow_in_glue(services, table.id)
             return []
     raise ContendedError(f"others keep publishing table {message.table_id}; try again")
 

@@ -78,7 +78,7 @@ def sweep(
         NotFoundError: something is lost that published metadata names; everything else was done.
     """
     if table.deleting:
-        delete_whole_table(services, table)
+        yield from delete_whole_table(services, table)
         return
     state = _current_state(services, table)
     services.store(table).pins.remove_expired()

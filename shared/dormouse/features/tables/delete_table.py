@@ -1,18 +1,19 @@
 """delete_table: delete a table with all its rows.
 
 Order: mark the registry entry as in deletion, which cannot be undone; put the tombstone, which
-later proves that the table was deleted; delete the states, the objects, the entry. After a crash
-the redelivery or `sweep` deletes the rest. The audit deletes objects that other processes put
-meanwhile (`leftovers`).
+later proves that the table was deleted; have the entry in Glue deleted, if there is one; delete the
+states, the objects, the entry. After a crash the redelivery or `sweep` deletes the rest. The audit
+deletes objects that other processes put meanwhile (`leftovers`).
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from dormouse.errors import InvariantError, NotFoundError
+from dormouse.errors import CorruptDataError, InvariantError, NotFoundError
 from dormouse.features.requests.resolve_table import find_table
 from dormouse.features.tables.tags import refuse_tagged
+from dormouse.messages import OutboundMessage, TableChanged
 from dormouse.ports import Services
 from dormouse.requests import DeleteTable
 from dormouse.stored.paths import data_prefix, table_prefix
@@ -22,8 +23,10 @@ from dormouse.tables.tombstones import Tombstone
 DELETE_BATCH = 1000
 
 
-def delete_table(services: Services, request: DeleteTable) -> None:
+def delete_table(services: Services, request: DeleteTable) -> list[OutboundMessage]:
     """Delete the table; after a crash the redelivery or `sweep` deletes the rest.
+
+    Return the message that deletes its entry in Glue, if it has one.
 
     Raises:
         NotFoundError: no table has that name.
@@ -31,18 +34,21 @@ def delete_table(services: Services, request: DeleteTable) -> None:
     """
     table = find_table(services, request)
     if table is None:
-        return
+        return []
     if not request.release_tags and not table.deleting:
         refuse_tagged(services, table, "the rows")
     try:
-        delete_whole_table(services, table)
+        return delete_whole_table(services, table)
     except NotFoundError:
         if services.tables.get(table.id) is not None:
             raise  # else another delivery of the request has deleted it meanwhile
+        return []
 
 
-def delete_whole_table(services: Services, table: Table) -> None:
+def delete_whole_table(services: Services, table: Table) -> list[OutboundMessage]:
     """Delete a table's states, its objects and its registry entry, in an order that can resume.
+
+    While it has an entry in Glue, return the message that deletes that; the sweep does the rest.
 
     The states are deleted first, so that readers find the table deleted. If the objects were
     deleted first, it would seem damaged.
@@ -50,11 +56,22 @@ def delete_whole_table(services: Services, table: Table) -> None:
     table = services.tables.change(table.id, lambda t: replace(t, online=False, deleting=True))
     if services.tables.put_tombstone(Tombstone.of(table, services.clock.now_ms())) is None:
         raise InvariantError(f"table {table.id} is not in deletion, though it was just put there")
+    if _has_mirror(services, table):
+        return [OutboundMessage("iceberg-changes", TableChanged(table.id))]
     for state in table.states():
         services.store(state).destroy()
     services.publications.delete(table.id)
     delete_table_objects(services, table.id)
     services.tables.delete(table)
+    return []
+
+
+def _has_mirror(services: Services, table: Table) -> bool:
+    try:
+        record = services.publications.get(table.id)
+    except CorruptDataError:  # it must not keep the table; an entry stays, of metadata that is gone
+        return False
+    return record is not None and bool(record.mirror)
 
 
 def delete_table_objects(services: Services, table_id: str) -> None:
