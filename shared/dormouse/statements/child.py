@@ -10,12 +10,12 @@ import os
 import resource
 import socket
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
 import pyarrow as pa
-from datafusion import DataFrame
+from datafusion import DataFrame, SessionContext
 
 from dormouse.arrow.types import arrow_schema, frame_schema
 from dormouse.errors import DormouseError, InvalidRequestError, InvariantError
@@ -23,8 +23,8 @@ from dormouse.schema.schema import Schema
 from dormouse.sql.statements import Statement, parse_statement
 from dormouse.statements import protocol
 from dormouse.statements.datasets import TableDataset
-from dormouse.statements.planning import ScanPlan, plan_scans
-from dormouse.statements.session import explained, open_session, plan, register
+from dormouse.statements.planning import ScanPlan, can_use_statistics, plan_scans
+from dormouse.statements.session import explained, open_session, plan, register, register_files
 
 _Answer = TypeVar("_Answer", bound=protocol.Message)
 
@@ -35,7 +35,7 @@ class _Child:
     def __init__(self, channel: socket.socket, results: int, run: protocol.Run) -> None:
         self._channel, self._results, self._run = channel, results, run
         self._lock = threading.Lock()  # scans are opened by threads of DataFusion
-        self._context = open_session(run.scratch, run.memory_bytes, run.threads)
+        self._context = self._session()
         self._schemas: dict[str, Schema] = {}
         self._scans: dict[str, protocol.Scan] = {}
 
@@ -81,10 +81,41 @@ class _Child:
             found: ScanPlan = plan_scans(logical, self._schemas, fenced)
             if not found.to_fence:
                 self._scans = dict(found.scans)
-                return frame
+                folders = {} if statement.explains else self._find_files()
+                if not folders:
+                    return frame
+                uses_statistics = can_use_statistics(logical, self._schemas.values())
+                self._reopen(folders, fenced, uses_statistics=uses_statistics)
+                return plan(self._context, statement.sql, parameters)
             fenced |= found.to_fence
             for name in found.to_fence:
                 register(self._context, name, self._dataset(name), fenced=True)
+
+    def _find_files(self) -> Mapping[str, str]:
+        """Return the folders of the files of scans that can read them themselves."""
+        scans = tuple(
+            protocol.ScanRows(name, scan)
+            for name, scan in self._scans.items()
+            if (scan.columns or scan.where) and scan.limit is None and not scan.ends
+        )
+        return self._ask(protocol.FindFiles(scans), protocol.Files).folders if scans else {}
+
+    def _reopen(
+        self, folders: Mapping[str, str], fenced: frozenset[str], *, uses_statistics: bool
+    ) -> None:
+        """Begin another session, in which scans read files."""
+        self._context = self._session(uses_statistics=uses_statistics)
+        for name, schema in self._schemas.items():
+            if name in folders:
+                register_files(self._context, name, folders[name], arrow_schema(schema))
+            else:
+                register(self._context, name, self._dataset(name), fenced=name in fenced)
+
+    def _session(self, *, uses_statistics: bool = False) -> SessionContext:
+        run = self._run
+        return open_session(
+            run.scratch, run.memory_bytes, run.threads, uses_statistics=uses_statistics
+        )
 
     def _dataset(self, name: str) -> TableDataset:
         schema = frame_schema(arrow_schema(self._schemas[name]))

@@ -9,14 +9,15 @@ the condition then is a superset, which only saves reading.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from datafusion import Expr, expr
 from datafusion.plan import LogicalPlan
 
 from dormouse.errors import InvalidRequestError
-from dormouse.schema.schema import Schema
+from dormouse.schema.schema import Primitive, Schema
 from dormouse.sql.conditions import parse_condition
 from dormouse.statements.conditions import column_of, conjuncts, translated
 from dormouse.statements.protocol import Scan
@@ -24,6 +25,7 @@ from dormouse.statements.protocol import Scan
 FENCE = "!"
 """What ends the name of the dataset below a fence."""
 FENCE_ROWS = 2**62
+_TESTS = re.compile(r"Filter|filters=|Join|aggr=.*\b(min|max)\(")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,17 @@ def plan_scans(
         else:
             scans[name] = exact
     return ScanPlan(scans, frozenset(to_fence))
+
+
+def can_use_statistics(plan: LogicalPlan, schemas: Collection[Schema]) -> bool:
+    """Return whether a plan may use the statistics of files, which leave out NaN: it has a join,
+    whose order depends on the numbers of rows, and neither tests nor takes the least or greatest
+    value of a column of floats.
+    """
+    floats = (Primitive.FLOAT, Primitive.DOUBLE)
+    names = {f.name for schema in schemas for f in schema.fields if f.type in floats}
+    tested = [line for line in plan.display_indent().splitlines() if _TESTS.search(line)]
+    return len(schemas) > 1 and not any(name in line for line in tested for name in names)
 
 
 def _occurrences(node: LogicalPlan, context: _Context) -> Iterator[tuple[str, _Occurrence]]:

@@ -73,6 +73,18 @@ class ScanRows(msgspec.Struct, frozen=True, tag="scan_rows"):
     scan: Scan
 
 
+class FindFiles(msgspec.Struct, frozen=True, tag="find_files"):
+    """Which of these scans can read files by themselves?"""
+
+    scans: tuple[ScanRows, ...]
+
+
+class Files(msgspec.Struct, frozen=True, tag="files"):
+    """Folders of Parquet files by the names of the references, of those that can."""
+
+    folders: Mapping[str, str]
+
+
 class Explain(msgspec.Struct, frozen=True, tag="explain"):
     """What would these scans read?"""
 
@@ -110,7 +122,18 @@ class Failed(msgspec.Struct, frozen=True, tag="failed"):
     hint: str
 
 
-Message: TypeAlias = Run | FindTables | Tables | ScanRows | Explain | Explained | Finished | Failed
+Message: TypeAlias = (
+    Run
+    | FindTables
+    | Tables
+    | ScanRows
+    | FindFiles
+    | Files
+    | Explain
+    | Explained
+    | Finished
+    | Failed
+)
 
 
 def send(channel: socket.socket, message: Message, descriptors: Sequence[int] = ()) -> None:

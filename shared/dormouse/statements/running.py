@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -27,6 +27,7 @@ from dormouse.query.result import PeekableBatches, QueryResult
 from dormouse.sql.statements import check_statement
 from dormouse.statements import protocol
 from dormouse.statements.explaining import explain
+from dormouse.statements.files import linked_files
 from dormouse.statements.limits import Limits
 from dormouse.statements.scans import Tables
 from dormouse.system import SystemClock
@@ -84,6 +85,7 @@ class _Running:
         self._waits = False
         self._failure: BaseException | None = None
         self._is_finished = False
+        self._held = ExitStack()
         self._feeds: list[threading.Thread] = []
         self._thread = threading.Thread(target=self._serve, name="statement", daemon=True)
 
@@ -164,6 +166,7 @@ class _Running:
             self._thread.join()
         for feed in self._feeds:
             feed.join()
+        self._held.close()
         self._channel.close()
         self._source.close()
         self._folder.cleanup()
@@ -201,6 +204,13 @@ class _Running:
                     for each in message.references
                 }
                 protocol.send(self._channel, protocol.Tables(schemas))
+            case protocol.FindFiles():
+                folders = {
+                    each.name: folder
+                    for each in message.scans
+                    if (folder := linked_files(self._tables, each, self._held))
+                }
+                protocol.send(self._channel, protocol.Files(folders))
             case protocol.Explain():
                 readings = tuple(explain(self._tables, each) for each in message.scans)
                 protocol.send(self._channel, protocol.Explained(readings))

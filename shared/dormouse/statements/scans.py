@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
@@ -28,6 +28,9 @@ from dormouse.readers.reading import Slice
 from dormouse.statements.protocol import Named, Scan
 from dormouse.tables.row_rules import row_rules
 from dormouse.tables.table import Table
+
+COUNTED_ROWS = 256 * 1024
+"""How many rows a batch without columns has: DataFusion makes a column of numbers to count them."""
 
 OpenTable: TypeAlias = Callable[[str, str], tuple[Table, TableState]]
 """Return a table by name, and its state at a version; the newest if the version is empty."""
@@ -82,7 +85,7 @@ class Tables:
         selection = self.selection(name, scan)
         if not scan.columns:
             rows = self._counted(table, state, selection)
-            return pa.schema([]), iter([_without_columns(rows)])
+            return pa.schema([]), _without_columns(rows)
         schema = arrow_schema(table.schema)
         wanted = frame_schema(pa.schema([schema.field(column) for column in scan.columns]))
         if scan.ends and (ends := _ends(table, state)):
@@ -94,6 +97,12 @@ class Tables:
         table, state = self.references[name]
         message = SelectionMessage(where=scan.where, columns=scan.columns, limit=scan.limit)
         return decode_selection(message, table.schema, version=state.version, time_ms=self.time_ms)
+
+    def count_shards(self, slices: Iterable[Slice], row_groups: int) -> None:
+        """Count what is read of shards without a query."""
+        with self.lock:
+            self.reads.shards.update(slice.shard.id for slice in slices)
+            self.reads.row_groups += row_groups
 
     def _counted(self, table: Table, state: TableState, selection: Selection) -> int:
         limit = selection.limit
@@ -141,7 +150,8 @@ def _holds(slice: Slice, key: Key) -> bool:
     return slice.range.contains_span(key, key)
 
 
-def _without_columns(rows: int) -> pa.RecordBatch:
-    """Return a batch of so many rows, without columns: DataFusion counts them."""
-    column = pa.nulls(rows)
-    return pa.RecordBatch.from_arrays([column], names=["rows"]).select([])
+def _without_columns(rows: int) -> Iterator[pa.RecordBatch]:
+    """Yield batches of so many rows together, without columns: DataFusion counts them."""
+    for start in range(0, rows, COUNTED_ROWS):
+        column = pa.nulls(min(COUNTED_ROWS, rows - start))
+        yield pa.RecordBatch.from_arrays([column], names=["rows"]).select([])

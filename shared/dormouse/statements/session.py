@@ -29,6 +29,11 @@ _OPTIONS = {
     # names of tables and columns are what they are, as in conditions; SQL would fold them
     "datafusion.sql_parser.enable_ident_normalization": "false",
     "datafusion.catalog.information_schema": "false",
+    # a result has the same types whether rows come from files or from a pipe
+    "datafusion.execution.parquet.schema_force_view_types": "false",
+    "datafusion.execution.parquet.enable_page_index": "false",
+    # bounds that are found while a plan runs would be compared with statistics; see register_files
+    "datafusion.optimizer.enable_dynamic_filter_pushdown": "false",
 }
 _ONLY_QUERIES = (
     SQLOptions().with_allow_ddl(False).with_allow_dml(False).with_allow_statements(False)
@@ -41,12 +46,19 @@ _PREFIXES = re.compile(
 )
 
 
-def open_session(scratch: str, memory_bytes: int, threads: int) -> SessionContext:
-    """Open a session that spills to `scratch` what takes more than `memory_bytes`."""
+def open_session(
+    scratch: str, memory_bytes: int, threads: int, *, uses_statistics: bool
+) -> SessionContext:
+    """Open a session that spills to `scratch` what takes more than `memory_bytes`.
+
+    With statistics of files, joins are planned by the numbers of rows.
+    """
     runtime = (
         RuntimeEnvBuilder().with_disk_manager_specified(scratch).with_fair_spill_pool(memory_bytes)
     )
-    config = SessionConfig(_OPTIONS).with_target_partitions(threads)
+    collects = {"datafusion.execution.collect_statistics": str(uses_statistics).lower()}
+    options = {**_OPTIONS, **collects}
+    config = SessionConfig(options).with_target_partitions(threads)
     context = SessionContext(config, runtime)
     for function in _TELLS_OF_THE_MACHINE:
         context.deregister_udf(function)
@@ -55,12 +67,24 @@ def open_session(scratch: str, memory_bytes: int, threads: int) -> SessionContex
 
 def register(context: SessionContext, name: str, rows: TableDataset, *, fenced: bool) -> None:
     """Make a dataset known under the name of a reference; see `planning` on fences."""
+    context.deregister_table(name)
     if not fenced:
         context.register_dataset(name, rows)
         return
-    context.deregister_table(name)
     context.register_dataset(name + FENCE, rows)
     context.register_view(name, context.table(name + FENCE).limit(FENCE_ROWS))
+
+
+def register_files(context: SessionContext, name: str, folder: str, schema: pa.Schema) -> None:
+    """Let DataFusion read the rows of a reference from Parquet files.
+
+    It leaves out no row groups by their statistics: these know nothing of NaN, which is greater
+    than all other numbers, and the files are of the shards that are needed.
+    """
+    context.deregister_table(name)
+    context.register_parquet(
+        name, f"{folder}/", schema=schema, skip_metadata=True, parquet_pruning=False
+    )
 
 
 def plan(context: SessionContext, sql: str, parameters: Mapping[str, pa.Scalar[Any]]) -> DataFrame:

@@ -1,0 +1,1 @@
+"""SQL over tables, beside DuckDB, DataFusion and Polars on exported Parquet of the same rows."""

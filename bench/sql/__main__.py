@@ -1,0 +1,39 @@
+"""Measure SQL beside DuckDB, DataFusion and Polars on the exported Parquet of the same rows.
+
+Run by ``make bench-sql``; it takes some minutes. ``ARGS=--quick`` takes 2,000,000 rows, not
+20,000,000. Each query is run by each system in a process of its own, which is asked for nothing
+else: its CPU time includes what starting takes, for Dormouse that of both processes.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from bench.common.runner import Step, benchmark, options
+from bench.sql.queries import QUERIES, SYSTEMS
+from bench.sql.report import report
+
+ROWS, QUICK_ROWS = 20_000_000, 2_000_000
+
+
+def main() -> int:
+    """Measure and report."""
+    given = options(__doc__, "2,000,000 rows").parse_args()
+    rows = QUICK_ROWS if given.quick else ROWS
+
+    def steps(folder: Path) -> list[Step]:
+        data = str(folder / "data")
+        made = Step("sql.make", (data, str(rows)))
+        measured = [
+            Step("sql.run", (system, query.name, data, str(rows)), on_disk=True)
+            for query in QUERIES
+            for system in SYSTEMS
+        ]
+        return [made, *measured]
+
+    return benchmark("bench-sql", given, steps, report)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

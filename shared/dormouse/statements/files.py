@@ -1,0 +1,90 @@
+"""Scans of most of a table: the child reads the files themselves, once they are verified.
+
+Rows that are merged pass through this process and a pipe, although a statement needs no order.
+Where shards are files of this machine, and no rule of the table changes their rows, they are linked
+into the scratch folder and verified, as for a merge, and DataFusion reads them there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, closing
+from dataclasses import replace
+
+from dormouse.arrow.evolution import stored_names
+from dormouse.arrow.types import arrow_schema, frame_schema
+from dormouse.engine.predicates import Predicate
+from dormouse.engine.pruning import ValueBounds
+from dormouse.keys.ranges import KeyRange
+from dormouse.query.planner import selected_ranges, slices_to_read
+from dormouse.query.rows import LOOK_UP_BYTES
+from dormouse.readers.local_copies import LocalCopies
+from dormouse.readers.read_counters import CountedObjects
+from dormouse.readers.reading import RowGroups, Slice, find_row_groups
+from dormouse.schema.schema import Field
+from dormouse.statements.protocol import ScanRows
+from dormouse.statements.scans import Tables
+from dormouse.tables.row_rules import row_rules
+from dormouse.tables.table import Table
+
+LEAST_SHARE = 2
+"""At least one of so many row groups must be needed: each file is read whole."""
+
+
+def linked_files(tables: Tables, asked: ScanRows, held: ExitStack) -> str:
+    """Return a folder with the verified files of all shards that a scan needs; empty if its rows
+    are to be streamed. The files are there until `held` is closed.
+
+    Raises:
+        DormouseError: a shard is gone or damaged.
+    """
+    table, state = tables.references[asked.name]
+    resources = tables.resources
+    if resources.storage.is_remote or not _can_be_read_as_it_is(table):
+        return ""
+    selection = tables.selection(asked.name, asked.scan)
+    parts = slices_to_read(state, selected_ranges(table, selection))
+    slices = list(_whole(slice for part in parts for slice in part))
+    if not slices:
+        return ""
+    storage = CountedObjects(resources.storage, tables.reads)
+    found = find_row_groups(storage, table.id, slices, table.schema, resources.cache)
+    condition = selection.condition
+    used = {*asked.scan.columns, *(condition.columns if condition else ())}
+    fields = [field for field in table.schema.fields if field.name in used]
+    where = None if condition is None else Predicate(condition, table.schema)
+    needed = sum(len(g.numbers) for g in ValueBounds.of(where, table.schema).pruned(found))
+    whole = [replace(g, numbers=range(g.metadata.num_row_groups)) for g in found]
+    if needed * LEAST_SHARE < sum(len(groups.numbers) for groups in whole):
+        return ""
+    if not all(_has_names(groups, table.schema.fields) for groups in whole):
+        return ""
+    size_bytes = sum(g.index.column_bytes(n, fields) for g in whole for n in g.numbers)
+    if len(tables.references) == 1 and size_bytes < LOOK_UP_BYTES:
+        return ""  # of several, DataFusion must know the numbers of rows to plan a join
+    copies = LocalCopies(storage, table.id, fields, resources.scratch, resources.memory_bytes)
+    windows = held.enter_context(closing(copies.windows(iter([(KeyRange(), whole)]))))
+    tables.count_shards(slices, needed)
+    return next(windows).folder.name
+
+
+def _can_be_read_as_it_is(table: Table) -> bool:
+    """Return whether the rows of shards are those of the table, in the types of programs."""
+    stored = arrow_schema(table.schema)
+    rules = row_rules(table.schema, table.properties)
+    return rules.is_empty and frame_schema(stored).equals(stored)
+
+
+def _whole(slices: Iterable[Slice]) -> Iterator[Slice]:
+    """Yield each shard once; none if one of them has rows that do not count."""
+    ranges: dict[str, list[Slice]] = {}
+    for slice in slices:
+        ranges.setdefault(slice.shard.id, []).append(slice)
+    if all(len(of_shard) == 1 and of_shard[0].is_whole for of_shard in ranges.values()):
+        yield from (of_shard[0] for of_shard in ranges.values())
+
+
+def _has_names(groups: RowGroups, fields: tuple[Field, ...]) -> bool:
+    """Return whether a shard has all columns under the names that they have now, with CRCs."""
+    names = stored_names(groups.index.names, fields)
+    return groups.index.crcs is not None and all(names.get(f.name) == f.name for f in fields)
