@@ -91,6 +91,9 @@ bench-embedded: $(BENCH) ## Measure an instance in a folder beside DuckDB, SQLit
 bench-iceberg: $(INSTALLED) $(ENGINES)/.installed ## Measure publications for readers of Iceberg, and how engines plan (ARGS=--quick: half a minute)
 	@$(MODULE) bench.iceberg $(ARGS)
 
+bench-sql: $(BENCH) ## Measure SQL beside DuckDB, DataFusion and Polars on the exported rows (ARGS=--quick: two minutes)
+	@$(MODULE) bench.sql $(ARGS)
+
 bench-bit-flips: $(INSTALLED) ## Flip 2,000 bits of a shard, and see that no stage believes one; ten minutes (ARGS=--flips 200)
 	@$(MODULE) tests.bit_flips $(ARGS)
 
@@ -174,4 +177,4 @@ clean: ## Remove what was built and installed
 faults: $(INSTALLED) ## Plant faults one at a time, and see that tests notice each (ARGS="--only statestore --processes 2")
 	@$(MODULE) tests.faults $(ARGS)
 
-.PHONY: help setup demo demo-spark test test-engines test-wheel expanded crash-points fuzz sim chaos load docs site test-endpoint bench-state bench-sources bench-rows bench-embedded bench-iceberg bench-bit-flips bench-startup bench-cost bench-spark faults layer lint audit format lock build invoke events clean
+.PHONY: help setup demo demo-spark test test-engines test-wheel expanded crash-points fuzz sim chaos load docs site test-endpoint bench-state bench-sources bench-rows bench-embedded bench-iceberg bench-sql bench-bit-flips bench-startup bench-cost bench-spark faults layer lint audit format lock build invoke events clean

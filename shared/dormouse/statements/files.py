@@ -48,7 +48,7 @@ def linked_files(tables: Tables, asked: ScanRows, held: ExitStack) -> str:
     if not slices:
         return ""
     storage = CountedObjects(resources.storage, tables.reads)
-    found = find_row_groups(storage, table.id, slices, table.schema, resources.cache)
+    found = find_row_groups(storage, table.id, slices, table.schema, resources.cache, footers=True)
     condition = selection.condition
     used = {*asked.scan.columns, *(condition.columns if condition else ())}
     fields = [field for field in table.schema.fields if field.name in used]
@@ -85,6 +85,6 @@ def _whole(slices: Iterable[Slice]) -> Iterator[Slice]:
 
 
 def _has_names(groups: RowGroups, fields: tuple[Field, ...]) -> bool:
-    """Return whether a shard has all columns under the names that they have now, with CRCs."""
+    """Return whether a shard has all columns under the names that they have now."""
     names = stored_names(groups.index.names, fields)
-    return groups.index.crcs is not None and all(names.get(f.name) == f.name for f in fields)
+    return all(names.get(f.name) == f.name for f in fields)

@@ -1,0 +1,51 @@
+"""The tables of a report: CPU seconds of each query by each system, and the goals."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import platform
+from collections.abc import Iterator
+
+from bench.common.figures import Figures, short, table
+from bench.common.goals import HEAD, Goal, ratio
+from bench.sql.queries import QUERIES, SYSTEMS
+
+MOST_WHERE_ALL_IS_READ = 1.3
+"""The most CPU time, as a multiple of DataFusion's on the same files."""
+
+
+def report(figures: Figures) -> str:
+    """Return what was measured, and the goals."""
+    made = (
+        f"Measured on {dt.datetime.now(dt.UTC):%d %B %Y}, {os.cpu_count()} cores, "
+        f"Python {platform.python_version()}; each query once by each system, in turns."
+    )
+    head = ("CPU seconds", *SYSTEMS, "of DataFusion's")
+    rows = [[query.name, *_row(figures, query.name)] for query in QUERIES]
+    goals_ = table(HEAD, [goal.row() for goal in goals(figures)])
+    return "\n\n".join((made, table(head, rows), "### Goals", goals_))
+
+
+def _row(figures: Figures, name: str) -> Iterator[str]:
+    for system in SYSTEMS:
+        yield short(_cpu(figures, name, system))
+    share = ratio(_cpu(figures, name, "dormouse"), _cpu(figures, name, "datafusion"))
+    yield f"{share:.2f} ×" if share else "–"
+
+
+def goals(figures: Figures) -> Iterator[Goal]:
+    """Yield a goal for each query: ahead of all where keys prune, near DataFusion elsewhere."""
+    for query in QUERIES:
+        own = _cpu(figures, query.name, "dormouse")
+        others = SYSTEMS[1:] if query.prunes else ("datafusion",)
+        measured = [_cpu(figures, query.name, system) for system in others]
+        best = min((cpu for cpu in measured if cpu is not None), default=None)
+        bound = 1.0 if query.prunes else MOST_WHERE_ALL_IS_READ
+        beside = "the best" if query.prunes else "DataFusion"
+        yield Goal(1, f"{query.name}: CPU beside {beside}", ratio(own, best), bound)
+
+
+def _cpu(figures: Figures, name: str, system: str) -> float | None:
+    (size,) = figures.sizes(name, system) or (0,)
+    return figures.get(name, system, size, "cpu_seconds")
