@@ -6,14 +6,17 @@ from dataclasses import replace
 
 from dormouse.errors import NotFoundError
 from dormouse.features.requests.resolve_table import resolve_table
+from dormouse.features.tables.publications import publications
 from dormouse.features.tables.published_names import check_published_names
+from dormouse.messages import OutboundMessage
 from dormouse.ports import Services
 from dormouse.requests import RenameTable
+from dormouse.tables.published import is_mirrored
 from dormouse.tables.table import Table, check_name
 
 
-def rename_table(services: Services, request: RenameTable) -> None:
-    """Rename the table, unless this request has renamed it before.
+def rename_table(services: Services, request: RenameTable) -> list[OutboundMessage]:
+    """Rename the table, unless this request has renamed it before; its entry in Glue follows.
 
     Files dropped under the old name that no job has yet are refused, with the reason.
 
@@ -34,4 +37,5 @@ def rename_table(services: Services, request: RenameTable) -> None:
         check_published_names(services, renamed)
         return renamed
 
-    services.tables.change(table.id, renamed, request_id=request.request_id)
+    changed = services.tables.change(table.id, renamed, request_id=request.request_id)
+    return publications(changed) if is_mirrored(changed.properties) else []

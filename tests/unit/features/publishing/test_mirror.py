@@ -196,8 +196,8 @@ def test_a_renamed_table_has_one_entry_under_its_new_name(world: World, glue: Me
     drop(world, 0)
     world.administer(RenameTable("rename", "letters", "Words"))
     world.settle()
-    publish(world, table)
     assert list(glue.entries) == ["words"]
+    assert glue.tables["words"].metadata == uri_of(world, table)
 
 
 @pytest.mark.parametrize("setting", ["iceberg", "iceberg_glue"])
