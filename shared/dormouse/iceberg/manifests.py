@@ -25,6 +25,11 @@ from dormouse.stored.paths import iceberg_deletes_path, iceberg_metadata_path, s
 _DIGEST_BYTES = 16
 
 
+def content_digest(content: bytes) -> str:
+    """Return what the names of metadata and of manifest lists end with."""
+    return blake2b(content, digest_size=_DIGEST_BYTES).hexdigest()
+
+
 def content_name(uri: str) -> str:
     """Return the part of an object's name that follows from its content."""
     return uri.rpartition("/")[2].partition("-")[2]
@@ -184,8 +189,8 @@ def manifest_list(
     content = avro.write_container(
         entries.manifest_schema(place.format_version), [m.record for m in manifests], metadata
     )
-    digest = blake2b(content, digest_size=_DIGEST_BYTES).hexdigest()
-    return NewObject(place.metadata_path(f"snap-{snapshot_id}-{digest}.avro"), content)
+    name = f"snap-{snapshot_id}-{content_digest(content)}.avro"
+    return NewObject(place.metadata_path(name), content)
 
 
 def _manifest(

@@ -8,10 +8,10 @@ from hashlib import blake2b
 from typing import Any
 
 from dormouse.iceberg.entries import VERSION_IDS
-from dormouse.iceberg.manifests import NewObject, Place
+from dormouse.iceberg.manifests import NewObject, Place, content_digest
 from dormouse.iceberg.types import iceberg_schema
 from dormouse.schema.schema import Schema
-from dormouse.stored.paths import iceberg_prefix
+from dormouse.stored.paths import METADATA_SUFFIX, iceberg_prefix
 
 VERSION = "dormouse.version"
 """The entry of a snapshot's summary that says which version of the table it is."""
@@ -96,8 +96,7 @@ def compose(
     if place.format_version >= 3:
         body["next-row-id"] = max(s["first-row-id"] + s["added-rows"] for s in snapshots)
     content = json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode()
-    digest = blake2b(content, digest_size=16).hexdigest()
-    return NewObject(place.metadata_path(f"{digest}.metadata.json"), content)
+    return NewObject(place.metadata_path(f"{content_digest(content)}{METADATA_SUFFIX}"), content)
 
 
 def retained(

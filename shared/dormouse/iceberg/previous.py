@@ -9,7 +9,11 @@ from typing import Any
 
 from dormouse.errors import CorruptDataError
 from dormouse.iceberg import avro, entries
+from dormouse.iceberg.manifests import content_digest
+from dormouse.stored.paths import METADATA_SUFFIX
 
+AGAIN = "`dormouse iceberg publish NAME --all` publishes the table again, from its state"
+_LIST = "-snap-"
 Fetch = Callable[[str], bytes]
 """Gets an object by its path in the data root."""
 
@@ -45,6 +49,7 @@ def read_previous(metadata_path: str, fetch: Fetch) -> Previous:
     Raises:
         CorruptDataError: an object is not what Dormouse put there. What `fetch` raises, too.
     """
+    fetch = intact(fetch)
     metadata = parse_metadata(fetch(metadata_path))
     root = root_of(metadata, metadata_path)
     listed = fetch(relative(current_snapshot(metadata)["manifest-list"], root))
@@ -55,7 +60,37 @@ def read_previous(metadata_path: str, fetch: Fetch) -> Previous:
         if record["content"] == entries.DELETES
         for item in avro.read_container(fetch(relative(record["manifest_path"], root)))[1]
     ]
+    for item in deletes:
+        check_own(relative(item["file_path"], root), metadata_path)
     return Previous(metadata_path, root, metadata, manifests, deletes)
+
+
+def intact(fetch: Fetch) -> Fetch:
+    """Return what fetches objects and checks metadata and manifest lists: their names end with a
+    digest of what they hold.
+    """
+
+    def checked(path: str) -> bytes:
+        content, name = fetch(path), path.rpartition("/")[2]
+        has_digest = name.endswith(METADATA_SUFFIX) or _LIST in name
+        if has_digest and content_digest(content) != name.partition(".")[0].rpartition("-")[2]:
+            raise CorruptDataError(f"{path} is not what was published there", hint=AGAIN)
+        return content
+
+    return checked
+
+
+def check_own(path: str, metadata_path: str) -> None:
+    """Check that what is named at a path is of the table that the metadata is of.
+
+    Raises:
+        CorruptDataError: it is of another.
+    """
+    table_id = metadata_path.partition("/")[0]
+    if not path.startswith(f"{table_id}/"):
+        raise CorruptDataError(
+            f"what is published of table {table_id} names {path}, which is of another", hint=AGAIN
+        )
 
 
 def parse_metadata(content: bytes) -> dict[str, Any]:
@@ -70,7 +105,7 @@ def parse_metadata(content: bytes) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError, StopIteration) as error:
         raise CorruptDataError(
             "the metadata published for readers of Iceberg is damaged",
-            hint="`dormouse iceberg publish NAME` publishes the table again",
+            hint=AGAIN,
         ) from error
     return dict(metadata)
 

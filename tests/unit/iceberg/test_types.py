@@ -8,8 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dormouse.errors import InvalidRequestError
-from dormouse.iceberg.types import BOUND_CHARACTERS, check_publishable, iceberg_schema, key_bounds
+from dormouse.errors import CorruptDataError, InvalidRequestError
+from dormouse.iceberg.types import (
+    BOUND_CHARACTERS,
+    check_publishable,
+    iceberg_schema,
+    key_bounds,
+    named_keys,
+)
 from dormouse.schema.columns import parse_schema
 from dormouse.schema.schema import Field, Primitive, Schema
 from tests.support.every_type import EVERY_TYPE
@@ -120,3 +126,31 @@ def test_later_keys_have_bounds_where_those_before_are_constant() -> None:
 def test_uuids_have_no_bounds_since_readers_order_them_differently() -> None:
     schema = _schema(Primitive.UUID, Primitive.LONG)
     assert key_bounds(schema, (bytes(16), 1), (b"\xff" * 16, 2)) == ({}, {})
+
+
+keys_of_types = {
+    "string": texts,
+    "bytes": st.binary(max_size=3 * BOUND_CHARACTERS),
+    "long": st.integers(-(2**63), 2**63 - 1),
+    "int": st.integers(-(2**31), 2**31 - 1),
+    "timestamp": st.integers(-(2**62), 2**62),
+    "date": st.integers(-(10**6), 10**6),
+}
+
+
+@pytest.mark.parametrize("kind", keys_of_types)
+@given(st.data())
+def test_the_keys_that_bounds_name_are_found_again(kind: str, data: st.DataObject) -> None:
+    schema = parse_schema(f"a:{kind}, b:{kind}", ["a", "b"])
+    low, high = sorted(data.draw(st.tuples(*[keys_of_types[kind]] * 2)) for _ in range(2))
+    bounds = key_bounds(schema, low, high)
+    named = named_keys(schema, *bounds)
+    assert named is not None
+    assert named[0].contains(low)
+    assert not bounds[1] or named[-1].contains(high)
+    assert named_keys(parse_schema(f"b:{kind}", ["b"]), {77: b""}, {}) is None
+
+
+def test_a_bound_that_is_no_text_is_damaged() -> None:
+    with pytest.raises(CorruptDataError, match="no text"):
+        named_keys(parse_schema("a:string", ["a"]), {1: b"\xff"}, {})

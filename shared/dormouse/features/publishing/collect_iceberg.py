@@ -18,6 +18,7 @@ from contextlib import suppress
 
 from dormouse.errors import CorruptDataError, NotFoundError
 from dormouse.features.export.stored import delete_all
+from dormouse.iceberg.previous import intact
 from dormouse.iceberg.reachable import files_of, manifest_lists_of, manifests_of, show_metadata
 from dormouse.ports import Services
 from dormouse.stored.paths import (
@@ -96,7 +97,7 @@ def reachable(
     fetch: Callable[[str], bytes], metadata: Iterable[str], known: Collection[str] = ()
 ) -> set[str]:
     """Return the paths of metadata and of what it names, but for the shards, and those `known`."""
-    found = {*known, *metadata}
+    fetch, found = intact(fetch), {*known, *metadata}
     for path in sorted(found.difference(known)):
         body = fetch(path)
         root = show_metadata(body, path).root

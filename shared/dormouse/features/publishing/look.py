@@ -8,7 +8,13 @@ from dataclasses import dataclass
 from dormouse.errors import DormouseError, InvalidRequestError, NotFoundError
 from dormouse.features.publishing.lag import lag_ms
 from dormouse.iceberg.encodings import quick_shards
-from dormouse.iceberg.previous import current_snapshot, parse_metadata, relative
+from dormouse.iceberg.previous import (
+    check_own,
+    current_snapshot,
+    intact,
+    parse_metadata,
+    relative,
+)
 from dormouse.iceberg.reachable import (
     Summary,
     files_of,
@@ -80,7 +86,7 @@ def published_metadata(services: Services, table: Table) -> PublishedMetadata:
         lag_ms(services, table, state),
         len(quick_shards(state)),
         record.mirror if record is not None and record.mirrored == record.metadata else "",
-        show_metadata(services.storage.get(newest.metadata), newest.metadata),
+        show_metadata(intact(services.storage.get)(newest.metadata), newest.metadata),
     )
 
 
@@ -108,7 +114,7 @@ def problems(services: Services, table: Table) -> Iterator[str]:
     Raises: as `published_metadata`.
     """
     found = published_metadata(services, table)
-    fetch, root = services.storage.get, found.summary.root
+    fetch, root = intact(services.storage.get), found.summary.root
     if root != (here := services.storage.uri.rstrip("/")):
         yield f"{found.path} is of a data root at {root}, which is at {here} now"
         return
@@ -120,7 +126,10 @@ def problems(services: Services, table: Table) -> Iterator[str]:
             for manifest in manifests:
                 named.add(manifest.path)
                 if manifest.is_deletes or path == newest:
-                    named.update(files_of(fetch(manifest.path), root))
+                    files = set(files_of(fetch(manifest.path), root))
+                    for each in files:
+                        check_own(each, found.path)
+                    named |= files
         except DormouseError as error:
             yield f"{path}, or what it names: {error.explanation}"
     prefixes = (data_prefix(table.id), iceberg_prefix(table.id))
