@@ -22,7 +22,7 @@ from bench.rows.data import KEYS, SCHEMAS, split_points
 from bench.rows.digest import DIGESTS, saved
 from bench.rows.output import report
 from bench.rows.rounds import FLOOR, GROUPS_FLOOR, PLAIN_FLOOR
-from dormouse.shards.parquet import ROW_GROUP_BYTES
+from dormouse.shards.parquet import first_bytes
 
 Work = Callable[[], object]
 LEAVES = 16
@@ -50,7 +50,7 @@ def copy(source: Path, kind: str, out: Path, *, dictionary: bool, our_groups: bo
     """Copy all rows, unsorted, into 16 files of as many rows with pyarrow."""
     footer = pq.read_metadata(source)
     row_bytes = source.stat().st_size / footer.num_rows
-    group_rows = int(ROW_GROUP_BYTES / row_bytes) if our_groups else ROW_GROUP_ROWS
+    group_rows = int(first_bytes(footer.num_columns) / row_bytes) if our_groups else ROW_GROUP_ROWS
     batch_rows = max(1, min(group_rows, footer.num_rows // LEAVES))
 
     def work() -> None:
