@@ -29,14 +29,9 @@ from dormouse.schema.schema import DecimalType, FieldType, Primitive, Schema
 from dormouse.schema.types import TIMESTAMPS, leaf_columns
 from dormouse.shards import crcs
 from dormouse.shards.bloom import FALSE_POSITIVES
+from dormouse.shards.bounds import KeyBounds
 from dormouse.shards.compression import column_codecs
-from dormouse.shards.stored_index import (
-    INDEX_KEY,
-    Facts,
-    IndexedColumn,
-    KeyBounds,
-    encode_index,
-)
+from dormouse.shards.stored_index import INDEX_KEY, Facts, IndexedColumn, encode_index
 from dormouse.stored import checksums
 
 FIRST_ROW_GROUP_ROWS = 2048

@@ -12,17 +12,16 @@ from hypothesis import strategies as st
 
 from dormouse.errors import CorruptDataError
 from dormouse.keys.ranges import Key, KeyRange
+from dormouse.shards.bounds import KeyBounds, separator
 from dormouse.shards.stored_index import (
     Facts,
     IndexedColumn,
-    KeyBounds,
     StoredIndex,
     decode_index,
     encode_index,
     fill_in,
     find_entry,
     rename_table,
-    separator,
 )
 from dormouse.shards.thrift import varint
 
