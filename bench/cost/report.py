@@ -7,6 +7,7 @@ import os
 import platform
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 from bench.common.figures import Figures, short, table
 from bench.cost.prices import DATED, GB_MONTH, REQUESTS, function_dollars, request_dollars
@@ -110,27 +111,64 @@ def verdict(found: Sequence[Cost], given_mb: int) -> str:
     )
 
 
-def report(figures: Figures, *, quick: bool) -> str:
+def choice_for_all(parts: Sequence[Sequence[Cost]]) -> int | None:
+    """Return the memory for all functions, as there is one parameter for them; None if none fits.
+
+    Each part of the measurements counts alike, whatever its rows cost: by how many times the least
+    price a memory costs, and how many times the best rate it has.
+    """
+    sizes = {cost.memory_mb: 0.0 for part in parts for cost in part}
+    of_all = []
+    for memory_mb in sizes:
+        found = [next((c for c in part if c.memory_mb == memory_mb), None) for part in parts]
+        fitting = [cost for cost in found if cost is not None and cost.fits]
+        if len(fitting) < len(parts):
+            continue
+        price = fmean(
+            c.dollars / min(o.dollars for o in part if o.fits)
+            for c, part in zip(fitting, parts, strict=True)
+        )
+        rate = fmean(
+            c.rows_per_second / max(o.rows_per_second for o in part)
+            for c, part in zip(fitting, parts, strict=True)
+        )
+        of_all.append(Cost(memory_mb, rate, 0.0, 0.0, price, 0.0, 0.0))
+    best = choice(of_all)
+    return None if best is None else best.memory_mb
+
+
+NOTES = {
+    "full": "",
+    "short": "A short run: half of the rows, each measured once.",
+    "quick": "A quick run, of a tenth of the rows: what a job costs once weighs ten times as much.",
+}
+"""What is said of a run, by its size."""
+
+
+def report(figures: Figures, size: str) -> str:
     """Return all tables, after what is to be said of how they were made."""
-    return "\n\n".join(_sections(figures, quick))
+    return "\n\n".join(_sections(figures, NOTES[size]))
 
 
-def _sections(figures: Figures, quick: bool) -> Iterator[str]:
+def _sections(figures: Figures, note: str) -> Iterator[str]:
     yield (
         f"Measured on {dt.datetime.now(dt.UTC):%d %B %Y}, {os.cpu_count()} cores, "
         f"Python {platform.python_version()}. Prices: {DATED}."
     )
-    if quick:
-        yield "A quick run, of a tenth of the rows: what a job costs once weighs ten times as much."
+    if note:
+        yield note
+    parts = []
     for part in dict.fromkeys(part for part, *_ in figures.all):
         title = f"### {part[0].upper()}{part[1:]}"
         if part.startswith("look-up"):
             yield f"{title}\n\n{table(LOOK_UP_HEAD, _look_ups(figures, part))}"
             continue
-        found = costs(figures, part)
+        parts.append(found := costs(figures, part))
         given_mb = function(FUNCTIONS[part.partition(" ")[0]]).memory_mb
         rows = table(HEAD, [cost.row() for cost in found])
         yield f"{title}\n\n{rows}\n\n{verdict(found, given_mb)}"
+    if (memory_mb := choice_for_all(parts)) is not None:
+        yield f"**To choose for all: {memory_mb:,} MB.**"
 
 
 def _look_ups(figures: Figures, part: str) -> Iterator[list[str]]:

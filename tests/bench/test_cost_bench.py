@@ -12,10 +12,10 @@ import pytest
 
 from bench.common.figures import Figures, parsed
 from bench.cost import prices, quota
-from bench.cost.__main__ import SIZES_MB, WORK, steps
+from bench.cost.__main__ import SHORT, SIZES_MB, WORK, steps
 from bench.cost.quota import limited, watch
-from bench.cost.report import FUNCTIONS, Cost, choice, report, verdict
-from bench.rows.__main__ import QUICK
+from bench.cost.report import FUNCTIONS, Cost, choice, choice_for_all, report, verdict
+from bench.rows.__main__ import FULL, QUICK
 from bench.rows.function import Function, function
 
 ROOT = Path(__file__).parents[2]
@@ -104,6 +104,23 @@ def test_the_quickest_of_those_that_cost_little_more_is_chosen() -> None:
     )
 
 
+def test_one_memory_is_chosen_for_all_by_what_it_costs_on_the_average() -> None:
+    dear = [cost(1024, 100.0, 1.0), cost(1769, 110.0, 1.1), cost(3008, 140.0, 1.2)]
+    cheap = [cost(1024, 1.0, 10.0), cost(1769, 1.3, 15.0), cost(3008, 1.8, 20.0)]
+    assert choice_for_all([dear, cheap]) == 1769  # 1.2 and 1.6 times the least
+    assert choice_for_all([dear]) == 1769
+    assert choice_for_all([dear, cheap, [cost(1769, 1.0, 1.0)]]) == 1769
+    too_small = cost(1769, 1.0, 1.0, peak_mb=2000)
+    assert choice_for_all([dear, [cost(1024, 9.0, 1.0), too_small]]) == 1024
+    assert choice_for_all([dear, [too_small]]) is None
+
+
+def test_a_short_run_has_long_jobs_and_each_memory_once() -> None:
+    assert min(SHORT.large, SHORT.wide) * 2 >= min(FULL.large, FULL.wide)
+    measured = [s for s in steps(Path("/bench"), SHORT) if s.module == "cost.stages"]
+    assert len(measured) == len(WORK) * len(SIZES_MB)
+
+
 def test_sorting_has_the_same_part_of_another_memory() -> None:
     for stage in FUNCTIONS.values():
         given = function(stage)
@@ -155,11 +172,13 @@ def test_a_stage_is_measured_and_its_price_is_shown(
         run("bench.cost.stages", f"{stage} of rows", stage, 0, "narrow", given, out, 1024)
     assert cores == [1, 1, 1]
     figures = Figures([parsed(line) for line in capsys.readouterr().out.splitlines()])
-    text = report(figures, quick=True)
+    text = report(figures, "short")
     for stage in inputs:
         assert figures.get(f"{stage} of rows", "1,024 MB", 0, "PutObject")
         assert f"### {stage.capitalize()} of rows" in text
     assert text.count("To choose: 1,024 MB. The template gives") == 3
+    assert "**To choose for all: 1,024 MB.**" in text
+    assert "A short run: half of the rows" in text
 
 
 def test_the_page_has_the_marks_and_is_linked() -> None:
