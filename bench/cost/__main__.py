@@ -45,7 +45,7 @@ def steps(folder: Path, scale: Scale) -> Iterator[Step]:
     for number in range(scale.rounds):
         for stage, kind, path in WORK:
             for memory_mb in SIZES_MB:
-                sized = function(FUNCTIONS[stage]).with_memory(memory_mb)
+                sized = function(FUNCTIONS[stage], memory_mb)
                 part = f"{stage} of {kind} rows"
                 given = (part, stage, str(number), kind, f"{folder}/{path}", OUT, str(memory_mb))
                 yield Step("cost.stages", given, environment=sized.environment)

@@ -11,7 +11,7 @@ from statistics import fmean
 
 from bench.common.figures import Figures, short, table
 from bench.cost.prices import DATED, GB_MONTH, REQUESTS, function_dollars, request_dollars
-from bench.rows.function import function
+from bench.rows.function import default_mb, function
 from bench.rows.rounds import median_of
 
 FUNCTIONS = {"compaction": "compact", "ingest": "ingest", "export": "export_rows"}
@@ -164,9 +164,8 @@ def _sections(figures: Figures, note: str) -> Iterator[str]:
             yield f"{title}\n\n{table(LOOK_UP_HEAD, _look_ups(figures, part))}"
             continue
         parts.append(found := costs(figures, part))
-        given_mb = function(FUNCTIONS[part.partition(" ")[0]]).memory_mb
         rows = table(HEAD, [cost.row() for cost in found])
-        yield f"{title}\n\n{rows}\n\n{verdict(found, given_mb)}"
+        yield f"{title}\n\n{rows}\n\n{verdict(found, default_mb())}"
     if (memory_mb := choice_for_all(parts)) is not None:
         yield f"**To choose for all: {memory_mb:,} MB.**"
 

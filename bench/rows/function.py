@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -14,6 +14,8 @@ MB_PER_CORE = 1769
 """The memory with which Lambda gives a function the time of one core."""
 
 MEMORY_BYTES = "DORMOUSE_MEMORY_BYTES"
+ROWS_MEMORY = "RowsMemory"
+"""The parameter of the template that says how much memory functions of rows have, in MB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,23 +36,41 @@ class Function:
         """The time of how many cores Lambda gives all of its threads together."""
         return self.memory_mb / MB_PER_CORE
 
-    def with_memory(self, memory_mb: int) -> Function:
-        """Return the function with other memory; sorting and merging have the same part of it."""
-        part = int(self.environment[MEMORY_BYTES]) / self.memory_mb
-        return replace(
-            self,
-            environment={**self.environment, MEMORY_BYTES: str(int(part * memory_mb))},
-            memory_mb=memory_mb,
-        )
+
+LARGEST_MB = 3008
+"""What the benchmarks of rows give each function, so that its threads have two cores as its peers
+have; what it costs with less is measured by `bench.cost`.
+"""
 
 
 @cache
-def function(stage: str) -> Function:
-    """Return the function of a stage, such as ``export_rows``."""
-    resources: Any = load(ROOT / "template.yaml")["Resources"]
+def function(stage: str, memory_mb: int = LARGEST_MB) -> Function:
+    """Return the function of a stage, such as ``export_rows``, in an instance whose functions of
+    rows have so much memory.
+    """
+    template: Any = load(ROOT / "template.yaml")
+    parameters = {ROWS_MEMORY: str(memory_mb)}
+    mappings, resources = template["Mappings"], template["Resources"]
     name = "".join(word.title() for word in stage.split("_"))
     properties = resources[f"{name}Function"]["Properties"]
     variables = properties["Environment"]["Variables"]
-    environment = {name: str(value) for name, value in variables.items()}
+    environment = {name: _resolved(v, parameters, mappings) for name, v in variables.items()}
     scratch_mb = properties.get("EphemeralStorage", {}).get("Size", 512)
-    return Function(environment, properties["MemorySize"], scratch_mb)
+    size_mb = int(_resolved(properties["MemorySize"], parameters, mappings))
+    return Function(environment, size_mb, scratch_mb)
+
+
+def default_mb() -> int:
+    """Return the memory that functions of rows have unless an instance is deployed with another."""
+    template: Any = load(ROOT / "template.yaml")
+    return int(template["Parameters"][ROWS_MEMORY]["Default"])
+
+
+def _resolved(value: Any, parameters: Mapping[str, str], mappings: Any) -> str:
+    """Return a value of the template, which may name a parameter or what a mapping has for it."""
+    match value:
+        case {"Ref": name}:
+            return parameters[name]
+        case {"Fn::FindInMap": [mapping, key, name]}:
+            return str(mappings[mapping][_resolved(key, parameters, mappings)][name])
+    return str(value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from contextlib import nullcontext
 from importlib import import_module
@@ -16,7 +17,7 @@ from bench.cost.__main__ import SHORT, SIZES_MB, WORK, steps
 from bench.cost.quota import limited, watch
 from bench.cost.report import FUNCTIONS, Cost, choice, choice_for_all, report, verdict
 from bench.rows.__main__ import FULL, QUICK
-from bench.rows.function import Function, function
+from bench.rows.function import Function, default_mb, function
 
 ROOT = Path(__file__).parents[2]
 ROWS = 3000
@@ -121,13 +122,19 @@ def test_a_short_run_has_long_jobs_and_each_memory_once() -> None:
     assert len(measured) == len(WORK) * len(SIZES_MB)
 
 
-def test_sorting_has_the_same_part_of_another_memory() -> None:
+def test_sorting_has_the_same_part_of_each_memory() -> None:
     for stage in FUNCTIONS.values():
-        given = function(stage)
-        sized = given.with_memory(given.memory_mb // 2)
-        before, after = (int(f.environment["DORMOUSE_MEMORY_BYTES"]) for f in (given, sized))
-        assert sized.memory_mb == given.memory_mb // 2 and abs(after - before / 2) <= 1
-        assert set(sized.environment) == set(given.environment)
+        for memory_mb in SIZES_MB:
+            sized = function(stage, memory_mb)
+            given_bytes = int(sized.environment["DORMOUSE_MEMORY_BYTES"])
+            assert sized.memory_mb == memory_mb
+            assert given_bytes == pytest.approx(2**30 * memory_mb / 3008, abs=1)
+
+
+def test_the_template_gives_the_memory_that_the_page_chooses() -> None:
+    page = (ROOT / "docs" / "cost.md").read_text()
+    (chosen,) = re.findall(r"\*\*To choose for all: ([\d,]+) MB\.\*\*", page)
+    assert default_mb() == int(chosen.replace(",", ""))
 
 
 def test_every_stage_is_measured_with_every_memory_after_its_input_is_made() -> None:
