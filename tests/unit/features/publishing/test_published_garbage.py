@@ -41,9 +41,9 @@ from tests.unit.features.publishing.test_publish_iceberg import (
 IN_PAIRS = {"compaction_strategy": "batch", "compaction_files": 2}
 
 
-def compacted(world: World) -> tuple[Table, list[OutboundMessage]]:
-    """Return a published table of which two shards were just compacted, which is not published
-    yet, and the messages about these.
+def compacted(world: World, *, later: int = 5) -> tuple[Table, list[OutboundMessage]]:
+    """Return a published table of which two shards were just compacted, so many seconds `later`,
+    which is not published yet, and the messages about these.
     """
     table = world.create(**PUBLISHED, **IN_PAIRS)
     held = without(world, "gc-candidates", "compaction-jobs")
@@ -51,7 +51,7 @@ def compacted(world: World) -> tuple[Table, list[OutboundMessage]]:
         world.drop(f"letters/{number}.parquet", letters("abc", at=number))
         held += without(world, "gc-candidates", "compaction-jobs")
     assert len(published_files(world, table)) == 2
-    world.clock.advance(seconds=5)
+    world.clock.advance(seconds=later)
     world.queue = deque(m for m in held if m.queue == "compaction-jobs")
     garbage = without(world, "gc-candidates", "iceberg-changes")
     assert len(world.state(table).unreferenced) == 2
@@ -310,3 +310,13 @@ def test_a_sweep_does_all_else_though_what_is_published_is_damaged(
         for message in sweep(world.services, table, audit=True):
             sent.append(message)
     assert "ingest-jobs" in {message.queue for message in sent}
+
+
+def test_a_shard_stays_that_was_replaced_in_the_millisecond_of_the_published_version(
+    world: World,
+) -> None:
+    table, garbage = compacted(world, later=0)
+    world.clock.advance(seconds=2 * DELAY_SECONDS)
+    deliver(world, garbage)
+    assert len(world.state(table).unreferenced) == 2
+    assert published_files(world, table) <= {o.path for o in world.storage.list(table.id)}
