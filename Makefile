@@ -47,7 +47,7 @@ test-wheel: $(INSTALLED) ## Build the wheel, install it into empty environments,
 
 test-engines: $(INSTALLED) $(ENGINES)/.installed ## Let every engine read published tables, also Spark, Trino and ClickHouse; 1.5 GB (ARGS=--page docs/iceberg.md)
 	@$(BIN)/python -m tests.engines.install
-	$(BIN)/python -m pytest tests/engines/every_engine.py
+	$(BIN)/python -m pytest tests/engines/every_engine.py tests/engines/large_documented.py
 	@$(MODULE) tests.engines.table $(ARGS)
 
 crash-points: $(INSTALLED) ## Cut every operation off at each of its calls, and see that it is made up for (ARGS=--only compact)
