@@ -172,8 +172,11 @@ def _ends_of(aggregate: expr.Aggregate) -> str:
     """Return the column of which an aggregate needs the least and greatest value alone."""
     columns = set()
     for term in aggregate.aggregate_exprs():
-        arguments = aggregate.aggregation_arguments(term)
-        if aggregate.agg_func_name(term) not in ("min", "max") or len(arguments) != 1:
+        function, arguments = aggregate.agg_func_name(term), aggregate.aggregation_arguments(term)
+        if function not in ("min", "max") or len(arguments) != 1:
+            return ""
+        # only its text says whether it has a FILTER, for which other rows count
+        if term.canonical_name() != f"{function}({arguments[0].canonical_name()})":
             return ""
         columns.add(column_of(arguments[0]) or "")
     return "" if aggregate.group_by_exprs() or len(columns) != 1 else columns.pop()
