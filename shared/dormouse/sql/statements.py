@@ -13,9 +13,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import sqlglot
 from sqlglot import exp
+from sqlglot.dialects.postgres import Postgres
 from sqlglot.errors import SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
@@ -27,7 +29,20 @@ MAX_STATEMENT_CHARACTERS = 256 * 1024
 MAX_REFERENCES = 64
 """The most references to tables: each is a scan of its own."""
 
-_DIALECT = "postgres"
+
+class _Dialect(Postgres):
+    """PostgreSQL's, with parameters and without strings in dollars, of which ``$1,$`` could be the
+    beginning.
+    """
+
+    class Tokenizer(Postgres.Tokenizer):
+        HEREDOC_STRINGS: ClassVar[list[str | tuple[str, str]]] = []
+        SINGLE_TOKENS: ClassVar[dict[str, TokenType]] = {
+            **Postgres.Tokenizer.SINGLE_TOKENS,
+            "$": TokenType.PARAMETER,
+        }
+
+
 _EXPLAIN = re.compile(r"\s*explain\s", re.IGNORECASE)
 _BEGINNINGS = (TokenType.SELECT, TokenType.WITH, TokenType.L_PAREN, TokenType.VALUES)
 _QUERIES = (exp.Select, exp.SetOperation, exp.Subquery, exp.Values)
@@ -44,6 +59,8 @@ _CHANGES = (
     exp.Into,
     exp.Lock,
 )
+_OWN = "#"
+"""What the names that references get begin with."""
 _ROW_FUNCTIONS = ("generate_series", "range", "unnest")
 """The only functions that may be in the place of a table: they make rows of their arguments."""
 _REFERENCE_PARTS = frozenset({"this", "alias", "version", "joins"})
@@ -122,7 +139,7 @@ def parse_statement(text: str) -> Statement:
     if explains:
         text = " " * explains.end() + text[explains.end() :]  # positions stay what they are
     try:
-        tokens = _first_statement(sqlglot.tokenize(text, read=_DIALECT), text)
+        tokens = _first_statement(sqlglot.tokenize(text, read=_Dialect), text)
         tree = _parsed(tokens, text)
         references = list(_references(tree, tokens))
     except RecursionError as error:
@@ -162,13 +179,18 @@ def _first_statement(tokens: Sequence[Token], text: str) -> list[Token]:
 
 
 def _parsed(tokens: list[Token], text: str) -> exp.Expr:
-    trees = sqlglot.Dialect.get_or_raise(_DIALECT).parser().parse(tokens, text)
+    trees = _Dialect().parser().parse(tokens, text)
     tree = trees[0]
     if not isinstance(tree, _QUERIES):
         raise InvalidRequestError(
             f"{_at(tokens[0])}: this is not a query", hint="begin with SELECT or WITH"
         )
     for node in tree.walk():
+        if isinstance(node, exp.CTE) and node.alias.startswith(_OWN):
+            raise InvalidRequestError(
+                f"a WITH cannot be called {node.alias}",
+                hint=f"give it a name that does not begin with {_OWN}",
+            )
         if isinstance(node, _CHANGES):
             raise InvalidRequestError(
                 f"{node.key.upper()} is not allowed in a statement",
@@ -199,7 +221,7 @@ def _references(tree: exp.Expr, tokens: Sequence[Token]) -> Iterator[tuple[Refer
         as_of, last = "", token
         if node.args.get("version"):
             as_of, last = _version(tokens, places[token.start])
-        name, table = f"#{number}", node.name
+        name, table = f"{_OWN}{number}", node.name
         alias = "" if node.args.get("alias") else f" AS {quoted(table)}"
         line, column = _place(token)
         edit = _Edit(token.start, last.end + 1, f"{quoted(name)}{alias}")
@@ -268,6 +290,11 @@ def _parameters(tokens: Sequence[Token]) -> Iterator[tuple[str, _Edit | None]]:
     replaced by the one before.
     """
     for number, (token, after) in enumerate(zip(tokens, tokens[1:], strict=False)):
+        if token.token_type is TokenType.PARAMETER and "$" in after.text:
+            raise InvalidRequestError(
+                f"{_at(token)}: text in dollars is not understood",
+                hint="write text in single quotes, and parameters as $1 or $name",
+            )
         if after.start != token.end + 1 or not re.fullmatch(r"\w+", after.text):
             continue
         if token.token_type is TokenType.PARAMETER:

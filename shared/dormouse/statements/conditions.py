@@ -63,9 +63,19 @@ def conjuncts(filter_: Expr) -> list[Expr]:
     return _chain(filter_, "AND")
 
 
+def variant_of(expression: Expr) -> Any:
+    """Return an expression as an object of its kind; None for functions and other kinds that
+    DataFusion does not show to Python.
+    """
+    try:
+        return expression.to_variant()
+    except ValueError:
+        return None
+
+
 def column_of(expression: Expr) -> str | None:
     """Return the name of the column that an expression is; None if it is none."""
-    node = expression.to_variant()
+    node = variant_of(expression)
     return str(node.name()) if isinstance(node, expr.Column) else None
 
 
@@ -75,7 +85,7 @@ def _wrapped(inner: Any) -> Expr:
 
 def _sql(expression: Any) -> str:
     whole = _wrapped(expression)
-    node = whole.to_variant()
+    node = variant_of(whole)
     for kind, write in _WRITERS.items():
         if isinstance(node, kind):
             return write(node)
@@ -102,7 +112,7 @@ def _chain(whole: Expr, operator: str) -> list[Expr]:
     terms, rest = [], [whole]
     while rest:
         term = rest.pop()
-        node = term.to_variant()
+        node = variant_of(term)
         if isinstance(node, expr.BinaryExpr) and node.op() == operator:
             rest += [_wrapped(node.right()), _wrapped(node.left())]
         else:

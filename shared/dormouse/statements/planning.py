@@ -19,7 +19,7 @@ from datafusion.plan import LogicalPlan
 from dormouse.errors import InvalidRequestError
 from dormouse.schema.schema import Primitive, Schema
 from dormouse.sql.conditions import parse_condition
-from dormouse.statements.conditions import column_of, conjuncts, translated
+from dormouse.statements.conditions import column_of, conjuncts, translated, variant_of
 from dormouse.statements.protocol import Scan
 
 FENCE = "!"
@@ -71,7 +71,8 @@ def plan_scans(
     """Return what the scans of a plan need; `schemas` are by the names of references."""
     found: dict[str, list[_Occurrence]] = {name: [] for name in schemas}
     for name, occurrence in _occurrences(plan, _Context()):
-        found[name].append(occurrence)
+        if name in found:  # others are functions that make rows, and the rows of a recursion
+            found[name].append(occurrence)
     text = plan.display_indent()
     scans, to_fence = {}, set()
     for name, occurrences in found.items():
@@ -129,6 +130,9 @@ def _occurrences(node: LogicalPlan, context: _Context) -> Iterator[tuple[str, _O
 
 
 def _is_fence(limit: LogicalPlan) -> bool:
+    """Return whether a limit is that of a fence, with which no limit of the statement is merged."""
+    if limit.display() != f"Limit: skip=0, fetch={FENCE_ROWS}":
+        return False
     (inner,) = limit.inputs()
     variant = inner.to_variant()
     return isinstance(variant, expr.TableScan) and variant.table_name().endswith(FENCE)
@@ -158,7 +162,7 @@ def _renamed(top: _Top | None, projections: Sequence[Expr]) -> _Top | None:
 def _sources(projections: Sequence[Expr]) -> Iterator[tuple[str, str]]:
     """Yield the names of columns that a projection passes on, new and old."""
     for projected in projections:
-        variant = projected.to_variant()
+        variant = variant_of(projected)
         if isinstance(variant, expr.Alias):
             old = column_of(variant.expr())
             new = variant.alias()

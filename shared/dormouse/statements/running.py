@@ -312,8 +312,8 @@ def _parameters(values: Mapping[str, object]) -> bytes:
         return b""
     try:
         batch = pa.RecordBatch.from_pydict({name: [value] for name, value in values.items()})
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
-        raise InvalidRequestError("a parameter is of a type that SQL does not know") from error
+    except (pa.ArrowException, OverflowError, UnicodeEncodeError) as error:
+        raise InvalidRequestError("a parameter has a value that no type of SQL has") from error
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)

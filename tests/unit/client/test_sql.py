@@ -102,6 +102,20 @@ def duck() -> duckdb.DuckDBPyConnection:
         "SELECT 7 FROM flights LIMIT 3",
         "SELECT count(*) FROM flights WHERE carrier < 'B' AND carrier > 'C'",
         "SELECT count(DISTINCT dest), sum(flight), max(seen) FROM flights WHERE flight % 3 = 1",
+        "SELECT min(carrier) FILTER (WHERE carrier > 'B'), max(carrier) FROM flights",
+        "SELECT max(carrier) FILTER (WHERE flight = 7), max(carrier) FROM flights",
+        "SELECT count(*) FROM flights WHERE upper(dest) = 'LGA' AND carrier = 'AA'",
+        "SELECT carrier, flight FROM flights WHERE concat(carrier, dest) = 'AAJFK'",
+        "SELECT DISTINCT carrier FROM flights ORDER BY lower(carrier) DESC, carrier LIMIT 2",
+        "SELECT carrier, lower(carrier) AS k FROM flights ORDER BY carrier LIMIT 3",
+        "SELECT min(lower(carrier)) FROM flights",
+        "WITH RECURSIVE r AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM r WHERE n < 4) "
+        "SELECT n, carrier FROM r JOIN flights ON flight = n",
+        "WITH a AS (SELECT flight FROM flights) SELECT count(*) > 500 FROM (SELECT flight FROM "
+        "(SELECT flight FROM a OFFSET 2500) WHERE flight < 450 UNION ALL SELECT flight FROM a "
+        "WHERE flight > 9000)",
+        "SELECT g.n, count(*) FROM generate_series(1, 3) AS g(n) JOIN flights ON flight = n "
+        "GROUP BY 1",
     ],
 )
 def test_answers_are_those_of_duckdb(
@@ -193,6 +207,9 @@ def test_values_come_as_parameters_and_never_as_text(mice: Instance) -> None:
         mice.sql(named)
     with pytest.raises(InvalidRequestError, match=r"has no \$1"):
         mice.sql("SELECT 1", [3])
+    for value in (object(), 2**70, "\ud800"):
+        with pytest.raises(InvalidRequestError, match="a parameter has a value"):
+            mice.sql("SELECT $1", [value])
 
 
 def test_a_version_is_read_and_named(mice: Instance) -> None:
