@@ -112,8 +112,8 @@ def duck() -> duckdb.DuckDBPyConnection:
         "WITH RECURSIVE r AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM r WHERE n < 4) "
         "SELECT n, carrier FROM r JOIN flights ON flight = n",
         "WITH a AS (SELECT flight FROM flights) SELECT count(*) > 500 FROM (SELECT flight FROM "
-        "(SELECT flight FROM a OFFSET 2500) WHERE flight < 450 UNION ALL SELECT flight FROM a "
-        "WHERE flight > 9000)",
+        "(SELECT flight FROM a LIMIT 2500 OFFSET 2500) WHERE flight < 450 "
+        "UNION ALL SELECT flight FROM a WHERE flight > 9000)",
         "SELECT g.n, count(*) FROM generate_series(1, 3) AS g(n) JOIN flights ON flight = n "
         "GROUP BY 1",
     ],
