@@ -121,7 +121,7 @@ def read_as_outsider(
         if kept is None or kept.deleting:
             return
         if from_ms is None or now_ms() - from_ms < limit_ms:
-            watch.oracle.fail(f"a reader of {path}, found at {found_ms}, was told {error}")
+            watch.oracle.fail(f"a reader of {path}, found at {found_ms}, met {error}")
 
 
 class Outsiders:

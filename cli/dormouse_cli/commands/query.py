@@ -229,7 +229,7 @@ def _shown(form: RowFormat, limit: int | None) -> int | None:
 
 
 def format_of(output: Path | None) -> RowFormat:
-    """Return the format that a file's name stands for; without a file, a table."""
+    """Return the format that a file's name means; without a file, a table."""
     suffix = output.suffix.removeprefix(".") if output else ""
     suffix = {"jsonl": "json", "ndjson": "json"}.get(suffix, suffix)
     return RowFormat(suffix) if suffix in RowFormat.__members__ else RowFormat.table

@@ -120,7 +120,7 @@ class SparkApplication:
 class Route:
     """A route of an HTTP API: which function answers a method, or ``ANY``, of a path.
 
-    The last part of a path may be ``{name+}``, which stands for all that follows.
+    The last part of a path may be ``{name+}``, which matches all that follows.
     """
 
     method: str

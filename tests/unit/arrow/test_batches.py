@@ -1,4 +1,4 @@
-"""Batches of a merge are joined, and the memory of a row is told from a footer."""
+"""Batches of a merge are joined, and the memory of a row is computed from a footer."""
 
 from __future__ import annotations
 
