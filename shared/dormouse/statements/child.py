@@ -24,7 +24,14 @@ from dormouse.sql.statements import Statement, parse_statement
 from dormouse.statements import protocol
 from dormouse.statements.datasets import TableDataset
 from dormouse.statements.planning import ScanPlan, can_use_statistics, plan_scans
-from dormouse.statements.session import explained, open_session, plan, register, register_files
+from dormouse.statements.session import (
+    explained,
+    is_panic,
+    open_session,
+    plan,
+    register,
+    register_files,
+)
 
 _Answer = TypeVar("_Answer", bound=protocol.Message)
 
@@ -58,7 +65,9 @@ class _Child:
             raise
         except BrokenPipeError:  # nobody wants the rest
             return
-        except Exception as error:  # DataFusion has no class of errors of its own
+        except BaseException as error:  # DataFusion has no class of errors of its own
+            if not isinstance(error, Exception) and not is_panic(error):
+                raise
             columns = [f.name for schema in self._schemas.values() for f in schema.fields]
             raise explained(error, dict.fromkeys(columns)) from error
 
@@ -224,7 +233,8 @@ def main(arguments: Sequence[str]) -> None:
     if begun is None or not isinstance(begun[0], protocol.Run):
         return
     run = begun[0]
-    resource.setrlimit(resource.RLIMIT_CPU, (run.cpu_seconds, run.cpu_seconds))
+    # SIGXCPU says why it ends; where both limits are the same, the kernel sends SIGKILL
+    resource.setrlimit(resource.RLIMIT_CPU, (run.cpu_seconds, run.cpu_seconds + 5))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     try:
         _Child(channel, results, run).run()

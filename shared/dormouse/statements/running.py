@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 import socket
 import subprocess
 import sys
@@ -291,7 +292,7 @@ def _failure(message: protocol.Failed) -> DormouseError:
 
 def _ended(code: int) -> DormouseError:
     """Return the error for a child that ended without a word."""
-    if code == -24:  # SIGXCPU: the kernel's own limit of CPU time
+    if code == -signal.SIGXCPU:  # SIGXCPU: the kernel's own limit of CPU time
         return LimitExceededError(
             "the statement took more CPU time than it may", hint="give it more time"
         )

@@ -96,7 +96,12 @@ def plan(context: SessionContext, sql: str, parameters: Mapping[str, pa.Scalar[A
     return context.sql_with_options(sql, _ONLY_QUERIES, param_values=dict(parameters))
 
 
-def explained(error: Exception, columns: Iterable[str]) -> DormouseError:
+def is_panic(error: BaseException) -> bool:
+    """Return whether a thread of DataFusion panicked, which is no `Exception` in the main one."""
+    return type(error).__name__ == "PanicException" or " panicked with message " in str(error)
+
+
+def explained(error: BaseException, columns: Iterable[str]) -> DormouseError:
     """Return an error of DataFusion as one of ours; `columns` are those that could be meant."""
     text = str(error)
     if missing := _NO_FIELD.search(text):
@@ -109,7 +114,10 @@ def explained(error: Exception, columns: Iterable[str]) -> DormouseError:
             "the statement needs more memory than it may use, even with spilling",
             hint="ask for less at once, or give it more memory",
         )
-    if type(error).__name__ == "PanicException":
-        return InvariantError(f"DataFusion gave up on the statement: {text}")
+    if is_panic(error):
+        return InvariantError(
+            f"DataFusion broke the statement off: {text[:2_000]}",
+            hint="texts of more than 2 GiB in 8,192 rows are too much: ask for shorter ones",
+        )
     plain = _PREFIXES.sub("", text).split("This issue was likely caused by", 1)[0].strip()
     return InvalidRequestError(f"the statement cannot be run: {plain[:2_000]}")

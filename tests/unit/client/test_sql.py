@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import os
 import random
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import duckdb
 import pyarrow as pa
 import pytest
 
 from dormouse.client import Instance
-from dormouse.errors import InvalidRequestError, LimitExceededError, NotFoundError
-from dormouse.statements import files, running
+from dormouse.errors import (
+    InvalidRequestError,
+    InvariantError,
+    LimitExceededError,
+    NotFoundError,
+)
+from dormouse.statements import child, files, protocol, running
 from dormouse.statements.files import linked_files
 
 ROWS = 5_000
@@ -292,6 +299,30 @@ def test_what_takes_too_long_costs_its_process_alone(mice: Instance, tmp_path: P
         mice.sql(bomb, timeout_seconds=LIMIT_SECONDS).to_arrow()
     assert children() == []
     assert mice.sql("SELECT 1 AS a").to_arrow().column(0).to_pylist() == [1]
+
+
+def test_what_takes_too_much_cpu_time_while_nobody_waits_is_ended_and_says_so(
+    mice: Instance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running._Running, "_check_limits", lambda _: None)
+    bomb = "SELECT count(*) FROM flights a, flights b, flights c WHERE a.dest || b.dest < c.dest"
+    with pytest.raises(LimitExceededError, match="more CPU time than it may"):
+        mice.sql(bomb, timeout_seconds=0.1).to_arrow()
+
+
+def test_a_panic_of_datafusion_is_an_error_that_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class PanicException(BaseException):
+        """What PyO3 raises for a panic of the thread that calls."""
+
+    run = protocol.Run("SELECT 1", b"", str(tmp_path), 2**30, 1, 1)
+    for panic in (PanicException("offset overflow"), Exception("task 1 panicked with message x")):
+        with socket.socket() as channel:
+            child_run = child._Child(channel, 0, run)
+            monkeypatch.setattr(child_run, "_planned", Mock(side_effect=panic))
+            with pytest.raises(InvariantError, match="DataFusion broke the statement off"):
+                child_run.run()
 
 
 def test_what_takes_too_much_memory_is_refused(mice: Instance) -> None:
