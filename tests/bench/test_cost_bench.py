@@ -161,6 +161,9 @@ def test_a_stage_is_measured_and_its_price_is_shown(
     monkeypatch.setattr(os, "sched_setaffinity", lambda pid, given: cores.append(len(given)))
     stages = import_module("bench.cost.stages")
     monkeypatch.setattr(stages, "limited", nullcontext)
+    (process := tmp_path / "process").mkdir()
+    (process / "status").write_text("VmHWM:\t  500000 kB\n")  # not that of the tests themselves
+    monkeypatch.setattr("bench.rows.measure.PROCESS", process)
 
     def run(name: str, *arguments: object) -> None:
         monkeypatch.setattr("sys.argv", [name, *map(str, arguments)])

@@ -101,10 +101,11 @@ def test_nothing_is_uploaded_when_one_of_several_files_is_of_a_kind_that_nobody_
     memory: InMemory, tmp_path: Path, name: str
 ) -> None:
     table = memory.instance.create_table("letters", LETTERS)
-    good, bad = tmp_path / "a.csv", tmp_path / name
+    (folder := tmp_path / "given").mkdir()
+    good, bad = folder / "a.csv", folder / name
     for path in (good, bad):
         path.write_text("letter,at,note\na,1,\n")
-    for what in ([good, bad], tmp_path):
+    for what in ([good, bad], folder):
         with pytest.raises(InvalidRequestError, match=f"'{name}' is of no known format") as caught:
             table.ingest(what)
         assert ".parquet, .arrow, .feather, .csv, .json, .jsonl or .ndjson" in caught.value.hint

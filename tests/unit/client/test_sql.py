@@ -342,6 +342,7 @@ def test_a_result_that_is_closed_early_leaves_nothing(mice: Instance) -> None:
     before = set(scratch.iterdir())
     found = mice.sql("SELECT * FROM flights a, flights b")
     assert next(iter(found)).num_rows
+    assert len(children()) == 1
     found.close()
     assert children() == []
     assert set(scratch.iterdir()) == before
@@ -359,13 +360,14 @@ def test_explain_reads_no_rows_and_says_what_would_be_read(mice: Instance) -> No
 
 
 def children() -> list[int]:
-    """The processes that this one has started and that still run."""
+    """The processes of statements that this one has started and that still run."""
     found = []
-    for path in Path("/proc").glob("[0-9]*/stat"):
+    for process in Path("/proc").glob("[0-9]*"):
         try:
-            fields = path.read_text().rpartition(")")[2].split()
+            fields = (process / "stat").read_text().rpartition(")")[2].split()
+            command = (process / "cmdline").read_text()
         except OSError:
             continue
-        if int(fields[1]) == os.getpid():
-            found.append(int(path.parent.name))
+        if int(fields[1]) == os.getpid() and running._CHILD in command:
+            found.append(int(process.name))
     return found
