@@ -2,7 +2,8 @@
 wide ones.
 
 A key is 10 random lower-case letters and is sorted further by a random number below 10^10. Narrow
-rows have 10 random letters besides, wide ones a text of 100 letters and 5 random numbers.
+rows have 10 random letters besides, wide ones a text of 100 letters and 5 random numbers, huge ones
+a text of a million letters.
 """
 
 from __future__ import annotations
@@ -19,15 +20,18 @@ from dormouse.schema.schema import Schema
 LETTERS = 10
 KEYS = ("key", "timestamp")
 NUMBERS = tuple(f"number_{i}" for i in range(5))
-CHUNK_ROWS = 500_000
+CHUNK_ROWS = {"narrow": 500_000, "wide": 500_000, "huge": 8}
+LETTERS_OF_VALUE = {"narrow": LETTERS, "wide": 100, "huge": 1_000_000}
 _KEY_FIELDS = {
     "rowKeyFields": [{"name": "key", "type": "StringType"}],
     "sortKeyFields": [{"name": "timestamp", "type": "LongType"}],
 }
+_NARROW = Schema.from_json(
+    {**_KEY_FIELDS, "valueFields": [{"name": "value", "type": "StringType"}]}
+)
 SCHEMAS = {
-    "narrow": Schema.from_json(
-        {**_KEY_FIELDS, "valueFields": [{"name": "value", "type": "StringType"}]}
-    ),
+    "narrow": _NARROW,
+    "huge": _NARROW,
     "wide": Schema.from_json(
         {
             **_KEY_FIELDS,
@@ -42,7 +46,8 @@ SCHEMAS = {
 
 def row_bytes(kind: str) -> int:
     """Return what a row takes in memory as Arrow holds it."""
-    return (10 + 4) + 8 + (10 + 4 if kind == "narrow" else 100 + 4 + 5 * 8)
+    numbers = 8 * len(NUMBERS) if kind == "wide" else 0
+    return (LETTERS + 4) + 8 + (LETTERS_OF_VALUE[kind] + 4) + numbers
 
 
 def kind_of(file: Path) -> str:
@@ -82,13 +87,11 @@ def _schema(kind: str) -> pa.Schema:
 
 
 def _batches(kind: str, rows: int, chance: np.random.Generator) -> Iterator[pa.RecordBatch]:
-    for start in range(0, rows, CHUNK_ROWS):
-        count = min(CHUNK_ROWS, rows - start)
+    for start in range(0, rows, CHUNK_ROWS[kind]):
+        count = min(CHUNK_ROWS[kind], rows - start)
         columns = [_texts(chance, count, LETTERS), _numbers(chance, count)]
-        if kind == "narrow":
-            columns.append(_texts(chance, count, LETTERS))
-        else:
-            columns.append(_texts(chance, count, 100))
+        columns.append(_texts(chance, count, LETTERS_OF_VALUE[kind]))
+        if kind == "wide":
             columns += [_numbers(chance, count) for _ in NUMBERS]
         yield pa.RecordBatch.from_arrays(columns, schema=_schema(kind))
 

@@ -2,6 +2,7 @@
 
 - `datafusion`: the settings of DataFusion, sorted files as frames, merge plans
 - `merging`: merge slices of shards into one stream in key order
+- `merge_levels`: merge many inputs in levels, so that what is held of them is bounded
 - `merge_windows`: divide a merge into ranges of keys, so that each fits into memory
 - `file_ranges`: let a plan read only some row groups of a file
 - `pruning`: skip row groups by the bounds that a condition sets for value columns

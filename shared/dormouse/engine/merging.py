@@ -4,11 +4,14 @@ used by compaction and queries.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
+from datafusion import DataFrame, SessionContext
 
 from dormouse.arrow.order import rows_within
 from dormouse.arrow.statistics import row_bytes
@@ -16,9 +19,11 @@ from dormouse.arrow.types import arrow_schema, conform, gathered
 from dormouse.cache import Cache
 from dormouse.engine import datafusion as engine
 from dormouse.engine.file_ranges import read_ranges
+from dormouse.engine.merge_levels import inputs_at_once, merge_in_levels
 from dormouse.engine.merge_windows import merge_windows
 from dormouse.engine.predicates import Predicate
 from dormouse.engine.pruning import ValueBounds
+from dormouse.engine.wide_rows import ROWS_PER_INPUT, WIDE_ROW_BYTES, WideRows, merge_rows
 from dormouse.errors import CorruptDataError
 from dormouse.keys.ranges import KeyRange
 from dormouse.ports import StreamedObjects
@@ -88,18 +93,24 @@ def merge_row_groups(
         return
     used = {*(f.name for f in schema.keys), *wanted.names, *(where.columns if where else ())}
     fields = [field for field in schema.fields if field.name in used]
-    widest = max(row_bytes(groups.metadata) for groups in found)
-    out_rows = engine.batch_rows(memory_bytes, 0, widest)
+    plan = _MergePlan(
+        table_id,
+        schema,
+        where,
+        bounds,
+        memory_bytes,
+        names=[field.name for field in fields],
+        row_bytes=max(row_bytes(groups.metadata) for groups in found),
+        group_bytes=max(groups.largest_bytes(fields) for groups in found),
+    )
+    out_rows = engine.batch_rows(memory_bytes, 0, plan.row_bytes)
     spans = merge_windows([groups.metadata for groups in found], schema, memory_bytes)
-    keys = [field.name for field in schema.row_keys] if len(spans) > 1 else []
-    names = [*keys, *(name for name in wanted.names if name not in keys)]
     copies = LocalCopies(objects, table_id, fields, scratch, memory_bytes)
     windows = _windows(found, spans, bounds, schema)
     with closing(copies.windows(windows)) as verified:
         for window in verified:
-            batch_rows = engine.batch_rows(memory_bytes, len(window.found), widest)
-            merged = _merged(table_id, window, schema, names, where, bounds, batch_rows)
-            for batch in rows_within(gathered(merged, out_rows), window.span, schema):
+            merged = gathered(plan.rows(window), out_rows)
+            for batch in rows_within(merged, window.span, schema):
                 yield conform(batch, wanted)
 
 
@@ -115,37 +126,89 @@ def _windows(
             yield span, some
 
 
-def _merged(
-    table_id: str,
-    window: MergeWindow,
-    schema: Schema,
-    columns: Sequence[str],
-    where: Predicate | None,
-    bounds: ValueBounds,
-    batch_rows: int,
-) -> Iterator[pa.RecordBatch]:
-    """Merge one window in a session of its own, because a session
-    frees its memory only when it ends.
+@dataclass(frozen=True, slots=True)
+class _MergePlan:
+    """How the windows of a stream are merged.
+
+    `names` are the columns that are read, all keys among them; a row of them takes up to about
+    `row_bytes`, a row group `group_bytes`, as stored and decoded.
     """
-    context = engine.session(batch_rows)
-    term = None if where is None else where.expr(context)
-    frames, ranges = [], {}
-    for groups, local in zip(window.found, window.files, strict=True):
+
+    table_id: str
+    schema: Schema
+    where: Predicate | None
+    bounds: ValueBounds
+    memory_bytes: int
+    names: Sequence[str]
+    row_bytes: float
+    group_bytes: int
+
+    def rows(self, window: MergeWindow) -> Iterator[pa.RecordBatch]:
+        """Merge a window; its rows have all columns that are read."""
+        inputs = list(zip(window.found, window.files, strict=True))
+        if self.row_bytes < WIDE_ROW_BYTES:
+            most = self._inputs_at_once(engine.BATCHES_PER_INPUT)
+            rows = engine.batch_rows(self.memory_bytes, min(most, len(inputs)), self.row_bytes)
+            sources = [self._source(*each) for each in inputs]
+            merge = partial(self._merged, window, rows)
+            return merge_in_levels(sources, most, merge, self._reopened, window.scratch)
+        wide = [self._wide_rows(*each) for each in inputs]
+        merge_wide = partial(merge_rows, schema=self.schema)
+        most = self._inputs_at_once(ROWS_PER_INPUT)
+        merged = merge_in_levels(wide, most, merge_wide, WideRows.of_file, window.scratch)
+        return merged if self.where is None else self.where.apply(merged)
+
+    def _inputs_at_once(self, rows: int) -> int:
+        return inputs_at_once(self.memory_bytes, rows * self.row_bytes + self.group_bytes)
+
+    def _wide_rows(self, groups: RowGroups, local: Path) -> WideRows:
+        columns = arrow_schema(self.schema)
+        wanted = pa.schema([columns.field(name) for name in self.names])
+        path = shard_path(self.table_id, groups.slice.shard.id)
+        return WideRows.of_shard(local, path, groups, wanted, self.schema)
+
+    def _source(self, groups: RowGroups, local: Path) -> _Source:
+        ranges = {f"{local.parent.name}/{local.name}": groups.first_bytes}
+        return _Source(partial(self._shard, groups, local), ranges)
+
+    def _shard(self, groups: RowGroups, local: Path, context: SessionContext) -> DataFrame | None:
         wanted = KeyRange() if groups.slice.is_whole else groups.slice.range
-        frame = engine.sorted_file(context, local, groups.index.names, schema, wanted)
-        if term is not None:
-            frame = bounds.applied(frame).filter(term)
-            if engine.has_no_rows(frame):
-                continue
-        frames.append(frame)
-        ranges[f"{local.parent.name}/{local.name}"] = groups.first_bytes
-    if not frames:
-        return
-    plan = read_ranges(context, engine.plan_merge(frames, schema, columns), ranges)
-    try:
-        yield from engine.execute_plan(context, plan)
-    except CorruptDataError as error:
-        if where is not None:
-            where.check()
-        of = ", ".join(shard_path(table_id, groups.slice.shard.id) for groups in window.found)
-        raise CorruptDataError(f"{error} (among {of})") from error
+        frame = engine.sorted_file(context, local, groups.index.names, self.schema, wanted)
+        if self.where is None:
+            return frame
+        frame = self.bounds.applied(frame).filter(self.where.expr(context))
+        return None if engine.has_no_rows(frame) else frame
+
+    def _reopened(self, local: Path, columns: pa.Schema) -> _Source:
+        return _Source(
+            lambda context: engine.sorted_columns(context, local, columns, self.schema), {}
+        )
+
+    def _merged(
+        self, window: MergeWindow, batch_rows: int, sources: Sequence[_Source]
+    ) -> Iterator[pa.RecordBatch]:
+        """Merge in a session of its own, because a session frees its memory only when it ends."""
+        context = engine.session(batch_rows)
+        opened = [(source.frame(context), source.ranges) for source in sources]
+        frames = [frame for frame, _ in opened if frame is not None]
+        if not frames:
+            return
+        ranges = {end: read for frame, some in opened if frame for end, read in some.items()}
+        plan = read_ranges(context, engine.plan_merge(frames, self.schema, self.names), ranges)
+        try:
+            yield from engine.execute_plan(context, plan)
+        except CorruptDataError as error:
+            if self.where is not None:
+                self.where.check()
+            found = ", ".join(shard_path(self.table_id, g.slice.shard.id) for g in window.found)
+            raise CorruptDataError(f"{error} (among {found})") from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """A sorted file for DataFusion: `frame` opens it in a session, and returns None if it is known
+    to have no rows; `ranges` are what is read of a file, by the end of its path.
+    """
+
+    frame: Callable[[SessionContext], DataFrame | None]
+    ranges: Mapping[str, range]

@@ -71,7 +71,7 @@ from dormouse.stored.paths import (
 
 TOO_HEAVY = "it reads more than a function is to do"
 WHAT_TO_DO = (
-    "raise MemorySize of compact, or deploy with Spark=yes, and then: "
+    "deploy with a larger RowsMemory or with Spark=yes, and then: "
     "dormouse dlq redrive compaction-jobs"
 )
 

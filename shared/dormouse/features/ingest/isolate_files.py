@@ -21,7 +21,7 @@ from dormouse.stored.names import dead_letter_queue
 
 ISOLATED_AFTER_CRASHES = f"{CRASHED}: {ISOLATED}"
 WHAT_TO_DO = (
-    "drop its rows in smaller files, or raise MemorySize of ingest, or deploy with Spark=yes, and "
+    "drop its rows in smaller files, or deploy with a larger RowsMemory or with Spark=yes, and "
     "then: dormouse dlq redrive ingest-jobs"
 )
 ISOLATED_FOR_SPACE = f"the files do not fit into the scratch space together: {ISOLATED}"

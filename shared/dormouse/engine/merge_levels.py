@@ -1,0 +1,82 @@
+"""Merge many inputs in levels: what a merge holds of its inputs is bounded, however many there are.
+
+A merge holds some rows of each input, and the row group that they are decoded from. Where that is
+too much for all inputs at once, some are merged into files first, and then these files are.
+
+For example, nine inputs of which three may be merged at once:
+
+    a b c | d e f | g h i      three merges, each into a file
+      x   |   y   |   z        one merge of the files
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import count
+from pathlib import Path
+from typing import TypeVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+INPUTS_BYTES = 160 * 1024 * 1024
+"""What a merge may hold of all its inputs, unless it has less memory."""
+LEAST_INPUTS = 2
+
+_Input = TypeVar("_Input")
+
+
+def inputs_at_once(memory_bytes: int, input_bytes: float) -> int:
+    """Return how many inputs a merge may have that holds `input_bytes` of each."""
+    return max(LEAST_INPUTS, int(min(memory_bytes, INPUTS_BYTES) / max(1.0, input_bytes)))
+
+
+def fan_in(inputs: int, most: int) -> int:
+    """Return how many inputs to merge at once, at most `most`, so that rows are merged as seldom as
+    possible, and by merges of as few inputs as possible.
+    """
+    levels = 1
+    while most**levels < inputs:
+        levels += 1
+    return next(width for width in count(1) if width**levels >= inputs)
+
+
+def merge_in_levels(
+    inputs: Sequence[_Input],
+    most: int,
+    merge: Callable[[Sequence[_Input]], Iterable[pa.RecordBatch]],
+    reopen: Callable[[Path, pa.Schema], _Input],
+    scratch: Path,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of all inputs in order, of which `merge` is given at most `most` at once.
+
+    What is merged first is written to files in `scratch`; `reopen` makes inputs of these.
+    """
+    width, numbers = fan_in(len(inputs), most), count()
+    while len(inputs) > width:
+        merged = []
+        for at in range(0, len(inputs), width):
+            local = scratch / f"merged-{next(numbers)}.parquet"
+            columns = _write(local, merge(inputs[at : at + width]))
+            if columns is not None:
+                merged.append(reopen(local, columns))
+        inputs = merged
+    yield from merge(inputs)
+
+
+def _write(local: Path, batches: Iterable[pa.RecordBatch]) -> pa.Schema | None:
+    """Write rows to a file, each batch as a row group; return its columns, None without rows."""
+    writer: pq.ParquetWriter | None = None
+    columns: pa.Schema | None = None
+    try:
+        for batch in batches:
+            if writer is None:  # scratch space is scarce, and the file is read only once
+                columns = batch.schema
+                writer = pq.ParquetWriter(
+                    local, columns, compression="lz4", use_dictionary=False, write_statistics=False
+                )
+            writer.write_batch(batch)
+    finally:
+        if writer is not None:
+            writer.close()
+    return columns

@@ -1,0 +1,189 @@
+"""Merges of many or wide inputs: the same rows in key order, in bounded memory."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dormouse.engine import merge_levels, merging
+from dormouse.engine.merge_levels import INPUTS_BYTES, LEAST_INPUTS, fan_in, inputs_at_once
+from dormouse.engine.predicates import parse_predicate
+from dormouse.errors import CorruptDataError
+from dormouse.keys.ranges import KeyRange
+from dormouse.readers.reading import Slice
+from dormouse.schema.schema import Schema
+from dormouse.storage import FolderStorage
+from tests.support.every_type import EVERY_TYPE, row_of_every_type
+from tests.support.tables import MEMORY_BYTES, ShardTable, batches_of
+
+INPUTS, ROWS = 7, 12
+ALL_ROWS_ARE_WIDE, NO_ROW_IS_WIDE = 0, 2**40
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> ShardTable:
+    """Return shards of which each has the same keys, and values of its own."""
+    folder = tmp_path_factory.mktemp("table")
+    (folder / "scratch").mkdir()
+    made = ShardTable(FolderStorage(folder / "data"), EVERY_TYPE, folder / "scratch")
+    for shard in range(INPUTS):
+        made.add([{**row_of_every_type(n), "l": shard} for n in range(ROWS)])
+    return made
+
+
+def merged(
+    table: ShardTable, span: KeyRange | None = None, **options: Any
+) -> list[dict[str, object]]:
+    shards = sorted(table.state.shards.values(), key=lambda shard: shard.id)
+    slices = [Slice(shard, span or KeyRange()) for shard in shards]
+    memory: dict[str, Any] = {"scratch": table.folder, "memory_bytes": MEMORY_BYTES}
+    batches = merging.merge_slices(
+        table.storage, "table", slices, table.schema, **memory, **options
+    )
+    return [row for batch in batches for row in batch.to_pylist()]
+
+
+HALF = KeyRange(((-86_400_000_000 + 2),), ((-86_400_000_000 + 5),))
+
+
+def _keys(row: dict[str, object]) -> list[object]:
+    return [row.get(field.name) for field in EVERY_TYPE.keys]
+
+
+ASKED: dict[str, dict[str, Any]] = {
+    "all": {},
+    "a range of keys": {"span": HALF},
+    "some columns": {"columns": ["s", "l"]},
+    "a condition": {"where": parse_predicate("l < 4 AND d > 1", EVERY_TYPE)},
+    "a condition, other columns": {
+        "where": parse_predicate("l = 4", EVERY_TYPE),
+        "columns": ["st", "m"],
+    },
+}
+
+
+@pytest.mark.parametrize("asked", ASKED.values(), ids=ASKED)
+@pytest.mark.parametrize("wide", [ALL_ROWS_ARE_WIDE, NO_ROW_IS_WIDE], ids=["wide", "narrow"])
+@pytest.mark.parametrize("most", [2, 3, INPUTS])
+def test_the_same_rows_come_in_key_order_however_they_are_merged(
+    table: ShardTable, asked: dict[str, Any], wide: int, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(merging, "WIDE_ROW_BYTES", NO_ROW_IS_WIDE)
+    expected = merged(table, **asked)
+    monkeypatch.setattr(merging, "WIDE_ROW_BYTES", wide)
+    monkeypatch.setattr(merging, "inputs_at_once", lambda memory_bytes, input_bytes: most)
+    assert len(expected) > ROWS // 3
+    found = merged(table, **asked)
+    assert [_keys(row) for row in found] == [_keys(row) for row in expected]
+    assert sorted(map(repr, found)) == sorted(map(repr, expected))
+    assert not list(table.folder.iterdir())
+
+
+@pytest.mark.parametrize("wide", [ALL_ROWS_ARE_WIDE, NO_ROW_IS_WIDE], ids=["wide", "narrow"])
+def test_no_rows_of_many_inputs_are_no_rows(
+    table: ShardTable, wide: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(merging, "WIDE_ROW_BYTES", wide)
+    monkeypatch.setattr(merging, "inputs_at_once", lambda memory_bytes, input_bytes: 2)
+    assert merged(table, where=parse_predicate("l > 100", EVERY_TYPE)) == []
+
+
+def test_a_file_that_cannot_be_decoded_is_named(
+    table: ShardTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(merging, "WIDE_ROW_BYTES", ALL_ROWS_ARE_WIDE)
+    monkeypatch.setattr("dormouse.engine.wide_rows.pq.ParquetFile.iter_batches", _raise_arrow_error)
+    with pytest.raises(CorruptDataError, match=r"job\d-0\.parquet is damaged: odd page"):
+        merged(table)
+
+
+def _raise_arrow_error(*_: object, **__: object) -> None:
+    raise pa.ArrowInvalid("odd page")
+
+
+@given(st.integers(1, 3000), st.integers(2, 200))
+def test_inputs_are_merged_in_as_few_levels_as_the_limit_allows(inputs: int, most: int) -> None:
+    width, taken = fan_in(inputs, most), []
+
+    def merge(parts: Sequence[list[int]]) -> list[Any]:
+        taken.append(len(parts))
+        return [sum(parts, [])]
+
+    def written(local: Path, merged: list[list[int]]) -> list[int]:
+        return merged[0]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(merge_levels, "_write", written)
+        found = merge_levels.merge_in_levels(
+            [[n] for n in range(inputs)], most, merge, lambda _, rows: rows, Path("scratch")
+        )
+        assert list(found) == [list(range(inputs))]
+    assert max(taken) <= width <= most
+    if inputs <= most:
+        assert taken == [inputs]
+    elif inputs <= most * most:
+        assert len(taken) == 1 + -(-inputs // width)
+
+
+@given(st.integers(0, 2**34), st.floats(0, 1e9))
+def test_what_is_held_of_all_inputs_is_bounded(memory_bytes: int, input_bytes: float) -> None:
+    most = inputs_at_once(memory_bytes, input_bytes)
+    assert most >= LEAST_INPUTS
+    if most > LEAST_INPUTS:
+        assert most * input_bytes <= min(INPUTS_BYTES, memory_bytes)
+
+
+WIDE_INPUTS, WIDE_ROWS, VALUE_BYTES = 50, 3, 1_000_000
+MOST_MB = 120
+"""What a merge of wide rows may take besides what the process took before: measured 40. All inputs
+at once take 210, as batches of DataFusion 440 and more.
+"""
+MERGE = "import sys; from tests.unit.engine.test_merge_levels import main; main(sys.argv[1])"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the peak of memory is read from /proc")
+def test_fifty_inputs_with_values_of_a_megabyte_take_little_memory(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", MERGE, str(tmp_path)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    rows, peak_mb = done.stdout.split()
+    assert int(rows) == WIDE_INPUTS * WIDE_ROWS
+    assert float(peak_mb) < MOST_MB
+
+
+def main(folder: str) -> None:
+    """Merge wide rows; print how many, and by how much the peak of memory grew."""
+    schema = Schema.from_json(
+        {
+            "rowKeyFields": [{"name": "k", "type": "StringType"}],
+            "valueFields": [{"name": "v", "type": "StringType"}],
+        }
+    )
+    scratch = Path(folder) / "scratch"
+    scratch.mkdir()
+    made = ShardTable(FolderStorage(Path(folder) / "data"), schema, scratch)
+    chance = random.Random(1)
+    for shard in range(WIDE_INPUTS):
+        keys = sorted(chance.randbytes(5).hex() for _ in range(WIDE_ROWS))
+        rows = [{"k": key, "v": chance.randbytes(VALUE_BYTES // 2).hex()} for key in keys]
+        made.add_sorted(batches_of(rows, schema, 1), f"job{shard}")
+    before_mb, rows_merged = _peak_mb(), 0
+    slices = [Slice(shard, KeyRange()) for shard in made.state.shards.values()]
+    for batch in merging.merge_slices(
+        made.storage, "table", slices, schema, scratch=scratch, memory_bytes=2**29
+    ):
+        rows_merged += batch.num_rows
+    print(rows_merged, _peak_mb() - before_mb)
+
+
+def _peak_mb() -> float:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line.split()[1] for line in lines if line.startswith("VmHWM"))) / 1024
