@@ -104,6 +104,8 @@ class CountingPages(MemoryPages):
     def _count(self, operation: str) -> None:
         head = max((head_item_bytes(log.head) for log in self._logs.values()), default=100)
         match operation:
+            case "pins":
+                self._requests.dynamo_read(_KEY_BYTES)  # a query that finds none
             case "head":
                 self._requests.dynamo_read(head)
             case "page":
@@ -129,8 +131,9 @@ PAGE_ITEM_BYTES = _KEY_BYTES + len("ids") + 3 + PAGE_CAPACITY * (1 + _ID) + len(
 def head_item_bytes(head: Head) -> int:
     """Return the size of a head as DynamoDB counts it."""
     numbers = head.last_page, head.first_page, head.manifest.revision, head.manifest.beginning
-    names = "last_page", "first_page", "revision", "segments_after", "snapshots", "segments"
-    fixed = _KEY_BYTES + sum(map(len, names)) + sum(map(_number, numbers)) + len("mark") + _ID + 6
+    names: tuple[str, ...] = ("last_page", "first_page", "revision", "segments_after")
+    names += ("snapshots", "segments", "increments")
+    fixed = _KEY_BYTES + sum(map(len, names)) + sum(map(_number, numbers)) + len("mark") + _ID + 9
     snapshots = sum(
         1 + 3 + 4 * 2 + _TEXT_ID + _number(s.version) + _number(s.time_ms) + _number(s.size_bytes)
         for s in head.manifest.snapshots
@@ -139,7 +142,11 @@ def head_item_bytes(head: Head) -> int:
         1 + 3 + 3 * 2 + _ID + _number(s.version) + _number(s.size_bytes)
         for s in head.manifest.segments
     )
-    return fixed + snapshots + segments
+    increments = sum(
+        1 + 3 + 4 * 2 + _ID + _number(i.version) + _number(i.time_ms) + _number(i.size_bytes)
+        for i in head.manifest.increments
+    )
+    return fixed + snapshots + segments + increments
 
 
 def _number(number: int) -> int:

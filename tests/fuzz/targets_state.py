@@ -27,7 +27,9 @@ from dormouse.statestore.delta import segments as codec_segment
 from dormouse.statestore.delta.codec import decode_delta
 from dormouse.statestore.delta.segments import decode_segment
 from dormouse.statestore.snapshot import codec as codec_snapshot
+from dormouse.statestore.snapshot import increments as codec_increment
 from dormouse.statestore.snapshot.codec import decode_snapshot
+from dormouse.statestore.snapshot.increments import decode_increment
 from dormouse.stored import checksums
 from dormouse.tables.table import Table
 from tests.fuzz.mutations import mangled, odd_tree
@@ -39,6 +41,7 @@ _GOLDEN = golden_files()
 _READERS: dict[str, Callable[[bytes], object]] = {
     f"all-{codec_delta.FORMAT}": lambda body: decode_delta(body, DELTA, "the/path"),
     f"segment-{codec_segment.FORMAT}": lambda body: decode_segment(body, "t", "the/path"),
+    f"increment-{codec_increment.FORMAT}": lambda body: decode_increment("t", body, "the/path"),
     f"snapshot-{codec_snapshot.FORMAT}": lambda body: decode_snapshot("t", body, "the/path"),
 }
 _READ = {name: read(_GOLDEN[name]) for name, read in _READERS.items()}

@@ -19,6 +19,7 @@ stores that consist of it and adapters are `aws.s3.state_store` and `aws.dynamod
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from dormouse.errors import (
@@ -46,10 +47,15 @@ from dormouse.statestore.blobs import ABOVE_ALL_IDS
 from dormouse.statestore.delta.codec import encode_delta, identity_of
 from dormouse.statestore.group_commit import Entries, GroupCommit, Outcomes
 from dormouse.statestore.log.collection import Collector
-from dormouse.statestore.log.compaction import CompactionPolicy, LogCompaction, is_snapshot_due
+from dormouse.statestore.log.compaction import (
+    CompactionPolicy,
+    LogCompaction,
+    is_increment_due,
+    is_snapshot_due,
+)
 from dormouse.statestore.log.history import kept_versions, state_at
-from dormouse.statestore.log.log import Placement
-from dormouse.statestore.log.pages import LOWEST_ID, not_below, place_after
+from dormouse.statestore.log.log import CollectedError, Placement
+from dormouse.statestore.log.pages import LOWEST_ID, Manifest, not_below, place_after
 from dormouse.statestore.log.reader import Reader, fold_delta
 from dormouse.statestore.log.tail import LogTail
 from dormouse.statestore.pinning import Pinning
@@ -175,9 +181,23 @@ class LogStateStore:
         if self._retry_policy.retry(lambda: self._compaction.compact(seen)):
             head = self._retry_policy.retry(self._log.head) or seen
         if is_snapshot_due(head.manifest, self.policy):
-            self._compaction.snapshot(self.current())
+            state = self.current()
+            if self._compaction.snapshot(state):
+                self._tail.kept(state)
+        elif is_increment_due(head.manifest):
+            self._keep_increment(head.manifest)
         if self._collector.is_due(head):
             self._retry_policy.retry(self._collector.collect)
+
+    def _keep_increment(self, manifest: Manifest) -> None:
+        """Keep what changed since the last cut of the log that this process knows the state of."""
+        state, cut = self.current(), self._tail.cut
+        if cut is None or cut.version not in manifest.cuts:
+            self._tail.reset()  # another process kept others since: begin with its last one
+            state, cut = self.current(), self._tail.cut
+        with suppress(CollectedError):
+            if cut and self._compaction.increment(cut, state, manifest):
+                self._tail.kept(state)
 
     def log_length(self) -> int:
         """Count the versions since the newest snapshot: what a new process has to fold."""

@@ -83,16 +83,15 @@ def open_file(
     return file, facts
 
 
-def read_file(body: bytes, kind: str, version: int, where: str) -> tuple[pa.Table, dict[str, str]]:
-    """Return the rows of a file and the facts in its footer; `where` names it in errors.
+def read_rows(file: pq.ParquetFile, kind: str, where: str, groups: Sequence[int]) -> pa.Table:
+    """Return the rows of some row groups of a file; `where` names it in errors.
 
     Raises:
-        CorruptDataError: it is damaged, not of this kind, or of another format than `version`.
+        CorruptDataError: it is not readable.
     """
-    file, facts = open_file(body, kind, version, where)
     try:
         # A thread of Arrow that still holds the body when Python ends would abort the process.
-        return file.read(use_threads=False), facts
+        return file.read_row_groups(list(groups), use_threads=False)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise CorruptDataError(f"{where} is not a readable {kind}: {error}") from error
 

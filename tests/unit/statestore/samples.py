@@ -39,8 +39,11 @@ from dormouse.statestore.delta.codec import FORMAT, Delta, encode_delta, identit
 from dormouse.statestore.delta.segments import FORMAT as SEGMENT_FORMAT
 from dormouse.statestore.delta.segments import encode_segment
 from dormouse.statestore.log.reader import fold_delta
+from dormouse.statestore.snapshot.changes import StateChanges, changes_between, rebased
 from dormouse.statestore.snapshot.codec import FORMAT as SNAPSHOT_FORMAT
 from dormouse.statestore.snapshot.codec import encode_snapshot
+from dormouse.statestore.snapshot.increments import FORMAT as INCREMENT_FORMAT
+from dormouse.statestore.snapshot.increments import encode_increment
 
 DELTA = identity_of("t", "00" * 16)
 """The identity of the deltas in golden files."""
@@ -55,6 +58,7 @@ _TREE = tuple(
 )
 _LEFT, _RIGHT = partition_id_of(KeyRange((), _AT)), partition_id_of(KeyRange(_AT))
 _SHARD = Shard("s1", 12, 3456, ("a", -1, b""), ("\U0001f42d", 2**63 - 1, b"\xff"))
+_OUTPUT_AGAIN = Shard("s3", 5, 789, ("a", -1, b""), ("b", 0, b""))
 _OUTPUT = Shard("s2", 5, 789, ("a", -1, b""), ("b", 0, b""))
 
 _ADOPTED = SourceSegment("g0", 0, 77, 5000, 95_000, 80_039, 1055)
@@ -104,6 +108,20 @@ def sample_state() -> TableState:
     return state
 
 
+def sample_increment() -> StateChanges:
+    """What a sealing, a source and an assignment change in the state before them."""
+    later = ("extend_tree", "seal_sources", "reset_table", "resolve_disputes")
+    entries = [e for name, e in ENTRIES.items() if name not in later]
+    earlier, _ = fold_delta(TableState(), entries)
+    state = earlier
+    added = AddShards("job4", ("source3",), (NewShard(_OUTPUT_AGAIN, ((_LEFT, 5),)),), 1)
+    for entry in (ENTRIES["seal_sources"], Entry(added, 9_000, 0), ENTRIES["resolve_disputes"]):
+        state, _ = fold_delta(state, [entry])
+    laid_over = rebased(state, earlier)
+    assert laid_over is not None
+    return changes_between("t", earlier, laid_over)
+
+
 def sample_deltas() -> list[Delta]:
     """The entries in deltas of two."""
     entries = list(ENTRIES.values())
@@ -116,6 +134,7 @@ def golden_files() -> dict[str, bytes]:
     files = {f"{name}-{FORMAT}": encode_delta([entry], DELTA) for name, entry in ENTRIES.items()}
     files[f"all-{FORMAT}"] = encode_delta(list(ENTRIES.values()), DELTA)
     files[f"segment-{SEGMENT_FORMAT}"] = encode_segment(sample_deltas(), "t")
+    files[f"increment-{INCREMENT_FORMAT}"] = encode_increment(sample_increment())
     files[f"snapshot-{SNAPSHOT_FORMAT}"] = encode_snapshot("t", sample_state())
     return files
 
@@ -124,9 +143,8 @@ def main() -> None:
     """Write the golden files that are missing."""
     GOLDEN.mkdir(exist_ok=True)
     for name, body in golden_files().items():
-        path = (
-            GOLDEN / f"{name}{'.parquet' if name.startswith(('segment', 'snapshot')) else '.delta'}"
-        )
+        kinds = ("segment", "increment", "snapshot")
+        path = GOLDEN / f"{name}{'.parquet' if name.startswith(kinds) else '.delta'}"
         if not path.exists():
             path.write_bytes(body)
 

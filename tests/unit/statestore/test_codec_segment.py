@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+from unittest.mock import patch
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dormouse.errors import CorruptDataError
+from dormouse.statestore.delta import segments
 from dormouse.statestore.delta.codec import Delta, encode_delta
 from dormouse.statestore.delta.segments import FORMAT, decode_segment, encode_segment
 from tests.unit.statestore.samples import DELTA, ENTRIES, GOLDEN, sample_deltas
@@ -17,6 +21,23 @@ from tests.unit.statestore.test_codec import entries
 def test_any_deltas_are_read_back_each_under_its_id(several: list[tuple[object, ...]]) -> None:
     deltas = [Delta(f"{number:032x}", held) for number, held in enumerate(several)]
     assert decode_segment(encode_segment(deltas, "t"), "t", "x") == deltas
+
+
+def test_a_reader_that_knows_the_first_deltas_reads_only_row_groups_of_others() -> None:
+    deltas = [Delta(f"{n:032x}", (ENTRIES["release_job"],) * (1 + n % 3)) for n in range(7)]
+    with patch.multiple(segments, _DELTAS_OF_A_GROUP=2):
+        body, whole = encode_segment(deltas, "t"), segments.read_rows
+        for known in range(8):
+            read: list[int] = []
+
+            def counting(*given: Any, read: list[int] = read) -> Any:
+                read += given[-1]
+                return whole(*given)
+
+            with patch.multiple(segments, read_rows=counting):
+                assert decode_segment(body, "t", "x", without=known) == deltas[known:]
+            assert read == [*range(known // 2, 4)]
+    assert decode_segment(encode_segment(deltas, "t"), "t", "x", without=3) == deltas[3:]
 
 
 def test_a_segment_stored_once_can_be_read_for_ever() -> None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from dormouse.aws.dynamodb.stored_items import digest_of
 from dormouse.state_store import REBUILD
-from dormouse.statestore.log.pages import Head, Manifest, Page, Segment, Snapshot
+from dormouse.statestore.log.pages import Head, Increment, Manifest, Page, Segment, Snapshot
 from dormouse.stored.decoding import raise_corrupt
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _PAGES_PER_HASH_KEY = 64
 _MANIFEST = ("revision", "snapshots", "segments", "segments_after")
+_INCREMENTS = "increments"
 _CLOSED = "closed"
 
 
@@ -66,14 +67,15 @@ def id_sum(key: Item, delta_id: bytes) -> int:
 def manifest_part(key: Item, manifest: Manifest) -> Item:
     """Return the attributes of the manifest and, beside them, their checksum.
 
-    The names in the maps are single letters, and a segment begins where the one before ends, so
-    that the head stays below 1 KB.
+    The names in the maps are single letters, and a segment or increment begins where the one before
+    ends, so that the head stays below 1 KB.
     """
     held: dict[str, AttributeValueTypeDef] = {
         "revision": {"N": str(manifest.revision)},
         "snapshots": {"L": [_snapshot(snapshot) for snapshot in manifest.snapshots]},
         "segments": {"L": [_segment(segment) for segment in manifest.segments]},
         "segments_after": {"N": str(manifest.segments[0].after if manifest.segments else 0)},
+        _INCREMENTS: {"L": [_increment(increment) for increment in manifest.increments]},
     }
     return {**held, "manifest_sum": _sum(key, held)}
 
@@ -91,7 +93,9 @@ def head_of(item: Item) -> Head:
         if is_closed:
             first, last = pages_named(item) or (0, -1)
             return Head(last, first_page=first, closed=True)
-        _check(item, "manifest_sum", *_MANIFEST)
+        # A head that was last written before there were increments does not have them.
+        names = (*_MANIFEST, _INCREMENTS) if _INCREMENTS in item else _MANIFEST
+        _check(item, "manifest_sum", *names)
         _check(item, "mark_sum", "mark")
         return Head(
             last_page=_page_number(item, "last"),
@@ -155,6 +159,17 @@ def _snapshot(snapshot: Snapshot) -> AttributeValueTypeDef:
     }
 
 
+def _increment(increment: Increment) -> AttributeValueTypeDef:
+    return {
+        "M": {
+            "i": binary(increment.id),
+            "v": {"N": str(increment.version)},
+            "t": {"N": str(increment.time_ms)},
+            "b": {"N": str(increment.size_bytes)},
+        }
+    }
+
+
 def _segment(segment: Segment) -> AttributeValueTypeDef:
     return {
         "M": {
@@ -182,4 +197,10 @@ def _manifest(item: Item) -> Manifest:
         restores = tuple(each["B"].hex() for each in m["r"]["L"]) if "r" in m else ()
         segments.append(Segment(m["i"]["B"].hex(), after, version, int(m["b"]["N"]), restores))
         after = version
-    return Manifest(int(item["revision"]["N"]), snapshots, tuple(segments))
+    increments: list[Increment] = []
+    after = snapshots[-1].version if snapshots else 0
+    for m in (each["M"] for each in item.get(_INCREMENTS, {"L": []})["L"]):
+        numbers = (int(m[name]["N"]) for name in ("v", "t", "b"))
+        increments.append(Increment(m["i"]["B"].hex(), after, *numbers))
+        after = increments[-1].version
+    return Manifest(int(item["revision"]["N"]), snapshots, tuple(segments), tuple(increments))

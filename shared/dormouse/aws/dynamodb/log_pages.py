@@ -3,7 +3,7 @@
 Each method is one request whose condition decides it. Items, with hash key `t` and range key `g`:
 
 - head: ``<table>#H``, -1: last_page, first_page, mark, revision, snapshots, segments,
-  segments_after, closed;
+  segments_after, increments, closed;
 - page: ``<table>#0#<page // 64>``, page: ids, a list of at most 48 times 16 bytes; mark. The zero
   is the log's epoch. 64 pages share a hash key, so that heat moves on as the log grows.
 
@@ -181,12 +181,14 @@ class DynamoPages:
                     Key=key,
                     UpdateExpression=(
                         "SET closed = :yes"
-                        " REMOVE revision, #snapshots, #segments, #mark, manifest_sum, mark_sum"
+                        " REMOVE revision, #snapshots, #segments, #increments, #mark,"
+                        " manifest_sum, mark_sum"
                     ),
                     ConditionExpression="attribute_exists(t)",
                     ExpressionAttributeNames={
                         "#snapshots": "snapshots",
                         "#segments": "segments",
+                        "#increments": "increments",
                         "#mark": "mark",
                     },
                     ExpressionAttributeValues={":yes": {"BOOL": True}},

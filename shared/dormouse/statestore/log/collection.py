@@ -72,6 +72,7 @@ class Collector:
         pinned = {pin.snapshot_id for pin in log.pages.pins.all(log.table_id)}
         reader.deltas.delete_stale(mark, in_pages)
         named = {snapshot.id for snapshot in manifest.snapshots}
+        named |= {increment.id for increment in manifest.increments}
         # A delta that restores a version has a snapshot of its own id, needed as long as the delta.
         restored = {delta_id for segment in manifest.segments for delta_id in segment.restores}
         reader.snapshots.delete_stale(mark, frozenset(named | pinned | restored | in_pages))

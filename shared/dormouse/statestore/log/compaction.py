@@ -15,10 +15,11 @@ from dormouse.fold.invariants import broken_invariants
 from dormouse.model.state import TableState
 from dormouse.ports import Ids
 from dormouse.statestore.delta.codec import Delta
-from dormouse.statestore.log.history import with_snapshot
+from dormouse.statestore.log.history import with_increment, with_snapshot
 from dormouse.statestore.log.log import CollectedError
 from dormouse.statestore.log.pages import (
     Head,
+    Increment,
     Manifest,
     Segment,
     Snapshot,
@@ -34,6 +35,9 @@ SEGMENTS_PER_LEVEL = 8
 """So many segments of a size become one: a delta is written again once a level, and the number of
 segments grows with the logarithm of the log."""
 LEAST_BYTES_TO_SNAPSHOT = 256 * 1024
+COMMITS_TO_INCREMENT = 1024
+"""An increment is due after so many commits: a cold reader folds no more than these, and those of a
+few pages, whatever the size of the snapshot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +46,12 @@ class CompactionPolicy:
 
     Pages become a segment once there are `least_pages` full ones: until then a reader fetches their
     deltas one by one. A snapshot is due when the segments since the last one are a
-    `snapshot_share`-th of its size: with 10, commits pay ten times their own small size for it, and
-    a cold reader reads little more than the snapshot.
+    `snapshot_share`-th of its size: with 8, commits pay eight times their own small size for it.
+    What was committed since, a cold reader reads in increments.
     """
 
     least_pages: int = 1
-    snapshot_share: int = 10
+    snapshot_share: int = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,17 +94,46 @@ class LogCompaction:
         from dormouse.statestore.snapshot.codec import encode_snapshot
 
         table_id = self.reader.log.table_id
-        if broken := broken_invariants(state):
-            raise InvariantError(
-                f"table {table_id} at version {state.version}: {'; '.join(broken[:5])}",
-                hint="no snapshot was written, so that the log still shows how it came to this",
-            )
+        self._check(state)
         snapshot_id, body = self.ids.new(), encode_snapshot(table_id, without_expired(state))
         self.reader.snapshots.put(snapshot_id, body)
         made = Snapshot(snapshot_id, state.version, state.time_ms, len(body))
         return self.reader.log.install(
             snapshot_id, lambda now: with_snapshot(now, made, self.keep_ms)
         )
+
+    def increment(self, cut: TableState, state: TableState, manifest: Manifest) -> bool:
+        """Keep what changed since a state that is kept; return whether `state` is kept now, too.
+
+        It takes in those increments before it that are as short, so that there are few.
+
+        Raises:
+            InvariantError: the state contradicts itself; nothing was kept.
+            CollectedError: another process was quicker.
+        """
+        from dormouse.statestore.snapshot.changes import changes_between, joined, rebased
+        from dormouse.statestore.snapshot.increments import encode_increment
+
+        later = rebased(state, cut)
+        if later is None:  # all of it may have changed, as after a reset
+            return self.snapshot(state)
+        self._check(later)
+        changes = changes_between(self.reader.log.table_id, cut, later)
+        before = [each for each in manifest.increments if each.version <= cut.version]
+        while before and before[-1].version - before[-1].after <= state.version - changes.after:
+            changes = joined(self.reader.changes(before.pop()), changes)
+        increment_id, body = self.ids.new(), encode_increment(changes)
+        self.reader.snapshots.put(increment_id, body)
+        made = Increment(increment_id, changes.after, state.version, state.time_ms, len(body))
+        return self.reader.log.install(increment_id, lambda now: with_increment(now, made))
+
+    def _check(self, state: TableState) -> None:
+        if broken := broken_invariants(state):
+            raise InvariantError(
+                f"table {self.reader.log.table_id} at version {state.version}: "
+                f"{'; '.join(broken[:5])}",
+                hint="no snapshot was written, so that the log still shows how it came to this",
+            )
 
     def _of_pages(self, first: int, end: int) -> list[Delta]:
         ids: list[str] = []
@@ -117,13 +150,20 @@ class LogCompaction:
 def is_snapshot_due(manifest: Manifest, policy: CompactionPolicy) -> bool:
     """Return whether the newest state should be kept whole.
 
-    For example: a snapshot of 4.7 MB, a share of 10, and since then segments of 470 KB.
+    For example: a snapshot of 4.8 MB, a share of 8, and since then segments of 600 KB.
     """
     newest = manifest.newest
     version = newest.version if newest else 0
     since = sum(s.size_bytes for s in manifest.segments if s.version > version)
     share = newest.size_bytes // policy.snapshot_share if newest else 0
     return since >= max(LEAST_BYTES_TO_SNAPSHOT, share)
+
+
+def is_increment_due(manifest: Manifest) -> bool:
+    """Return whether a cold reader has to fold so much that what changed should be kept."""
+    if not (manifest.cuts and manifest.segments):
+        return False
+    return manifest.segments[-1].version - manifest.cuts[-1] >= COMMITS_TO_INCREMENT
 
 
 def absorbed_by(pages: int, manifest: Manifest) -> tuple[Segment, ...]:

@@ -17,7 +17,7 @@ from dormouse.model.transactions import AddShards, change_name
 from dormouse.state_store import VersionRecord
 from dormouse.statestore.delta.codec import Delta
 from dormouse.statestore.log.log import CollectedError
-from dormouse.statestore.log.pages import Manifest, Snapshot
+from dormouse.statestore.log.pages import Increment, Manifest, Snapshot
 from dormouse.statestore.log.reader import Reader
 
 _SNAPSHOTS_PER_TIME_KEPT = 4
@@ -41,18 +41,30 @@ def state_at(reader: Reader, *, version: int | None, time_ms: int | None) -> Tab
 
 
 def with_snapshot(manifest: Manifest, snapshot: Snapshot, keep_ms: int) -> Manifest | None:
-    """Return the manifest with one snapshot more; None if it has one as new.
+    """Return the manifest with one snapshot more; None if it has one, or an increment, as new.
 
     Of snapshots close in time the one before is replaced: it would help only to read the past. With
     versions kept for 60 minutes, snapshots of minute 0 and 10, and one more of minute 20: that of
     minute 10 is dropped, because it is less than 15 minutes after the one before.
     """
-    if manifest.newest and manifest.newest.version >= snapshot.version:
+    if manifest.cuts and manifest.cuts[-1] >= snapshot.version:
         return None
     kept = manifest.snapshots
     if len(kept) > 1 and kept[-1].time_ms - kept[-2].time_ms < keep_ms // _SNAPSHOTS_PER_TIME_KEPT:
         kept = kept[:-1]
-    return replace(manifest, revision=manifest.revision + 1, snapshots=(*kept, snapshot))
+    snapshots = (*kept, snapshot)
+    return replace(manifest, revision=manifest.revision + 1, snapshots=snapshots, increments=())
+
+
+def with_increment(manifest: Manifest, made: Increment) -> Manifest | None:
+    """Return the manifest with an increment, in place of those that follow where it begins.
+
+    None if it has one as new, or does not end an increment or the newest snapshot there any more.
+    """
+    if made.after not in manifest.cuts or made.version <= manifest.cuts[-1]:
+        return None
+    kept = tuple(each for each in manifest.increments if each.version <= made.after)
+    return replace(manifest, revision=manifest.revision + 1, increments=(*kept, made))
 
 
 def without_versions_before(manifest: Manifest, time_ms: int) -> Manifest:
@@ -122,11 +134,15 @@ def _last(reader: Reader, is_wanted: Callable[[int, int], bool], name: str) -> T
                 hint="versions are kept for as long as the delay of garbage collection",
             )
         try:
-            state = reader.snapshot(before[-1]) if before else TableState()
-            for _, following, _ in _following(reader, manifest, state):
-                if not is_wanted(following.version, following.time_ms):
+            state = TableState()
+            if before:
+                following = manifest.increments if before[-1] == manifest.newest else ()
+                wanted = [each for each in following if is_wanted(each.version, each.time_ms)]
+                state = reader.snapshot(before[-1], wanted)
+            for _, later, _ in _following(reader, manifest, state):
+                if not is_wanted(later.version, later.time_ms):
                     break
-                state = following
+                state = later
             return state
         except CollectedError:
             missed = manifest

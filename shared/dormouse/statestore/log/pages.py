@@ -80,6 +80,20 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
+class Increment:
+    """What the manifest says of an increment: what changed after version `after`, up to `version`.
+
+    It follows the newest snapshot, or the increment before it.
+    """
+
+    id: str
+    after: int
+    version: int
+    time_ms: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Segment:
     """What the manifest says of a segment: its deltas follow version `after`, up to `version`.
 
@@ -95,7 +109,9 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """The snapshots and segments of a log; each change of it counts the revision up.
+    """The snapshots, increments and segments of a log; each change of it counts the revision up.
+
+    Increments lead from the newest snapshot on, each from where the one before ends.
 
     Segments follow one another without a gap, from the oldest snapshot on or from before it, or
     from the first version on: so every version from there can be read. There are none once the
@@ -105,11 +121,20 @@ class Manifest:
     revision: int = 0
     snapshots: tuple[Snapshot, ...] = ()
     segments: tuple[Segment, ...] = ()
+    increments: tuple[Increment, ...] = ()
 
     @property
     def newest(self) -> Snapshot | None:
         """The newest snapshot."""
         return self.snapshots[-1] if self.snapshots else None
+
+    @property
+    def cuts(self) -> tuple[int, ...]:
+        """The versions after which an increment can begin, in order: that of the newest snapshot,
+        and that of each increment.
+        """
+        newest = [self.newest.version] if self.newest else []
+        return *newest, *(increment.version for increment in self.increments)
 
     @property
     def beginning(self) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from dormouse.errors import CorruptDataError, NewerRulesError
 from dormouse.fold.fold import Verdict, apply
@@ -18,8 +19,11 @@ from dormouse.state_store import REBUILD
 from dormouse.statestore.blobs import BlobStore, MissingBlobError
 from dormouse.statestore.delta.codec import Delta, decode_delta, identity_of
 from dormouse.statestore.log.log import CollectedError, Log
-from dormouse.statestore.log.pages import Manifest, Segment, Snapshot, place_after
+from dormouse.statestore.log.pages import Increment, Manifest, Segment, Snapshot, place_after
 from dormouse.stored.decoding import raise_corrupt
+
+if TYPE_CHECKING:
+    from dormouse.statestore.snapshot.changes import StateChanges
 
 _DELTAS_AT_ONCE = 256
 _SEGMENTS_AT_ONCE = 16
@@ -92,32 +96,71 @@ class Reader:
         except MissingBlobError as error:
             raise self._gone(error, after >= self.manifest().beginning) from error
 
-    def snapshot(self, snapshot: Snapshot) -> TableState:
-        """Return the state of a snapshot.
+    def snapshot(self, snapshot: Snapshot, increments: Sequence[Increment] = ()) -> TableState:
+        """Return the state of a snapshot, or after the increments which follow it.
 
         Raises:
-            CollectedError: a newer manifest has replaced the one that named it.
-            CorruptDataError: it is lost, or not what the manifest says.
+            CollectedError: a newer manifest has replaced the one that named them.
+            CorruptDataError: one is lost, or not what the manifest says.
         """
+        ids = [snapshot.id, *(each.id for each in increments)]
         try:
-            state = self._snapshot(snapshot.id)
+            body, *changes = self.snapshots.get(ids)
         except MissingBlobError as error:
-            known = {known.id for known in self.manifest().snapshots}
-            raise self._gone(error, snapshot.id in known) from error
-        if state.version != snapshot.version:
-            raise CorruptDataError(
-                f"snapshot {snapshot.id} of table {self.log.table_id} is not of version "
-                f"{snapshot.version}",
-                hint=REBUILD,
-            )
+            manifest = self.manifest()
+            known = {each.id for each in manifest.snapshots}
+            known |= {each.id for each in manifest.increments}
+            raise self._gone(error, error.blob_id in known) from error
+        changed = self._changes(increments, changes)
+        state = self._decoded(snapshot.id, body, changed)
+        if (state.version if changed is None else changed.after) != snapshot.version:
+            raise self._of_another_version("snapshot", snapshot)
         return state
 
+    def changes(self, increment: Increment) -> StateChanges:
+        """Return what an increment says. Raises as `snapshot`."""
+        try:
+            (body,) = self.snapshots.get([increment.id])
+        except MissingBlobError as error:
+            known = {known.id for known in self.manifest().increments}
+            raise self._gone(error, increment.id in known) from error
+        changes = self._changes([increment], [body])
+        assert changes is not None
+        return changes
+
+    def _changes(
+        self, increments: Sequence[Increment], bodies: Sequence[bytes]
+    ) -> StateChanges | None:
+        """Return all increments as one; None if there are none."""
+        from dormouse.statestore.snapshot.changes import joined
+        from dormouse.statestore.snapshot.increments import decode_increment
+
+        changes: StateChanges | None = None
+        for increment, body in zip(increments, bodies, strict=True):
+            with self._damage_reported():
+                name = f"increment {increment.id}"
+                found = decode_increment(self.log.table_id, body, name)
+            if (found.after, found.version) != (increment.after, increment.version):
+                raise self._of_another_version("increment", increment)
+            changes = found if changes is None else joined(changes, found)
+        return changes
+
+    def _of_another_version(self, kind: str, named: Snapshot | Increment) -> CorruptDataError:
+        return CorruptDataError(
+            f"{kind} {named.id} of table {self.log.table_id} is not of version {named.version}",
+            hint=REBUILD,
+        )
+
     def _snapshot(self, snapshot_id: str) -> TableState:
+        (body,) = self.snapshots.get([snapshot_id])
+        return self._decoded(snapshot_id, body, None)
+
+    def _decoded(self, snapshot_id: str, body: bytes, changes: StateChanges | None) -> TableState:
         from dormouse.statestore.snapshot.codec import decode_snapshot
 
-        (body,) = self.snapshots.get([snapshot_id])
         with self._damage_reported():
-            state = decode_snapshot(self.log.table_id, body, f"snapshot {snapshot_id}")
+            name = f"snapshot {snapshot_id}"
+            state = decode_snapshot(self.log.table_id, body, name, changes)
         check_rules(state.rules, state.version)
         return state
 
@@ -129,14 +172,16 @@ class Reader:
         for start in range(0, len(wanted), _SEGMENTS_AT_ONCE):
             some = wanted[start : start + _SEGMENTS_AT_ONCE]
             for segment, body in zip(some, self._segment_bodies(some), strict=True):
+                known = max(version - segment.after, 0)
                 with self._damage_reported():
-                    deltas = decode_segment(body, self.log.table_id, f"segment {segment.id}")
-                if len(deltas) != segment.version - segment.after:
+                    name = f"segment {segment.id}"
+                    deltas = decode_segment(body, self.log.table_id, name, without=known)
+                if known + len(deltas) != segment.version - segment.after:
                     raise CorruptDataError(
                         f"segment {segment.id} of table {self.log.table_id} lacks deltas",
                         hint=REBUILD,
                     )
-                yield from deltas[max(version - segment.after, 0) :]
+                yield from deltas
 
     def from_pages(
         self, version: int, known: Mapping[str, tuple[Entry, ...]] | None = None

@@ -38,6 +38,7 @@ class LogTail:
         """Begin cold; nothing is read yet."""
         self._reader = reader
         self._state: TableState | None = None
+        self._cut: TableState | None = None
         self._awaited: dict[str, AwaitedDelta] = {}
         self._lock = threading.Lock()
 
@@ -49,7 +50,19 @@ class LogTail:
     def reset(self) -> None:
         """Drop the state that was seen; the next read begins cold."""
         with self._lock:
-            self._state = None
+            self._state = self._cut = None
+
+    @property
+    def cut(self) -> TableState | None:
+        """The state of the snapshot or increment from which `newest` was folded on, or which this
+        process has kept since; None if there was none.
+        """
+        return self._cut
+
+    def kept(self, state: TableState) -> None:
+        """Take note that a state seen here is a snapshot or ends an increment now."""
+        with self._lock:
+            self._cut = state
 
     def last_seen(self) -> TableState:
         """Return a version seen before, without reading if there is one."""
@@ -118,7 +131,10 @@ class LogTail:
     def _start(self, manifest: Manifest, state: TableState | None) -> TableState:
         if state is not None and state.version >= manifest.beginning:
             return state
-        return self._reader.snapshot(manifest.newest) if manifest.newest else TableState()
+        if manifest.newest is None:
+            return TableState()
+        self._cut = self._reader.snapshot(manifest.newest, manifest.increments)
+        return self._cut
 
     def _fold(self, state: TableState, deltas: Iterable[Delta]) -> TableState:
         for delta in deltas:

@@ -1,0 +1,135 @@
+"""Increments: a snapshot with what changed since is the state that the fold made."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dormouse.errors import CorruptDataError
+from dormouse.model.state import TableState
+from dormouse.model.transactions import ResetTable
+from dormouse.statestore.log.reader import fold_delta
+from dormouse.statestore.parquet_file import write_file
+from dormouse.statestore.snapshot import increments as stored
+from dormouse.statestore.snapshot.changes import StateChanges, changes_between, joined, rebased
+from dormouse.statestore.snapshot.codec import decode_snapshot, encode_snapshot
+from dormouse.statestore.snapshot.increments import decode_increment, encode_increment
+from tests.support.trees import initialise
+from tests.unit.statestore.histories import ONE_LEAF, Delta, addition, fold_all, histories
+from tests.unit.statestore.samples import GOLDEN, sample_increment, sample_state
+
+
+def after(state: TableState, deltas: Sequence[Delta]) -> TableState:
+    for delta in deltas:
+        state, _ = fold_delta(state, delta.entries)
+    return state
+
+
+def changes(earlier: TableState, later: TableState) -> StateChanges | None:
+    laid_over = rebased(later, earlier)
+    return laid_over and changes_between("t", earlier, laid_over)
+
+
+def increment(earlier: TableState, later: TableState) -> StateChanges | None:
+    """What changed, as it is read again."""
+    found = changes(earlier, later)
+    return found and decode_increment("t", encode_increment(found), "an increment")
+
+
+@given(histories(), st.data())
+def test_a_snapshot_with_increments_is_the_state_that_the_fold_made(
+    deltas: list[Delta], data: st.DataObject
+) -> None:
+    cuts = sorted(data.draw(st.lists(st.integers(1, len(deltas)), min_size=3, max_size=4)))
+    snapshot = encode_snapshot("t", fold_all(deltas[: cuts[0]]))
+    state = cut = decode_snapshot("t", snapshot, "a snapshot")
+    whole: StateChanges | None = None
+    for start, end in zip(cuts, cuts[1:], strict=False):
+        state = after(state, deltas[start:end])
+        if start == end:
+            continue
+        made = increment(cut, state)
+        if made is None:
+            assert state.generation != cut.generation, "only a reset changes all of it"
+            return
+        whole, cut = joined(whole, made) if whole else made, state
+        whole = decode_increment("t", encode_increment(whole), "an increment")
+        found = decode_snapshot("t", snapshot, "a snapshot", whole)
+        assert found == state
+        assert encode_snapshot("t", found) == encode_snapshot("t", state)
+        later = after(found, deltas[end:])
+        assert later == after(state, deltas[end:]), "and is folded on as that"
+
+
+def base_and_later() -> tuple[bytes, TableState, TableState]:
+    deltas = [Delta((initialise(ONE_LEAF),), 1, 0)]
+    deltas += [Delta((addition(n),), n, 0) for n in range(2, 5)]
+    snapshot = encode_snapshot("t", fold_all(deltas))
+    base = decode_snapshot("t", snapshot, "a snapshot")
+    delta = Delta((addition(5), addition(6)), base.time_ms + 1, base.generation)
+    return snapshot, base, after(base, [delta])
+
+
+def test_an_increment_costs_what_changed_and_not_what_there_is() -> None:
+    _, base, later = base_and_later()
+    made = changes(base, later)
+    assert made
+    counts = {item: len(rows) for item, rows in made.rows.items()}
+    changed = {"shard": 2, "reference": 2, "source": 2, "transaction": 2}
+    assert counts == {item: changed.get(item, 0) for item in counts}
+
+
+def test_an_increment_stored_once_can_be_read_for_ever() -> None:
+    body = (GOLDEN / f"increment-{stored.FORMAT}.parquet").read_bytes()
+    assert decode_increment("t", body, "x") == decode_increment(
+        "t", encode_increment(sample_increment()), "x"
+    )
+
+
+def test_an_increment_of_another_table_or_a_foreign_file_is_refused() -> None:
+    body = encode_increment(sample_increment())
+    for owner, damaged in (("u", body), ("t", encode_snapshot("t", sample_state())), ("t", b"")):
+        with pytest.raises(CorruptDataError, match="increment 7"):
+            decode_increment(owner, damaged, "increment 7")
+
+
+def test_a_flipped_bit_a_cut_and_a_newer_format_are_refused() -> None:
+    made = sample_increment()
+    body = encode_increment(made)
+    for place in range(0, len(body), 97):
+        flipped = bytearray(body)
+        flipped[place] ^= 4
+        with pytest.raises(CorruptDataError):
+            decode_increment("t", bytes(flipped), "increment 7")
+    with pytest.raises(CorruptDataError):
+        decode_increment("t", body[:-20], "increment 7")
+    newer = write_file([], pa.schema([]), stored.KIND, stored.FORMAT + 1, made.facts)
+    with pytest.raises(CorruptDataError, match="format 2") as raised:
+        decode_increment("t", newer, "increment 7")
+    assert "upgrade" in raised.value.hint
+
+
+def test_what_contradicts_the_snapshot_is_refused() -> None:
+    snapshot, base, later = base_and_later()
+    made = changes(base, later)
+    assert made
+    assert decode_snapshot("t", snapshot, "a snapshot", made) == later
+    another = replace(made, after=made.after - 1)
+    twice = replace(made, counts=(made.counts[0] + 1, *made.counts[1:]))
+    no_shards = replace(made, rows={**made.rows, "shard": made.rows["shard"].slice(0, 0)})
+    no_references = {**made.rows, "reference": made.rows["reference"].slice(0, 1)}
+    for wrong in (another, twice, no_shards, replace(made, rows=no_references)):
+        with pytest.raises(CorruptDataError, match="snapshot 7"):
+            decode_snapshot("t", snapshot, "snapshot 7", wrong)
+
+
+def test_after_a_reset_there_is_no_increment() -> None:
+    _, base, _ = base_and_later()
+    reset = after(base, [Delta((ResetTable(1, ONE_LEAF),), 9, 0)])
+    assert reset.generation == 1
+    assert changes(base, reset) is None
