@@ -2,7 +2,8 @@
 
 Run by ``make bench-sql``; it takes some minutes. ``ARGS=--quick`` takes 2,000,000 rows, not
 20,000,000. Each query is run by each system in a process of its own, which is asked for nothing
-else: its CPU time includes what starting takes, for Dormouse that of both processes.
+else: its CPU time includes what starting takes, for Dormouse that of both processes. At last, a
+query over messages reads all of a table of 1,000 leaves by sub-queries (`bench.sql.remote`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ from bench.sql.queries import QUERIES, SYSTEMS
 from bench.sql.report import report
 
 ROWS, QUICK_ROWS = 20_000_000, 2_000_000
+LEAVES, QUICK_LEAVES = 1_000, 100
+REMOTE_ROWS, QUICK_REMOTE_ROWS = 25_000_000, 1_000_000
+"""Of the query over messages: some 85 bytes each in its result, which is 2 GB."""
 
 
 def main() -> int:
@@ -30,7 +34,10 @@ def main() -> int:
             for query in QUERIES
             for system in SYSTEMS
         ]
-        return [made, *measured]
+        leaves = str(QUICK_LEAVES if given.quick else LEAVES)
+        count = str(QUICK_REMOTE_ROWS if given.quick else REMOTE_ROWS)
+        remote = Step("sql.remote", (leaves, count, str(folder / "remote")), on_disk=True)
+        return [made, *measured, remote]
 
     return benchmark("bench-sql", given, steps, report)
 

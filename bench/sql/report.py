@@ -11,6 +11,20 @@ from bench.common.figures import Figures, short, table
 from bench.common.goals import HEAD, Goal, ratio
 from bench.sql.queries import QUERIES, SYSTEMS
 
+PART = "query over messages"
+_REMOTE = {
+    "leaf partitions": "leaves",
+    "sub-queries": "sub_queries",
+    "MB of its result": "result_mb",
+    "seconds, in one process": "seconds",
+    "CPU seconds": "cpu_seconds",
+    "seconds to read the result back": "read_back_seconds",
+    "peak MB": "peak_mb",
+    "reads of shards": "read_requests",
+    "MB read": "read_mb",
+    "µ$ for functions and requests": "microdollars",
+    "µ$ of Athena for the same MB, at $5 a TB (from memory)": "athena_microdollars",
+}
 MOST_WHERE_ALL_IS_READ = 1.3
 """The most CPU time, as a multiple of DataFusion's on the same files."""
 
@@ -24,7 +38,15 @@ def report(figures: Figures) -> str:
     head = ("CPU seconds", *SYSTEMS, "of DataFusion's")
     rows = [[query.name, *_row(figures, query.name)] for query in QUERIES]
     goals_ = table(HEAD, [goal.row() for goal in goals(figures)])
-    return "\n\n".join((made, table(head, rows), "### Goals", goals_))
+    remote = table(("query over messages", ""), _remote(figures))
+    return "\n\n".join((made, table(head, rows), remote, "### Goals", goals_))
+
+
+def _remote(figures: Figures) -> list[list[str]]:
+    """Return the figures of the query over messages, a row each."""
+    (size,) = figures.sizes(PART, "dormouse") or (0,)
+    shown = [[name, figures.get(PART, "dormouse", size, key)] for name, key in _REMOTE.items()]
+    return [[name, short(value)] for name, value in shown]
 
 
 def _row(figures: Figures, name: str) -> Iterator[str]:

@@ -56,6 +56,11 @@ def kill(process: subprocess.Popen[bytes]) -> None:
             stream.close()
 
 
+def watch(descriptor: int) -> None:
+    """Kill the process group of this process once nobody has the other end of a pipe open."""
+    threading.Thread(target=_die_when_closed, args=(descriptor,), daemon=True).start()
+
+
 def _die_when_closed(descriptor: int) -> None:
     while os.read(descriptor, 1):
         pass
@@ -69,7 +74,7 @@ def main(arguments: Sequence[str]) -> None:
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
-    threading.Thread(target=_die_when_closed, args=(watched,), daemon=True).start()
+    watch(watched)
     sys.argv = [module, *rest]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 

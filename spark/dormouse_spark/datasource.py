@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession, datasource
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from dormouse.access.rules import EVERYTHING
 from dormouse.arrow.types import conform
 from dormouse.client.versions import table_as_of
 from dormouse.errors import InvalidRequestError, NotFoundError
@@ -216,9 +217,16 @@ def _table_snapshot(options: Mapping[str, str]) -> TableSnapshot:
         as_of = parse_as_of(options["as_of"]) if "as_of" in options else None
         table, state = table_as_of(services, table, as_of)
         now_ms = services.clock.now_ms()
-    where = parse_condition(options["where"], table.schema) if "where" in options else None
+    where = None
+    if "where" in options:
+        where = parse_condition(options["where"], table.schema, now_ms=now_ms)
     selection = select(
-        table.schema, state.version, now_ms, [_range(options, table.schema)], condition=where
+        table.schema,
+        state.version,
+        now_ms,
+        [_range(options, table.schema)],
+        permission=EVERYTHING,  # AWS decides about what this job reads
+        condition=where,
     )
     leaves = by_leaf(state, selected_ranges(table, selection))
     return TableSnapshot(table, selection, tuple(leaves), open_access)

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from dormouse.access import rules
 from dormouse.arrow.ranges import ranges_to_read
 from dormouse.arrow.types import arrow_schema, conform
 from dormouse.engine.predicates import Predicate, parse_predicate
@@ -154,7 +155,7 @@ def reader_of(
     world.settle()
     state = world.state(table)
     leaves = tuple(by_leaf(state, ranges_to_read(table, [asked], None)))
-    selection = select(table.schema, state.version, 0, [asked])
+    selection = select(table.schema, state.version, 0, [asked], permission=rules.EVERYTHING)
     return FilteredReader(TableSnapshot(table, selection, leaves, WorldAccess(world)))
 
 

@@ -115,15 +115,25 @@ def sorted_file(
     """
     stored = stored_names(names, schema.fields)
     columns = [(column, stored.get(column.name)) for column in arrow_schema(schema)]
-    frame = context.read_parquet(
-        local.as_uri(),  # escaped: a folder's name may look like a pattern
-        schema=pa.schema([column.with_name(name) for column, name in columns if name is not None]),
-        file_sort_order=[key_order(schema)],
-    )
+    in_file = pa.schema([column.with_name(name) for column, name in columns if name is not None])
+    frame = sorted_columns(context, local, in_file, schema)
     if any(column.name != name for column, name in columns):
         frame = frame.select(*(_evolved(column, name) for column, name in columns))
     term = range_predicate(fit_range(wanted, schema), schema.keys, column, literal)
     return frame if term is None else frame.filter(term)
+
+
+def sorted_columns(
+    context: SessionContext, local: Path, columns: pa.Schema, schema: Schema
+) -> DataFrame:
+    """Return all rows of a Parquet file sorted by the keys of `schema`, with columns of the file,
+    all keys among them.
+    """
+    return context.read_parquet(
+        local.as_uri(),  # escaped: a folder's name may look like a pattern
+        schema=columns,
+        file_sort_order=[key_order(schema)],
+    )
 
 
 def _evolved(wanted: pa.Field[Any], stored_name: str | None) -> Expr:

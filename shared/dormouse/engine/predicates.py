@@ -26,13 +26,23 @@ from dormouse.schema.types import UUID_BYTES
 from dormouse.sql.conditions import Condition, parse_condition
 from dormouse.sql.expressions import (
     ARITHMETIC,
+    CASTS,
     Call,
     Column,
+    Expression,
     Literal,
     call_sql,
     quoted,
     render,
+    sql_type,
     text_literal,
+)
+from dormouse.sql.times import (
+    is_time,
+    parse_interval,
+    shift_limits,
+    time_limits,
+    truncation_limits,
 )
 
 if TYPE_CHECKING:
@@ -139,13 +149,13 @@ class Predicate:
             pass
 
 
-def parse_predicate(text: str, schema: Schema) -> Predicate:
-    """Parse an SQL condition on the columns of `schema`.
+def parse_predicate(text: str, schema: Schema, *, now_ms: int | None = None) -> Predicate:
+    """Parse an SQL condition on the columns of `schema`; `now()` is `now_ms`.
 
     Raises:
         InvalidRequestError: it is not allowed; the message says where and why.
     """
-    return Predicate(parse_condition(text, schema), schema)
+    return Predicate(parse_condition(text, schema, now_ms=now_ms), schema)
 
 
 def parse_stored_predicate(text: str, schema: Schema) -> Predicate:
@@ -230,10 +240,49 @@ def _plain(value: bool | int | float | Decimal | str | bytes) -> str:
 def _call(call: Call, parts: list[str]) -> str:
     if call.op in ARITHMETIC and call.type in _WHOLE:
         parts = [f"CAST({part} AS BIGINT)" for part in parts]  # 64 bits, which wrap around
-    sql = call_sql(call, parts)
+    if call.op in CASTS and call.type is not Primitive.BOOLEAN:
+        sql = _cast(call, parts[0])
+    elif call.op in ("FIELD", "VALUE"):
+        sql = f"get_field({parts[0]}, {parts[1]})"
+    elif call.op == "ELEMENT":
+        sql = f"array_element({parts[0]}, {parts[1]})"
+    elif call.op in ("SHIFT", "date_trunc"):
+        sql = _calculated_time(call, parts)
+    else:
+        sql = call_sql(call, parts)
     if call.op in ARITHMETIC and call.type in _FLOATS:
         return _comparable(sql)
+    if call.type in _FLOATS and call.op in (*CASTS, "FIELD", "VALUE", "ELEMENT"):
+        return _comparable(f"CAST({sql} AS DOUBLE)")
     return sql
+
+
+def _cast(call: Call, part: str) -> str:
+    """Return a cast that cannot fail: of times, only those of the years 1 to 9999 are cast."""
+    (inner,) = call.arguments
+    sql = f"TRY_CAST({part} AS {sql_type(call.type)})"
+    if not is_time(inner.type):
+        return sql
+    return _within(part, inner, time_limits(inner.type), sql)
+
+
+def _calculated_time(call: Call, parts: list[str]) -> str:
+    """Return a calculation with a time that cannot fail: a time that is too early or too late for
+    it is null.
+    """
+    if call.op == "date_trunc":
+        time = call.arguments[1]
+        limits = truncation_limits(time.type)
+        return _within(parts[1], time, limits, f"date_trunc({parts[0]}, {parts[1]})")
+    time, by = call.arguments
+    assert isinstance(by, Literal)
+    limits = shift_limits(time.type, parse_interval(str(by.value)))
+    return _within(parts[0], time, limits, f"({parts[0]} + INTERVAL {parts[1]})")
+
+
+def _within(part: str, time: Expression, limits: tuple[int, int], sql: str) -> str:
+    first, last = (_literal(limit, time.type) for limit in limits)
+    return f"CASE WHEN {part} BETWEEN {first} AND {last} THEN {sql} END"
 
 
 def _comparable(double: str) -> str:

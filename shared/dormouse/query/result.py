@@ -69,16 +69,16 @@ class QueryResult(Shown):
     Rows are read from storage while the stream is read. Whatever speaks Arrow reads it as it is,
     batch by batch: ``duckdb.sql("FROM result")``, ``polars.DataFrame(result)``,
     ``pandas.DataFrame.from_arrow(result)``. `version` is the version of the table that is read. A
-    statement in SQL may read several: then it is 0, and `versions` has them by the tables' names.
-    `reads` counts what was read so far. To show a result, in a notebook too, reads its first rows;
-    they stay in the stream.
+    statement in SQL may read several: then it is 0, and `versions` has them by the tables' names,
+    ascending. `reads` counts what was read so far. To show a result, in a notebook too, reads its
+    first rows; they stay in the stream.
     """
 
     schema: pa.Schema
     batches: PeekableBatches
     reads: ReadCounters
     version: int
-    versions: Mapping[str, int] = field(default_factory=dict)
+    versions: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     reader: pa.RecordBatchReader = field(init=False)
 
     def __post_init__(self) -> None:
@@ -135,7 +135,7 @@ class QueryResult(Shown):
         self.batches.close()
 
     def _shown(self) -> tuple[str, HtmlText]:
-        several = [f"{name} {version}" for name, version in self.versions.items()]
+        several = [f"{name} {each}" for name, read in self.versions.items() for each in read]
         title = f"rows of {', '.join(several)}" if several else f"rows of version {self.version}"
         if self.batches.is_begun:
             title += f", {self.batches.taken_rows:,} read: a result is read once"

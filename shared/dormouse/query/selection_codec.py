@@ -14,6 +14,8 @@ from typing import Any
 
 import msgspec
 
+from dormouse.access.rules import EVERYTHING, Permission
+from dormouse.access.visible import visible_schema
 from dormouse.errors import CorruptDataError, InvalidRequestError
 from dormouse.key_forms.codec import KeyCodec
 from dormouse.keys.ranges import KeyRange
@@ -21,7 +23,7 @@ from dormouse.messages import SelectionMessage
 from dormouse.query.planner import select
 from dormouse.query.selection import Selection
 from dormouse.schema.schema import Schema
-from dormouse.sql.conditions import parse_condition
+from dormouse.sql.conditions import Condition, parse_condition
 
 
 class StoredSelection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -34,21 +36,31 @@ class StoredSelection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def decode_selection(
-    message: SelectionMessage, schema: Schema, *, version: int, time_ms: int
+    message: SelectionMessage,
+    schema: Schema,
+    *,
+    permission: Permission,
+    version: int,
+    time_ms: int,
 ) -> Selection:
-    """Return the rows that a message asks for, of a version that its caller has found.
+    """Return the rows that a message asks for, of a version that its caller has found. `now()` in
+    its condition is `time_ms`.
+
+    `schema` is whole; what the message names must be among what `permission` shows of it.
 
     Raises:
         InvalidRequestError: a key, column, condition or limit does not fit the schema, or a range
             ends before it starts.
     """
+    visible = visible_schema(schema, permission)
     return select(
         schema,
         version,
         time_ms,
-        list(_ranges(message, schema)),
+        list(_ranges(message, visible)),
+        permission=permission,
         columns=message.columns or None,
-        condition=parse_condition(message.where, schema) if message.where.strip() else None,
+        condition=_condition(message.where, visible, time_ms),
         limit=message.limit,
     )
 
@@ -80,11 +92,22 @@ def load_selection(stored: StoredSelection) -> tuple[Schema, Selection]:
     """
     try:
         schema = Schema.from_json(stored.schema)
-        version, time_ms = stored.version, stored.time_ms
-        return schema, decode_selection(stored.rows, schema, version=version, time_ms=time_ms)
+        selection = decode_selection(
+            stored.rows,
+            schema,
+            permission=EVERYTHING,  # its columns were chosen when it was stored
+            version=stored.version,
+            time_ms=stored.time_ms,
+        )
     except InvalidRequestError:
         # not chained: the message of the error quotes what may be values of rows
         raise CorruptDataError("its selection cannot be read any more") from None
+    return schema, selection
+
+
+def _condition(where: str, schema: Schema, time_ms: int) -> Condition | None:
+    # what has no time, such as a purge, has no present either
+    return parse_condition(where, schema, now_ms=time_ms or None) if where.strip() else None
 
 
 def _ranges(message: SelectionMessage, schema: Schema) -> Iterator[KeyRange]:

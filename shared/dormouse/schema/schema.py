@@ -131,8 +131,9 @@ class Schema:
 
     Rows are partitioned and sorted by the row keys, then sorted by the sort keys. Fields without an
     id get the next ids, in column order, starting at `next_field_id`; then what is nested in them
-    gets the next ones. `former` holds the last names
-    that fields lost, newest last, so that errors can explain them.
+    gets the next ones. `former` holds the last names that fields lost, newest last, so that errors
+    can explain them. With `is_part`, it is what a caller may see of a schema, and may have no row
+    key.
 
     Raises:
         InvalidRequestError: no row key, a duplicate name or id, a key whose type has no order, a
@@ -144,11 +145,12 @@ class Schema:
     values: tuple[Field, ...] = ()
     next_field_id: int = 1
     former: tuple[FormerName, ...] = ()
+    is_part: bool = field(default=False, kw_only=True, compare=False)
     _by_name: Mapping[str, Field] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Check the rules above, assign ids, and index the fields by name."""
-        if not self.row_keys:
+        if not self.row_keys and not self.is_part:
             raise InvalidRequestError(
                 "the schema has no row key", hint="add a field to rowKeyFields"
             )
@@ -173,7 +175,7 @@ class Schema:
                 "the ids of the schema's fields are not all different and positive",
                 hint="leave ids out of the schema of a new table: it assigns its own",
             )
-        next_id = max(self.next_field_id, 1, *(i + 1 for i in given))
+        next_id = max([self.next_field_id, 1, *(i + 1 for i in given)])
         for is_nested in (False, True):
             for part in ("row_keys", "sort_keys", "values"):
                 numbered = []
@@ -286,8 +288,8 @@ class Schema:
         return Schema.from_json(body)
 
     @staticmethod
-    def from_json(body: object) -> Schema:
-        """Build a schema from parsed JSON.
+    def from_json(body: object, *, is_part: bool = False) -> Schema:
+        """Build a schema, or what a caller may see of one, from parsed JSON.
 
         Raises:
             InvalidRequestError: `body` is not a schema; the message says where.
@@ -304,6 +306,7 @@ class Schema:
                 _former(item, f"formerNames[{i}]")
                 for i, item in enumerate(parse_list(parts.get("formerNames"), "formerNames"))
             ),
+            is_part=is_part,
         )
 
 

@@ -37,8 +37,10 @@ class Condition:
         return Condition(Call("AND", both, Primitive.BOOLEAN))
 
 
-def parse_condition(text: str, schema: Schema) -> Condition:
+def parse_condition(text: str, schema: Schema, *, now_ms: int | None = None) -> Condition:
     """Parse an SQL condition on the columns of `schema`.
+
+    `now()` is `now_ms` for good: the normal form has that time. Without `now_ms` it is refused.
 
     Raises:
         InvalidRequestError: it is not a condition, names an unknown column or function, uses what
@@ -46,7 +48,7 @@ def parse_condition(text: str, schema: Schema) -> Condition:
     """
     from dormouse.sql import parser as sql_parser  # most processes never see a condition
 
-    return Condition(sql_parser.parse(text, schema))
+    return Condition(sql_parser.parse(text, schema, now_ms))
 
 
 def greater_than(column: Column, value: int) -> Condition:

@@ -34,18 +34,7 @@ MAX_LIST = 1_000
 
 ARITHMETIC = ("+", "-", "*", "/", "%")
 TESTS = ("IS NULL", "IS TRUE", "IS FALSE")
-FUNCTIONS: dict[str, tuple[Primitive, ...]] = {
-    "lower": (Primitive.STRING,),
-    "upper": (Primitive.STRING,),
-    "trim": (Primitive.STRING,),
-    "length": (Primitive.STRING,),
-    "octet_length": (Primitive.STRING,),
-    "starts_with": (Primitive.STRING, Primitive.STRING),
-    "ends_with": (Primitive.STRING, Primitive.STRING),
-    "contains": (Primitive.STRING, Primitive.STRING),
-}
-"""String functions with the types of their arguments. `coalesce` and `nullif` accept any one
-type."""
+CASTS = ("CAST", "TRY_CAST")
 DATE_PARTS = ("YEAR", "QUARTER", "MONTH", "DAY", "DOW", "DOY", "HOUR", "MINUTE")
 """The parts that EXTRACT can take from a timestamp, in UTC, or from a date."""
 
@@ -68,7 +57,13 @@ class Literal:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """An operator or function applied to arguments; the name of ``EXTRACT`` includes the part."""
+    """An operator or function applied to arguments; the name of ``EXTRACT`` includes the part.
+
+    ``FIELD``, ``ELEMENT`` and ``VALUE`` take a member of a struct, an element of a list and a value
+    of a map; their second argument is the literal in the brackets. ``SHIFT`` adds an interval,
+    which is a text, to a time. ``CASE`` alternates conditions and values, and may end with one
+    value more, for all other rows. ``CAST`` converts to the type that it has.
+    """
 
     op: str
     arguments: tuple[Expression, ...]
@@ -82,7 +77,7 @@ def depth(expression: Expression) -> int:
     """Return how deeply an expression is nested: 0 for a column or literal."""
     if not isinstance(expression, Call):
         return 0
-    return 1 + max(depth(argument) for argument in expression.arguments)
+    return 1 + max((depth(argument) for argument in expression.arguments), default=0)
 
 
 def render(
@@ -108,9 +103,44 @@ def call_sql(call: Call, parts: list[str]) -> str:
         return f"({parts[0]} {op})"
     if op.startswith("EXTRACT "):
         return f"EXTRACT({op.removeprefix('EXTRACT ')} FROM {parts[0]})"
+    if op in CASTS:
+        return f"{op}({parts[0]} AS {sql_type(call.type)})"
+    if op in ("FIELD", "ELEMENT", "VALUE"):
+        return f"{parts[0]}[{parts[1]}]"
+    if op == "SHIFT":
+        return f"({parts[0]} + INTERVAL {parts[1]})"
+    if op == "CASE":
+        return case_sql(parts)
     if op.islower():
         return f"{op}({', '.join(parts)})"
     return f"({f' {op} '.join(parts)})"
+
+
+def case_sql(parts: list[str]) -> str:
+    """Return ``CASE`` as SQL; `parts` alternate conditions and values."""
+    whens = [f"WHEN {a} THEN {b}" for a, b in zip(parts[::2], parts[1::2], strict=False)]
+    if len(parts) % 2:
+        whens.append(f"ELSE {parts[-1]}")
+    return f"(CASE {' '.join(whens)} END)"
+
+
+_SQL_TYPES: dict[FieldType, str] = {
+    Primitive.BOOLEAN: "BOOLEAN",
+    Primitive.INT: "INT",
+    Primitive.LONG: "BIGINT",
+    Primitive.FLOAT: "REAL",
+    Primitive.DOUBLE: "DOUBLE",
+    Primitive.STRING: "TEXT",
+    Primitive.DATE: "DATE",
+    Primitive.TIMESTAMP_NTZ_NS: "TIMESTAMP",
+}
+
+
+def sql_type(kind: FieldType) -> str:
+    """Return the name of a type that values can be cast to."""
+    if isinstance(kind, DecimalType):
+        return f"DECIMAL({kind.precision}, {kind.scale})"
+    return _SQL_TYPES[kind]
 
 
 def quoted(name: str) -> str:

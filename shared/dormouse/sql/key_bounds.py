@@ -14,15 +14,29 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Sequence
+from datetime import MAXYEAR, MINYEAR, date
+from math import prod
 
-from dormouse.keys.ranges import KeyPart, KeyRange, intersect_ranges, prefix_successor, union_ranges
+from dormouse.keys.ranges import (
+    INT64_MAX,
+    INT64_MIN,
+    KeyPart,
+    KeyRange,
+    intersect_ranges,
+    prefix_successor,
+    union_ranges,
+)
 from dormouse.schema.schema import Field, Primitive, Schema
+from dormouse.schema.times import to_days
+from dormouse.schema.types import NANOSECONDS, TIMESTAMPS
 from dormouse.sql.conditions import Condition
 from dormouse.sql.expressions import MAX_LIST, Call, Column, Expression, Literal
+from dormouse.sql.times import after_unit, truncated
 
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _WILD = re.compile(r"[%_\\]")
 """The first character that makes a pattern more than plain text."""
+_RANGES = ("=", "<", "<=", ">", ">=", "IN")
 _WHOLE = (Primitive.INT, Primitive.LONG)
 
 
@@ -31,6 +45,40 @@ def key_bounds(condition: Condition, schema: Schema) -> list[KeyRange]:
     match.
     """
     return _bounds(condition.expression, schema.keys)
+
+
+def exact_ranges(condition: Condition, schema: Schema) -> list[KeyRange] | None:
+    """Return the disjoint ranges in key order that hold exactly the rows that match; None if ranges
+    cannot say what the condition does.
+
+    For example, with the row keys country and city: ``country = 'DE' AND city >= 'M'`` is a range,
+    ``country >= 'DE' AND city = 'Köln'`` is none.
+    """
+    fields = schema.keys[: len(condition.columns)]
+    if {field.name for field in fields} != condition.columns or any(f.nullable for f in fields):
+        return None
+    if not all(_is_range(term, fields) for term in _terms(condition.expression)):
+        return None
+    spans = [_of_column(condition.expression, field) for field in fields]
+    if any(_only_value(span) is None for of_field in spans[:-1] for span in of_field):
+        return None
+    return None if prod(map(len, spans)) > MAX_LIST else key_bounds(condition, schema)
+
+
+def _terms(expression: Expression) -> list[Expression]:
+    """Return the terms of a conjunction, or the only term."""
+    if isinstance(expression, Call) and expression.op == "AND":
+        return [term for each in expression.arguments for term in _terms(each)]
+    return [expression]
+
+
+def _is_range(term: Expression, fields: Sequence[Field]) -> bool:
+    """Return whether a term compares one of the columns with values of its type."""
+    if not isinstance(term, Call) or term.op not in _RANGES:
+        return False
+    column, *values = term.arguments
+    named = [field for field in fields if _is(column, field)]
+    return bool(named) and all(_value(value, named[0]) is not None for value in values)
 
 
 def column_bounds(condition: Condition, field: Field) -> KeyRange | None:
@@ -116,12 +164,64 @@ def _of_test(call: Call, field: Field) -> list[KeyRange]:
         return [KeyRange()]
     if call.op in ("starts_with", "LIKE"):
         return _of_beginning(call.op, head, _value(rest[0], field), field)
-    op, column, value = call.op, head, _value(rest[0], field)
-    if value is None:
-        op, column, value = _MIRRORED.get(call.op, call.op), rest[0], _value(head, field)
+    op, column, literal = call.op, head, rest[0]
+    if isinstance(head, Literal):
+        op, column, literal = _MIRRORED.get(call.op, call.op), rest[0], head
+    if isinstance(column, Call) and isinstance(literal, Literal):
+        return _of_unit(op, column, literal, field)
+    value = _value(literal, field)
     if value is None or not _is(column, field):
         return [KeyRange()]
     return union_ranges([_range_of(op, value)])
+
+
+def _of_unit(op: str, call: Call, literal: Literal, field: Field) -> list[KeyRange]:
+    """Return the range of the times of which the year, the day or another unit compares with a
+    constant: ``date_trunc('month', seen) = '2026-01-01'`` is true from the first moment of January
+    to the first of February.
+    """
+    times = _unit_of(call, literal, field)
+    if times is None:
+        return [KeyRange()]
+    unit, count = times
+    try:
+        start, end = (f(count, field.type, unit) for f in (truncated, after_unit))
+    except OverflowError:
+        return [KeyRange()]
+    if start < INT64_MIN or end > INT64_MAX:
+        return [KeyRange()]
+    here, low, past = KeyRange((start,), (end,)), (start,), (end,)
+    if start != count:  # the constant is within a unit, so it is the beginning of none
+        here, low = KeyRange((), ()), past
+    match op:
+        case "=" | "IS NOT DISTINCT FROM":
+            return union_ranges([here])
+        case "<":
+            return [KeyRange((), low)]
+        case "<=":
+            return [KeyRange((), past)]
+        case ">=":
+            return [KeyRange(low)]
+        case ">":
+            return [KeyRange(past)]
+    return [KeyRange()]
+
+
+def _unit_of(call: Call, literal: Literal, field: Field) -> tuple[str, int] | None:
+    """Return the unit of a column's times that a call takes, and the constant as one of these
+    times; None if it is something else.
+    """
+    *first, column = call.arguments
+    if field.type not in TIMESTAMPS or not _is(column, field) or not isinstance(literal.value, int):
+        return None
+    if call.op == "date_trunc" and literal.type == field.type and isinstance(first[0], Literal):
+        return str(first[0].value), literal.value
+    per_day = 86_400_000_000 * (1000 if field.type in NANOSECONDS else 1)
+    if call.op == "CAST" and call.type is Primitive.DATE and literal.type is Primitive.DATE:
+        return "day", literal.value * per_day
+    if call.op == "EXTRACT YEAR" and MINYEAR <= literal.value <= MAXYEAR:
+        return "year", to_days(date(literal.value, 1, 1)) * per_day
+    return None
 
 
 def _of_beginning(op: str, head: Expression, text: KeyPart | None, field: Field) -> list[KeyRange]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import re
 from decimal import Decimal
 
@@ -12,14 +11,21 @@ from dormouse.errors import InvalidRequestError
 from dormouse.key_forms.python import uuid_bytes
 from dormouse.keys.ranges import INT64_MAX, INT64_MIN
 from dormouse.schema.schema import DecimalType, FieldType, Primitive, type_name
-from dormouse.schema.times import parse_clock, parse_count, to_days, type_of_time
 from dormouse.schema.types import NANOSECONDS, TIMESTAMPS, ZONED
-from dormouse.schema.uuids import parse_uuid
+from dormouse.sql.casts import cast_time, text_as_time
 from dormouse.sql.expressions import Literal, common_type
 
 _DIALECT = "postgres"
 _SHOWN = 60
 _NUMBER = re.compile(r"-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,9})?")
+_NUMBERS = (Primitive.INT, Primitive.LONG, Primitive.FLOAT, Primitive.DOUBLE)
+_TYPED: dict[exp.DType, Primitive] = {
+    exp.DType.TIMESTAMP: Primitive.TIMESTAMP,
+    exp.DType.TIMESTAMPTZ: Primitive.TIMESTAMP,
+    exp.DType.DATE: Primitive.DATE,
+    exp.DType.TIME: Primitive.TIME,
+    exp.DType.UUID: Primitive.UUID,
+}
 _MOST_DIGITS = 400  # before the point or after it: a double has fewer
 
 
@@ -67,9 +73,12 @@ def coerce_literal(node: exp.Expr, literal: Literal, kind: FieldType) -> Literal
         InvalidRequestError: that type cannot hold the number.
     """
     value = literal.value
-    if literal.type in TIMESTAMPS and kind in TIMESTAMPS:
-        return _timestamp(node, literal, Primitive(kind))
-    if kind is Primitive.UUID and isinstance(value, str | bytes):
+    if literal.type is Primitive.STRING and isinstance(value, str):
+        literal = _of_text(node, value, kind)
+        value = literal.value
+    if literal.type in (Primitive.DATE, *TIMESTAMPS) and kind in TIMESTAMPS:
+        return _timestamp(node, cast_time(literal, kind) or literal, Primitive(kind))
+    if kind is Primitive.UUID and isinstance(value, bytes):
         return _uuid(value)
     if literal.type not in (Primitive.LONG, Primitive.DOUBLE):
         return literal
@@ -89,6 +98,16 @@ def coerce_literal(node: exp.Expr, literal: Literal, kind: FieldType) -> Literal
     if isinstance(kind, DecimalType):
         return _decimal(node, exact, kind)
     return literal
+
+
+def _of_text(node: exp.Expr, text: str, kind: FieldType) -> Literal:
+    """Return a text as a constant of the type that it is compared with, as SQL does."""
+    if kind in (*TIMESTAMPS, Primitive.DATE, Primitive.TIME):
+        return text_as_time(text, kind)
+    if kind is Primitive.UUID:
+        return _uuid(text)
+    is_number = kind in _NUMBERS or isinstance(kind, DecimalType)
+    return _number(node, text) if is_number else Literal(text, Primitive.STRING)
 
 
 def _timestamp(node: exp.Expr, literal: Literal, kind: Primitive) -> Literal:
@@ -149,20 +168,16 @@ def _typed(node: exp.Cast) -> Literal:
     """Return the literal ``TIMESTAMP '…'``, ``DATE '…'``, ``TIME '…'`` or ``UUID '…'``, which the
     parser represents as a cast of text.
     """
-    if isinstance(node.this, exp.Literal) and node.this.is_string:
-        text, kind = node.this.name, node.to.this
-        try:
-            if kind in (exp.DataType.Type.TIMESTAMP, exp.DataType.Type.TIMESTAMPTZ):
-                own = type_of_time(text)
-                return Literal(parse_count(text, own), own)
-            if kind is exp.DataType.Type.DATE:
-                return Literal(to_days(dt.date.fromisoformat(text)), Primitive.DATE)
-            if kind is exp.DataType.Type.TIME:
-                return Literal(parse_clock(text), Primitive.TIME)
-            if kind is exp.DataType.Type.UUID:
-                return Literal(parse_uuid(text), Primitive.UUID)
-        except (ValueError, OverflowError) as error:
-            names = {exp.DataType.Type.DATE: "date", exp.DataType.Type.UUID: "UUID"}
-            name = names.get(kind, "time")
-            raise InvalidRequestError(f"{text!r} is not a {name}: {error}") from error
-    raise InvalidRequestError(f"{show_node(node)}: values cannot be cast in a condition")
+    assert isinstance(node.this, exp.Literal)
+    return text_as_time(node.this.name, _TYPED[node.to.this])
+
+
+def is_typed(node: exp.Expr) -> bool:
+    """Return whether a node is a literal with its type before it, or a text cast to such a type."""
+    return (
+        isinstance(node, exp.Cast)
+        and isinstance(node.this, exp.Literal)
+        and node.this.is_string
+        and node.to.this in _TYPED
+        and not node.to.expressions
+    )

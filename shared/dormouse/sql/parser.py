@@ -11,25 +11,24 @@ from collections.abc import Callable, Sequence
 from sqlglot import exp
 
 from dormouse.errors import InvalidRequestError
-from dormouse.schema.schema import FieldType, Primitive, Schema, type_name
-from dormouse.schema.types import TIMESTAMPS
+from dormouse.schema.schema import Primitive, Schema, type_name
+from dormouse.sql import calls
+from dormouse.sql.calls import check_count
 from dormouse.sql.expressions import (
-    DATE_PARTS,
-    FUNCTIONS,
     MAX_CONDITION_DEPTH,
-    MAX_LIST,
     MAX_PATTERN,
     Call,
-    Column,
     Expression,
     Literal,
     leaf_sql,
     render,
 )
 from dormouse.sql.expressions import depth as depth_of
+from dormouse.sql.functions import FUNCTIONS
 from dormouse.sql.literals import coerce_literal, parse_literal, show_node
-from dormouse.sql.operands import alike, calculated, check_types, common
-from dormouse.sql.text import check_text, parse_sql, too_deep
+from dormouse.sql.operands import alike, calculated, check_types
+from dormouse.sql.paths import member_of, named_column, part_of
+from dormouse.sql.text import check_text, parse_sql, placed, too_deep
 
 _COMPARISONS: dict[type[exp.Expr], str] = {
     exp.EQ: "=",
@@ -50,24 +49,15 @@ _ARITHMETIC: dict[type[exp.Expr], str] = {
 }
 _JUNCTIONS: dict[type[exp.Expr], str] = {exp.And: "AND", exp.Or: "OR"}
 _PATTERNS: dict[type[exp.Expr], str] = {exp.Like: "LIKE", exp.ILike: "ILIKE"}
-_FUNCTIONS: dict[type[exp.Expr], str] = {
-    exp.Lower: "lower",
-    exp.Upper: "upper",
-    exp.Trim: "trim",
-    exp.Length: "length",
-    exp.StartsWith: "starts_with",
-    exp.EndsWith: "ends_with",
-    exp.Contains: "contains",
-}
 _ALLOWED = (
     "allowed are AND, OR, NOT, = <> < <= > >=, IS [NOT] DISTINCT FROM, IS [NOT] NULL, TRUE or "
-    "FALSE, IN, BETWEEN, LIKE, ILIKE, + - * / %, coalesce, nullif, extract, "
-    + ", ".join(sorted(FUNCTIONS))
+    "FALSE, IN, BETWEEN, LIKE, ILIKE, + - * / % ||, CASE, CAST, TRY_CAST, INTERVAL, coalesce, "
+    "nullif, concat, extract, date_trunc, now, current_date, " + ", ".join(sorted(FUNCTIONS))
 )
 
 
-def parse(text: str, schema: Schema) -> Expression:
-    """Return the checked tree of a condition.
+def parse(text: str, schema: Schema, now_ms: int | None) -> Expression:
+    """Return the checked tree of a condition; `now_ms` is the present time, if it may have one.
 
     Raises:
         InvalidRequestError: it is not a condition; the message says where and why.
@@ -75,7 +65,7 @@ def parse(text: str, schema: Schema) -> Expression:
     check_text(text)
     try:
         tree = parse_sql(text)
-        checked = _Checker(schema).check(tree, 0)
+        checked = _Checker(schema, text, now_ms).check(tree, 0)
     except RecursionError as error:
         raise too_deep() from error
     if checked.type is not Primitive.BOOLEAN:
@@ -93,13 +83,20 @@ def parse(text: str, schema: Schema) -> Expression:
 class _Checker:
     """Check a parsed tree from its leaves upwards."""
 
-    def __init__(self, schema: Schema) -> None:
-        self._schema = schema
+    def __init__(self, schema: Schema, text: str, now_ms: int | None) -> None:
+        self.schema, self.now_ms = schema, now_ms
+        self._text = text
 
     def check(self, node: exp.Expr, depth: int) -> Expression:
         """Return the checked form of `node`, which is nested in `depth` others."""
         if depth > MAX_CONDITION_DEPTH:
             raise too_deep()
+        try:
+            return self._checked(node, depth)
+        except InvalidRequestError as error:
+            raise placed(error, node, self._text) from error
+
+    def _checked(self, node: exp.Expr, depth: int) -> Expression:
         handler = _HANDLERS.get(type(node))
         if handler is None:
             raise InvalidRequestError(
@@ -116,18 +113,29 @@ class _Checker:
         return self.check(node.this, depth)
 
     def _not(self, node: exp.Expr, depth: int) -> Expression:
-        return _call("NOT", [self._boolean(node.this, depth + 1)])
+        return _call("NOT", [self.condition(node.this, depth + 1)])
 
     def _comparison(self, node: exp.Expr, depth: int) -> Expression:
         both = self._alike(node, [node.this, node.expression], depth)
         return _call(_COMPARISONS[type(node)], both)
 
-    def _column(self, node: exp.Expr, depth: int) -> Column:
-        parts = node.parts if isinstance(node, exp.Column) else [node]
-        if len(parts) != 1 or not isinstance(parts[0], exp.Identifier):
-            raise InvalidRequestError(f"{show_node(node)}: a column is named by itself alone")
-        field = self._schema.field_named(parts[0].name)
-        return Column(field.name, field.type)
+    def _column(self, node: exp.Expr, depth: int) -> Expression:
+        return named_column(node, self.schema)
+
+    def _member(self, node: exp.Expr, depth: int) -> Expression:
+        if not isinstance(node.expression, exp.Identifier):
+            raise InvalidRequestError(f"{show_node(node)} is not allowed in a condition")
+        return member_of(node, self.check(node.this, depth + 1), node.expression.name)
+
+    def _part(self, node: exp.Expr, depth: int) -> Expression:
+        if len(node.expressions) != 1:
+            raise InvalidRequestError(f"{show_node(node)}: one part is taken at a time")
+        inside = self.check(node.expressions[0], depth + 1)
+        if not isinstance(inside, Literal):
+            raise InvalidRequestError(
+                f"{show_node(node)}: in brackets is a text in quotes or a number"
+            )
+        return part_of(node, self.check(node.this, depth + 1), inside)
 
     def _literal(self, node: exp.Expr, depth: int) -> Expression:
         return parse_literal(node)
@@ -153,10 +161,11 @@ class _Checker:
                 rest += [term.expression, term.this]
             else:
                 terms.append(term)
-        _check_count(node, terms)
-        return _call(_JUNCTIONS[type(node)], [self._boolean(t, depth + 1) for t in terms])
+        check_count(node, terms)
+        return _call(_JUNCTIONS[type(node)], [self.condition(t, depth + 1) for t in terms])
 
-    def _boolean(self, node: exp.Expr, depth: int) -> Expression:
+    def condition(self, node: exp.Expr, depth: int) -> Expression:
+        """Return the checked form of a node that must be true or false."""
         checked = self.check(node, depth)
         if checked.type is not Primitive.BOOLEAN:
             raise InvalidRequestError(
@@ -169,7 +178,7 @@ class _Checker:
             case exp.Null():
                 test = _call("IS NULL", [self.check(node.this, depth + 1)])
             case exp.Boolean(this=value):
-                inner = self._boolean(node.this, depth + 1)
+                inner = self.condition(node.this, depth + 1)
                 test = _call("IS TRUE" if value else "IS FALSE", [inner])
             case _:
                 raise InvalidRequestError(
@@ -187,7 +196,7 @@ class _Checker:
         values = node.expressions
         if not values or node.args.get("query"):
             raise InvalidRequestError(f"{show_node(node)}: IN needs a list of values")
-        _check_count(node, values)
+        check_count(node, values)
         checked = self._alike(node, [node.this, *values], depth)
         if not all(isinstance(value, Literal) for value in checked[1:]):
             raise InvalidRequestError(f"{show_node(node)}: the list of IN may hold only values")
@@ -208,44 +217,14 @@ class _Checker:
         like = _call(_PATTERNS[type(node)], [text, pattern])
         return _call("NOT", [like]) if node.args.get("negate") else like
 
-    def _choice(self, node: exp.Expr, depth: int) -> Expression:
-        if isinstance(node, exp.Nullif):
-            name, operands = "nullif", [node.this, node.expression]
-        else:
-            name, operands = "coalesce", [node.this, *node.expressions]
-        _check_count(node, operands)
-        checked = self._alike(node, operands, depth)
-        return Call(name, tuple(checked), checked[0].type if name == "nullif" else common(checked))
-
-    def _extract(self, node: exp.Expr, depth: int) -> Expression:
-        part = node.this.name.upper()
-        if part not in DATE_PARTS:
-            raise InvalidRequestError(
-                f"{show_node(node)}: {part} cannot be extracted",
-                hint="parts: " + ", ".join(DATE_PARTS),
-            )
-        time = self.check(node.expression, depth + 1)
-        has_clock = time.type is Primitive.TIME and part in ("HOUR", "MINUTE")
-        if time.type not in (*TIMESTAMPS, Primitive.DATE) and not has_clock:
-            raise InvalidRequestError(f"{show_node(node)} extracts from {type_name(time.type)}")
-        return Call(f"EXTRACT {part}", (time,), Primitive.LONG)
-
     def _arithmetic(self, node: exp.Expr, depth: int) -> Expression:
+        if isinstance(node, exp.Add | exp.Sub) and isinstance(node.expression, exp.Interval):
+            return calls.interval_sum(self, node, node.this, node.expression, depth)
+        if isinstance(node, exp.Add) and isinstance(node.this, exp.Interval):
+            return calls.interval_sum(self, node, node.expression, node.this, depth)
         both = self._alike(node, [node.this, node.expression], depth)
-        return calculated(node, _ARITHMETIC[type(node)], both)
-
-    def _function(self, node: exp.Expr, depth: int) -> Expression:
-        operands: Sequence[exp.Expr]
-        if isinstance(node, exp.Anonymous):
-            name, operands = str(node.this).lower(), node.expressions
-        else:
-            name = _FUNCTIONS[type(node)]
-            operands = [part for part in (node.this, node.expression) if part]
-        if name not in FUNCTIONS:
-            raise InvalidRequestError(f"there is no function {name!r} in conditions", hint=_ALLOWED)
-        checked = [self.check(operand, depth + 1) for operand in operands]
-        check_types(node, checked, FUNCTIONS[name])
-        return Call(name, tuple(checked), _RESULTS.get(name, Primitive.BOOLEAN))
+        op = _ARITHMETIC[type(node)]
+        return calls.folded(op, both) or calculated(node, op, both)
 
     def _alike(self, node: exp.Expr, operands: Sequence[exp.Expr], depth: int) -> list[Expression]:
         """Check operands that must be of one type."""
@@ -256,53 +235,60 @@ _HANDLERS: dict[type[exp.Expr], Callable[[_Checker, exp.Expr, int], Expression]]
     exp.Paren: _Checker._paren,
     exp.Column: _Checker._column,
     exp.Identifier: _Checker._column,
+    exp.Dot: _Checker._member,
+    exp.Bracket: _Checker._part,
     exp.Not: _Checker._not,
     exp.Is: _Checker._test,
     exp.Between: _Checker._between,
     exp.In: _Checker._in,
     exp.Neg: _Checker._negative,
-    exp.Coalesce: _Checker._choice,
-    exp.Nullif: _Checker._choice,
-    exp.Extract: _Checker._extract,
-    exp.Anonymous: _Checker._function,
-    **dict.fromkeys((exp.Literal, exp.Boolean, exp.HexString, exp.Cast), _Checker._literal),
+    exp.Coalesce: calls.choice,
+    exp.Nullif: calls.choice,
+    exp.Case: calls.case,
+    exp.Extract: calls.extract,
+    exp.TimestampTrunc: calls.truncation,
+    exp.CurrentTimestamp: calls.now,
+    exp.CurrentDate: calls.now,
+    exp.Cast: calls.cast,
+    exp.TryCast: calls.cast,
+    exp.DPipe: calls.concat,
+    exp.Concat: calls.concat,
+    **dict.fromkeys((exp.Literal, exp.Boolean, exp.HexString), _Checker._literal),
     **dict.fromkeys(_JUNCTIONS, _Checker._junction),
     **dict.fromkeys(_PATTERNS, _Checker._pattern),
     **dict.fromkeys(_COMPARISONS, _Checker._comparison),
     **dict.fromkeys(_ARITHMETIC, _Checker._arithmetic),
-    **dict.fromkeys(_FUNCTIONS, _Checker._function),
+    **dict.fromkeys(calls.FUNCTION_NODES, calls.function),
 }
 _TWO_PARTS = frozenset({"this", "expression"})
+_LIST = frozenset({"this", "expressions"})
 _PARTS: dict[type[exp.Expr], frozenset[str]] = {
     exp.Column: frozenset({"this", "table", "db", "catalog"}),
     exp.Identifier: frozenset({"this", "quoted"}),
     exp.Literal: frozenset({"this", "is_string"}),
     exp.Cast: frozenset({"this", "to"}),
+    exp.TryCast: frozenset({"this", "to", "safe"}),
+    exp.Case: frozenset({"this", "ifs", "default"}),
     exp.Is: frozenset({"this", "expression", "negate"}),
     exp.Between: frozenset({"this", "low", "high"}),
     exp.In: frozenset({"this", "expressions", "query"}),
     exp.Div: frozenset({"this", "expression", "typed"}),
-    exp.Coalesce: frozenset({"this", "expressions"}),
-    exp.Anonymous: frozenset({"this", "expressions"}),
+    exp.Bracket: _LIST,
+    exp.Coalesce: _LIST,
+    exp.Anonymous: _LIST,
+    exp.Concat: frozenset({"expressions", "safe", "coalesce"}),
+    exp.DPipe: frozenset({"this", "expression", "safe"}),
+    exp.Trim: frozenset({"this", "position"}),
+    exp.Substring: frozenset({"this", "start", "length"}),
+    exp.SplitPart: frozenset({"this", "delimiter", "part_index"}),
+    exp.StrPosition: frozenset({"this", "substr"}),
+    exp.TimestampTrunc: frozenset({"this", "unit"}),
+    exp.CurrentTimestamp: frozenset(),
+    exp.CurrentDate: frozenset(),
     **dict.fromkeys(_PATTERNS, frozenset({"this", "expression", "negate"})),
 }
 """The parts of a node that its handler reads, where they differ from `_TWO_PARTS`."""
 
-_RESULTS: dict[str, FieldType] = {
-    "lower": Primitive.STRING,
-    "upper": Primitive.STRING,
-    "trim": Primitive.STRING,
-    "length": Primitive.LONG,
-    "octet_length": Primitive.LONG,
-}
-
 
 def _call(op: str, arguments: Sequence[Expression]) -> Call:
     return Call(op, tuple(arguments), Primitive.BOOLEAN)
-
-
-def _check_count(node: exp.Expr, values: Sequence[object]) -> None:
-    if len(values) > MAX_LIST:
-        raise InvalidRequestError(
-            f"{show_node(node)} has {len(values):,} parts; at most {MAX_LIST:,} are allowed"
-        )

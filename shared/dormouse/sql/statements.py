@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import sqlglot
@@ -28,6 +28,9 @@ MAX_STATEMENT_CHARACTERS = 256 * 1024
 """The most characters of a statement: parsing it takes about a second of CPU time."""
 MAX_REFERENCES = 64
 """The most references to tables: each is a scan of its own."""
+
+MAX_SELECTS = 256
+"""The most SELECTs of a statement: DataFusion plans thousands of them for many seconds."""
 
 
 class _Dialect(Postgres):
@@ -90,13 +93,14 @@ class Reference:
 @dataclass(frozen=True, slots=True)
 class Statement:
     """A query. `sql` is what DataFusion gets; `parameters` are named in it; `explains` says that
-    not its rows are wanted, but what would be read for them.
+    not its rows are wanted, but what would be read for them. `tree` is what was parsed.
     """
 
     sql: str
     references: tuple[Reference, ...]
     parameters: tuple[str, ...]
     explains: bool
+    tree: exp.Expr = field(compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +158,7 @@ def parse_statement(text: str) -> Statement:
         tuple(reference for reference, _ in references),
         tuple(dict.fromkeys(name for name, _ in parameters)),
         explains is not None,
+        tree,
     )
 
 
@@ -185,7 +190,9 @@ def _parsed(tokens: list[Token], text: str) -> exp.Expr:
         raise InvalidRequestError(
             f"{_at(tokens[0])}: this is not a query", hint="begin with SELECT or WITH"
         )
+    selects = 0
     for node in tree.walk():
+        selects += isinstance(node, exp.Select)
         if isinstance(node, exp.CTE) and node.alias.startswith(_OWN):
             raise InvalidRequestError(
                 f"a WITH cannot be called {node.alias}",
@@ -196,6 +203,11 @@ def _parsed(tokens: list[Token], text: str) -> exp.Expr:
                 f"{node.key.upper()} is not allowed in a statement",
                 hint="queries read tables, and change nothing",
             )
+    if selects > MAX_SELECTS:
+        raise InvalidRequestError(
+            f"the statement has {selects:,} SELECTs; at most {MAX_SELECTS} are allowed",
+            hint="rows of values are one VALUES, and are joined if they are many",
+        )
     return tree
 
 

@@ -2,19 +2,54 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import sqlglot
-from sqlglot import exp
+from sqlglot import TokenType, exp
+from sqlglot.dialects.postgres import Postgres
 from sqlglot.errors import SqlglotError
 
 from dormouse.errors import InvalidRequestError
 from dormouse.sql.expressions import MAX_BRACKETS, MAX_CONDITION_CHARACTERS, MAX_CONDITION_DEPTH
 
-_DIALECT = "postgres"  # the one whose strings, names and X'…' are those of DataFusion
+
+class Dialect(Postgres):
+    """PostgreSQL's, whose strings, names and X'…' are those of DataFusion; with its FLOAT, and
+    lists that are counted as they are written.
+    """
+
+    INDEX_OFFSET = 0
+
+    class Tokenizer(Postgres.Tokenizer):
+        """Its words."""
+
+        KEYWORDS: ClassVar[dict[str, TokenType]] = {
+            **Postgres.Tokenizer.KEYWORDS,
+            "FLOAT": TokenType.FLOAT,
+        }
+
+
+class _PlacedError(InvalidRequestError):
+    """An error that says where in the text it is."""
 
 
 def too_deep() -> InvalidRequestError:
     """Return the error for a condition that is nested too deeply."""
     return InvalidRequestError(f"the condition is nested deeper than {MAX_CONDITION_DEPTH}")
+
+
+def placed(error: InvalidRequestError, node: exp.Expr, text: str) -> InvalidRequestError:
+    """Return an error with the line and the column, from 1, at which a node begins, unless it has
+    them, or the parser does not know.
+    """
+    if isinstance(error, _PlacedError):
+        return error
+    starts = [part.meta["start"] for part in node.walk() if part._meta and "start" in part._meta]
+    if not starts:
+        return _PlacedError(str(error), hint=error.hint)
+    before = text[: min(starts)]
+    line, column = before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1
+    return _PlacedError(f"line {line}, column {column}: {error}", hint=error.hint)
 
 
 def parse_sql(text: str) -> exp.Expr:
@@ -25,7 +60,7 @@ def parse_sql(text: str) -> exp.Expr:
         RecursionError: it is too deep for the stack.
     """
     try:
-        return sqlglot.parse_one(text, read=_DIALECT)
+        return sqlglot.parse_one(text, read=Dialect)
     except RecursionError:
         raise
     except SqlglotError as error:

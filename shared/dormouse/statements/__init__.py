@@ -11,6 +11,10 @@ The caller's process reads; the child's plans and computes, and reaches neither 
 5. Results come back as an Arrow stream (`running`). The caller's process kills the child if it
    takes too long or too much memory; and the child dies with it.
 
+A statement that one small scan answers needs none of this: `direct` answers it in the caller's
+process.
+
 - `protocol`: the messages between both, and how they are framed
+- `processes`, `fork_server`: the server that forks a child for each statement, from both sides
 - `child`: the child's process
 """

@@ -1,7 +1,7 @@
-"""The process that computes a statement; `start` begins it.
+"""The process that computes a statement; `fork_server` begins it.
 
-Its arguments are the numbers of open files: a socket for messages, and a pipe for results. This
-process has no credentials, and no code that would use any. It is killed if it needs too much.
+It has two open files: a socket for messages, and a pipe for results. It has no credentials, and no
+code that would use any. It is killed if it needs too much.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class _Child:
         )
         found = self._ask(protocol.FindTables(asked), protocol.Tables) if asked else None
         for name, schema in found.schemas.items() if found else ():
-            self._schemas[name] = Schema.from_json(schema)
+            self._schemas[name] = Schema.from_json(schema, is_part=True)
             register(self._context, name, self._dataset(name), fenced=False)
 
     def _planned(self, statement: Statement, parameters: dict[str, pa.Scalar[Any]]) -> DataFrame:
@@ -226,9 +226,9 @@ def _parameters(stream: bytes, statement: Statement) -> dict[str, pa.Scalar[Any]
     return values
 
 
-def main(arguments: Sequence[str]) -> None:
+def main(messages: int, results: int) -> None:
     """Run the statement that comes first on the channel; say how it ended."""
-    channel, results = socket.socket(fileno=int(arguments[0])), int(arguments[1])
+    channel = socket.socket(fileno=messages)
     begun = protocol.receive(channel)
     if begun is None or not isinstance(begun[0], protocol.Run):
         return
@@ -236,6 +236,8 @@ def main(arguments: Sequence[str]) -> None:
     # SIGXCPU says why it ends; where both limits are the same, the kernel sends SIGKILL
     resource.setrlimit(resource.RLIMIT_CPU, (run.cpu_seconds, run.cpu_seconds + 5))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    os.chdir(run.scratch)
+    os.putenv("TMPDIR", run.scratch)
     try:
         _Child(channel, results, run).run()
         outcome: protocol.Message = protocol.Finished()

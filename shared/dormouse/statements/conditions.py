@@ -96,7 +96,18 @@ def _sql(expression: Any) -> str:
             return _like(whole, node)
         case expr.Literal():
             return _literal(whole.python_value())
+        case expr.Cast() if whole.canonical_name().endswith(" AS Date32)"):
+            return f"CAST({_sql(node.expr())} AS DATE)"
+        case None if _is_truncation(whole):
+            return f"date_trunc({', '.join(map(_sql, whole.rex_call_operands()))})"
     raise _HasNoFormError
+
+
+def _is_truncation(expression: Expr) -> bool:
+    try:
+        return expression.rex_call_operator() == "date_trunc"
+    except TypeError:  # it is no call
+        return False
 
 
 def _binary(whole: Expr, node: Any) -> str:

@@ -22,7 +22,8 @@ MAX_RANGES_SHOWN = 20
 
 def explain(tables: Tables, asked: ScanRows) -> Reading:
     """Return what a scan would read of the rows; footers of shards are read for it."""
-    table, state = tables.references[asked.name]
+    visible, state = tables.references[asked.name]
+    table = visible.table
     selection = tables.selection(asked.name, asked.scan)
     ranges = selected_ranges(table, selection)
     parts = list(slices_to_read(state, ranges))

@@ -38,8 +38,10 @@ def linked_files(tables: Tables, asked: ScanRows, held: ExitStack) -> str:
     Raises:
         DormouseError: a shard is gone or damaged.
     """
-    table, state = tables.references[asked.name]
-    resources = tables.resources
+    visible, state = tables.references[asked.name]
+    table, resources = visible.table, tables.resources
+    if not visible.is_whole:
+        return ""  # files hold all columns
     if resources.storage.is_remote or not _can_be_read_as_it_is(table):
         return ""
     selection = tables.selection(asked.name, asked.scan)

@@ -220,8 +220,8 @@ def _limit(only: _Occurrence, schema: Schema) -> int | None:
 
 
 def _is_first_key(column: str, schema: Schema) -> bool:
-    first = schema.row_keys[0]
-    return column == first.name and not first.nullable
+    first = schema.row_keys[0] if schema.row_keys else None
+    return first is not None and column == first.name and not first.nullable
 
 
 def _superset(occurrences: Sequence[_Occurrence], schema: Schema) -> Scan:

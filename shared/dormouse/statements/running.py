@@ -11,8 +11,6 @@ import os
 import select
 import signal
 import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, suppress
@@ -22,14 +20,16 @@ from typing import Any
 
 import pyarrow as pa
 
-from dormouse import errors, lifeline
+from dormouse import errors
 from dormouse.errors import DormouseError, InvalidRequestError, InvariantError, LimitExceededError
-from dormouse.query.result import PeekableBatches, QueryResult
+from dormouse.query.result import QueryResult
 from dormouse.sql.statements import check_statement
 from dormouse.statements import protocol
+from dormouse.statements.direct import answer_plain
 from dormouse.statements.explaining import explain
 from dormouse.statements.files import linked_files
 from dormouse.statements.limits import Limits
+from dormouse.statements.processes import StatementProcess, begin
 from dormouse.statements.scans import Tables
 from dormouse.system import SystemClock
 
@@ -41,7 +41,6 @@ _OVERHEAD_BYTES = 768 * 1024 * 1024
 _LOOK_SECONDS = 0.05
 _PIPE_BYTES = 1024 * 1024
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-_CHILD = "dormouse.statements.start"
 
 
 def run_statement(
@@ -58,6 +57,8 @@ def run_statement(
     """
     check_statement(text)
     stream = _parameters(parameters)
+    if (found := answer_plain(tables, text, parameters)) is not None:
+        return found
     running = _Running(tables, scratch, limits)
     try:
         running.start(text, stream)
@@ -65,9 +66,7 @@ def run_statement(
     except BaseException:
         running.end()
         raise
-    versions = dict(tables.versions)
-    only = next(iter(versions.values())) if len(versions) == 1 else 0
-    return QueryResult(schema, PeekableBatches(batches), tables.reads, only, versions)
+    return tables.result(schema, batches)
 
 
 class _Running:
@@ -79,7 +78,7 @@ class _Running:
         self._channel, self._childs = socket.socketpair()
         results, self._write_results = os.pipe()
         self._source = os.fdopen(results, "rb")
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: StatementProcess | None = None
         self._clock = SystemClock()
         self._looked_ms = self._clock.now_ms()
         self._waited_ms = 0
@@ -92,18 +91,9 @@ class _Running:
 
     def start(self, text: str, parameters: bytes) -> None:
         """Start the child, and answer it from now on."""
-        inherited = (self._childs.fileno(), self._write_results)
         with suppress(OSError, ImportError):
             _enlarge(self._source.fileno())
-        self._process = lifeline.start(
-            _CHILD,
-            [str(descriptor) for descriptor in inherited],
-            cwd=Path(self._folder.name),
-            environment={"PYTHONPATH": os.pathsep.join(sys.path), "TMPDIR": self._folder.name},
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            pass_fds=inherited,
-        )
+        self._process = begin(self._childs.fileno(), self._write_results)
         self._childs.close()
         os.close(self._write_results)
         run = protocol.Run(
@@ -162,7 +152,7 @@ class _Running:
     def end(self) -> None:
         """End the child and all threads, whatever they do; remove what is in scratch."""
         if self._process is not None:
-            lifeline.kill(self._process)
+            self._process.end()
         if self._thread.is_alive():
             self._thread.join()
         for feed in self._feeds:
@@ -201,8 +191,7 @@ class _Running:
                 feed.start()
             case protocol.FindTables():
                 schemas = {
-                    each.name: self._tables.find(each).schema.to_json()
-                    for each in message.references
+                    each.name: self._tables.find(each).to_json() for each in message.references
                 }
                 protocol.send(self._channel, protocol.Tables(schemas))
             case protocol.FindFiles():
@@ -241,7 +230,7 @@ class _Running:
         """Keep the first failure, and end the child."""
         if self._failure is None and not self._is_finished:
             self._failure = error
-        if self._process is not None and self._process.poll() is None:
+        if self._process is not None:
             self._process.kill()
 
     def _check_limits(self) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeAlias
 
 import pyarrow as pa
 
+from dormouse.access.visible import VisibleTable
+from dormouse.arrow.ranges import requested_ranges
 from dormouse.arrow.types import arrow_schema, conform, frame_schema
 from dormouse.cache import Cache
 from dormouse.errors import DormouseError
@@ -20,11 +22,14 @@ from dormouse.model.state import TableState
 from dormouse.ports import Storage
 from dormouse.query.count import count_rows
 from dormouse.query.planner import slices_to_read
+from dormouse.query.result import PeekableBatches, QueryResult
 from dormouse.query.rows import QueryResources, query_rows
 from dormouse.query.selection import Selection
 from dormouse.query.selection_codec import decode_selection
 from dormouse.readers.read_counters import ReadCounters
 from dormouse.readers.reading import Slice
+from dormouse.schema.schema import Schema
+from dormouse.sql.key_bounds import exact_ranges
 from dormouse.statements.protocol import Named, Scan
 from dormouse.tables.row_rules import row_rules
 from dormouse.tables.table import Table
@@ -32,8 +37,10 @@ from dormouse.tables.table import Table
 COUNTED_ROWS = 256 * 1024
 """How many rows a batch without columns has: DataFusion makes a column of numbers to count them."""
 
-OpenTable: TypeAlias = Callable[[str, str], tuple[Table, TableState]]
-"""Return a table by name, and its state at a version; the newest if the version is empty."""
+Opened: TypeAlias = tuple[VisibleTable, TableState]
+"""What the statement's caller may see of a table, and the state of the version to read."""
+OpenTable: TypeAlias = Callable[[str, str], Opened]
+"""Open a table by name, at a version; at the newest if the version is empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +60,13 @@ class Tables:
     resources: QueryResources
     open_table: OpenTable
     time_ms: int
-    opened: dict[tuple[str, str], tuple[Table, TableState]] = field(default_factory=dict)
-    references: dict[str, tuple[Table, TableState]] = field(default_factory=dict)
+    opened: dict[tuple[str, str], Opened] = field(default_factory=dict)
+    references: dict[str, Opened] = field(default_factory=dict)
     reads: ReadCounters = field(default_factory=ReadCounters)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def find(self, reference: Named) -> Table:
-        """Open the table of a reference.
+    def find(self, reference: Named) -> Schema:
+        """Open the table of a reference, and return what the caller may see of its schema.
 
         Raises:
             DormouseError: there is none, or not that version; the message says where it is named.
@@ -72,31 +79,47 @@ class Tables:
                 where = f"line {reference.line}, column {reference.column}"
                 raise type(error)(f"{where}: {error}", hint=error.hint) from error
         self.references[reference.name] = self.opened[key]
-        return self.opened[key][0]
+        return self.opened[key][0].schema
 
     @property
-    def versions(self) -> Mapping[str, int]:
-        """The version of each reference that is read, by the names of tables."""
-        return {table.name: state.version for table, state in self.references.values()}
+    def versions(self) -> Mapping[str, tuple[int, ...]]:
+        """The versions of each table that are read, ascending, by the names of tables."""
+        found: dict[str, set[int]] = {}
+        for opened, state in self.references.values():
+            found.setdefault(opened.table.name, set()).add(state.version)
+        return {name: tuple(sorted(versions)) for name, versions in found.items()}
+
+    def result(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> QueryResult:
+        """Return rows as the result of the statement."""
+        versions = dict(self.versions)
+        read = [version for of_table in versions.values() for version in of_table]
+        only = read[0] if len(read) == 1 else 0
+        return QueryResult(schema, PeekableBatches(batches), self.reads, only, versions)
 
     def rows(self, name: str, scan: Scan) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
         """Return the rows of a scan, and their schema; they are read while they are taken."""
-        table, state = self.references[name]
-        selection = self.selection(name, scan)
+        visible, state = self.references[name]
+        table, selection = visible.table, self.selection(name, scan)
         if not scan.columns:
             rows = self._counted(table, state, selection)
             return pa.schema([]), _without_columns(rows)
-        schema = arrow_schema(table.schema)
+        schema = arrow_schema(visible.schema)
         wanted = frame_schema(pa.schema([schema.field(column) for column in scan.columns]))
-        if scan.ends and (ends := _ends(table, state)):
+        if scan.ends and visible.schema.row_keys and (ends := known_ends(table, state)):
             return wanted, iter([conform(ends, wanted)])
         return wanted, self._selected(table, state, selection)
 
     def selection(self, name: str, scan: Scan) -> Selection:
         """Return the selection of a scan."""
-        table, state = self.references[name]
-        message = SelectionMessage(where=scan.where, columns=scan.columns, limit=scan.limit)
-        return decode_selection(message, table.schema, version=state.version, time_ms=self.time_ms)
+        visible, state = self.references[name]
+        selection = decode_selection(
+            SelectionMessage(where=scan.where, columns=scan.columns, limit=scan.limit),
+            visible.table.schema,
+            permission=visible.permission,
+            version=state.version,
+            time_ms=self.time_ms,
+        )
+        return _by_ranges(selection, visible.table.schema)
 
     def count_shards(self, slices: Iterable[Slice], row_groups: int) -> None:
         """Count what is read of shards without a query."""
@@ -125,7 +148,19 @@ class Tables:
                 self.reads.add(found.reads)
 
 
-def _ends(table: Table, state: TableState) -> pa.RecordBatch | None:
+def _by_ranges(selection: Selection, schema: Schema) -> Selection:
+    """Return a selection of the whole table with ranges in place of its condition, if these say the
+    same: then no row has to be tested, and rows can be counted without being read.
+    """
+    condition = selection.condition
+    ranges = None if condition is None else exact_ranges(condition, schema)
+    if ranges is None:
+        return selection
+    fitting = tuple(requested_ranges(schema, ranges)) if ranges else ()
+    return replace(selection, ranges=fitting or (KeyRange((), ()),), condition=None)
+
+
+def known_ends(table: Table, state: TableState) -> pa.RecordBatch | None:
     """Return rows with the least and the greatest first row key, if the state alone knows them."""
     parts = slices_to_read(state, [KeyRange()])
     slices = [slice for part in parts for slice in part]

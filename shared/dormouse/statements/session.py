@@ -120,4 +120,4 @@ def explained(error: BaseException, columns: Iterable[str]) -> DormouseError:
             hint="texts of more than 2 GiB in 8,192 rows are too much: ask for shorter ones",
         )
     plain = _PREFIXES.sub("", text).split("This issue was likely caused by", 1)[0].strip()
-    return InvalidRequestError(f"the statement cannot be run: {plain[:2_000]}")
+    return InvalidRequestError(f"the statement failed: {plain[:2_000]}")

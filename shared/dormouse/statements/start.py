@@ -1,4 +1,4 @@
-"""Where the process of a statement begins: it imports what it needs, and little more.
+"""Where processes of statements begin: they import what statements need, and little more.
 
 Arrow and DataFusion import numpy and pandas where these are installed, which takes longer than all
 the rest, and nothing here uses them.
@@ -6,17 +6,40 @@ the rest, and nothing here uses them.
 
 from __future__ import annotations
 
+import gc
+import socket
 import sys
 
+from dormouse.statements.fork_server import FORKS, ForkServer
 
-def main() -> None:
-    """Run the statement, without numpy and pandas."""
+
+def main(*descriptors: int) -> None:
+    """Serve a caller on a socket; given a socket and a pipe, run one statement."""
     for package in ("numpy", "pandas"):
         sys.modules[package] = None  # type: ignore[assignment]  # importing it fails
+    if len(descriptors) == 2:
+        _run(*descriptors)
+        return
+    if FORKS:
+        _import_all()
+    ForkServer(socket.socket(fileno=descriptors[0]), _run).serve()
+
+
+def _run(channel: int, results: int) -> None:
     from dormouse.statements.child import main as run
 
-    run(sys.argv[1:])
+    run(channel, results)
+
+
+def _import_all() -> None:
+    """Import what forks use, and leave it where it is in memory: they share what nobody changes."""
+    import dormouse.statements.child  # noqa: F401
+    from dormouse.sql.statements import parse_statement
+
+    parse_statement("SELECT 1")  # the parser imports its dialect now
+    gc.collect()
+    gc.freeze()
 
 
 if __name__ == "__main__":
-    main()
+    main(*map(int, sys.argv[1:]))

@@ -139,6 +139,11 @@ def test_a_schema_is_inferred_from_arrow_schemas_and_files(
             "names the keys and types itself",
         ),
         (
+            {"schema": {"id": "long"}, "row_keys": ["id"]},
+            InvalidRequestError,
+            "a schema is a Schema or text, not dict",
+        ),
+        (
             {"schema": Schema((Field("id", Primitive.LONG),)), "row_keys": ["id"]},
             InvalidRequestError,
             "names the keys and types itself",

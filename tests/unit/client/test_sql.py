@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import socket
 from collections.abc import Iterator
@@ -21,7 +20,7 @@ from dormouse.errors import (
     LimitExceededError,
     NotFoundError,
 )
-from dormouse.statements import child, files, protocol, running
+from dormouse.statements import child, files, processes, protocol, running
 from dormouse.statements.files import linked_files
 
 ROWS = 5_000
@@ -229,7 +228,19 @@ def test_a_version_is_read_and_named(mice: Instance) -> None:
     both = "SELECT (SELECT count(*) FROM flights FOR VERSION AS OF 'kept') - count(*) FROM airlines"
     found = mice.sql(both)
     assert found.to_arrow().column(0).to_pylist() == [ROWS - 4]
-    assert found.versions == {"airlines": found.versions["airlines"], "flights": newest}
+    (airlines,) = found.versions["airlines"]
+    assert found.versions == {"airlines": (airlines,), "flights": (newest,)}
+
+
+def test_two_versions_of_one_table_are_both_named(mice: Instance) -> None:
+    newest = mice.table("flights").state().version
+    found = mice.sql(
+        "SELECT (SELECT count(*) FROM flights) - count(*) AS n "
+        f"FROM flights FOR VERSION AS OF {newest - 1}"
+    )
+    assert f"rows of flights {newest - 1}, flights {newest}" in repr(found)
+    assert found.to_arrow().column(0).to_pylist() == [ROWS - ROWS // 2]
+    assert (found.version, found.versions) == (0, {"flights": (newest - 1, newest)})
 
 
 @pytest.mark.parametrize(
@@ -360,14 +371,14 @@ def test_explain_reads_no_rows_and_says_what_would_be_read(mice: Instance) -> No
 
 
 def children() -> list[int]:
-    """The processes of statements that this one has started and that still run."""
+    """The processes of statements that this one has begun and that still run."""
     found = []
+    server = processes._PROCESSES._server
     for process in Path("/proc").glob("[0-9]*"):
         try:
             fields = (process / "stat").read_text().rpartition(")")[2].split()
-            command = (process / "cmdline").read_text()
         except OSError:
             continue
-        if int(fields[1]) == os.getpid() and running._CHILD in command:
+        if server is not None and int(fields[1]) == server.process.pid:
             found.append(int(process.name))
     return found

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from dormouse.access.rules import EVERYTHING, Permission
 from dormouse.errors import InvalidRequestError
 from dormouse.features.export.export import Export, decode_export, encode_export
 from dormouse.keys.ranges import KeyRange
@@ -36,17 +38,19 @@ def table(tmp_path: Path) -> ShardTable:
 
 
 def test_no_ranges_select_the_whole_table_and_empty_ranges_no_rows(table: ShardTable) -> None:
-    assert select(SCHEMA, 1, NOW_MS).ranges == (KeyRange(),)
+    assert select(SCHEMA, 1, NOW_MS, permission=EVERYTHING).ranges == (KeyRange(),)
     assert len(table.rows()) == 10
     assert table.rows(NOTHING, KeyRange((2**40,), None)) == []
     resources = Resources(table.storage, table.folder, MEMORY_BYTES)
-    nothing = select(SCHEMA, table.state.version, NOW_MS, [NOTHING])
+    nothing = select(SCHEMA, table.state.version, NOW_MS, [NOTHING], permission=EVERYTHING)
     assert count_rows(resources, table.table, table.state, nothing) == 0
 
 
 def test_ranges_are_made_disjoint_and_ascending_and_columns_distinct() -> None:
     asked = [KeyRange((7,), (9,)), KeyRange((1,), (4,)), KeyRange((3,), (5,))]
-    selection = select(SCHEMA, 3, NOW_MS, asked, columns=["v", "k", "v"], limit=0)
+    selection = select(
+        SCHEMA, 3, NOW_MS, asked, columns=["v", "k", "v"], limit=0, permission=EVERYTHING
+    )
     assert selection.ranges == (KeyRange((1,), (5,)), KeyRange((7,), (9,)))
     assert (selection.version, selection.columns, selection.limit) == (3, ("v", "k"), 0)
     assert selection.where == ""
@@ -66,7 +70,27 @@ def test_a_selection_that_does_not_fit_the_table_is_refused(
     asked: dict[str, object], message: str
 ) -> None:
     with pytest.raises(InvalidRequestError, match=message):
-        select(SCHEMA, 1, NOW_MS, **asked)  # type: ignore[arg-type]
+        select(SCHEMA, 1, NOW_MS, permission=EVERYTHING, **asked)  # type: ignore[arg-type]
+
+
+def test_a_selection_has_no_hidden_column_wherever_it_was_parsed() -> None:
+    seen = Permission(frozenset({"read"}), frozenset({"v"}))
+    assert select(SCHEMA, 1, NOW_MS, permission=seen).columns == ("k",)
+    hidden = parse_condition("k = 1 OR v > 2", SCHEMA)
+    wrong: list[dict[str, Any]] = [{"columns": ["k", "v"]}, {"condition": hidden}]
+    for asked in wrong:
+        with pytest.raises(InvalidRequestError, match="no column 'v'") as caught:
+            select(SCHEMA, 1, NOW_MS, permission=seen, **asked)
+        assert caught.value.hint == "columns: k"
+
+
+@pytest.mark.parametrize("span", [KeyRange((1,), None), KeyRange((), (1,)), KeyRange.exactly((1,))])
+def test_a_selection_has_no_bound_by_a_hidden_key(span: KeyRange) -> None:
+    seen = Permission(frozenset({"read"}), frozenset({"k"}))
+    selection = select(SCHEMA, 1, NOW_MS, permission=seen)
+    assert (selection.columns, selection.ranges) == (("v",), (KeyRange(),))
+    with pytest.raises(InvalidRequestError, match="0 key columns"):
+        select(SCHEMA, 1, NOW_MS, [span], permission=seen)
 
 
 def test_a_result_is_an_arrow_stream_for_any_library(table: ShardTable) -> None:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dormouse.access.rules import EVERYTHING
 from dormouse.errors import CorruptDataError, InvalidRequestError
 from dormouse.key_forms.codec import KeyCodec
 from dormouse.keys.ranges import INT64_MAX, Key, KeyRange
@@ -57,7 +58,7 @@ def selections(draw: st.DrawFn) -> tuple[Schema, Selection]:
     names = [field.name for field in schema.fields]
     chosen = draw(st.none() | st.lists(st.sampled_from(names), min_size=1))
     limit = draw(st.none() | st.integers(0, 9))
-    return schema, select(schema, 7, 9, ranges, columns=chosen, limit=limit)
+    return schema, select(schema, 7, 9, ranges, columns=chosen, limit=limit, permission=EVERYTHING)
 
 
 def sent(message: SelectionMessage) -> SelectionMessage:
@@ -70,7 +71,9 @@ def test_a_selection_means_the_same_after_it_was_sent(made: tuple[Schema, Select
     schema, selection = made
     message = sent(encode_selection(selection, schema))
     assert message.as_of == selection.version
-    assert decode_selection(message, schema, version=7, time_ms=9) == selection
+    assert (
+        decode_selection(message, schema, permission=EVERYTHING, version=7, time_ms=9) == selection
+    )
 
 
 @given(selections())
@@ -96,7 +99,7 @@ def test_keys_and_ranges_of_a_message_are_added_and_its_condition_is_parsed() ->
         where=" v > 1 ",
         columns=("v", "k", "v"),
     )
-    found = decode_selection(message, SCHEMA, version=3, time_ms=4)
+    found = decode_selection(message, SCHEMA, permission=EVERYTHING, version=3, time_ms=4)
     assert found == Selection(
         3,
         ("v", "k"),
@@ -112,21 +115,45 @@ def test_keys_and_ranges_of_a_message_are_added_and_its_condition_is_parsed() ->
     )
 
 
+def test_now_is_the_time_of_the_selection_also_for_who_reads_its_message_later() -> None:
+    first = SelectionMessage(where="day >= current_date - INTERVAL '1 day'")
+    found = decode_selection(
+        first, SCHEMA, permission=EVERYTHING, version=3, time_ms=2 * 86_400_000
+    )
+    later = decode_selection(
+        encode_selection(found, SCHEMA), SCHEMA, permission=EVERYTHING, version=3, time_ms=10**12
+    )
+    assert found.where == later.where == "(\"day\" >= DATE '1970-01-02')"
+
+
+def test_what_has_no_time_such_as_a_purge_has_no_present() -> None:
+    with pytest.raises(InvalidRequestError, match="has no present time"):
+        decode_selection(
+            SelectionMessage(where="day < now()"),
+            SCHEMA,
+            permission=EVERYTHING,
+            version=0,
+            time_ms=0,
+        )
+
+
 def test_a_message_without_ranges_asks_for_all_rows_and_one_of_an_empty_range_for_none() -> None:
-    everything = decode_selection(SelectionMessage(), SCHEMA, version=1, time_ms=0)
+    everything = decode_selection(
+        SelectionMessage(), SCHEMA, permission=EVERYTHING, version=1, time_ms=0
+    )
     assert everything.ranges == (KeyRange(),)
     assert encode_selection(everything, SCHEMA).ranges == ()
-    nothing = select(SCHEMA, 1, 0, [KeyRange((), ())])
+    nothing = select(SCHEMA, 1, 0, [KeyRange((), ())], permission=EVERYTHING)
     message = encode_selection(nothing, SCHEMA)
     assert message.ranges == ((None, ()),)
-    assert decode_selection(message, SCHEMA, version=1, time_ms=0) == nothing
+    assert decode_selection(message, SCHEMA, permission=EVERYTHING, version=1, time_ms=0) == nothing
 
 
 def test_the_greatest_key_of_a_type_is_selected_exactly() -> None:
     message = SelectionMessage(keys=((2**31 - 1,), (5, "9999-12-31", INT64_MAX)))
-    found = decode_selection(message, SCHEMA, version=1, time_ms=0)
+    found = decode_selection(message, SCHEMA, permission=EVERYTHING, version=1, time_ms=0)
     again = sent(encode_selection(found, SCHEMA))
-    assert decode_selection(again, SCHEMA, version=1, time_ms=0) == found
+    assert decode_selection(again, SCHEMA, permission=EVERYTHING, version=1, time_ms=0) == found
     assert found.ranges[1] == KeyRange((2**31 - 1,), None)
 
 
@@ -145,7 +172,7 @@ def test_a_message_that_does_not_fit_the_table_is_refused(
     message: SelectionMessage, reason: str
 ) -> None:
     with pytest.raises(InvalidRequestError, match=reason):
-        decode_selection(message, SCHEMA, version=1, time_ms=0)
+        decode_selection(message, SCHEMA, permission=EVERYTHING, version=1, time_ms=0)
 
 
 @pytest.mark.parametrize(
@@ -161,5 +188,5 @@ def test_a_stored_selection_that_cannot_be_read_is_refused_without_its_values(
 
 
 def test_every_type_of_schema_can_be_stored_with_a_selection() -> None:
-    selection = select(EVERY_TYPE, 1, 0)
+    selection = select(EVERY_TYPE, 1, 0, permission=EVERYTHING)
     assert load_selection(store_selection(selection, EVERY_TYPE)) == (EVERY_TYPE, selection)

@@ -7,6 +7,7 @@ import pytest
 from dormouse.errors import InvalidRequestError
 from dormouse.sql.statements import (
     MAX_REFERENCES,
+    MAX_SELECTS,
     MAX_STATEMENT_CHARACTERS,
     Reference,
     parse_statement,
@@ -102,6 +103,7 @@ def test_tables_are_told_from_ctes_and_from_other_words(text: str, tables: list[
         ("SELECT " + "(" * 5000 + "1" + ")" * 5000, "nested too deeply"),
         ("SELECT " + "NOT " * 20_000 + "true", "nested too deeply"),
         ("SELECT 1 FROM " + ", ".join(["t"] * (MAX_REFERENCES + 1)), "at most 64 are allowed"),
+        (" UNION ALL ".join(["SELECT 1"] * (MAX_SELECTS + 1)), "has 257 SELECTs; at most 256"),
         ("SELECT " + "1" * MAX_STATEMENT_CHARACTERS, "at most 262,144 are allowed"),
         ("SELECT '\ud800'", "unpaired surrogate"),
     ],

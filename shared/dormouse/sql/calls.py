@@ -1,0 +1,292 @@
+"""Functions, casts, CASE, and calculations with times, as checked expressions; used by `parser`.
+
+What has only constants is calculated here, so that conditions such as ``seen >= now() - INTERVAL
+'1 day'`` bound keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from sqlglot import exp
+
+from dormouse.errors import InvalidRequestError
+from dormouse.keys.ranges import INT64_MAX, INT64_MIN
+from dormouse.schema.schema import DecimalType, FieldType, Primitive, Schema, type_name
+from dormouse.schema.types import TIMESTAMPS
+from dormouse.sql.casts import can_cast, cast_time, refused_cast, target_type
+from dormouse.sql.expressions import MAX_LIST, Call, Expression, Literal
+from dormouse.sql.functions import DATE_PARTS, FUNCTIONS
+from dormouse.sql.literals import coerce_literal, is_typed, parse_literal, show_node
+from dormouse.sql.operands import alike, check_types, common
+from dormouse.sql.times import TRUNCATED, Interval, is_time, parse_interval, shifted, truncated
+
+_MAX_CALCULATED_TIMES = 3
+"""How deeply calculations with times may be nested; the engine tests each for overflow first."""
+_NAMES: dict[type[exp.Expr], str] = {
+    exp.Lower: "lower",
+    exp.Upper: "upper",
+    exp.Length: "length",
+    exp.Reverse: "reverse",
+    exp.Left: "left",
+    exp.Right: "right",
+    exp.Substring: "substr",
+    exp.SplitPart: "split_part",
+    exp.StrPosition: "strpos",
+    exp.StartsWith: "starts_with",
+    exp.EndsWith: "ends_with",
+    exp.Contains: "contains",
+    exp.Trim: "trim",
+}
+_ARGUMENTS = ("this", "expression", "substr", "delimiter", "start", "length", "part_index")
+_TRIMS = {"": "trim", "LEADING": "ltrim", "TRAILING": "rtrim"}
+
+
+class Checker(Protocol):
+    """What turns parts of a parsed condition into expressions."""
+
+    schema: Schema
+    now_ms: int | None
+
+    def check(self, node: exp.Expr, depth: int) -> Expression:
+        """Return the checked form of a node that is nested in `depth` others."""
+
+    def condition(self, node: exp.Expr, depth: int) -> Expression:
+        """Return the checked form of a node that must be true or false."""
+
+
+def function(checker: Checker, node: exp.Expr, depth: int) -> Expression:
+    """Return a call of a function of the table of functions."""
+    operands: Sequence[exp.Expr]
+    if isinstance(node, exp.Anonymous):
+        name, operands = str(node.this).lower(), node.expressions
+    else:
+        name = _NAMES[type(node)]
+        operands = [part for part in map(node.args.get, _ARGUMENTS) if part]
+    if isinstance(node, exp.Trim):
+        name = _TRIMS[str(node.args.get("position") or "")]
+    if name not in FUNCTIONS:
+        raise InvalidRequestError(
+            f"there is no function {name!r} in conditions",
+            hint="functions: " + ", ".join(sorted(FUNCTIONS)),
+        )
+    known = FUNCTIONS[name]
+    checked = [checker.check(operand, depth + 1) for operand in operands]
+    wanted = known.takes[: max(len(checked), len(known.takes) - known.optional)]
+    check_types(node, checked, wanted)
+    for at in known.numbers:
+        if at == len(checked):
+            break
+        number = checked[at]
+        if not isinstance(number, Literal) or not isinstance(number.value, int):
+            raise InvalidRequestError(f"{show_node(node)}: argument {at + 1} must be a number")
+        if number.value < known.least:
+            raise InvalidRequestError(
+                f"{show_node(node)}: argument {at + 1} must be at least {known.least}"
+            )
+    return Call(name, tuple(checked), known.result)
+
+
+def concat(checker: Checker, node: exp.Expr, depth: int) -> Expression:
+    """Return ``a || b``, which is null if a part is, or ``concat(a, b)``, which leaves nulls
+    out.
+    """
+    is_pipe = isinstance(node, exp.DPipe)
+    operands = [node.this, node.expression] if is_pipe else node.expressions
+    check_count(node, operands)
+    parts = [checker.check(operand, depth + 1) for operand in operands]
+    check_types(node, parts, [Primitive.STRING] * len(parts))
+    return Call("||" if is_pipe else "concat", tuple(parts), Primitive.STRING)
+
+
+def cast(checker: Checker, node: exp.Expr, depth: int) -> Expression:
+    """Return a value as another type; a constant time at once."""
+    assert isinstance(node, exp.Cast)
+    if is_typed(node):
+        return parse_literal(node)
+    kind = target_type(node.to)
+    inner = checker.check(node.this, depth + 1)
+    if isinstance(inner, Literal):
+        if is_time(inner.type) and is_time(kind) and (time := cast_time(inner, kind)):
+            return time
+        if inner.type in (Primitive.STRING, Primitive.LONG, Primitive.DOUBLE):
+            return _constant(node, inner, kind)
+    may_fail = isinstance(node, exp.TryCast)
+    if not can_cast(inner.type, kind, may_fail=may_fail):
+        raise refused_cast(show_node(node), inner.type, kind)
+    return Call("TRY_CAST" if may_fail else "CAST", (inner,), kind)
+
+
+def _constant(node: exp.Expr, inner: Literal, kind: FieldType) -> Expression:
+    """Return a constant number or text as a constant of another type."""
+    if kind is Primitive.STRING and inner.type is not Primitive.DOUBLE:
+        return Literal(str(inner.value), kind)
+    if kind in (Primitive.FLOAT, Primitive.BOOLEAN, Primitive.STRING):
+        raise InvalidRequestError(
+            f"{show_node(node)}: that constant cannot be cast", hint="write the value itself"
+        )
+    found = coerce_literal(node, inner, kind)
+    if kind is Primitive.INT and not -(2**31) <= int(found.value) < 2**31:
+        raise InvalidRequestError(f"{show_node(node)}: the number is beyond 32 bits")
+    if isinstance(kind, DecimalType) and found.type != kind:
+        digits = found.type
+        assert isinstance(digits, DecimalType)
+        if not can_cast(digits, kind, may_fail=False):
+            raise InvalidRequestError(f"{show_node(node)}: the number has more digits")
+    return found
+
+
+def choice(checker: Checker, node: exp.Expr, depth: int) -> Expression:
+    """Return ``coalesce`` or ``nullif``."""
+    if isinstance(node, exp.Nullif):
+        name, operands = "nullif", [node.this, node.expression]
+    else:
+        name, operands = "coalesce", [node.this, *node.expressions]
+    check_count(node, operands)
+    checked = alike(node, [checker.check(operand, depth + 1) for operand in operands])
+    _refuse_times(node, checked)
+    return Call(name, tuple(checked), checked[0].type if name == "nullif" else common(checked))
+
+
+def case(checker: Checker, node: exp.Expr, depth: int) -> Expression:
+    """Return ``CASE``; one that compares a value is one that tests conditions."""
+    whens = node.args["ifs"]
+    check_count(node, whens)
+    tests = []
+    for when in whens:
+        test = when.this if node.this is None else exp.EQ(this=node.this, expression=when.this)
+        tests.append(checker.condition(test, depth + 1))
+    results = [when.args["true"] for when in whens]
+    if (rest := node.args.get("default")) and not isinstance(rest, exp.Null):
+        results.append(rest)
+    values = alike(node, [checker.check(result, depth + 1) for result in results])
+    _refuse_times(node, values)
+    arguments = [each for pair in zip(tests, values, strict=False) for each in pair]
+    return Call("CASE", (*arguments, *values[len(tests) :]), common(values))
+
+
+def _refuse_times(node: exp.Expr, values: Sequence[Expression]) -> None:
+    """Refuse a choice of nothing but constant times, which have no one type by themselves."""
+    if all(isinstance(value, Literal) for value in values) and values[0].type in TIMESTAMPS:
+        raise InvalidRequestError(f"{show_node(node)}: one of the times must be of a column")
+
+
+def extract(checker: Checker, node: exp.Expr, depth: int) -> Expression:
+    """Return a part of a time."""
+    part = node.this.name.upper()
+    if part not in DATE_PARTS:
+        raise InvalidRequestError(
+            f"{show_node(node)}: {part} cannot be extracted",
+            hint="parts: " + ", ".join(DATE_PARTS),
+        )
+    time = checker.check(node.expression, depth + 1)
+    has_clock = time.type is Primitive.TIME and part in ("HOUR", "MINUTE")
+    if not is_time(time.type) and not has_clock:
+        raise InvalidRequestError(f"{show_node(node)} extracts from {type_name(time.type)}")
+    return Call(f"EXTRACT {part}", (time,), Primitive.LONG)
+
+
+def truncation(checker: Checker, node: exp.Expr, depth: int) -> Expression:
+    """Return the beginning of the unit that a time lies in."""
+    unit = node.args["unit"].name.lower()
+    if unit not in TRUNCATED:
+        raise InvalidRequestError(
+            f"{show_node(node)}: times cannot be cut to {unit!r}", hint=", ".join(TRUNCATED)
+        )
+    time = checker.check(node.this, depth + 1)
+    if not is_time(time.type):
+        raise InvalidRequestError(f"{show_node(node)}: {type_name(time.type)} is no time")
+    if isinstance(time, Literal):
+        constant = cast_time(time, Primitive.TIMESTAMP) or time
+        assert isinstance(constant.value, int)
+        return Literal(truncated(constant.value, constant.type, unit), constant.type)
+    kind = Primitive.TIMESTAMP_NTZ_NS if time.type is Primitive.DATE else time.type
+    return _calculated(node, Call("date_trunc", (Literal(unit, Primitive.STRING), time), kind))
+
+
+def interval_sum(
+    checker: Checker, node: exp.Expr, time: exp.Expr, interval: exp.Interval, depth: int
+) -> Expression:
+    """Return a time, moved by an interval: forward for a sum, backward for a difference."""
+    by = _interval(interval)
+    by = by.negated() if isinstance(node, exp.Sub) else by
+    base = checker.check(time, depth + 1)
+    if not is_time(base.type):
+        raise InvalidRequestError(
+            f"{show_node(node)}: {type_name(base.type)} and an interval cannot be added",
+            hint="intervals are added to timestamps and dates",
+        )
+    if base.type is Primitive.DATE and by.microseconds:
+        raise InvalidRequestError(f"{show_node(node)}: a date is moved by whole days and months")
+    if isinstance(base, Literal):
+        assert isinstance(base.value, int)
+        return Literal(shifted(base.value, base.type, by), base.type)
+    return _calculated(node, Call("SHIFT", (base, Literal(str(by), Primitive.STRING)), base.type))
+
+
+def _interval(node: exp.Interval) -> Interval:
+    if not isinstance(node.this, exp.Literal) or isinstance(node.unit, exp.IntervalSpan):
+        raise InvalidRequestError(
+            f"{show_node(node)}: an interval is a constant", hint="write INTERVAL '1 day'"
+        )
+    return parse_interval(f"{node.this.name} {node.unit.name if node.unit else ''}")
+
+
+def _calculated(node: exp.Expr, call: Call) -> Expression:
+    if _time_depth(call) > _MAX_CALCULATED_TIMES:
+        raise InvalidRequestError(
+            f"{show_node(node)}: calculations with times are nested deeper than "
+            f"{_MAX_CALCULATED_TIMES}",
+            hint="add one interval, as INTERVAL '1 month 2 days'",
+        )
+    return call
+
+
+def _time_depth(expression: Expression) -> int:
+    if not isinstance(expression, Call):
+        return 0
+    inner = max((_time_depth(argument) for argument in expression.arguments), default=0)
+    return inner + (expression.op in ("SHIFT", "date_trunc") or expression.type is Primitive.DATE)
+
+
+def now(checker: Checker, node: exp.Expr, depth: int) -> Expression:
+    """Return the present time, or the present day in UTC: that of the selection."""
+    if checker.now_ms is None:
+        raise InvalidRequestError(
+            f"{show_node(node)}: a condition that is stored, and evaluated again later, has no "
+            "present time",
+            hint="a table's rows age by the filter ageOff; elsewhere write the time itself",
+        )
+    if isinstance(node, exp.CurrentDate):
+        return Literal(checker.now_ms // 86_400_000, Primitive.DATE)
+    return Literal(checker.now_ms * 1000, Primitive.TIMESTAMP_NTZ)
+
+
+def folded(op: str, both: Sequence[Expression]) -> Literal | None:
+    """Return a calculation with two whole numbers; None if there are columns, or the result has
+    more than 64 bits.
+    """
+    left, right = both
+    if not isinstance(left, Literal) or not isinstance(right, Literal):
+        return None
+    a, b = left.value, right.value
+    if type(a) is not int or type(b) is not int or op not in "+-*":
+        return None
+    result = a + b if op == "+" else a - b if op == "-" else a * b
+    return Literal(result, Primitive.LONG) if INT64_MIN <= result <= INT64_MAX else None
+
+
+def check_count(node: exp.Expr, values: Sequence[object]) -> None:
+    """Refuse a list or a chain with too many parts.
+
+    Raises:
+        InvalidRequestError: it has.
+    """
+    if len(values) > MAX_LIST:
+        raise InvalidRequestError(
+            f"{show_node(node)} has {len(values):,} parts; at most {MAX_LIST:,} are allowed"
+        )
+
+
+FUNCTION_NODES = (*_NAMES, exp.Anonymous)

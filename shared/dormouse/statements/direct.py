@@ -1,0 +1,124 @@
+"""Answer plain statements that read little in the process of the caller: no other is needed.
+
+What they read is bounded before they begin, so no limit of time or memory has to end them. Rows are
+those that any query selects: rules of the table, versions and access apply as everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import pyarrow as pa
+
+from dormouse.errors import InvalidRequestError
+from dormouse.query.planner import selected_ranges, slices_to_read
+from dormouse.query.result import QueryResult
+from dormouse.query.rows import LOOK_UP_BYTES
+from dormouse.readers.read_counters import CountedObjects
+from dormouse.readers.reading import find_row_groups
+from dormouse.sql.plain import Output, Plain, may_be_plain, read_plain
+from dormouse.sql.statements import parse_statement
+from dormouse.statements.protocol import Named, Scan
+from dormouse.statements.scans import Tables, known_ends
+from dormouse.tables.row_rules import row_rules
+
+MAX_SHARDS = 64
+"""The most shards whose indexes are read to find out how much would be read."""
+MAX_FIRST_ROWS = 100_000
+"""The most rows of a LIMIT, if these are simply the first ones."""
+
+
+def answer_plain(tables: Tables, text: str, parameters: Mapping[str, object]) -> QueryResult | None:
+    """Return the rows of a statement; None if it is not plain, or reads too much.
+
+    Raises:
+        DormouseError: it is no query, or its table cannot be read.
+    """
+    if not may_be_plain(text):
+        return None
+    statement = parse_statement(text)
+    if len(statement.references) != 1:
+        return None
+    (each,) = statement.references
+    schema = tables.find(Named(each.name, each.table, each.as_of, each.line, each.column))
+    plain = read_plain(statement, schema, parameters)
+    if plain is None:
+        return None
+    scan = Scan(columns=plain.columns, where=plain.where, limit=plain.limit, ends=plain.ends)
+    try:
+        reads_little = _reads_little(tables, each.name, scan)
+    except InvalidRequestError:  # the condition is too large, or a date is none: DataFusion says so
+        return None
+    if not reads_little:
+        return None
+    read, batches = tables.rows(each.name, scan)
+    if plain.aggregates:
+        return tables.result(_aggregated_schema(plain, read), _aggregated(plain, read, batches))
+    chosen = [read.field(output.column).with_name(output.name) for output in plain.outputs]
+    return tables.result(pa.schema(chosen), _renamed(plain, pa.schema(chosen), batches))
+
+
+def _reads_little(tables: Tables, name: str, scan: Scan) -> bool:
+    visible, state = tables.references[name]
+    table, selection = visible.table, tables.selection(name, scan)
+    if selection.condition is None and row_rules(table.schema, table.properties).is_empty:
+        if not scan.columns:
+            return True  # the state and footers count all but the rows at the ends of ranges
+        if scan.ends and known_ends(table, state) is not None:
+            return True
+        if scan.limit is not None and scan.limit <= MAX_FIRST_ROWS:
+            return True
+    parts = slices_to_read(state, selected_ranges(table, selection))
+    slices = [slice for part in parts for slice in part]
+    if len({slice.shard.id for slice in slices}) > MAX_SHARDS:
+        return False
+    objects = CountedObjects(tables.resources.storage, tables.reads)
+    found = find_row_groups(objects, table.id, slices, table.schema, tables.resources.cache)
+    read = (g.index.column_bytes(n, table.schema.fields) for g in found for n in g.numbers)
+    return sum(read) <= LOOK_UP_BYTES
+
+
+def _renamed(
+    plain: Plain, schema: pa.Schema, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        columns = [batch.column(output.column) for output in plain.outputs]
+        yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _aggregated_schema(plain: Plain, read: pa.Schema) -> pa.Schema:
+    """Return the schema of the only row, with the types that DataFusion's functions have."""
+    return pa.schema([_aggregated_field(output, read) for output in plain.outputs])
+
+
+def _aggregated_field(output: Output, read: pa.Schema) -> pa.Field[pa.DataType]:
+    if output.function == "count":
+        return pa.field(output.name, pa.int64(), nullable=False)
+    kind = read.field(output.column).type
+    if output.function == "sum" and pa.types.is_integer(kind):
+        kind = pa.int64()
+    return pa.field(output.name, kind)
+
+
+def _aggregated(
+    plain: Plain, read: pa.Schema, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Yield the only row."""
+    import pyarrow.compute as pc
+
+    schema = _aggregated_schema(plain, read)
+    found = list(batches)
+    rows = sum(batch.num_rows for batch in found)
+    table = pa.Table.from_batches(found, read) if plain.columns else None
+    functions = {"sum": pc.sum, "min": pc.min, "max": pc.max}
+    values = [
+        pa.scalar(rows)
+        if table is None or not output.column
+        else functions[output.function](table.column(output.column))
+        for output in plain.outputs
+    ]
+    columns = [
+        pa.array([value.cast(field.type)], field.type)
+        for value, field in zip(values, schema, strict=True)
+    ]
+    yield pa.RecordBatch.from_arrays(columns, schema=schema)
