@@ -42,7 +42,14 @@ from dormouse_cli.local import detached
 EVENTS = Path(__file__).parents[1] / "events"
 STAGES = (
     *("administer", "batch_files", "ingest", "compact", "collect_garbage", "purge_rows"),
-    *("export_rows", "dispatch_spark", "track_spark", "plan_table", "publish_iceberg"),
+    *(
+        "export_rows",
+        "answer_query",
+        "dispatch_spark",
+        "track_spark",
+        "plan_table",
+        "publish_iceberg",
+    ),
     *("split_partition", "measure", "sweep"),
 )
 ORDER = (
@@ -50,6 +57,7 @@ ORDER = (
     *(f"{stage}/malformed" for stage in STAGES),
     *(f"{stage}/mixed" for stage in STAGES[1:]),
     *(f"serve_catalog/{event}" for event in ("good", "list", "write")),
+    *(f"serve_http/{event}" for event in ("good", "list", "rows", "malformed")),
     *("sweep/audit", "administer/restore", "administer/mixed"),
 )
 """The events, as far as a stage has them: those that find work first, the deletion last."""

@@ -25,8 +25,10 @@ class Session:
     instance: Instance | None = field(default=None)
 
 
-def instance_of(ctx: typer.Context, *, makes: bool = False) -> Instance:
+def instance_of(ctx: typer.Context, *, makes: bool = False, works: bool = False) -> Instance:
     """Return the instance to work on, connecting to it at the first call.
+
+    A command that `works` on a folder does so in the background, for as long as it lives.
 
     A folder becomes an instance only if the command `makes` things: with a
     mistyped name, a command that looks would find an empty instance and leave one behind.
@@ -39,7 +41,7 @@ def instance_of(ctx: typer.Context, *, makes: bool = False) -> Instance:
     session: Session = ctx.ensure_object(Session)
     if session.instance is None:
         # In a folder, a command does the work that it causes before it ends (`finish_work`).
-        instance = session.instance = Instance.connect(session.name, background=False, create=makes)
+        instance = session.instance = Instance.connect(session.name, background=works, create=makes)
         ctx.find_root().call_on_close(partial(finish_work, instance))
         if instance.folder is not None and instance.folder.was_made:
             from dormouse_cli.terminal import note  # it takes a while to import
@@ -83,3 +85,14 @@ def tables_beginning(ctx: typer.Context, incomplete: str) -> list[str]:
     except DormouseError:
         return []
     return [name for name in names if name.startswith(incomplete)]
+
+
+def queries_beginning(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return the ids of queries that complete what was typed; none if they cannot be listed."""
+    if ctx.obj is None:
+        ctx.obj = Session(ctx.find_root().params.get("instance"))
+    try:
+        ids = [record.job_id for record in instance_of(ctx).queries()]
+    except DormouseError:
+        return []
+    return [query_id for query_id in ids if query_id.startswith(incomplete)]

@@ -6,24 +6,19 @@ of it.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-import msgspec
 import typer
+
+from dormouse.results.json_lines import json_lines
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
     from rich.table import Table
-
-
-_encoder = msgspec.json.Encoder()
-_ACTED_UPON = re.compile(rb"\x7f|\xc2[\x80-\x9f]")
-"""The control characters, in UTF-8, that JSON does not escape."""
 
 
 def notes() -> Console:
@@ -63,12 +58,6 @@ def confirm(question: str) -> None:
 def print_json(*objects: object) -> None:
     """Print each object as one line of JSON."""
     typer.echo(json_lines(objects).decode(), nl=False)
-
-
-def json_lines(objects: Iterable[object]) -> bytes:
-    """Return each object as one line of JSON without control characters."""
-    lines = _encoder.encode_lines(objects)
-    return _ACTED_UPON.sub(lambda found: b"\\u%04x" % ord(found[0].decode()), lines)
 
 
 def plain_table(columns: Sequence[str], sample: Sequence[object] = ()) -> Table:

@@ -3,7 +3,7 @@
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from dormouse.aws.functions.handling import Event
-from dormouse.aws.functions.http_api import handle_http
+from dormouse.aws.functions.http_api import handle_catalog
 from dormouse.messages import SERVED, load
 
 SERVE = load(SERVED["serve_catalog"])
@@ -11,4 +11,4 @@ SERVE = load(SERVED["serve_catalog"])
 
 def handle(event: Event, context: LambdaContext) -> dict[str, object]:
     """Answer one request."""
-    return handle_http(event, context, SERVE)
+    return handle_catalog(event, context, SERVE)

@@ -18,6 +18,11 @@ class DormouseError(Exception):
         """The message, followed by the hint if there is one."""
         return f"{self}; {self.hint}" if self.hint else str(self)
 
+    @property
+    def class_name(self) -> str:
+        """The name of the nearest class of this module that the error is of."""
+        return next(each.__name__ for each in type(self).__mro__ if each.__module__ == __name__)
+
 
 def _showable(text: str) -> str:
     """Return text that every terminal, queue and store accepts: without unpaired surrogates."""
@@ -62,6 +67,10 @@ class JobTooLargeError(DormouseError):
 
 class NotFoundError(DormouseError):
     """Something named in the call does not exist."""
+
+
+class ForbiddenError(DormouseError):
+    """The caller may not do this, by the access rules of the instance. A retry is useless."""
 
 
 class AlreadyExistsError(DormouseError):

@@ -13,60 +13,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from types import UnionType
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from dormouse.errors import InvalidRequestError
+from dormouse.message_base import ALL_ROWS as ALL_ROWS
+from dormouse.message_base import Id as Id
+from dormouse.message_base import JsonKey as JsonKey
+from dormouse.message_base import Message as Message
+from dormouse.message_base import OfTable as OfTable
+from dormouse.message_base import SelectionMessage as SelectionMessage
 from dormouse.model.sources import Source, WholeNumber
+from dormouse.query_messages import AnswerQuery, CancelQuery, QueryTask
 from dormouse.stored.decoding import decode_json
 from dormouse.tables.spark_options import SparkOptions
-
-Id = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9][A-Za-z0-9._:-]{0,999}\Z")]
-"""The id of a table, job, partition, shard or similar. DynamoDB limits keys to 1 KB."""
-
-
-class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="type"):
-    """The base of all messages; `v` is the version of its form.
-
-    A field that is added to a form later is left out if it is empty: functions of the previous
-    release do not know it, and refuse a message that has it.
-    """
-
-
-class OfTable(Message, frozen=True):
-    """The base of messages about one table. Queues are fair among tables, by this id."""
-
-    table_id: Id
-
-
-JsonKey = tuple[object, ...]
-"""A key in a message: its parts, row keys and then sort keys. `key_forms.json` says what each is.
-"""
-
-
-class SelectionMessage(
-    msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True
-):
-    """Which rows and columns of a table are asked for; by default all.
-
-    A row is selected if its key begins with one of `keys` or is in one of `ranges`, and `where` is
-    true of it, which is a condition in SQL. A key is a list of parts, row keys and then sort keys.
-    A range is a pair of a first key, inclusive, and a last key, exclusive, null for an open end.
-    `columns` are those to return, none for all. At most `limit` rows are selected, the first in key
-    order. `as_of` is a version, a tag or an ISO 8601 time, null for now.
-    """
-
-    keys: tuple[JsonKey, ...] = ()
-    ranges: tuple[tuple[JsonKey | None, JsonKey | None], ...] = ()
-    where: str = ""
-    columns: tuple[str, ...] = ()
-    limit: int | None = None
-    as_of: int | str | None = None
-
-
-ALL_ROWS = SelectionMessage()
 
 
 class IngestJob(OfTable, frozen=True, tag="ingest_job"):
@@ -289,6 +251,14 @@ STAGES = (
         changes_tables=False,
     ),
     Stage(
+        "answer_query",
+        "queries",
+        AnswerQuery | CancelQuery | QueryTask,
+        "queries.answer_query:answer_query",
+        overdue="queries.overdue:overdue_queries",
+        changes_tables=False,
+    ),
+    Stage(
         "dispatch_spark",
         "spark-jobs",
         SparkJob | SparkJobStep,
@@ -300,8 +270,12 @@ STAGES = (
 """All stages that a queue feeds, in the order of the flow. Each queue has a dead-letter queue."""
 SCHEDULED = {"measure": "sweep.measure:measure", "sweep": "sweep.sweep:sweep"}
 """The functions that a schedule invokes instead: what each does with `Services` and a table."""
-SERVED = {"serve_catalog": "catalog.serve_catalog:serve_catalog"}
-"""The functions that an HTTP API invokes: what each does with `Services` and a request."""
+SERVED = {
+    "serve_catalog": "catalog.serve_catalog:serve_catalog",
+    "serve_http": "http.serve_http:serve_http",
+}
+"""The functions that an HTTP API invokes: what each does with what it needs of the instance, and a
+request."""
 QUEUES = tuple(stage.queue for stage in STAGES)
 STAGE_OF = {stage.queue: stage for stage in STAGES}
 """The stage that each queue feeds."""

@@ -14,12 +14,14 @@ from dormouse.model.job_records import DAMAGED as DAMAGED
 from dormouse.model.job_records import JobRecord as JobRecord
 from dormouse.publications import Mirror, Publications
 from dormouse.reader_access import ReaderAccess
+from dormouse.result_queues import NoResultQueues, ResultQueues
 from dormouse.spark_runs import Spark as Spark
 from dormouse.spark_runs import SparkRun as SparkRun
 from dormouse.spark_runs import SparkRunState as SparkRunState
 from dormouse.uploads import Uploads
 
 if TYPE_CHECKING:
+    from dormouse.access.rules import AccessRules
     from dormouse.errors import CorruptDataError, DamagedEntryError
     from dormouse.messages import OutboundMessage
     from dormouse.model.metrics import Metric
@@ -210,6 +212,21 @@ class Tables(Protocol):
             ContendedError: concurrent changes won every attempt; nothing was changed.
         """
 
+    def access_rules(self) -> AccessRules:
+        """Return the access rules of the instance; None if access is by instance.
+
+        Raises:
+            CorruptDataError: they are damaged or lost, so nobody may be let in.
+        """
+
+    def change_access_rules(self, change: Callable[[AccessRules], AccessRules]) -> AccessRules:
+        """Replace the access rules by what `change` returns for them; return the result.
+
+        Raises:
+            ContendedError: concurrent changes won every attempt; nothing was changed.
+            CorruptDataError: they are damaged or lost; nothing was changed.
+        """
+
 
 class Tracker(Protocol):
     """The records of jobs, for people. They are kept for seven days, those of refused files for 35.
@@ -340,6 +357,7 @@ class Services:
     owns_scratch: bool = True
     reader_access: ReaderAccess | None = None
     mirror: Mirror | None = None
+    result_queues: ResultQueues = NoResultQueues()
 
     def table(self, table_id: str) -> Table | None:
         """Return a table to work on; None if it is gone or is being deleted."""

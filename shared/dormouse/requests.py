@@ -10,6 +10,7 @@ from typing import ClassVar, Literal
 
 from msgspec import UNSET, UnsetType
 
+from dormouse.access.rules import Verb
 from dormouse.errors import InvalidRequestError
 from dormouse.messages import ALL_ROWS, Message, RequestStep, SelectionMessage
 from dormouse.stored.decoding import decode_json
@@ -170,6 +171,38 @@ class SetDefaults(Request, frozen=True, tag="set_defaults"):
     v: Literal[1] = 1
 
 
+class GrantAccess(Request, frozen=True, tag="grant_access"):
+    """Let callers of services do something with tables: put an access rule, in the place of one for
+    the same principal and tables. With the first rule, nobody may do what no rule grants.
+
+    `principal` and `tables` are names, or patterns with ``*``; `verbs` are of read, write and
+    administer. `hidden_columns` are hidden from who reads by this rule.
+    """
+
+    path: ClassVar[str] = "access.request:grant_access"
+    principal: str
+    tables: str
+    verbs: tuple[Verb, ...]
+    hidden_columns: tuple[str, ...] = ()
+    v: Literal[1] = 1
+
+
+class RevokeAccess(Request, frozen=True, tag="revoke_access"):
+    """Remove the access rule of a principal for tables. If none is left, nobody may do anything."""
+
+    path: ClassVar[str] = "access.request:revoke_access"
+    principal: str
+    tables: str
+    v: Literal[1] = 1
+
+
+class ClearAccess(Request, frozen=True, tag="clear_access"):
+    """Remove all access rules: IAM alone decides again who may ask services."""
+
+    path: ClassVar[str] = "access.request:clear_access"
+    v: Literal[1] = 1
+
+
 class AlterSchema(Request, frozen=True, tag="alter_schema"):
     """Change the columns of a table: add fields in JSON form, drop columns, rename them from old to
     new.
@@ -295,10 +328,12 @@ class Redrive(Request, frozen=True, tag="redrive"):
 
 AdminRequest = (
     AlterSchema
+    | ClearAccess
     | CollectGarbage
     | CompactTable
     | CreateTable
     | DeleteTable
+    | GrantAccess
     | IngestFiles
     | SetOnline
     | RenameTable
@@ -310,6 +345,7 @@ AdminRequest = (
     | ExportRows
     | Redrive
     | RestoreVersion
+    | RevokeAccess
     | SplitPartitions
     | TagVersion
     | UntagVersion

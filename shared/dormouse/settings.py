@@ -41,7 +41,8 @@ class Settings:
     `spark` is what a process needs to start Spark jobs, None if it starts none. `folder` is where
     the instance is if it is in a folder, None for a deployment. `readers_role` is the ARN of the
     role whose credentials are lent to readers of Iceberg, empty if none are. `glue_database` is
-    where published tables get entries, by the process that publishes them.
+    where published tables get entries, by the process that publishes them. `result_queues` are the
+    queues that results of queries may be sent to, by the process that answers them.
     """
 
     instance: str
@@ -53,6 +54,7 @@ class Settings:
     folder: Path | None = None
     readers_role: str = ""
     glue_database: str = ""
+    result_queues: tuple[str, ...] = ()
 
     @property
     def names(self) -> InstanceNames:
@@ -80,6 +82,7 @@ class Settings:
             folder=profile.folder,
             readers_role=given.get("DORMOUSE_READERS_ROLE", ""),
             glue_database=given.get("DORMOUSE_GLUE_DATABASE", ""),
+            result_queues=tuple(filter(None, given.get("DORMOUSE_RESULT_QUEUES", "").split(","))),
         )
 
 
@@ -106,6 +109,14 @@ def memory_bytes(environment: Mapping[str, str] | None = None) -> int:
 
 _STUB, _FINDS_JAVA = "/usr/bin/java", "/usr/libexec/java_home"
 """On macOS the first is there without Java, and fails; the second says whether there is any."""
+
+
+def python_environment(environment: Mapping[str, str] | None = None) -> Mapping[str, str]:
+    """Return what another Python needs of the environment: in a Lambda function, where its
+    libraries are.
+    """
+    given = os.environ if environment is None else environment
+    return {name: given[name] for name in ("LD_LIBRARY_PATH",) if name in given}
 
 
 def spark_environment(environment: Mapping[str, str] | None = None) -> Mapping[str, str] | None:

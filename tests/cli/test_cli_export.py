@@ -80,3 +80,20 @@ def test_nobody_has_to_wait(flights: Dormouse, memory: InMemory) -> None:
     assert flights("export", "flights", "--no-wait", "--output", "copy").exit_code == 2
     memory.world.settle()
     assert memory.world.results.get("later/_manifest.json")
+
+
+def test_the_rows_of_a_statement_are_exported(flights: Dormouse) -> None:
+    text = "SELECT carrier, count(*) AS n FROM flights GROUP BY carrier"
+    arguments = ("--to", "by/carrier", "--file-format", "csv", "--format", "json")
+    done = flights("export", "--sql", text, *arguments)
+    assert done.exit_code == 0, done.output
+    facts = json.loads(done.stdout)
+    assert (facts["files"], facts["rows"]) == (1, 4)
+    assert facts["where"].endswith("/results/by/carrier")
+    assert flights("export", "--sql", text, "--to", "by/carrier").exit_code != 0
+
+
+def test_a_statement_is_exported_alone_and_a_table_by_its_name(flights: Dormouse) -> None:
+    assert "--sql goes with" in flights("export", "flights", "--sql", "SELECT 1").output
+    assert "name a table" in flights("export").output
+    assert "as Parquet" in flights("export", "flights", "--file-format", "csv").output

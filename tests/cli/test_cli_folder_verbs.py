@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from dormouse.client import Instance
+from dormouse.client.queries import ask
 from dormouse.folder.wiring import open_folder
+from dormouse.query_messages import AnswerQuery
 from dormouse_cli.commands.deferred import Verb, Verbs
 from dormouse_cli.commands.verbs import VERBS
 from dormouse_cli.main import app
@@ -27,12 +30,21 @@ STEPS: Mapping[str, tuple[str, str]] = {
     "instance set": ("compaction_files=11", ""),
     "instance show": ("", "11"),
     "instance unset": ("compaction_files", ""),
+    "access grant": ("local t read --hide note --force", "local may read t"),
+    "access list": ("", "note"),
+    "access check": ("local t", "note"),
+    "access revoke": ("local t", "nobody may do anything"),
+    "access off": ("--force", "IAM alone decides"),
     "table set": ("t compaction_files=9 gc_delay_seconds=0", ""),
     "table unset": ("t compaction_files", ""),
     "ingest": ("t a.csv", "1 file ingested"),
     "wait": ("t", "nothing is pending"),
     "query": ("t --key n=3", "note 3"),
     "sql": ("SELECT/**/note/**/FROM/**/t/**/WHERE/**/n=3", "note 3"),
+    "queries list": ("", "q1"),
+    "queries result": ("q1 --format json", "note 3"),
+    "queries show": ("q1", "finished"),
+    "queries cancel": ("q1", "is finished already"),
     "status": ("t", "rows             40"),
     "partitions": ("t", "..n=15"),
     "shards": ("t", "n=39"),
@@ -72,6 +84,7 @@ STEPS: Mapping[str, tuple[str, str]] = {
     "iceberg check": ("u", ""),
     "iceberg files": ("u", ".parquet"),
     "iceberg serve": ("-- printenv DORMOUSE_CATALOG_URI", ""),
+    "serve": ("-- printenv DORMOUSE_HTTP_API", ""),
     "template": ("deployed", "sam build"),
     "table reinitialise": ("u --splits splits.txt --force", ""),
     "table unregistered": ("", ""),
@@ -112,10 +125,18 @@ def put_a_malformed_message(root: Path) -> None:
     opened.close()
 
 
+def ask_a_query(root: Path) -> None:
+    with Instance.open(root, background=False) as instance:
+        asked = AnswerQuery(query_id="q1", table="t")
+        ask(instance.services, instance.queues, instance.polling, asked, 60).wait()
+
+
 def test_every_verb_works_in_a_folder(here: Path) -> None:
     for verb, (arguments, shown) in STEPS.items():
         if verb == "work":
             put_a_malformed_message(here / "mice")
+        if verb == "queries list":
+            ask_a_query(here / "mice")
         command = [*verb.split(), *arguments.split()]
         result = CliRunner().invoke(app, command, catch_exceptions=False)
         assert result.exit_code == 0, f"{verb}: {result.output}"

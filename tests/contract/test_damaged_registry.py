@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from dormouse.access.rules import AccessRule
 from dormouse.aws.dynamodb import stored_items
 from dormouse.aws.dynamodb.stored_items import sealed
 from dormouse.aws.dynamodb.table_repair import Repair
@@ -115,6 +116,31 @@ def test_damaged_properties_of_the_instance_are_those_of_their_copy(tables: Dyna
         assert tables.repair() == ["the instance's properties"], what
         assert item(tables, "instance") == good, what
     assert whole(tables) == before
+
+
+def test_damaged_access_rules_let_nobody_in_until_they_are_brought_back(
+    tables: DynamoTables,
+) -> None:
+    before, rules = whole(tables), (AccessRule("local", "letters", ("read",)),)
+    tables.change_access_rules(lambda _: rules)
+    good = item(tables, "access")
+    for what, damaged in [*some_damages(good, ("pk",)), ("lost", None)]:
+        put(tables, damaged) if damaged else lose(tables, "access")
+        with pytest.raises(DamagedEntryError, match="access") as raised:
+            tables.access_rules()
+        assert raised.value.hint.startswith("`dormouse rebuild`"), what
+        with pytest.raises(DamagedEntryError, match="access"):
+            tables.change_access_rules(lambda _: None)
+        assert whole(tables) == before, what
+        assert tables.repair() == ["the access rules"], what
+        assert item(tables, "access") == good, what
+    assert tables.access_rules() == rules
+    for pk in ("access", "copy#access"):
+        put(tables, {**good, "pk": {"S": pk}, "rules": {"S": '{"rules":null}'}})
+    with pytest.raises(DamagedEntryError):
+        tables.access_rules()
+    with pytest.raises(CorruptDataError, match="access"):
+        tables.repair()
 
 
 def test_lost_instance_properties_are_reported_and_restored(tables: DynamoTables) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from dormouse.access.rules import AccessRule, AccessRules, granted
 from dormouse.aws.dynamodb.tables import DynamoTables
 from dormouse.errors import (
     AlreadyExistsError,
@@ -217,6 +218,39 @@ def test_changes_of_the_instances_properties_do_not_lose_each_other(tables: Tabl
     tables.change_defaults(slow)
     assert looks == [0, 1]
     assert tables.defaults() == {"compaction_files": 9, "gc_delay_seconds": 5}
+
+
+def test_an_instance_has_no_access_rules_until_some_are_set_and_may_have_none_left(
+    tables: Tables,
+) -> None:
+    assert tables.access_rules() is None
+    rules = (AccessRule("local", "letters", ("read",), ("note",)),)
+    assert tables.change_access_rules(lambda kept: rules) == rules
+    assert tables.access_rules() == rules
+    for left in ((), None, rules):
+        assert tables.change_access_rules(lambda _, left=left: left) == left  # type: ignore[misc]
+        assert tables.access_rules() == left
+    tables.create(A)
+    tables.change_defaults(lambda kept: {**kept, "gc_delay_seconds": 5})
+    assert tables.repair() == []
+    assert tables.access_rules() == rules
+    assert tables.all() == [tables.get("a1")]
+
+
+def test_changes_of_access_rules_do_not_lose_each_other(tables: Tables) -> None:
+    if isinstance(tables, MemoryTables):
+        pytest.skip("a change in memory has no moment at which another can be made")
+    one, other = (AccessRule("local", name, ("read",)) for name in ("a", "b"))
+    seen = []
+
+    def slow(kept: AccessRules) -> AccessRules:
+        seen.append(kept)
+        if len(seen) == 1:
+            tables.change_access_rules(lambda kept: granted(kept, other))
+        return granted(kept, one)
+
+    assert tables.change_access_rules(slow) == (one, other)
+    assert seen == [None, (other,)]
 
 
 def test_a_deleted_name_is_free_and_a_late_repeat_of_the_deletion_leaves_the_next_table(

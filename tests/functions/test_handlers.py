@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import gc
 from dataclasses import replace
+from importlib import import_module
 
 import pytest
 
 from dormouse.aws.functions.handling import handle_changes, loaded
 from dormouse.errors import UnavailableError
-from dormouse.features.export.export import Export, plan_tasks
+from dormouse.features.export.export import Export
 from dormouse.features.export.manifests import load_manifest
 from dormouse.features.export.stored import save_export, save_tasks
 from dormouse.features.purge.purge import encode_request
+from dormouse.features.queries.stored import load_end
 from dormouse.messages import (
     CompactionJob,
     FilesWaiting,
@@ -25,9 +27,10 @@ from dormouse.messages import (
 from dormouse.model.sources import Source
 from dormouse.model.transactions import AssignJob
 from dormouse.ports import NO_TABLE, Services
+from dormouse.query.pieces import plan_tasks
 from dormouse.query.selection import Selection
 from dormouse.stored.paths import purge_path
-from tests.functions.conftest import TABLE_ID, Functions
+from tests.functions.conftest import TABLE_ID, Functions, record
 from tests.support.lambda_context import Context
 from tests.support.purges import purge_request
 from tests.support.world import letters, letters_file
@@ -71,6 +74,7 @@ def test_files_that_waited_for_more_come_by_the_same_queue_as_notifications(
         ("dispatch_spark", "spark-jobs", 2),
         ("track_spark", "spark-runs", 2),
         ("export_rows", "exports", 2),
+        ("answer_query", "queries", 2),
     ],
 )
 def test_a_malformed_message_is_a_dead_letter_with_its_reason_and_is_not_redelivered(
@@ -352,3 +356,15 @@ def test_a_table_that_cannot_be_swept_does_not_keep_the_others_from_it(
     assert functions.sent() == [
         OutboundMessage("table-changes", TableChanged(TABLE_ID, swept=True))
     ]
+
+
+def test_who_asks_a_query_is_the_sender_and_never_what_the_message_says(
+    functions: Functions,
+) -> None:
+    body = '{"type":"answer_query","query_id":"q","table":"letters","who":"aws-id:AIDAOTHER","v":1}'
+    sent = {**record("0", body), "attributes": {"SenderId": "AROAEXAMPLE:eve"}}
+    handler = import_module("functions.answer_query.handler")
+    handler.handle({"Records": [sent]}, Context())
+    end = load_end(functions.world.results, "q")
+    assert end is not None
+    assert end.who == "aws-id:AROAEXAMPLE"

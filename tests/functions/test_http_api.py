@@ -14,7 +14,6 @@ from dormouse.aws.functions.http_api import handle_http, request_of
 from dormouse.errors import InvalidRequestError
 from dormouse.http.messages import HttpRequest, HttpResponse, json_response
 from dormouse.model.publications import Checkpoint, PublicationRecord
-from dormouse.ports import Services
 from tests.functions.conftest import Functions
 from tests.support.lambda_context import Context
 
@@ -28,7 +27,8 @@ def event(name: str = "good", **changed: Any) -> dict[str, Any]:
 def test_an_event_of_aws_is_read() -> None:
     found = request_of(event(headers={"X-Amz-Date": "now"}))
     path = "/iceberg/v1/namespaces/dormouse/tables/letters"
-    assert found == HttpRequest("GET", path, "snapshots=all", {"x-amz-date": "now"})
+    caller = "arn:aws:iam::123456789012:user/reader"
+    assert found == HttpRequest("GET", path, "snapshots=all", {"x-amz-date": "now"}, b"", caller)
     assert request_of(event("write")).body == b'{"requirements":[],"updates":[]}'
     assert request_of(event(body="/w==", isBase64Encoded=True)).body == b"\xff"
 
@@ -91,7 +91,7 @@ def test_damage_is_logged_as_an_error_with_its_reason(
 
 
 def test_credentials_in_an_answer_are_not_logged(functions: Functions, log: io.StringIO) -> None:
-    def lend(services: Services, request: HttpRequest) -> HttpResponse:
+    def lend(request: HttpRequest) -> HttpResponse:
         return json_response(200, {"config": {"s3.secret-access-key": "hidden"}})
 
     answer = handle_http(event(), Context(), lend)

@@ -19,11 +19,13 @@ from tests.support.world import LETTERS, letters
 SCHEMA = LETTERS.to_json()
 WHOLE: dict[str, dict[str, Any]] = {
     "alter_schema": {"name": "letters", "drop": ["note"]},
+    "clear_access": {},
     "collect_garbage": {"name": "letters"},
     "compact_table": {"name": "letters", "all": True},
     "create_table": {"name": "more", "schema": SCHEMA},
     "delete_table": {"name": "letters"},
     "export_rows": {"name": "letters", "to": "out"},
+    "grant_access": {"principal": "local", "tables": "*", "verbs": ["read"]},
     "ingest_files": {"name": "letters", "keys": ["archive"]},
     "publish_iceberg": {"name": "letters", "all": True},
     "purge_rows": {"name": "letters", "selection": {"where": "letter = 'a'"}},
@@ -31,6 +33,7 @@ WHOLE: dict[str, dict[str, Any]] = {
     "reinitialise_table": {"name": "letters"},
     "rename_table": {"name": "letters", "new_name": "more"},
     "restore_version": {"name": "letters", "as_of": 2},
+    "revoke_access": {"principal": "local", "tables": "*"},
     "set_defaults": {"properties": {"compaction_files": 5}},
     "set_online": {"name": "letters", "online": False},
     "set_properties": {"name": "letters", "properties": {"compaction_files": 5}},

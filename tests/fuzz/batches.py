@@ -19,13 +19,14 @@ from unittest.mock import patch
 
 from dormouse import messages as m
 from dormouse.aws.functions import handling
-from dormouse.features.export.export import Export, plan_tasks
+from dormouse.features.export.export import Export
 from dormouse.features.export.manifests import load_manifest
 from dormouse.features.export.stored import save_export, save_tasks
 from dormouse.features.purge.purge import encode_request
 from dormouse.features.spark.dispatch_spark import dispatch_spark
 from dormouse.model.sources import Source
 from dormouse.model.transactions import AssignJob, ReplaceShards
+from dormouse.query.pieces import plan_tasks
 from dormouse.query.selection import Selection
 from dormouse.requests import SetOnline
 from dormouse.stored.paths import purge_path

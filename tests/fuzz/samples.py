@@ -14,13 +14,10 @@ from dormouse import requests as r
 from dormouse.features.export.export import (
     Export,
     ExportedFile,
-    Piece,
     decode_export,
     decode_files,
-    decode_pieces,
     encode_export,
     encode_files,
-    encode_pieces,
 )
 from dormouse.features.export.manifests import build_manifest, load_manifest, manifest_path
 from dormouse.features.purge.purge import (
@@ -34,6 +31,7 @@ from dormouse.keys.ranges import KeyRange
 from dormouse.model.provenance import Lineage, Provenance
 from dormouse.model.shards import Shard
 from dormouse.model.sources import Source
+from dormouse.query.pieces import Piece, decode_pieces, encode_pieces
 from dormouse.query.selection import Selection
 from dormouse.schema.schema import KEY_TYPES, Schema
 from dormouse.shards.footer import ShardFooter, decode_footer, encode_footer
@@ -80,6 +78,9 @@ REQUESTS: list[Any] = [
     r.ReinitialiseTable("5a", "letters", True, schema=_CREATE),
     r.SetProperties("6", "letters", {"compaction_files": 3}, ("gc_delay_seconds",)),
     r.SetDefaults("7", {"compaction_files": 3}, ("filters",)),
+    r.GrantAccess("7a", "aws-id:A*", "let*", ("read",), ("note",)),
+    r.RevokeAccess("7b", "local", "letters"),
+    r.ClearAccess("7c"),
     r.AlterSchema("8", "letters", ({"name": "x", "type": "LongType", "nullable": True},)),
     r.AlterSchema("9", "letters", drop=("note",), rename={"note": "text"}),
     r.PurgeRows("10", "letters", m.SelectionMessage(where="note = 'x'")),
@@ -194,8 +195,8 @@ Decode = Callable[[bytes], object]
 NOTES: dict[str, tuple[bytes, Decode, str]] = {
     "an export": (encode_export(_EXPORT, _PATH), lambda b: decode_export(b, _PATH), _PATH),
     "a task": (
-        encode_pieces([Piece(KeyRange(("a",), None), (_SHARD,))], _PATH),
-        lambda b: decode_pieces(b, _PATH),
+        encode_pieces([Piece(KeyRange(("a",), None), (_SHARD,))], "a task", _PATH),
+        lambda b: decode_pieces(b, "a task", _PATH),
         _PATH,
     ),
     "files": (encode_files(_FILES, _PATH), lambda b: decode_files(b, _PATH), _PATH),

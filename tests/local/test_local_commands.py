@@ -196,6 +196,8 @@ def test_a_stack_in_the_background_is_found_until_it_is_stopped(
         assert started.returncode == 0, started.stderr
         assert "export AWS_ENDPOINT_URL=http://127.0.0.1:" in started.stdout
         assert local("env").stdout == started.stdout
+        exported = [state / "exports.sh", tmp_path / "kept" / "dormouse" / "local.json"]
+        assert {path.stat().st_mode & 0o077 for path in exported} == {0}
         assert str(state / "logs") in local("status").stdout
         again = local("up", "--detach")
         assert (again.returncode, "runs already" in again.stderr) == (1, True)

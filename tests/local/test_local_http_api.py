@@ -7,6 +7,7 @@ reading of them, and against the sample that AWS's documents describe.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +83,10 @@ def test_an_event_has_the_parts_of_one_on_aws() -> None:
     (event,) = functions.events
     sample = json.loads(SAMPLE.read_text())
     assert {*sample} <= {*event}
-    assert {*sample["requestContext"]} - {"authorizer"} == {*event["requestContext"]}
+    assert {*sample["requestContext"]} == {*event["requestContext"]}
+    assert {*event["requestContext"]["authorizer"]["iam"]} <= {
+        *sample["requestContext"]["authorizer"]["iam"]
+    }
     assert {*sample["requestContext"]["http"]} == {*event["requestContext"]["http"]}
     assert event["pathParameters"] == {"proxy": "x%1Fy/z"}
     assert event["queryStringParameters"] == {"q": "2", "e": ""}
@@ -96,7 +100,8 @@ def test_a_function_reads_of_an_event_what_was_sent(body: bytes) -> None:
     functions = Functions()
     sent = HttpRequest("POST", "/a/x%1Fy", "q=1%2B&q=2", {"x-more": "y"}, body)
     api(functions).answer(sent)
-    assert request_of(functions.events[0]) == sent
+    caller = "arn:aws:iam::123456789012:user/local"
+    assert request_of(functions.events[0]) == replace(sent, principal=caller)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from hashlib import md5
 from pathlib import Path
 
+from dormouse.access.rules import AccessRules
 from dormouse.downloads import Arrived
 from dormouse.errors import (
     AlreadyExistsError,
@@ -61,6 +62,7 @@ class MemoryTables:
     settings: dict[str, int | str] = field(default_factory=dict)
     damaged: set[str] = field(default_factory=set)
     buried: dict[str, Tombstone] = field(default_factory=dict)
+    rules: AccessRules = None
 
     def get(self, table_id: str) -> Table | None:
         if table_id in self.damaged:
@@ -149,6 +151,13 @@ class MemoryTables:
     ) -> dict[str, int | str]:
         self.settings = change(dict(self.settings))
         return self.settings
+
+    def access_rules(self) -> AccessRules:
+        return self.rules
+
+    def change_access_rules(self, change: Callable[[AccessRules], AccessRules]) -> AccessRules:
+        self.rules = change(self.rules)
+        return self.rules
 
 
 @dataclass

@@ -21,7 +21,7 @@ def damages(item: Item, keys: tuple[str, ...]) -> Iterator[tuple[str, Item]]:
 def some_damages(item: Item, keys: tuple[str, ...]) -> list[tuple[str, Item]]:
     """Return a few of them, of several attributes, the loss of all among them."""
     every = list(damages(item, keys))
-    return [*every[:: len(every) // 3], every[-1]]
+    return [*every[: -2 : len(every) // 3], every[-1]]
 
 
 def _others(value: Any) -> list[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dormouse.access.rules import EVERYTHING
 from dormouse.features.purge.purge import PurgeRequest
 from dormouse.messages import SelectionMessage
 from dormouse.query.selection_codec import decode_selection
@@ -18,5 +19,5 @@ def purge_request(
 ) -> PurgeRequest:
     """Return a purge of generation 0."""
     asked = SelectionMessage(keys=keys, where=where)
-    selection = decode_selection(asked, schema, version=1, time_ms=time_ms)
+    selection = decode_selection(asked, schema, permission=EVERYTHING, version=1, time_ms=time_ms)
     return PurgeRequest(purge_id, schema, selection)

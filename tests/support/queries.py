@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from dormouse.access.rules import EVERYTHING
 from dormouse.cache import Cache
 from dormouse.engine.predicates import Predicate
 from dormouse.keys.ranges import KeyRange
@@ -53,6 +54,7 @@ def query_rows(
         columns=columns,
         condition=condition,
         limit=limit,
+        permission=EVERYTHING,
     )
     resources = Resources(storage, scratch, memory_bytes, Cache() if cache is None else cache)
     return rows.query_rows(resources, table, state, selection, look_up_bytes=look_up_bytes)
@@ -72,6 +74,8 @@ def count_rows(
 ) -> int:
     """Make a selection and count its rows."""
     condition = None if where is None else where.condition
-    selection = select(table.schema, state.version, now_ms, ranges, condition=condition)
+    selection = select(
+        table.schema, state.version, now_ms, ranges, condition=condition, permission=EVERYTHING
+    )
     resources = Resources(storage, scratch, memory_bytes, Cache() if cache is None else cache)
     return count.count_rows(resources, table, state, selection)

@@ -260,3 +260,19 @@ def test_requests_in_one_batch_are_done_in_turn_to_the_deletion(walk: Walk) -> N
     for request in ("offline-1", "alter-1", "delete-1"):
         assert states[request] == "finished", request
     assert states["no-such"] == "refused"
+
+
+def test_the_api_answers_takes_rows_and_says_what_is_wrong(walk: Walk) -> None:
+    answers = {
+        name: walk.seen[f"serve_http/{name}"].answer
+        for name in ("good", "list", "rows", "malformed")
+    }
+    assert {name: answer["statusCode"] for name, answer in answers.items()} == {
+        "good": 200,
+        "list": 200,
+        "rows": 202,
+        "malformed": 400,
+    }
+    assert json.loads(answers["good"]["body"])["columns"] == [{"name": "note", "type": "string"}]
+    assert "letters" in answers["list"]["body"]
+    assert "$.limit" in answers["malformed"]["body"]

@@ -19,13 +19,16 @@ from dormouse.ports import NO_TABLE
 from dormouse.requests import (
     AdminRequest,
     AlterSchema,
+    ClearAccess,
     CollectGarbage,
     CompactTable,
     CreateTable,
     DeleteTable,
+    GrantAccess,
     PurgeRows,
     ReinitialiseTable,
     RenameTable,
+    RevokeAccess,
     SetDefaults,
     SetOnline,
     SetProperties,
@@ -102,6 +105,15 @@ STEPS: Mapping[str, Step] = {
         SetDefaults(i, unset=("compaction_files",), reply=True),
         ["instance", "unset", "compaction_files"],
     ),
+    "grant": lambda i, t: (
+        GrantAccess(i, "local", t, ("read",), ("note",), reply=True),
+        ["access", "grant", "local", t, "read", "--hide", "note", "--force"],
+    ),
+    "revoke": lambda i, t: (
+        RevokeAccess(i, "local", t, reply=True),
+        ["access", "revoke", "local", t],
+    ),
+    "access off": lambda i, t: (ClearAccess(i, reply=True), ["access", "off", "--force"]),
     "alter": lambda i, t: (
         AlterSchema(i, t, (COLUMN,), rename={"note": "text"}, reply=True),
         ["table", "alter", t, "--add-field", "more:long", "--rename-field", "note=text"],
@@ -160,6 +172,7 @@ def life(system: System, name: str, ask: Ask) -> dict[str, dict[str, object]]:
             system.instance.wait(LIMIT_SECONDS)
             until(system, lambda: not system.instance.table(name).state().unreferenced)
         found[verb] = seen(system.instance.table(name))
+        found[verb]["rules"] = len(system.instance.access_rules() or ())
     ask(DeleteTable(next(IDS), name, reply=True), ["table", "delete", name, "--force"])
     assert name not in [table.name for table in system.instance.tables()]
     assert not list(system.instance.services.storage.list(table_prefix(table.table.id)))
@@ -178,6 +191,8 @@ def test_a_message_does_what_the_command_does(
     assert commanded["set"]["files"] == 9
     assert commanded["defaults"]["files"] == 11
     assert commanded["defaults unset"]["files"] == 12
+    rules = [commanded[verb]["rules"] for verb in ("grant", "revoke", "access off")]
+    assert rules == [1, 0, 0]
     assert commanded["split"]["leaves"] == [(), (10,), (15,), (20,)]
     assert commanded["compact"]["references"] == 4
     assert commanded["gc"]["rows"] == 40

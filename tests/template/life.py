@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 from msgspec import structs
 
@@ -14,6 +15,7 @@ from dormouse.features.administration.administer import administer
 from dormouse.features.export.manifests import load_manifest
 from dormouse.features.purge.purge import encode_request
 from dormouse.features.purge.request import purge_id_of
+from dormouse.features.queries.stored import load_end
 from dormouse.features.requests.request_paths import request_path
 from dormouse.features.requests.resolve_table import NamesTable, request_key
 from dormouse.messages import (
@@ -28,19 +30,23 @@ from dormouse.model.partitions import ROOT, Partition
 from dormouse.model.shards import NewShard, Shard
 from dormouse.model.state import TableState
 from dormouse.model.transactions import AddShards, AssignJob, ReleaseJob, ReplaceShards
+from dormouse.query_messages import AnswerQuery, CancelQuery, QueryTask
 from dormouse.requests import (
     AdminRequest,
     AlterSchema,
+    ClearAccess,
     CollectGarbage,
     CompactTable,
     CreateTable,
     DeleteTable,
     ExportRows,
+    GrantAccess,
     IngestFiles,
     PurgeRows,
     Redrive,
     RenameTable,
     RestoreVersion,
+    RevokeAccess,
     SetDefaults,
     SetOnline,
     SetProperties,
@@ -94,8 +100,10 @@ def live(flow: Flow, name: str, state_store: str) -> None:
     leave_undone(flow, table)
     use_spark(flow, table)
     export_rows(flow, table)
+    ask_queries(flow, table)
     read_rows(flow, table)
     ask_the_catalog(flow, table)
+    use_the_api(flow, table)
     flow.invoke("measure", {})
     for event in ("good", "audit"):
         path = EVENTS / "sweep" / f"{event}.json"
@@ -106,6 +114,8 @@ def live(flow: Flow, name: str, state_store: str) -> None:
     save_spark_request(flow, table, "last")
     services.storage.put(export_done_path(table.id, "last", 0), b"of a task that was late")
     services.storage.put(set_aside_path(table.id, "last", "function"), b"")
+    for queue in QUEUES:
+        assert ask_the_api(flow, "GET", f"/queues/{queue}/dead-letters")["dead_letters"]
     for queue in QUEUES:  # the messages fail again, and the request is done
         flow.send("admin", encode(Redrive(f"redrive {queue} {name}", queue)))
     flow.send("admin", encode(DeleteTable(f"4 {name}", name)))
@@ -170,6 +180,9 @@ def ask_for_all_else(flow: Flow, table: Table) -> Table:
         SetProperties("d", table.name, {"compaction_files": 3}),
         SetProperties("e", table.name, {"compaction_files": 2}),
         SetDefaults("f", {"compaction_size_ratio": 4}),
+        GrantAccess("p", "local", table.name, ("read",)),
+        RevokeAccess("q", "local", table.name),
+        ClearAccess("r"),
         SetDefaults("g", unset=("compaction_size_ratio",)),
         RestoreVersion("o", table.name, "kept"),
         SplitPartitions("h", table.name, forced=True),
@@ -223,6 +236,38 @@ def export_rows(flow: Flow, table: Table) -> None:
     services.storage.put(export_done_path(table.id, "finished", 0), b"too late")
 
 
+def ask_queries(flow: Flow, table: Table) -> None:
+    """Ask for rows that are there, and for some that are not; leave behind a query whose messages
+    are lost, and parts of one that was cancelled.
+    """
+    services = flow.wiring().services
+    limited = SelectionMessage(limit=2)
+    asked = (
+        AnswerQuery(query_id=f"rows-{table.name}", table=table.name),
+        AnswerQuery(query_id=f"sql-{table.name}", sql=f"SELECT count(*) AS n FROM {table.name}"),
+        AnswerQuery(query_id=f"none-{table.name}", table=f"{table.name}s"),
+        AnswerQuery(query_id=f"first-{table.name}", table=table.name, selection=limited),
+        CancelQuery(query_id=f"cancelled-{table.name}"),
+    )
+    for message in asked:
+        flow.send("queries", encode(message))
+    states = []
+    for message in asked:
+        end = load_end(services.results, message.query_id)
+        assert end is not None
+        states.append(end.state)
+    assert states == ["finished", "finished", "failed", "finished", "cancelled"]
+    cut = structs.replace(asked[0], query_id=f"lost-{table.name}")
+    with set_for_now(flow, table, query_cut_bytes=0, query_task_bytes=1):
+        flow.do("queries", encode(cut))
+        flow.lose("queries")
+        half = structs.replace(asked[0], query_id=f"half-{table.name}")
+        flow.do("queries", encode(half))
+        flow.lose("queries")
+        flow.do("queries", encode(QueryTask(half.query_id, 0)))
+        flow.send("queries", encode(CancelQuery(query_id=half.query_id)))
+
+
 def read_rows(flow: Flow, table: Table) -> None:
     """Read rows as somebody does who has the library: all, some by key, those of a version."""
     tagged = Instance.connect(NAMES.instance).table(table.name)
@@ -245,6 +290,45 @@ def ask_the_catalog(flow: Flow, table: Table) -> None:
         event["rawPath"] = f"/iceberg/v1/namespaces/dormouse/tables{path}"
         answer = flow.invoke("serve_catalog", event)
         assert (answer["statusCode"], found in answer["body"]) == (200, True)
+
+
+def use_the_api(flow: Flow, table: Table) -> None:
+    """Ask for all that there is of a table; send rows, and a request."""
+    path = f"/tables/{table.name}"
+    assert ask_the_api(flow, "GET", "/tables")["tables"]
+    parts = ("schema", "properties", "status", "metrics", "partitions", "shards", "versions")
+    for part in (*parts, "jobs", "refused-files"):
+        ask_the_api(flow, "GET", f"{path}/{part}")
+    assert ask_the_api(flow, "POST", f"{path}/query", {"keys": ["x"]})["rows"]
+    assert ask_the_api(flow, "POST", f"{path}/query", {"page_rows": 1})["next"]
+    statement = {"text": f'SELECT count(*) AS n FROM "{table.name}"'}
+    assert ask_the_api(flow, "POST", "/sql", statement)["rows"]
+    for _ in range(2):  # the second finds what the first has put
+        rows: object = [{"letter": "h", "at": 7, "note": "h"}]
+        taken = ask_the_api(flow, "POST", f"{path}/rows", rows, **{"idempotency-key": table.id})
+    assert ask_the_api(flow, "GET", taken["location"])["state"] == "waiting"
+    assert "Signature=" in ask_the_api(flow, "POST", f"{path}/files", {"name": "1.csv"})["url"]
+    assert ask_the_api(flow, "GET", "/queues")["queues"]
+    ask_the_api(flow, "GET", "/jobs")
+    location = ask_the_api(flow, "POST", f"{path}/compact", {})["location"]
+    flow.settle()
+    assert ask_the_api(flow, "GET", location)["state"] != "waiting"
+
+
+def ask_the_api(
+    flow: Flow, method: str, path: str, body: object = None, **headers: str
+) -> dict[str, Any]:
+    """Return what the API answers."""
+    event = json.loads((EVENTS / "serve_http" / "list.json").read_text())
+    event["rawPath"] = path
+    event["requestContext"]["http"]["method"] = method
+    if body is not None:
+        event["body"] = json.dumps(body)
+        event["headers"] |= {"content-type": "application/json", **headers}
+    answer = flow.invoke("serve_http", event)
+    assert answer["statusCode"] < 300, answer
+    found: dict[str, Any] = json.loads(answer["body"])
+    return found
 
 
 @contextmanager

@@ -49,6 +49,12 @@ RARE = (
         ("/data/*",),
     ),
     Rare(
+        f"{FEATURES}queries/test_sinks.py::test_what_is_not_ended_leaves_neither_file_nor_parts",
+        ("answer_query",),
+        ("s3:AbortMultipartUpload",),
+        (f"{NAMES.results_bucket}/queries/*",),
+    ),
+    Rare(
         f"{FEATURES}export/test_export_uploads.py::"
         "test_a_task_that_fails_between_two_parts_leaves_neither_file_nor_parts",
         ("export_rows", SPARK_JOB),
@@ -151,7 +157,7 @@ RARE = (
         f"{SNAPSHOT}test_a_lost_snapshot_or_segment_is_named",
         (
             *(role for role in COMMITS if role != "collect_garbage"),
-            *("dispatch_spark", "track_spark", "measure", "publish_iceberg"),
+            *("dispatch_spark", "track_spark", "measure", "publish_iceberg", "serve_http"),
         ),
         ("dynamodb:BatchGetItem",),
         ("-snapshots",),

@@ -187,11 +187,13 @@ def test_functions_are_invoked_from_outside_by_their_schedules_and_routes_alone(
     template: Template,
 ) -> None:
     permissions = list(template.of_type("AWS::Lambda::Permission").values())
-    (served,) = (p for p in permissions if p["Principal"] == "apigateway.amazonaws.com")
-    assert served["FunctionName"] == template.function("serve_catalog")["FunctionName"]
+    served = [p for p in permissions if p["Principal"] == "apigateway.amazonaws.com"]
     api = f"arn:aws:execute-api:{REGION}:{NAMES.account}:local-HttpApi"
-    assert served["SourceArn"] == f"{api}/*/*/iceberg/*"
-    permissions.remove(served)
+    assert {p["FunctionName"]: p["SourceArn"] for p in served} == {
+        template.function("serve_catalog")["FunctionName"]: f"{api}/*/*/iceberg/*",
+        template.function("serve_http")["FunctionName"]: f"{api}/*/*/*",
+    }
+    permissions = [p for p in permissions if p not in served]
     assert {p["Principal"] for p in permissions} == {"events.amazonaws.com"}
     arns = {p["SourceArn"] for p in permissions}
     schedules = [
@@ -201,7 +203,7 @@ def test_functions_are_invoked_from_outside_by_their_schedules_and_routes_alone(
     assert all(arn.startswith(f"arn:aws:events:{REGION}:{NAMES.account}:rule/") for arn in arns)
 
 
-@pytest.mark.parametrize("stage", ["ingest", "compact", "purge_rows", "export_rows"])
+@pytest.mark.parametrize("stage", ["ingest", "compact", "purge_rows", "export_rows", "serve_http"])
 def test_a_function_that_holds_many_rows_takes_memory_as_it_uses_it(
     template: Template, stage: str
 ) -> None:
@@ -223,6 +225,7 @@ def test_a_function_has_no_secrets_in_its_environment_and_no_debug_logging(
         "DORMOUSE_ACCOUNT",
         "DORMOUSE_MEMORY_BYTES",
         "DORMOUSE_READERS_ROLE",
+        "DORMOUSE_RESULT_QUEUES",
         "DORMOUSE_SPARK",
         "DORMOUSE_SPARK_APPLICATION",
         "DORMOUSE_SPARK_PACKAGE",

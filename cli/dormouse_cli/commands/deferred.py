@@ -42,10 +42,11 @@ class Verb:
 
 @dataclass(frozen=True, slots=True)
 class Verbs:
-    """Verbs that share a first word."""
+    """Verbs that share a first word; `default` is the one that this word alone means."""
 
     help: str
     verbs: Mapping[str, Verb]
+    default: str = ""
 
 
 def commands(index: Mapping[str, Verb | Verbs]) -> dict[str, TyperCommand | TyperGroup]:
@@ -57,7 +58,21 @@ def _command(name: str, entry: Verb | Verbs) -> TyperCommand | TyperGroup:
     if isinstance(entry, Verb):
         return _Deferred(name, entry)
     group: dict[str, Any] = dict(commands(entry.verbs))
+    if entry.default:
+        return _WithDefault(entry.default, name=name, help=entry.help, commands=group)
     return TyperGroup(name=name, help=entry.help, commands=group, no_args_is_help=True)
+
+
+class _WithDefault(TyperGroup):
+    """Verbs of which one is meant where none is named, also with options of its own."""
+
+    def __init__(self, default: str, **extra: Any) -> None:
+        super().__init__(**extra)
+        self._default = default
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        is_own = bool(args) and (not args[0].startswith("-") or args[0] in ctx.help_option_names)
+        return super().parse_args(ctx, args if is_own else [self._default, *args])
 
 
 class _Deferred(TyperCommand):

@@ -15,6 +15,7 @@ from dormouse.features.export.manifests import Manifest
 from dormouse.key_forms.codec import KeyCodec
 from dormouse.key_forms.python import KeyLike
 from dormouse.model.as_of import parse_as_of
+from dormouse.results.formats import ResultFormat
 from dormouse_cli.commands.query import (
     AsOfOption,
     ColumnsOption,
@@ -23,44 +24,57 @@ from dormouse_cli.commands.query import (
     WhereOption,
 )
 from dormouse_cli.listings import Format, print_facts
-from dormouse_cli.session import table_of
+from dormouse_cli.session import instance_of, table_of, tables_beginning
 from dormouse_cli.terminal import note, progress_bars
 from dormouse_cli.values.arguments import parse_columns, parse_spark
 from dormouse_cli.values.parameters import (
     FormatOption,
     JobPropertyOption,
     SparkOption,
-    TableName,
     TimeoutOption,
 )
+
+TableOption = Annotated[
+    str,
+    typer.Argument(metavar="[NAME]", help="The table's name.", autocompletion=tables_beginning),
+]
+SqlOption = Annotated[
+    str, typer.Option("--sql", metavar="QUERY", help="The rows of this query, of any tables.")
+]
+FileFormatOption = Annotated[ResultFormat, typer.Option(help="The format of the files of --sql.")]
+PrefixOption = Annotated[
+    str,
+    typer.Option(
+        "--to",
+        metavar="PREFIX",
+        help="Where in the bucket for results; by default below the table's name and the "
+        "export's id.",
+    ),
+]
+FolderOption = Annotated[
+    Path | None,
+    typer.Option(metavar="FOLDER", help="Also copy the files into this new or empty folder."),
+]
+WaitOption = Annotated[
+    bool, typer.Option("--wait/--no-wait", help="Wait until all files are there.")
+]
 
 
 def export(
     ctx: typer.Context,
-    name: TableName,
-    to: Annotated[
-        str,
-        typer.Option(
-            "--to",
-            metavar="PREFIX",
-            help="Where in the bucket for results; by default below the table's name and the "
-            "export's id.",
-        ),
-    ] = "",
+    name: TableOption = "",
+    sql: SqlOption = "",
+    file_format: FileFormatOption = ResultFormat.parquet,
+    to: PrefixOption = "",
     key: KeyOption = None,
     key_range: RangeOption = None,
     where: WhereOption = None,
     columns: ColumnsOption = None,
     as_of: AsOfOption = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="Also copy the files into this new or empty folder."),
-    ] = None,
+    output: FolderOption = None,
     spark: SparkOption = False,
     properties: JobPropertyOption = None,
-    wait: Annotated[
-        bool, typer.Option("--wait/--no-wait", help="Wait until all files are there.")
-    ] = True,
+    wait: WaitOption = True,
     timeout: TimeoutOption = WAIT_SECONDS,
     form: FormatOption = Format.table,
 ) -> None:
@@ -68,7 +82,14 @@ def export(
 
     Keys, ranges, conditions and columns are as for query. The files are complete when the manifest
     is there, _manifest.json, which counts their rows. They are deleted after some days.
+
+    With --sql, this process runs the query and writes its rows, and needs no name of a table.
     """
+    if sql:
+        alone = (name, key, key_range, where, columns, as_of, output, spark, properties)
+        _export_sql(ctx, sql, to, file_format, timeout, form, others=any(alone) or not wait)
+        return
+    _check_table(name, file_format)
     if output is not None:
         if not wait:
             raise typer.BadParameter("--output needs to wait: it does not go with --no-wait")
@@ -93,6 +114,42 @@ def export(
         if output is not None:
             _download(progress, begun, manifest, output)
     print_facts(_facts(begun, manifest, output), form)
+
+
+def _check_table(name: str, file_format: ResultFormat) -> None:
+    if not name:
+        raise typer.BadParameter("name a table, or give a query with --sql")
+    if file_format is not ResultFormat.parquet:
+        raise typer.BadParameter("a table is exported as Parquet; --file-format is for --sql")
+
+
+def _export_sql(
+    ctx: typer.Context,
+    sql: str,
+    to: str,
+    file_format: ResultFormat,
+    timeout: float,
+    form: Format,
+    *,
+    others: bool,
+) -> None:
+    if others:
+        raise typer.BadParameter("--sql goes with --to, --file-format and --timeout alone")
+    instance = instance_of(ctx)
+    done = instance.export_sql(sql, to=to, form=file_format.value, timeout_seconds=timeout)
+    manifest = done.manifest
+    facts: dict[str, object] = {
+        "versions": ", ".join(
+            f"{table} {version}"
+            for table, versions in manifest.versions.items()
+            for version in versions
+        ),
+        "files": len(manifest.files),
+        "rows": manifest.rows,
+        "bytes": manifest.size_bytes,
+        "where": done.uri,
+    }
+    print_facts(facts, form)
 
 
 def _watch(progress: Progress, begun: Export, timeout_seconds: float) -> Manifest:

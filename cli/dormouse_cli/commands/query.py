@@ -13,25 +13,21 @@ import pyarrow as pa
 import typer
 
 from dormouse.client import KeyLike, QueryResult
+from dormouse.client.waiting import WAIT_SECONDS
 from dormouse.errors import NotFoundError
 from dormouse.key_forms.codec import KeyCodec
 from dormouse.key_forms.python import Ranges
 from dormouse.model.as_of import parse_as_of
+from dormouse.results.cells import json_text
+from dormouse.results.formats import ResultFormat
+from dormouse.results.formats import write_rows as write_stream
 from dormouse.schema.schema import Schema
 from dormouse_cli.listings import Format, print_facts, print_table
 from dormouse_cli.session import table_of
 from dormouse_cli.terminal import note, notes, progress_bars
 from dormouse_cli.values.arguments import parse_columns
-from dormouse_cli.values.parameters import TableName
-from dormouse_cli.values.row_output import (
-    Writer,
-    first_rows,
-    json_text,
-    write_arrow,
-    write_csv,
-    write_json,
-    write_parquet,
-)
+from dormouse_cli.values.parameters import TableName, TimeoutOption
+from dormouse_cli.values.row_output import first_rows
 
 ROWS_SHOWN = 50
 
@@ -43,15 +39,8 @@ class RowFormat(StrEnum):
     json = "json"
     csv = "csv"
     arrow = "arrow"
+    feather = "feather"
     parquet = "parquet"
-
-
-WRITERS: dict[RowFormat, Writer] = {
-    RowFormat.json: write_json,
-    RowFormat.csv: write_csv,
-    RowFormat.arrow: write_arrow,
-    RowFormat.parquet: write_parquet,
-}
 
 
 KeyOption = Annotated[
@@ -87,6 +76,13 @@ LimitOption = Annotated[
     int | None,
     typer.Option(metavar="N", min=0, help=f"The most rows; by default a table shows {ROWS_SHOWN}."),
 ]
+RemoteOption = Annotated[
+    bool,
+    typer.Option(
+        "--remote",
+        help="Let the instance read the rows: a message asks it, and its result is read back.",
+    ),
+]
 FormatOption = Annotated[
     RowFormat | None, typer.Option("--format", help="By default as --output ends, else a table.")
 ]
@@ -106,6 +102,8 @@ def query(
     as_of: AsOfOption = None,
     count: Annotated[bool, typer.Option("--count", help="Just count the rows.")] = False,
     explain: ExplainOption = False,
+    remote: RemoteOption = False,
+    timeout: TimeoutOption = WAIT_SECONDS,
     form: FormatOption = None,
     output: OutputOption = None,
 ) -> None:
@@ -124,6 +122,8 @@ def query(
     chosen = form or format_of(output)
     if count and (columns or limit is not None or form or output or explain):
         raise typer.BadParameter("--count goes with --key, --range, --where and --as-of alone")
+    if remote and (count or explain):
+        raise typer.BadParameter("--remote goes with neither --count nor --explain")
     check_output(chosen, output, explain=explain)
     handle = table_of(ctx, name)
     ranges, exact = _keys(handle.schema, key, key_range)
@@ -139,6 +139,8 @@ def query(
         columns=parse_columns(columns or [], handle.schema),
         limit=limit if explain else _shown(chosen, limit),
         as_of=version,
+        run="remote" if remote else "here",
+        timeout_seconds=timeout,
     )
     if explain:
         _explain(found, chosen)
@@ -184,7 +186,7 @@ def write_rows(
         rows = _print_table(found.reader, limit)
     else:
         with _sink(output) as sink, _watched(found.reader, output) as reader:
-            rows = WRITERS[form](reader, sink)
+            rows = write_stream(ResultFormat(form), reader, reader.schema, sink)
     _tell(rows, len(found.reads.shards), began)
 
 
@@ -192,10 +194,10 @@ def check_output(form: RowFormat, output: Path | None, *, explain: bool) -> None
     """Refuse a format that does not fit where rows go."""
     if explain and (output is not None or form not in (RowFormat.table, RowFormat.json)):
         raise typer.BadParameter("--explain shows no rows: it goes with --format table or json")
-    if form is RowFormat.parquet and output is None:
-        raise typer.BadParameter("--format parquet needs --output")
+    if form in (RowFormat.parquet, RowFormat.feather) and output is None:
+        raise typer.BadParameter(f"--format {form.value} needs --output")
     if form is RowFormat.table and output is not None:
-        raise typer.BadParameter("--output needs --format json, csv, arrow or parquet")
+        raise typer.BadParameter("--output needs --format json, csv, arrow, feather or parquet")
 
 
 def _keys(
@@ -247,7 +249,8 @@ def _tell(rows: int, shards: int, began: float) -> None:
     """Print for people, but into no log file, what the query took."""
     if notes().is_terminal:
         seconds = time.monotonic() - began
-        note(f"{rows:,} rows from {shards:,} shards in {seconds:.2f} s")
+        where = f" from {shards:,} shards" if shards else ""
+        note(f"{rows:,} rows{where} in {seconds:.2f} s")
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from dormouse.statements.limits import MEMORY_BYTES, TIMEOUT_SECONDS
 from dormouse_cli.commands.query import (
     FormatOption,
     OutputOption,
+    RemoteOption,
     RowFormat,
     check_output,
     format_of,
@@ -49,6 +50,7 @@ def sql(
     timeout: Annotated[
         float, typer.Option(metavar="SECONDS", help="How long it may take.")
     ] = TIMEOUT_SECONDS,
+    remote: RemoteOption = False,
 ) -> None:
     """Run a query in SQL: SELECT with joins, groups, windows and sub-queries over tables.
 
@@ -63,7 +65,13 @@ def sql(
 
     def run(query: str) -> None:
         began = time.monotonic()
-        found = instance.sql(query, parameters, memory_bytes=memory * MIB, timeout_seconds=timeout)
+        found = instance.sql(
+            query,
+            parameters,
+            memory_bytes=memory * MIB,
+            timeout_seconds=timeout,
+            run="remote" if remote else "here",
+        )
         try:
             _write(found, chosen, limit, output, began)
         finally:

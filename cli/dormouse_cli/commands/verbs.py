@@ -38,6 +38,16 @@ _INSTANCE = Verbs(
         "unset": Verb("commands.instance:unset_defaults"),
     },
 )
+_ACCESS = Verbs(
+    "Access rules: what services of the instance let whom do with which tables.",
+    {
+        "list": Verb("commands.access:list_rules"),
+        "grant": Verb("commands.access:grant"),
+        "revoke": Verb("commands.access:revoke"),
+        "check": Verb("commands.access:check"),
+        "off": Verb("commands.access:off"),
+    },
+)
 _ICEBERG = Verbs(
     "What is published for readers of Iceberg: show, publish, check, list files, serve.",
     {
@@ -47,6 +57,16 @@ _ICEBERG = Verbs(
         "files": Verb("commands.iceberg:files"),
         "serve": Verb("commands.catalog:serve"),
     },
+)
+_QUERIES = Verbs(
+    "Queries over messages: list, show, read their results, cancel.",
+    {
+        "list": Verb("commands.queries:list_queries"),
+        "show": Verb("commands.queries:show"),
+        "result": Verb("commands.queries:result"),
+        "cancel": Verb("commands.queries:cancel"),
+    },
+    default="list",
 )
 _DLQ = Verbs(
     "Messages in the dead-letter queues: show, redrive, discard.",
@@ -63,8 +83,10 @@ VERBS: dict[str, Verb | Verbs] = {
     "ingest": Verb("commands.ingest:ingest"),
     "wait": Verb("commands.ingest:wait_until_done"),
     "work": Verb("commands.work:work"),
+    "serve": Verb("commands.serve:serve"),
     "query": Verb("commands.query:query"),
     "sql": Verb("commands.sql:sql"),
+    "queries": _QUERIES,
     "export": Verb("commands.export:export"),
     "copy": Verb("commands.copying:copy"),
     "versions": Verb("commands.versions:versions"),
@@ -90,6 +112,7 @@ VERBS: dict[str, Verb | Verbs] = {
     "check": Verb("commands.check:check"),
     "rebuild": Verb("commands.rebuild:rebuild"),
     "instance": _INSTANCE,
+    "access": _ACCESS,
     "template": Verb("commands.template:template"),
     "local": Verb("local.commands:app"),
 }

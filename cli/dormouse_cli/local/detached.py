@@ -18,6 +18,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
+from typing import BinaryIO
 from urllib.parse import urlsplit
 
 from dormouse.folder.processes import is_locked
@@ -139,7 +140,7 @@ def _lock(descriptor: int) -> None:
 def _start(lock: int, arguments: Sequence[str], state: Path, data: str) -> Detached:
     state.mkdir(parents=True, exist_ok=True)
     exports, log = state / "exports.sh", state / "up.log"
-    with exports.open("wb") as stdout, log.open("wb") as stderr:
+    with _private(exports) as stdout, log.open("wb") as stderr:
         process = subprocess.Popen(
             # -P: the current folder may have modules of the same names as those that are imported.
             [sys.executable, "-P", "-m", "dormouse_cli", "local", "up", *arguments],
@@ -182,10 +183,20 @@ def _exported(exports: Path) -> dict[str, str]:
     return {name: value for name, _, value in named}
 
 
+def _private(path: Path) -> BinaryIO:
+    """Open a new file to write, in place of what is there, that no other user may read."""
+    path.unlink(missing_ok=True)
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
+
+
 def _record(stack: Detached) -> None:
-    """Record which stack runs, in one step: a reader sees all of the record, or none."""
+    """Record which stack runs, in one step: a reader sees all of the record, or none.
+
+    The record has the token of the API over HTTP, so no other user may read it.
+    """
     new = record_path().with_suffix(".new")
-    new.write_text(json.dumps(asdict(stack)))
+    with _private(new) as file:
+        file.write(json.dumps(asdict(stack)).encode())
     new.replace(record_path())
 
 

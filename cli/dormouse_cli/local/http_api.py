@@ -1,7 +1,8 @@
 """The HTTP API of a deployment, at a port of this machine; started by `stack`.
 
 Requests become the events that AWS makes of them, payload format 2.0, and what a function returns
-becomes the response by AWS's rules. Nobody is asked for a signature.
+becomes the response by AWS's rules. Nobody is asked for a signature: every caller is the user
+``local`` of the stack's account.
 """
 
 import base64
@@ -64,6 +65,11 @@ def _how_specific(route: Route) -> tuple[bool, int, bool]:
     return "{" not in route.path, len(route.path), route.method != "ANY"
 
 
+def caller_arn(account: str) -> str:
+    """Return the ARN of the user that every caller is."""
+    return f"arn:aws:iam::{account}:user/local"
+
+
 def event_of(
     request: HttpRequest, route: Route, account: str, request_id: str, now: float
 ) -> dict[str, Any]:
@@ -80,6 +86,7 @@ def event_of(
         "requestContext": {
             "accountId": account,
             "apiId": "local",
+            "authorizer": {"iam": {"accountId": account, "userArn": caller_arn(account)}},
             "domainName": _HOST,
             "domainPrefix": "local",
             "http": {

@@ -7,6 +7,7 @@ tables are gone, unless it has a data folder (`data_folder`); logs stay in the s
 import json
 import logging
 import os
+import secrets
 import shutil
 import socket
 import subprocess
@@ -23,6 +24,7 @@ from typing import Any, Self
 from botocore.config import Config
 
 from dormouse import lifeline
+from dormouse.features.http.door import guarded
 from dormouse.http.loopback import LoopbackServer
 from dormouse_cli.local.deploy import deploy
 from dormouse_cli.local.errors import LocalStackError, StartError
@@ -100,6 +102,7 @@ class LocalStack:
         self._parameters = parameters
         self._state_dir = state_dir.resolve()
         self._port, self._http_port = port, http_port
+        self._http_token = secrets.token_urlsafe(24)
         self._triggers = triggers
         self._data = None if data is None else data.resolve()
         self._concurrency = concurrency or max(DEFAULT_SLOTS, os.cpu_count() or 0)
@@ -135,7 +138,11 @@ class LocalStack:
     def environment(self) -> dict[str, str]:
         """The variables with which any AWS client talks to this stack."""
         running = self._started()
-        http = {"DORMOUSE_HTTP_API": running.http.url} if running.http else {}
+        http = (
+            {"DORMOUSE_HTTP_API": running.http.url, "DORMOUSE_HTTP_TOKEN": self._http_token}
+            if running.http
+            else {}
+        )
         return {
             **aws_environment(running.endpoint_url, self._region),
             **http,
@@ -264,7 +271,8 @@ class LocalStack:
         if not deployment.routes:
             return None
         api = HttpApi(deployment.routes, host.invoke, deployment.account, self._now, self._new_id)
-        return LoopbackServer(api.answer, self._http_port)
+        door = guarded(api.answer, self._http_token, is_open=_is_of_catalog)
+        return LoopbackServer(door, self._http_port)
 
     def _workers(
         self, deployment: Deployment, host: LambdaHost, endpoint_url: str
@@ -294,6 +302,11 @@ class LocalStack:
             for schedule in deployment.schedules
         )
         return (*pollers, *timers, IdleTimer(host, self._stopping))
+
+
+def _is_of_catalog(path: str) -> bool:
+    """Return whether a path is of the Iceberg catalog: engines have no token to send."""
+    return path.startswith("/iceberg/")
 
 
 def _check_port(port: int) -> None:

@@ -24,6 +24,7 @@ from dormouse.aws.reader_access import S3ReaderAccess
 from dormouse.aws.s3.storage import S3Sources, S3Storage
 from dormouse.aws.sqs.dead_letters import SqsDeadLetters
 from dormouse.aws.sqs.queues import SqsOutbox
+from dormouse.aws.sqs.result_queues import SqsResultQueues
 from dormouse.ports import Metrics, NoMetrics, Services, Spark
 from dormouse.settings import Settings
 from dormouse.state_store import CommitReport, StateStore
@@ -57,7 +58,7 @@ def _unobserved(state_id: str, report: CommitReport) -> None:
     """Ignore a commit's report: for processes that do not log them, such as the command line."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Wiring:
     """A process's access to an instance: services for stages, and the outbox of their messages."""
 
@@ -124,6 +125,7 @@ def wire(
             s3, client("sts", CLIENT_CONFIG), names.data_bucket, settings.readers_role
         ),
         mirror=GlueMirror(client("glue", CLIENT_CONFIG), settings.glue_database),
+        result_queues=SqsResultQueues(sqs, settings.result_queues),
     )
     return Wiring(settings, services, SqsOutbox(sqs, names))
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import lru_cache
+
 from dormouse.client.instance import Instance
 from dormouse.client.waiting import Polling
 from dormouse.extras import needs_extra
@@ -13,7 +16,7 @@ with needs_extra("aws", "an instance on AWS"):
     from dormouse.aws.emr import EmrApplications
     from dormouse.aws.s3.ingest_bucket import S3IngestBucket
     from dormouse.aws.sqs.queue_ages import CloudWatchAges
-    from dormouse.aws.wiring import wire
+    from dormouse.aws.wiring import Wiring, wire
 
 
 def connect_deployment(settings: Settings) -> Instance:
@@ -25,11 +28,16 @@ def connect_deployment(settings: Settings) -> Instance:
     with reading("AWS"):
         wiring = wire(settings)
         names = wiring.settings.names
-        return Instance(
-            wiring.services,
-            wiring.outbox,
-            S3IngestBucket.of(names),
-            Polling(wiring.services.clock, retry_policy().sleep),
-            CloudWatchAges.of(names),
-            EmrApplications.of(names),
-        )
+        ages, applications = CloudWatchAges.of(names), EmrApplications.of(names)
+        return replace(instance_of(wiring), ages=ages, spark_applications=applications)
+
+
+@lru_cache(maxsize=1)
+def instance_of(wiring: Wiring) -> Instance:
+    """Return the instance that a process is wired to; how old messages are is not known there."""
+    return Instance(
+        wiring.services,
+        wiring.outbox,
+        S3IngestBucket.of(wiring.settings.names),
+        Polling(wiring.services.clock, retry_policy().sleep),
+    )

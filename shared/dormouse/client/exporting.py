@@ -8,16 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dormouse.client.access import TableAccess
-from dormouse.client.versions import as_of_to_json
+from dormouse.client.selecting import selection_message
 from dormouse.client.waiting import WAIT_SECONDS
 from dormouse.errors import CorruptDataError, InvalidRequestError, NotFoundError
 from dormouse.features.administration.administer import administer
 from dormouse.features.export.manifests import Manifest, encode_manifest, load_manifest
 from dormouse.features.export.request import destination, export_id_of
 from dormouse.features.export.stored import finished_task_paths, load_export
-from dormouse.key_forms.codec import KeyCodec
 from dormouse.key_forms.python import KeyLike, Ranges
-from dormouse.messages import SelectionMessage
 from dormouse.model.as_of import AsOf
 from dormouse.requests import ExportRows
 from dormouse.stored.paths import MANIFEST
@@ -178,22 +176,10 @@ def export_request(
     Raises:
         InvalidRequestError: a key or version is invalid, or no rows or columns are selected.
     """
-    keys = exact if isinstance(exact, list) else [] if exact is None else [exact]
-    codec = KeyCodec(table.schema)
-    spans = [codec.range_from_python(low, high) for low, high in ranges or ()]
-    chosen = ranges is not None or exact is not None
-    if (chosen and not keys and not spans) or columns == []:
-        raise InvalidRequestError(
-            "nothing is to be exported", hint="leave out what is empty to get all"
-        )
     return ExportRows(
         handle.services.ids.new(),
         table.name,
-        selection=SelectionMessage(
-            keys=codec.keys_to_json(keys),
-            ranges=tuple(map(codec.range_to_json, spans)),
-            where=where or "",
-            columns=tuple(columns or ()),
-            as_of=None if as_of is None else as_of_to_json(as_of),
+        selection=selection_message(
+            table.schema, ranges, exact, where=where, columns=columns, as_of=as_of
         ),
     )

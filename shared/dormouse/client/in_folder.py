@@ -17,7 +17,7 @@ from dormouse.settings import (
 )
 
 LOOK_SECONDS = 0.02
-_ASKED_FOR = ("files", "ingest-jobs", "admin")
+_ASKED_FOR = ("files", "ingest-jobs", "admin", "queries")
 """The queues of what a caller waits for. It leaves the others to the thread in the background, so
 that it does not begin a long compaction just before its rows are there."""
 

@@ -93,7 +93,12 @@ def new_schema(
         raise InvalidRequestError("the schema names the keys and types itself")
     if isinstance(schema, str):
         return parse_schema(schema, row_keys, sort_keys)
-    assert schema is not None
+    if not isinstance(schema, Schema):
+        raise InvalidRequestError(
+            f"a schema is a Schema or text, not {type(schema).__name__}",
+            hint='write it as "id:long, name:string?", or give rows like those of the table as '
+            "like=…",
+        )
     return schema
 
 

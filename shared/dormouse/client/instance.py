@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import UNSET
 
+from dormouse.client.access_rules import RuledInstance
 from dormouse.client.dead_letters import DeadLetterQueues, QueueState, queue_states
 from dormouse.client.listing import ShownInstance, listed_jobs, listed_tables
 from dormouse.client.opening import OpenedInstance
@@ -62,7 +63,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Instance(OpenedInstance, ShownInstance, QueriedInstance):
+class Instance(OpenedInstance, ShownInstance, QueriedInstance, RuledInstance):
     """An instance: in a folder or on AWS, opened by its methods, or built over given services."""
 
     services: Services

@@ -70,3 +70,8 @@ class IngestBucket(Protocol):
 
         With `once`, an object that is there under `key` is not replaced; its source is returned.
         """
+
+    def upload_url(self, key: str, seconds: int) -> str:
+        """Return a URL by which anybody can PUT the content of `key` for so many seconds; empty if
+        there is none.
+        """

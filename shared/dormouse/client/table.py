@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
+from dormouse.client.querying import QueriedTable
 from dormouse.client.status import Status
-from dormouse.client.versioned import VersionedTable
 from dormouse.client.versions import table_as_of
 from dormouse.client.waiting import WAIT_SECONDS, WORKING_QUEUES, Watch
 from dormouse.errors import InvalidRequestError
-from dormouse.key_forms.codec import KeyCodec
 from dormouse.key_forms.python import KeyLike, Ranges
 from dormouse.model.as_of import AsOf
 from dormouse.ports import JobRecord
@@ -34,9 +33,6 @@ if TYPE_CHECKING:
     from dormouse.features.rebuild.rebuild import RebuildReport
     from dormouse.model.metrics import Metric
     from dormouse.model.sources import Source
-    from dormouse.model.state import TableState
-    from dormouse.query.result import QueryResult
-    from dormouse.query.selection import Selection
 
 
 FILE_BYTES = 128 * 1024 * 1024
@@ -44,83 +40,8 @@ FILE_BYTES = 128 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class TableHandle(VersionedTable):
+class TableHandle(QueriedTable):
     """A table of an instance."""
-
-    def query(
-        self,
-        ranges: Ranges | None = None,
-        *,
-        exact: KeyLike | list[KeyLike] | None = None,
-        where: str | None = None,
-        columns: Sequence[str] | None = None,
-        limit: int | None = None,
-        as_of: AsOf | None = None,
-    ) -> QueryResult:
-        """Return the rows, sorted by the keys, streamed, of one version of the table.
-
-        The result is a stream of Arrow batches: iterate over it, read it whole by its `read_all`,
-        or hand it to a library that reads Arrow streams.
-
-        Args:
-            ranges: pairs of keys or prefixes, the first inclusive, the second exclusive, None for
-                an open end; a row is returned if it is in any of them.
-            exact: a key or prefix whose rows are wanted, or a list of these. Without `ranges` and
-                `exact`, every row is returned.
-            where: a condition in SQL on any columns, which must also be true of a row.
-            columns: the columns to return; by default all.
-            limit: the largest number of rows to return.
-            as_of: the version, the tag, or the time at which the table is read; by default the
-                newest version.
-
-        Raises:
-            InvalidRequestError: a key, column or condition does not fit the schema.
-            NotFoundError: that version is not kept any more, is yet to come, or has rows of an
-                earlier schema.
-        """
-        from dormouse.query.rows import query_rows
-
-        table, state = table_as_of(self.services, self.current(), as_of)
-        selection = self._select(table, state, ranges, exact, where, columns, limit)
-        return query_rows(self.services, table, state, selection).for_programs()
-
-    def count(
-        self,
-        ranges: Ranges | None = None,
-        *,
-        exact: KeyLike | list[KeyLike] | None = None,
-        where: str | None = None,
-        as_of: AsOf | None = None,
-    ) -> int:
-        """Count the rows that `query` would return, reading as few of them as possible."""
-        from dormouse.query.count import count_rows
-
-        table, state = table_as_of(self.services, self.current(), as_of)
-        selection = self._select(table, state, ranges, exact, where)
-        return count_rows(self.services, table, state, selection)
-
-    def _select(
-        self,
-        table: Table,
-        state: TableState,
-        ranges: Ranges | None,
-        exact: KeyLike | list[KeyLike] | None,
-        where: str | None,
-        columns: Sequence[str] | None = None,
-        limit: int | None = None,
-    ) -> Selection:
-        from dormouse.query.planner import select
-        from dormouse.sql.conditions import parse_condition
-
-        return select(
-            table.schema,
-            state.version,
-            self.services.clock.now_ms(),
-            KeyCodec(table.schema).ranges_from_python(ranges, exact),
-            columns=columns,
-            condition=None if where is None else parse_condition(where, table.schema),
-            limit=limit,
-        )
 
     def alter(
         self,

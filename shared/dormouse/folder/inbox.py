@@ -87,6 +87,10 @@ class Inbox:
             flush_folder(target.parent)
         return self._note([(found, etag)], self._clock.now_ms())[0].source
 
+    def upload_url(self, key: str, seconds: int) -> str:
+        """Return nothing: files are dropped by `drop`."""
+        return ""
+
     def download(self, source: Source, local: Path, arrived: Arrived | None = None) -> None:
         """Copy the content that `source` names to a local file, which can be used as a whole.
 

@@ -9,8 +9,9 @@ from typing import Any
 
 import msgspec
 
+from dormouse.access.rules import AccessRules, dump_rules, load_rules
 from dormouse.errors import CorruptDataError, DamagedEntryError
-from dormouse.folder.records import Record, fetch
+from dormouse.folder.records import Record, fetch, store
 from dormouse.schema.schema import Schema
 from dormouse.stored.decoding import raise_corrupt
 from dormouse.tables.origins import Origin
@@ -18,11 +19,11 @@ from dormouse.tables.properties import parse_settings
 from dormouse.tables.table import Table
 from dormouse.tables.tombstones import Tombstone
 
-TABLE, TOMBSTONE, DEFAULTS = "table", "tombstone", "defaults"
-COPIES = {kind: f"{kind} copy" for kind in (TABLE, TOMBSTONE, DEFAULTS)}
+TABLE, TOMBSTONE, DEFAULTS, ACCESS = "table", "tombstone", "defaults", "access"
+COPIES = {kind: f"{kind} copy" for kind in (TABLE, TOMBSTONE, DEFAULTS, ACCESS)}
 """The kind of the copies of each kind."""
 INSTANCE = "instance"
-"""The key of the instance's properties."""
+"""The key of the instance's properties and access rules."""
 Settings = dict[str, int | str]
 
 
@@ -158,6 +159,37 @@ def settings_of(record: Record | None) -> Settings:
             return parse_settings(record.read(dict[str, object]))
     except CorruptDataError as error:
         raise damaged_entry(str(error)) from error
+
+
+def rules_of(record: Record) -> AccessRules:
+    """Return the access rules that a record holds.
+
+    Raises:
+        DamagedEntryError: it is damaged.
+    """
+    try:
+        with raise_corrupt("the access rules cannot be read"):
+            return load_rules(record.read(str))
+    except CorruptDataError as error:
+        raise damaged_entry(str(error)) from error
+
+
+def stored_rules(connection: sqlite3.Connection) -> AccessRules:
+    """Return the access rules; None if none were ever set, or access is by instance.
+
+    Raises:
+        DamagedEntryError: they are damaged, or only their copy is left: nobody may be let in.
+    """
+    record = fetch(connection, ACCESS, "", INSTANCE)
+    if record is None and fetch(connection, COPIES[ACCESS], "", INSTANCE) is not None:
+        raise damaged_entry("the registry has lost the access rules")
+    return None if record is None else rules_of(record)
+
+
+def store_rules(connection: sqlite3.Connection, rules: AccessRules) -> None:
+    """Store the access rules and their copy."""
+    for kind in (ACCESS, COPIES[ACCESS]):
+        store(connection, kind, "", INSTANCE, dump_rules(rules))
 
 
 def is_lost(copy: Record) -> DamagedEntryError:

@@ -9,10 +9,12 @@ from itertools import groupby
 from dormouse.errors import CorruptDataError
 from dormouse.folder.records import Record, copy_to, remove, select
 from dormouse.folder.table_records import (
+    ACCESS,
     COPIES,
     DEFAULTS,
     TABLE,
     TOMBSTONE,
+    rules_of,
     settings_of,
     table_of,
     tombstone_of,
@@ -26,7 +28,7 @@ def repair_registry(connection: sqlite3.Connection, which: str) -> tuple[list[st
     """
     repaired: list[str] = []
     hopeless: list[str] = []
-    for kind in (TABLE,) if which else (TABLE, DEFAULTS, TOMBSTONE):
+    for kind in (TABLE,) if which else (TABLE, DEFAULTS, ACCESS, TOMBSTONE):
         found = select(connection, "kind IN (?, ?)", kind, COPIES[kind])
         by_key = groupby(sorted(found, key=lambda each: each.key), key=lambda each: each.key)
         for key, records in by_key:
@@ -63,6 +65,7 @@ def _described(kind: str, record: Record) -> str:
         TABLE: f"the entry of table {record.owner!r}",
         TOMBSTONE: f"the tombstone of table {record.key!r}",
         DEFAULTS: "the properties of the instance",
+        ACCESS: "the access rules",
     }[kind]
 
 
@@ -72,6 +75,8 @@ def _is_readable(kind: str, record: Record) -> bool:
             table_of(record, {})
         elif kind == TOMBSTONE:
             tombstone_of(record)
+        elif kind == ACCESS:
+            rules_of(record)
         else:
             settings_of(record)
     except CorruptDataError:

@@ -2,7 +2,8 @@
 
 A table is a record of kind ``table``, owned by its name, with its id as the key; a copy of it, of
 kind ``table copy``, is written in the same transaction, and `repair` restores one from the other.
-The properties of the instance have a copy, too. Tombstones are records of their own.
+The properties of the instance and its access rules have copies, too. Tombstones are records of
+their own.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable
 
+from dormouse.access.rules import AccessRules
 from dormouse.errors import (
     AlreadyExistsError,
     ContendedError,
@@ -29,6 +31,8 @@ from dormouse.folder.table_records import (
     StoredTable,
     defaults_of,
     is_lost,
+    store_rules,
+    stored_rules,
     table_of,
     tombstone_of,
 )
@@ -214,6 +218,32 @@ class SqliteTables:
                     store(connection, COPIES[DEFAULTS], "", INSTANCE, wanted)
                     return wanted
         raise ContendedError("others keep changing the instance's properties; try again")
+
+    def access_rules(self) -> AccessRules:
+        """Return the access rules of the instance; None if access is by instance.
+
+        Raises:
+            CorruptDataError: they are damaged or lost, so nobody may be let in.
+        """
+        with self._database.reading() as connection:
+            return stored_rules(connection)
+
+    def change_access_rules(self, change: Callable[[AccessRules], AccessRules]) -> AccessRules:
+        """Replace the access rules by what `change` returns for them; return the result.
+
+        Raises:
+            ContendedError: concurrent changes won every attempt; nothing was changed.
+            CorruptDataError: they are damaged or lost; nothing was changed.
+        """
+        for _ in range(ATTEMPTS):
+            kept = self.access_rules()
+            wanted = change(kept)
+            with self._database.writing() as connection:
+                if stored_rules(connection) == kept:
+                    if wanted != kept:
+                        store_rules(connection, wanted)
+                    return wanted
+        raise ContendedError("others keep changing the access rules; try again")
 
     def _replace(self, record: Record, wanted: Table) -> bool:
         """Replace one table; return False, and change nothing, if its record is another by now."""

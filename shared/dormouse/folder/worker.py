@@ -14,7 +14,9 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from dormouse.errors import (
+    AlreadyExistsError,
     InvalidRequestError,
+    NotFoundError,
     OutcomeUnknownError,
     UnavailableError,
 )
@@ -36,6 +38,7 @@ from dormouse.messages import (
 )
 from dormouse.ports import Services
 from dormouse.replies import Reply
+from dormouse.requests import AdminRequest, decode_admin
 from dormouse.stored.decoding import decode_json
 from dormouse.stored.names import REPLIES
 
@@ -116,19 +119,34 @@ class Worker:
             found = self._deliveries.decoded(received, _decode_files)
             self._batch(found)
             return
-        found = self._deliveries.decoded(received, stage.decode)
+        decode = decode_admin if queue == "admin" else stage.decode
+        found = self._deliveries.decoded(received, decode)
         if queue in _CHANGES:
             self._plan(found, stage.load())
             return
         for message, content in found:
             if isinstance(content, RequestStep):
                 run = partial(self._follow, stage.load(), content)
+            elif isinstance(content, AdminRequest):
+                run = partial(self._administer, content)
             else:
                 run = partial(self._run, stage.load(), content)
             self._deliveries.run([message], run)
 
     def _run(self, stage: Callable[..., Iterable[OutboundMessage]], message: Message) -> None:
         self.queues.send(stage(self.services, message))
+
+    def _administer(self, request: AdminRequest) -> None:
+        """Carry out a request that a program sent; who sent it reads what became of it."""
+        from dormouse.features.administration.administer import administer
+
+        try:
+            self._send_all_but_replies(administer(self.services, request))
+        except (InvalidRequestError, AlreadyExistsError, NotFoundError) as error:
+            logger.warning("request %s was refused: %s", request.request_id, type(error).__name__)
+
+    def _send_all_but_replies(self, messages: Iterable[OutboundMessage]) -> None:
+        self.queues.send(each for each in messages if each.queue != REPLIES)
 
     def _batch(self, found: Sequence[tuple[Received, Message]]) -> None:
         """Batch files together; if that fails, each half by itself: one table may be the reason."""
@@ -177,7 +195,7 @@ class Worker:
         from dormouse.features.administration.stored_requests import delete_request
 
         messages = list(stage(self.services, step))
-        self.queues.send(each for each in messages if each.queue != REPLIES)
+        self._send_all_but_replies(messages)
         replies = (each.message for each in messages if each.queue == REPLIES)
         if any(isinstance(each, Reply) and each.outcome != "accepted" for each in replies):
             delete_request(self.services, step)

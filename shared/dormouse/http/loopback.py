@@ -14,6 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Self
 
+from dormouse.access.principals import LOCAL
 from dormouse.errors import InvalidRequestError
 from dormouse.http.messages import Answer, HttpRequest, HttpResponse, error_response
 
@@ -124,6 +125,7 @@ class _Handler(BaseHTTPRequestHandler):
             query_string,
             _joined(self.headers.items()),
             self.rfile.read(int(self.headers.get("Content-Length", "0"))),
+            LOCAL,
         )
         try:
             return self.server.answer(request)

@@ -14,7 +14,8 @@ class HttpRequest:
     """What was asked.
 
     `path` is percent-encoded, without the query, as is `query_string`. Names of `headers` are in
-    lower case.
+    lower case. `principal` is the caller as what carries requests has verified it, in the form of
+    `access.principals`; empty if it is unknown.
     """
 
     method: str
@@ -22,6 +23,7 @@ class HttpRequest:
     query_string: str = ""
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
+    principal: str = ""
 
     @property
     def query(self) -> Mapping[str, str]:

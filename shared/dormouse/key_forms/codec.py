@@ -234,6 +234,8 @@ class KeyCodec:
     def _names(self) -> str:
         """Return the names of the keys for an error: ``the row keys a, b, then the sort key c``."""
         names = [field.name for field in self.schema.row_keys]
+        if not names:
+            return "no keys by which rows can be found"
         shown = f"the row keys {', '.join(names)}" if len(names) > 1 else f"one row key, {names[0]}"
         sort_keys = ", ".join(field.name for field in self.schema.sort_keys)
         if not sort_keys:

@@ -46,7 +46,8 @@ class _Event:
     """The base of all events: what they can say about a job.
 
     `subject` is what the job is about, `files` and `size_bytes` describe its input. `rows_read` are
-    the rows that it read, `rows` those that it wrote.
+    the rows that it read, `rows` those that it wrote. Of a query: `who` asked, how many `parts` it
+    has, how many are done, and how many `requests` read shards.
     """
 
     state: ClassVar[JobState]
@@ -56,6 +57,10 @@ class _Event:
     size_bytes: int = 0
     rows: int = 0
     rows_read: int = 0
+    who: str = ""
+    parts: int = 0
+    parts_done: int = 0
+    requests: int = 0
 
 
 class Accepted(_Event):
@@ -100,7 +105,21 @@ class Refused(_Event):
     state: ClassVar[JobState] = "refused"
 
 
-JobEvent = Accepted | Assigned | Started | Finished | Failed | Refused
+class Cancelled(_Event):
+    """The job was ended by who asked for it."""
+
+    __slots__ = ()
+    state: ClassVar[JobState] = "cancelled"
+
+
+class Progressed(_Event):
+    """A part of the job is done."""
+
+    __slots__ = ()
+    state: ClassVar[JobState] = "running"
+
+
+JobEvent = Accepted | Assigned | Started | Progressed | Finished | Failed | Refused | Cancelled
 
 
 def fold_event(
@@ -108,18 +127,19 @@ def fold_event(
 ) -> JobRecord | None:
     """Return the record of a job after an event at `at_ms`; None if the record `kept` stays.
 
-    An event that is older than the record changes nothing. Nor does `Assigned` if the job is
-    finished: a stage that hands a job on records that afterwards, and the job may be done by then.
-    An event without a subject, files, size or purge leaves those of the record. Long texts are cut
-    off.
+    An event that is older than the record changes nothing. Nor do `Assigned` and `Progressed` if
+    the job is finished: they may be recorded after that. An event without a subject, files, size,
+    purge or what queries have leaves those of the record. Long texts are cut off.
     """
     if kept is not None and kept.updated_ms > at_ms:
         return None
     if kept is not None and kept.state == "finished" and isinstance(event, Assigned):
         return None
+    if kept is not None and kept.is_finished and isinstance(event, Progressed):
+        return None
     before = kept or JobRecord(job.table_id, job.id, job.kind, "")
     starts = isinstance(event, Started)
-    ends = isinstance(event, Finished | Failed | Refused)
+    ends = isinstance(event, Finished | Failed | Refused | Cancelled)
     return JobRecord(
         job.table_id,
         job.id,
@@ -137,4 +157,8 @@ def fold_event(
         attempts=before.attempts + starts,
         crashed_attempts=0 if ends else before.crashed_attempts + starts,
         purge_id=job.purge_id or before.purge_id,
+        who=event.who or before.who,
+        parts=event.parts or before.parts,
+        parts_done=max(event.parts_done, before.parts_done),
+        requests=max(event.requests, before.requests),
     )

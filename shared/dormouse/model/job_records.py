@@ -15,17 +15,27 @@ JobKind = Literal[
     "sweep",
     "dispute",
     "sealing",
+    "query",
 ]
 """The kinds of jobs. A request's record has the name of its verb instead."""
 
 JobState = Literal[
-    "", "waiting", "accepted", "assigned", "running", "finished", "failed", "refused", "damaged"
+    "",
+    "waiting",
+    "accepted",
+    "assigned",
+    "running",
+    "finished",
+    "failed",
+    "refused",
+    "cancelled",
+    "damaged",
 ]
 """The states of a record; empty for a job of which only a later state was recorded.
 
 A file that no job has taken up yet is ``waiting``; that is never stored."""
 
-ENDED: Final = ("finished", "failed", "refused")
+ENDED: Final = ("finished", "failed", "refused", "cancelled")
 """The states in which a job has ended."""
 
 DAMAGED: Final = "damaged"
@@ -37,10 +47,12 @@ stored."""
 class JobRecord:
     """What the tracker shows of a job, a request or a refused source.
 
-    `state` is ``assigned``, ``running``, ``finished``, ``failed`` or ``refused``; or ``accepted``,
-    for a request whose jobs have begun. `subject` is what the job is about: a source's key, a
-    partition, a table. `files` and `size_bytes` describe its input; it reads `rows_read` and writes
-    `rows`. `purge_id` names the purge that it removes rows for, if any.
+    `state` is ``assigned``, ``running``, ``finished``, ``failed``, ``refused`` or, of a query,
+    ``cancelled``; or ``accepted``, for a request whose jobs have begun. `subject` is what the job
+    is about: a source's key, a partition, a table. `files` and `size_bytes` describe its input; it
+    reads `rows_read` and writes `rows`. `purge_id` names the purge that it removes rows for, if
+    any. Of a query, `who` is who asked, `parts` are its sub-queries, of which `parts_done` are
+    done, and `requests` counts the reads of shards, of `size_bytes` together.
 
     The tracker derives the other fields from the sequence of records: `started_ms` is the start of
     the newest attempt and `finished_ms` its end, `attempts` counts the attempts, and
@@ -64,6 +76,10 @@ class JobRecord:
     attempts: int = 0
     crashed_attempts: int = 0
     purge_id: str = ""
+    who: str = ""
+    parts: int = 0
+    parts_done: int = 0
+    requests: int = 0
 
     @property
     def is_finished(self) -> bool:

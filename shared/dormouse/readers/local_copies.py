@@ -66,6 +66,11 @@ class MergeWindow:
     gets: list[Future[bytes]]
     ends: list[tuple[Path, Future[bytes]]]
 
+    @property
+    def scratch(self) -> Path:
+        """A folder for files that are needed no longer than the window."""
+        return Path(self.folder.name)
+
     def wait(self) -> None:
         """Wait until everything requested is in the files and verified."""
         for get in self.gets:

@@ -10,7 +10,7 @@ classes, which no other thread sees.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar, overload
 
@@ -72,6 +72,19 @@ def convert_plain(value: object, kind: Any) -> Any:
     """
     _decoder(kind)
     return msgspec.convert(value, kind)
+
+
+def convert_texts(values: Mapping[str, str], kind: type[_T]) -> _T:
+    """Convert texts by name, as of a query string, to a value of one form.
+
+    Raises:
+        ValueError: they are not of that form.
+    """
+    _decoder(kind)
+    try:
+        return msgspec.convert(values, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise ValueError(str(error)) from error
 
 
 @contextmanager

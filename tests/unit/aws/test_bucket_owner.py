@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
@@ -89,6 +90,18 @@ def test_every_request_to_s3_names_the_account_that_the_bucket_is_to_belong_to(
         with pytest.raises(Sent):
             request()
     assert owners == [ACCOUNT] * len(asked)
+
+
+def test_a_presigned_url_is_of_the_region_and_asks_for_no_header(
+    owners: list[str | None], tmp_path: Path
+) -> None:
+    """Who PUTs to it with no header but the host's would be refused by S3 otherwise."""
+    names = InstanceNames("dev", ACCOUNT)
+    url = urlsplit(S3IngestBucket.of(names).upload_url("t/a b.csv", 60))
+    assert url.netloc == f"{names.ingest_bucket}.s3.eu-west-2.amazonaws.com"
+    assert url.path == "/t/a%20b.csv"
+    assert parse_qs(url.query)["X-Amz-SignedHeaders"] == ["host"]
+    assert owners == []
 
 
 def test_no_client_of_s3_is_made_without_an_owner() -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from dormouse.access.rules import AccessRule
 from dormouse.errors import CorruptDataError, DamagedEntryError
 from dormouse.folder.database import Database
 from dormouse.folder.log_pages import SqlitePages
@@ -88,6 +89,25 @@ def test_damaged_properties_of_the_instance_are_those_of_the_copy(
         tables.change_defaults(lambda kept: {})
     assert tables.repair() == ["the properties of the instance"]
     assert tables.change_defaults(lambda kept: {}) == {}
+
+
+@pytest.mark.parametrize("how", [*DAMAGES, LOSS])
+def test_damaged_access_rules_let_nobody_in_until_they_are_brought_back(
+    database: Database, tables: SqliteTables, how: str
+) -> None:
+    rules = (AccessRule("aws-id:AIDA1", "letters", ("read",)),)
+    tables.change_access_rules(lambda _: rules)
+    damage(database, how, "kind = 'access'")
+    for look in (tables.access_rules, lambda: tables.change_access_rules(lambda _: None)):
+        with pytest.raises(DamagedEntryError, match="access rules") as raised:
+            look()
+        assert raised.value.hint.startswith("`dormouse rebuild`")
+    assert len(tables.all()) == 2, "tables are not affected"
+    assert tables.repair() == ["the access rules"]
+    assert tables.access_rules() == rules
+    damage(database, DAMAGES[1], "kind LIKE 'access%'")
+    with pytest.raises(CorruptDataError, match="the access rules"):
+        tables.repair()
 
 
 @pytest.mark.parametrize("how", DAMAGES)

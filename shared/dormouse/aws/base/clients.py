@@ -120,11 +120,20 @@ def _new_client(service: str, config: Config | None, bucket_owner: str) -> objec
 
 
 def _expect_owner(
-    owner: str, params: Mapping[str, Any], model: OperationModel, **_: object
+    owner: str,
+    params: Mapping[str, Any],
+    model: OperationModel,
+    context: Mapping[str, Any],
+    **_: object,
 ) -> dict[str, Any] | None:
-    """Return the parameters of a request with the expected owner of its bucket."""
+    """Return the parameters of a request with the expected owner of its bucket.
+
+    A presigned request has none: it is a header, which is signed, so that S3 would refuse everybody
+    who does not send it. The policy of the role that signs names the account.
+    """
     shape = model.input_shape
-    return {**params, _OWNER: owner} if shape is not None and _OWNER in shape.members else None
+    is_named = shape is not None and _OWNER in shape.members
+    return {**params, _OWNER: owner} if is_named and not context.get("is_presign_request") else None
 
 
 def get_object(

@@ -19,7 +19,7 @@ REQUESTS = "(requests)"
 """The hash key under which lies what requests are about."""
 _KIND = "job"
 _KEYS = ("table_id", "job_id")
-_TEXTS = ("kind", "state", "subject", "reason", "purge_id")
+_TEXTS = ("kind", "state", "subject", "reason", "purge_id", "who")
 _NUMBERS = tuple(field.name for field in fields(JobRecord) if field.name not in (*_KEYS, *_TEXTS))
 _HINT = "the job's next record takes its place; without one it is gone in days"
 

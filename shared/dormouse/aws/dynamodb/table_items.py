@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from dormouse.access.rules import AccessRules, dump_rules, load_rules
 from dormouse.aws.dynamodb.stored_items import opened, sealed
 from dormouse.errors import CorruptDataError, DamagedEntryError
 from dormouse.schema.schema import Schema
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from dormouse.aws.dynamodb.stored_items import Item
 
-NAME, ID, INSTANCE = "name#", "id#", "instance"
+NAME, ID, INSTANCE, ACCESS = "name#", "id#", "instance", "access"
 COPY = "copy#"
 """What the key of an item's copy begins with."""
 _KIND = "registry"
@@ -81,6 +82,16 @@ def defaults_item(settings: Mapping[str, int | str], revision: int) -> Item:
     return sealed(_KIND, held)
 
 
+def access_item(rules: AccessRules, revision: int) -> Item:
+    """Return the item of the instance's access rules."""
+    held: Item = {
+        **key(ACCESS),
+        "revision": {"N": str(revision)},
+        "rules": {"S": dump_rules(rules)},
+    }
+    return sealed(_KIND, held)
+
+
 def copy_of(item: Item) -> Item:
     """Return the copy of an item, under a key of its own."""
     return sealed(_KIND, {**item, **key(COPY + item["pk"]["S"])})
@@ -119,6 +130,16 @@ def settings_of(item: Item) -> dict[str, int | str]:
     """
     with _read(item):
         return parse_settings(decode_json(item["properties"]["S"], dict[str, object]))
+
+
+def rules_of(item: Item) -> AccessRules:
+    """Return the access rules that an item holds.
+
+    Raises:
+        DamagedEntryError: the item is damaged.
+    """
+    with _read(item):
+        return load_rules(item["rules"]["S"])
 
 
 def table_of(item: Item, defaults: Mapping[str, int | str], name: str = "") -> Table:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from dormouse.aws.base.failures import ConditionFailedError, writing
 from dormouse.aws.dynamodb.stored_items import unchanged
 from dormouse.aws.dynamodb.table_items import (
+    ACCESS,
     COPY,
     ID,
     INSTANCE,
@@ -25,6 +26,7 @@ from dormouse.aws.dynamodb.table_items import (
     key,
     name_item,
     original_of,
+    rules_of,
     settings_of,
     table_of,
 )
@@ -37,6 +39,9 @@ if TYPE_CHECKING:
     from mypy_boto3_dynamodb.type_defs import TransactWriteItemTypeDef
 
     from dormouse.aws.dynamodb.stored_items import Item
+
+
+_OF_INSTANCE = {INSTANCE: "the instance's properties", ACCESS: "the access rules"}
 
 
 @dataclass
@@ -151,9 +156,12 @@ class Repair:
 def _is_whole(item: Item) -> bool:
     if not item:
         return False
-    is_of_table = item["pk"]["S"].removeprefix(COPY).startswith(ID)
+    pk = item["pk"]["S"].removeprefix(COPY)
     try:
-        table_of(item, {}) if is_of_table else settings_of(item)
+        if pk.startswith(ID):
+            table_of(item, {})
+        else:
+            rules_of(item) if pk == ACCESS else settings_of(item)
     except CorruptDataError:
         return False
     return True
@@ -162,4 +170,4 @@ def _is_whole(item: Item) -> bool:
 def _described(pk: str, table: Table | None) -> str:
     if table is not None:
         return f"the entry of table {table.name!r}"
-    return "the instance's properties" if pk == INSTANCE else f"the item {pk!r}"
+    return _OF_INSTANCE.get(pk, f"the item {pk!r}")

@@ -3,7 +3,8 @@
 Items for each table, written and deleted together: ``name#<name>`` with the id, so that a name
 belongs to one table; ``id#<id>`` with all the rest; and ``copy#id#<id>``, the same once more, from
 which `table_repair` brings back what is damaged. The item ``instance``, and its copy, hold the
-properties that tables have unless their own say otherwise. Reads are consistent.
+properties that tables have unless their own say otherwise; ``access``, and its copy, the access
+rules. Reads are consistent.
 
 What was deleted has a tombstone (`tombstones`). An id never has one and a table that is not in
 deletion: each is put in a transaction that checks for the other.
@@ -14,15 +15,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from dormouse.aws.base.failures import ConditionFailedError, read_pages, reading, writing
 from dormouse.aws.dynamodb.stored_items import unchanged
 from dormouse.aws.dynamodb.table_items import (
+    ACCESS,
     COPY,
     ID,
     INSTANCE,
     NAME,
+    access_item,
     copy_of,
     defaults_item,
     id_item,
@@ -31,6 +34,7 @@ from dormouse.aws.dynamodb.table_items import (
     lost,
     name_item,
     revision_of,
+    rules_of,
     settings_of,
     table_of,
 )
@@ -51,7 +55,10 @@ if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
     from mypy_boto3_dynamodb.type_defs import TransactWriteItemTypeDef
 
+    from dormouse.access.rules import AccessRules
     from dormouse.aws.dynamodb.stored_items import Item
+
+_Held = TypeVar("_Held")
 
 ATTEMPTS = 8
 """How often a change starts over because another process changed the same table."""
@@ -108,7 +115,7 @@ class DynamoTables:
         Raises:
             CorruptDataError: some cannot be brought back; all else was.
         """
-        items = self._scan(ID, NAME, INSTANCE, COPY)
+        items = self._scan(ID, NAME, INSTANCE, ACCESS, COPY)
         return Repair(self._client, self._table_name, self._tombstones).repair(items, which)
 
     def create(self, table: Table) -> None:
@@ -218,21 +225,61 @@ class DynamoTables:
             ContendedError: others kept changing them; nothing was changed.
             CorruptDataError: what is set is damaged or lost; nothing was changed.
         """
+
+        def read(item: Item) -> dict[str, int | str]:
+            return settings_of(item) if item else {}
+
+        return self._change(INSTANCE, read, lambda kept: change(dict(kept)), defaults_item)
+
+    def access_rules(self) -> AccessRules:
+        """Return the access rules of the instance; None if access is by instance.
+
+        Raises:
+            CorruptDataError: they are damaged or lost, so nobody may be let in.
+        """
+        return _rules_of(self._whole(ACCESS))
+
+    def change_access_rules(self, change: Callable[[AccessRules], AccessRules]) -> AccessRules:
+        """Replace the access rules by what `change` makes of them; return that.
+
+        Raises:
+            ContendedError: others kept changing them; nothing was changed.
+            CorruptDataError: they are damaged or lost; nothing was changed.
+        """
+        return self._change(ACCESS, _rules_of, change, access_item)
+
+    def _change(
+        self,
+        pk: str,
+        read: Callable[[Item], _Held],
+        change: Callable[[_Held], _Held],
+        make: Callable[[_Held, int], Item],
+    ) -> _Held:
+        """Replace what an item of the instance, and its copy, hold; return what they hold then."""
         for _ in range(ATTEMPTS):
-            item = self._get(INSTANCE)
-            if not item and self._get(COPY + INSTANCE):
-                raise lost(INSTANCE)  # else what was set before would be lost with its copy, too
-            kept = settings_of(item) if item else {}
-            wanted = change(dict(kept))
+            item = self._whole(pk)
+            kept = read(item)
+            wanted = change(kept)
             if wanted == kept:
                 return wanted
-            entry = defaults_item(wanted, revision_of(item) + 1 if item else 1)
+            entry = make(wanted, revision_of(item) + 1 if item else 1)
             try:
                 self._transact(self._next(entry, item), self._put(copy_of(entry)))
             except ConditionFailedError:
                 continue
             return wanted
-        raise ContendedError("others keep changing the instance's properties; try again")
+        raise ContendedError("others keep changing the instance; try again")
+
+    def _whole(self, pk: str) -> Item:
+        """Return an item that has a copy; it is empty if it was never put.
+
+        Raises:
+            DamagedEntryError: only the copy is left: else it would be lost with the next change.
+        """
+        item = self._get(pk)
+        if not item and self._get(COPY + pk):
+            raise lost(pk)
+        return item
 
     def _defaults(self) -> tuple[dict[str, int | str], DamagedEntryError | None]:
         """Return the instance's properties, and what is wrong if they are those of the copy.
@@ -342,3 +389,7 @@ class DynamoTables:
                 TableName=self._table_name, Key=key(pk), ConsistentRead=True
             )
         return answer.get("Item", {})
+
+
+def _rules_of(item: Item) -> AccessRules:
+    return rules_of(item) if item else None

@@ -65,14 +65,26 @@ def loaded(name: str) -> Stage:
 
 
 def handle_messages(
-    event: Event, context: LambdaContext, stage: Stage
+    event: Event,
+    context: LambdaContext,
+    stage: Stage,
+    *,
+    of_sender: Callable[[Message, str], Message] | None = None,
 ) -> PartialItemFailureResponse:
-    """Run `stage` for each message of a batch; return the ids of those to be delivered again."""
-    return handle_decoded(event, context, stage, stage.decode)
+    """Run `stage` for each message of a batch; return the ids of those to be delivered again.
+
+    `of_sender` changes a message by what SQS says of its sender: the `SenderId`, empty if unknown.
+    """
+    return handle_decoded(event, context, stage, stage.decode, of_sender=of_sender)
 
 
 def handle_decoded(
-    event: Event, context: LambdaContext, stage: Stage, decoder: Callable[[str], Message]
+    event: Event,
+    context: LambdaContext,
+    stage: Stage,
+    decoder: Callable[[str], Message],
+    *,
+    of_sender: Callable[[Message, str], Message] | None = None,
 ) -> PartialItemFailureResponse:
     """Do as `handle_messages`, with a decoder for messages that other services send."""
 
@@ -80,6 +92,8 @@ def handle_decoded(
 
     def one(record: SQSRecord) -> None:
         message = deliveries.decoded(record, decoder)
+        if message is not None and of_sender is not None:
+            message = of_sender(message, record.attributes.get("SenderId") or "")
         if message is not None:
             _run(message, lambda: stage.load()(wiring().services, message))
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Annotated
 
 import msgspec
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
+from dormouse.access.principals import principal_of_arn, principal_of_token
 from dormouse.aws.base.logs import about_ids, logger
 from dormouse.aws.functions.handling import Event, process
 from dormouse.errors import InvalidRequestError
@@ -18,15 +20,31 @@ from dormouse.stored.decoding import convert_plain
 
 _LOGGED = 200
 """How much of a path is logged."""
+_MOST_TEXT_BYTES = 512 * 1024
+"""A longer body is returned as base64."""
 
 
 class _Http(msgspec.Struct):
     method: str
 
 
+class _Iam(msgspec.Struct):
+    userArn: str | None = None
+
+
+class _Jwt(msgspec.Struct):
+    claims: dict[str, object] = {}
+
+
+class _Authorizer(msgspec.Struct):
+    iam: _Iam | None = None
+    jwt: _Jwt | None = None
+
+
 class _Context(msgspec.Struct):
     http: _Http
     requestId: str = ""
+    authorizer: _Authorizer | None = None
 
 
 class _Event(msgspec.Struct):
@@ -39,8 +57,15 @@ class _Event(msgspec.Struct):
     isBase64Encoded: bool = False
 
 
-def handle_http(
+def handle_catalog(
     event: Event, context: LambdaContext, serve: Callable[[Services, HttpRequest], HttpResponse]
+) -> dict[str, object]:
+    """Answer a request by what needs only the services of this process. Raises as `handle_http`."""
+    return handle_http(event, context, partial(serve, process().services))
+
+
+def handle_http(
+    event: Event, context: LambdaContext, serve: Callable[[HttpRequest], HttpResponse]
 ) -> dict[str, object]:
     """Answer a request. Neither its query nor its headers are logged: they may hold secrets.
 
@@ -48,7 +73,7 @@ def handle_http(
         InvalidRequestError: the event is none of an HTTP API.
     """
     request = request_of(event)
-    response = serve(process().services, request)
+    response = serve(request)
     asked = {"method": request.method, "path": request.path[:_LOGGED]}
     with about_ids(asked):
         if response.problem:
@@ -76,14 +101,36 @@ def request_of(event: Mapping[str, object]) -> HttpRequest:
         found.rawQueryString,
         {name.lower(): value for name, value in found.headers.items()},
         body,
+        _principal(found.requestContext.authorizer or _Authorizer()),
     )
 
 
+def _principal(verified: _Authorizer) -> str:
+    """Return whom API Gateway has verified, by a signature or a token."""
+    if verified.iam is not None:
+        return principal_of_arn(verified.iam.userArn or "")
+    claims = verified.jwt.claims if verified.jwt is not None else {}
+    return principal_of_token(str(claims.get("iss", "")), str(claims.get("sub", "")))
+
+
 def response_of(response: HttpResponse) -> dict[str, object]:
-    """Return a response as a function gives it to an HTTP API."""
+    """Return a response as a function gives it to an HTTP API.
+
+    A long body is base64, as one that is no text: what quoting adds to text has no bound.
+    """
+    text = _text(response.body)
     return {
         "statusCode": response.status,
         "headers": dict(response.headers),
-        "body": response.body.decode(),
-        "isBase64Encoded": False,
+        "body": base64.b64encode(response.body).decode() if text is None else text,
+        "isBase64Encoded": text is None,
     }
+
+
+def _text(body: bytes) -> str | None:
+    if len(body) > _MOST_TEXT_BYTES:
+        return None
+    try:
+        return body.decode()
+    except UnicodeDecodeError:
+        return None

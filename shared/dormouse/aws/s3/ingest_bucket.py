@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from dormouse.aws.base.clients import client
@@ -33,17 +34,28 @@ class S3IngestBucket:
     """The ingest bucket of an instance."""
 
     def __init__(
-        self, client: S3Client, bucket: str, *, single_bytes: int = SINGLE_UPLOAD_BYTES
+        self,
+        client: S3Client,
+        bucket: str,
+        *,
+        presigning: S3Client | None = None,
+        single_bytes: int = SINGLE_UPLOAD_BYTES,
     ) -> None:
         """Upload files of up to `single_bytes` in one request, larger ones in parts."""
         self._client = client
+        self._presigning = presigning or client
         self._bucket = bucket
         self._single_bytes = single_bytes
 
     @staticmethod
     def of(names: InstanceNames) -> S3IngestBucket:
         """Return the bucket of an instance."""
-        return S3IngestBucket(client("s3", bucket_owner=names.account), names.ingest_bucket)
+        # Presigned URLs name the region so: S3 answers those of a new bucket without it by a
+        # redirect, to a host that they are not signed for.
+        in_region = Config(s3={"addressing_style": "virtual"})
+        presigning = client("s3", in_region, bucket_owner=names.account)
+        made = client("s3", bucket_owner=names.account)
+        return S3IngestBucket(made, names.ingest_bucket, presigning=presigning)
 
     @property
     def name(self) -> str:
@@ -71,6 +83,14 @@ class S3IngestBucket:
             else:
                 return Source(self._bucket, key, etag.strip('"'), size_bytes, version)
         raise ContendedError(f"{key} in {_SERVICE} is being put and deleted by others all the time")
+
+    def upload_url(self, key: str, seconds: int) -> str:
+        """Return a URL that lets its holder PUT this one object, with the rights of this process.
+
+        No request is sent for it.
+        """
+        given = {"Bucket": self._bucket, "Key": key}
+        return self._presigning.generate_presigned_url("put_object", given, ExpiresIn=seconds)
 
     def _there(self, key: str) -> Source | None:
         """Return the source that an object under `key` is; None if there is none any more."""

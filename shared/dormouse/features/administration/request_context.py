@@ -29,8 +29,11 @@ from dormouse.ports import NO_TABLE, JobRecord, Services
 from dormouse.replies import Counts, Outcome, Reply, ReplyJob, reply_to, to_outbound
 from dormouse.requests import (
     AdminRequest,
+    ClearAccess,
     CreateTable,
+    GrantAccess,
     Redrive,
+    RevokeAccess,
     SetDefaults,
     verb_of,
 )
@@ -63,7 +66,7 @@ class RequestContext:
         match request:
             case Redrive():
                 return RequestContext(services, request, NO_TABLE, request.queue)
-            case SetDefaults():
+            case SetDefaults() | GrantAccess() | RevokeAccess() | ClearAccess():
                 return RequestContext(services, request, NO_TABLE, INSTANCE_NAME)
             case CreateTable():
                 return RequestContext(services, request, new_table_id(request), request.name)

@@ -1,7 +1,8 @@
 """The tables and views that the catalog has: what is published, and under which names.
 
 A table with row rules is in the catalog as the table of its stored rows, and as a view of its own
-name, if SQL can say the rules.
+name, if SQL can say the rules. Readers open its files, which hold all columns: so only tables are
+listed that their caller may read whole, by the access rules of the instance.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dormouse.errors import CorruptDataError, NotFoundError
+from dormouse.access.doors import find_table, visible_tables
+from dormouse.errors import CorruptDataError, ForbiddenError, NotFoundError
 from dormouse.iceberg.previous import parse_metadata
 from dormouse.iceberg.rest import CatalogError, shown
 from dormouse.iceberg.views import PARTS, View, published_name, view_of, why_no_view
@@ -32,29 +34,51 @@ class Loaded:
     metadata: Mapping[str, Any]
 
 
-def table_names(services: Services) -> list[str]:
-    """Return the names of the published tables. Tables whose entry is damaged are not among them.
+def table_names(services: Services, principal: str) -> list[str]:
+    """Return the names of the published tables that a caller may read. Tables whose entry is
+    damaged are not among them.
 
     One that was set to be published moments ago may have nothing to be loaded yet.
     """
-    tables, _ = services.tables.list_readable()
-    return [published_name(each) for each in tables if _is_listed(each)]
+    return [published_name(each) for each in _listed(services, principal)]
 
 
-def view_names(services: Services) -> list[str]:
-    """Return the names of the views, but for those of tables whose entry is damaged."""
-    tables, _ = services.tables.list_readable()
-    return [each.name for each in tables if _is_listed(each) and view_of(each) is not None]
+def view_names(services: Services, principal: str) -> list[str]:
+    """Return the names of the views of such tables."""
+    return [each.name for each in _listed(services, principal) if view_of(each) is not None]
 
 
-def find_view(services: Services, name: str) -> tuple[Table, View]:
+def _listed(services: Services, principal: str) -> list[Table]:
+    seen = visible_tables(services, principal)
+    readable = (each.table for each in seen if each.is_whole and "read" in each.permission.verbs)
+    return [table for table in readable if _is_listed(table)]
+
+
+def _readable(services: Services, principal: str, name: str) -> Table | None:
+    """Return a table that a caller may read whole; None if there is none, or none for this caller.
+
+    Raises:
+        ForbiddenError: the caller may not read it, or not all of its columns.
+        CorruptDataError: the entry of the table, or the access rules are damaged.
+    """
+    found = find_table(services, principal, name, "read")
+    if found is not None and not found.is_whole:
+        raise ForbiddenError(
+            f"columns of table {name!r} are hidden from you, and its files hold them",
+            hint="query it by a service of the instance",
+        )
+    return None if found is None else found.table
+
+
+def find_view(services: Services, principal: str, name: str) -> tuple[Table, View]:
     """Return the view of a name, and the table that it is of.
 
     Raises:
         CatalogError: there is no such view.
+        ForbiddenError: the caller may not read the table, or not all of its columns.
         CorruptDataError: the entry of the table is damaged.
     """
-    table = services.tables.named(name)
+    table = _readable(services, principal, name)
     if table is None or not _is_listed(table):
         raise CatalogError(404, "NoSuchViewException", f"there is no view {shown(name)}")
     view = view_of(table)
@@ -64,14 +88,15 @@ def find_view(services: Services, name: str) -> tuple[Table, View]:
     return table, view
 
 
-def find_metadata(services: Services, name: str) -> tuple[Table, str]:
+def find_metadata(services: Services, principal: str, name: str) -> tuple[Table, str]:
     """Return a published table, and the path of the metadata that its readers find now.
 
     Raises:
         CatalogError: there is no such table, or nothing is published of it.
+        ForbiddenError: the caller may not read it, or not all of its columns.
         CorruptDataError: its entry, or the record of what is published, is damaged.
     """
-    table = services.tables.named(name) or _with_parts(services, name)
+    table = _readable(services, principal, name) or _with_parts(services, principal, name)
     if table is None or table.deleting:
         raise _no_such_table(f"there is no table {shown(name)}")
     if is_published(table.properties) and name != (parts := published_name(table)):
@@ -90,10 +115,10 @@ def find_metadata(services: Services, name: str) -> tuple[Table, str]:
     return table, record.metadata
 
 
-def _with_parts(services: Services, name: str) -> Table | None:
+def _with_parts(services: Services, principal: str, name: str) -> Table | None:
     """Return the table whose stored rows have a name."""
     own = name.removesuffix(PARTS)
-    found = services.tables.named(own) if own != name else None
+    found = _readable(services, principal, own) if own != name else None
     is_named = found is not None and _is_listed(found) and published_name(found) == name
     return found if is_named else None
 
@@ -102,7 +127,7 @@ def _is_listed(table: Table) -> bool:
     return is_published(table.properties) and not table.deleting
 
 
-def load_metadata(services: Services, name: str) -> Loaded:
+def load_metadata(services: Services, principal: str, name: str) -> Loaded:
     """Return a published table with its metadata. What was newest may be deleted, at the latest an
     hour later, before it is read: then there is newer metadata.
 
@@ -110,7 +135,7 @@ def load_metadata(services: Services, name: str) -> Loaded:
         CorruptDataError: the metadata is damaged or lost.
     """
     for _ in range(ATTEMPTS):
-        table, path = find_metadata(services, name)
+        table, path = find_metadata(services, principal, name)
         try:
             content = services.storage.get(path)
         except NotFoundError:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from dormouse.errors import DormouseError, UnavailableError
+from dormouse.errors import DormouseError, ForbiddenError, UnavailableError
 from dormouse.features.catalog.published import (
     find_metadata,
     find_view,
@@ -54,6 +54,8 @@ def serve_catalog(services: Services, request: HttpRequest) -> HttpResponse:
     except CatalogError as error:
         allowed = {"allow": ", ".join(READS)} if error.status == 405 else {}
         response = error_response(error.status, error.kind, error.explanation, **allowed)
+    except ForbiddenError as error:
+        response = error_response(403, "ForbiddenException", error.explanation)
     except UnavailableError as error:
         response = error_response(503, "ServiceUnavailableException", error.explanation)
     except DormouseError as error:  # what is published is damaged, or the instance is
@@ -93,14 +95,16 @@ def _namespace(services: Services, request: HttpRequest, target: Target) -> Http
 
 
 def _tables(services: Services, request: HttpRequest, target: Target) -> HttpResponse:
-    return json_response(200, identifiers(*page(table_names(services), request.query)))
+    return json_response(
+        200, identifiers(*page(table_names(services, request.principal), request.query))
+    )
 
 
 def _table(services: Services, request: HttpRequest, target: Target) -> HttpResponse:
     if request.method == "HEAD":
-        find_metadata(services, target.name)
+        find_metadata(services, request.principal, target.name)
         return HttpResponse(204)
-    loaded = load_metadata(services, target.name)
+    loaded = load_metadata(services, request.principal, target.name)
     only_refs = request.query.get("snapshots") == "refs"
     result = load_result(loaded.location, loaded.metadata, only_refs=only_refs)
     result |= _access(services, request, loaded.table.id)
@@ -128,11 +132,13 @@ def _access(services: Services, request: HttpRequest, table_id: str) -> dict[str
 
 
 def _views(services: Services, request: HttpRequest, target: Target) -> HttpResponse:
-    return json_response(200, identifiers(*page(view_names(services), request.query)))
+    return json_response(
+        200, identifiers(*page(view_names(services, request.principal), request.query))
+    )
 
 
 def _view(services: Services, request: HttpRequest, target: Target) -> HttpResponse:
-    table, view = find_view(services, target.name)
+    table, view = find_view(services, request.principal, target.name)
     if request.method == "HEAD":
         return HttpResponse(204)
     root = services.storage.uri.rstrip("/")

@@ -7,17 +7,13 @@ the version keeps those shards (`export.pins`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from dormouse.key_forms.stored import decode_key, encode_key
-from dormouse.keys.ranges import KeyRange
 from dormouse.model.job_events import TrackedJob
-from dormouse.model.shards import Shard
-from dormouse.model.state import TableState
 from dormouse.query.selection import Selection
 from dormouse.query.selection_codec import StoredSelection, load_selection, store_selection
 from dormouse.schema.schema import Schema
@@ -26,11 +22,6 @@ from dormouse.stored.json_objects import decode_stored, encode_stored
 from dormouse.tables.properties import properties_of
 from dormouse.tables.spark_options import SparkOptions
 from dormouse.tables.table import Table
-
-MAX_TASK_BYTES = 256 * 1024 * 1024
-"""About how many bytes of shards a task reads at most, unless a single partition has more."""
-MAX_TASK_SHARDS = 1000
-"""The most shards that a task reads, summed over partitions, unless one partition has more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,66 +62,12 @@ class Export:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """A range of keys within one partition, and the shards that can hold rows in it."""
-
-    range: KeyRange
-    shards: tuple[Shard, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class ExportedFile:
     """A file of an export; `name` is relative to the export's prefix."""
 
     name: str
     rows: int
     size_bytes: int
-
-
-def plan_tasks(
-    state: TableState,
-    ranges: Iterable[KeyRange],
-    *,
-    task_bytes: int = MAX_TASK_BYTES,
-    task_shards: int = MAX_TASK_SHARDS,
-) -> Iterator[tuple[Piece, ...]]:
-    """Group the partitions of disjoint ascending ranges into tasks, in key order.
-
-    A partition is never divided: a task ends before the piece that would exceed a limit. With
-    `task_bytes=100` and pieces of 60, 30, 50 and 200 bytes, the tasks have 60 + 30, 50, and 200.
-    """
-    task: list[Piece] = []
-    size_bytes = slices = 0
-    for piece, piece_bytes in _pieces(state, ranges):
-        is_full = size_bytes + piece_bytes > task_bytes or slices + len(piece.shards) > task_shards
-        if task and is_full:
-            yield tuple(task)
-            task, size_bytes, slices = [], 0, 0
-        task.append(piece)
-        size_bytes += piece_bytes
-        slices += len(piece.shards)
-    if task:
-        yield tuple(task)
-
-
-def bytes_to_read(state: TableState, ranges: Iterable[KeyRange]) -> int:
-    """Estimate how many bytes of shards lie in disjoint ascending ranges."""
-    return sum(piece_bytes for _, piece_bytes in _pieces(state, ranges))
-
-
-def _pieces(state: TableState, ranges: Iterable[KeyRange]) -> Iterator[tuple[Piece, int]]:
-    """Yield the pieces of ranges, each with an estimate of the bytes to read.
-
-    A shard of several partitions counts in each by the share of its rows there.
-    """
-    for wanted in ranges:
-        for span, references in state.partitions_to_read(wanted):
-            shards = tuple(state.shards[reference.shard] for reference in references)
-            size_bytes = sum(
-                shard.size_bytes * min(reference.rows, shard.rows) // shard.rows
-                for shard, reference in zip(shards, references, strict=True)
-            )
-            yield Piece(span, shards), size_bytes
 
 
 class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -149,22 +86,14 @@ class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     spark: SparkOptions | UnsetType = UNSET
 
 
-_StoredShard = tuple[str, int, int, str, str]
-
-
-class _StoredPieces(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The JSON form of a task: each shard once; pieces refer to shards by position."""
-
-    shards: tuple[_StoredShard, ...]
-    pieces: tuple[tuple[tuple[str, str | None], tuple[int, ...]], ...]
-
-
 class _StoredFiles(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     files: tuple[ExportedFile, ...]
 
 
 FORMAT = 3
-_EXPORT, _TASK, _FILES = "an export", "a task of an export", "the files of a task of an export"
+TASK = "a task of an export"
+"""The kind of the stored objects that have the pieces of tasks."""
+_EXPORT, _FILES = "an export", "the files of a task of an export"
 _ASK_AGAIN = (
     "request the export again, and delete the object <table id>/exports/<export id>.json; the "
     "sweep deletes its other objects"
@@ -215,37 +144,6 @@ def decode_export(stored: bytes, path: str) -> Export:
         )
 
 
-def encode_pieces(pieces: Sequence[Piece], path: str) -> bytes:
-    """Return the stored form of the pieces of one task, for `path`."""
-    numbers: dict[str, int] = {}
-    shards: list[_StoredShard] = []
-    for piece in pieces:
-        for shard in piece.shards:
-            if shard.id not in numbers:
-                numbers[shard.id] = len(shards)
-                shards.append(_stored_shard(shard))
-    stored = (
-        (_stored_range(piece.range), tuple(numbers[shard.id] for shard in piece.shards))
-        for piece in pieces
-    )
-    return encode_stored(_TASK, FORMAT, path, _StoredPieces(tuple(shards), tuple(stored)))
-
-
-def decode_pieces(stored: bytes, path: str) -> tuple[Piece, ...]:
-    """Parse the result of `encode_pieces`.
-
-    Raises:
-        CorruptDataError: the object at `path` is damaged or is no task.
-    """
-    with raise_corrupt(f"{path} is no task of an export", hint=_ENDED):
-        body = decode_stored(_TASK, FORMAT, path, stored, _StoredPieces)
-        shards = [_shard(shard) for shard in body.shards]
-        return tuple(
-            Piece(_range(wanted), tuple(shards[number] for number in numbers))
-            for wanted, numbers in body.pieces
-        )
-
-
 def encode_files(files: Sequence[ExportedFile], path: str) -> bytes:
     """Return the stored form of the list of files of a finished task, for `path`."""
     return encode_stored(_FILES, FORMAT, path, _StoredFiles(tuple(files)))
@@ -259,30 +157,3 @@ def decode_files(stored: bytes, path: str) -> tuple[ExportedFile, ...]:
     """
     with raise_corrupt(f"{path} names no files of an export", hint=_ENDED):
         return decode_stored(_FILES, FORMAT, path, stored, _StoredFiles).files
-
-
-def _stored_range(wanted: KeyRange) -> tuple[str, str | None]:
-    high = None if wanted.max is None else encode_key(wanted.max).hex()
-    return encode_key(wanted.min).hex(), high
-
-
-def _range(stored: tuple[str, str | None]) -> KeyRange:
-    low, high = stored
-    end = None if high is None else decode_key(bytes.fromhex(high))
-    return KeyRange(decode_key(bytes.fromhex(low)), end)
-
-
-def _stored_shard(shard: Shard) -> _StoredShard:
-    low, high = (encode_key(key).hex() for key in (shard.min_key, shard.max_key))
-    return shard.id, shard.rows, shard.size_bytes, low, high
-
-
-def _shard(stored: _StoredShard) -> Shard:
-    shard_id, rows, size_bytes, low, high = stored
-    return Shard(
-        shard_id,
-        rows,
-        size_bytes,
-        decode_key(bytes.fromhex(low)),
-        decode_key(bytes.fromhex(high)),
-    )

@@ -40,7 +40,7 @@ from dormouse.ports import Services
 from dormouse.stored.paths import export_attempts_prefix
 
 WHAT_TO_DO = (
-    "export it in parts, by ranges of keys, or raise MemorySize of export_rows, or deploy with "
+    "export it in parts, by ranges of keys, or deploy with a larger RowsMemory or with "
     "Spark=yes; then request it again"
 )
 STEP_SECONDS = 240

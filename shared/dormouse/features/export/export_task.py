@@ -7,13 +7,13 @@ key at which the next file begins, so a later run continues where the last file 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from dormouse.features.export.export import Export, ExportedFile, Piece
+from dormouse.features.export.export import Export, ExportedFile
 from dormouse.features.export.files import (
     FILE_BYTES,
     FileId,
@@ -23,8 +23,9 @@ from dormouse.features.export.files import (
     write_file,
 )
 from dormouse.features.export.stored import load_pieces, save_task_files
-from dormouse.keys.ranges import Key, KeyRange
+from dormouse.keys.ranges import Key
 from dormouse.ports import Storage
+from dormouse.query.planner import slices_from
 from dormouse.query.result import QueryResult
 from dormouse.query.rows import QueryResources, query_slices
 from dormouse.readers.reading import Slice
@@ -80,7 +81,7 @@ class _TaskRun:
         while rest is not None:
             if has_written and self.is_late():
                 return None
-            rest = self._write_next(files, _slices_from(pieces, rest))
+            rest = self._write_next(files, slices_from(pieces, rest))
             has_written = True
         return files
 
@@ -151,14 +152,3 @@ class _TaskRun:
 
     def _path(self, name: str) -> str:
         return f"{self.export.to}/{name}"
-
-
-def _slices_from(pieces: Iterable[Piece], start: Key) -> list[list[Slice]]:
-    """Return the slices of pieces from a key on, for each piece that has any."""
-    parts = []
-    for piece in pieces:
-        span = piece.range.intersection(KeyRange(start))
-        if not span.is_empty():
-            shards = (s for s in piece.shards if span.overlaps_span(s.min_key, s.max_key))
-            parts.append([Slice(shard, span) for shard in shards])
-    return [part for part in parts if part]

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import msgspec
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from dormouse.arrow.order import OrderCheck, row_span
 from dormouse.arrow.types import arrow_schema
@@ -21,6 +20,7 @@ from dormouse.key_forms.arrow import row_key
 from dormouse.key_forms.stored import decode_key, encode_key
 from dormouse.keys.ranges import Key
 from dormouse.ports import Objects
+from dormouse.results import writers
 from dormouse.schema.schema import Schema
 from dormouse.shards.footer import read_metadata
 from dormouse.stored.decoding import decode_json, raise_corrupt
@@ -28,9 +28,6 @@ from dormouse.stored.decoding import decode_json, raise_corrupt
 METADATA_KEY = "dormouse-export"
 FILE_BYTES = 256 * 1024 * 1024
 """About the size at which a file of an export ends."""
-ROW_GROUP_ROWS = 128 * 1024
-ROW_GROUP_BYTES = 32 * 1024 * 1024
-"""The most bytes of a row group, in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +88,9 @@ def write_file(
     Raises:
         UnsortedRowsError: the rows are not sorted.
     """
-    file = _File(local, schema, columns)
+    whole = arrow_schema(schema)
+    written_schema = pa.schema([whole.field(name) for name in columns])
+    file = _File(local, written_schema, _leading_keys(schema, columns))
     check = OrderCheck(schema)
     last: Key = ()
     try:
@@ -114,18 +113,19 @@ def write_file(
 
 
 class _File:
-    """The file being written; it is created with its first row."""
+    """The file being written, sorted by the columns at the positions `sorted_by`; it is created
+    with its first row.
+    """
 
-    def __init__(self, local: Path, schema: Schema, columns: Sequence[str]) -> None:
-        self._local = local
-        whole = arrow_schema(schema)
-        self._schema = pa.schema([whole.field(name) for name in columns])
-        self._sorted = _leading_keys(schema, columns)
-        self._writer: pq.ParquetWriter | None = None
+    def __init__(self, local: Path, schema: pa.Schema, sorted_by: Sequence[int]) -> None:
+        self._local, self._schema, self._sorted = local, schema, sorted_by
+        self._writer: writers.ParquetRows | None = None
         self._sink: pa.NativeFile | None = None
-        self._pending: list[pa.RecordBatch] = []
-        self._pending_rows = self._pending_bytes = 0
-        self.rows = 0
+
+    @property
+    def rows(self) -> int:
+        """How many rows were written."""
+        return self._writer.rows if self._writer is not None else 0
 
     @property
     def size_bytes(self) -> int:
@@ -135,53 +135,31 @@ class _File:
     @property
     def room(self) -> int:
         """How many more rows the pending row group takes; at least one."""
-        return max(1, ROW_GROUP_ROWS - self._pending_rows)
+        return self._writer.room if self._writer is not None else writers.ROW_GROUP_ROWS
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Append rows."""
         if not batch.num_rows:
             return
-        chosen = batch.select(self._schema.names).cast(self._schema)
-        self._pending.append(chosen)
-        self._pending_rows += chosen.num_rows
-        self._pending_bytes += chosen.nbytes
-        self.rows += chosen.num_rows
-        if self._pending_rows >= ROW_GROUP_ROWS or self._pending_bytes >= ROW_GROUP_BYTES:
-            self._write_group()
+        if self._writer is None:
+            self._sink = pa.OSFile(str(self._local), "wb")
+            self._writer = writers.ParquetRows(self._sink, self._schema, sorted_by=self._sorted)
+        self._writer.write(batch.select(self._schema.names).cast(self._schema))
 
     def close(self, place: FileId, rest: Key | None) -> WrittenFile:
         """Write the last row group and the metadata, if the file has rows."""
-        if self.rows:
-            if self._pending:
-                self._write_group()
-            assert self._writer is not None
+        if self._writer is not None:
             key = None if rest is None else encode_key(rest).hex()
             known = _Stored(place.export, place.task, place.number, key)
-            stored = msgspec.json.encode(known).decode()
-            self._writer.add_key_value_metadata({METADATA_KEY: stored})
+            self._writer.close({METADATA_KEY: msgspec.json.encode(known).decode()})
         return WrittenFile(self.rows, rest)
 
     def end(self) -> None:
-        """Close the file handles, whether the file is complete or not."""
+        """Close the file, whether it is complete or not."""
         if self._writer is not None:
-            self._writer.close()
+            self._writer.end()
         if self._sink is not None:
             self._sink.close()
-
-    def _write_group(self) -> None:
-        if self._writer is None:
-            self._sink = pa.OSFile(str(self._local), "wb")
-            self._writer = pq.ParquetWriter(
-                self._sink,
-                self._schema,
-                compression="zstd",
-                sorting_columns=[pq.SortingColumn(i) for i in self._sorted],
-                write_page_index=True,
-                write_page_checksum=True,
-            )
-        group = pa.Table.from_batches(self._pending, self._schema)
-        self._writer.write_table(group, row_group_size=group.num_rows)
-        self._pending, self._pending_rows, self._pending_bytes = [], 0, 0
 
 
 def _leading_keys(schema: Schema, columns: Sequence[str]) -> list[int]:

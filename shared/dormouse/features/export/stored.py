@@ -10,18 +10,17 @@ from concurrent.futures import ThreadPoolExecutor
 
 from dormouse.errors import NotFoundError
 from dormouse.features.export.export import (
+    TASK,
     Export,
     ExportedFile,
-    Piece,
     decode_export,
     decode_files,
-    decode_pieces,
     encode_export,
     encode_files,
-    encode_pieces,
 )
 from dormouse.messages import ExportJob, ExportTask, OutboundMessage
 from dormouse.ports import Services, Storage
+from dormouse.query.pieces import Piece, decode_pieces, encode_pieces
 from dormouse.stored.paths import (
     export_done_path,
     export_done_prefix,
@@ -61,7 +60,7 @@ def save_tasks(services: Services, export: Export, tasks: Iterable[Sequence[Piec
     def save(numbered: tuple[int, Sequence[Piece]]) -> None:
         task, pieces = numbered
         path = export_task_path(export.table_id, export.id, export.cut, task)
-        services.storage.put(path, encode_pieces(pieces, path))
+        services.storage.put(path, encode_pieces(pieces, TASK, path))
 
     count = 0
     with ThreadPoolExecutor(OBJECTS_AT_ONCE) as threads:
@@ -107,7 +106,7 @@ def load_pieces(storage: Storage, export: Export, task: int) -> tuple[Piece, ...
         CorruptDataError: the stored task is damaged.
     """
     path = export_task_path(export.table_id, export.id, export.cut, task)
-    return decode_pieces(storage.get(path), path)
+    return decode_pieces(storage.get(path), TASK, path)
 
 
 def save_task_files(

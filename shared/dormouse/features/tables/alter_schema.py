@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from dormouse.access.renames import check_column_renames
 from dormouse.errors import NotFoundError
 from dormouse.features.requests.resolve_table import resolve_table
 from dormouse.features.tables.publications import publications
@@ -25,7 +26,8 @@ def alter_schema(services: Services, request: AlterSchema) -> list[OutboundMessa
 
     Raises:
         NotFoundError: no table has that name, or it is being deleted.
-        InvalidRequestError: a change is not possible; nothing is changed.
+        InvalidRequestError: a change is not possible, or would show a column that access rules
+            hide; nothing is changed.
     """
     table = resolve_table(services, request)
     alteration = Alteration(
@@ -38,6 +40,8 @@ def alter_schema(services: Services, request: AlterSchema) -> list[OutboundMessa
     def change(kept: Table) -> Table:
         if kept.deleting:
             raise NotFoundError(f"table {kept.name!r} is being deleted")
+        if request.rename:
+            check_column_renames(services.tables.access_rules(), kept.name, request.rename)
         return replace(kept, schema=apply_alteration(kept.schema, alteration, kept.properties))
 
     changed = services.tables.change(table.id, change, request_id=request.request_id)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from dormouse.access.renames import check_table_rename
 from dormouse.errors import NotFoundError
 from dormouse.features.requests.resolve_table import resolve_table
 from dormouse.features.tables.publications import publications
@@ -21,8 +22,8 @@ def rename_table(services: Services, request: RenameTable) -> list[OutboundMessa
     Files dropped under the old name that no job has yet are refused, with the reason.
 
     Raises:
-        InvalidRequestError: the new name is invalid, or readers of Iceberg find another table
-            under it.
+        InvalidRequestError: the new name is invalid, readers of Iceberg find another table under
+            it, or access rules would let callers do more with the table.
         AlreadyExistsError: another table has the new name.
         NotFoundError: no table has the old name, or it is being deleted.
     """
@@ -33,6 +34,7 @@ def rename_table(services: Services, request: RenameTable) -> list[OutboundMessa
     def renamed(kept: Table) -> Table:
         if kept.name != request.name:
             raise NotFoundError(f"table {request.name!r} is called {kept.name!r} by now")
+        check_table_rename(services.tables.access_rules(), kept.name, new_name)
         renamed = replace(kept, name=new_name, renamed_ms=now_ms)
         check_published_names(services, renamed)
         return renamed

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from dormouse.errors import UnavailableError
-from dormouse.features.export import export as exports
 from dormouse.features.export import export_rows
 from dormouse.features.export.export_task import write_task
 from dormouse.features.export.stored import load_export
 from dormouse.jobs.crashes import CRASH_LIMIT
 from dormouse.messages import ExportJob, OutboundMessage
 from dormouse.model.state import DAY_MS
+from dormouse.query import pieces as exports
 from dormouse.stored.paths import export_prefix
 from dormouse.tables.table import Table
 from tests.support.world import Crash, World, letters

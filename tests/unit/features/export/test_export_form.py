@@ -10,11 +10,8 @@ from dormouse.features.export.export import (
     ExportedFile,
     decode_export,
     decode_files,
-    decode_pieces,
     encode_export,
     encode_files,
-    encode_pieces,
-    plan_tasks,
 )
 from dormouse.fold.fold import apply
 from dormouse.keys.ranges import KeyRange
@@ -22,6 +19,7 @@ from dormouse.model.partitions import PartitionTree
 from dormouse.model.shards import NewShard, Shard
 from dormouse.model.state import TableState
 from dormouse.model.transactions import AddShards, Entry, Transaction
+from dormouse.query.pieces import decode_pieces, encode_pieces, plan_tasks
 from dormouse.query.selection import Selection
 from dormouse.schema.schema import Field, Primitive, Schema
 from dormouse.sql.conditions import parse_condition
@@ -83,7 +81,7 @@ def test_ranges_cut_leaves_and_leave_others_out(counts: list[int]) -> None:
 @given(COUNTS)
 def test_pieces_are_stored_as_they_are(counts: list[int]) -> None:
     for task in plan_tasks(table_of(counts), [KeyRange()], task_shards=3):
-        assert decode_pieces(encode_pieces(task, "x"), "x") == task
+        assert decode_pieces(encode_pieces(task, "k", "x"), "k", "x") == task
 
 
 def test_an_export_and_its_files_are_stored_as_they_are() -> None:
@@ -102,7 +100,11 @@ def test_an_export_and_its_files_are_stored_as_they_are() -> None:
     assert decode_files(encode_files(files, "x"), "x") == files
 
 
-@pytest.mark.parametrize("decode", [decode_export, decode_pieces, decode_files])
+def decode_a_task(stored: bytes, path: str) -> object:
+    return decode_pieces(stored, "a task of an export", path)
+
+
+@pytest.mark.parametrize("decode", [decode_export, decode_a_task, decode_files])
 @pytest.mark.parametrize("stored", [b"", b"{}", b'{"v": 1, "shards": [], "pieces": [["zz", 1]]}'])
 def test_what_is_damaged_is_named(decode: object, stored: bytes) -> None:
     assert callable(decode)

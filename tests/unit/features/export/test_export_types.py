@@ -55,7 +55,7 @@ def test_an_export_gives_what_a_query_gives_and_can_be_ingested_again(
     file_bytes = data.draw(st.sampled_from([1, 10**9]))
     group_rows = data.draw(st.integers(1, 5))
     with new_world() as world, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dormouse.features.export.files.ROW_GROUP_ROWS", group_rows)
+        patch.setattr("dormouse.results.writers.ROW_GROUP_ROWS", group_rows)
         table = compacting(world, schema, splits)
         for number, rows in enumerate(files):
             if rows:

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 
 from dormouse.errors import DamagedShardError
-from dormouse.features.export import export_task, files
+from dormouse.features.export import export_task
+from dormouse.results import writers
 from tests.support.memory_storage import MemoryStorage
 from tests.support.world import World
 from tests.unit.features.exports import filled
@@ -19,7 +20,7 @@ from tests.unit.features.exports import filled
 @pytest.fixture
 def results(world: World, monkeypatch: pytest.MonkeyPatch) -> MemoryStorage:
     """A storage that gets files in parts, of which each row makes some."""
-    monkeypatch.setattr(files, "ROW_GROUP_ROWS", 1)
+    monkeypatch.setattr(writers, "ROW_GROUP_ROWS", 1)
     results = MemoryStorage(world.clock)
     world.services = replace(world.services, results=results)
     return results

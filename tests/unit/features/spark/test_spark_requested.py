@@ -7,7 +7,6 @@ import pytest
 from dormouse.errors import InvalidRequestError
 from dormouse.features.administration.administer import administer
 from dormouse.features.compaction.compact import compact
-from dormouse.features.export.export import bytes_to_read
 from dormouse.features.export.manifests import load_manifest
 from dormouse.features.export.request import export_id_of
 from dormouse.features.purge import purge as purges
@@ -24,6 +23,7 @@ from dormouse.messages import (
     decode,
     encode,
 )
+from dormouse.query.pieces import bytes_to_read
 from dormouse.requests import CompactTable, ExportRows, IngestFiles, PurgeRows, decode_admin
 from dormouse.stored.paths import spark_prefix
 from dormouse.tables.spark_options import SparkOptions

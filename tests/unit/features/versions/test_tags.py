@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from dormouse.access.rules import EVERYTHING
 from dormouse.errors import AlreadyExistsError, InvalidRequestError, NotFoundError
 from dormouse.features.administration.administer import administer
 from dormouse.features.checking.check import check
@@ -47,7 +48,9 @@ def ask(world: World, *requests: AdminRequest) -> None:
 
 def read(world: World, table: Table, version: int) -> Sequence[object]:
     now, state = read_version(world.services, table, version=version)
-    selection = select(now.schema, state.version, world.clock.now_ms(), [KeyRange()])
+    selection = select(
+        now.schema, state.version, world.clock.now_ms(), [KeyRange()], permission=EVERYTHING
+    )
     rows = query_rows(world.services, now, state, selection).read_all().to_pylist()
     assert len(rows) == 6
     return rows

@@ -1,0 +1,156 @@
+"""`dormouse access …`: who may do what with which tables by way of services of the instance."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from dormouse.access.rules import VERBS, AccessRule, Permission
+from dormouse_cli.listings import Format, ListFormat, print_facts, print_listing
+from dormouse_cli.session import instance_of, tables_beginning
+from dormouse_cli.terminal import confirm, note
+from dormouse_cli.values.parameters import ForceOption, FormatOption, ListFormatOption
+
+_COLUMNS = ("principal", "tables", "verbs", "hidden_columns")
+_BY_INSTANCE = "there are no access rules: IAM alone decides who may ask services of this instance"
+_NONE_LEFT = "no access rule is left: nobody may do anything; `dormouse access off` ends that"
+
+
+class _Verb(StrEnum):
+    read = "read"
+    write = "write"
+    administer = "administer"
+
+
+Principal = Annotated[
+    str,
+    typer.Argument(
+        metavar="PRINCIPAL",
+        help="The ARN of a role or user, aws-id:…, jwt:issuer#subject or local; "
+        "* stands for any characters.",
+    ),
+]
+Tables = Annotated[
+    str,
+    typer.Argument(
+        metavar="TABLES",
+        help="The name of a table; * stands for any characters.",
+        autocompletion=tables_beginning,
+    ),
+]
+Table = Annotated[
+    str,
+    typer.Argument(metavar="TABLE", help="The name of a table.", autocompletion=tables_beginning),
+]
+
+
+def list_rules(ctx: typer.Context, form: ListFormatOption = ListFormat.table) -> None:
+    """Show the access rules of the instance.
+
+    They say what services of the instance that answer for any caller, such as the catalog, let whom
+    do. Who reads objects, items or queues with rights of their own is not bound by them.
+    """
+    rules = instance_of(ctx).access_rules()
+    if rules is None:
+        note(_BY_INSTANCE)
+    elif not rules:
+        note(_NONE_LEFT)
+    print_listing(_COLUMNS, [_row(rule, form) for rule in rules or ()], form)
+
+
+def grant(
+    ctx: typer.Context,
+    principal: Principal,
+    tables: Tables,
+    verbs: Annotated[
+        list[_Verb], typer.Argument(metavar="VERB...", help=f"{', '.join(VERBS)}; one or more.")
+    ],
+    hide: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--hide", metavar="COLUMN", help="A column to hide from them; repeat for more."
+        ),
+    ] = None,
+    force: ForceOption = False,
+) -> None:
+    """Let a principal read, write or administer tables.
+
+    A rule of the same principal for the same tables is replaced. Rules add up: a column is hidden
+    only if all rules hide it that let the principal read the table.
+    """
+    instance = instance_of(ctx, makes=True)
+    if instance.access_rules() is None and not force:
+        confirm(
+            "There are no access rules, so whoever may ask services of this instance may have all "
+            "that they offer. From this rule on, they serve only what rules grant. Go on?"
+        )
+    instance.grant(principal, tables, [verb.value for verb in verbs], hide or ())
+    if "*" not in tables:
+        unknown = _unknown_columns(ctx, tables, hide or ())
+        for column in unknown:
+            note(f"warning: table {tables} has no column {column}; it is hidden once there is one")
+    note(f"{principal} may {', '.join(verbs)} {tables}")
+
+
+def revoke(ctx: typer.Context, principal: Principal, tables: Tables) -> None:
+    """Remove the rule of a principal for tables. Other rules may still apply to both."""
+    instance = instance_of(ctx)
+    left = instance.revoke(principal, tables)
+    note(f"the access rule of {principal} for {tables} is removed")
+    permitted = instance.permission(principal, tables)
+    if permitted.verbs and "*" not in f"{principal}{tables}":
+        note(f"by other rules, {principal} may still {_verbs(permitted)} {tables}")
+    if not left:
+        note(_NONE_LEFT)
+
+
+def off(ctx: typer.Context, force: ForceOption = False) -> None:
+    """Remove all access rules: IAM alone decides again who may ask services of the instance."""
+    instance = instance_of(ctx)
+    rules = instance.access_rules()
+    if rules is not None and not force:
+        confirm(
+            f"Remove all {len(rules):,} access rules? Whoever may ask services of this instance "
+            "may then have all that they offer."
+        )
+    instance.clear_access_rules()
+    note(_BY_INSTANCE)
+
+
+def check(
+    ctx: typer.Context, principal: Principal, table: Table, form: FormatOption = Format.table
+) -> None:
+    """Show what a principal may do with a table, and which columns it does not see.
+
+    The ARN of a session is taken for that of its role. Nothing says whether there is such a
+    principal or table: rules apply to names.
+    """
+    permitted = instance_of(ctx).permission(principal, table)
+    verbs: list[str] = [verb for verb in VERBS if verb in permitted.verbs]
+    facts = {"verbs": verbs, "hidden_columns": sorted(permitted.hidden)}
+    text = {name: ", ".join(values) or "none" for name, values in facts.items()}
+    print_facts(text if form is Format.table else facts, form)
+
+
+def _row(rule: AccessRule, form: ListFormat) -> dict[str, object]:
+    lists: dict[str, tuple[str, ...]] = {
+        "verbs": rule.verbs,
+        "hidden_columns": rule.hidden_columns,
+    }
+    text = {name: ", ".join(values) for name, values in lists.items()}
+    shown = lists if form is ListFormat.json else text
+    return {"principal": rule.principal, "tables": rule.tables, **shown}
+
+
+def _verbs(permitted: Permission) -> str:
+    return ", ".join(verb for verb in VERBS if verb in permitted.verbs)
+
+
+def _unknown_columns(ctx: typer.Context, table: str, columns: list[str] | tuple[()]) -> list[str]:
+    found = instance_of(ctx).services.tables.named(table)
+    if found is None:
+        return []
+    known = {field.name for field in found.schema.fields}
+    return [column for column in columns if column not in known]

@@ -1,0 +1,135 @@
+"""`dormouse queries`: queries over messages, their results, and their end."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+import typer
+
+from dormouse.client.waiting import WAIT_SECONDS
+from dormouse.ports import DAMAGED, JobRecord
+from dormouse_cli.commands.query import (
+    FormatOption,
+    OutputOption,
+    RowFormat,
+    check_output,
+    format_of,
+    write_rows,
+)
+from dormouse_cli.listings import Format, ListFormat, print_facts, print_listing
+from dormouse_cli.session import instance_of, queries_beginning
+from dormouse_cli.terminal import iso_time, note
+from dormouse_cli.values.parameters import FormatOption as FactsFormatOption
+from dormouse_cli.values.parameters import ListFormatOption, TimeoutOption
+
+_COLUMNS = (
+    "state",
+    "query",
+    "table",
+    "who",
+    "parts_done",
+    "parts",
+    "rows",
+    "bytes_read",
+    "requests",
+    "started",
+    "seconds",
+    "reason",
+)
+
+QueryId = Annotated[
+    str,
+    typer.Argument(metavar="ID", help="A query's id.", autocompletion=queries_beginning),
+]
+
+
+def list_queries(
+    ctx: typer.Context,
+    unfinished: Annotated[
+        bool, typer.Option("--unfinished", help="Only what has not ended.")
+    ] = False,
+    failed: Annotated[bool, typer.Option("--failed", help="Only what failed.")] = False,
+    form: ListFormatOption = ListFormat.table,
+) -> None:
+    """Show the queries over messages of the last seven days, the newest first.
+
+    Parts are the sub-queries of a query; bytes and requests are those that read shards. A query
+    whose message still waits in the queue is not among them.
+    """
+    kept = [
+        record
+        for record in instance_of(ctx).queries()
+        if not (unfinished or failed)
+        or (unfinished and not record.is_finished)
+        or (failed and record.state == "failed")
+        or record.state == DAMAGED
+    ]
+    print_listing(_COLUMNS, [_row(record) for record in kept], form)
+    if any(record.state == DAMAGED for record in kept):
+        raise typer.Exit(1)
+
+
+def show(ctx: typer.Context, query_id: QueryId, form: FactsFormatOption = Format.table) -> None:
+    """Show one query: its progress and, once it has ended, the files of its result."""
+    asked = instance_of(ctx).asked(query_id)
+    record = asked.record()
+    facts = _row(record)
+    if record.state == "finished":
+        end = asked.end()
+        facts |= {
+            "format": end.format,
+            "versions": dict(end.versions),
+            "result_bytes": end.size_bytes,
+            "function_seconds": round(end.function_milliseconds / 1000, 1),
+            "files": [file.name for file in end.files],
+            "where": asked.uri,
+        }
+    print_facts(facts, form)
+
+
+def result(
+    ctx: typer.Context,
+    query_id: QueryId,
+    limit: Annotated[
+        int | None, typer.Option(metavar="N", min=0, help="The most rows that a table shows.")
+    ] = None,
+    form: FormatOption = None,
+    output: OutputOption = None,
+    timeout: TimeoutOption = WAIT_SECONDS,
+) -> None:
+    """Wait for a query, and show or write the rows of its result, in any format."""
+    chosen: RowFormat = form or format_of(output)
+    check_output(chosen, output, explain=False)
+    began = time.monotonic()
+    found = instance_of(ctx).asked(query_id).result(timeout)
+    write_rows(found, chosen, limit, output, began)
+
+
+def cancel(ctx: typer.Context, query_id: QueryId, timeout: TimeoutOption = WAIT_SECONDS) -> None:
+    """Cancel a query that has not ended; it has no result then. Who asked it can cancel it."""
+    asked = instance_of(ctx).asked(query_id)
+    if asked.progress() is not None:
+        asked.cancel()
+        asked.polling.until_ended(asked.progress, timeout_seconds=timeout)
+    state = asked.record().state
+    note(f"query {query_id} {'was cancelled' if state == 'cancelled' else f'is {state} already'}")
+
+
+def _row(record: JobRecord) -> dict[str, object]:
+    seconds = record.seconds
+    return {
+        "state": record.state,
+        "query": record.job_id,
+        "table": record.subject,
+        "who": record.who,
+        "parts_done": record.parts_done,
+        "parts": record.parts,
+        "rows": record.rows,
+        "bytes_read": record.size_bytes,
+        "requests": record.requests,
+        "started": iso_time(record.started_ms) if record.started_ms else None,
+        "finished": iso_time(record.finished_ms) if record.finished_ms else None,
+        "seconds": seconds if seconds is None else round(seconds, 1),
+        "reason": record.reason,
+    }

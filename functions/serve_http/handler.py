@@ -1,0 +1,17 @@
+"""serve_http: answers requests to the API, which an HTTP API hands over."""
+
+from functools import partial
+
+from aws_lambda_powertools.utilities.typing import LambdaContext
+
+from dormouse.aws.functions.handling import Event, process
+from dormouse.aws.functions.http_api import handle_http
+from dormouse.client.deployment import instance_of
+from dormouse.messages import SERVED, load
+
+SERVE = load(SERVED["serve_http"])
+
+
+def handle(event: Event, context: LambdaContext) -> dict[str, object]:
+    """Answer one request."""
+    return handle_http(event, context, partial(SERVE, instance_of(process())))

@@ -1,0 +1,4 @@
+"""The access rules of an instance, changed by its administrators.
+
+- `request`: the requests that grant and revoke
+"""

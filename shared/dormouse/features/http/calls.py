@@ -1,0 +1,204 @@
+"""What the function of a route takes: the instance, and the parts of a request as typed values."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated, Any, get_type_hints
+from urllib.parse import unquote
+
+import msgspec
+
+from dormouse.access.doors import allowed_table
+from dormouse.access.rules import Verb
+from dormouse.access.visible import VisibleTable
+from dormouse.client.instance import Instance
+from dormouse.client.table import TableHandle
+from dormouse.errors import ForbiddenError
+from dormouse.features.http.problems import ProblemError
+from dormouse.http.messages import HttpRequest
+from dormouse.ports import Services
+from dormouse.stored.decoding import convert_texts, decode_json
+
+MOST_BODY_BYTES = 4 * 1024 * 1024
+"""A function takes events of 6 MB, in which a body may be base64."""
+JSON, JSON_LINES = "application/json", "application/x-ndjson"
+
+
+class Form(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The base of the queries and bodies of requests: unknown names are refused."""
+
+
+class Shown(msgspec.Struct, frozen=True, kw_only=True):
+    """The base of answers."""
+
+
+class NoQuery(Form, frozen=True, kw_only=True):
+    """The query of a route that takes none."""
+
+
+class Page(Form, frozen=True, kw_only=True):
+    """Which part of a list is wanted: up to `limit` items, after the one that `next` named."""
+
+    limit: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 1000
+    after: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTable:
+    """A table as the caller may see it, and the handle by which it is read."""
+
+    seen: VisibleTable
+    handle: TableHandle
+
+    def check_keys(self) -> None:
+        """Check that keys of rows may be shown.
+
+        Raises:
+            ForbiddenError: a key column is hidden from the caller.
+        """
+        if not self.seen.shows_all_keys:
+            raise ForbiddenError("keys of this table are hidden from you")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request to an instance."""
+
+    instance: Instance
+    request: HttpRequest
+
+    @property
+    def services(self) -> Services:
+        """The services of the instance."""
+        return self.instance.services
+
+    @property
+    def principal(self) -> str:
+        """The caller, as it was verified."""
+        return self.request.principal
+
+    def table(self, name: str, verb: Verb = "read") -> OpenTable:
+        """Return a table, if the caller may do this with it.
+
+        Raises:
+            NotFoundError: there is none, or the caller may do nothing with it.
+            ForbiddenError: the caller may not do this with it.
+        """
+        seen = allowed_table(self.services, self.principal, name, verb)
+        found = self.instance
+        handle = TableHandle(seen.table, found.services, found.queues, found.bucket, found.polling)
+        return OpenTable(seen, handle)
+
+    def header(self, name: str) -> str:
+        """Return a header, by its name in lower case; empty if there is none."""
+        return self.request.headers.get(name, "").strip()
+
+
+@dataclass(frozen=True)
+class Route:
+    """A route: what answers it, and the group of callers who may use it.
+
+    The types of the function say what the request has: a ``str`` for each name in braces of the
+    path, a `query` and a `body` if it takes them. Its docstring is its description. A function that
+    reads `takes` by itself has no `body`.
+    """
+
+    method: str
+    path: str
+    group: Verb
+    answer: Callable[..., object]
+    status: int = 200
+    takes: tuple[str, ...] = ()
+
+    @cached_property
+    def hints(self) -> Mapping[str, Any]:
+        """The types of the function's arguments, and of what it returns."""
+        return get_type_hints(self.answer)
+
+    @property
+    def body(self) -> Any:
+        """The type of the body; None if it has none, or the function reads it."""
+        return self.hints.get("body")
+
+    @property
+    def query(self) -> Any:
+        """The type of the query."""
+        return self.hints.get("query", NoQuery)
+
+    @property
+    def name(self) -> str:
+        """The name of the operation."""
+        return self.answer.__name__
+
+    @property
+    def description(self) -> str:
+        """What the route does."""
+        return inspect.getdoc(self.answer) or ""
+
+    @cached_property
+    def parts(self) -> tuple[str, ...]:
+        """The parts of the path."""
+        return tuple(self.path.strip("/").split("/"))
+
+    def match(self, path: str) -> dict[str, str] | None:
+        """Return the values of the names in the path; None if a request's path is another."""
+        parts = path.removeprefix("/").split("/")
+        if len(parts) != len(self.parts):
+            return None
+        found = {}
+        for own, given in zip(self.parts, parts, strict=True):
+            if own.startswith("{"):
+                if not given:
+                    return None
+                found[own[1:-1]] = unquote(given)
+            elif own != given:
+                return None
+        return found
+
+    def arguments(self, call: Call) -> dict[str, object]:
+        """Return the query and the body of a request as the function takes them.
+
+        Raises:
+            ProblemError: they are not what the function takes.
+        """
+        found: dict[str, object] = {}
+        query = _parsed("the query", lambda: convert_texts(call.request.query, self.query))
+        if self.query is not NoQuery:
+            found["query"] = query
+        if self.body is not None:
+            check_body(call.request, (JSON,))
+            body = call.request.body or b"{}"
+            found["body"] = _parsed("the body", lambda: decode_json(body, self.body))
+        return found
+
+
+def check_body(request: HttpRequest, types: tuple[str, ...]) -> str:
+    """Return the media type of a body.
+
+    Raises:
+        ProblemError: it is none of `types`, or the body is too long.
+    """
+    if len(request.body) > MOST_BODY_BYTES:
+        raise ProblemError(
+            413,
+            f"the body has {len(request.body):,} bytes, more than {MOST_BODY_BYTES:,}",
+            hint="drop large amounts of rows as files: POST /tables/{table}/files",
+        )
+    given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if request.body and given not in types:
+        raise ProblemError(
+            415, f"the body is of type {given or 'unknown'!r}", hint=f"send {' or '.join(types)}"
+        )
+    return given or types[0]
+
+
+def _parsed(what: str, parse: Callable[[], object]) -> object:
+    try:
+        return parse()
+    except ValueError as error:
+        raise ProblemError(
+            400, f"{what} is not what this route takes: {error}", hint="see /openapi.json"
+        ) from error

@@ -1,0 +1,177 @@
+"""Continuations: where the next page of a query begins, as a text that the client hands back.
+
+A continuation names the table, the version and the moment that all pages are of, the last key that
+was answered, and a digest of the question. It gives its holder no right: each page is asked for as
+the first one is. Its checksum only tells a damaged one from one that does not fit.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+
+import msgspec
+import pyarrow as pa
+
+from dormouse.access.visible import VisibleTable
+from dormouse.features.http.problems import ProblemError
+from dormouse.key_forms.arrow import key_part
+from dormouse.key_forms.codec import EMPTY_RANGE, KeyCodec
+from dormouse.keys.ranges import Key, KeyRange
+from dormouse.schema.schema import Schema
+from dormouse.stored.decoding import decode_json
+from dormouse.tables.table import Table
+
+_CHECKSUM_BYTES = 8
+_AGAIN = "ask the question again without `after`"
+
+
+class Position(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where a page ends: after `repeats` rows that have `key`, which is in the form of messages.
+
+    `given` counts the rows of all pages before. `state` is the id of the table's state.
+    """
+
+    state: str
+    version: int
+    time_ms: int
+    question: str
+    key: tuple[object, ...]
+    repeats: int
+    given: int
+    v: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Paging:
+    """The pages of one question about a table at one version, as its caller may see it: a
+    continuation names only keys that are visible.
+    """
+
+    seen: VisibleTable
+    version: int
+    time_ms: int
+    question: str
+    before: Position | None = None
+
+    @property
+    def given(self) -> int:
+        """How many rows the pages before had."""
+        return self.before.given if self.before else 0
+
+    @property
+    def repeats(self) -> int:
+        """How many rows at the beginning of what is read the page before had."""
+        return self.before.repeats if self.before else 0
+
+    def left_of(self, ranges: Sequence[KeyRange]) -> list[KeyRange]:
+        """Return what is left of the ranges of the question; at least one."""
+        if self.before is None:
+            return list(ranges)
+        rest = KeyRange(self._last())
+        found = [span.intersection(rest) for span in ranges]
+        return [span for span in found if not span.is_empty()] or [EMPTY_RANGE]
+
+    def _last(self) -> Key:
+        if self.before is None:
+            return ()
+        if not self.before.key:
+            return ()
+        return KeyCodec(self.seen.schema).from_json(
+            self.before.key, "the continuation", strings_base64=True
+        )
+
+    def after(self, batches: Sequence[pa.RecordBatch], count: int) -> str:
+        """Return the continuation after the first `count` rows of batches that have those keys."""
+        keys = _keys(batches, count, self.seen.schema)
+        last, repeats = keys[-1], 0
+        for key in reversed(keys):
+            if key != last:
+                break
+            repeats += 1
+        if repeats == count and last == self._last():
+            repeats += self.repeats
+        return encode(
+            Position(
+                state=self.seen.table.state_id,
+                version=self.version,
+                time_ms=self.time_ms,
+                question=self.question,
+                key=_key_to_json(last, self.seen.schema),
+                repeats=repeats,
+                given=self.given + count,
+            )
+        )
+
+
+def digest(question: object) -> str:
+    """Return a digest of a question, by which a continuation knows it."""
+    return blake2b(msgspec.json.encode(question), digest_size=12).hexdigest()
+
+
+def encode(position: Position) -> str:
+    """Return a continuation as text that needs no quoting anywhere."""
+    body = msgspec.json.encode(position)
+    return base64.urlsafe_b64encode(_checksum(body) + body).decode().rstrip("=")
+
+
+def decode(text: str, table: Table, question: str) -> Position:
+    """Return what a continuation says.
+
+    Raises:
+        ProblemError: it is damaged, or of another table, or of another question.
+    """
+    try:
+        padded = text.encode() + b"=" * (-len(text) % 4)
+        raw = base64.b64decode(padded, altchars=b"-_", validate=True)
+        checksum, body = raw[:_CHECKSUM_BYTES], raw[_CHECKSUM_BYTES:]
+        if checksum != _checksum(body):
+            raise ValueError(text)
+        found = decode_json(body, Position)
+    except ValueError as error:
+        raise ProblemError(400, "`after` is no continuation, or is damaged", hint=_AGAIN) from error
+    if found.state.partition("/")[0] != table.id:
+        raise ProblemError(422, "`after` is the continuation of another table", hint=_AGAIN)
+    if found.question != question:
+        raise ProblemError(
+            422,
+            "`after` is the continuation of another question",
+            hint="send the same keys, ranges, condition, columns, limit and version as before",
+        )
+    if found.state != table.state_id:
+        raise gone()
+    return found
+
+
+def gone() -> ProblemError:
+    """Return the error that the version of a continuation is not kept any more."""
+    return ProblemError(
+        410,
+        "the version that the pages are of is not kept any more",
+        hint=f"{_AGAIN}; to keep a version for longer, tag it",
+    )
+
+
+def _checksum(body: bytes) -> bytes:
+    return blake2b(body, digest_size=_CHECKSUM_BYTES).digest()
+
+
+def _keys(batches: Sequence[pa.RecordBatch], count: int, schema: Schema) -> list[Key]:
+    """Return the keys of the first `count` rows, from the last one that is equal to none before."""
+    found: list[Key] = []
+    for batch in batches:
+        columns = [(batch.column(field.name), field.type) for field in schema.keys]
+        for row in range(min(batch.num_rows, count - len(found))):
+            found.append(tuple(key_part(column[row], kind) for column, kind in columns))
+    return found
+
+
+def _key_to_json(key: Key, schema: Schema) -> tuple[object, ...]:
+    """Return a key as `KeyCodec.from_json` reads it, with strings as base64: any can be named."""
+    plain = KeyCodec(schema).to_json(key)
+    return tuple(
+        base64.b64encode(part.encode()).decode() if isinstance(part, str) else shown
+        for part, shown in zip(key, plain, strict=True)
+    )

@@ -1,0 +1,82 @@
+"""Errors as answers: problem details in JSON (RFC 9457), which say what is wrong and what to do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from http import HTTPStatus
+
+import msgspec
+
+from dormouse.errors import (
+    AlreadyExistsError,
+    DormouseError,
+    ForbiddenError,
+    InvalidRequestError,
+    LimitExceededError,
+    NotFoundError,
+    TimedOutError,
+    UnavailableError,
+)
+from dormouse.http.messages import HttpResponse
+
+PROBLEM_JSON = "application/problem+json"
+LOGGED = "the log of this instance has the details; name the request to whoever runs it"
+_STATUSES: tuple[tuple[type[DormouseError], int], ...] = (
+    (ForbiddenError, 403),
+    (NotFoundError, 404),
+    (AlreadyExistsError, 409),
+    (LimitExceededError, 413),
+    (InvalidRequestError, 422),
+    (UnavailableError, 503),
+    (TimedOutError, 504),
+)
+"""The status of each class of errors; all others are faults of this side."""
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True):
+    """What is wrong, and what to do: problem details as of RFC 9457. `type` is about:blank: the
+    status says the kind. `detail` is a sentence, `hint` says what to do about it.
+    """
+
+    type: str = "about:blank"
+    title: str
+    status: int
+    detail: str
+    hint: str = ""
+
+
+class ProblemError(Exception):
+    """A request is answered with a problem, and the headers that belong to it."""
+
+    def __init__(self, status: int, detail: str, *, hint: str = "", **headers: str) -> None:
+        """Set the status, a sentence for people, what to do, and headers, with underscores."""
+        super().__init__(detail)
+        self.status, self.hint = status, hint
+        self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
+
+
+def problem_of(error: ProblemError | DormouseError) -> HttpResponse:
+    """Return the answer to a request that ended with an error.
+
+    Faults of this side are not explained to the caller: their messages name objects and tables.
+    """
+    if isinstance(error, ProblemError):
+        return _response(error.status, str(error), error.hint, error.headers)
+    status = next((status for kind, status in _STATUSES if isinstance(error, kind)), 500)
+    if status == 500:
+        response = _response(500, "what is stored is damaged, or a part of it is lost", LOGGED)
+        return replace(response, problem=error.explanation)
+    if status == 503:
+        detail = "a service of this instance does not answer, or is changed by too many at once"
+        response = _response(503, detail, "try again", {"retry-after": "2"})
+        return replace(response, problem=error.explanation)
+    return _response(status, str(error), error.hint)
+
+
+def _response(
+    status: int, detail: str, hint: str, headers: dict[str, str] | None = None
+) -> HttpResponse:
+    problem = Problem(title=HTTPStatus(status).phrase, status=status, detail=detail, hint=hint)
+    return HttpResponse(
+        status, {"content-type": PROBLEM_JSON, **(headers or {})}, msgspec.json.encode(problem)
+    )

@@ -1,0 +1,200 @@
+"""Routes that read rows: of one table in pages, and of statements in SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from typing import Annotated, Any
+
+import msgspec
+import pyarrow as pa
+
+from dormouse.access.visible import VisibleTable
+from dormouse.client.versions import table_as_of
+from dormouse.errors import NotFoundError
+from dormouse.features.http.calls import Call, Form
+from dormouse.features.http.forms import RowPage, accepted_form, rows_response
+from dormouse.features.http.pages import Paging, decode, digest, gone
+from dormouse.features.http.problems import ProblemError
+from dormouse.http.messages import HttpResponse
+from dormouse.key_forms.codec import EMPTY_RANGE, KeyCodec
+from dormouse.keys.ranges import KeyRange
+from dormouse.model.as_of import parse_as_of
+from dormouse.ports import Clock
+from dormouse.query.planner import select
+from dormouse.query.rows import query_rows
+from dormouse.query.selection import Selection
+from dormouse.sql.conditions import parse_condition
+
+KeyJson = int | str | list[int | str]
+ANSWER_MS = 20_000
+"""A page ends after this time: an HTTP API waits for thirty seconds."""
+PAGE_BYTES = 16 * 1024 * 1024
+"""How many bytes of rows, in memory, a page is chosen from."""
+STATEMENT_ROWS = 100_000
+STATEMENT_BYTES = 512 * 1024 * 1024
+"""What a statement may take of memory, beside what reads the tables."""
+
+
+class Question(Form, frozen=True, kw_only=True):
+    """Which rows of a table are wanted.
+
+    `keys` are keys or the first parts of keys, `ranges` pairs of them: the first inclusive, the
+    second exclusive, null for an open end. Without both, all rows are wanted. `where` is a
+    condition in SQL, `columns` are all by default, `limit` is the largest number of rows in all
+    pages. `as_of` is a version, a tag, or an ISO 8601 time. `page_rows` is the largest number of
+    rows in an answer; with `after`, which is `next` of the last answer, the rows after that follow.
+    """
+
+    keys: list[KeyJson] | None = None
+    ranges: list[tuple[KeyJson | None, KeyJson | None]] | None = None
+    where: str = ""
+    columns: list[str] | None = None
+    limit: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    as_of: int | str | None = None
+    page_rows: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 1000
+    after: str = ""
+
+
+class Statement(Form, frozen=True, kw_only=True):
+    """A query in SQL over the tables of the instance. `parameters` are the values of ``$1``, ``$2``
+    and so on, or by name those of ``:name``.
+    """
+
+    text: Annotated[str, msgspec.Meta(min_length=1)]
+    parameters: list[Any] | dict[str, Any] = []
+
+
+def query_table(call: Call, table: str, body: Question) -> HttpResponse:
+    """Return rows of a table, sorted by its keys, in pages that are all of one version."""
+    form = accepted_form(call.request.headers)
+    services, seen = call.services, call.table(table).seen
+    current = seen.table
+    question = digest(msgspec.structs.replace(body, after="", page_rows=1))
+    before = decode(body.after, current, question) if body.after else None
+    as_of = before.version if before else _as_of(body)
+    try:
+        current, state = table_as_of(services, current, as_of)
+    except NotFoundError:
+        if before is None:
+            raise
+        raise gone() from None
+    time_ms = before.time_ms if before else services.clock.now_ms()
+    seen = VisibleTable.of(current, seen.permission)
+    paging = Paging(seen, state.version, time_ms, question, before)
+    columns = _columns(paging, body)
+    most = body.page_rows if body.limit is None else min(body.page_rows, body.limit - paging.given)
+    selection = _selection(paging, body, columns, most)
+    found = query_rows(services, current, state, selection)
+    with closing(found):
+        rows = _without_first(found.batches, paging.repeats)
+        batches, more = _taken(rows, most, services.clock, time_ms=services.clock.now_ms())
+    shown = pa.schema([found.schema.field(name) for name in columns])
+
+    def following(count: int) -> str:
+        answered = sum(batch.num_rows for batch in batches)
+        is_last = not more or paging.given + count == body.limit
+        return "" if count == answered and is_last else paging.after(batches, count)
+
+    page = RowPage(shown, [b.select(columns) for b in batches], state.version, following)
+    return rows_response(form, page, can_continue=True)
+
+
+def run_statement(call: Call, body: Statement) -> HttpResponse:
+    """Return the rows of a query in SQL, all at once: up to what fits into one answer."""
+    form = accepted_form(call.request.headers)
+    clock = call.instance.services.clock
+    found = call.instance.sql(
+        body.text,
+        body.parameters,
+        memory_bytes=STATEMENT_BYTES,
+        timeout_seconds=ANSWER_MS / 1000,
+        principal=call.principal,
+    )
+    with closing(found):
+        batches, more = _taken(found.batches, STATEMENT_ROWS, clock, time_ms=clock.now_ms())
+    if more:
+        raise ProblemError(
+            413,
+            "the statement returns more rows than one answer holds, or takes too long",
+            hint="add LIMIT, or aggregate; page through a table by POST /tables/{table}/query",
+        )
+    page = RowPage(found.schema, batches, found.version, lambda count: "")
+    return rows_response(form, page, can_continue=False)
+
+
+def _as_of(body: Question) -> Any:
+    return parse_as_of(body.as_of) if isinstance(body.as_of, str) else body.as_of
+
+
+def _columns(paging: Paging, body: Question) -> list[str]:
+    schema = paging.seen.schema
+    names = [field.name for field in schema.fields] if body.columns is None else body.columns
+    return list(dict.fromkeys(schema.field_named(name).name for name in names))
+
+
+def _selection(paging: Paging, body: Question, columns: Sequence[str], most: int) -> Selection:
+    """Return the rows to read: those of the page, the keys by which it goes on, and one more."""
+    schema = paging.seen.schema
+    keys = [field.name for field in schema.keys if field.name not in columns]
+    condition = parse_condition(body.where, schema) if body.where else None
+    return select(
+        paging.seen.table.schema,
+        paging.version,
+        paging.time_ms,
+        paging.left_of(_ranges(KeyCodec(schema), body)),
+        permission=paging.seen.permission,
+        columns=[*columns, *keys] if columns else columns,
+        condition=condition,
+        limit=most + paging.repeats + 1 if most > 0 else 0,
+    )
+
+
+def _ranges(codec: KeyCodec, body: Question) -> list[KeyRange]:
+    if body.keys is None and body.ranges is None:
+        return [KeyRange()]
+    found = [
+        codec.range_from_json((_parts(low), _parts(high)), f"range {number}")
+        for number, (low, high) in enumerate(body.ranges or (), start=1)
+    ]
+    found += [
+        KeyRange.exactly(codec.from_json(_parts(key) or (), f"key {number}"))
+        for number, key in enumerate(body.keys or (), start=1)
+    ]
+    return found or [EMPTY_RANGE]
+
+
+def _parts(key: KeyJson | None) -> tuple[object, ...] | None:
+    if key is None:
+        return None
+    return tuple(key) if isinstance(key, list) else (key,)
+
+
+def _without_first(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        if rows < batch.num_rows:
+            yield batch.slice(rows)
+        rows -= min(rows, batch.num_rows)
+
+
+def _taken(
+    batches: Iterator[pa.RecordBatch], rows: int, clock: Clock, *, time_ms: int
+) -> tuple[list[pa.RecordBatch], bool]:
+    """Return the first `rows` rows, or fewer if they are large or take long; and whether there are
+    more.
+    """
+    taken: list[pa.RecordBatch] = []
+    size_bytes = count = 0
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        if taken and (size_bytes > PAGE_BYTES or clock.now_ms() - time_ms > ANSWER_MS):
+            return taken, True
+        some = batch.slice(0, rows - count)
+        if some.num_rows:
+            taken.append(some)
+        count += some.num_rows
+        size_bytes += some.nbytes
+        if some.num_rows < batch.num_rows:
+            return taken, True
+    return taken, False

@@ -1,0 +1,189 @@
+"""Routes of files and rows on their way into a table.
+
+A file is dropped into the ingest bucket under the table's folder, as by every other way; it becomes
+rows some seconds later. Rows of a request are one such file: it is there before the answer.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from hashlib import md5
+from pathlib import Path
+from typing import Literal
+from urllib.parse import quote
+
+import msgspec
+
+from dormouse.client.dropping import ingest_key
+from dormouse.client.table import TableHandle
+from dormouse.errors import ForbiddenError, InvalidRequestError
+from dormouse.features.http.calls import JSON, JSON_LINES, Call, Form, OpenTable, Shown, check_body
+from dormouse.features.http.changes import idempotency_key
+from dormouse.features.http.problems import ProblemError
+from dormouse.features.ingest.known_sources import look_up_sources, refusal_of
+from dormouse.model.sources import Source
+from dormouse.ports import NO_TABLE
+from dormouse.stored.decoding import decode_json
+from dormouse.tables.csv_dialect import csv_dialect
+
+ROWS_TYPES = (JSON, JSON_LINES)
+ANY_TYPE = "application/octet-stream"
+UPLOAD_SECONDS = 3600
+"""How long a link for an upload can be used."""
+
+
+class NewFile(Form, frozen=True, kw_only=True):
+    """A file to upload: its name, which says the format, such as may.csv or 1.jsonl.gz."""
+
+    name: str
+
+
+class Upload(Shown, frozen=True, kw_only=True):
+    """Where to PUT the content of a file, within `expires_seconds`; `location` is the path that
+    shows what became of it. A `url` that begins with a slash is a path of this API.
+    """
+
+    url: str
+    method: str
+    expires_seconds: int
+    location: str
+
+
+class FileShown(Shown, frozen=True, kw_only=True):
+    """A file of a table: it waits until it is ingested, or refused for a reason."""
+
+    name: str
+    state: Literal["waiting", "ingested", "refused"]
+    size_bytes: int
+    dropped_ms: int
+    reason: str = ""
+
+
+class RowsTaken(Shown, frozen=True, kw_only=True):
+    """Rows that are durable, and will be rows of the table; `location` shows when they are."""
+
+    rows: int
+    location: str
+
+
+def begin_upload(call: Call, table: str, body: NewFile) -> Upload:
+    """Return where to PUT the content of a file, which then becomes rows of the table."""
+    handle = call.table(table, "write").handle
+    key = _key(handle, body.name)
+    location = _location(handle, body.name)
+    url = call.instance.bucket.upload_url(key, UPLOAD_SECONDS) or location
+    return Upload(url=url, method="PUT", expires_seconds=UPLOAD_SECONDS, location=location)
+
+
+def put_file(call: Call, table: str, file: str) -> FileShown:
+    """Drop a small file, which becomes rows of the table; POST /tables/{table}/files names where a
+    large one goes.
+    """
+    handle = call.table(table, "write").handle
+    key = _key(handle, file)
+    check_body(call.request, (call.header("content-type").partition(";")[0].strip().lower(),))
+    dropped = _drop(handle, key, call.request.body, once=False)
+    return _shown(handle, dropped)
+
+
+def show_file(call: Call, table: str, file: str) -> FileShown:
+    """Show whether a file that was dropped for a table is rows of it, or was refused, and why."""
+    handle = _opened(call, table).handle
+    key = _key(handle, file)
+    found = next((s for s in handle.services.sources.list(key, since_ms=0) if s.key == key), None)
+    if found is None:
+        raise ProblemError(
+            404, "there is no such file", hint="it was not uploaded yet, or was deleted since"
+        )
+    return _shown(handle, found)
+
+
+def add_rows(call: Call, table: str) -> RowsTaken:
+    """Add rows, as a JSON array of objects or as JSON lines. They are durable before the answer.
+
+    Sent again with one Idempotency-Key, the same body adds nothing; another body is refused.
+    """
+    handle = call.table(table, "write").handle
+    is_array = check_body(call.request, ROWS_TYPES) == JSON
+    body = _lines_of(call.request.body) if is_array else call.request.body
+    key = idempotency_key(call)
+    name = f"rows-{key or handle.services.ids.new()}.jsonl"
+    count = _count_rows(handle, body)
+    dropped = _drop(handle, ingest_key(handle.name, name), body, once=bool(key))
+    if dropped.etag != md5(body, usedforsecurity=False).hexdigest():
+        raise ProblemError(
+            422,
+            "this Idempotency-Key was sent with other rows before",
+            hint="send other rows under another key",
+        )
+    return RowsTaken(rows=count, location=_location(handle, name))
+
+
+def _opened(call: Call, table: str) -> OpenTable:
+    """Return a table for who sends files to it, or reads it whole: reasons may name columns."""
+    try:
+        return call.table(table, "write")
+    except ForbiddenError:
+        opened = call.table(table)
+        if not opened.seen.is_whole:
+            raise
+        return opened
+
+
+def _lines_of(body: bytes) -> bytes:
+    """Return the items of a JSON array as lines, which keep the digits of numbers."""
+    try:
+        items: list[msgspec.Raw] = decode_json(body, list[msgspec.Raw])
+        return b"".join(msgspec.json.format(item, indent=-1) + b"\n" for item in items)
+    except ValueError as error:
+        raise ProblemError(
+            400, f"the body is not a JSON array: {error}", hint=f"for JSON lines, send {JSON_LINES}"
+        ) from error
+
+
+def _count_rows(handle: TableHandle, body: bytes) -> int:
+    """Read rows as they will be ingested; return how many they are.
+
+    Raises:
+        RefusedSourceError: they do not fit the table, and why.
+    """
+    from dormouse.sources.formats import read_source
+
+    dialect = csv_dialect(handle.table.properties)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "rows.jsonl"
+        path.write_bytes(body)
+        batches = read_source(path, path.name, handle.schema, dialect)
+        return sum(batch.num_rows for batch in batches)
+
+
+def _drop(handle: TableHandle, key: str, body: bytes, *, once: bool) -> Source:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "file"
+        path.write_bytes(body)
+        return handle.bucket.drop(key, path, once=once)
+
+
+def _shown(handle: TableHandle, source: Source) -> FileShown:
+    services, table = handle.services, handle.current()
+    is_known = source.id in look_up_sources(services, table, [source]).ids
+    refusal = None if is_known else refusal_of(services, source, table.id, NO_TABLE)
+    return FileShown(
+        name=source.key.partition("/")[2],
+        state="ingested" if is_known else "refused" if refusal else "waiting",
+        size_bytes=source.size_bytes,
+        dropped_ms=source.dropped_ms,
+        reason=refusal.reason if refusal else "",
+    )
+
+
+def _key(handle: TableHandle, name: str) -> str:
+    if "/" in name or name.startswith((".", "_")):
+        raise InvalidRequestError(
+            "a file has a name without slashes that begins with neither a dot nor an underscore"
+        )
+    return ingest_key(handle.name, name)
+
+
+def _location(handle: TableHandle, name: str) -> str:
+    return f"/tables/{handle.name}/files/{quote(name, safe='')}"

@@ -1,0 +1,180 @@
+"""answer_query: begin queries that messages ask, answer their sub-queries, cancel them.
+
+A query that is not cut is answered at once by the delivery that begins it; others send a message
+for each sub-query, or for the next one if a limit may make it needless. Whoever finds all
+sub-queries done puts the manifest. The end of a query is put once, so messages may come twice, late
+or side by side: each query has one outcome. If two attempts at a sub-query crash (out of memory,
+time-out), the third delivery fails the query.
+
+Order of writes: what `planning` says; what `sub_query` says, for each sub-query; the manifest; then
+what `ending` says. A crash between the last end of a sub-query and the manifest leaves a query that
+the redelivery of that sub-query, or the sweep, finishes.
+"""
+
+from __future__ import annotations
+
+from dormouse.errors import InvalidRequestError, JobTooLargeError, NotFoundError
+from dormouse.features.queries.ending import CANCELLED, end_early, failing, finish, settle
+from dormouse.features.queries.limits import Spent, check_spent, check_time
+from dormouse.features.queries.planning import begin_query
+from dormouse.features.queries.query import Query, TaskEnd, question
+from dormouse.features.queries.stored import (
+    done_tasks,
+    load_end,
+    load_query,
+    load_task_ends,
+    save_task_end,
+    task_messages,
+)
+from dormouse.features.queries.sub_query import ResultAttempts, answer
+from dormouse.jobs.attempts import crashed_attempts, record_attempt
+from dormouse.jobs.crashes import CRASH_LIMIT
+from dormouse.jobs.tracking import record
+from dormouse.messages import OutboundMessage
+from dormouse.model.job_events import Progressed, Started
+from dormouse.ports import Services
+from dormouse.query_messages import AnswerQuery, CancelQuery, QueryTask
+from dormouse.stored.query_paths import query_attempts_prefix
+
+_CRASHED = f"{CRASH_LIMIT} attempts at it crashed, out of time or memory"
+_LESS = "ask for less at once, lower query_task_bytes, or export the rows with Spark"
+
+
+def answer_query(
+    services: Services, message: AnswerQuery | CancelQuery | QueryTask
+) -> list[OutboundMessage]:
+    """Do what a message asks, unless its query has ended.
+
+    Raises:
+        UnavailableError: a service does not answer; the message can be retried.
+        InvalidRequestError: another query has this id.
+        NotFoundError: who wants to cancel the query has not asked it.
+    """
+    end = load_end(services.results, message.query_id)
+    if end is not None:
+        if isinstance(message, AnswerQuery) and end.question:
+            _check_same(message, end.question, end.who)
+        settle(services, end)
+        return []
+    match message:
+        case AnswerQuery():
+            return _begin(services, message)
+        case CancelQuery():
+            return _cancel(services, message)
+        case QueryTask():
+            query = load_query(services.results, message.query_id)
+            return [] if query is None else _continue(services, query, message.task)
+
+
+def _begin(services: Services, asked: AnswerQuery) -> list[OutboundMessage]:
+    query = load_query(services.results, asked.query_id)
+    if query is not None:
+        _check_same(asked, query.question, query.asked.who)
+    else:
+        with failing(services, asked, services.clock.now_ms()):
+            query = begin_query(services, asked)
+    if query is None:
+        return []
+    _check_same(asked, query.question, query.asked.who)
+    subject = query.read.name if query.read is not None else "SQL"
+    started = Started(subject=subject, who=asked.who, parts=query.tasks)
+    record(services, query.tracked_job, started)
+    if query.tasks == 1 or query.in_turn:
+        return _continue(services, query, 0)
+    return task_messages(query, done_tasks(services.results, query))
+
+
+def _check_same(asked: AnswerQuery, digest: str, who: str) -> None:
+    if question(asked) != digest or asked.who != who:
+        raise InvalidRequestError(
+            f"another query has the id {asked.query_id!r}", hint="give each query an id of its own"
+        )
+
+
+def _cancel(services: Services, message: CancelQuery) -> list[OutboundMessage]:
+    """End a query without a result; one that has not begun never will."""
+    query = load_query(services.results, message.query_id)
+    if query is not None and query.asked.who != message.who:
+        raise NotFoundError(
+            f"you have no query {message.query_id!r}", hint="who asked a query can cancel it"
+        )
+    if query is None:
+        asked = AnswerQuery(query_id=message.query_id, table="-", who=message.who)
+        end_early(services, asked, "cancelled", reason=CANCELLED, digest="")
+        return []
+    end_early(
+        services,
+        query.asked,
+        "cancelled",
+        begun_ms=query.begun_ms,
+        reason=CANCELLED,
+        digest=query.question,
+    )
+    return []
+
+
+def _continue(services: Services, query: Query, task: int) -> list[OutboundMessage]:
+    """Answer a sub-query, unless that is done; go on with what follows."""
+    if not 0 <= task < query.tasks:
+        raise InvalidRequestError(f"query {query.id!r} has no sub-query {task}")
+    with failing(services, query.asked, query.begun_ms, query.question):
+        return _answered(services, query, task)
+    return []
+
+
+def _answered(services: Services, query: Query, task: int) -> list[OutboundMessage]:
+    check_time(query.asked.limits, query.begun_ms, services.clock.now_ms())
+    done = done_tasks(services.results, query)
+    if task not in done:
+        ends = load_task_ends(services.results, query.id, done)
+        before = _spent(ends)
+        check_spent(query.asked.limits, before, services.memory_bytes)
+        end = _attempted(services, query, task, before)
+        if end is None:  # the query has ended meanwhile
+            return []
+        save_task_end(services.results, query.id, task, end)
+        done = done_tasks(services.results, query)
+    if len(done) == query.tasks:
+        finish(services, query, load_task_ends(services.results, query.id, done))
+        return []
+    return _next(services, query, done)
+
+
+def _attempted(services: Services, query: Query, task: int, before: Spent) -> TaskEnd | None:
+    attempts = ResultAttempts(services.results, services.ids)
+    prefix = query_attempts_prefix(query.id, task)
+    if len(crashed_attempts(attempts, prefix)) >= CRASH_LIMIT:
+        raise JobTooLargeError(f"sub-query {task}: {_CRASHED}", hint=_LESS)
+    with record_attempt(attempts, prefix):
+        return answer(services, query, task, before)
+
+
+def _next(services: Services, query: Query, done: list[int]) -> list[OutboundMessage]:
+    """Record the progress; return the message of the next sub-query, if they come in turn.
+
+    A limit that is reached leaves nothing for the others: they are not answered.
+    """
+    ends = load_task_ends(services.results, query.id, done)
+    spent = _spent(ends)
+    limit = query.read.selection.limit if query.read is not None else None
+    if query.in_turn and limit is not None and spent.rows >= limit:
+        finish(services, query, ends)
+        return []
+    progress = Progressed(
+        rows=spent.rows,
+        size_bytes=spent.read_bytes,
+        requests=spent.requests,
+        parts=query.tasks,
+        parts_done=len(done),
+    )
+    record(services, query.tracked_job, progress)
+    return task_messages(query, done) if query.in_turn else []
+
+
+def _spent(ends: list[TaskEnd]) -> Spent:
+    spent = Spent()
+    for end in ends:
+        size_bytes = sum(file.size_bytes for file in end.files)
+        one = Spent(end.rows, size_bytes, end.requests, end.read_bytes, end.milliseconds)
+        spent = spent.plus(one)
+    return spent

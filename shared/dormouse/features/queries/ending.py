@@ -1,0 +1,177 @@
+"""How a query ends: its manifest is put once, then it is recorded, and its pins are removed.
+
+A crash after the manifest leaves the record and the pins; each later delivery of a message of the
+query settles them, and so does the sweep. What a query stored that failed or was cancelled is
+deleted by the sweep, which finds it by its pins: the function has no right to delete objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+
+from dormouse.errors import DormouseError, OutcomeUnknownError, UnavailableError
+from dormouse.features.queries.query import (
+    EndState,
+    Query,
+    QueryEnd,
+    TaskEnd,
+    question,
+    tracked_query,
+)
+from dormouse.features.queries.stored import save_end
+from dormouse.jobs.tracking import record
+from dormouse.model.as_of import AsOf
+from dormouse.model.job_events import Cancelled, Failed, Finished
+from dormouse.model.pins import OwnerKind, Pin, PinOwner
+from dormouse.ports import Services
+from dormouse.query_messages import AnswerQuery
+from dormouse.tables.table import Table
+
+CANCELLED = "it was cancelled"
+_EVENTS: Mapping[EndState, type[Finished | Failed | Cancelled]] = {
+    "finished": Finished,
+    "failed": Failed,
+    "cancelled": Cancelled,
+}
+
+
+def owner(query_id: str, as_of: AsOf | None = None) -> PinOwner:
+    """Return the owner of the pin of a table that a query reads as of some version.
+
+    A statement may read several versions of one table, each held by a pin of its own.
+    """
+    return PinOwner(OwnerKind.QUERY, f"{query_id}@{'' if as_of is None else as_of}")
+
+
+def query_of(pin: Pin) -> str | None:
+    """Return the query that a pin is of; None if it is of something else."""
+    if pin.owner.kind is not OwnerKind.QUERY:
+        return None
+    return pin.owner.name.partition("@")[0]
+
+
+def unpin(services: Services, table: Table, query_id: str) -> None:
+    """Remove all pins of a query on a table."""
+    pins = services.store(table).pins
+    for pin in pins.all():
+        if query_of(pin) == query_id:
+            pins.remove(pin.owner)
+
+
+@contextmanager
+def failing(
+    services: Services, asked: AnswerQuery, begun_ms: int, digest: str | None = None
+) -> Iterator[None]:
+    """End a query if the block fails with an error that a retry cannot cure.
+
+    Raises:
+        UnavailableError: a service does not answer; the message can be retried.
+    """
+    try:
+        yield
+    except (UnavailableError, OutcomeUnknownError):
+        raise
+    except DormouseError as error:
+        end_early(
+            services,
+            asked,
+            "failed",
+            begun_ms=begun_ms,
+            reason=error.explanation,
+            error=error.class_name,
+            digest=digest,
+        )
+
+
+def end_early(
+    services: Services,
+    asked: AnswerQuery,
+    state: EndState,
+    *,
+    begun_ms: int = 0,
+    reason: str = "",
+    error: str = "",
+    digest: str | None = None,
+) -> None:
+    """End a query without a result; `digest` is that of its question, if it has begun."""
+    end = QueryEnd(
+        query=asked.query_id,
+        state=state,
+        question=question(asked) if digest is None else digest,
+        ended_ms=services.clock.now_ms(),
+        begun_ms=begun_ms,
+        who=asked.who,
+        reason=reason,
+        error=error,
+        to=asked.to,
+        format=asked.format,
+    )
+    settle(services, save_end(services.results, end))
+
+
+def finish(services: Services, query: Query, ends: Iterable[TaskEnd]) -> None:
+    """Put the manifest of a query whose sub-queries are done, in their order."""
+    done = list(ends)
+    files = tuple(file for end in done for file in end.files)
+    versions = {name: version for end in done for name, version in end.versions.items()}
+    end = QueryEnd(
+        query=query.id,
+        state="finished",
+        question=query.question,
+        ended_ms=services.clock.now_ms(),
+        begun_ms=query.begun_ms,
+        who=query.asked.who,
+        to=query.asked.to,
+        format=query.asked.format,
+        schema=done[0].schema,
+        versions=versions,
+        table_ids=tuple(dict.fromkeys(each for end in done for each in end.table_ids)),
+        files=files,
+        rows=sum(end.rows for end in done),
+        size_bytes=sum(file.size_bytes for file in files),
+        tasks=query.tasks,
+        requests=sum(end.requests for end in done),
+        read_bytes=sum(end.read_bytes for end in done),
+        function_milliseconds=sum(end.milliseconds for end in done),
+    )
+    settle(services, save_end(services.results, end))
+
+
+def settle(services: Services, end: QueryEnd) -> None:
+    """Send how a query ended to its queue, if it names one, then record it, and let go of the
+    versions that a finished one read.
+    """
+    known = services.tracker.get(tracked_query(end.query).table_id, end.query)
+    if known is None or not known.is_finished:
+        undelivered = _deliver(services, end) if end.to else ""
+        kind = Failed if undelivered else _EVENTS[end.state]
+        event = kind(
+            reason=undelivered or end.reason,
+            rows=end.rows,
+            files=len(end.files),
+            size_bytes=end.read_bytes,
+            who=end.who,
+            parts=end.tasks,
+            parts_done=end.tasks,
+            requests=end.requests,
+        )
+        record(services, tracked_query(end.query), event)
+    if end.state == "finished":
+        for table_id in end.table_ids:
+            table = services.table(table_id)
+            if table is not None:
+                unpin(services, table, end.query)
+
+
+def _deliver(services: Services, end: QueryEnd) -> str:
+    """Send how a query ended to its queue; return why that cannot be, empty if it was done."""
+    from dormouse.features.queries.delivery import deliver  # it needs Arrow; few queries do
+
+    try:
+        deliver(services, end, end.to)
+    except (UnavailableError, OutcomeUnknownError):
+        raise
+    except DormouseError as error:
+        return end.reason or f"the result is complete, but was not sent: {error.explanation}"
+    return ""

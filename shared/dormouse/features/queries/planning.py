@@ -1,0 +1,110 @@
+"""Begin a query: check what is asked, fix the version that is read, and cut it into sub-queries.
+
+Order of writes: the pin of the version, the tasks, the query. If several deliveries begin a query
+at once, all read the version that was pinned first, and the query that is saved first says which
+tasks are used. A crash leaves a pin, which the next delivery uses, and tasks that nothing names.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from msgspec import structs
+
+from dormouse.access.doors import allowed_table
+from dormouse.access.visible import VisibleTable
+from dormouse.features.queries.ending import owner
+from dormouse.features.queries.limits import effective_limits
+from dormouse.features.queries.query import Query, ReadTable, question
+from dormouse.features.queries.stored import save_query, save_tasks
+from dormouse.features.tables.versions import read_version
+from dormouse.features.versions.as_of import read_as_of
+from dormouse.model.as_of import AsOf
+from dormouse.model.state import DAY_MS, TableState
+from dormouse.ports import Services
+from dormouse.query.pieces import bytes_to_read, plan_tasks
+from dormouse.query.planner import selected_ranges
+from dormouse.query.selection_codec import decode_selection
+from dormouse.query_messages import AnswerQuery
+from dormouse.tables.properties import properties_of
+
+
+def begin_query(services: Services, asked: AnswerQuery) -> Query:
+    """Plan and save a query; return it, or the one that another delivery saved first.
+
+    Raises:
+        InvalidRequestError: a key, column, condition or limit does not fit the table, or results
+            are not sent to such a queue.
+        NotFoundError: there is no such table or version of it, or the queue is gone.
+        ContendedError: to pin the version took too long; retry the message.
+    """
+    if asked.to:
+        services.result_queues.check(asked.to)
+    query = _statement(services, asked) if asked.sql else _rows(services, asked)
+    return save_query(services.results, query)
+
+
+def open_pinned(
+    services: Services, asked: AnswerQuery, name: str, as_of: AsOf | None
+) -> tuple[VisibleTable, TableState]:
+    """Return a table as who asks may see it, and its state at the version to read, which is pinned.
+
+    A query that runs for a second time reads the version that it pinned first. The pin ends a day
+    after the time of the query, if nobody removes it.
+
+    Raises:
+        NotFoundError: there is no such table for who asks; or no such version any more, or it is
+            about to expire.
+        ForbiddenError: who asks may not read the table.
+        ContendedError: it took too long; nothing is pinned.
+    """
+    visible = allowed_table(services, asked.who, name, "read")
+    permission = visible.permission
+    table, state = read_as_of(services, visible.table, as_of)
+    if state.reference_count:
+        seconds = asked.limits.seconds or table.properties.query_limit_seconds
+        expires_ms = services.clock.now_ms() + seconds * 1000 + DAY_MS
+        pins = services.store(table).pins
+        pin = pins.add(owner(asked.query_id, as_of), state, expires_ms=expires_ms)
+        if pin.version != state.version:
+            table, state = read_version(services, table, version=pin.version)
+    return VisibleTable.of(table, permission), state
+
+
+def _statement(services: Services, asked: AnswerQuery) -> Query:
+    """Return the query of a statement, which finds its tables itself."""
+    properties = properties_of(services.tables.defaults())
+    asked, digest = _limited(asked, effective_limits(asked.limits, properties)), question(asked)
+    return Query(asked, digest, services.clock.now_ms(), services.ids.new(), 1)
+
+
+def _rows(services: Services, asked: AnswerQuery) -> Query:
+    """Return the query of rows of a table; its tasks are saved."""
+    visible, state = open_pinned(services, asked, asked.table, asked.selection.as_of)
+    table, now_ms = visible.table, services.clock.now_ms()
+    limits = effective_limits(asked.limits, table.properties)
+    selection = decode_selection(
+        asked.selection,
+        table.schema,
+        permission=visible.permission,
+        version=state.version,
+        time_ms=now_ms,
+    )
+    rules = (table.properties.filters, table.properties.aggregations)
+    read = ReadTable(table.id, table.name, table.schema, selection, *rules)
+    ranges = selected_ranges(read.table, selection)
+    size_bytes = bytes_to_read(state, ranges)
+    is_cut = size_bytes > table.properties.query_cut_bytes
+    task_bytes = table.properties.query_task_bytes if is_cut else max(1, size_bytes)
+    cut = services.ids.new()
+    pieces = plan_tasks(state, ranges, task_bytes=task_bytes)
+    tasks = save_tasks(services.results, asked.query_id, cut, pieces)
+    if selection.limit is not None and state.rows <= selection.limit:
+        read = replace(read, selection=replace(selection, limit=None))  # it leaves nothing out
+    in_turn = read.selection.limit is not None
+    digest = question(asked)
+    return Query(_limited(asked, limits), digest, now_ms, cut, tasks, read, in_turn, size_bytes)
+
+
+def _limited(asked: AnswerQuery, limits: object) -> AnswerQuery:
+    return structs.replace(asked, limits=limits)

@@ -1,0 +1,148 @@
+"""Answer one sub-query: read its rows, write them to its sink, and save its end.
+
+Order of writes: the files of this attempt, then the end of the sub-query, which names them. A crash
+leaves files that nothing names; the next attempt writes its own. A statement in SQL is one
+sub-query, computed in a process of its own.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from dormouse.features.queries.limits import EndedError, Spent, Watch
+from dormouse.features.queries.planning import open_pinned
+from dormouse.features.queries.query import Query, TaskEnd
+from dormouse.features.queries.sinks import FileSink, ResultSink
+from dormouse.features.queries.stored import load_end, load_pieces
+from dormouse.model.as_of import parse_as_of
+from dormouse.ports import Services, Storage
+from dormouse.query.planner import slices_from
+from dormouse.query.result import QueryResult
+from dormouse.query.rows import query_slices
+
+if TYPE_CHECKING:
+    from dormouse.access.visible import VisibleTable
+    from dormouse.model.state import TableState
+    from dormouse.ports import Ids
+
+LEAST_STATEMENT_BYTES = 16 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class ResultAttempts:
+    """Where attempts at sub-queries are marked: beside their results (`jobs.attempts`)."""
+
+    storage: Storage
+    ids: Ids
+
+
+def answer(
+    services: Services,
+    query: Query,
+    task: int,
+    before: Spent,
+) -> TaskEnd | None:
+    """Return the end of a sub-query, whose rows are written; None if the query has ended.
+
+    `before` is what the sub-queries before have spent.
+
+    Raises:
+        LimitExceededError: the query took more than it may.
+        NotFoundError: a shard or table that it needs is gone.
+    """
+    watch = Watch(
+        query.asked.limits,
+        query.begun_ms,
+        services.memory_bytes,
+        before,
+        services.clock.now_ms,
+        lambda: load_end(services.results, query.id) is not None,
+    )
+    sink = _file_sink(services, query, task)
+    table_ids: set[str] = set()
+    with _aborting(sink), _rows(services, query, task, before, table_ids) as rows:
+        try:
+            return _written(rows, sink, watch, table_ids)
+        except EndedError:
+            return None
+
+
+def _written(
+    rows: QueryResult, sink: ResultSink, watch: Watch, table_ids: Iterable[str]
+) -> TaskEnd:
+    sink.begin(rows.schema)
+    for batch in rows:
+        watch.rows += batch.num_rows
+        sink.write(batch)
+        watch.check(rows.reads, sink.size_bytes)
+    files = sink.end()
+    spent = watch.spent(rows.reads, sum(file.size_bytes for file in files))
+    watch.check(rows.reads, spent.result_bytes)
+    return TaskEnd(
+        files,
+        watch.rows,
+        base64.b64encode(rows.schema.serialize().to_pybytes()).decode(),
+        spent.requests,
+        spent.read_bytes,
+        spent.milliseconds,
+        tuple(sorted(table_ids)),
+        dict(rows.versions),
+    )
+
+
+@contextmanager
+def _aborting(sink: ResultSink) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        sink.abort()
+
+
+@contextmanager
+def _rows(
+    services: Services, query: Query, task: int, before: Spent, table_ids: set[str]
+) -> Iterator[QueryResult]:
+    """Open the rows of a sub-query, and note the tables; rows are read while they are taken."""
+    read = query.read
+    if read is None:
+        found = _statement(services, query, table_ids)
+    else:
+        table_ids.add(read.id)
+        selection = read.selection
+        if selection.limit is not None:
+            selection = replace(selection, limit=max(0, selection.limit - before.rows))
+        parts = slices_from(load_pieces(services.results, query, task))
+        found = query_slices(services, read.table, parts, selection)
+        found = replace(found, versions={read.name: (selection.version,)})
+    try:
+        yield found
+    finally:
+        found.close()
+
+
+def _statement(services: Services, query: Query, table_ids: set[str]) -> QueryResult:
+    from dormouse.statements.limits import Limits
+    from dormouse.statements.running import run_statement
+    from dormouse.statements.scans import Tables
+
+    asked = query.asked
+    left_ms = max(1000, query.deadline_ms - services.clock.now_ms())
+
+    def opened(name: str, as_of: str) -> tuple[VisibleTable, TableState]:
+        visible, state = open_pinned(services, asked, name, parse_as_of(as_of) if as_of else None)
+        table_ids.add(visible.table.id)
+        return visible, state
+
+    tables = Tables(services, opened, query.begun_ms)
+    memory = max(LEAST_STATEMENT_BYTES, services.memory_bytes // 2)  # the other half reads
+    within = Limits(memory, left_ms / 1000)
+    return run_statement(tables, asked.sql, asked.parameters, services.scratch, within)
+
+
+def _file_sink(services: Services, query: Query, task: int) -> ResultSink:
+    place = (query.id, task, services.ids.new())
+    return FileSink(services.results, services.scratch, place, query.asked.format)

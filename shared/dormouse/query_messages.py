@@ -1,0 +1,84 @@
+"""Messages about queries: what people and programs send to the queue ``queries``, and sub-queries.
+
+Whoever may send to that queue may ask. Who asked is what the queue says of the sender, whatever the
+message says.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from dormouse.message_base import ALL_ROWS, Message, SelectionMessage
+from dormouse.model.sources import WholeNumber
+
+QueryId = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9][A-Za-z0-9_-]{0,127}\Z")]
+"""The id of a query. It is a part of paths of objects."""
+ResultFormat = Literal["parquet", "arrow", "feather", "csv", "json"]
+"""The formats of results; `results.formats.ResultFormat` says what each is."""
+_Count = Annotated[int, msgspec.Meta(ge=1)]
+_Positive = Annotated[float, msgspec.Meta(gt=0)]
+
+
+class QueryLimits(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True
+):
+    """What a query may take; one that takes more fails. Properties of the table set the most, which
+    is also what null means.
+
+    `rows` and `result_bytes` are those of its result. `read_bytes` are read of shards, `seconds`
+    are from its beginning to its end. `dollars` is what its requests and functions cost on AWS, as
+    far as that is counted.
+    """
+
+    rows: _Count | None = None
+    result_bytes: _Count | None = None
+    read_bytes: _Count | None = None
+    seconds: _Count | None = None
+    dollars: _Positive | None = None
+
+
+class AnswerQuery(Message, frozen=True, tag="answer_query", kw_only=True):
+    """Answer a query, once for each `query_id`, however often the message is delivered.
+
+    It asks for the selected rows of `table`, or for those of a statement in `sql`, with the values
+    of its parameters by name. The result is files of one format below ``queries/<query_id>/`` in
+    the results bucket, and a manifest that is put last. If `to` names a queue of the instance's
+    list, the result is sent there, too. `who` is who asks: the function puts the sender there
+    that SQS names.
+    """
+
+    query_id: QueryId
+    table: str = ""
+    selection: SelectionMessage = ALL_ROWS
+    sql: str = ""
+    parameters: dict[str, str | int | float | bool | None] = {}
+    format: ResultFormat = "parquet"
+    to: str = ""
+    limits: QueryLimits = QueryLimits()
+    who: str = ""
+    v: Literal[1] = 1
+
+    def __post_init__(self) -> None:
+        """Refuse a message that names both a table and a statement, or neither."""
+        if bool(self.table) == bool(self.sql):
+            raise ValueError("a query has either a table or a statement in sql")
+        if self.sql and self.selection != ALL_ROWS:
+            raise ValueError("a statement in sql says itself which rows it selects")
+
+
+class CancelQuery(Message, frozen=True, tag="cancel_query", kw_only=True):
+    """End a query that has not ended. Only who asked can cancel it, as `AnswerQuery` has it."""
+
+    query_id: QueryId
+    who: str = ""
+    v: Literal[1] = 1
+
+
+class QueryTask(Message, frozen=True, tag="query_task"):
+    """Answer one sub-query of a query. Both are described in the results bucket."""
+
+    query_id: QueryId
+    task: WholeNumber
+    v: Literal[1] = 1

@@ -1,0 +1,62 @@
+"""Services that answer for any caller come to tables by `dormouse.access.doors`, and no other way.
+
+The planner takes a permission from everybody; who says that everything is permitted reads with
+rights of their own, and is named here.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+LIBRARY = Path(__file__).parents[2] / "shared" / "dormouse"
+DOORS = ("features/catalog", "features/queries", "features/http")
+"""The packages of services that answer for any caller; some may be yet to come."""
+OTHER_WAYS = re.compile(
+    r"\.tables\.(named|all|list_readable)\(|\bresolve_(live_)?table\(|VisibleTable\(|\.whole\("
+    r"|\bEVERYTHING\b|\btable_not_found\("
+)
+OWN_RIGHTS = {
+    "access/doors.py",  # what there is without rules
+    "access/rules.py",
+    "access/visible.py",
+    "features/export/request.py",  # who may send to the queue `admin` may read every table
+    "features/purge/request.py",
+    "query/selection_codec.py",  # what was selected when it was stored
+}
+
+
+def sources(folder: str) -> list[Path]:
+    return sorted((LIBRARY / folder).rglob("*.py"))
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_doors_come_to_tables_by_one_way(door: str) -> None:
+    for path in sources(door):
+        found = OTHER_WAYS.search(path.read_text())
+        assert found is None, f"{path.name} has {found[0] if found else ''}: use access.doors"
+
+
+def test_the_other_ways_are_found() -> None:
+    for text in (
+        "services.tables.named(name)",
+        "services.tables.list_readable()",
+        "table = resolve_live_table(services, request)",
+        "permission=EVERYTHING",
+        "VisibleTable.whole(table)",
+    ):
+        assert OTHER_WAYS.search(text), text
+
+
+def test_only_who_reads_with_rights_of_their_own_says_that_everything_is_permitted() -> None:
+    texts = {path.relative_to(LIBRARY).as_posix(): path.read_text() for path in sources(".")}
+    saying = {
+        place
+        for place, text in texts.items()
+        if not place.startswith("client/")  # the caller's own program
+        and ("dormouse.access" in text or place.startswith("access/"))
+        and re.search(r"\bEVERYTHING\b|VisibleTable\.whole\(", text)
+    }
+    assert saying <= OWN_RIGHTS, "see the top of this file"

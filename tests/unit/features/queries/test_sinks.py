@@ -1,0 +1,65 @@
+"""Rows of an attempt become files of a limited size, or nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from dormouse.features.queries.sinks import FileSink
+from dormouse.results import writers
+from dormouse.stored.query_paths import query_prefix
+from tests.support.memory_storage import MemoryStorage
+from tests.support.world import World
+
+SCHEMA = pa.schema([("n", pa.int64())])
+
+
+@pytest.fixture
+def results(world: World, monkeypatch: pytest.MonkeyPatch) -> MemoryStorage:
+    """A storage that gets files in parts, of which each row makes some."""
+    monkeypatch.setattr(writers, "ROW_GROUP_ROWS", 1)
+    return MemoryStorage(world.clock)
+
+
+def sink(results: MemoryStorage, scratch: Path, *, file_bytes: int = 2**20) -> FileSink:
+    opened = FileSink(results, scratch / "scratch", ("q", 0, "a"), "parquet", file_bytes)
+    opened.begin(SCHEMA)
+    return opened
+
+
+def batch(*numbers: int) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict({"n": list(numbers)}, SCHEMA)
+
+
+def test_what_is_not_ended_leaves_neither_file_nor_parts(
+    results: MemoryStorage, tmp_path: Path
+) -> None:
+    opened = sink(results, tmp_path)
+    for number in range(20):
+        opened.write(batch(number))
+    assert list(results.list_uploads(""))
+    opened.abort()
+    assert not list(results.list_uploads(""))
+    assert not list(results.list(""))
+    assert not list((tmp_path / "scratch").iterdir())
+
+
+def test_a_file_ends_when_it_is_large_enough(results: MemoryStorage, tmp_path: Path) -> None:
+    opened = sink(results, tmp_path, file_bytes=1)
+    for number in range(3):
+        opened.write(batch(number))
+    found = opened.end()
+    assert [file.rows for file in found] == [1, 1, 1]
+    stored = {each.path: each.size_bytes for each in results.list("")}
+    assert stored == {query_prefix("q") + file.name: file.size_bytes for file in found}
+    opened.abort()
+    assert len(list(results.list(""))) == 3
+
+
+def test_no_rows_are_no_file(results: MemoryStorage, tmp_path: Path) -> None:
+    opened = sink(results, tmp_path)
+    opened.write(batch())
+    assert opened.end() == ()
+    assert not list(results.list(""))

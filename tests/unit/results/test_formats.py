@@ -1,0 +1,248 @@
+"""Rows in every format: what is written can be ingested again as it was."""
+
+from __future__ import annotations
+
+import csv
+import datetime as dt
+import io
+import json
+from decimal import Decimal
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dormouse.arrow.types import arrow_schema, frame_schema
+from dormouse.results import writers
+from dormouse.results.cells import json_cells
+from dormouse.results.files import RowFile
+from dormouse.results.formats import ResultFormat, row_writer, write_rows
+from dormouse.schema.schema import (
+    DecimalType,
+    Field,
+    ListType,
+    MapType,
+    Member,
+    Primitive,
+    Schema,
+    StructType,
+)
+from dormouse.sources.formats import read_source
+from tests.support.batches import rows_of
+
+NESTED = StructType(
+    (
+        Member("raw", Primitive.BYTES, nullable=True),
+        Member("at", ListType(Primitive.TIMESTAMP), nullable=True),
+        Member("days", MapType(Primitive.DATE, Primitive.DATE), nullable=True),
+        Member("in", StructType((Member("n", DecimalType(38, 1)),)), nullable=True),
+    )
+)
+SCHEMA = Schema(
+    (Field("k", Primitive.LONG),),
+    values=(
+        Field("v", NESTED, nullable=True),
+        Field("day", Primitive.DATE, nullable=True, unit="days"),
+        Field("at", Primitive.TIMESTAMP, nullable=True, unit="microseconds"),
+    ),
+)
+NOON = dt.datetime(2024, 2, 29, 12, tzinfo=dt.UTC)
+DAY = dt.date(2024, 2, 29)
+
+
+def rows() -> pa.Table:
+    nested = [
+        None,
+        dict.fromkeys(["raw", "at", "days", "in"]),
+        {"raw": b"\xff", "at": [None, NOON], "days": [(DAY, None)], "in": {"n": Decimal("-1.5")}},
+        {"raw": b"", "at": [], "days": [], "in": {"n": Decimal(0)}},
+    ]
+    wanted = arrow_schema(SCHEMA)
+    days = pa.array([None, -(2**31), 0, 2**31 - 1], pa.int32()).cast(pa.date32())
+    times = pa.array([-(2**63), None, 1, 2**63 - 1], pa.int64()).cast(wanted.field("at").type)
+    columns = [pa.array(range(4), pa.int64()), pa.array(nested, wanted.field("v").type)]
+    return pa.Table.from_arrays([*columns, days, times], schema=wanted)
+
+
+def test_what_is_written_is_read_back_as_it_was(tmp_path: Path) -> None:
+    for form in ResultFormat:
+        local, sink = tmp_path / f"x{form.suffix}", io.BytesIO()
+        assert write_rows(form, rows().to_batches(), rows().schema, sink) == 4
+        local.write_bytes(sink.getvalue())
+        assert pa.Table.from_batches(read_source(local, local.name, SCHEMA)).equals(rows())
+
+
+def test_slices_give_their_own_cells() -> None:
+    (batch,) = rows().to_batches()
+    for name in batch.schema.names:
+        column = batch.column(name)
+        assert json_cells(column.slice(2, 1)) == list(json_cells(column))[2:3]
+        assert json_cells(column.slice(4)) == []
+
+
+def test_lists_and_maps_behind_others_have_their_own_items() -> None:
+    lists = pa.array([[1], [2, 3], None, [4]], pa.list_(pa.int64()))
+    assert json_cells(lists.slice(1)) == [[2, 3], None, [4]]
+    maps = pa.array([[("a", 1)], [("b", 2)]], pa.map_(pa.string(), pa.int64()))
+    assert json_cells(maps.slice(1)) == [{"b": 2}]
+
+
+def test_times_and_dates_without_a_year_of_four_digits_are_numbers() -> None:
+    sink = io.BytesIO()
+    write_rows(ResultFormat.json, rows().to_batches(), rows().schema, sink)
+    lines = [json.loads(line) for line in sink.getvalue().splitlines()]
+    assert [line["day"] for line in lines] == [None, -(2**31), "1970-01-01", 2**31 - 1]
+    last = "1970-01-01T00:00:00.000001Z"
+    assert [line["at"] for line in lines] == [-(2**63), None, last, 2**63 - 1]
+
+
+PLAIN_TYPES = [*Primitive, DecimalType(38, 19)]
+PLAIN = Schema(
+    (Field("k", Primitive.LONG),),
+    values=tuple(
+        field
+        for at, kind in enumerate(PLAIN_TYPES)
+        for field in (
+            Field(f"v{at}", kind, nullable=True),
+            Field(f"l{at}", ListType(kind), nullable=True),
+        )
+    ),
+)
+
+
+@settings(max_examples=15, deadline=None)
+@given(data=st.data())
+def test_values_of_every_type_are_read_back_as_they_were(data: st.DataObject) -> None:
+    rows = data.draw(rows_of(PLAIN, max_size=3))
+    stored = pa.Table.from_pylist(rows, arrow_schema(PLAIN))
+    table = stored.cast(frame_schema(stored.schema))
+    for form in ResultFormat:
+        with TemporaryDirectory() as folder:
+            local, sink = Path(folder) / f"x{form.suffix}", io.BytesIO()
+            write_rows(form, table.to_batches(max_chunksize=1), table.schema, sink)
+            local.write_bytes(sink.getvalue())
+            found = pa.Table.from_batches(
+                read_source(local, local.name, PLAIN), arrow_schema(PLAIN)
+            )
+        assert repr(found.to_pylist()) == repr(stored.to_pylist())  # NaN is not equal to itself
+
+
+@pytest.mark.parametrize("form", ResultFormat)
+def test_a_result_without_rows_is_a_file_that_can_be_read(
+    form: ResultFormat, tmp_path: Path
+) -> None:
+    local, sink = tmp_path / f"x{form.suffix}", io.BytesIO()
+    assert write_rows(form, (), arrow_schema(PLAIN), sink) == 0
+    local.write_bytes(sink.getvalue())
+    assert list(read_source(local, local.name, PLAIN)) == []
+
+
+ZONE = pa.timestamp("us", "+01:00")
+OF_STATEMENTS: list[tuple[pa.Array[Any], object]] = [
+    (pa.array(["a"], pa.string_view()), "a"),
+    (pa.array(["a"], pa.large_string()), "a"),
+    (pa.array(["a"]).dictionary_encode(), "a"),
+    (pa.RunEndEncodedArray.from_arrays([1], [5]), 5),
+    (pa.array([b"x"], pa.large_binary()), "eA=="),
+    (pa.array([b"x"], pa.binary_view()), "eA=="),
+    (pa.array([b"xyz"], pa.binary(3)), "eHl6"),
+    (pa.array([[b"x"]], pa.large_list(pa.binary())), ["eA=="]),
+    (pa.array([[b"x"]], pa.list_(pa.binary(), 1)), ["eA=="]),
+    (pa.array([2**64 - 1], pa.uint64()), 2**64 - 1),
+    (pa.array([1.5], pa.float16()), 1.5),
+    (pa.nulls(1), None),
+    (pa.array([86_400_000], pa.date64()), "1970-01-02"),
+    (pa.array([5], pa.time32("s")), "00:00:05"),
+    (pa.array([5_000_001], pa.time64("ns")), "00:00:00.005000001"),
+    (pa.array([1], pa.time64("ns")), "00:00:00.000000001"),
+    (pa.array([1], pa.timestamp("s")), "1970-01-01T00:00:01"),
+    (pa.array([1], ZONE), "1970-01-01T00:00:00.000001Z"),
+    (pa.array([2**62], pa.timestamp("ms")), 2**62),
+    (pa.array([253_402_300_799_999], pa.timestamp("ms")), "9999-12-31T23:59:59.999"),
+    (pa.array([-1_500], pa.duration("ms")), "-PT1.5S"),
+    (pa.array([1_501], pa.duration("ns")), "PT0.000001501S"),
+    (pa.array([2**62], pa.duration("s")), f"PT{2**62}S"),
+    (pa.array([pa.MonthDayNano([1, -2, 3])]), "P1M-2DT0.000000003S"),
+    (pa.array([pa.MonthDayNano([0, 0, -(10**9)])]), "P0M0DT-1S"),
+]
+
+
+@pytest.mark.parametrize(("column", "cell"), OF_STATEMENTS, ids=lambda each: str(each)[:40])
+def test_types_that_only_statements_have_are_exact_in_text(
+    column: pa.Array[Any], cell: object
+) -> None:
+    assert list(json_cells(column)) == [cell]
+    batch = pa.record_batch([column], names=["v"])
+    texts = {}
+    for form in (ResultFormat.json, ResultFormat.csv):
+        sink = io.BytesIO()
+        assert write_rows(form, [batch], batch.schema, sink) == 1
+        texts[form] = sink.getvalue().decode()
+    assert json.loads(texts[ResultFormat.json]) == {"v": cell}
+    (_, line) = csv.reader(io.StringIO(texts[ResultFormat.csv]))
+    if isinstance(cell, str):
+        assert line == [cell]
+
+
+def test_small_batches_share_a_row_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writers, "ROW_GROUP_ROWS", 10)
+    batch = pa.record_batch([pa.array(range(4))], names=["v"])
+    sink = io.BytesIO()
+    write_rows(ResultFormat.parquet, [batch] * 6, batch.schema, sink)
+    found = pq.ParquetFile(io.BytesIO(sink.getvalue()))
+    groups = [found.metadata.row_group(i).num_rows for i in range(found.num_row_groups)]
+    assert groups == [10, 10, 4]
+    assert found.read().column("v").to_pylist() == [*range(4)] * 6
+
+
+def test_a_file_is_not_complete_before_its_writer_is_closed() -> None:
+    batch = pa.record_batch([pa.array(range(4))], names=["v"])
+    sink = io.BytesIO()
+    writer = row_writer(ResultFormat.parquet, sink, batch.schema)
+    writer.write(batch)
+    with pytest.raises(pa.ArrowInvalid):
+        pq.ParquetFile(io.BytesIO(sink.getvalue()))
+    writer.close()
+    assert pq.read_table(io.BytesIO(sink.getvalue())).num_rows == 4
+
+
+@pytest.mark.parametrize("form", ResultFormat)
+def test_a_local_file_grows_by_what_is_written_and_is_whole_when_closed(
+    form: ResultFormat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writers, "ROW_GROUP_ROWS", 1)
+    local = tmp_path / f"x{form.suffix}"
+    file = RowFile(local, form, rows().schema)
+    sizes = []
+    for batch in rows().to_batches(max_chunksize=1):
+        file.write(batch)
+        sizes.append(file.size_bytes)
+    file.close()
+    file.end()
+    assert sorted(set(sizes)) == sizes
+    assert (file.rows, pa.Table.from_batches(read_source(local, local.name, SCHEMA))) == (4, rows())
+
+
+@pytest.mark.parametrize("form", ResultFormat)
+def test_a_file_that_is_given_up_is_closed(form: ResultFormat, tmp_path: Path) -> None:
+    file = RowFile(tmp_path / "x", form, rows().schema)
+    file.write(rows().to_batches()[0])
+    file.end()
+    with pytest.raises(ValueError, match="closed"):
+        file.size_bytes  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    "text", ['a"b', "a,b", "a\nb", "a\r\nb", "", " ", "=1+1", "\u2028", "\x00"]
+)
+def test_csv_is_read_by_the_readers_of_others(text: str) -> None:
+    batch = pa.record_batch([pa.array([text, None]), pa.array([1, 2])], names=['a"1', "b,2"])
+    sink = io.BytesIO()
+    write_rows(ResultFormat.csv, [batch], batch.schema, sink)
+    lines = list(csv.reader(io.StringIO(sink.getvalue().decode(), newline="")))
+    assert lines == [['a"1', "b,2"], [text, "1"], ["", "2"]]
