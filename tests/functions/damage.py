@@ -21,6 +21,7 @@ from dormouse.messages import (
 )
 from dormouse.model.sources import job_id_of
 from dormouse.model.transactions import AssignJob
+from dormouse.query_messages import AnswerQuery
 from dormouse.requests import CollectGarbage, ExportRows, PurgeRows
 from tests.functions.conftest import TABLE_ID, Functions
 from tests.functions.disclosure import SECRET, ingest, rows
@@ -62,6 +63,9 @@ def with_everything(functions: Functions) -> dict[str, str]:
         "publish_iceberg": TableChanged(TABLE_ID),
         "purge_rows": PurgeStep(TABLE_ID, purge_id_of("p")),
         "export_rows": ExportTask(TABLE_ID, export_id_of("e"), 0),
+        "answer_query": AnswerQuery(
+            query_id="q", table="letters", selection=SelectionMessage(where=WHERE)
+        ),
         "dispatch_spark": JOB,
     }
     world.tables.change(

@@ -10,6 +10,7 @@ from importlib import import_module
 import pytest
 
 from dormouse.features.administration.malformed import VERBS
+from dormouse.features.queries.query import QUERIES
 from dormouse.messages import IngestJob, encode
 from dormouse.model.sources import Source, job_id_of
 from tests.functions.conftest import TABLE_ID, Functions
@@ -39,7 +40,8 @@ def disclosed(functions: Functions, log: io.StringIO, capsys: pytest.CaptureFixt
     """Return all that was logged, printed and recorded, but for why requests were refused."""
     records = (
         str(record)
-        for record in functions.world.tracker.records(TABLE_ID)
+        for subject in (TABLE_ID, QUERIES)
+        for record in functions.world.tracker.records(subject)
         if record.kind not in VERBS
     )
     return "\n".join((log.getvalue(), *capsys.readouterr(), *records))

@@ -146,8 +146,10 @@ def test_a_function_that_fails_or_returns_too_much_is_a_fault_of_this_side(
 
 def test_the_routes_are_those_of_the_template() -> None:
     deployment = read(find_template(), LOCAL_PARAMETERS, ENDPOINT)
-    (route,) = deployment.routes
-    assert route == Route("ANY", "/iceberg/{proxy+}", "dormouse-local-serve_catalog")
+    assert set(deployment.routes) == {
+        Route("ANY", "/iceberg/{proxy+}", "dormouse-local-serve_catalog"),
+        Route("ANY", "/{proxy+}", "dormouse-local-serve_http"),
+    }
 
 
 FUNCTION = """

@@ -28,6 +28,7 @@ PLACES = {
     "OnlyFromTheIngestBucket": {"FilesQueuePolicy"},
     "OnlyFromTheRule": {"SparkRunsQueuePolicy", "SparkRunsDeadQueuePolicy"},
     "GiveRunsTheirRole": {"DispatchSparkRole"},
+    "PinVersions": {"AnswerQueryRole"},
     "ReadPublished": {"ReadersRole"},
     TRUST: {"SparkJobRole"},
 }
@@ -47,6 +48,7 @@ CONDITIONS = {
         "ArnEquals": {"aws:SourceArn": f"{EVENTS}:rule/{NAMES.queue('spark-runs')}"}
     },
     "GiveRunsTheirRole": {"StringEquals": {"iam:PassedToService": "emr-serverless.amazonaws.com"}},
+    "PinVersions": {"ForAllValues:StringLike": {"dynamodb:LeadingKeys": ["*#P"]}},
     "ReadPublished": {"StringEquals": {"aws:ResourceAccount": NAMES.account}},
     TRUST: {
         "StringEquals": {"aws:SourceAccount": NAMES.account},
