@@ -50,6 +50,9 @@ test-engines: $(INSTALLED) $(ENGINES)/.installed ## Let every engine read publis
 	$(BIN)/python -m pytest tests/engines/every_engine.py tests/engines/large_documented.py
 	@$(MODULE) tests.engines.table $(ARGS)
 
+pictures: $(INSTALLED) ## Take the pictures of the console that docs/console.md shows (needs Chromium and its driver)
+	DORMOUSE_PICTURES=docs/images $(BIN)/python -m pytest tests/console/test_console.py
+
 crash-points: $(INSTALLED) ## Cut every operation off at each of its calls, and see that it is made up for (ARGS=--only compact)
 	@$(MODULE) tests.simulation.crash_table $(ARGS)
 

@@ -9,11 +9,14 @@ from shared import prune_layer
 
 from dormouse.aws.base import clients
 
+ON_MACHINES_OF_PEOPLE = {"apigatewayv2"}
+"""What no function asks: the console asks where its API is."""
+
 
 def test_layers_know_just_the_services_that_the_library_makes_clients_of() -> None:
     made = {*re.findall(r'service: Literal\["([a-z0-9-]+)"\]', Path(clients.__file__).read_text())}
     assert "s3" in made
-    assert {*prune_layer.SERVICES} == made
+    assert {*prune_layer.SERVICES} == made - ON_MACHINES_OF_PEOPLE
 
 
 def test_what_is_of_all_services_stays(tmp_path: Path) -> None:

@@ -15,11 +15,13 @@ TELLING = re.compile(
     r"|get_frozen_credentials|get_session_token|assume_role"
 )
 TELLERS = {
+    "aws/http_proxy.py": {"get_frozen_credentials"},
     "aws/reader_access.py": {"assume_role"},
     "aws/s3/ingest_bucket.py": {"generate_presigned"},
 }
 """The one place that lends credentials, narrowed to one table, if the stack's parameter says so;
-and the one that makes links, each to put one object into the ingest bucket."""
+the one that makes links, each to put one object into the ingest bucket; and the one that signs
+requests of the console, on the machine of who has the credentials."""
 
 
 @pytest.mark.parametrize("path", [*SOURCES, ROOT / "template.yaml"], ids=lambda path: path.name)

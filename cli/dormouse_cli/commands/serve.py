@@ -32,16 +32,19 @@ def serve(
     """Serve the HTTP API of the instance to programs on this machine, until Ctrl-C.
 
     Prints its address and its token as variables to export; no other machine can reach it, and no
-    program without the token. /openapi.json describes the API. With a command, such as
+    program without the token. /openapi.json describes the API, and the console is its page for
+    people. With a command, such as
     `-- python load.py`, the variables are the command's; the exit code is its, too.
     """
+    from dormouse.console import console_uri, is_console, with_console
     from dormouse.features.http.door import guarded
     from dormouse.features.http.serve_http import serve_http
     from dormouse.http.loopback import LoopbackServer
 
     instance = instance_of(ctx, makes=True, works=True)
     key = token or secrets.token_urlsafe(24)
-    with LoopbackServer(guarded(partial(serve_http, instance), key), port) as server:
+    answer = with_console(partial(serve_http, instance))
+    with LoopbackServer(guarded(answer, key, is_open=is_console), port) as server:
         found = {URI_VARIABLE: server.url, TOKEN_VARIABLE: key}
         if command:
             raise typer.Exit(run_command(command, {**os.environ, **found}))
@@ -49,5 +52,6 @@ def serve(
             print(
                 *(f"export {name}={value}" for name, value in found.items()), sep="\n", flush=True
             )
+            note(f"console: {console_uri(server.url, key)}")
             note("serving; Ctrl-C ends it")
             interruptions.get()

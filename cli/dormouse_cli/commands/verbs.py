@@ -84,6 +84,7 @@ VERBS: dict[str, Verb | Verbs] = {
     "wait": Verb("commands.ingest:wait_until_done"),
     "work": Verb("commands.work:work"),
     "serve": Verb("commands.serve:serve"),
+    "console": Verb("commands.console:console"),
     "query": Verb("commands.query:query"),
     "sql": Verb("commands.sql:sql"),
     "queries": _QUERIES,

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dormouse.console import console_uri
 from dormouse.errors import NotFoundError
 from dormouse.extras import needs_extra
 from dormouse_cli.errors import Commands
@@ -333,6 +334,9 @@ def _describe(stack: "LocalStack") -> None:
     for route in deployment.routes:
         url = stack.environment["DORMOUSE_HTTP_API"]
         typer.echo(f"{route.function} ← {route.method} {url}{route.path}", err=True)
+    if deployment.routes:
+        uri = console_uri(url, stack.environment["DORMOUSE_HTTP_TOKEN"])
+        typer.echo(f"console: {uri}", err=True)
     names = ", ".join(bucket.name for bucket in deployment.buckets)
     typer.echo(f"buckets: {names}", err=True)
 

@@ -24,6 +24,7 @@ from typing import Any, Self
 from botocore.config import Config
 
 from dormouse import lifeline
+from dormouse.console import is_console, with_console
 from dormouse.features.http.door import guarded
 from dormouse.http.loopback import LoopbackServer
 from dormouse_cli.local.deploy import deploy
@@ -271,7 +272,7 @@ class LocalStack:
         if not deployment.routes:
             return None
         api = HttpApi(deployment.routes, host.invoke, deployment.account, self._now, self._new_id)
-        door = guarded(api.answer, self._http_token, is_open=_is_of_catalog)
+        door = guarded(with_console(api.answer), self._http_token, is_open=_is_open)
         return LoopbackServer(door, self._http_port)
 
     def _workers(
@@ -304,9 +305,11 @@ class LocalStack:
         return (*pollers, *timers, IdleTimer(host, self._stopping))
 
 
-def _is_of_catalog(path: str) -> bool:
-    """Return whether a path is of the Iceberg catalog: engines have no token to send."""
-    return path.startswith("/iceberg/")
+def _is_open(path: str) -> bool:
+    """Return whether a path needs no token: engines that ask the Iceberg catalog have none to send,
+    and the page of the console learns it from its address.
+    """
+    return path.startswith("/iceberg/") or is_console(path)
 
 
 def _check_port(port: int) -> None:

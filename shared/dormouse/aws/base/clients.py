@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
     from mypy_boto3_sts import STSClient
 
-SERVICES = ("cloudwatch", "dynamodb", "emr-serverless", "glue", "s3", "sqs", "sts")
+SERVICES = ("apigatewayv2", "cloudwatch", "dynamodb", "emr-serverless", "glue", "s3", "sqs", "sts")
 """The services of which `client` makes clients."""
 
 _NO_CONTENT = 204
@@ -58,6 +58,8 @@ def client(
 def client(
     service: Literal["s3"], config: Config | None = None, *, bucket_owner: str = ""
 ) -> S3Client: ...
+@overload
+def client(service: Literal["apigatewayv2"], config: Config | None = None) -> Any: ...
 @overload
 def client(service: Literal["glue"], config: Config | None = None) -> Any: ...
 @overload

@@ -1,0 +1,73 @@
+"""`dormouse console`: the page of an instance, in a browser of this machine."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import webbrowser
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dormouse.extras import needs_extra
+from dormouse_cli.commands.serve import TOKEN_VARIABLE, URI_VARIABLE
+from dormouse_cli.local.signals import interruptible
+from dormouse_cli.session import Session, instance_of
+from dormouse_cli.terminal import note
+
+if TYPE_CHECKING:
+    from dormouse.http.messages import Answer
+
+
+def console(
+    ctx: typer.Context,
+    api: Annotated[
+        str,
+        typer.Option(help="Where the HTTP API of a deployment is: the output ApiUri of its stack."),
+    ] = "",
+    port: Annotated[int, typer.Option(help="The port; 0 takes a free one.", max=65535, min=0)] = 0,
+    opens: Annotated[bool, typer.Option("--open/--no-open", help="Open a browser.")] = True,
+) -> None:
+    """Open the console of the instance in a browser, and serve it until Ctrl-C.
+
+    Of an instance in a folder, this also works on the folder meanwhile, as `serve` does. Of a
+    deployment, requests of the page are signed with your AWS credentials and sent to its HTTP API:
+    the page can do what you may do there. Nobody else on this machine, and no other page, can use
+    it. On a local stack, the console of that stack is opened.
+    """
+    from dormouse.console import console_uri, is_console, with_console
+    from dormouse.features.http.door import guarded
+    from dormouse.http.loopback import LoopbackServer
+
+    running, token = os.environ.get(URI_VARIABLE), os.environ.get(TOKEN_VARIABLE)
+    if running and token and not api:
+        _show(console_uri(running, token), opens)
+        return
+    answer, key = _answer(ctx, api), secrets.token_urlsafe(24)
+    door = guarded(with_console(answer), key, is_open=is_console)
+    with LoopbackServer(door, port) as server, interruptible() as interruptions:
+        _show(console_uri(server.url, key), opens)
+        note("serving; Ctrl-C ends it")
+        interruptions.get()
+
+
+def _answer(ctx: typer.Context, api: str) -> Answer:
+    """Return what answers the requests of the page."""
+    from dormouse.settings import Settings
+
+    session: Session = ctx.ensure_object(Session)
+    settings = Settings.from_environment(instance=session.name)
+    if settings.folder is not None and not api:
+        from dormouse.features.http.serve_http import serve_http
+
+        return partial(serve_http, instance_of(ctx, makes=True, works=True))
+    with needs_extra("aws", "the console of a deployment"):
+        from dormouse.aws.http_proxy import SigningProxy, api_uri
+    return SigningProxy(api or api_uri(settings.instance)).answer
+
+
+def _show(uri: str, opens: bool) -> None:
+    print(uri, flush=True)
+    if opens and not webbrowser.open(uri):
+        note("no browser could be opened: open the address yourself")

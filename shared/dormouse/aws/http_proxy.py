@@ -1,0 +1,104 @@
+"""Requests to the HTTP API of a deployment, signed with the credentials of this process.
+
+A page in a browser cannot sign requests. A server of this machine does so for the console, and
+sends on what the API needs: no cookie, no origin, and not the token of that server.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from urllib.parse import urlsplit
+
+from botocore.auth import SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.exceptions import BotoCoreError, HTTPClientError, NoCredentialsError, NoRegionError
+from botocore.httpsession import URLLib3Session
+
+from dormouse.aws.base.clients import client, session
+from dormouse.aws.base.failures import reading
+from dormouse.errors import InvalidRequestError, NotFoundError
+from dormouse.http.messages import HttpRequest, HttpResponse, json_response
+
+_SERVICE = "execute-api"
+_REGION = re.compile(r"\.execute-api\.([a-z0-9-]+)\.amazonaws\.com(\.cn)?$")
+_SENT = ("accept", "content-type", "idempotency-key", "prefer")
+_RETURNED = (
+    *("content-type", "cache-control", "dormouse-next", "dormouse-version", "location"),
+    *("allow", "retry-after", "preference-applied"),
+)
+_SECONDS = 35
+"""An HTTP API answers within thirty seconds."""
+
+Send = Callable[[AWSRequest], tuple[int, dict[str, str], bytes]]
+"""Sends a signed request; returns the status, headers by their names in lower case, and body."""
+
+
+class SigningProxy:
+    """Answers requests by those of an HTTP API on AWS."""
+
+    def __init__(self, url: str, send: Send | None = None) -> None:
+        """`url` is where the API is, without a path.
+
+        Raises:
+            InvalidRequestError: it is none, or could be read on its way.
+        """
+        parts = urlsplit(url)
+        if parts.scheme != "https" or not parts.hostname or parts.path.strip("/") or parts.query:
+            raise InvalidRequestError(
+                f"{url!r} is not the address of an HTTP API",
+                hint="it is the output ApiUri of the stack: https:// and a name, without a path",
+            )
+        self._url = f"https://{parts.netloc}"
+        found = _REGION.search(parts.hostname)
+        self._region = found[1] if found else session().get_config_variable("region")
+        if self._region is None:
+            raise NoRegionError()
+        self._send = send or _send
+
+    def answer(self, request: HttpRequest) -> HttpResponse:
+        """Answer a request as the API does; 502 if that does not answer."""
+        query = f"?{request.query_string}" if request.query_string else ""
+        headers = {name: request.headers[name] for name in _SENT if name in request.headers}
+        asked = AWSRequest(
+            request.method, f"{self._url}{request.path}{query}", headers, request.body or None
+        )
+        credentials = session().get_credentials()
+        if credentials is None:
+            raise NoCredentialsError()
+        SigV4Auth(credentials.get_frozen_credentials(), _SERVICE, self._region).add_auth(asked)
+        try:
+            status, found, body = self._send(asked)
+        except (HTTPClientError, BotoCoreError) as error:
+            return json_response(502, {"detail": f"the API does not answer: {error}"})
+        returned = {name: found[name] for name in _RETURNED if name in found}
+        return HttpResponse(status, returned, body)
+
+
+def api_uri(instance: str) -> str:
+    """Return where the HTTP API of a deployment is.
+
+    Raises:
+        NotFoundError: there is none of that name.
+        UnavailableError: API Gateway does not answer, or the caller may not ask it.
+    """
+    name, token = f"dormouse-{instance}", ""
+    gateway = client("apigatewayv2")
+    while True:
+        with reading("API Gateway"):
+            page = gateway.get_apis(**({"NextToken": token} if token else {}))
+        for each in page.get("Items", ()):
+            if each["Name"] == name:
+                return str(each["ApiEndpoint"])
+        token = page.get("NextToken", "")
+        if not token:
+            raise NotFoundError(
+                f"there is no HTTP API {name!r}",
+                hint="name it by --api, as the output ApiUri of the stack says",
+            )
+
+
+def _send(asked: AWSRequest) -> tuple[int, dict[str, str], bytes]:
+    response = URLLib3Session(timeout=_SECONDS).send(asked.prepare())
+    headers = {str(name).lower(): str(value) for name, value in response.headers.items()}
+    return response.status_code, headers, response.content
