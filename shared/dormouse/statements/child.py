@@ -23,7 +23,7 @@ from dormouse.schema.schema import Schema
 from dormouse.sql.statements import Statement, parse_statement
 from dormouse.statements import protocol
 from dormouse.statements.datasets import TableDataset
-from dormouse.statements.planning import ScanPlan, can_use_statistics, plan_scans
+from dormouse.statements.planning import ROWS_ALONE, FileUse, ScanPlan, file_use, plan_scans
 from dormouse.statements.session import (
     explained,
     is_panic,
@@ -31,6 +31,7 @@ from dormouse.statements.session import (
     plan,
     register,
     register_files,
+    without_views,
 )
 
 _Answer = TypeVar("_Answer", bound=protocol.Message)
@@ -93,8 +94,7 @@ class _Child:
                 folders = {} if statement.explains else self._find_files()
                 if not folders:
                     return frame
-                uses_statistics = can_use_statistics(logical, self._schemas.values())
-                self._reopen(folders, fenced, uses_statistics=uses_statistics)
+                self._reopen(folders, fenced, file_use(logical, self._schemas.values()))
                 return plan(self._context, statement.sql, parameters)
             fenced |= found.to_fence
             for name in found.to_fence:
@@ -109,22 +109,18 @@ class _Child:
         )
         return self._ask(protocol.FindFiles(scans), protocol.Files).folders if scans else {}
 
-    def _reopen(
-        self, folders: Mapping[str, str], fenced: frozenset[str], *, uses_statistics: bool
-    ) -> None:
+    def _reopen(self, folders: Mapping[str, str], fenced: frozenset[str], use: FileUse) -> None:
         """Begin another session, in which scans read files."""
-        self._context = self._session(uses_statistics=uses_statistics)
+        self._context = self._session(use)
         for name, schema in self._schemas.items():
             if name in folders:
-                register_files(self._context, name, folders[name], arrow_schema(schema))
+                register_files(self._context, name, folders[name], schema, use)
             else:
                 register(self._context, name, self._dataset(name), fenced=name in fenced)
 
-    def _session(self, *, uses_statistics: bool = False) -> SessionContext:
+    def _session(self, use: FileUse = ROWS_ALONE) -> SessionContext:
         run = self._run
-        return open_session(
-            run.scratch, run.memory_bytes, run.threads, uses_statistics=uses_statistics
-        )
+        return open_session(run.scratch, run.memory_bytes, run.threads, use)
 
     def _dataset(self, name: str) -> TableDataset:
         schema = frame_schema(arrow_schema(self._schemas[name]))
@@ -147,7 +143,7 @@ class _Child:
                 yield from rows
 
     def _write(self, frame: DataFrame) -> None:
-        schema = frame.schema()
+        schema = without_views(frame.schema())
         with os.fdopen(self._results, "wb") as sink, pa.ipc.new_stream(sink, schema) as writer:
             sink.flush()
             for batch in frame.execute_stream():
@@ -200,10 +196,16 @@ def _shown(scan: protocol.Scan, reading: protocol.Reading) -> str:
 
 
 def _conformed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return a batch with exactly this schema: DataFusion may differ in what can be null."""
+    """Return a batch with exactly this schema: DataFusion may differ in what can be null, and has
+    views of texts.
+    """
     if batch.schema.equals(schema, check_metadata=True):
         return batch
-    return pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+    columns = [
+        column if column.type == field.type else column.cast(field.type)
+        for column, field in zip(batch.columns, schema, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _parameters(stream: bytes, statement: Statement) -> dict[str, pa.Scalar[Any]]:

@@ -7,7 +7,7 @@ into the scratch folder and verified, as for a merge, and DataFusion reads them 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 
@@ -16,8 +16,8 @@ from dormouse.arrow.types import arrow_schema, frame_schema
 from dormouse.engine.predicates import Predicate
 from dormouse.engine.pruning import ValueBounds
 from dormouse.keys.ranges import KeyRange
+from dormouse.model.state import TableState
 from dormouse.query.planner import selected_ranges, slices_to_read
-from dormouse.query.rows import LOOK_UP_BYTES
 from dormouse.readers.local_copies import LocalCopies
 from dormouse.readers.read_counters import CountedObjects
 from dormouse.readers.reading import RowGroups, Slice, find_row_groups
@@ -45,25 +45,28 @@ def linked_files(tables: Tables, asked: ScanRows, held: ExitStack) -> str:
     if resources.storage.is_remote or not _can_be_read_as_it_is(table):
         return ""
     selection = tables.selection(asked.name, asked.scan)
-    parts = slices_to_read(state, selected_ranges(table, selection))
-    slices = list(_whole(slice for part in parts for slice in part))
+    selected = _slices(state, selected_ranges(table, selection))
+    shards = {slice.shard.id for slice in selected}
+    held_by_leaves = (s for s in _slices(state, [KeyRange()]) if s.shard.id in shards)
+    slices = list(_whole(held_by_leaves))
     if not slices:
         return ""
     storage = CountedObjects(resources.storage, tables.reads)
-    found = find_row_groups(storage, table.id, slices, table.schema, resources.cache, footers=True)
+    every, found = (
+        find_row_groups(storage, table.id, each, table.schema, resources.cache, footers=True)
+        for each in (slices, selected)
+    )
     condition = selection.condition
     used = {*asked.scan.columns, *(condition.columns if condition else ())}
     fields = [field for field in table.schema.fields if field.name in used]
     where = None if condition is None else Predicate(condition, table.schema)
-    needed = sum(len(g.numbers) for g in ValueBounds.of(where, table.schema).pruned(found))
-    whole = [replace(g, numbers=range(g.metadata.num_row_groups)) for g in found]
+    pruned = ValueBounds.of(where, table.schema).pruned(found)
+    needed = len({(g.slice.shard.id, number) for g in pruned for number in g.numbers})
+    whole = [replace(g, numbers=range(g.metadata.num_row_groups)) for g in every]
     if needed * LEAST_SHARE < sum(len(groups.numbers) for groups in whole):
         return ""
     if not all(_has_names(groups, table.schema.fields) for groups in whole):
         return ""
-    size_bytes = sum(g.index.column_bytes(n, fields) for g in whole for n in g.numbers)
-    if len(tables.references) == 1 and size_bytes < LOOK_UP_BYTES:
-        return ""  # of several, DataFusion must know the numbers of rows to plan a join
     copies = LocalCopies(storage, table.id, fields, resources.scratch, resources.memory_bytes)
     windows = held.enter_context(closing(copies.windows(iter([(KeyRange(), whole)]))))
     tables.count_shards(slices, needed)
@@ -75,6 +78,10 @@ def _can_be_read_as_it_is(table: Table) -> bool:
     stored = arrow_schema(table.schema)
     rules = row_rules(table.schema, table.properties)
     return rules.is_empty and frame_schema(stored).equals(stored)
+
+
+def _slices(state: TableState, ranges: Sequence[KeyRange]) -> list[Slice]:
+    return [slice for part in slices_to_read(state, ranges) for slice in part]
 
 
 def _whole(slices: Iterable[Slice]) -> Iterator[Slice]:

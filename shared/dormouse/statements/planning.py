@@ -17,7 +17,7 @@ from datafusion import Expr, expr
 from datafusion.plan import LogicalPlan
 
 from dormouse.errors import InvalidRequestError
-from dormouse.schema.schema import Primitive, Schema
+from dormouse.schema.schema import DecimalType, FieldType, Primitive, Schema
 from dormouse.sql.conditions import parse_condition
 from dormouse.statements.conditions import column_of, conjuncts, translated, variant_of
 from dormouse.statements.protocol import Scan
@@ -26,6 +26,7 @@ FENCE = "!"
 """What ends the name of the dataset below a fence."""
 FENCE_ROWS = 2**62
 _TESTS = re.compile(r"Filter|filters=|Join|aggr=.*\b(min|max)\(")
+_SORTS = re.compile(r"Sort")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,26 @@ class ScanPlan:
     to_fence: frozenset[str] = field(default_factory=frozenset)
 
 
+@dataclass(frozen=True, slots=True)
+class FileUse:
+    """What a plan may use of files, beside their rows.
+
+    `statistics` of files, row groups and pages leave out NaN, which is greater than all other
+    numbers: nothing that tests or sorts columns of floats may use them. `bounds` are found while
+    the plan runs, such as the least of the rows that a LIMIT keeps so far. With `filters`, rows are
+    tested while they are decoded, by bounds, too: testing each row of a join by those of the other
+    side costs more than it saves.
+    """
+
+    statistics: bool = False
+    bounds: bool = False
+    filters: bool = False
+
+
+ROWS_ALONE = FileUse()
+"""Nothing beside the rows is used."""
+
+
 def plan_scans(
     plan: LogicalPlan, schemas: Mapping[str, Schema], fenced: frozenset[str]
 ) -> ScanPlan:
@@ -90,15 +111,28 @@ def plan_scans(
     return ScanPlan(scans, frozenset(to_fence))
 
 
-def can_use_statistics(plan: LogicalPlan, schemas: Collection[Schema]) -> bool:
-    """Return whether a plan may use the statistics of files, which leave out NaN: it has a join,
-    whose order depends on the numbers of rows, and neither tests nor takes the least or greatest
-    value of a column of floats.
-    """
-    floats = (Primitive.FLOAT, Primitive.DOUBLE)
-    names = {f.name for schema in schemas for f in schema.fields if f.type in floats}
-    tested = [line for line in plan.display_indent().splitlines() if _TESTS.search(line)]
-    return len(schemas) > 1 and not any(name in line for line in tested for name in names)
+def file_use(plan: LogicalPlan, schemas: Collection[Schema]) -> FileUse:
+    """Return what a plan may use of the files of its tables."""
+    names = {f.name for schema in schemas for f in schema.fields if not _is_bounded(f.type)}
+    lines = plan.display_indent().splitlines()
+
+    def uses(lines_with: re.Pattern[str]) -> bool:
+        tested = [line for line in lines if lines_with.search(line)]
+        return any(name in line for line in tested for name in names)
+
+    is_tested = uses(_TESTS)
+    return FileUse(
+        statistics=not is_tested and not uses(_SORTS),
+        bounds=not is_tested,
+        filters=len(schemas) == 1,
+    )
+
+
+def _is_bounded(kind: FieldType) -> bool:
+    """Return whether the least and the greatest value of a type are those of all of its values."""
+    if isinstance(kind, Primitive):
+        return kind not in (Primitive.FLOAT, Primitive.DOUBLE)
+    return isinstance(kind, DecimalType)
 
 
 def _occurrences(node: LogicalPlan, context: _Context) -> Iterator[tuple[str, _Occurrence]]:

@@ -14,30 +14,35 @@ from datafusion import (
     SessionConfig,
     SessionContext,
     SQLOptions,
+    col,
 )
 
+from dormouse.arrow.types import arrow_schema
 from dormouse.errors import (
     DormouseError,
     InvalidRequestError,
     InvariantError,
     LimitExceededError,
 )
+from dormouse.schema.schema import Schema
+from dormouse.sql.expressions import quoted
 from dormouse.statements.datasets import TableDataset
-from dormouse.statements.planning import FENCE, FENCE_ROWS
+from dormouse.statements.planning import FENCE, FENCE_ROWS, ROWS_ALONE, FileUse
 
 _OPTIONS = {
     # names of tables and columns are what they are, as in conditions; SQL would fold them
     "datafusion.sql_parser.enable_ident_normalization": "false",
     "datafusion.catalog.information_schema": "false",
-    # a result has the same types whether rows come from files or from a pipe
-    "datafusion.execution.parquet.schema_force_view_types": "false",
-    "datafusion.execution.parquet.enable_page_index": "false",
-    # bounds that are found while a plan runs would be compared with statistics; see register_files
-    "datafusion.optimizer.enable_dynamic_filter_pushdown": "false",
+    # rows that come sorted stay sorted, instead of being dealt out and sorted again
+    "datafusion.optimizer.prefer_existing_sort": "true",
 }
 _ONLY_QUERIES = (
     SQLOptions().with_allow_ddl(False).with_allow_dml(False).with_allow_statements(False)
 )
+_VIEWS: dict[pa.DataType, pa.DataType] = {
+    pa.string(): pa.string_view(),
+    pa.binary(): pa.binary_view(),
+}
 _TELLS_OF_THE_MACHINE = ("version",)
 _NO_FIELD = re.compile(r"No field named (.+?)\.(?:\s|$)")
 _PREFIXES = re.compile(
@@ -47,17 +52,21 @@ _PREFIXES = re.compile(
 
 
 def open_session(
-    scratch: str, memory_bytes: int, threads: int, *, uses_statistics: bool
+    scratch: str, memory_bytes: int, threads: int, use: FileUse = ROWS_ALONE
 ) -> SessionContext:
-    """Open a session that spills to `scratch` what takes more than `memory_bytes`.
-
-    With statistics of files, joins are planned by the numbers of rows.
-    """
+    """Open a session that spills to `scratch` what takes more than `memory_bytes`."""
     runtime = (
         RuntimeEnvBuilder().with_disk_manager_specified(scratch).with_fair_spill_pool(memory_bytes)
     )
-    collects = {"datafusion.execution.collect_statistics": str(uses_statistics).lower()}
-    options = {**_OPTIONS, **collects}
+    switches = {
+        "datafusion.execution.collect_statistics": use.statistics,
+        "datafusion.execution.parquet.enable_page_index": use.statistics,
+        # files of one partition follow each other in the order of keys
+        "datafusion.execution.split_file_groups_by_statistics": use.statistics,
+        "datafusion.optimizer.enable_dynamic_filter_pushdown": use.bounds,
+        "datafusion.execution.parquet.pushdown_filters": use.filters,
+    }
+    options = {**_OPTIONS, **{name: str(is_on).lower() for name, is_on in switches.items()}}
     config = SessionConfig(options).with_target_partitions(threads)
     context = SessionContext(config, runtime)
     for function in _TELLS_OF_THE_MACHINE:
@@ -75,16 +84,49 @@ def register(context: SessionContext, name: str, rows: TableDataset, *, fenced: 
     context.register_view(name, context.table(name + FENCE).limit(FENCE_ROWS))
 
 
-def register_files(context: SessionContext, name: str, folder: str, schema: pa.Schema) -> None:
-    """Let DataFusion read the rows of a reference from Parquet files.
+def register_files(
+    context: SessionContext, name: str, folder: str, schema: Schema, use: FileUse
+) -> None:
+    """Let DataFusion read the rows of a reference from Parquet files, each sorted by the keys.
 
-    It leaves out no row groups by their statistics: these know nothing of NaN, which is greater
-    than all other numbers, and the files are of the shards that are needed.
+    Texts are decoded as views, which point into the pages; `without_views` makes texts of them.
     """
     context.deregister_table(name)
+    order = [col(quoted(key.name)).sort(nulls_first=False) for key in schema.keys]
     context.register_parquet(
-        name, f"{folder}/", schema=schema, skip_metadata=True, parquet_pruning=False
+        name,
+        f"{folder}/",
+        schema=pa.schema([f.with_type(_VIEWS.get(f.type, f.type)) for f in arrow_schema(schema)]),
+        skip_metadata=True,
+        parquet_pruning=use.statistics,
+        file_sort_order=[order],
     )
+
+
+def without_views(schema: pa.Schema) -> pa.Schema:
+    """Return a schema in which no type is a view: a result has the same types whether rows come
+    from files or from a pipe.
+    """
+    for number, field in enumerate(schema):
+        schema = schema.set(number, _field_without_views(field))
+    return schema
+
+
+def _field_without_views(field: pa.Field[Any]) -> pa.Field[Any]:
+    return field.with_type(_without_views(field.type))
+
+
+def _without_views(kind: pa.DataType) -> pa.DataType:
+    match kind:
+        case pa.StructType():
+            return pa.struct([_field_without_views(field) for field in kind])
+        case pa.MapType():
+            return pa.map_(_without_views(kind.key_type), _without_views(kind.item_type))
+        case pa.ListType():
+            return pa.list_(_field_without_views(kind.value_field))
+        case pa.LargeListType():
+            return pa.large_list(_field_without_views(kind.value_field))
+    return {view: plain for plain, view in _VIEWS.items()}.get(kind, kind)
 
 
 def plan(context: SessionContext, sql: str, parameters: Mapping[str, pa.Scalar[Any]]) -> DataFrame:

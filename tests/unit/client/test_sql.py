@@ -6,7 +6,6 @@ import random
 import socket
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 from unittest.mock import Mock
 
 import duckdb
@@ -20,8 +19,7 @@ from dormouse.errors import (
     LimitExceededError,
     NotFoundError,
 )
-from dormouse.statements import child, files, processes, protocol, running
-from dormouse.statements.files import linked_files
+from dormouse.statements import child, processes, protocol, running
 
 ROWS = 5_000
 LIMIT_SECONDS = 2.0
@@ -136,72 +134,6 @@ def _plain(row: tuple[object, ...]) -> tuple[object, ...]:
     return tuple(round(cell, 6) if isinstance(cell, float) else str(cell) for cell in row)
 
 
-def readings() -> pa.Table:
-    watts = [float("nan") if n % 400 == 7 else n % 13 - 0.5 for n in range(2_000)]
-    kinds = ["grid", None, "solar"]
-    return pa.table(
-        {
-            "meter": [n % 50 for n in range(2_000)],
-            "watts": watts,
-            "kind": [kinds[n % 3] for n in range(2_000)],
-        }
-    )
-
-
-@pytest.fixture(scope="module")
-def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Instance]:
-    """An instance whose shards each lie in one leaf, as after a compaction."""
-    folder = tmp_path_factory.mktemp("sql") / "plain"
-    with Instance.open(folder, background=False) as instance:
-        columns = "meter:long, watts:double, kind:string?"
-        instance.create_table("readings", columns, row_keys=["meter"]).ingest(readings())
-        meters = pa.table({"meter": [1, 2, 3], "region": ["a", "b", "a"]})
-        instance.create_table("meters", like=meters, row_keys=["meter"]).ingest(meters)
-        yield instance
-
-
-@pytest.mark.parametrize("least_bytes", [0, 2**40], ids=["files", "stream"])
-@pytest.mark.parametrize(
-    ("text", "reads_files"),
-    [
-        ("SELECT kind, count(*), sum(meter) FROM readings GROUP BY kind", True),
-        ("SELECT count(*) FROM readings WHERE watts > 11 AND kind = 'solar'", True),
-        ("SELECT meter FROM readings WHERE watts > 11.5", True),
-        ("SELECT max(watts), min(watts) FROM readings", True),
-        ("SELECT watts FROM readings ORDER BY watts DESC LIMIT 3", True),
-        (
-            "SELECT region, count(*) FROM readings r JOIN meters m ON r.meter = m.meter GROUP BY 1",
-            True,
-        ),
-        ("SELECT meter FROM readings LIMIT 3 OFFSET 5000", False),
-    ],
-)
-def test_rows_are_the_same_from_files_and_through_a_pipe(
-    plain: Instance,
-    monkeypatch: pytest.MonkeyPatch,
-    least_bytes: int,
-    text: str,
-    reads_files: bool,
-) -> None:
-    folders: list[str] = []
-
-    def recorded(*arguments: Any) -> str:
-        folders.append(linked_files(*arguments))
-        return folders[-1]
-
-    monkeypatch.setattr(files, "LOOK_UP_BYTES", least_bytes)
-    monkeypatch.setattr(running, "linked_files", recorded)
-    with duckdb.connect() as duck:
-        duck.register("readings", readings())
-        duck.register("meters", pa.table({"meter": [1, 2, 3], "region": ["a", "b", "a"]}))
-        wanted = duck.sql(text).fetchall()
-    found = [tuple(row.values()) for row in plain.sql(text).to_arrow().to_pylist()]
-    assert sorted(map(repr, map(_plain, found))) == sorted(map(repr, map(_plain, wanted)))
-    several = "JOIN" in text
-    assert any(folders) == (reads_files and (least_bytes == 0 or several))
-    assert not any(Path(folder).exists() for folder in folders if folder)
-
-
 def test_values_come_as_parameters_and_never_as_text(mice: Instance) -> None:
     text = "SELECT count(*) AS n FROM flights WHERE dest = $1 AND flight > $2"
     ((n,),) = mice.sql(text, ["it's", 450]).to_arrow().to_pandas().values
@@ -259,10 +191,7 @@ def test_what_the_state_knows_is_not_read(
     assert found.reads.requests == requests
 
 
-def test_rules_of_a_table_apply_before_what_is_asked(
-    mice: Instance, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(files, "LOOK_UP_BYTES", 0)  # no scan is too small for files
+def test_rules_of_a_table_apply_before_what_is_asked(mice: Instance) -> None:
     table = mice.create_table("sums", "k:long, n:long", {"aggregations": "sum(n)"}, row_keys=["k"])
     for n in (3, 4):
         table.ingest(pa.table({"k": [1, 2], "n": [n, 1]}))

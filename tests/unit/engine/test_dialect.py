@@ -123,7 +123,7 @@ def of_condition(text: str, batch: pa.RecordBatch = BATCH) -> list[int]:
 
 
 def of_statement(text: str, scratch: str = "/tmp") -> list[int]:
-    context = open_session(scratch, 2**28, 1, uses_statistics=False)
+    context = open_session(scratch, 2**28, 1)
     context.from_arrow(pa.Table.from_batches([BATCH]), "everything")
     rows = context.sql(f'SELECT "row" FROM everything WHERE {text} ORDER BY "row"')
     return [row for part in rows.collect() for row in part.column(0).to_pylist()]
@@ -314,7 +314,7 @@ def test_no_condition_selects_other_rows_than_the_same_words_in_a_statement(text
 )
 def test_units_of_time_in_a_statement_become_conditions(text: str, condition: str | None) -> None:
     """So a statement reads no more of a table than the times that it asks for."""
-    context = open_session("/tmp", 2**28, 1, uses_statistics=False)
+    context = open_session("/tmp", 2**28, 1)
     context.from_arrow(pa.Table.from_batches([BATCH]), "everything")
     plan = context.sql(f'SELECT "row" FROM everything WHERE {text}').optimized_logical_plan()
     while not isinstance(plan.to_variant(), expr.Filter):

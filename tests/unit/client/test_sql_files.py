@@ -1,0 +1,115 @@
+"""SQL over files that DataFusion reads itself: the same rows as through a pipe, and as DuckDB's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+from dormouse.client import Instance
+from dormouse.statements import files, running
+from dormouse.statements.files import linked_files
+
+READINGS = 20_000
+
+
+def readings() -> pa.Table:
+    """Readings of which those of the last meter are low, or NaN: statistics know of the low ones
+    alone, and are in row groups and a shard of their own.
+    """
+    meters = [n % 50 for n in range(READINGS)]
+    highs = [n % 13 - 0.5 for n in range(READINGS)]
+    lows = [float("nan") if n % 400 == 49 else -7.5 for n in range(READINGS)]
+    kinds = ["grid", None, "solar"]
+    return pa.table(
+        {
+            "meter": meters,
+            "watts": [
+                low if meter == 49 else high
+                for meter, low, high in zip(meters, lows, highs, strict=True)
+            ],
+            "kind": [kinds[n % 3] for n in range(READINGS)],
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Instance]:
+    """An instance whose shards each lie in one leaf, as after a compaction."""
+    folder = tmp_path_factory.mktemp("sql") / "plain"
+    with Instance.open(folder, background=False) as instance:
+        columns = "meter:long, watts:double, kind:string?"
+        instance.create_table("readings", columns, row_keys=["meter"], split_points=[49]).ingest(
+            readings()
+        )
+        meters = pa.table({"meter": [1, 2, 3], "region": ["a", "b", "a"]})
+        instance.create_table("meters", like=meters, row_keys=["meter"]).ingest(meters)
+        yield instance
+
+
+@pytest.mark.parametrize("least_share", [2, 0], ids=["files", "stream"])
+@pytest.mark.parametrize(
+    ("text", "reads_files"),
+    [
+        ("SELECT kind, count(*), sum(meter) FROM readings GROUP BY kind", True),
+        ("SELECT count(*) FROM readings WHERE watts > 11 AND kind = 'solar'", True),
+        ("SELECT meter FROM readings WHERE watts > 11.5", True),
+        ("SELECT max(watts), min(watts) FROM readings", True),
+        ("SELECT meter FROM readings WHERE kind LIKE 'so%' ORDER BY watts DESC LIMIT 9", True),
+        ("SELECT count(*) FROM readings WHERE NOT watts < 3 OR kind IN ('x', 'y', 'z')", True),
+        ("SELECT meter, max(kind) FROM readings WHERE meter > 3 GROUP BY meter", True),
+        ("SELECT max(kind || 'x'), min(kind) FROM readings", True),
+        ("SELECT count(*) FROM readings r JOIN readings s USING (meter) WHERE s.watts > 11", True),
+        ("SELECT watts FROM readings ORDER BY watts DESC LIMIT 3", True),
+        (
+            "SELECT region, count(*) FROM readings r JOIN meters m ON r.meter = m.meter GROUP BY 1",
+            True,
+        ),
+        ("SELECT meter FROM readings LIMIT 3 OFFSET 50000", False),
+    ],
+)
+def test_rows_are_the_same_from_files_and_through_a_pipe(
+    plain: Instance,
+    monkeypatch: pytest.MonkeyPatch,
+    least_share: int,
+    text: str,
+    reads_files: bool,
+) -> None:
+    folders: list[str] = []
+
+    def recorded(*arguments: Any) -> str:
+        folders.append(linked_files(*arguments))
+        return folders[-1]
+
+    monkeypatch.setattr(files, "LEAST_SHARE", least_share)
+    monkeypatch.setattr(running, "linked_files", recorded)
+    with duckdb.connect() as duck:
+        duck.register("readings", readings())
+        duck.register("meters", pa.table({"meter": [1, 2, 3], "region": ["a", "b", "a"]}))
+        wanted = duck.sql(text).fetchall()
+    found = [tuple(row.values()) for row in plain.sql(text).to_arrow().to_pylist()]
+    assert sorted(map(repr, map(_plain, found))) == sorted(map(repr, map(_plain, wanted)))
+    assert any(folders) == (reads_files and least_share > 0)
+    assert not any(Path(folder).exists() for folder in folders if folder)
+
+
+def test_types_are_the_same_from_files_and_through_a_pipe(
+    plain: Instance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = (
+        "SELECT kind, kind || 'x' AS joined, [kind] AS listed, {'k': kind} AS held, "
+        "MAP([meter], [kind]) AS mapped, meter FROM readings ORDER BY meter, kind LIMIT 40"
+    )
+    from_files = plain.sql(text).to_arrow()
+    monkeypatch.setattr(files, "LEAST_SHARE", 0)
+    streamed = plain.sql(text).to_arrow()
+    assert from_files.schema.types == streamed.schema.types
+    assert from_files.to_pylist() == streamed.to_pylist()
+
+
+def _plain(row: tuple[object, ...]) -> tuple[object, ...]:
+    return tuple(round(cell, 6) if isinstance(cell, float) else str(cell) for cell in row)

@@ -1,0 +1,63 @@
+"""What DataFusion makes of the order of files: rows that are sorted are not sorted again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dormouse.schema.schema import Field, Primitive, Schema
+from dormouse.statements.planning import FileUse
+from dormouse.statements.session import open_session, plan, register_files
+
+FILES, ROWS = 6, 500
+SCHEMA = Schema(
+    row_keys=(Field("meter", Primitive.LONG),),
+    sort_keys=(Field("at", Primitive.LONG),),
+    values=(Field("watts", Primitive.DOUBLE), Field("kind", Primitive.STRING, nullable=True)),
+)
+ALL = FileUse(statistics=True, bounds=True, filters=True)
+
+
+def physical_plan(folder: Path, text: str) -> str:
+    """The plan of a statement over files that follow each other in the order of keys."""
+    for number in range(FILES):
+        rows = {
+            "meter": [number * ROWS + n // 5 for n in range(ROWS)],
+            "at": [n % 5 for n in range(ROWS)],
+            "watts": [n / 2 for n in range(ROWS)],
+            "kind": ["grid" if n % 2 else None for n in range(ROWS)],
+        }
+        name = f"{number * 5 % 7}.parquet"  # their names say nothing of their order
+        pq.write_table(pa.table(rows), folder / name)
+    context = open_session(str(folder), 2**28, 2, ALL)
+    register_files(context, "readings", str(folder), SCHEMA, ALL)
+    frame = plan(context, text, {})
+    assert frame.to_arrow_table().num_rows
+    return frame.execution_plan().display_indent()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT * FROM readings ORDER BY meter, at",
+        "SELECT at, kind FROM readings WHERE meter > 700 ORDER BY meter",
+        "SELECT meter, lag(watts) OVER (PARTITION BY meter ORDER BY at) FROM readings",
+        "SELECT meter, at, watts FROM readings ORDER BY meter, at LIMIT 3",
+    ],
+)
+def test_rows_in_the_order_of_keys_are_not_sorted(tmp_path: Path, text: str) -> None:
+    assert "SortExec" not in physical_plan(tmp_path, text)
+
+
+def test_groups_by_the_first_keys_are_complete_one_after_the_other(tmp_path: Path) -> None:
+    text = "SELECT meter, sum(watts) FROM readings GROUP BY meter"
+    assert physical_plan(tmp_path, text).count("ordering_mode=Sorted") == 2
+
+
+def test_rows_in_another_order_are_sorted(tmp_path: Path) -> None:
+    for order in ("at", "meter, watts", "meter DESC"):
+        text = f"SELECT meter, at, watts FROM readings ORDER BY {order}"
+        assert "SortExec" in physical_plan(tmp_path, text)
