@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from inspect import cleandoc
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import msgspec
 
-from dormouse.messages import Message
+from dormouse.features.queries.delivery import ResultMessage
+from dormouse.query_messages import AnswerQuery, CancelQuery
 from dormouse.replies import Reply
 from dormouse.requests import AdminRequest
 from dormouse.tables.properties import KNOWN, Property
@@ -43,16 +45,30 @@ JSON schema of each from `shared/dormouse/requests.py`.
 | request | what it does |
 |---|---|
 """
+_QUERIES = """
+# Messages for the queue of queries
+
+Each is one JSON message on the queue `dormouse-<instance>-queries`, whose sender is who asks:
+[queries over messages](../queries.md#queries-over-messages). A `query_result` is what is sent to a
+queue that a query names. The schemas follow from `shared/dormouse/query_messages.py` and
+`shared/dormouse/features/queries/delivery.py`.
+
+| message | what it does |
+|---|---|
+"""
 
 
 def documents() -> dict[str, str]:
     """Return the text of each document by its path below docs/."""
     texts = {"properties.md": _PROPERTIES + "".join(map(_row, KNOWN.values()))}
-    kinds: list[type[Message]] = [*get_args(AdminRequest), Reply]
-    index = _MESSAGES
-    for kind in sorted(kinds, key=_name):
-        texts[f"messages/{_name(kind)}.json"] = json.dumps(_schema(kind), indent=2) + "\n"
-        index += f"| [{_name(kind)}]({_name(kind)}.json) | {_first_sentence(kind)} |\n"
+    index = ""
+    requests: list[type[msgspec.Struct]] = [*get_args(AdminRequest), Reply]
+    queries: list[type[msgspec.Struct]] = [AnswerQuery, CancelQuery, ResultMessage]
+    for head, kinds in ((_MESSAGES, requests), (_QUERIES, queries)):
+        index += head
+        for kind in sorted(kinds, key=_name):
+            texts[f"messages/{_name(kind)}.json"] = json.dumps(_schema(kind), indent=2) + "\n"
+            index += f"| [{_name(kind)}]({_name(kind)}.json) | {_first_sentence(kind)} |\n"
     texts["messages/README.md"] = index
     return texts
 
@@ -65,12 +81,12 @@ def _row(known: Property) -> str:
     return f"| `{known.name}` | {', '.join(parts)} | {known.description} |\n"
 
 
-def _name(kind: type[Message]) -> str:
+def _name(kind: type[msgspec.Struct]) -> str:
     return str(kind.__struct_config__.tag)
 
 
-def _schema(kind: type[Message]) -> dict[str, object]:
-    schema = msgspec.json.schema(kind, schema_hook=_any_value)
+def _schema(kind: type[msgspec.Struct]) -> dict[str, object]:
+    schema = _portable(msgspec.json.schema(kind, schema_hook=_any_value))
     parts = schema["$defs"]
     for part in parts.values():
         part["description"] = cleandoc(part.get("description", ""))
@@ -84,6 +100,18 @@ def _schema(kind: type[Message]) -> dict[str, object]:
     }
 
 
+def _portable(part: Any) -> Any:
+    """Return a part of a schema with patterns as JSON schemas have them, not Python."""
+    if isinstance(part, list):
+        return [_portable(each) for each in part]
+    if not isinstance(part, dict):
+        return part
+    found = {name: _portable(each) for name, each in part.items()}
+    if isinstance(found.get("pattern"), str):
+        found["pattern"] = re.sub(r"\\Z$", "$", re.sub(r"^\\A", "^", found["pattern"]))
+    return found
+
+
 def _any_value(kind: type) -> dict[str, object]:
     """Return the schema of parts that may be any JSON: what they must be, the stage says."""
     if kind is object:
@@ -91,7 +119,7 @@ def _any_value(kind: type) -> dict[str, object]:
     raise NotImplementedError(kind)
 
 
-def _first_sentence(kind: type[Message]) -> str:
+def _first_sentence(kind: type[msgspec.Struct]) -> str:
     text = " ".join((kind.__doc__ or "").split())
     return text.partition(". ")[0].rstrip(".").replace("|", "\\|") + "."
 

@@ -10,10 +10,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import msgspec
+from rpds import HashTrieMap
 
 from dormouse.key_forms.stored import decode_key, encode_key
 from dormouse.keys.ranges import KeyRange
-from dormouse.model.shards import Shard
+from dormouse.model.overlay_map import OverlayMap
+from dormouse.model.shards import Reference, Shard
 from dormouse.model.state import TableState
 from dormouse.stored.decoding import raise_corrupt
 from dormouse.stored.json_objects import decode_stored, encode_stored
@@ -31,6 +33,27 @@ class Piece:
 
     range: KeyRange
     shards: tuple[Shard, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PartOfState(TableState):
+    """The part of a version that pieces are: it can be read, and has no tree and no jobs."""
+
+    pieces: tuple[Piece, ...] = ()
+
+    def partitions_to_read(self, wanted: KeyRange) -> Iterator[tuple[KeyRange, list[Reference]]]:
+        """Yield, in key order, the ranges of pieces within `wanted`, with the references there."""
+        for piece in self.pieces:
+            span = piece.range.intersection(wanted)
+            found = [s for s in piece.shards if span.overlaps_span(s.min_key, s.max_key)]
+            if found and not span.is_empty():
+                yield span, [Reference("", s.id, s.rows, exact=False) for s in found]
+
+
+def part_of_state(pieces: Sequence[Piece], version: int) -> TableState:
+    """Return the part of a version that consecutive pieces are."""
+    shards = HashTrieMap({shard.id: shard for piece in pieces for shard in piece.shards})
+    return PartOfState(version=version, shards=OverlayMap(shards), pieces=tuple(pieces))
 
 
 def plan_tasks(

@@ -9,5 +9,7 @@
 - `times`: intervals, and the units that times are cut to
 - `literals`: literals of a parsed condition, with types
 - `expressions`: the nodes of a tree, and rendering it as normal SQL
+- `statements`, `plain`: statements in SQL, checked; those that one scan answers
+- `cut`: statements cut into parts
 - `key_bounds`: the key ranges, and the range of one column, that a condition leaves possible
 """

@@ -162,6 +162,11 @@ def parse_statement(text: str) -> Statement:
     )
 
 
+def to_sql(tree: exp.Expr) -> str:
+    """Return a part of a tree as text. It may not mean what it was parsed from: compare plans."""
+    return tree.sql(dialect=_Dialect)
+
+
 def _first_statement(tokens: Sequence[Token], text: str) -> list[Token]:
     """Return the tokens of the only statement of a text, without the semicolon that ends it."""
     found = list(tokens)

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
+import msgspec
 import pyarrow as pa
 from datafusion import DataFrame, SessionContext
 
@@ -22,6 +23,7 @@ from dormouse.errors import DormouseError, InvalidRequestError, InvariantError
 from dormouse.schema.schema import Schema
 from dormouse.sql.statements import Statement, parse_statement
 from dormouse.statements import protocol
+from dormouse.statements.cuts import CutPlanner, cut
 from dormouse.statements.datasets import TableDataset
 from dormouse.statements.planning import ROWS_ALONE, FileUse, ScanPlan, file_use, plan_scans
 from dormouse.statements.session import (
@@ -57,6 +59,9 @@ class _Child:
         parameters = _parameters(self._run.parameters, statement)
         self._find_tables(statement)
         try:
+            if self._run.cut_ms:
+                self._cut(statement, parameters)
+                return
             frame = self._planned(statement, parameters)
             if statement.explains:
                 self._explain(frame)
@@ -84,21 +89,41 @@ class _Child:
 
     def _planned(self, statement: Statement, parameters: dict[str, pa.Scalar[Any]]) -> DataFrame:
         """Return the frame of the statement, once its scans are known."""
+        frame, fenced = self._find_scans(statement.sql, parameters)
+        folders = {} if statement.explains else self._find_files()
+        if not folders:
+            return frame
+        use = file_use(frame.optimized_logical_plan(), self._schemas.values())
+        self._reopen(folders, fenced, use)
+        return plan(self._context, statement.sql, parameters)
+
+    def _find_scans(
+        self, sql: str, parameters: dict[str, pa.Scalar[Any]]
+    ) -> tuple[DataFrame, frozenset[str]]:
+        """Keep what the scans of a text need; return its frame, and the references with fences."""
         fenced: frozenset[str] = frozenset()
         while True:
-            frame = plan(self._context, statement.sql, parameters)
-            logical = frame.optimized_logical_plan()
-            found: ScanPlan = plan_scans(logical, self._schemas, fenced)
+            frame = plan(self._context, sql, parameters)
+            found: ScanPlan = plan_scans(frame.optimized_logical_plan(), self._schemas, fenced)
             if not found.to_fence:
                 self._scans = dict(found.scans)
-                folders = {} if statement.explains else self._find_files()
-                if not folders:
-                    return frame
-                self._reopen(folders, fenced, file_use(logical, self._schemas.values()))
-                return plan(self._context, statement.sql, parameters)
+                return frame, fenced
             fenced |= found.to_fence
             for name in found.to_fence:
                 register(self._context, name, self._dataset(name), fenced=True)
+
+    def _cut(self, statement: Statement, parameters: dict[str, pa.Scalar[Any]]) -> None:
+        """Write the parts of the statement, as a row with their JSON form."""
+
+        def where(sql: str, name: str) -> str:
+            self._find_scans(sql, parameters)
+            return self._scans[name].where
+
+        (name,) = self._schemas
+        planner = CutPlanner(self._context, parameters, where)
+        found = cut(planner, statement, self._schemas[name], self._run.cut_ms)
+        text = msgspec.json.encode(found).decode()
+        self._write_rows(pa.RecordBatch.from_pydict({"cut": [text]}))
 
     def _find_files(self) -> Mapping[str, str]:
         """Return the folders of the files of scans that can read them themselves."""
@@ -162,9 +187,11 @@ class _Child:
         ]
         rows += [{"step": "logical plan", "plan": logical}]
         rows += [{"step": "physical plan", "plan": physical}]
-        batch = pa.RecordBatch.from_pylist(rows, EXPLANATION)
-        with os.fdopen(self._results, "wb") as sink, pa.ipc.new_stream(sink, EXPLANATION) as writer:
-            writer.write_batch(batch)
+        self._write_rows(pa.RecordBatch.from_pylist(rows, EXPLANATION))
+
+    def _write_rows(self, batch: pa.RecordBatch) -> None:
+        with os.fdopen(self._results, "wb") as sink, pa.ipc.new_stream(sink, batch.schema) as rows:
+            rows.write_batch(batch)
 
     def _ask(self, message: protocol.Message, kind: type[_Answer]) -> _Answer:
         with self._lock:

@@ -34,6 +34,30 @@ def answer_plain(tables: Tables, text: str, parameters: Mapping[str, object]) ->
     Raises:
         DormouseError: it is no query, or its table cannot be read.
     """
+    found = _plain_scan(tables, text, parameters)
+    if found is None:
+        return None
+    plain, name, scan = found
+    read, batches = tables.rows(name, scan)
+    if plain.aggregates:
+        return tables.result(_aggregated_schema(plain, read), _aggregated(plain, read, batches))
+    chosen = [read.field(output.column).with_name(output.name) for output in plain.outputs]
+    return tables.result(pa.schema(chosen), _renamed(plain, pa.schema(chosen), batches))
+
+
+def is_answered_directly(tables: Tables, text: str, parameters: Mapping[str, object]) -> bool:
+    """Return whether a statement is plain and reads little, so that it needs no process.
+
+    Raises:
+        DormouseError: it is no query, or its table cannot be read.
+    """
+    return _plain_scan(tables, text, parameters) is not None
+
+
+def _plain_scan(
+    tables: Tables, text: str, parameters: Mapping[str, object]
+) -> tuple[Plain, str, Scan] | None:
+    """Return a statement as a plain one, its reference and its scan, if that reads little."""
     if not may_be_plain(text):
         return None
     statement = parse_statement(text)
@@ -49,13 +73,7 @@ def answer_plain(tables: Tables, text: str, parameters: Mapping[str, object]) ->
         reads_little = _reads_little(tables, each.name, scan)
     except InvalidRequestError:  # the condition is too large, or a date is none: DataFusion says so
         return None
-    if not reads_little:
-        return None
-    read, batches = tables.rows(each.name, scan)
-    if plain.aggregates:
-        return tables.result(_aggregated_schema(plain, read), _aggregated(plain, read, batches))
-    chosen = [read.field(output.column).with_name(output.name) for output in plain.outputs]
-    return tables.result(pa.schema(chosen), _renamed(plain, pa.schema(chosen), batches))
+    return (plain, each.name, scan) if reads_little else None
 
 
 def _reads_little(tables: Tables, name: str, scan: Scan) -> bool:

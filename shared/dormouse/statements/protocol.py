@@ -22,7 +22,9 @@ _LENGTH = struct.Struct("!I")
 
 
 class Run(msgspec.Struct, frozen=True, tag="run"):
-    """Run this statement. `parameters` is an Arrow stream of one row, a column a parameter."""
+    """Run this statement. `parameters` is an Arrow stream of one row, a column a parameter. With
+    `cut_ms`, do not run it, but return its parts as of that time (`sql.cut`).
+    """
 
     text: str
     parameters: bytes
@@ -30,6 +32,7 @@ class Run(msgspec.Struct, frozen=True, tag="run"):
     memory_bytes: int
     threads: int
     cpu_seconds: int
+    cut_ms: int = 0
 
 
 class Named(msgspec.Struct, frozen=True):

@@ -12,7 +12,7 @@ import select
 import signal
 import socket
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,14 +23,17 @@ import pyarrow as pa
 from dormouse import errors
 from dormouse.errors import DormouseError, InvalidRequestError, InvariantError, LimitExceededError
 from dormouse.query.result import QueryResult
+from dormouse.sql.cut.statement_cut import StatementCut
 from dormouse.sql.statements import check_statement
 from dormouse.statements import protocol
 from dormouse.statements.direct import answer_plain
 from dormouse.statements.explaining import explain
 from dormouse.statements.files import linked_files
 from dormouse.statements.limits import Limits
+from dormouse.statements.partials import Partials
 from dormouse.statements.processes import StatementProcess, begin
 from dormouse.statements.scans import Tables
+from dormouse.stored.decoding import decode_json
 from dormouse.system import SystemClock
 
 THREADS = min(4, os.cpu_count() or 1)
@@ -44,7 +47,7 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 def run_statement(
-    tables: Tables,
+    tables: Tables | Partials,
     text: str,
     parameters: Mapping[str, object],
     scratch: Path,
@@ -57,11 +60,42 @@ def run_statement(
     """
     check_statement(text)
     stream = _parameters(parameters)
-    if (found := answer_plain(tables, text, parameters)) is not None:
-        return found
+    if isinstance(tables, Tables):
+        found = answer_plain(tables, text, parameters)
+        if found is not None:
+            return found
+    return _run(tables, text, stream, scratch, limits)
+
+
+def plan_cut(
+    tables: Tables,
+    text: str,
+    parameters: Mapping[str, object],
+    scratch: Path,
+    limits: Limits,
+) -> StatementCut:
+    """Return the parts of a statement that has a single reference, as of the time of `tables`.
+
+    Raises:
+        DormouseError: it cannot be planned.
+    """
+    stream = _parameters(parameters)
+    rows = _run(tables, text, stream, scratch, limits, cut_ms=tables.time_ms).read_all()
+    return decode_json(rows["cut"][0].as_py().encode(), StatementCut)
+
+
+def _run(
+    tables: Tables | Partials,
+    text: str,
+    parameters: bytes,
+    scratch: Path,
+    limits: Limits,
+    *,
+    cut_ms: int = 0,
+) -> QueryResult:
     running = _Running(tables, scratch, limits)
     try:
-        running.start(text, stream)
+        running.start(text, parameters, cut_ms)
         schema, batches = running.results()
     except BaseException:
         running.end()
@@ -72,7 +106,7 @@ def run_statement(
 class _Running:
     """One statement while it runs."""
 
-    def __init__(self, tables: Tables, scratch: Path, limits: Limits) -> None:
+    def __init__(self, tables: Tables | Partials, scratch: Path, limits: Limits) -> None:
         self._tables, self._limits = tables, limits
         self._folder = TemporaryDirectory(prefix="sql-", dir=scratch)
         self._channel, self._childs = socket.socketpair()
@@ -89,7 +123,7 @@ class _Running:
         self._feeds: list[threading.Thread] = []
         self._thread = threading.Thread(target=self._serve, name="statement", daemon=True)
 
-    def start(self, text: str, parameters: bytes) -> None:
+    def start(self, text: str, parameters: bytes, cut_ms: int) -> None:
         """Start the child, and answer it from now on."""
         with suppress(OSError, ImportError):
             _enlarge(self._source.fileno())
@@ -103,6 +137,7 @@ class _Running:
             self._limits.memory_bytes,
             THREADS,
             int(self._limits.timeout_seconds * THREADS) + 1,
+            cut_ms,
         )
         protocol.send(self._channel, run)
         self._thread.start()
@@ -195,13 +230,8 @@ class _Running:
                 }
                 protocol.send(self._channel, protocol.Tables(schemas))
             case protocol.FindFiles():
-                folders = {
-                    each.name: folder
-                    for each in message.scans
-                    if (folder := linked_files(self._tables, each, self._held))
-                }
-                protocol.send(self._channel, protocol.Files(folders))
-            case protocol.Explain():
+                protocol.send(self._channel, protocol.Files(self._files(message.scans)))
+            case protocol.Explain() if isinstance(self._tables, Tables):
                 readings = tuple(explain(self._tables, each) for each in message.scans)
                 protocol.send(self._channel, protocol.Explained(readings))
             case protocol.Failed():
@@ -211,10 +241,18 @@ class _Running:
                 self._is_finished = True
         return True
 
+    def _files(self, scans: Iterable[protocol.ScanRows]) -> dict[str, str]:
+        """Return the folders of the files of scans that can read them themselves."""
+        tables = self._tables
+        if not isinstance(tables, Tables):
+            return {}
+        folders = {each.name: linked_files(tables, each, self._held) for each in scans}
+        return {name: folder for name, folder in folders.items() if folder}
+
     def _feed(self, asked: protocol.ScanRows, descriptor: int) -> None:
         """Write the rows of a scan into a pipe, until nobody reads them any more."""
-        try:
-            with suppress(BrokenPipeError), os.fdopen(descriptor, "wb") as sink:
+        with suppress(BrokenPipeError), os.fdopen(descriptor, "wb") as sink:
+            try:
                 with suppress(OSError, ImportError):
                     _enlarge(descriptor)
                 schema, batches = self._tables.rows(asked.name, asked.scan)
@@ -223,8 +261,10 @@ class _Running:
                     writer.write_batch(batch)
                     sink.flush()
                 writer.close()
-        except Exception as error:  # raised again where results are taken
-            self._fail(error)
+            except BrokenPipeError:
+                raise
+            except Exception as error:  # raised again where results are taken
+                self._fail(error)  # before the pipe is closed: the child would know less of it
 
     def _fail(self, error: Exception) -> None:
         """Keep the first failure, and end the child."""

@@ -1,8 +1,9 @@
 """answer_query: begin queries that messages ask, answer their sub-queries, cancel them.
 
 A query that is not cut is answered at once by the delivery that begins it; others send a message
-for each sub-query, or for the next one if a limit may make it needless. Whoever finds all
-sub-queries done puts the manifest. The end of a query is put once, so messages may come twice, late
+for each sub-query, or for the next one if a limit may make it needless. A statement that is cut has
+a final sub-query: who finds all others done sends its message. Whoever finds all sub-queries done
+puts the manifest. The end of a query is put once, so messages may come twice, late
 or side by side: each query has one outcome. If two attempts at a sub-query crash (out of memory,
 time-out), the third delivery fails the query.
 
@@ -12,6 +13,8 @@ the redelivery of that sub-query, or the sweep, finishes.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from dormouse.errors import InvalidRequestError, JobTooLargeError, NotFoundError
 from dormouse.features.queries.ending import CANCELLED, end_early, failing, finish, settle
@@ -125,9 +128,10 @@ def _continue(services: Services, query: Query, task: int) -> list[OutboundMessa
 def _answered(services: Services, query: Query, task: int) -> list[OutboundMessage]:
     check_time(query.asked.limits, query.begun_ms, services.clock.now_ms())
     done = done_tasks(services.results, query)
+    if task == query.final_task and len(done) < task:
+        return []  # the last of the others sends the message again
     if task not in done:
-        ends = load_task_ends(services.results, query.id, done)
-        before = _spent(ends)
+        before = _spent(query, done, load_task_ends(services.results, query.id, done))
         check_spent(query.asked.limits, before, services.memory_bytes)
         end = _attempted(services, query, task, before)
         if end is None:  # the query has ended meanwhile
@@ -150,14 +154,14 @@ def _attempted(services: Services, query: Query, task: int, before: Spent) -> Ta
 
 
 def _next(services: Services, query: Query, done: list[int]) -> list[OutboundMessage]:
-    """Record the progress; return the message of the next sub-query, if they come in turn.
+    """Record the progress; return the message of the next sub-query, if they come in turn, or of
+    the final one.
 
     A limit that is reached leaves nothing for the others: they are not answered.
     """
     ends = load_task_ends(services.results, query.id, done)
-    spent = _spent(ends)
-    limit = query.read.selection.limit if query.read is not None else None
-    if query.in_turn and limit is not None and spent.rows >= limit:
+    spent = _spent(query, done, ends)
+    if query.in_turn and query.limit is not None and spent.rows >= query.limit:
         finish(services, query, ends)
         return []
     progress = Progressed(
@@ -168,13 +172,16 @@ def _next(services: Services, query: Query, done: list[int]) -> list[OutboundMes
         parts_done=len(done),
     )
     record(services, query.tracked_job, progress)
-    return task_messages(query, done) if query.in_turn else []
+    is_final_left = query.final_task is not None and len(done) == query.final_task
+    return task_messages(query, done) if query.in_turn or is_final_left else []
 
 
-def _spent(ends: list[TaskEnd]) -> Spent:
+def _spent(query: Query, done: list[int], ends: list[TaskEnd]) -> Spent:
     spent = Spent()
-    for end in ends:
-        size_bytes = sum(file.size_bytes for file in end.files)
-        one = Spent(end.rows, size_bytes, end.requests, end.read_bytes, end.milliseconds)
+    for task, end in zip(done, ends, strict=True):
+        one = Spent(0, 0, end.requests, end.read_bytes, end.milliseconds)
+        if query.is_of_result(task):
+            size_bytes = sum(file.size_bytes for file in end.files)
+            one = replace(one, rows=end.rows, result_bytes=size_bytes)
         spent = spent.plus(one)
     return spent

@@ -113,7 +113,8 @@ def end_early(
 def finish(services: Services, query: Query, ends: Iterable[TaskEnd]) -> None:
     """Put the manifest of a query whose sub-queries are done, in their order."""
     done = list(ends)
-    files = tuple(file for end in done for file in end.files)
+    result = [end for task, end in enumerate(done) if query.is_of_result(task)]
+    files = tuple(file for end in result for file in end.files)
     versions = {name: version for end in done for name, version in end.versions.items()}
     end = QueryEnd(
         query=query.id,
@@ -124,11 +125,11 @@ def finish(services: Services, query: Query, ends: Iterable[TaskEnd]) -> None:
         who=query.asked.who,
         to=query.asked.to,
         format=query.asked.format,
-        schema=done[0].schema,
+        schema=result[0].schema,
         versions=versions,
         table_ids=tuple(dict.fromkeys(each for end in done for each in end.table_ids)),
         files=files,
-        rows=sum(end.rows for end in done),
+        rows=sum(end.rows for end in result),
         size_bytes=sum(file.size_bytes for file in files),
         tasks=query.tasks,
         requests=sum(end.requests for end in done),

@@ -11,22 +11,16 @@ from dataclasses import replace
 
 from msgspec import structs
 
-from dormouse.access.doors import allowed_table
-from dormouse.access.visible import VisibleTable
-from dormouse.features.queries.ending import owner
+from dormouse.features.queries.cutting import statement_query
 from dormouse.features.queries.limits import effective_limits
+from dormouse.features.queries.pinning import open_pinned
 from dormouse.features.queries.query import Query, ReadTable, question
 from dormouse.features.queries.stored import save_query, save_tasks
-from dormouse.features.tables.versions import read_version
-from dormouse.features.versions.as_of import read_as_of
-from dormouse.model.as_of import AsOf
-from dormouse.model.state import DAY_MS, TableState
 from dormouse.ports import Services
 from dormouse.query.pieces import bytes_to_read, plan_tasks
 from dormouse.query.planner import selected_ranges
 from dormouse.query.selection_codec import decode_selection
 from dormouse.query_messages import AnswerQuery
-from dormouse.tables.properties import properties_of
 
 
 def begin_query(services: Services, asked: AnswerQuery) -> Query:
@@ -40,42 +34,8 @@ def begin_query(services: Services, asked: AnswerQuery) -> Query:
     """
     if asked.to:
         services.result_queues.check(asked.to)
-    query = _statement(services, asked) if asked.sql else _rows(services, asked)
+    query = statement_query(services, asked) if asked.sql else _rows(services, asked)
     return save_query(services.results, query)
-
-
-def open_pinned(
-    services: Services, asked: AnswerQuery, name: str, as_of: AsOf | None
-) -> tuple[VisibleTable, TableState]:
-    """Return a table as who asks may see it, and its state at the version to read, which is pinned.
-
-    A query that runs for a second time reads the version that it pinned first. The pin ends a day
-    after the time of the query, if nobody removes it.
-
-    Raises:
-        NotFoundError: there is no such table for who asks; or no such version any more, or it is
-            about to expire.
-        ForbiddenError: who asks may not read the table.
-        ContendedError: it took too long; nothing is pinned.
-    """
-    visible = allowed_table(services, asked.who, name, "read")
-    permission = visible.permission
-    table, state = read_as_of(services, visible.table, as_of)
-    if state.reference_count:
-        seconds = asked.limits.seconds or table.properties.query_limit_seconds
-        expires_ms = services.clock.now_ms() + seconds * 1000 + DAY_MS
-        pins = services.store(table).pins
-        pin = pins.add(owner(asked.query_id, as_of), state, expires_ms=expires_ms)
-        if pin.version != state.version:
-            table, state = read_version(services, table, version=pin.version)
-    return VisibleTable.of(table, permission), state
-
-
-def _statement(services: Services, asked: AnswerQuery) -> Query:
-    """Return the query of a statement, which finds its tables itself."""
-    properties = properties_of(services.tables.defaults())
-    asked, digest = _limited(asked, effective_limits(asked.limits, properties)), question(asked)
-    return Query(asked, digest, services.clock.now_ms(), services.ids.new(), 1)
 
 
 def _rows(services: Services, asked: AnswerQuery) -> Query:
@@ -103,8 +63,5 @@ def _rows(services: Services, asked: AnswerQuery) -> Query:
         read = replace(read, selection=replace(selection, limit=None))  # it leaves nothing out
     in_turn = read.selection.limit is not None
     digest = question(asked)
-    return Query(_limited(asked, limits), digest, now_ms, cut, tasks, read, in_turn, size_bytes)
-
-
-def _limited(asked: AnswerQuery, limits: object) -> AnswerQuery:
-    return structs.replace(asked, limits=limits)
+    asked = structs.replace(asked, limits=limits)
+    return Query(asked, digest, now_ms, cut, tasks, read, in_turn, size_bytes)

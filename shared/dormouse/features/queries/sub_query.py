@@ -1,8 +1,8 @@
 """Answer one sub-query: read its rows, write them to its sink, and save its end.
 
 Order of writes: the files of this attempt, then the end of the sub-query, which names them. A crash
-leaves files that nothing names; the next attempt writes its own. A statement in SQL is one
-sub-query, computed in a process of its own.
+leaves files that nothing names; the next attempt writes its own. What a sub-query of a statement in
+SQL reads says `statements`.
 """
 
 from __future__ import annotations
@@ -13,23 +13,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from dormouse.features.queries.limits import EndedError, Spent, Watch
-from dormouse.features.queries.planning import open_pinned
 from dormouse.features.queries.query import Query, TaskEnd
 from dormouse.features.queries.sinks import FileSink, ResultSink
+from dormouse.features.queries.statements import statement_rows
 from dormouse.features.queries.stored import load_end, load_pieces
-from dormouse.model.as_of import parse_as_of
 from dormouse.ports import Services, Storage
 from dormouse.query.planner import slices_from
 from dormouse.query.result import QueryResult
 from dormouse.query.rows import query_slices
 
 if TYPE_CHECKING:
-    from dormouse.access.visible import VisibleTable
-    from dormouse.model.state import TableState
     from dormouse.ports import Ids
-
-LEAST_STATEMENT_BYTES = 16 * 1024 * 1024
+    from dormouse.query_messages import QueryLimits
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +53,7 @@ def answer(
         NotFoundError: a shard or table that it needs is gone.
     """
     watch = Watch(
-        query.asked.limits,
+        task_limits(query, task),
         query.begun_ms,
         services.memory_bytes,
         before,
@@ -69,6 +67,16 @@ def answer(
             return _written(rows, sink, watch, table_ids)
         except EndedError:
             return None
+
+
+def task_limits(query: Query, task: int) -> QueryLimits:
+    """Return the limits of a sub-query: what partial statements write is no result yet, but is
+    read again.
+    """
+    limits = query.asked.limits
+    if query.is_of_result(task):
+        return limits
+    return structs.replace(limits, rows=None, result_bytes=limits.read_bytes)
 
 
 def _written(
@@ -108,8 +116,8 @@ def _rows(
 ) -> Iterator[QueryResult]:
     """Open the rows of a sub-query, and note the tables; rows are read while they are taken."""
     read = query.read
-    if read is None:
-        found = _statement(services, query, table_ids)
+    if read is None or query.statement is not None:
+        found = statement_rows(services, query, task, before, table_ids)
     else:
         table_ids.add(read.id)
         selection = read.selection
@@ -124,25 +132,6 @@ def _rows(
         found.close()
 
 
-def _statement(services: Services, query: Query, table_ids: set[str]) -> QueryResult:
-    from dormouse.statements.limits import Limits
-    from dormouse.statements.running import run_statement
-    from dormouse.statements.scans import Tables
-
-    asked = query.asked
-    left_ms = max(1000, query.deadline_ms - services.clock.now_ms())
-
-    def opened(name: str, as_of: str) -> tuple[VisibleTable, TableState]:
-        visible, state = open_pinned(services, asked, name, parse_as_of(as_of) if as_of else None)
-        table_ids.add(visible.table.id)
-        return visible, state
-
-    tables = Tables(services, opened, query.begun_ms)
-    memory = max(LEAST_STATEMENT_BYTES, services.memory_bytes // 2)  # the other half reads
-    within = Limits(memory, left_ms / 1000)
-    return run_statement(tables, asked.sql, asked.parameters, services.scratch, within)
-
-
 def _file_sink(services: Services, query: Query, task: int) -> ResultSink:
     place = (query.id, task, services.ids.new())
-    return FileSink(services.results, services.scratch, place, query.asked.format)
+    return FileSink(services.results, services.scratch, place, query.format_of(task))

@@ -1,0 +1,184 @@
+"""Sub-queries of a statement in SQL: the whole, a partial statement, or the final one."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeAlias
+
+import pyarrow as pa
+
+from dormouse.access.rules import Permission
+from dormouse.access.visible import VisibleTable
+from dormouse.arrow.types import arrow_schema, conform, frame_schema
+from dormouse.errors import LimitExceededError
+from dormouse.features.queries.limits import Spent
+from dormouse.features.queries.pinning import open_pinned
+from dormouse.features.queries.query import PARTIAL_FORMAT, Query
+from dormouse.features.queries.stored import load_pieces, load_task_ends
+from dormouse.model.as_of import AsOf, parse_as_of
+from dormouse.ports import Services
+from dormouse.query.pieces import part_of_state
+from dormouse.query.result import PeekableBatches, QueryResult
+from dormouse.query_messages import AnswerQuery
+from dormouse.readers.read_counters import CountedObjects, ReadCounters
+from dormouse.schema.schema import Schema
+from dormouse.sql.cut.statement_cut import StatementCut
+from dormouse.stored.query_paths import query_prefix
+
+if TYPE_CHECKING:
+    from dormouse.model.state import TableState
+    from dormouse.statements.limits import Limits
+    from dormouse.statements.partials import Partials
+    from dormouse.statements.scans import Tables
+
+Opening: TypeAlias = Callable[
+    [Services, AnswerQuery, str, AsOf | None], tuple[VisibleTable, "TableState"]
+]
+"""Opens a table at a version for who asks."""
+LEAST_STATEMENT_BYTES = 16 * 1024 * 1024
+_WITH_SPARK = (
+    "ask for less, or let Spark run it: spark.read.format('dormouse').option('table', …).load() "
+    "reads a table, createOrReplaceTempView names it, and spark.sql runs the statement"
+)
+
+
+def statement_rows(
+    services: Services, query: Query, task: int, before: Spent, table_ids: set[str]
+) -> QueryResult:
+    """Return the rows of a sub-query of a statement, and note its tables.
+
+    Raises:
+        LimitExceededError: it needs too much; at the latest, that is known when rows are taken.
+    """
+    reason = query.statement.whole_because if query.statement is not None else ""
+    with _naming_spark(reason):
+        found = _opened(services, query, task, before, table_ids)
+    batches = PeekableBatches(_naming_spark_in(found.batches, reason))
+    return replace(found, batches=batches)
+
+
+def tables_of(
+    services: Services, query: Query, table_ids: set[str], *, opening: Opening = open_pinned
+) -> Tables:
+    """Return the tables of a statement as who asks may see them, each at one version.
+
+    The ids of those that are opened are added to `table_ids`.
+    """
+    from dormouse.statements.scans import Tables
+
+    def opened(name: str, as_of: str) -> tuple[VisibleTable, TableState]:
+        at = parse_as_of(as_of) if as_of else None
+        visible, state = opening(services, query.asked, name, at)
+        table_ids.add(visible.table.id)
+        return visible, state
+
+    return Tables(services, opened, query.begun_ms)
+
+
+def limits_of(services: Services, query: Query) -> Limits:
+    """Return what the process of a statement may take: half of the memory, as the other half
+    reads, and the time that the query has left.
+    """
+    from dormouse.statements.limits import Limits
+
+    left_ms = max(1000, query.deadline_ms - services.clock.now_ms())
+    return Limits(max(LEAST_STATEMENT_BYTES, services.memory_bytes // 2), left_ms / 1000)
+
+
+def _opened(
+    services: Services, query: Query, task: int, before: Spent, table_ids: set[str]
+) -> QueryResult:
+    from dormouse.statements.running import run_statement
+
+    limits, asked = limits_of(services, query), query.asked
+    if query.read is None or query.statement is None:
+        tables = tables_of(services, query, table_ids)
+        return run_statement(tables, asked.sql, asked.parameters, services.scratch, limits)
+    cut = query.statement
+    if task == query.final_task:
+        text, names, schema = cut.final, cut.final_names, _result_schema(cut)
+        source: Tables | Partials = _partials(services, query, cut)
+    else:
+        table_ids.add(query.read.id)
+        limit = "" if cut.limit is None else f" LIMIT {max(0, cut.limit - before.rows)}"
+        text, names = cut.partial + limit, cut.partial_names
+        schema = _partial_schema(cut) if cut.final else _result_schema(cut)
+        source = _piece(services, query, task)
+    values = {name: asked.parameters[name] for name in names}
+    found = run_statement(source, text, values, services.scratch, limits)
+    return _as(found, schema)
+
+
+def _piece(services: Services, query: Query, task: int) -> Tables:
+    """Return the part of its table that a partial statement reads, as who asked could see it."""
+    from dormouse.statements.scans import Tables
+
+    read = query.read
+    assert read is not None
+    hidden = {field.name for field in read.schema.fields} - set(read.selection.columns)
+    visible = VisibleTable.of(read.table, Permission(frozenset({"read"}), frozenset(hidden)))
+    state = part_of_state(load_pieces(services.results, query, task), read.selection.version)
+    return Tables(services, lambda _name, _as_of: (visible, state), query.begun_ms)
+
+
+def _partials(services: Services, query: Query, cut: StatementCut) -> Partials:
+    """Return what the partial statements wrote, in the order of the pieces."""
+    from dormouse.results.formats import ResultFormat
+    from dormouse.results.reading import read_rows
+    from dormouse.statements.partials import Partials
+
+    reads = ReadCounters()
+    schema = Schema.from_json(cut.columns, is_part=True)
+    objects = CountedObjects(services.results, reads)
+    ends = load_task_ends(services.results, query.id, range(query.tasks - 1))
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        for file in (file for end in ends for file in end.files):
+            path = query_prefix(query.id) + file.name
+            stored = arrow_schema(schema)
+            form = ResultFormat(PARTIAL_FORMAT)
+            yield from read_rows(objects, form, stored, path, file.size_bytes, file.rows)
+
+    return Partials(schema, rows, reads)
+
+
+def _partial_schema(cut: StatementCut) -> pa.Schema:
+    return frame_schema(arrow_schema(Schema.from_json(cut.columns, is_part=True)))
+
+
+def _result_schema(cut: StatementCut) -> pa.Schema:
+    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(cut.schema)))
+
+
+def _as(found: QueryResult, schema: pa.Schema) -> QueryResult:
+    """Return rows with exactly this schema: parts may differ in what can be null."""
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        try:
+            for batch in found.batches:
+                yield conform(batch, schema)
+        finally:
+            found.close()
+
+    return replace(found, schema=schema, batches=PeekableBatches(batches()))
+
+
+def _naming_spark_in(batches: PeekableBatches, reason: str) -> Iterator[pa.RecordBatch]:
+    try:
+        with _naming_spark(reason):
+            yield from batches
+    finally:
+        batches.close()
+
+
+@contextmanager
+def _naming_spark(reason: str) -> Iterator[None]:
+    """Say what else to do about a statement that exceeds the limits of one process."""
+    try:
+        yield
+    except LimitExceededError as error:
+        whole = f"it is computed in one process, because {reason}: " if reason else ""
+        raise LimitExceededError(str(error), hint=whole + _WITH_SPARK) from error

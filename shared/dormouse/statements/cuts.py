@@ -1,0 +1,188 @@
+"""Cut a statement, in the process that computes statements: DataFusion plans what is written of it.
+
+The parts are taken only if they surely say what the whole says: DataFusion plans the text of the
+tree that was taken apart as it plans the statement; its plan has the aggregates that were found,
+and no step that is not known here; and the columns of the result have the same types.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import Any
+
+import pyarrow as pa
+from datafusion import DataFrame, SessionContext, expr
+from datafusion.plan import LogicalPlan
+
+from dormouse.arrow.inference import infer_type
+from dormouse.arrow.types import arrow_schema, frame_schema
+from dormouse.errors import InvalidRequestError
+from dormouse.schema.schema import Field, Primitive, Schema
+from dormouse.sql.cut.aggregates import NotCutError, Number
+from dormouse.sql.cut.shape import Shape, present, read_shape
+from dormouse.sql.cut.statement_cut import StatementCut
+from dormouse.sql.cut.texts import PARTIALS, Texts, arguments_text
+from dormouse.sql.statements import Reference, Statement, parse_statement, to_sql
+from dormouse.statements.datasets import TableDataset
+from dormouse.statements.session import plan, register
+
+_STEPS = ("TableScan", "SubqueryAlias", "Filter", "Projection", "Sort", "Limit", "Aggregate")
+_DISTINCT = "Distinct"
+_FLOATS = (Primitive.FLOAT, Primitive.DOUBLE)
+
+
+@dataclass(frozen=True, slots=True)
+class CutPlanner:
+    """DataFusion, with the table of the statement. `where` returns the condition that a text has
+    for the rows of a reference.
+    """
+
+    context: SessionContext
+    parameters: Mapping[str, pa.Scalar[Any]]
+    where: Callable[[str, str], str]
+
+    def frame(self, sql: str) -> DataFrame:
+        """Return the frame of a text.
+
+        Raises:
+            Exception: DataFusion refuses it.
+        """
+        return plan(self.context, sql, self.parameters)
+
+    def add(self, name: str, columns: pa.Schema) -> None:
+        """Make a relation known that has no rows."""
+        register(self.context, name, TableDataset(columns, lambda _: iter(())), fenced=False)
+
+
+def cut(planner: CutPlanner, statement: Statement, schema: Schema, time_ms: int) -> StatementCut:
+    """Return the parts of a statement on one table, as of a time; or why there are none.
+
+    Raises:
+        Exception: DataFusion refuses the statement.
+    """
+    whole = planner.frame(statement.sql)
+    try:
+        return _cut(planner, statement, schema, time_ms, whole)
+    except NotCutError as error:
+        return StatementCut(whole_because=str(error))
+    except RecursionError:
+        return StatementCut(whole_because="it is nested too deeply")
+
+
+def _cut(
+    planner: CutPlanner, statement: Statement, schema: Schema, time_ms: int, whole: DataFrame
+) -> StatementCut:
+    tree = parse_statement(statement.sql).tree
+    (reference,) = statement.references
+    shape = read_shape(tree, [field.name for field in schema.fields])
+    if _text(_planned(planner, to_sql(tree))) != _text(whole):
+        raise NotCutError("its text is not understood as DataFusion understands it")
+    _check_steps(whole.logical_plan(), shape)
+    now, today = present(time_ms, _timestamp(planner.frame("SELECT now()").schema().field(0).type))
+    shape = shape.with_time(now, today)
+    types = [
+        field.type for field in _planned(planner, arguments_text(shape, reference.name)).schema()
+    ]
+    numbers = [_number(kind) for kind in types]
+    if any(a.is_distinct and n.is_float for a, n in zip(shape.aggregates, numbers, strict=True)):
+        raise NotCutError("it has DISTINCT of floats, of which groups know fewer")
+    texts = Texts(shape, whole.schema().names, numbers, _sorting(schema))
+    return _confirmed(planner, texts, reference, whole.schema())
+
+
+def _confirmed(
+    planner: CutPlanner, texts: Texts, reference: Reference, wanted: pa.Schema
+) -> StatementCut:
+    """Return the parts whose result has the columns that are wanted."""
+    text, planned = texts.partial(reference.table), texts.partial(reference.name)
+    found = _planned(planner, planned).schema()
+    columns, final = {}, ""
+    if texts.has_final:
+        stored = _stored(found)
+        columns = stored.to_json()
+        planner.add(PARTIALS, frame_schema(arrow_schema(stored)))
+        final = texts.final({field.name: _decimal(field.type) for field in found})
+        found = _planned(planner, final).schema()
+    if found.names != wanted.names or found.types != wanted.types:
+        raise NotCutError("its parts have other types")
+    return StatementCut(
+        partial=text,
+        partial_names=parse_statement(text).parameters,
+        where=planner.where(planned, reference.name),
+        final=final,
+        final_names=parse_statement(final).parameters if final else (),
+        limit=texts.limit,
+        columns=columns,
+        schema=base64.b64encode(wanted.serialize().to_pybytes()).decode(),
+    )
+
+
+def _planned(planner: CutPlanner, sql: str) -> DataFrame:
+    """Return the frame of a text that was made here, if there is one."""
+    try:
+        return planner.frame(sql)
+    except Exception as error:  # DataFusion has no class of errors of its own
+        raise NotCutError("its parts cannot be planned") from error
+
+
+def _text(frame: DataFrame) -> str:
+    """Return the plan of a frame as text, in which units such as DAY have no case."""
+    return frame.logical_plan().display_indent().casefold()
+
+
+def _check_steps(plan: LogicalPlan, shape: Shape) -> None:
+    """Make sure that a plan has the steps and aggregates of its shape, and no others."""
+    aggregates = 0
+    pending = [plan]
+    while pending:
+        node = pending.pop()
+        step = node.display().partition(":")[0]
+        if step not in _STEPS and not (step == _DISTINCT and shape.is_distinct):
+            raise NotCutError(f"its plan has a step {step}")
+        variant = node.to_variant() if step == "Aggregate" else None
+        if isinstance(variant, expr.Aggregate):
+            aggregates += len(variant.aggregate_exprs()) or 1
+        pending += node.inputs()
+    expected = len(shape.aggregates) or int(shape.is_aggregated)
+    if aggregates != expected:
+        raise NotCutError("it has other aggregates than are known to be computed from parts")
+
+
+def _sorting(schema: Schema) -> Sequence[str]:
+    """Return the first keys whose order in shards is that of DataFusion."""
+    plain = takewhile(lambda f: not f.nullable and f.type not in _FLOATS, schema.keys)
+    return [field.name for field in plain]
+
+
+def _number(kind: pa.DataType) -> Number:
+    if pa.types.is_decimal128(kind):
+        return Number(decimal=(kind.precision, kind.scale))
+    return Number(is_float=pa.types.is_floating(kind), is_whole=pa.types.is_integer(kind))
+
+
+def _decimal(kind: pa.DataType) -> str:
+    if not pa.types.is_decimal128(kind):
+        return ""
+    return f"Decimal128({kind.precision}, {kind.scale})"
+
+
+def _timestamp(kind: pa.DataType) -> str:
+    if not isinstance(kind, pa.TimestampType):
+        raise NotCutError("the present time has an unknown type")
+    zone = "None" if kind.tz is None else f'Some("{kind.tz}")'
+    return f"Timestamp(Nanosecond, {zone})"
+
+
+def _stored(columns: pa.Schema) -> Schema:
+    """Return the columns of partial results as those of a table, which files can have."""
+    try:
+        fields = [Field(f.name, infer_type(f.type), nullable=True) for f in columns]
+        stored = Schema((), (), tuple(fields), is_part=True)
+    except InvalidRequestError as error:
+        raise NotCutError(f"a part of it {error}") from error
+    if frame_schema(arrow_schema(stored)).types != columns.types:
+        raise NotCutError("a part of it has a type that no table has")
+    return stored
