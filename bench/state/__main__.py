@@ -50,6 +50,7 @@ FORMATS = (
     "metadata_bytes_per_commit",
 )
 LOADS = ("get", "bytes_read", "bytes_to_snapshot", "rru", "cpu_seconds")
+FOLD = ("before_cpu_microseconds", "now_cpu_microseconds", "now_to_before")
 SOURCES = ("bytes_per_source", "load_cpu_seconds", "look_up_microseconds")
 MEMORY = (
     "snapshot_bytes",
@@ -64,6 +65,7 @@ MEMORY = (
 )
 TABLES = (
     ("Cost of a commit, by references", "commits", COMMITS),
+    ("Fold of a commit, by references", "fold", FOLD),
     ("Cold loads, by references", "cold_load", LOADS),
     ("Memory and CPU, by references", "memory", MEMORY),
     (
@@ -83,6 +85,7 @@ def steps(folder: Path, *, quick: bool) -> Iterator[Step]:
     for size, path in snapshots.items():
         yield Step("state.memory", (str(size), path))
         yield Step("state.commits", (str(size), path))
+        yield Step("state.folding", (str(size), path))
     often = ("--interval-ms", "20", "--least-commits", "510" if quick else "4000")
     ten_thousand = (str(10**4), snapshots[10**4])
     only = ("--only-commits", "log, 50 a second")

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from dormouse.model.disputes import MAX_JOBS_NAMED, Dispute, DisputeReason, RowsTaken, is_conserved
 from dormouse.model.state import TableState
 
 
-def record_taken(state: TableState, shard: str, taking: RowsTaken) -> TableState:
-    """Return the state in which a job has taken its part of a shard, whose reference is already
-    removed.
+def record_taken(state: TableState, taken: Mapping[str, RowsTaken]) -> TableState:
+    """Return the state in which a job has taken its part of each shard, whose references in the
+    job's partition are already removed.
 
-    While the shard has other references, the count is kept. When the last reference is gone, all
+    While a shard has other references, the count is kept. When the last reference is gone, all
     counts together must equal the shard's rows. If they do not, they are kept and the shard is
     disputed.
 
@@ -21,18 +21,22 @@ def record_taken(state: TableState, shard: str, taking: RowsTaken) -> TableState
     second took 4, both counts are dropped and the shard is garbage. If it took 3, a row was lost:
     the shard stays, disputed as ROWS_LOST.
     """
-    takings = (*state.taken.get(shard, ()), taking)
-    if state.reference_counts.get(shard, 0):
-        return replace(state, taken=state.taken.insert(shard, takings))
-    if is_conserved(takings, state.shards[shard].rows) is False:
-        # It replaces a dispute over bytes: a person who ends that one has not seen this one.
-        lost = Dispute(DisputeReason.ROWS_LOST, state.time_ms)
-        return replace(
-            state,
-            taken=state.taken.insert(shard, takings),
-            disputed=state.disputed.insert(shard, lost),
-        )
-    return replace(state, taken=state.taken.discard(shard))
+    kept: dict[str, tuple[RowsTaken, ...]] = {}
+    lost: dict[str, Dispute] = {}
+    for shard, taking in taken.items():
+        takings = (*state.taken.get(shard, ()), taking)
+        if state.reference_counts.get(shard, 0):
+            kept[shard] = takings
+        elif is_conserved(takings, state.shards[shard].rows) is False:
+            kept[shard] = takings
+            # It replaces a dispute over bytes: a person who ends that one has not seen this one.
+            lost[shard] = Dispute(DisputeReason.ROWS_LOST, state.time_ms)
+    done = (shard for shard in taken if shard not in kept)
+    return replace(
+        state,
+        taken=state.taken.update(kept).discard(*done),
+        disputed=state.disputed.update(lost),
+    )
 
 
 def open_disputes(

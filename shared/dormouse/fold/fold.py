@@ -108,11 +108,8 @@ def _changed(  # noqa: C901  # a case a kind
             return _release(state, job)
         case ReplaceShards(job=job, partition=partition, inputs=inputs, outputs=outputs) as done:
             rows, span = dict(done.rows_taken), state.partitions.get(partition).range
-            for shard in inputs:
-                dropped = _drop(state, partition, shard)
-                state = record_taken(
-                    dropped, shard, RowsTaken(job, partition, rows.get(shard), span)
-                )
+            taken = {shard: RowsTaken(job, partition, rows.get(shard), span) for shard in inputs}
+            state = record_taken(_drop(state, partition, inputs), taken)
             return replace(_add(state, outputs), jobs=state.jobs.remove(job))
         case SplitPartition(partition=partition, at=at, rows_left=rows_left):
             return _split(state, partition, at, dict(rows_left))
@@ -142,19 +139,16 @@ def _release(state: TableState, job: str) -> TableState:
 
 
 def _add(state: TableState, shards: Iterable[NewShard]) -> TableState:
-    for new in shards:
-        shard = new.shard
-        state = replace(
-            state,
-            shards=state.shards.insert(shard.id, shard),
-            reference_counts=state.reference_counts.insert(shard.id, 0),
-            unreferenced=state.unreferenced.insert(shard.id, state.time_ms),
+    placed = [
+        reference
+        for new in shards
+        for partition, rows in new.rows_by_partition
+        for reference in _on_leaves(
+            state.partitions, Reference(partition, new.shard.id, rows), new.shard, {}
         )
-        for partition, rows in new.rows_by_partition:
-            placed = Reference(partition, shard.id, rows)
-            for reference in _on_leaves(state.partitions, placed, shard, {}):
-                state = _put(state, reference)
-    return state
+    ]
+    added = {new.shard.id: new.shard for new in shards}
+    return _put(replace(state, shards=state.shards.update(added)), placed)
 
 
 def _split(state: TableState, partition: str, at: Key, rows_left: Mapping[str, int]) -> TableState:
@@ -179,14 +173,13 @@ def _delete_or_dispute(
 
 
 def _delete(state: TableState, shards: Iterable[str]) -> TableState:
-    for shard in shards:
-        state = replace(
-            state,
-            shards=state.shards.remove(shard),
-            unreferenced=state.unreferenced.discard(shard),
-            reference_counts=state.reference_counts.discard(shard),
-        )
-    return state
+    gone = tuple(shards)
+    return replace(
+        state,
+        shards=state.shards.discard(*gone),
+        unreferenced=state.unreferenced.discard(*gone),
+        reference_counts=state.reference_counts.discard(*gone),
+    )
 
 
 def _seal(state: TableState, segment: SourceSegment, replaced: int) -> TableState:
@@ -201,57 +194,69 @@ def _seal(state: TableState, segment: SourceSegment, replaced: int) -> TableStat
 
 def _mark(state: TableState, job: Job, mark: str | None) -> TableState:
     held = state.references[job.partition]
-    for shard in job.inputs:
-        held = held.insert(replace(held.by_shard[shard], job=mark))
-    return _hold(state, job.partition, held)
+    marked = (held.reference(shard).held_by(mark) for shard in job.inputs)
+    return _hold(state, {job.partition: held.insert(*marked)})
 
 
-def _put(state: TableState, reference: Reference) -> TableState:
-    held = state.references.get(reference.partition, PartitionReferences())
-    count = state.reference_counts.get(reference.shard, 0) + 1
+def _put(state: TableState, references: Iterable[Reference]) -> TableState:
+    """Return the state with references to its shards added."""
+    counts: dict[str, int] = {}
+    by_partition: dict[str, list[Reference]] = {}
+    for reference in references:
+        shard = reference.shard
+        before = counts[shard] if shard in counts else state.reference_counts.get(shard, 0)
+        counts[shard] = before + 1
+        by_partition.setdefault(reference.partition, []).append(reference)
+    none = PartitionReferences()
+    held = {p: state.references.get(p, none).insert(*new) for p, new in by_partition.items()}
     return replace(
-        _hold(state, reference.partition, held.insert(reference)),
-        reference_counts=state.reference_counts.insert(reference.shard, count),
-        unreferenced=state.unreferenced.discard(reference.shard),
+        _hold(state, held),
+        reference_counts=state.reference_counts.update(counts),
+        unreferenced=state.unreferenced.discard(*counts),
     )
 
 
-def _drop(state: TableState, partition: str, shard: str) -> TableState:
-    held = state.references[partition].discard(shard)
-    count = state.reference_counts[shard] - 1
-    unreferenced = state.unreferenced
+def _drop(state: TableState, partition: str, shards: Iterable[str]) -> TableState:
+    """Return the state without the references to shards in a partition."""
+    counts = {shard: state.reference_counts[shard] - 1 for shard in shards}
+    unreferenced = {shard: state.time_ms for shard, count in counts.items() if not count}
     return replace(
-        _hold(state, partition, held),
-        reference_counts=state.reference_counts.insert(shard, count),
-        unreferenced=unreferenced if count else unreferenced.insert(shard, state.time_ms),
+        _hold(state, {partition: state.references[partition].discard(*counts)}),
+        reference_counts=state.reference_counts.update(counts),
+        unreferenced=state.unreferenced.update(unreferenced),
     )
 
 
-def _hold(state: TableState, partition: str, held: PartitionReferences) -> TableState:
-    """Return the state in which `partition` has other references, with the totals adjusted."""
-    before = state.references.get(partition, PartitionReferences())
-    references = state.references
-    return replace(
-        state,
-        references=references.insert(partition, held) if held else references.discard(partition),
-        rows=state.rows + held.rows - before.rows,
-        reference_count=state.reference_count + len(held) - len(before),
-    )
+def _hold(state: TableState, held: Mapping[str, PartitionReferences]) -> TableState:
+    """Return the state in which partitions have other references, with the totals adjusted."""
+    none, rows, count = PartitionReferences(), state.rows, state.reference_count
+    for partition, after in held.items():
+        before = state.references.get(partition, none)
+        rows += after.rows - before.rows
+        count += len(after) - len(before)
+    kept = {partition: after for partition, after in held.items() if after}
+    emptied = (partition for partition in held if partition not in kept)
+    references = state.references.update(kept).discard(*emptied)
+    return replace(state, references=references, rows=rows, reference_count=count)
 
 
 def _push_down(state: TableState, partition: str, rows_left: Mapping[str, int]) -> TableState:
     """Move the free references of a partition to the leaves below it, if it is split."""
     if state.partitions.get(partition).is_leaf:
         return state
-    for reference in state.references_in(partition):
-        if reference.job is None:
-            shard = state.shards[reference.shard]
-            dropped = _drop(state, partition, shard.id)
-            # Its rows stay in the table, so the shard does not become garbage.
-            state = replace(dropped, unreferenced=state.unreferenced)
-            for moved in _on_leaves(state.partitions, reference, shard, rows_left):
-                state = _put(state, moved)
-    return state
+    free = [r for r in state.references_in(partition) if r.job is None]
+    if not free:
+        return state
+    moved = [
+        lower
+        for reference in free
+        for lower in _on_leaves(
+            state.partitions, reference, state.shards[reference.shard], rows_left
+        )
+    ]
+    dropped = _drop(state, partition, (reference.shard for reference in free))
+    # Their rows stay in the table, so no shard becomes garbage.
+    return _put(replace(dropped, unreferenced=state.unreferenced), moved)
 
 
 def _on_leaves(

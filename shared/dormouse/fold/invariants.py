@@ -156,10 +156,10 @@ def _broken_counts(state: TableState, whole: bool) -> Iterator[str]:
     """Check that the reference count of each shard changed by as much as its references did."""
     grown: Counter[str] = Counter()
     for partition_id in _changed(state.references, whole):
-        grown.update(state.references.get(partition_id, PartitionReferences()).by_shard)
-        grown.subtract(
-            _before(state.references, partition_id, whole, PartitionReferences()).by_shard
-        )
+        held = state.references.get(partition_id, PartitionReferences())
+        before = _before(state.references, partition_id, whole, PartitionReferences())
+        grown.update(reference.shard for reference in held)
+        grown.subtract(reference.shard for reference in before)
     touched = set(grown)
     touched.update(_changed(state.shards, whole), _changed(state.unreferenced, whole))
     touched.update(_changed(state.reference_counts, whole))

@@ -1,8 +1,8 @@
 """An immutable map in two layers: a base, and the changes made since over it.
 
 The base can be anything that looks entries up, such as columns that create a Python object only for
-the entry asked for (`statestore.columns`). The changes are exactly what a store has to write to
-bring the base up to date; a deleted key of the base is a tombstone there. The maps of
+the entry asked for (`statestore.snapshot.maps`). The changes are exactly what a store has to write
+to bring the base up to date; a deleted key of the base is a tombstone there. The maps of
 `state.TableState` are overlay maps.
 """
 
@@ -122,13 +122,18 @@ class OverlayMap(Generic[K, V]):
         size = self._size + (key not in self)
         return OverlayMap(self.base, self.changes.insert(key, value), size)
 
-    def discard(self, key: K) -> OverlayMap[K, V]:
-        """Return the map without `key`; this map if it does not have the key."""
-        if key not in self:
-            return self
-        below = key in self.base
-        changes = self.changes.insert(key, TOMBSTONE) if below else self.changes.remove(key)
-        return OverlayMap(self.base, changes, self._size - 1)
+    def discard(self, *keys: K) -> OverlayMap[K, V]:
+        """Return the map without `keys`; this map if it has none of them."""
+        changes, size = self.changes, self._size
+        for key in keys:
+            change = changes.get(key)
+            if change is TOMBSTONE:
+                continue
+            if self.base.get(key) is not None:
+                changes, size = changes.insert(key, TOMBSTONE), size - 1
+            elif change is not None:
+                changes, size = changes.remove(key), size - 1
+        return self if changes is self.changes else OverlayMap(self.base, changes, size)
 
     def remove(self, key: K) -> OverlayMap[K, V]:
         """Return the map without `key`.
@@ -143,18 +148,14 @@ class OverlayMap(Generic[K, V]):
 
     def update(self, entries: Mapping[K, V]) -> OverlayMap[K, V]:
         """Return the map with these entries added; they replace its own."""
-        result = self
-        for key, value in entries.items():
-            result = result.insert(key, value)
-        return result
+        if not entries:
+            return self
+        size = self._size + sum(key not in self for key in entries)
+        return OverlayMap(self.base, self.changes.update(entries), size)
 
     def retain(self, keep: Callable[[V], bool]) -> OverlayMap[K, V]:
         """Return the map of those entries whose value `keep` accepts."""
-        result = self
-        for key, value in self.items():
-            if not keep(value):
-                result = result.discard(key)
-        return result
+        return self.discard(*(key for key, value in self.items() if not keep(value)))
 
     def __iter__(self) -> Iterator[K]:
         """Yield the keys, in no particular order."""

@@ -6,7 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from dormouse.keys.ranges import Key
-from dormouse.model.overlay_map import OverlayMap
+from dormouse.model.overlay_map import Base, OverlayMap
+
+MOST_IN_A_DICT = 32
+"""Up to so many references of a partition are a dict, which is copied with each change; more are a
+map whose changes share what they leave alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,15 +38,19 @@ class Reference:
     exact: bool = True
     job: str | None = None
 
+    def held_by(self, job: str | None) -> Reference:
+        """Return the reference as an input of a job, or of none."""
+        return Reference(self.partition, self.shard, self.rows, self.exact, job)
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, eq=False)
 class PartitionReferences:
     """The references in one partition, by shard, with the totals that planning needs.
 
     `rows` is the sum of their rows; `free` counts those that are not an input of a job.
     """
 
-    by_shard: OverlayMap[str, Reference] = field(default_factory=OverlayMap)
+    by_shard: Base[str, Reference] = field(default_factory=dict)
     rows: int = 0
     free: int = 0
 
@@ -52,25 +60,65 @@ class PartitionReferences:
 
     def __iter__(self) -> Iterator[Reference]:
         """Return the references, in no particular order."""
-        return self.by_shard.values()
+        return (reference for _, reference in self.by_shard.items())
 
-    def insert(self, reference: Reference) -> PartitionReferences:
-        """Return the references with `reference` added, in place of one to the same shard."""
-        rest = self.discard(reference.shard)
-        return PartitionReferences(
-            self.by_shard.insert(reference.shard, reference),
-            rest.rows + reference.rows,
-            rest.free + (reference.job is None),
+    def reference(self, shard: str) -> Reference:
+        """Return the reference to a shard.
+
+        Raises:
+            KeyError: there is none.
+        """
+        found = self.by_shard.get(shard)
+        if found is None:
+            raise KeyError(shard)
+        return found
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether both hold the same references, in whatever form."""
+        if not isinstance(other, PartitionReferences):
+            return NotImplemented
+        totals = len(self), self.rows, self.free
+        return totals == (len(other), other.rows, other.free) and all(
+            other.by_shard.get(reference.shard) == reference for reference in self
         )
 
-    def discard(self, shard: str) -> PartitionReferences:
-        """Return the references without the one to `shard`, if there is one."""
-        held = self.by_shard.get(shard)
-        if held is None:
+    __hash__ = None  # type: ignore[assignment]  # the maps have no hash either
+
+    def insert(self, *references: Reference) -> PartitionReferences:
+        """Return the references with these added, in place of others to the same shards."""
+        added = {reference.shard: reference for reference in references}
+        rest = self.discard(*added)
+        return PartitionReferences(
+            _with(rest.by_shard, added),
+            rest.rows + sum(reference.rows for reference in added.values()),
+            rest.free + sum(reference.job is None for reference in added.values()),
+        )
+
+    def discard(self, *shards: str) -> PartitionReferences:
+        """Return the references without those to `shards`, as far as there are any."""
+        gone = {s: held for s in shards if (held := self.by_shard.get(s)) is not None}
+        if not gone:
             return self
         return PartitionReferences(
-            self.by_shard.remove(shard), self.rows - held.rows, self.free - (held.job is None)
+            _without(self.by_shard, gone),
+            self.rows - sum(held.rows for held in gone.values()),
+            self.free - sum(held.job is None for held in gone.values()),
         )
+
+
+def _with(held: Base[str, Reference], added: dict[str, Reference]) -> Base[str, Reference]:
+    """Return references with others added, none of which is to the same shard."""
+    if len(held) + len(added) <= MOST_IN_A_DICT:
+        return dict(held.items()) | added
+    shared = held if isinstance(held, OverlayMap) else OverlayMap.of(dict(held.items()))
+    return shared.update(added)
+
+
+def _without(held: Base[str, Reference], gone: dict[str, Reference]) -> Base[str, Reference]:
+    """Return references without some of them."""
+    if len(held) - len(gone) <= MOST_IN_A_DICT or not isinstance(held, OverlayMap):
+        return {shard: reference for shard, reference in held.items() if shard not in gone}
+    return held.discard(*gone)
 
 
 @dataclass(frozen=True, slots=True)

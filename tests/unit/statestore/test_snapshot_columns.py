@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from hashlib import blake2b
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ from dormouse.errors import CorruptDataError
 from dormouse.fold.fold import Verdict, apply
 from dormouse.fold.invariants import broken_invariants
 from dormouse.model.overlay_map import OverlayMap
-from dormouse.model.shards import PartitionReferences, Reference, Shard
+from dormouse.model.shards import MOST_IN_A_DICT, PartitionReferences, Reference, Shard
 from dormouse.model.state import TableState
 from dormouse.model.transactions import Entry, Transaction
 from dormouse.statestore.parquet_file import open_file, write_file
@@ -67,7 +68,34 @@ def test_an_id_is_found_where_it_is_and_nowhere_else(ids: list[str], other: str)
         assert stored.find(wanted) == (ids.index(wanted) if wanted in ids else None)
 
 
-@pytest.mark.parametrize("count", [1, 255, 256, 257, 1000])
+def test_an_id_is_not_found_inside_longer_ones_or_across_two() -> None:
+    ids = ["ab", "abab", "ba", "bab"]
+    stored = StoredIds(pa.array(ids, pa.string()))
+    assert [stored.find(wanted) for wanted in ids] == [0, 1, 2, 3]
+    assert [stored.find(absent) for absent in ("a", "b", "aba", "abb", "bb", "bbab")] == [None] * 6
+
+
+def test_a_digest_is_not_found_across_two() -> None:
+    ids = ["00" * 15 + "01", "02" + "00" * 15, "02" * 16]
+    column = packed(pa.array(ids))
+    assert column is not None
+    stored = StoredIds(column)
+    assert [stored.find(wanted) for wanted in ids] == [0, 1, 2]
+    across = "00" * 14 + "0102"
+    assert ids[0] < across < ids[1]
+    assert stored.find(across) is None
+
+
+def test_a_digest_that_also_lies_across_two_is_found() -> None:
+    ids = ["00" * 8 + "aa" * 8, "aa" * 8 + "00" * 8, "aa" * 8 + "bb" * 8]
+    ids = sorted([*ids, "00" * 15 + "aa", "aa" * 15 + "00", "aa" * 16])
+    column = packed(pa.array(ids))
+    assert column is not None
+    stored = StoredIds(column)
+    assert [stored.find(wanted) for wanted in ids] == list(range(len(ids)))
+
+
+@pytest.mark.parametrize("count", [1, 63, 64, 65, 1000])
 def test_ids_are_found_on_both_sides_of_where_a_search_begins(count: int) -> None:
     ids = sorted(blake2b(str(n).encode(), digest_size=16).hexdigest() for n in range(count))
     for column in (pa.array(ids), packed(pa.array(ids))):
@@ -145,6 +173,24 @@ def test_many_references_in_many_partitions_are_each_found() -> None:
     assert again.reference("007", "s3") == Reference("007", "s3", 3, job="j")
     assert again.reference("006", "s3") is None
     assert again.reference("9", "s3") is None
+
+
+def test_a_partition_of_many_references_is_as_one_of_few() -> None:
+    before, _ = apply(TableState(), Entry(initialise(SPLIT_AT_M), 0, 0))
+    root = before.partitions.get("root").id
+    many = [Reference(root, f"s{n:03d}", n) for n in range(3 * MOST_IN_A_DICT)]
+    shards = {r.shard: Shard(r.shard, r.rows, 1, ("a",), ("b",)) for r in many}
+    plain = PartitionReferences().insert(*many)
+    state = replace(before, shards=OverlayMap.of(shards), references=OverlayMap.of({root: plain}))
+    read = decode_snapshot("t", encode_snapshot("t", state), "x").references[root]
+    assert read == plain
+    for step in (many[:1], many[5:], many[:5]):
+        names = [reference.shard for reference in step]
+        assert read.discard(*names) == plain.discard(*names) != plain
+        taken = [reference.held_by("j") for reference in step]
+        assert read.insert(*taken) == plain.insert(*taken) != plain
+        assert plain.insert(*taken).insert(*step) == plain
+        assert plain.discard(*names).insert(*step) == plain
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """The stored form of a whole state: one Parquet file, a row group for each sort of thing in it.
 
 Every row says in `item` what it is; the version is in the footer, and the order of the row groups.
-Each is sorted, so that what is read serves as the base of a state as it is (`snapshot_columns`),
+Each is sorted, so that what is read serves as the base of a state as it is (`maps`),
 and what did not change since is written again without a look at it. Totals and counts that follow
 from the rest are not stored.
 """
@@ -25,18 +25,7 @@ from dormouse.statestore.delta.rows import types_of_stored
 from dormouse.statestore.parquet_file import open_file, write_file
 from dormouse.statestore.snapshot.applying import RowsOf, has_digests, laid_over
 from dormouse.statestore.snapshot.changes import StateChanges, counts_of
-from dormouse.statestore.snapshot.columns import (
-    Column,
-    ReferenceMap,
-    StoredIds,
-    StoredMap,
-    column,
-    number_columns,
-    partition_columns,
-    piece,
-    remembered_columns,
-    shard_columns,
-)
+from dormouse.statestore.snapshot.columns import Column, StoredIds, column, piece
 from dormouse.statestore.snapshot.digests import packed, unpacked
 from dormouse.statestore.snapshot.disputes import (
     dispute_columns,
@@ -58,6 +47,14 @@ from dormouse.statestore.snapshot.items import (
     shard_row,
     sorted_by,
     table_of,
+)
+from dormouse.statestore.snapshot.maps import (
+    ReferenceMap,
+    StoredMap,
+    number_columns,
+    partition_columns,
+    remembered_columns,
+    shard_columns,
 )
 from dormouse.statestore.snapshot.sealed import decode_sealed
 

@@ -12,7 +12,8 @@ import pyarrow as pa
 from dormouse.key_forms.stored import decode_key, encode_key
 from dormouse.keys.ranges import KeyRange
 from dormouse.model.disputes import Dispute, DisputeReason, RowsTaken
-from dormouse.statestore.snapshot.columns import StoredIds, StoredMap, column, integers, piece
+from dormouse.statestore.snapshot.columns import StoredIds, column, integers, piece
+from dormouse.statestore.snapshot.maps import StoredMap
 
 TAKINGS = pa.list_(
     pa.struct(
