@@ -6,6 +6,7 @@ INSTALLED := $(VENV)/.installed
 CONTRACT := tests/contract/test_state_store.py
 BENCH := $(VENV)/.installed-bench
 FUZZ := $(VENV)/.installed-fuzz
+HTTP := $(VENV)/.installed-http
 MODULE := PYTHONPATH=shared:cli:spark:.$${PYTHONPATH:+:$$PYTHONPATH} $(BIN)/python -m
 SITE := $(VENV)/.installed-site
 ENGINES := $(VENV)/engines
@@ -63,6 +64,13 @@ $(FUZZ): $(INSTALLED) requirements-fuzz.txt
 	@$(BIN)/$(PINNED) requirements-fuzz.txt || echo "no atheris for this Python: without it"
 	@touch $@
 
+test-http: $(HTTP) ## Call the HTTP API as its description says, and as it does not, for MINUTES=10 (SEED=1)
+	@$(MODULE) tests.http_calls $(or $(MINUTES),10) --seed $(or $(SEED),1)
+
+$(HTTP): $(INSTALLED) requirements-http.txt
+	$(BIN)/$(PINNED) requirements-http.txt
+	@touch $@
+
 test-endpoint: $(INSTALLED) ## Hold the state stores to their contract on AWS_ENDPOINT_URL_DYNAMODB (and _S3), else on the local stack
 	@set -e; suite="$(BIN)/python -m pytest $(CONTRACT) $(ARGS)"; \
 	if [ -n "$$AWS_ENDPOINT_URL$$AWS_ENDPOINT_URL_DYNAMODB" ]; then $$suite; \
@@ -96,6 +104,9 @@ bench-iceberg: $(INSTALLED) $(ENGINES)/.installed ## Measure publications for re
 
 bench-sql: $(BENCH) ## Measure SQL beside DuckDB, DataFusion and Polars on the exported rows (ARGS=--quick: two minutes)
 	@$(MODULE) bench.sql $(ARGS)
+
+bench-service: $(BENCH) ## Measure the HTTP API: look-ups, 64 clients, 2 GB of results, cold starts, money (ARGS=--quick: two minutes)
+	@$(MODULE) bench.service $(ARGS)
 
 bench-bit-flips: $(INSTALLED) ## Flip 2,000 bits of a shard, and see that no stage believes one; ten minutes (ARGS=--flips 200)
 	@$(MODULE) tests.bit_flips $(ARGS)
@@ -147,6 +158,7 @@ lock: ## Resolve all dependencies again; pin them, with the hashes of all their 
 	$(LOCK) $(EVERYWHERE) --extra demo,dev,local,report,spark pyproject.toml --output-file requirements.txt
 	$(LOCK) $(EVERYWHERE) --extra bench --constraint requirements.txt pyproject.toml --output-file requirements-bench.txt
 	echo atheris | $(LOCK) --python-version 3.11 - --output-file requirements-fuzz.txt
+	echo schemathesis | $(LOCK) $(EVERYWHERE) --constraint requirements.txt - --output-file requirements-http.txt
 	printf 'mkdocs-material\nmkdocstrings[python]\n' | $(LOCK) $(EVERYWHERE) --constraint requirements.txt - --output-file requirements-site.txt
 	printf 'boto3\nduckdb==1.5.5\nduckdb-extension-avro==1.5.5\nduckdb-extension-httpfs==1.5.5\nduckdb-extension-iceberg==1.5.5\nfastavro\npolars\npyarrow\npyiceberg\npyroaring\n' | $(LOCK) $(EVERYWHERE) - --output-file requirements-engines.txt
 	printf 'chdb\njdk4py\npyarrow\ntrino\n' | $(LOCK) $(EVERYWHERE) - --output-file requirements-large-engines.txt
@@ -180,4 +192,4 @@ clean: ## Remove what was built and installed
 faults: $(INSTALLED) ## Plant faults one at a time, and see that tests notice each (ARGS="--only statestore --processes 2")
 	@$(MODULE) tests.faults $(ARGS)
 
-.PHONY: help setup demo demo-spark test test-engines test-wheel expanded crash-points fuzz sim chaos load docs site test-endpoint bench-state bench-sources bench-rows bench-embedded bench-iceberg bench-sql bench-bit-flips bench-startup bench-cost bench-spark faults layer lint audit format lock build invoke events clean
+.PHONY: help setup demo demo-spark test test-engines test-http test-wheel expanded crash-points fuzz sim chaos load docs site test-endpoint bench-state bench-sources bench-rows bench-embedded bench-iceberg bench-sql bench-service bench-bit-flips bench-startup bench-cost bench-spark faults layer lint audit format lock build invoke events clean

@@ -24,6 +24,7 @@ PINS = (
     ROOT / "requirements-bench.txt",
     ROOT / "requirements-engines.txt",
     ROOT / "requirements-fuzz.txt",
+    ROOT / "requirements-http.txt",
     ROOT / "requirements-large-engines.txt",
     ROOT / "requirements-lock.txt",
     ROOT / "requirements-site.txt",

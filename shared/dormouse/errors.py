@@ -69,6 +69,10 @@ class NotFoundError(DormouseError):
     """Something named in the call does not exist."""
 
 
+class VersionGoneError(NotFoundError):
+    """Shards of the version that is read are not there, or not any more."""
+
+
 class ForbiddenError(DormouseError):
     """The caller may not do this, by the access rules of the instance. A retry is useless."""
 

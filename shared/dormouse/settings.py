@@ -42,7 +42,9 @@ class Settings:
     the instance is if it is in a folder, None for a deployment. `readers_role` is the ARN of the
     role whose credentials are lent to readers of Iceberg, empty if none are. `glue_database` is
     where published tables get entries, by the process that publishes them. `result_queues` are the
-    queues that results of queries may be sent to, by the process that answers them.
+    queues that results of queries may be sent to, by the process that answers them. `http_role_id`
+    is the unique id of the role of the HTTP API, whose messages that process believes to say who
+    asks; empty if it believes none.
     """
 
     instance: str
@@ -55,6 +57,7 @@ class Settings:
     readers_role: str = ""
     glue_database: str = ""
     result_queues: tuple[str, ...] = ()
+    http_role_id: str = ""
 
     @property
     def names(self) -> InstanceNames:
@@ -83,6 +86,7 @@ class Settings:
             readers_role=given.get("DORMOUSE_READERS_ROLE", ""),
             glue_database=given.get("DORMOUSE_GLUE_DATABASE", ""),
             result_queues=tuple(filter(None, given.get("DORMOUSE_RESULT_QUEUES", "").split(","))),
+            http_role_id=given.get("DORMOUSE_HTTP_ROLE_ID", ""),
         )
 
 

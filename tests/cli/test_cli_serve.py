@@ -27,10 +27,10 @@ def environment(folder: Path, **more: str) -> dict[str, str]:
 
 @pytest.mark.skipif(not shutil.which("curl"), reason="curl is not installed")
 def test_the_examples_of_the_page_do_what_it_says(tmp_path: Path) -> None:
-    (script,) = re.findall(
+    scripts = re.findall(
         r"^```bash\n(.*?)^```", (ROOT / "docs" / "http.md").read_text(), re.M | re.S
     )
-    script = "set -euo pipefail\n" + script.replace("/tmp/", f"{tmp_path}/")
+    script = "set -euo pipefail\n" + "".join(scripts).replace("/tmp/", f"{tmp_path}/")
     done = subprocess.run(
         [*COMMAND, "--", "bash", "-c", script],
         env=environment(tmp_path),
@@ -43,6 +43,7 @@ def test_the_examples_of_the_page_do_what_it_says(tmp_path: Path) -> None:
     *_, page, statement = done.stdout.split("}{")
     assert '"next":"' in page
     assert '"DM1","days":2' in statement
+    assert statement.count("2026-01-0") == 3, "the rows of all files"
     with Instance.open(tmp_path / "mice", background=False) as instance:
         assert instance.table("flights").count() == 3
 

@@ -8,6 +8,7 @@ from importlib import import_module
 
 import pytest
 
+from dormouse.aws.functions import handling
 from dormouse.aws.functions.handling import handle_changes, loaded
 from dormouse.errors import UnavailableError
 from dormouse.features.export.export import Export
@@ -368,3 +369,21 @@ def test_who_asks_a_query_is_the_sender_and_never_what_the_message_says(
     end = load_end(functions.world.results, "q")
     assert end is not None
     assert end.who == "aws-id:AROAEXAMPLE"
+
+
+@pytest.mark.parametrize(
+    ("role_id", "who"),
+    [("AROAHTTP", "jwt:issuer#eve"), ("AROAOTHER", "aws-id:AROAHTTP"), ("", "aws-id:AROAHTTP")],
+)
+def test_of_messages_of_the_http_api_alone_the_message_says_who_asks(
+    functions: Functions, monkeypatch: pytest.MonkeyPatch, role_id: str, who: str
+) -> None:
+    settings = replace(handling.process().settings, http_role_id=role_id)
+    wired = replace(handling.process(), settings=settings)
+    monkeypatch.setattr(handling, "wiring", lambda: wired)
+    body = '{"type":"answer_query","query_id":"q","table":"x","who":"jwt:issuer#eve","v":1}'
+    sent = {**record("0", body), "attributes": {"SenderId": "AROAHTTP:dormouse-serve_http"}}
+    import_module("functions.answer_query.handler").handle({"Records": [sent]}, Context())
+    end = load_end(functions.world.results, "q")
+    assert end is not None
+    assert end.who == who

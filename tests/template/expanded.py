@@ -19,6 +19,11 @@ VARIANTS: dict[str, dict[str, str]] = {
     "by default": {},
     "without Spark": {"AlarmEmail": "", "DataVersions": "yes", "Spark": "no"},
     "with lent credentials": {"LendCredentials": "yes"},
+    "with tokens": {
+        "JwtIssuer": "https://login.example",
+        "JwtAudience": "dormouse",
+        "CorsOrigins": "https://app.example",
+    },
     "with warm Spark on x86_64": {
         "Architecture": "x86_64",
         "SparkWarmExecutors": "2",

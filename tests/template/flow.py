@@ -13,6 +13,7 @@ from dormouse.messages import QUEUES
 from dormouse.model.sources import Source
 from dormouse.settings import Settings
 from dormouse.tables.table import Table
+from dormouse_cli.local.resource_names import SENDER_ID
 from tests.support.lambda_context import Context
 from tests.support.world import letters, letters_file
 from tests.template.conftest import NAMES, QUEUE_OF
@@ -86,7 +87,8 @@ class Flow:
 
     def do(self, queue: str, *bodies: str) -> None:
         """Run the function of a queue once, with messages."""
-        records = [{"messageId": b, "body": b, "attributes": {}} for b in bodies]
+        sent = {"SenderId": SENDER_ID}
+        records = [{"messageId": b, "body": b, "attributes": sent} for b in bodies]
         self.invoke(STAGE_OF[queue], {"Records": records})
 
     def drop(self, key: str, text: str) -> Source:

@@ -308,6 +308,16 @@ def use_the_api(flow: Flow, table: Table) -> None:
         taken = ask_the_api(flow, "POST", f"{path}/rows", rows, **{"idempotency-key": table.id})
     assert ask_the_api(flow, "GET", taken["location"])["state"] == "waiting"
     assert "Signature=" in ask_the_api(flow, "POST", f"{path}/files", {"name": "1.csv"})["url"]
+    asked = ask_the_api(flow, "POST", f"{path}/query", {}, prefer="respond-async")["location"]
+    assert ask_the_api(flow, "GET", asked)["state"] == "waiting"
+    flow.settle()
+    result = ask_the_api(flow, "GET", asked)
+    assert "Signature=" in result["files"][0]["url"]
+    file = flow.wiring().services.results.list(f"{asked[1:]}/part-")
+    small = next(iter(file)).path.rpartition("/")[2]
+    assert ask_the_api(flow, "GET", f"{asked}/files/{small}")
+    assert ask_the_api(flow, "GET", "/queries")["queries"]
+    ask_the_api(flow, "DELETE", asked)
     assert ask_the_api(flow, "GET", "/queues")["queues"]
     ask_the_api(flow, "GET", "/jobs")
     location = ask_the_api(flow, "POST", f"{path}/compact", {})["location"]
@@ -327,7 +337,8 @@ def ask_the_api(
         event["headers"] |= {"content-type": "application/json", **headers}
     answer = flow.invoke("serve_http", event)
     assert answer["statusCode"] < 300, answer
-    found: dict[str, Any] = json.loads(answer["body"])
+    lines = answer["body"].splitlines()
+    found: dict[str, Any] = json.loads(lines[0])
     return found
 
 

@@ -25,6 +25,7 @@ from dormouse.aws.functions import handling
 from dormouse.stored.paths import SPARK_CODE, data_prefix, state_prefix
 from dormouse_cli.local import moto_server
 from dormouse_cli.local.deploy import deploy
+from dormouse_cli.local.resource_names import SENDER_ID
 from dormouse_cli.local.template import read
 from tests.support.spark_package import package_in
 from tests.template.conftest import NAMES, REGION, ROLES, ROOT, TEMPLATE, Template
@@ -322,6 +323,7 @@ def requests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, set
             "AWS_DEFAULT_REGION": REGION,
             "DORMOUSE_INSTANCE": NAMES.instance,
             "DORMOUSE_ACCOUNT": NAMES.account,
+            "DORMOUSE_HTTP_ROLE_ID": SENDER_ID,
             "DORMOUSE_SPARK_APPLICATION": APPLICATION,
             "DORMOUSE_SPARK_ROLE": f"arn:aws:iam::{NAMES.account}:role/local-SparkJobRole",
             "DORMOUSE_SPARK_PACKAGE": str(package_in(tmp_path_factory.mktemp("package"))),

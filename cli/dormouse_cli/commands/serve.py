@@ -38,13 +38,19 @@ def serve(
     """
     from dormouse.console import console_uri, is_console, with_console
     from dormouse.features.http.door import guarded
+    from dormouse.features.http.problems import refusal
     from dormouse.features.http.serve_http import serve_http
     from dormouse.http.loopback import LoopbackServer
 
     instance = instance_of(ctx, makes=True, works=True)
     key = token or secrets.token_urlsafe(24)
+<<<<<<< HEAD
     answer = with_console(partial(serve_http, instance))
     with LoopbackServer(guarded(answer, key, is_open=is_console), port) as server:
+=======
+    answer = guarded(partial(serve_http, instance), key)
+    with LoopbackServer(answer, port, refuse=refusal, streamed=("PUT",)) as server:
+>>>>>>> 91b9222d (Large answers over HTTP are queries over messages; policies and tokens for callers)
         found = {URI_VARIABLE: server.url, TOKEN_VARIABLE: key}
         if command:
             raise typer.Exit(run_command(command, {**os.environ, **found}))

@@ -43,6 +43,8 @@ _ARNS = {
         "arn:{partition}:scheduler:{region}:{account}:schedule/default/{name}"
     ),
 }
+SENDER_ID = "AIDAIT2UOQQY3AUEKVGXU"
+"""The sender of all messages in queues of moto, whichever role has sent them."""
 _REF_IS_ARN = frozenset({"AWS::IAM::ManagedPolicy", "AWS::Lambda::LayerVersion", "AWS::SNS::Topic"})
 _NAME_ATTRIBUTES = frozenset(
     {
@@ -100,4 +102,6 @@ class ResourceNames:
         if attribute == "Arn":
             return self.arn(logical_id)
         kind = cast(str, self.resources[logical_id]["Type"])
+        if (kind, attribute) == ("AWS::IAM::Role", "RoleId"):
+            return SENDER_ID
         return self.name(logical_id) if (kind, attribute) in _NAME_ATTRIBUTES else None

@@ -8,7 +8,6 @@ error of a table that is not there.
 from __future__ import annotations
 
 from dormouse.access.rules import (
-    EVERYTHING,
     NOTHING,
     AccessRules,
     Permission,
@@ -119,7 +118,7 @@ def check_instance(services: Services, principal: str, verb: Verb) -> None:
 def instance_permission(rules: AccessRules, principal: str) -> Permission:
     """Return what rules for all tables permit a caller."""
     if rules is None:
-        return EVERYTHING
+        return permission(None, principal, "")
     of_all = tuple(rule for rule in rules if rule.tables == "*")
     return permission(of_all, principal, "")
 

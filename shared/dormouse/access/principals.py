@@ -52,6 +52,11 @@ def principal_of_token(issuer: str, subject: str) -> str:
     return principal if _is_name(principal) else NOBODY
 
 
+def is_token(principal: str) -> bool:
+    """Return whether a principal is known by a token, and so not to IAM."""
+    return principal.startswith("jwt:")
+
+
 def principal_of_sender(sender_id: str) -> str:
     """Return the principal of the `SenderId` that SQS puts on a message; `NOBODY` if there is none.
 

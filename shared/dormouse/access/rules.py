@@ -18,7 +18,7 @@ from typing import Literal, TypeAlias, get_args
 
 import msgspec
 
-from dormouse.access.principals import NOBODY, checked_principals, matches
+from dormouse.access.principals import NOBODY, checked_principals, is_token, matches
 from dormouse.errors import InvalidRequestError
 from dormouse.stored.decoding import decode_json
 
@@ -103,9 +103,12 @@ NOTHING = Permission()
 
 
 def permission(rules: AccessRules, principal: str, table_name: str) -> Permission:
-    """Return what rules permit a caller for a table; `NOBODY` may do nothing if there are rules."""
+    """Return what rules permit a caller for a table; `NOBODY` may do nothing if there are rules.
+
+    Who comes with a token may do nothing without rules: IAM has judged no such caller.
+    """
     if rules is None:
-        return EVERYTHING
+        return NOTHING if is_token(principal) else EVERYTHING
     applying = [rule for rule in rules if rule.applies_to(principal, table_name)]
     if not applying:
         return NOTHING

@@ -15,6 +15,7 @@ with needs_extra("aws", "an instance on AWS"):
     from dormouse.aws.base.failures import reading
     from dormouse.aws.emr import EmrApplications
     from dormouse.aws.s3.ingest_bucket import S3IngestBucket
+    from dormouse.aws.s3.result_links import S3ResultLinks
     from dormouse.aws.sqs.queue_ages import CloudWatchAges
     from dormouse.aws.wiring import Wiring, wire
 
@@ -40,4 +41,5 @@ def instance_of(wiring: Wiring) -> Instance:
         wiring.outbox,
         S3IngestBucket.of(wiring.settings.names),
         Polling(wiring.services.clock, retry_policy().sleep),
+        links=S3ResultLinks.of(wiring.settings.names),
     )

@@ -14,9 +14,11 @@ from dormouse.client.listing import ShownInstance, listed_jobs, listed_tables
 from dormouse.client.opening import OpenedInstance
 from dormouse.client.ports import (
     IngestBucket,
+    NoLinks,
     NoSpark,
     QueueAges,
     Queues,
+    ResultLinks,
     SparkApplications,
     UnknownAges,
 )
@@ -73,6 +75,7 @@ class Instance(OpenedInstance, ShownInstance, QueriedInstance, RuledInstance):
     ages: QueueAges = UnknownAges()
     spark_applications: SparkApplications = NoSpark()
     folder: OpenFolder | None = None
+    links: ResultLinks = NoLinks()
 
     def tables(self) -> Listing[TableHandle]:
         """Return all tables that can be read, by name; `list_readable` has the damaged ones too."""

@@ -58,6 +58,23 @@ class NoSpark:
         return None
 
 
+class ResultLinks(Protocol):
+    """Links to files of results, for who has no right to read the results bucket."""
+
+    def download_url(self, path: str, seconds: int) -> str:
+        """Return a URL by which anybody can GET an object for so many seconds; empty if there is
+        none.
+        """
+
+
+class NoLinks:
+    """`ResultLinks` of an instance whose results are files of this machine."""
+
+    def download_url(self, path: str, seconds: int) -> str:
+        """Return none."""
+        return ""
+
+
 class IngestBucket(Protocol):
     """The ingest bucket, for uploads."""
 

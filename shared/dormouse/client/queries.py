@@ -118,7 +118,7 @@ class AskedQuery:
         if end.state == "cancelled":
             raise NotFoundError(f"query {self.id!r} was cancelled", hint="ask again")
         if end.state == "failed":
-            raise _failure(end)
+            raise failure_of(end)
         return end
 
     def result(self, timeout_seconds: float = WAIT_SECONDS) -> QueryResult:
@@ -192,7 +192,7 @@ def _replaced(asked: AnswerQuery, limits: QueryLimits) -> AnswerQuery:
     return replace(asked, limits=limits)
 
 
-def _failure(end: QueryEnd) -> DormouseError:
+def failure_of(end: QueryEnd) -> DormouseError:
     """Return the error with which a query failed."""
     kind: Any = getattr(errors, end.error, None)
     if not (isinstance(kind, type) and issubclass(kind, DormouseError)):

@@ -72,7 +72,7 @@ class QueriedInstance:
         if run != "here":
             if principal is not None:
                 raise InvalidRequestError("who asks a remote query is who sends its message")
-            return self._ask(text, _named(parameters), timeout_seconds, run)
+            return self._ask(text, named_parameters(parameters), timeout_seconds, run)
         from dormouse.statements.running import run_statement
         from dormouse.statements.scans import Tables
 
@@ -81,7 +81,7 @@ class QueriedInstance:
             services, partial(_open_table, services, principal), services.clock.now_ms()
         )
         limits = Limits(memory_bytes, timeout_seconds)
-        return run_statement(tables, text, _named(parameters), services.scratch, limits)
+        return run_statement(tables, text, named_parameters(parameters), services.scratch, limits)
 
     def export_sql(
         self,
@@ -158,7 +158,7 @@ def _open_table(
     return VisibleTable.whole(table), state
 
 
-def _named(parameters: Sequence[object] | Mapping[str, object]) -> dict[str, object]:
+def named_parameters(parameters: Sequence[object] | Mapping[str, object]) -> dict[str, object]:
     """Return parameters by name; those of a sequence are called 1, 2 and so on."""
     if isinstance(parameters, Mapping):
         return {str(name): value for name, value in parameters.items()}

@@ -1,5 +1,6 @@
 """HTTP without a framework: requests and responses as values, and a server for this machine.
 
 - `messages`: what was asked, and what is answered; AWS's events are turned into these, too.
+- `bodies`: what is read of a request while it arrives.
 - `loopback`: answers requests of programs on this machine, at a port of its own.
 """

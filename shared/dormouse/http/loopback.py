@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
@@ -16,11 +17,14 @@ from typing import Any, Self
 
 from dormouse.access.principals import LOCAL
 from dormouse.errors import InvalidRequestError
-from dormouse.http.messages import Answer, HttpRequest, HttpResponse, error_response
+from dormouse.http.bodies import BodyStream
+from dormouse.http.messages import Answer, HttpRequest, HttpResponse, Refuse, catalog_refusal
 
 HOST = "127.0.0.1"
 MOST_BODY_BYTES = 10_000_000
 """The longest body that is read, as of an HTTP API on AWS."""
+MOST_STREAMED_BYTES = 5 * 10**12
+"""The longest body that is read as it arrives, as an object of S3 has at most."""
 IDLE_SECONDS = 60
 """How long a connection may take over its next line, or be idle."""
 METHODS = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
@@ -33,13 +37,22 @@ class LoopbackServer(ThreadingHTTPServer):
     block_on_close = False
     allow_reuse_address = False  # it would take a port that another server uses
 
-    def __init__(self, answer: Answer, port: int = 0) -> None:
-        """Take a port; 0 is a free one.
+    def __init__(
+        self,
+        answer: Answer,
+        port: int = 0,
+        *,
+        refuse: Refuse = catalog_refusal,
+        streamed: Collection[str] = (),
+    ) -> None:
+        """Take a port; 0 is a free one. What is no request, or too long, is answered by `refuse`.
+
+        Bodies of the methods `streamed` can have any length, and are read by what answers.
 
         Raises:
             InvalidRequestError: it cannot be used.
         """
-        self.answer = answer
+        self.answer, self.refuse, self.streamed = answer, refuse, streamed
         try:
             super().__init__((HOST, port), _Handler)
         except (OSError, OverflowError) as error:
@@ -102,52 +115,65 @@ class _Handler(BaseHTTPRequestHandler):
     def _refusal(self) -> HttpResponse | None:
         """Return why this request is not answered by what this server serves."""
         if not _is_here(self.headers.get("Host", ""), self.server.server_port):
-            return self._ended(403, "ForbiddenException", f"ask by {self.server.url}")
+            return self._ended(403, f"ask by {self.server.url}")
         if "Transfer-Encoding" in self.headers:
-            return self._ended(411, "BadRequestException", "a body needs a Content-Length")
+            return self._ended(411, "a body needs a Content-Length")
         length = self.headers.get("Content-Length", "0")
         if not (length.isascii() and length.isdecimal()):
-            return self._ended(400, "BadRequestException", "the Content-Length is no number")
-        if len(length) > 12 or int(length) > MOST_BODY_BYTES:
-            return self._ended(413, "BadRequestException", f"at most {MOST_BODY_BYTES} bytes")
+            return self._ended(400, "the Content-Length is no number")
+        most = MOST_STREAMED_BYTES if self.command in self.server.streamed else MOST_BODY_BYTES
+        if len(length) > 15 or int(length) > most:
+            return self._ended(413, f"a body has at most {most:,} bytes")
         return None
 
-    def _ended(self, status: int, kind: str, message: str) -> HttpResponse:
+    def _ended(self, status: int, reason: str) -> HttpResponse:
         """Return an error after which the connection cannot be used: its body is not read."""
         self.close_connection = True
-        return error_response(status, kind, message, connection="close")
+        refusal = self.server.refuse(status, reason)
+        return replace(refusal, headers={**refusal.headers, "connection": "close"})
 
     def _answered(self) -> HttpResponse:
         path, _, query_string = self.path.partition("?")
+        length = int(self.headers.get("Content-Length", "0"))
+        stream = BodyStream(self.rfile, length) if self.command in self.server.streamed else None
         request = HttpRequest(
             self.command,
             path,
             query_string,
             _joined(self.headers.items()),
-            self.rfile.read(int(self.headers.get("Content-Length", "0"))),
+            b"" if stream else self.rfile.read(length),
             LOCAL,
+            stream,
         )
         try:
             return self.server.answer(request)
         except Exception:  # the server goes on; what happened is shown
             self.server.handle_error(self.request, self.client_address)
-            return error_response(500, "InternalServerError", "this is a bug: see the server's log")
+            return self.server.refuse(500, "this is a bug: see the server's log")
+        finally:
+            if stream is not None and stream.left:  # what is left of it is no request
+                self.close_connection = True
 
     def _send(self, response: HttpResponse) -> None:
         self.send_response(response.status)
         for name, value in response.headers.items():
             self.send_header(name, value)
-        if response.status != HTTPStatus.NO_CONTENT:
+        has_length = "content-length" in response.headers
+        if response.status != HTTPStatus.NO_CONTENT and not has_length:
             self.send_header("Content-Length", str(len(response.body)))
         self.end_headers()
         if self.command != "HEAD":
-            self.wfile.write(response.body)
+            for piece in (response.body,) if response.pieces is None else response.pieces:
+                self.wfile.write(piece)
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """Answer a request that is no HTTP, or too long, or has an unknown method."""
-        phrase = HTTPStatus(code).phrase
         self.command = getattr(self, "command", None) or "GET"
-        self._send(self._ended(code, "BadRequestException", phrase))
+        if code != HTTPStatus.NOT_IMPLEMENTED:
+            self._send(self._ended(code, HTTPStatus(code).phrase))
+            return
+        refusal = self._ended(405, "there is no such method here")
+        self._send(replace(refusal, headers={**refusal.headers, "allow": ", ".join(METHODS)}))
 
     def version_string(self) -> str:
         """Name this server."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl
+
+from dormouse.http.bodies import Readable
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +17,8 @@ class HttpRequest:
 
     `path` is percent-encoded, without the query, as is `query_string`. Names of `headers` are in
     lower case. `principal` is the caller as what carries requests has verified it, in the form of
-    `access.principals`; empty if it is unknown.
+    `access.principals`; empty if it is unknown. A body that may be long is in `stream`, which is
+    read as it arrives, instead of `body`.
     """
 
     method: str
@@ -24,6 +27,7 @@ class HttpRequest:
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
     principal: str = ""
+    stream: Readable | None = None
 
     @property
     def query(self) -> Mapping[str, str]:
@@ -33,16 +37,27 @@ class HttpRequest:
 
 @dataclass(frozen=True, slots=True)
 class HttpResponse:
-    """What is answered. `problem` is what the log should say about a failure of this side."""
+    """What is answered. `problem` is what the log should say about a failure of this side.
+
+    A long body is `pieces`, which are read once, with a header content-length, instead of `body`.
+    """
 
     status: int
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
     problem: str = ""
+    pieces: Iterator[bytes] | None = None
+
+    @property
+    def whole(self) -> bytes:
+        """The whole body; pieces are read for it."""
+        return self.body if self.pieces is None else b"".join(self.pieces)
 
 
 Answer = Callable[[HttpRequest], HttpResponse]
 """Answers requests."""
+Refuse = Callable[[int, str], HttpResponse]
+"""Makes the answer to a request that is refused with a status, for a reason."""
 
 
 def json_response(status: int, content: object, **headers: str) -> HttpResponse:
@@ -56,6 +71,14 @@ def error_response(status: int, kind: str, message: str, **headers: str) -> Http
     """Return an error, in the form that clients of Iceberg's REST catalogs read."""
     error: dict[str, Any] = {"message": message, "type": kind, "code": status}
     return json_response(status, {"error": error}, **headers)
+
+
+_KINDS = {403: "ForbiddenException", 500: "InternalServerError"}
+
+
+def catalog_refusal(status: int, reason: str) -> HttpResponse:
+    """Return the refusal of a request as clients of Iceberg's REST catalogs read it."""
+    return error_response(status, _KINDS.get(status, "BadRequestException"), reason)
 
 
 def without_body(response: HttpResponse) -> HttpResponse:

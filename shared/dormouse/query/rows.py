@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -14,7 +15,7 @@ from dormouse.arrow.types import arrow_schema, conform
 from dormouse.cache import Cache
 from dormouse.engine.predicates import Predicate
 from dormouse.engine.row_rules import apply_row_rules, filter_predicate
-from dormouse.errors import BRING_BACK, NotFoundError
+from dormouse.errors import BRING_BACK, NotFoundError, VersionGoneError
 from dormouse.model.state import TableState
 from dormouse.ports import Storage
 from dormouse.query.planner import selected_ranges, slices_to_read
@@ -126,18 +127,10 @@ class _Query:
     ) -> Iterator[pa.RecordBatch]:
         """Yield the selected rows of parts in key order."""
         rows = self._aggregated(parts) if self.rules.aggregates else self._filtered(parts)
-        try:
+        with reading_version(self.table.name, self.selection.version):
             limit = self.selection.limit
             for batch in rows if limit is None else _limited(rows, limit):
                 yield conform(batch, result_schema)
-        except NotFoundError as error:
-            raise NotFoundError(
-                f"version {self.selection.version} of table {self.table.name!r} cannot be read any "
-                f"more: {error}",
-                hint="if others were committed since, its shards were merged and collected: query "
-                "a newer version, and raise gc_delay_seconds to keep them for longer; if it is the "
-                f"newest, the shard is lost: {BRING_BACK}",
-            ) from error
 
     def _filtered(self, parts: Iterable[list[Slice]]) -> Iterator[pa.RecordBatch]:
         """Yield the rows that match; rows are tested before they are merged."""
@@ -285,6 +278,24 @@ def _in_order(found: Sequence[RowGroups]) -> bool:
     shards = {groups.slice.shard.id: groups.slice.shard for groups in found if groups.numbers}
     ordered = sorted(shards.values(), key=lambda shard: shard.min_key)
     return all(a.max_key < b.min_key for a, b in zip(ordered, ordered[1:], strict=False))
+
+
+@contextmanager
+def reading_version(table_name: str, version: int) -> Iterator[None]:
+    """Say of objects that the block does not find what that means for a reader of a version.
+
+    Raises:
+        VersionGoneError: it did not find one.
+    """
+    try:
+        yield
+    except NotFoundError as error:
+        raise VersionGoneError(
+            f"version {version} of table {table_name!r} cannot be read any more: {error}",
+            hint="if others were committed since, its shards were merged and collected: query "
+            "a newer version, and raise gc_delay_seconds to keep them for longer; if it is the "
+            f"newest, the shard is lost: {BRING_BACK}",
+        ) from error
 
 
 def _limited(batches: Iterator[pa.RecordBatch], limit: int) -> Iterator[pa.RecordBatch]:

@@ -13,7 +13,7 @@ import pyarrow as pa
 from dormouse.errors import InvalidRequestError
 from dormouse.query.planner import selected_ranges, slices_to_read
 from dormouse.query.result import QueryResult
-from dormouse.query.rows import LOOK_UP_BYTES
+from dormouse.query.rows import LOOK_UP_BYTES, reading_version
 from dormouse.readers.read_counters import CountedObjects
 from dormouse.readers.reading import find_row_groups
 from dormouse.sql.plain import Output, Plain, may_be_plain, read_plain
@@ -91,7 +91,8 @@ def _reads_little(tables: Tables, name: str, scan: Scan) -> bool:
     if len({slice.shard.id for slice in slices}) > MAX_SHARDS:
         return False
     objects = CountedObjects(tables.resources.storage, tables.reads)
-    found = find_row_groups(objects, table.id, slices, table.schema, tables.resources.cache)
+    with reading_version(table.name, state.version):
+        found = find_row_groups(objects, table.id, slices, table.schema, tables.resources.cache)
     read = (g.index.column_bytes(n, table.schema.fields) for g in found for n in g.numbers)
     return sum(read) <= LOOK_UP_BYTES
 

@@ -18,6 +18,7 @@ from dormouse.engine.pruning import ValueBounds
 from dormouse.keys.ranges import KeyRange
 from dormouse.model.state import TableState
 from dormouse.query.planner import selected_ranges, slices_to_read
+from dormouse.query.rows import reading_version
 from dormouse.readers.local_copies import LocalCopies
 from dormouse.readers.read_counters import CountedObjects
 from dormouse.readers.reading import RowGroups, Slice, find_row_groups
@@ -38,6 +39,12 @@ def linked_files(tables: Tables, asked: ScanRows, held: ExitStack) -> str:
     Raises:
         DormouseError: a shard is gone or damaged.
     """
+    visible, state = tables.references[asked.name]
+    with reading_version(visible.table.name, state.version):
+        return _linked(tables, asked, held)
+
+
+def _linked(tables: Tables, asked: ScanRows, held: ExitStack) -> str:
     visible, state = tables.references[asked.name]
     table, resources = visible.table, tables.resources
     if not visible.is_whole:

@@ -50,6 +50,13 @@ def test_without_rules_everybody_may_do_everything_and_with_rules_nobody_anythin
     assert permission(rules, f"{ANALYST}s", "flights") == NOTHING
 
 
+def test_without_rules_a_token_lets_its_holder_do_nothing() -> None:
+    """IAM judges who signs requests, and nobody judges who comes with a token but rules."""
+    alice = principal_of_token("https://login.example", "alice")
+    assert permission(None, alice, "flights") == NOTHING
+    assert permission((rule(alice),), alice, "flights") == allowed("read")
+
+
 def test_a_caller_whom_nothing_identifies_is_in_no_pattern() -> None:
     rules = (rule("*", "*", "read", "write", "administer"),)
     assert permission(rules, "local", "flights") == EVERYTHING

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import socket
+import threading
 from collections.abc import Iterator
 from http.client import HTTPConnection
 
 import pytest
 
 from dormouse.errors import InvalidRequestError
+from dormouse.features.http.problems import refusal
 from dormouse.http.loopback import METHODS, MOST_BODY_BYTES, LoopbackServer
 from dormouse.http.messages import HttpRequest, HttpResponse, error_response, json_response
 from tests.support.waiting import LIMIT_SECONDS
@@ -105,7 +107,7 @@ def test_the_own_names_are_answered(server: LoopbackServer, host: str) -> None:
     [
         (f"GET /{'x' * 70_000} HTTP/1.1\r\n{HERE}\r\n", 414),
         ("GARBAGE\r\n\r\n", 400),
-        (f"PROPFIND / HTTP/1.1\r\n{HERE}\r\n", 501),
+        (f"PROPFIND / HTTP/1.1\r\n{HERE}\r\n", 405),
         (f"POST / HTTP/1.1\r\n{HERE}Content-Length: {MOST_BODY_BYTES + 1}\r\n\r\n", 413),
         (f"POST / HTTP/1.1\r\n{HERE}Content-Length: {'9' * 400}\r\n\r\n", 413),
         (f"POST / HTTP/1.1\r\n{HERE}Content-Length: -1\r\n\r\n", 400),
@@ -124,6 +126,82 @@ def test_what_is_no_request_is_refused(
     with_server.request("GET", "/still")
     assert with_server.getresponse().status == 200
     with_server.close()
+
+
+def test_refusals_are_those_of_what_is_served() -> None:
+    with LoopbackServer(echo, refuse=refusal) as server:
+        for text, status in (
+            ("GARBAGE\r\n\r\n", 400),
+            (f"GET / HTTP/1.1\r\n{HERE}X: {'x' * 70_000}\r\n\r\n", 431),
+        ):
+            found, body = raw(server, text)
+            problem = json.loads(body)
+            assert (found, problem["status"], bool(problem["title"])) == (status, status, True)
+
+
+def test_a_long_body_is_read_as_it_arrives_and_never_held() -> None:
+    """The pieces of an upload are handed on before all of it was sent."""
+    began = threading.Event()
+
+    def count(request: HttpRequest) -> HttpResponse:
+        assert request.stream is not None and request.body == b""
+        first = request.stream.read(10)
+        began.set()
+        size_bytes = len(first)
+        while piece := request.stream.read(1024 * 1024):
+            size_bytes += len(piece)
+        return json_response(200, size_bytes)
+
+    length = MOST_BODY_BYTES + 1
+    with LoopbackServer(count, streamed=("PUT",)) as server:
+        connection = connect(server)
+        connection.putrequest("PUT", "/file")
+        connection.putheader("Content-Length", str(length))
+        connection.endheaders()
+        connection.send(b"x" * 10)
+        assert began.wait(LIMIT_SECONDS)
+        connection.send(b"x" * (length - 10))
+        assert json.loads(connection.getresponse().read()) == length
+        connection.close()
+        head = f"POST / HTTP/1.1\r\n{HERE}Content-Length: {length}\r\n\r\n"
+        assert raw(server, head)[0] == 413, "of other methods a body is held, and so limited"
+
+
+def test_an_upload_that_is_refused_is_not_read() -> None:
+    with LoopbackServer(lambda request: HttpResponse(401), streamed=("PUT",)) as server:
+        head = f"PUT /file HTTP/1.1\r\n{HERE}Content-Length: 5000000000\r\n\r\nx"
+        assert raw(server, head) == (401, b"")
+
+
+def test_a_body_that_breaks_off_is_no_body(capfd: pytest.CaptureFixture[str]) -> None:
+    ends: list[str] = []
+
+    def read(request: HttpRequest) -> HttpResponse:
+        assert request.stream is not None
+        try:
+            request.stream.read()
+        except ConnectionAbortedError as error:
+            ends.append(str(error))
+            raise
+        return HttpResponse(200)
+
+    with LoopbackServer(read, streamed=("PUT",)) as server:
+        raw(server, f"PUT /file HTTP/1.1\r\n{HERE}Content-Length: 50\r\n\r\nhalf")
+    assert ends == ["a body broke off before its end"]
+    assert capfd.readouterr().err == ""
+
+
+def test_a_long_answer_is_sent_in_pieces(server: LoopbackServer) -> None:
+    def pieces(request: HttpRequest) -> HttpResponse:
+        return HttpResponse(200, {"content-length": "6"}, pieces=iter([b"abc", b"def"]))
+
+    with LoopbackServer(pieces) as serving:
+        connection = connect(serving)
+        for method, body in (("GET", b"abcdef"), ("HEAD", b""), ("GET", b"abcdef")):
+            connection.request(method, "/")
+            response = connection.getresponse()
+            assert (response.read(), response.headers["Content-Length"]) == (body, "6")
+        connection.close()
 
 
 def test_a_fault_of_the_server_is_shown_here_and_not_there(

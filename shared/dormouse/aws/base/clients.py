@@ -82,6 +82,15 @@ def client(service: Any, config: Config | None = None, *, bucket_owner: str = ""
     return _LazyClient(partial(_new_client, service, config, bucket_owner))
 
 
+def presigning_client(bucket_owner: str) -> S3Client:
+    """Return a client to sign links for others; raises as `client`.
+
+    Its links name the region: S3 answers those of a new bucket without it by a redirect, to a host
+    that they are not signed for.
+    """
+    return client("s3", Config(s3={"addressing_style": "virtual"}), bucket_owner=bucket_owner)
+
+
 @cache
 def session() -> Session:
     """Return the session of all clients of this process: settings, credentials, descriptions."""

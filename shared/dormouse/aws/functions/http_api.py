@@ -118,11 +118,12 @@ def response_of(response: HttpResponse) -> dict[str, object]:
 
     A long body is base64, as one that is no text: what quoting adds to text has no bound.
     """
-    text = _text(response.body)
+    body = response.whole
+    text = _text(body)
     return {
         "statusCode": response.status,
         "headers": dict(response.headers),
-        "body": base64.b64encode(response.body).decode() if text is None else text,
+        "body": base64.b64encode(body).decode() if text is None else text,
         "isBase64Encoded": text is None,
     }
 

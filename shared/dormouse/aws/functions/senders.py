@@ -1,10 +1,14 @@
-"""Who sent a message: what SQS says of the sender, whatever the message itself says."""
+"""Who sent a message: what SQS says of the sender, whatever the message itself says.
+
+The HTTP API sends messages for its callers. Of these, and of no others, the message says who asks.
+"""
 
 from __future__ import annotations
 
 from msgspec.structs import replace
 
 from dormouse.access.principals import principal_of_sender
+from dormouse.aws.functions.handling import process
 from dormouse.messages import Message
 from dormouse.query_messages import AnswerQuery, CancelQuery
 
@@ -12,8 +16,12 @@ from dormouse.query_messages import AnswerQuery, CancelQuery
 def asked_by(message: Message, sender_id: str) -> Message:
     """Return a message with its sender as the one who asks.
 
-    So no message can claim to be somebody else's.
+    So no message can claim to be somebody else's, but one of the HTTP API, which has verified its
+    caller.
     """
-    if isinstance(message, AnswerQuery | CancelQuery):
-        return replace(message, who=principal_of_sender(sender_id))
-    return message
+    if not isinstance(message, AnswerQuery | CancelQuery):
+        return message
+    sender, api = principal_of_sender(sender_id), process().settings.http_role_id
+    if api and sender == principal_of_sender(api):
+        return message
+    return replace(message, who=sender)

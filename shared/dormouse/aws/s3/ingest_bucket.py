@@ -9,10 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from dormouse.aws.base.clients import client
+from dormouse.aws.base.clients import client, presigning_client
 from dormouse.aws.base.failures import ConditionFailedError, code_of, reading, writing
 from dormouse.aws.s3.multipart import MAX_PARTS, MultipartUpload, whole_etag
 from dormouse.errors import ContendedError, DormouseError, UnavailableError
@@ -50,10 +49,7 @@ class S3IngestBucket:
     @staticmethod
     def of(names: InstanceNames) -> S3IngestBucket:
         """Return the bucket of an instance."""
-        # Presigned URLs name the region so: S3 answers those of a new bucket without it by a
-        # redirect, to a host that they are not signed for.
-        in_region = Config(s3={"addressing_style": "virtual"})
-        presigning = client("s3", in_region, bucket_owner=names.account)
+        presigning = presigning_client(names.account)
         made = client("s3", bucket_owner=names.account)
         return S3IngestBucket(made, names.ingest_bucket, presigning=presigning)
 

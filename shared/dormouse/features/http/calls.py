@@ -18,7 +18,7 @@ from dormouse.client.instance import Instance
 from dormouse.client.table import TableHandle
 from dormouse.errors import ForbiddenError
 from dormouse.features.http.problems import ProblemError
-from dormouse.http.messages import HttpRequest
+from dormouse.http.messages import HttpRequest, HttpResponse
 from dormouse.ports import Services
 from dormouse.stored.decoding import convert_texts, decode_json
 
@@ -33,6 +33,17 @@ class Form(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 
 class Shown(msgspec.Struct, frozen=True, kw_only=True):
     """The base of answers."""
+
+
+JSON_HEADERS = {"content-type": JSON, "cache-control": "no-store"}
+
+
+def json_answer(status: int, answer: object, **headers: str) -> HttpResponse:
+    """Return an answer as JSON, with its location if it has one. Headers have underscores."""
+    location = getattr(answer, "location", "")
+    given = {name.replace("_", "-"): value for name, value in headers.items()}
+    found = {**JSON_HEADERS, **({"location": location} if location else {}), **given}
+    return HttpResponse(status, found, msgspec.json.encode(answer))
 
 
 class NoQuery(Form, frozen=True, kw_only=True):
@@ -103,7 +114,8 @@ class Route:
 
     The types of the function say what the request has: a ``str`` for each name in braces of the
     path, a `query` and a `body` if it takes them. Its docstring is its description. A function that
-    reads `takes` by itself has no `body`.
+    reads `takes` by itself has no `body`. `later` is what it answers with 202 if the answer follows
+    later; `files` says that it answers the content of a file.
     """
 
     method: str
@@ -112,6 +124,8 @@ class Route:
     answer: Callable[..., object]
     status: int = 200
     takes: tuple[str, ...] = ()
+    later: Any = None
+    files: bool = False
 
     @cached_property
     def hints(self) -> Mapping[str, Any]:

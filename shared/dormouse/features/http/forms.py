@@ -63,6 +63,18 @@ class Rows(msgspec.Struct, frozen=True, kw_only=True):
     next: str = ""
 
 
+class TooMuchError(ProblemError):
+    """Rows do not fit into one answer, or take too long for it."""
+
+    def __init__(self) -> None:
+        """Say what else can be asked for."""
+        super().__init__(
+            413,
+            f"the rows take more than the {MOST_ANSWER_BYTES:,} bytes of an answer",
+            hint="ask for fewer rows or columns, or with the header Prefer: respond-async",
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class RowPage:
     """Rows as they are answered; `name_next` returns the continuation after so many of them, or
@@ -119,7 +131,7 @@ def rows_response(form: RowForm, page: RowPage, *, can_continue: bool) -> HttpRe
     """Return rows as an answer; as many as fit, if the client can continue after them.
 
     Raises:
-        ProblemError: they do not fit: not all of them, or not even one.
+        TooMuchError: they do not fit: not all of them, or not even one.
     """
     count = page.rows
     while True:
@@ -127,11 +139,7 @@ def rows_response(form: RowForm, page: RowPage, *, can_continue: bool) -> HttpRe
         if len(body) <= MOST_ANSWER_BYTES:
             return _response(form, page, count, body)
         if not can_continue or count <= 1:
-            raise ProblemError(
-                413,
-                f"the rows take more than the {MOST_ANSWER_BYTES:,} bytes of an answer",
-                hint="ask for fewer rows or columns, or export them to files",
-            )
+            raise TooMuchError
         count = max(1, min(count // 2, count * MOST_ANSWER_BYTES // len(body)))
 
 

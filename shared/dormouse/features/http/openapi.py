@@ -10,18 +10,23 @@ from typing import Any
 import msgspec
 
 from dormouse import __version__
+from dormouse.features.http.asked import RESPOND_LATER
 from dormouse.features.http.calls import JSON, NoQuery, Route
 from dormouse.features.http.changes import IDEMPOTENCY_KEY, Accepted
 from dormouse.features.http.forms import NEXT, VERSION, RowForm, Rows
 from dormouse.features.http.problems import PROBLEM_JSON, Problem
 from dormouse.features.http.uploads import RowsTaken
 from dormouse.http.messages import HttpResponse
+from dormouse.results.formats import ResultFormat
 
+_TEXT = {"type": "string"}
 _REFERENCE = "#/components/schemas/{name}"
 _PROBLEMS: Mapping[str, str] = {
     "400": "The request is not what the route takes.",
+    "401": "Nothing says who asks, or not rightly.",
     "403": "The caller may not do this.",
     "404": "There is no such thing.",
+    "405": "The path has other methods.",
     "406": "The client accepts no form that there is.",
     "409": "There is such a thing already.",
     "410": "The version that the pages are of is not kept any more.",
@@ -39,7 +44,11 @@ _WITH_KEY = (Accepted, RowsTaken)
 @lru_cache(maxsize=1)
 def document(routes: Sequence[Route]) -> bytes:
     """Return the document, as JSON."""
-    found = (kind for route in routes for kind in (route.body, _answered(route), route.query))
+    found = (
+        kind
+        for route in routes
+        for kind in (route.body, _answered(route), route.query, route.later)
+    )
     types = [*dict.fromkeys(kind for kind in found if kind is not None), Problem]
     schemas, components = msgspec.json.schema_components(types, ref_template=_REFERENCE)
     made = _Document(dict(zip(types, schemas, strict=True)), components)
@@ -72,7 +81,7 @@ class _Document:
             "description": " ".join(rest.split()) or summary,
             "tags": [route.group],
             "parameters": [*self._in_path(route), *self._in_query(route), *_in_headers(route)],
-            "responses": {str(route.status): self._answer(route)}
+            "responses": {str(route.status): self._answer(route), **self._later(route)}
             | {status: {"$ref": f"#/components/responses/{status}"} for status in _PROBLEMS},
         }
         if content := self._content(route):
@@ -106,8 +115,23 @@ class _Document:
             return {JSON: {"schema": self._schemas[route.body]}}
         return {media_type: {"schema": _body_schema(media_type)} for media_type in route.takes}
 
+    def _later(self, route: Route) -> dict[str, Any]:
+        if route.later is None:
+            return {}
+        text = "The rows are answered later: follow the location."
+        return {
+            "202": {
+                "description": text,
+                "headers": {"location": {"description": "The query.", "schema": _TEXT}},
+                "content": {JSON: {"schema": self._schemas[route.later]}},
+            }
+        }
+
     def _answer(self, route: Route) -> dict[str, Any]:
         kind = _answered(route)
+        if route.files:
+            forms: dict[str, Any] = {form.media_type: {} for form in ResultFormat}
+            return {"description": _first_sentence(route), "content": forms}
         content: dict[str, Any] = {JSON: {"schema": self._schemas[kind]}}
         described: dict[str, Any] = {"description": _first_sentence(route), "content": content}
         if kind is Rows:
@@ -123,15 +147,21 @@ class _Document:
 def _answered(route: Route) -> Any:
     """Return the type of an answer; functions that answer rows encode them by themselves."""
     kind = route.hints["return"]
+    if route.files:
+        return None
     return Rows if kind is HttpResponse else kind
 
 
 def _in_headers(route: Route) -> list[dict[str, Any]]:
-    if _answered(route) not in _WITH_KEY:
-        return []
-    text = "The same request, sent again under one key, is done once."
-    schema = {"type": "string", "minLength": 1, "maxLength": 128}
-    return [{"name": IDEMPOTENCY_KEY, "in": "header", "description": text, "schema": schema}]
+    found = []
+    if route.later is not None or _answered(route) in _WITH_KEY:
+        text = "The same request, sent again under one key, is done once."
+        schema = {"type": "string", "minLength": 1, "maxLength": 128}
+        found = [{"name": IDEMPOTENCY_KEY, "in": "header", "description": text, "schema": schema}]
+    if route.later is not None:
+        text = f"With {RESPOND_LATER}, all rows are answered later, as files."
+        found += [{"name": "prefer", "in": "header", "description": text, "schema": _TEXT}]
+    return found
 
 
 def _body_schema(media_type: str) -> dict[str, Any]:

@@ -16,11 +16,13 @@ from dormouse.errors import (
     NotFoundError,
     TimedOutError,
     UnavailableError,
+    VersionGoneError,
 )
 from dormouse.http.messages import HttpResponse
 
 PROBLEM_JSON = "application/problem+json"
 LOGGED = "the log of this instance has the details; name the request to whoever runs it"
+_GONE = "rows of the version that is read are not there any more"
 _STATUSES: tuple[tuple[type[DormouseError], int], ...] = (
     (ForbiddenError, 403),
     (NotFoundError, 404),
@@ -62,6 +64,9 @@ def problem_of(error: ProblemError | DormouseError) -> HttpResponse:
     """
     if isinstance(error, ProblemError):
         return _response(error.status, str(error), error.hint, error.headers)
+    if isinstance(error, VersionGoneError):
+        response = _response(410, _GONE, "ask again; if that does not help, " + LOGGED)
+        return replace(response, problem=error.explanation)
     status = next((status for kind, status in _STATUSES if isinstance(error, kind)), 500)
     if status == 500:
         response = _response(500, "what is stored is damaged, or a part of it is lost", LOGGED)
@@ -71,6 +76,19 @@ def problem_of(error: ProblemError | DormouseError) -> HttpResponse:
         response = _response(503, detail, "try again", {"retry-after": "2"})
         return replace(response, problem=error.explanation)
     return _response(status, str(error), error.hint)
+
+
+def refusal(status: int, reason: str) -> HttpResponse:
+    """Return the refusal of what is no request of HTTP, or too long, as a problem."""
+    return _response(status, reason, "see /openapi.json")
+
+
+def shown_reason(error: DormouseError) -> str:
+    """Return what a caller may read of an error that ended the caller's work."""
+    if isinstance(error, VersionGoneError):
+        return _GONE
+    has_fault = not isinstance(error, tuple(kind for kind, status in _STATUSES if status < 500))
+    return "a fault of this side, or it took too long" if has_fault else error.explanation
 
 
 def _response(

@@ -10,27 +10,40 @@ import msgspec
 import pyarrow as pa
 
 from dormouse.access.visible import VisibleTable
+from dormouse.client.queries import message_parameters
+from dormouse.client.statements import named_parameters
 from dormouse.client.versions import table_as_of
-from dormouse.errors import NotFoundError
+from dormouse.errors import InvalidRequestError, LimitExceededError, NotFoundError
+from dormouse.features.http.asked import ask_later, prefers_later
 from dormouse.features.http.calls import Call, Form
-from dormouse.features.http.forms import RowPage, accepted_form, rows_response
+from dormouse.features.http.forms import RowPage, TooMuchError, accepted_form, rows_response
 from dormouse.features.http.pages import Paging, decode, digest, gone
-from dormouse.features.http.problems import ProblemError
 from dormouse.http.messages import HttpResponse
 from dormouse.key_forms.codec import EMPTY_RANGE, KeyCodec
 from dormouse.keys.ranges import KeyRange
+from dormouse.message_base import SelectionMessage
 from dormouse.model.as_of import parse_as_of
+from dormouse.model.state import TableState
 from dormouse.ports import Clock
-from dormouse.query.planner import select
+from dormouse.query.pieces import bytes_to_read
+from dormouse.query.planner import select, selected_ranges
 from dormouse.query.rows import query_rows
 from dormouse.query.selection import Selection
+from dormouse.query.selection_codec import decode_selection
+from dormouse.query_messages import AnswerQuery
 from dormouse.sql.conditions import parse_condition
+from dormouse.tables.table import Table
 
 KeyJson = int | str | list[int | str]
 ANSWER_MS = 20_000
 """A page ends after this time: an HTTP API waits for thirty seconds."""
 PAGE_BYTES = 16 * 1024 * 1024
 """How many bytes of rows, in memory, a page is chosen from."""
+MOST_READ_BYTES = 1024 * 1024 * 1024
+"""A condition on more than so many bytes of shards may find nothing for longer than a page may
+take: it is answered later."""
+_UNASKED = "-"
+"""The id of a query before it has one."""
 STATEMENT_ROWS = 100_000
 STATEMENT_BYTES = 512 * 1024 * 1024
 """What a statement may take of memory, beside what reads the tables."""
@@ -66,9 +79,15 @@ class Statement(Form, frozen=True, kw_only=True):
 
 
 def query_table(call: Call, table: str, body: Question) -> HttpResponse:
-    """Return rows of a table, sorted by its keys, in pages that are all of one version."""
-    form = accepted_form(call.request.headers)
+    """Return rows of a table, sorted by its keys, in pages that are all of one version.
+
+    With the header ``Prefer: respond-async``, and if a condition would read very much, all rows are
+    answered later, as files.
+    """
     services, seen = call.services, call.table(table).seen
+    if prefers_later(call.request.headers) and not body.after:
+        return _rows_later(call, seen, body)
+    form = accepted_form(call.request.headers)
     current = seen.table
     question = digest(msgspec.structs.replace(body, after="", page_rows=1))
     before = decode(body.after, current, question) if body.after else None
@@ -85,6 +104,8 @@ def query_table(call: Call, table: str, body: Question) -> HttpResponse:
     columns = _columns(paging, body)
     most = body.page_rows if body.limit is None else min(body.page_rows, body.limit - paging.given)
     selection = _selection(paging, body, columns, most)
+    if body.where and before is None and _reads_much(current, state, selection):
+        return _rows_later(call, seen, body)
     found = query_rows(services, current, state, selection)
     with closing(found):
         rows = _without_first(found.batches, paging.repeats)
@@ -101,26 +122,68 @@ def query_table(call: Call, table: str, body: Question) -> HttpResponse:
 
 
 def run_statement(call: Call, body: Statement) -> HttpResponse:
-    """Return the rows of a query in SQL, all at once: up to what fits into one answer."""
+    """Return the rows of a query in SQL, all at once; later, as files, if they are too many for an
+    answer or take too long, or with the header ``Prefer: respond-async``.
+    """
+    if not prefers_later(call.request.headers):
+        try:
+            return _statement_now(call, body)
+        except TooMuchError:
+            pass
+    parameters = message_parameters(named_parameters(body.parameters))
+    return ask_later(call, AnswerQuery(query_id=_UNASKED, sql=body.text, parameters=parameters))
+
+
+def _statement_now(call: Call, body: Statement) -> HttpResponse:
+    """Return the rows of a statement. Raises TooMuchError."""
     form = accepted_form(call.request.headers)
     clock = call.instance.services.clock
-    found = call.instance.sql(
-        body.text,
-        body.parameters,
-        memory_bytes=STATEMENT_BYTES,
-        timeout_seconds=ANSWER_MS / 1000,
-        principal=call.principal,
-    )
-    with closing(found):
-        batches, more = _taken(found.batches, STATEMENT_ROWS, clock, time_ms=clock.now_ms())
-    if more:
-        raise ProblemError(
-            413,
-            "the statement returns more rows than one answer holds, or takes too long",
-            hint="add LIMIT, or aggregate; page through a table by POST /tables/{table}/query",
+    begun_ms = clock.now_ms()
+    try:
+        found = call.instance.sql(
+            body.text,
+            body.parameters,
+            memory_bytes=STATEMENT_BYTES,
+            timeout_seconds=ANSWER_MS / 1000,
+            principal=call.principal,
         )
+        with closing(found):
+            batches, more = _taken(found.batches, STATEMENT_ROWS, clock, time_ms=begun_ms)
+    except LimitExceededError as error:
+        if clock.now_ms() - begun_ms < ANSWER_MS:  # more memory is nowhere
+            raise
+        raise TooMuchError from error
+    if more:
+        raise TooMuchError
     page = RowPage(found.schema, batches, found.version, lambda count: "")
     return rows_response(form, page, can_continue=False)
+
+
+def _rows_later(call: Call, seen: VisibleTable, body: Question) -> HttpResponse:
+    """Ask for all rows by a message, once it is known to fit the table."""
+    if body.columns == [] or EMPTY_RANGE in _ranges(KeyCodec(seen.schema), body):
+        raise InvalidRequestError("no rows or columns are asked for")
+    wanted = SelectionMessage(
+        keys=tuple(_parts(key) or () for key in body.keys or ()),
+        ranges=tuple((_parts(low), _parts(high)) for low, high in body.ranges or ()),
+        where=body.where,
+        columns=tuple(body.columns or ()),
+        limit=body.limit,
+        as_of=body.as_of,
+    )
+    _as_of(body)
+    decode_selection(
+        wanted,
+        seen.table.schema,
+        permission=seen.permission,
+        version=0,
+        time_ms=call.services.clock.now_ms(),
+    )
+    return ask_later(call, AnswerQuery(query_id=_UNASKED, table=seen.table.name, selection=wanted))
+
+
+def _reads_much(table: Table, state: TableState, selection: Selection) -> bool:
+    return bytes_to_read(state, selected_ranges(table, selection)) > MOST_READ_BYTES
 
 
 def _as_of(body: Question) -> Any:
@@ -182,14 +245,20 @@ def _taken(
 ) -> tuple[list[pa.RecordBatch], bool]:
     """Return the first `rows` rows, or fewer if they are large or take long; and whether there are
     more.
+
+    Raises:
+        TooMuchError: it took long, and there are none yet.
     """
     taken: list[pa.RecordBatch] = []
     size_bytes = count = 0
     for batch in batches:
-        if not batch.num_rows:
-            continue
-        if taken and (size_bytes > PAGE_BYTES or clock.now_ms() - time_ms > ANSWER_MS):
+        is_late = clock.now_ms() - time_ms > ANSWER_MS
+        if taken and (size_bytes > PAGE_BYTES or is_late):
             return taken, True
+        if not batch.num_rows:
+            if is_late:
+                raise TooMuchError
+            continue
         some = batch.slice(0, rows - count)
         if some.num_rows:
             taken.append(some)

@@ -5,7 +5,7 @@ A path has parts and names in braces; nothing in it is optional. No two routes f
 
 from __future__ import annotations
 
-from dormouse.features.http import changes, queries, tables, upkeep, uploads
+from dormouse.features.http import asked, changes, queries, tables, upkeep, uploads
 from dormouse.features.http.calls import Route
 
 ROUTES = (
@@ -23,14 +23,18 @@ ROUTES = (
     Route("GET", "/tables/{table}/versions", "read", tables.list_versions),
     Route("GET", "/tables/{table}/jobs", "read", upkeep.list_jobs),
     Route("GET", "/tables/{table}/refused-files", "read", upkeep.list_refused_files),
-    Route("POST", "/tables/{table}/query", "read", queries.query_table),
+    Route("POST", "/tables/{table}/query", "read", queries.query_table, later=asked.QueryAccepted),
     Route("POST", "/tables/{table}/compact", "administer", changes.compact_table, 202),
     Route("POST", "/tables/{table}/split", "administer", changes.split_partitions, 202),
     Route("POST", "/tables/{table}/files", "write", uploads.begin_upload),
     Route("GET", "/tables/{table}/files/{file}", "read", uploads.show_file),
     Route("PUT", "/tables/{table}/files/{file}", "write", uploads.put_file, 202, ("*/*",)),
     Route("POST", "/tables/{table}/rows", "write", uploads.add_rows, 202, uploads.ROWS_TYPES),
-    Route("POST", "/sql", "read", queries.run_statement),
+    Route("POST", "/sql", "read", queries.run_statement, later=asked.QueryAccepted),
+    Route("GET", "/queries", "read", asked.list_queries),
+    Route("GET", "/queries/{query_id}", "read", asked.show_query),
+    Route("DELETE", "/queries/{query_id}", "read", asked.cancel_query, 202),
+    Route("GET", "/queries/{query_id}/files/{file}", "read", asked.read_result, files=True),
     Route("GET", "/jobs", "read", upkeep.list_other_jobs),
     Route("GET", "/queues", "read", upkeep.list_queues),
     Route("GET", "/queues/{queue}/dead-letters", "administer", upkeep.list_dead_letters),

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import msgspec
-
 from dormouse.client.instance import Instance
 from dormouse.errors import DormouseError
-from dormouse.features.http.calls import Call, Route
+from dormouse.features.http.calls import JSON_HEADERS, Call, Route, json_answer
 from dormouse.features.http.openapi import document
 from dormouse.features.http.problems import ProblemError, problem_of
 from dormouse.features.http.routes import DOCUMENT, ROUTES
 from dormouse.http.messages import HttpRequest, HttpResponse, without_body
-
-JSON_HEADERS = {"content-type": "application/json", "cache-control": "no-store"}
 
 
 def serve_http(instance: Instance, request: HttpRequest) -> HttpResponse:
@@ -36,9 +32,7 @@ def _answer(instance: Instance, request: HttpRequest) -> HttpResponse:
     answer = route.answer(call, **names, **route.arguments(call))
     if isinstance(answer, HttpResponse):
         return answer
-    location = getattr(answer, "location", "")
-    headers = {**JSON_HEADERS, **({"location": location} if location else {})}
-    return HttpResponse(route.status, headers, msgspec.json.encode(answer))
+    return json_answer(route.status, answer)
 
 
 def find_route(request: HttpRequest) -> tuple[Route, dict[str, str]]:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Literal
 
-from dormouse.access.doors import check_instance
+from dormouse.access.doors import check_instance, instance_permission
 from dormouse.access.rules import permission
 from dormouse.client.instance import Instance
 from dormouse.errors import ForbiddenError
 from dormouse.features.http.calls import Call, OpenTable, Page, Shown
 from dormouse.features.http.problems import ProblemError
 from dormouse.features.http.tables import page_of
+from dormouse.features.tables.create_table import made_table_id
 from dormouse.ports import NO_TABLE, DeadLetter, JobRecord
-from dormouse.stored.paths import TABLE_ID_DIGITS
 
+_REQUEST = re.compile("[0-9a-f]{32}")
+_UNKNOWN = "nothing is recorded of it: it waits to be carried out, or was never sent"
 RequestState = Literal["waiting", "accepted", "finished", "failed", "refused"]
 
 
@@ -116,7 +119,10 @@ def list_refused_files(call: Call, table: str, query: Page) -> JobPage:
 def list_other_jobs(call: Call, query: JobsPage) -> JobPage:
     """List the requests about no table, and the files that were dropped for none."""
     check_instance(call.services, call.principal, "read")
-    return _page_of_jobs(call.instance.jobs(), query)
+    records: Iterable[JobRecord] = call.instance.jobs()
+    if not instance_permission(call.services.tables.access_rules(), call.principal).hides_nothing:
+        records = (replace(record, reason="", subject="") for record in records)
+    return _page_of_jobs(records, query)
 
 
 def list_queues(call: Call) -> QueueList:
@@ -139,13 +145,13 @@ def list_dead_letters(call: Call, queue: str, query: Page) -> LetterPage:
 def show_request(call: Call, request: str) -> RequestShown:
     """Show what became of a request, by the path that was the answer to it."""
     table_id, dot, request_id = request.partition(".")
-    if not dot or not request_id or table_id != NO_TABLE and len(table_id) != TABLE_ID_DIGITS:
-        raise ProblemError(
-            404, "there is no such request", hint="ask by the location that answered the request"
-        )
-    found = _recorded(call.instance, table_id, request_id)
+    found = _recorded(call.instance, table_id, request_id) if dot and request_id else None
     if found is None or found.state not in ("accepted", "finished", "failed", "refused"):
-        return RequestShown(state="waiting")
+        if not _may_wait(call, table_id, request_id):
+            raise ProblemError(
+                404, "there is no such request", hint="ask by the location that answered it"
+            )
+        return RequestShown(state="waiting", reason=_UNKNOWN)
     rules = call.services.tables.access_rules()
     if "administer" not in permission(rules, call.principal, found.subject).verbs:
         raise ForbiddenError("you may not see what became of this request")
@@ -156,6 +162,21 @@ def show_request(call: Call, request: str) -> RequestShown:
         rows=found.rows,
         files=found.files,
         updated_ms=found.updated_ms,
+    )
+
+
+def _may_wait(call: Call, table_id: str, request_id: str) -> bool:
+    """Return whether a request of which nothing is recorded may have been sent by this caller: ids
+    have a form, and name a table that the request makes, or that the caller may administer.
+    """
+    if not _REQUEST.fullmatch(request_id):
+        return False
+    if table_id in (NO_TABLE, made_table_id(request_id)):
+        return True
+    table = call.services.table(table_id)
+    rules = call.services.tables.access_rules()
+    return table is not None and (
+        "administer" in permission(rules, call.principal, table.name).verbs
     )
 
 

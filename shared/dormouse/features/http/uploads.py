@@ -6,9 +6,13 @@ rows some seconds later. Rows of a request are one such file: it is there before
 
 from __future__ import annotations
 
+import io
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from hashlib import md5
 from pathlib import Path
+from shutil import copyfileobj
 from typing import Literal
 from urllib.parse import quote
 
@@ -16,18 +20,24 @@ import msgspec
 
 from dormouse.client.dropping import ingest_key
 from dormouse.client.table import TableHandle
-from dormouse.errors import ForbiddenError, InvalidRequestError
+from dormouse.errors import DiskFullError, ForbiddenError, InvalidRequestError
 from dormouse.features.http.calls import JSON, JSON_LINES, Call, Form, OpenTable, Shown, check_body
 from dormouse.features.http.changes import idempotency_key
 from dormouse.features.http.problems import ProblemError
 from dormouse.features.ingest.known_sources import look_up_sources, refusal_of
+from dormouse.http.bodies import Readable
 from dormouse.model.sources import Source
 from dormouse.ports import NO_TABLE
+from dormouse.storage import FREE_SPACE, FULL
 from dormouse.stored.decoding import decode_json
 from dormouse.tables.csv_dialect import csv_dialect
 
 ROWS_TYPES = (JSON, JSON_LINES)
 ANY_TYPE = "application/octet-stream"
+PIECE_BYTES = 1024 * 1024
+"""How much of a file is in memory while it arrives."""
+_UNFIT = "the rows do not fit the table"
+_ASK_FOR_NAMES = "some columns are hidden from you: who administers the table can say what is wrong"
 UPLOAD_SECONDS = 3600
 """How long a link for an upload can be used."""
 
@@ -76,26 +86,26 @@ def begin_upload(call: Call, table: str, body: NewFile) -> Upload:
 
 
 def put_file(call: Call, table: str, file: str) -> FileShown:
-    """Drop a small file, which becomes rows of the table; POST /tables/{table}/files names where a
-    large one goes.
+    """Drop a file, which becomes rows of the table: on AWS a small one; POST /tables/{table}/files
+    names where a large one goes.
     """
-    handle = call.table(table, "write").handle
-    key = _key(handle, file)
+    opened = call.table(table, "write")
+    handle, key = opened.handle, _key(opened.handle, file)
     check_body(call.request, (call.header("content-type").partition(";")[0].strip().lower(),))
-    dropped = _drop(handle, key, call.request.body, once=False)
-    return _shown(handle, dropped)
+    body = io.BytesIO(call.request.body) if call.request.stream is None else call.request.stream
+    return _shown(opened, _drop(handle, key, body, once=False))
 
 
 def show_file(call: Call, table: str, file: str) -> FileShown:
     """Show whether a file that was dropped for a table is rows of it, or was refused, and why."""
-    handle = _opened(call, table).handle
-    key = _key(handle, file)
+    opened = _opened(call, table)
+    handle, key = opened.handle, _key(opened.handle, file)
     found = next((s for s in handle.services.sources.list(key, since_ms=0) if s.key == key), None)
     if found is None:
         raise ProblemError(
             404, "there is no such file", hint="it was not uploaded yet, or was deleted since"
         )
-    return _shown(handle, found)
+    return _shown(opened, found)
 
 
 def add_rows(call: Call, table: str) -> RowsTaken:
@@ -103,13 +113,15 @@ def add_rows(call: Call, table: str) -> RowsTaken:
 
     Sent again with one Idempotency-Key, the same body adds nothing; another body is refused.
     """
-    handle = call.table(table, "write").handle
+    opened = call.table(table, "write")
+    handle = opened.handle
     is_array = check_body(call.request, ROWS_TYPES) == JSON
     body = _lines_of(call.request.body) if is_array else call.request.body
     key = idempotency_key(call)
     name = f"rows-{key or handle.services.ids.new()}.jsonl"
-    count = _count_rows(handle, body)
-    dropped = _drop(handle, ingest_key(handle.name, name), body, once=bool(key))
+    with _without_hidden_names(opened):
+        count = _count_rows(handle, body)
+    dropped = _drop(handle, ingest_key(handle.name, name), io.BytesIO(body), once=bool(key))
     if dropped.etag != md5(body, usedforsecurity=False).hexdigest():
         raise ProblemError(
             422,
@@ -157,15 +169,34 @@ def _count_rows(handle: TableHandle, body: bytes) -> int:
         return sum(batch.num_rows for batch in batches)
 
 
-def _drop(handle: TableHandle, key: str, body: bytes, *, once: bool) -> Source:
-    with tempfile.TemporaryDirectory() as folder:
+@contextmanager
+def _without_hidden_names(opened: OpenTable) -> Iterator[None]:
+    """Say of rows that do not fit only that, to a caller from whom columns are hidden."""
+    try:
+        yield
+    except InvalidRequestError as error:
+        if opened.seen.is_whole:
+            raise
+        raise ProblemError(422, _UNFIT, hint=_ASK_FOR_NAMES) from error
+
+
+def _drop(handle: TableHandle, key: str, body: Readable, *, once: bool) -> Source:
+    """Drop what a stream holds, once all of it has arrived."""
+    with tempfile.TemporaryDirectory(dir=handle.services.scratch) as folder:
         path = Path(folder) / "file"
-        path.write_bytes(body)
+        try:
+            with path.open("wb") as file:
+                copyfileobj(body, file, PIECE_BYTES)
+        except OSError as error:
+            if error.errno in FULL:
+                raise DiskFullError("there is no room for the file", hint=FREE_SPACE) from error
+            raise
         return handle.bucket.drop(key, path, once=once)
 
 
-def _shown(handle: TableHandle, source: Source) -> FileShown:
-    services, table = handle.services, handle.current()
+def _shown(opened: OpenTable, source: Source) -> FileShown:
+    handle, services = opened.handle, opened.handle.services
+    table = handle.current()
     is_known = source.id in look_up_sources(services, table, [source]).ids
     refusal = None if is_known else refusal_of(services, source, table.id, NO_TABLE)
     return FileShown(
@@ -173,8 +204,12 @@ def _shown(handle: TableHandle, source: Source) -> FileShown:
         state="ingested" if is_known else "refused" if refusal else "waiting",
         size_bytes=source.size_bytes,
         dropped_ms=source.dropped_ms,
-        reason=refusal.reason if refusal else "",
+        reason=_reason(opened, refusal.reason) if refusal else "",
     )
+
+
+def _reason(opened: OpenTable, reason: str) -> str:
+    return reason if opened.seen.is_whole else f"{_UNFIT}; {_ASK_FOR_NAMES}"
 
 
 def _key(handle: TableHandle, name: str) -> str:

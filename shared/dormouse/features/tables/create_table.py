@@ -77,7 +77,12 @@ def create_table(services: Services, request: CreateTable) -> list[OutboundMessa
 
 def new_table_id(request: CreateTable) -> str:
     """Return the id of the table that a request creates, derived from the request's id."""
-    return blake2b(request.request_id.encode(), digest_size=TABLE_ID_DIGITS // 2).hexdigest()
+    return made_table_id(request.request_id)
+
+
+def made_table_id(request_id: str) -> str:
+    """Return the id of the table that a request of this id would create."""
+    return blake2b(request_id.encode(), digest_size=TABLE_ID_DIGITS // 2).hexdigest()
 
 
 def _is_created(services: Services, table: Table) -> bool:

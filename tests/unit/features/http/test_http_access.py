@@ -87,6 +87,28 @@ def test_a_hidden_column_is_nowhere(people: Api) -> None:
     assert problem["status"] == 422
 
 
+@pytest.mark.parametrize("row", [{"age": 1, "note": None}, {"age": 1, "name": None, "note": None}])
+def test_rows_that_do_not_fit_name_no_hidden_column(people: Api, row: object) -> None:
+    seen = people.problem("POST", "/tables/people/rows", [row])
+    assert "name" in seen["detail"]
+    grant(people, "read", "write", hidden=("name",))
+    problem = people.problem("POST", "/tables/people/rows", [row])
+    assert problem["status"] == 422
+    assert "name" not in problem["detail"] and "'name'" not in json.dumps(problem)
+
+
+def test_files_and_jobs_name_no_hidden_column(people: Api) -> None:
+    people.ask("PUT", "/tables/people/files/bad.csv", b"age\nsoon\n")
+    people.instance.wait()
+    assert "'name'" in people.get("/tables/people/files/bad.csv")["reason"]
+    grant(people, "read", "write", tables="*", hidden=("name",))
+    shown = people.get("/tables/people/files/bad.csv")
+    assert (shown["state"], "'name'" in shown["reason"]) == ("refused", False)
+    jobs = ("/jobs", "/tables/people/jobs", "/tables/people/refused-files")
+    found = [job for path in jobs for job in people.get(path)["jobs"]]
+    assert found and {job["reason"] for job in found} == {""}
+
+
 def test_pages_of_a_table_whose_keys_are_hidden_name_no_key(people: Api) -> None:
     grant(people, "read", hidden=("age",))
     rows, after = [], ""

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from dormouse.access.principals import NOBODY
 from dormouse.errors import CorruptDataError, UnavailableError
 from dormouse.features.http import calls
 from dormouse.features.http.routes import ROUTES
@@ -207,7 +208,6 @@ def test_what_the_client_accepts_may_be_nothing_that_there_is(people: Api) -> No
         ("POST", "/sql", {"text": ""}, 400),
         ("POST", "/sql", {"text": "DELETE FROM people"}, 422),
         ("POST", "/sql", {"text": "SELECT * FROM nothing"}, 404),
-        ("POST", "/sql", {"text": "SELECT * FROM range(1000000)"}, 413),
         ("GET", "/tables/people/files/nothing.csv", None, 404),
         ("POST", "/tables/people/files", {"name": "../x.csv"}, 422),
         ("POST", "/tables/people/files", {"name": "x.exe"}, 422),
@@ -254,6 +254,24 @@ def test_faults_of_this_side_are_logged_and_not_explained(
     response = api.ask("GET", "/tables")
     assert response.status == status
     assert b"secret" not in response.body and "secret" in response.problem
+
+
+def test_a_request_that_nobody_sent_is_none_or_is_said_to_be_unknown(people: Api) -> None:
+    table_id, unknown = people.instance.table("people").table.id, "0" * 32
+    for request in (
+        *("x", "x.y", ".", f"{table_id}.", f"{table_id}.1", f"{'0' * 16}.{unknown}"),
+        f"{table_id}.{unknown}.{unknown}",
+    ):
+        assert people.problem("GET", f"/requests/{request}")["status"] == 404
+    for table in (table_id, "-"):
+        found = people.get(f"/requests/{table}.{unknown}")
+        assert (found["state"], "never sent" in found["reason"]) == ("waiting", True)
+    location = people.found("POST", "/tables", NEW)["location"]
+    assert people.get(location)["state"] == "waiting"
+    people.principal = NOBODY
+    assert people.get(f"/requests/{table_id}.{unknown}")["state"] == "waiting"
+    people.instance.services.tables.change_access_rules(lambda rules: ())
+    assert people.problem("GET", f"/requests/{table_id}.{unknown}")["status"] == 404
 
 
 def test_no_two_routes_fit_one_path() -> None:

@@ -1,0 +1,264 @@
+"""Queries that are answered later, as files: who asked them follows, reads and cancels them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from dormouse.access.principals import LOCAL, NOBODY
+from dormouse.access.rules import AccessRule, granted
+from dormouse.features.http import asked, forms, queries
+from dormouse.http.messages import HttpResponse
+from tests.unit.features.http.conftest import Api
+
+QUERY = "/tables/people/query"
+ROWS = {"where": "age < 2", "columns": ["name"]}
+LATER = {"prefer": "respond-async, wait=5"}
+EVE = "arn:aws:iam::123456789012:user/eve"
+
+
+def ask(api: Api, path: str = QUERY, body: object = ROWS, **headers: str) -> str:
+    """Ask something to be answered later; return where."""
+    response = api.ask("POST", path, body, **{**LATER, **headers})
+    assert response.status == 202, response.body
+    assert response.headers["preference-applied"] == "respond-async"
+    location = response.headers["location"]
+    assert json.loads(response.body)["location"] == location
+    return location
+
+
+def answered(api: Api, location: str) -> Any:
+    work(api)
+    return api.get(location)
+
+
+def work(api: Api) -> None:
+    """Let the instance answer all queries that were asked."""
+    folder = api.instance.folder
+    assert folder is not None
+    while folder.worker.step(("queries",)):
+        pass
+
+
+def names(api: Api, found: Any) -> list[str]:
+    lines = [
+        line for file in found["files"] for line in api.ask("GET", file["url"]).whole.splitlines()
+    ]
+    return [json.loads(line)["name"] for line in lines]
+
+
+def grant(api: Api, principal: str, *hidden: str) -> None:
+    rule = AccessRule(principal, "people", ("read",), hidden)
+    api.instance.services.tables.change_access_rules(lambda rules: granted(rules, rule))
+
+
+def test_a_query_that_is_answered_later_ends_in_files_of_its_rows(people: Api) -> None:
+    location = ask(people)
+    assert people.get(location)["state"] == "waiting"
+    found = answered(people, location)
+    assert (found["state"], found["subject"], found["rows"]) == ("finished", "people", 6)
+    assert (found["media_type"], found["versions"]) == ("application/x-ndjson", {"people": [2]})
+    assert names(people, found) == [f"n{n:02}" for n in range(6)]
+    (listed,) = people.get("/queries")["queries"]
+    assert (listed["id"], listed["state"]) == (found["id"], "finished")
+
+
+def test_keys_ranges_and_limits_are_those_of_pages(people: Api) -> None:
+    for body in (
+        {"keys": [4]},
+        {"ranges": [[1, 3], [[8], None]], "keys": [[5]]},
+        {"limit": 4},
+        {"as_of": 1},
+        {},
+    ):
+        page = people.found("POST", QUERY, {**body, "columns": ["name"]})
+        found = answered(people, ask(people, body={**body, "columns": ["name"]}))
+        assert found["state"] == "finished"
+        assert names(people, found) == [row["name"] for row in page["rows"]], body
+
+
+@pytest.mark.parametrize("body", [{"where": "agee > 1"}, {"columns": ["x"]}, {"keys": ["a"]}])
+def test_what_does_not_fit_the_table_is_refused_at_once(people: Api, body: object) -> None:
+    assert people.problem("POST", QUERY, body, **LATER)["status"] == 422
+    for nothing in ({"keys": []}, {"columns": []}, {"ranges": []}):
+        assert people.problem("POST", QUERY, nothing, **LATER)["status"] == 422
+    assert people.problem("POST", QUERY, {}, accept="image/png", **LATER)["status"] == 406
+
+
+def test_a_statement_is_answered_later_if_its_rows_do_not_fit_into_one_answer(
+    people: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    statement = {"text": "SELECT name FROM people WHERE age = $1", "parameters": [4]}
+    monkeypatch.setattr(forms, "MOST_ANSWER_BYTES", 20)
+    response = people.ask("POST", "/sql", statement, accept="application/x-ndjson")
+    assert response.status == 202
+    found = answered(people, response.headers["location"])
+    assert (found["subject"], names(people, found)) == ("SQL", ["n12", "n13", "n14"])
+
+
+def test_a_statement_that_returns_too_many_rows_is_answered_later(
+    people: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queries, "STATEMENT_ROWS", 10)
+    assert people.ask("POST", "/sql", {"text": "SELECT * FROM people"}).status == 202
+    assert people.ask("POST", "/sql", {"text": "SELECT * FROM people LIMIT 9"}).status == 200
+
+
+def test_a_condition_on_very_much_is_answered_later_and_its_pages_are_not(
+    people: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = people.found("POST", QUERY, {"where": "note IS NULL", "page_rows": 3})
+    monkeypatch.setattr(queries, "MOST_READ_BYTES", 1)
+    assert people.ask("POST", QUERY, {"where": "note IS NULL"}).status == 202
+    body = {"where": "note IS NULL", "page_rows": 3, "after": page["next"]}
+    assert len(people.found("POST", QUERY, body, **LATER)["rows"]) == 3
+    assert len(people.found("POST", QUERY, {"page_rows": 3})["rows"]) == 3
+
+
+@pytest.mark.parametrize(
+    ("accept", "media_type"),
+    [
+        ("text/csv", "text/csv"),
+        ("application/vnd.apache.parquet", "application/vnd.apache.parquet"),
+        ("image/png, application/vnd.apache.arrow.stream", "application/vnd.apache.arrow.stream"),
+    ],
+)
+def test_files_are_of_what_the_client_accepts(people: Api, accept: str, media_type: str) -> None:
+    found = answered(people, ask(people, accept=accept))
+    assert found["media_type"] == media_type
+    response = people.ask("GET", found["files"][0]["url"])
+    assert response.headers["content-type"] == media_type
+    assert int(response.headers["content-length"]) == len(response.whole)
+
+
+def test_a_question_is_asked_once_under_one_key(people: Api) -> None:
+    key = {"idempotency_key": "monday"}
+    assert ask(people, **key) == ask(people, **key)
+    assert ask(people, **key) != ask(people, body={}, **key)
+    assert ask(people) != ask(people)
+    work(people)
+    assert len(people.get("/queries")["queries"]) == 4
+
+
+def test_only_who_asked_a_query_sees_it(people: Api) -> None:
+    location = ask(people)
+    other = Api(people.instance, EVE)
+    seen: list[HttpResponse] = []
+    for answer_is_there in (False, True):
+        if answer_is_there:
+            file = answered(people, location)["files"][0]["url"]
+            seen.append(other.ask("GET", file))
+        seen += [other.ask("GET", location), other.ask("DELETE", location)]
+    seen.append(other.ask("GET", "/queries/nothing"))
+    assert {response.status for response in seen} == {404}
+    assert len({response.body for response in seen}) == 1
+    assert other.get("/queries")["queries"] == []
+    assert answered(people, location)["state"] == "finished"
+
+
+def test_nobody_is_answered_later(people: Api) -> None:
+    location = ask(people)
+    people.principal = NOBODY
+    assert people.problem("POST", QUERY, {}, **LATER)["status"] == 403
+    assert people.problem("GET", location)["status"] == 404
+    assert people.get("/queries")["queries"] == []
+
+
+def test_a_query_that_nobody_asked_is_none(people: Api) -> None:
+    for query in ("x", "x-y", "0" * 32 + "-" + "0" * 12, "%00", "-"):
+        assert people.problem("GET", f"/queries/{query}")["status"] == 404
+        assert people.problem("DELETE", f"/queries/{query}")["status"] == 404
+
+
+def test_a_query_is_cancelled_by_who_asked_it(people: Api) -> None:
+    location = ask(people)
+    assert people.ask("DELETE", location).status == 202
+    assert people.get(location)["state"] == "waiting"
+    found = answered(people, location)
+    assert found["state"] in ("cancelled", "finished")
+    assert people.ask("DELETE", location).status == 202  # it has ended: nothing happens
+    assert answered(people, location) == found
+
+
+def test_a_cancelled_query_has_no_result(people: Api) -> None:
+    location = ask(people)
+    folder = people.instance.folder
+    assert folder is not None
+    folder.queues.delete(folder.queues.receive("queries", 1, 60))  # it comes too late
+    assert people.ask("DELETE", location).status == 202
+    found = answered(people, location)
+    assert (found["state"], found["files"]) == ("cancelled", [])
+
+
+def test_rules_say_what_a_query_reads_and_who_reads_its_result(people: Api) -> None:
+    grant(people, EVE, "name")
+    eve = Api(people.instance, EVE)
+    assert eve.problem("POST", QUERY, ROWS, **LATER)["status"] == 422
+    location = ask(eve, body={"columns": ["age"]})
+    assert answered(eve, location)["rows"] == 30
+    secret = ask(eve, "/sql", {"text": "SELECT name FROM people"})
+    failed = answered(eve, secret)
+    assert (failed["state"], failed["files"]) == ("failed", [])
+    grant(people, EVE, "name", "age")
+    assert eve.problem("GET", location)["status"] == 403
+    people.instance.services.tables.change_access_rules(lambda rules: ())
+    assert eve.problem("GET", location)["status"] == 403
+    assert eve.problem("GET", f"{location}/files/x")["status"] == 403
+
+
+def test_a_query_that_failed_says_why_and_faults_of_this_side_are_not_explained(
+    people: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = answered(people, ask(people, "/sql", {"text": "SELECT * FROM nothing"}))
+    assert (found["state"], "nothing" in found["reason"]) == ("failed", True)
+    location = ask(people)
+    table = people.instance.table("people")
+    storage = people.instance.services.storage
+    storage.delete([each.path for each in storage.list(f"{table.table.id}/data/")])
+    found = answered(people, location)
+    assert found["state"] == "failed"
+    assert table.table.id not in json.dumps(found)
+    problem = people.problem("POST", QUERY, ROWS)
+    assert problem["status"] == 410
+    assert table.table.id not in json.dumps(problem)
+    problem = people.problem("POST", "/sql", {"text": "SELECT name FROM people"})
+    assert table.table.id not in json.dumps(problem)
+
+
+def test_a_result_that_expired_is_gone(people: Api) -> None:
+    location = ask(people)
+    found = answered(people, location)
+    results = people.instance.services.results
+    results.delete([each.path for each in results.list("queries/")])
+    assert people.problem("GET", location)["status"] == 410
+    assert people.problem("GET", found["files"][0]["url"])["status"] == 410
+
+
+def test_a_question_that_no_message_holds_is_refused(
+    people: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(asked, "MOST_MESSAGE_BYTES", 500)
+    body = {"keys": list(range(300))}
+    assert people.problem("POST", QUERY, body, **LATER)["status"] == 413
+
+
+def test_a_function_answers_small_files_alone_and_links_to_all(
+    people: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = answered(people, ask(people))
+    (file,) = found["files"]
+
+    class Links:
+        def download_url(self, path: str, seconds: int) -> str:
+            return f"https://bucket/{path}?{seconds}"
+
+    linked = Api(people.instance, LOCAL)
+    object.__setattr__(linked.instance, "links", Links())
+    path = f"queries/{found['id']}/{file['url'].rpartition('/')[2]}"
+    (shown,) = linked.get(f"/queries/{found['id']}")["files"]
+    assert shown["url"] == f"https://bucket/{path}?3600"
+    assert linked.ask("GET", file["url"]).status == 200
+    monkeypatch.setattr(asked, "MOST_ANSWER_BYTES", 10)
+    assert linked.problem("GET", file["url"])["status"] == 413
