@@ -18,10 +18,11 @@ TELLERS = {
     "aws/http_proxy.py": {"get_frozen_credentials"},
     "aws/reader_access.py": {"assume_role"},
     "aws/s3/ingest_bucket.py": {"generate_presigned"},
+    "aws/s3/result_links.py": {"generate_presigned"},
 }
 """The one place that lends credentials, narrowed to one table, if the stack's parameter says so;
-the one that makes links, each to put one object into the ingest bucket; and the one that signs
-requests of the console, on the machine of who has the credentials."""
+those that make links, each to put one object into the ingest bucket or to get a file of a result;
+and the one that signs requests of the console, on the machine of who has the credentials."""
 
 
 @pytest.mark.parametrize("path", [*SOURCES, ROOT / "template.yaml"], ids=lambda path: path.name)

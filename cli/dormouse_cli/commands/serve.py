@@ -44,13 +44,8 @@ def serve(
 
     instance = instance_of(ctx, makes=True, works=True)
     key = token or secrets.token_urlsafe(24)
-<<<<<<< HEAD
-    answer = with_console(partial(serve_http, instance))
-    with LoopbackServer(guarded(answer, key, is_open=is_console), port) as server:
-=======
-    answer = guarded(partial(serve_http, instance), key)
+    answer = guarded(with_console(partial(serve_http, instance)), key, is_open=is_console)
     with LoopbackServer(answer, port, refuse=refusal, streamed=("PUT",)) as server:
->>>>>>> 91b9222d (Large answers over HTTP are queries over messages; policies and tokens for callers)
         found = {URI_VARIABLE: server.url, TOKEN_VARIABLE: key}
         if command:
             raise typer.Exit(run_command(command, {**os.environ, **found}))
