@@ -188,6 +188,7 @@ def test_functions_are_invoked_from_outside_by_their_schedules_and_routes_alone(
 ) -> None:
     permissions = list(template.of_type("AWS::Lambda::Permission").values())
     served = [p for p in permissions if p["Principal"] == "apigateway.amazonaws.com"]
+    served.remove(template.properties("TokenPermission"))
     api = f"arn:aws:execute-api:{REGION}:{NAMES.account}:local-HttpApi"
     assert {p["FunctionName"]: p["SourceArn"] for p in served} == {
         template.function("serve_catalog")["FunctionName"]: f"{api}/*/*/iceberg/*",
@@ -224,6 +225,7 @@ def test_a_function_has_no_secrets_in_its_environment_and_no_debug_logging(
         "DORMOUSE_INSTANCE",
         "DORMOUSE_ACCOUNT",
         "DORMOUSE_MEMORY_BYTES",
+        "DORMOUSE_HTTP_ROLE_ID",
         "DORMOUSE_READERS_ROLE",
         "DORMOUSE_RESULT_QUEUES",
         "DORMOUSE_SPARK",
@@ -235,10 +237,15 @@ def test_a_function_has_no_secrets_in_its_environment_and_no_debug_logging(
 
 
 def test_no_function_can_be_reached_by_a_url_without_a_signature(template: Template) -> None:
-    kinds = {resource["Type"] for resource in template.translated.resources.values()}
-    assert not kinds & {"AWS::Lambda::Url", "AWS::ApiGateway::RestApi"}
-    assert not kinds & {"AWS::ApiGatewayV2::Route", "AWS::ApiGatewayV2::Integration"}
-    (api,) = template.of_type("AWS::ApiGatewayV2::Api").values()
+    """But at the address for tokens, which `test_http_policies` looks at."""
+    resources = template.translated.resources.values()
+    assert not {each["Type"] for each in resources} & {
+        "AWS::Lambda::Url",
+        "AWS::ApiGateway::RestApi",
+    }
+    others = ("AWS::ApiGatewayV2::Route", "AWS::ApiGatewayV2::Integration")
+    assert {each.get("Condition") for each in resources if each["Type"] in others} == {"HasJwt"}
+    api = template.properties("HttpApi")
     (scheme,) = api["Body"]["components"]["securitySchemes"].values()
     assert scheme["x-amazon-apigateway-authtype"] == "awsSigv4"
     routes = [route for path in api["Body"]["paths"].values() for route in path.values()]

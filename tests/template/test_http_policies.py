@@ -24,6 +24,7 @@ TOKEN_PARTS = {
     "TokenIntegration",
     "TokenStage",
     "TokenPermission",
+    "TokenApiErrorsAlarm",
     *(f"Token{method}Route" for method in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")),
 }
 
@@ -74,6 +75,13 @@ def test_each_route_for_tokens_asks_for_one_of_the_issuer() -> None:
     authorizer = template.properties("TokenAuthorizer")
     assert authorizer["AuthorizerType"] == "JWT"
     assert authorizer["JwtConfiguration"]["Issuer"] == TOKENS["JwtIssuer"]
+
+
+def test_the_api_for_tokens_invokes_one_function() -> None:
+    permission = Template.read(**TOKENS).properties("TokenPermission")
+    assert permission["FunctionName"] == "dormouse-test-serve_http"
+    api = f"arn:aws:execute-api:{REGION}:{NAMES.account}:local-TokenApi"
+    assert permission["SourceArn"] == f"{api}/*"
 
 
 def test_pages_of_other_servers_may_ask_only_if_they_are_named() -> None:

@@ -22,7 +22,7 @@ PREFIX = f"dormouse-{NAMES.instance}-"
 MOST_CHARACTERS_OF_A_SEARCH = 1024
 
 
-OF_THE_WHOLE = {"throttles", "sweep-missing", "contention", "http-api-errors"}
+OF_THE_WHOLE = {"throttles", "sweep-missing", "contention", "http-api-errors", "token-api-errors"}
 WORST_OF = {
     "compaction-lags": Metric.REFERENCES_PER_LEAF,
     "iceberg-lags": Metric.ICEBERG_LAG_SECONDS,
@@ -117,7 +117,7 @@ def test_failures_of_the_http_api_are_those_that_aws_counts(
     alarms: dict[str, dict[str, Any]], template: Template
 ) -> None:
     alarm = alarms["http-api-errors"]
-    (api,) = template.of_type("AWS::ApiGatewayV2::Api")
+    api = "HttpApi"
     assert (alarm["Namespace"], alarm["MetricName"]) == ("AWS/ApiGateway", "5xx")
     assert alarm["Dimensions"] == [{"Name": "ApiId", "Value": template.names.ref(api)}]
     shown = {metric[1] for metric in metrics_of(template) if metric[0] == "AWS/ApiGateway"}
