@@ -181,7 +181,7 @@ def shown(row: dict[str, Any]) -> dict[str, Any]:
         "SELECT * FROM t WHERE length(s) = 1 AND i % 5 = 2",
         "SELECT k + 1 AS n, s FROM t ORDER BY k, m LIMIT 130",
         "SELECT k, m, at FROM t ORDER BY at DESC LIMIT 7 OFFSET 3",
-        "SELECT k, m FROM t ORDER BY d DESC NULLS LAST, k, m LIMIT 9",
+        "SELECT k, m FROM t ORDER BY d DESC NULLS LAST, k, m LIMIT 90",
         "SELECT k, m FROM t ORDER BY v, k, m",
         "SELECT count(*) FROM t WHERE at < now() AND y < current_date GROUP BY s",
         "SELECT f.b, sum(f.d) FROM t FOR VERSION AS OF 2 AS f GROUP BY f.b",
