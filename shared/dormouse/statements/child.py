@@ -153,12 +153,7 @@ class _Child:
 
     def _rows(self, name: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a scan, while the other process reads them."""
-        scan = protocol.Scan(
-            columns=tuple(columns),
-            where=self._scans[name].where,
-            limit=self._scans[name].limit,
-            ends=self._scans[name].ends,
-        )
+        scan = msgspec.structs.replace(self._scans[name], columns=tuple(columns))
         reading, writing = os.pipe()
         with os.fdopen(reading, "rb") as source:
             with self._lock:
@@ -217,7 +212,8 @@ def _shown(scan: protocol.Scan, reading: protocol.Reading) -> str:
     lines = [f"columns: {', '.join(scan.columns) or 'none, just the number of rows'}"]
     lines += [f"ranges: {' '.join(reading.ranges)}"]
     lines += [f"condition: {scan.where}"] if scan.where else []
-    lines += [f"limit: {scan.limit}, in key order"] if scan.limit is not None else []
+    order = "from the end of the key order" if scan.from_end else "in key order"
+    lines += [f"limit: {scan.limit}, {order}"] if scan.limit is not None else []
     lines += ["only the least and the greatest first row key"] if scan.ends else []
     return "\n".join(lines)
 

@@ -31,10 +31,11 @@ _SORTS = re.compile(r"Sort")
 
 @dataclass(frozen=True, slots=True)
 class _Top:
-    """The first `rows` rows by these columns, ascending."""
+    """The first `rows` rows by these columns, ascending; with `from_end`, all descending."""
 
     columns: tuple[str, ...]
     rows: int
+    from_end: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,10 +178,13 @@ def _top(sort: expr.Sort) -> _Top | None:
     columns = []
     for term in sort.sort_exprs():
         name = column_of(term.expr())
-        if name is None or not term.ascending():
+        if name is None:
             return None
         columns.append(name)
-    return None if rows is None else _Top(tuple(columns), rows)
+    directions = {term.ascending() for term in sort.sort_exprs()}
+    if rows is None or len(directions) != 1:
+        return None
+    return _Top(tuple(columns), rows, from_end=not directions.pop())
 
 
 def _renamed(top: _Top | None, projections: Sequence[Expr]) -> _Top | None:
@@ -241,16 +245,21 @@ def _exact(occurrences: Sequence[_Occurrence], schema: Schema) -> Scan | None:
     if not _is_condition(where, schema):
         where = " AND ".join(exact)
     ends = not where and only.fetch is None and _is_first_key(only.context.ends_of, schema)
-    return Scan(columns=only.columns, where=where, limit=_limit(only, schema), ends=ends)
+    limit, from_end = _limit(only, schema)
+    return Scan(columns=only.columns, where=where, limit=limit, from_end=from_end, ends=ends)
 
 
-def _limit(only: _Occurrence, schema: Schema) -> int | None:
-    """Return how many of the first rows in key order are enough; None for all."""
+def _limit(only: _Occurrence, schema: Schema) -> tuple[int | None, bool]:
+    """Return how many of the first rows in key order are enough, None for all; and whether it is
+    the last ones instead.
+    """
     top = only.context.top
     keys = schema.keys[: len(top.columns)] if top else ()
-    if top and top.columns == tuple(f.name for f in keys) and not any(f.nullable for f in keys):
-        return top.rows if only.fetch is None else min(top.rows, only.fetch)
-    return only.fetch
+    if top and top.columns == tuple(f.name for f in keys):
+        if only.fetch is None:
+            return top.rows, top.from_end
+        return (only.fetch if top.from_end else min(top.rows, only.fetch)), False
+    return only.fetch, False
 
 
 def _is_first_key(column: str, schema: Schema) -> bool:

@@ -59,13 +59,15 @@ class Tables(msgspec.Struct, frozen=True, tag="tables"):
 
 class Scan(msgspec.Struct, frozen=True, kw_only=True):
     """Which rows of a reference a scan needs: those for which `where` is true, empty for all; the
-    first `limit` in key order. With `ends`, those with the least and the greatest first row key are
-    enough. Without `columns`, just their number counts.
+    first `limit` in key order, or at least as many of the last ones if it is `from_end`. With
+    `ends`, those with the least and the greatest first row key are enough. Without `columns`, just
+    their number counts.
     """
 
     columns: tuple[str, ...] = ()
     where: str = ""
     limit: int | None = None
+    from_end: bool = False
     ends: bool = False
 
 

@@ -21,6 +21,7 @@ from dormouse.messages import SelectionMessage
 from dormouse.model.state import TableState
 from dormouse.ports import Storage
 from dormouse.query.count import count_rows
+from dormouse.query.last_rows import last_rows
 from dormouse.query.planner import slices_to_read
 from dormouse.query.result import PeekableBatches, QueryResult
 from dormouse.query.rows import QueryResources, query_rows
@@ -107,7 +108,7 @@ class Tables:
         wanted = frame_schema(pa.schema([schema.field(column) for column in scan.columns]))
         if scan.ends and visible.schema.row_keys and (ends := known_ends(table, state)):
             return wanted, iter([conform(ends, wanted)])
-        return wanted, self._selected(table, state, selection)
+        return wanted, self._selected(table, state, selection, from_end=scan.from_end)
 
     def selection(self, name: str, scan: Scan) -> Selection:
         """Return the selection of a scan."""
@@ -133,12 +134,21 @@ class Tables:
         return rows if limit is None else min(rows, limit)
 
     def _selected(
-        self, table: Table, state: TableState, selection: Selection
+        self, table: Table, state: TableState, selection: Selection, *, from_end: bool
     ) -> Iterator[pa.RecordBatch]:
         share = self.resources.memory_bytes // max(1, len(self.references))
         resources = ScanResources(
             self.resources.storage, self.resources.scratch, share, self.resources.cache
         )
+        if from_end and selection.limit is not None:
+            whole = replace(selection, limit=None)
+            reads = ReadCounters()
+            try:
+                yield from last_rows(resources, table, state, whole, selection.limit, reads)
+            finally:
+                with self.lock:
+                    self.reads.add(reads)
+            return
         found = query_rows(resources, table, state, selection).for_programs()
         try:
             yield from found

@@ -45,6 +45,12 @@ _VIEWS: dict[pa.DataType, pa.DataType] = {
 }
 _TELLS_OF_THE_MACHINE = ("version",)
 _NO_FIELD = re.compile(r"No field named (.+?)\.(?:\s|$)")
+_IN_A_FILTER = re.compile(
+    r".*Error evaluating filter predicate: ArrowError\("
+    r"(?:\w+\(\"(?P<text>.*)\"\)|(?P<kind>\w+)), .*",
+    re.DOTALL,
+)
+"""An error in a row that is tested while it is decoded."""
 _PREFIXES = re.compile(
     r"^(?:(?:DataFusion error|Error during planning|Schema error|SQL error|Execution error|"
     r"External error|Arrow error|Optimizer rule '\w+' failed|type_coercion|caused by)[:\s]+)+"
@@ -161,5 +167,7 @@ def explained(error: BaseException, columns: Iterable[str]) -> DormouseError:
             f"DataFusion broke the statement off: {text[:2_000]}",
             hint="texts of more than 2 GiB in 8,192 rows are too much: ask for shorter ones",
         )
+    if within := _IN_A_FILTER.fullmatch(text):
+        text = within["text"] or re.sub(r"(?<!^)(?=[A-Z])", " ", within["kind"]).capitalize()
     plain = _PREFIXES.sub("", text).split("This issue was likely caused by", 1)[0].strip()
     return InvalidRequestError(f"the statement failed: {plain[:2_000]}")

@@ -111,5 +111,36 @@ def test_types_are_the_same_from_files_and_through_a_pipe(
     assert from_files.to_pylist() == streamed.to_pylist()
 
 
+@pytest.mark.parametrize(
+    ("text", "row_groups"),
+    [
+        ("SELECT meter, kind FROM readings ORDER BY meter DESC LIMIT 3", 1),
+        ("SELECT meter, kind FROM readings WHERE meter < 40 ORDER BY meter DESC LIMIT 3", 2),
+    ],
+)
+def test_the_last_rows_are_read_from_the_end(plain: Instance, text: str, row_groups: int) -> None:
+    found = plain.sql(text)
+    rows = found.to_arrow().num_rows
+    assert rows == int(text.rpartition(" ")[2])
+    assert 0 < found.reads.row_groups <= row_groups < all_row_groups(plain)
+
+
+def test_the_last_groups_are_whole(plain: Instance) -> None:
+    columns = "meter:long, at:long, n:long"
+    table = plain.create_table(
+        "sums", columns, {"aggregations": "sum(n)"}, row_keys=["meter"], sort_keys=["at"]
+    )
+    for _ in range(3):
+        rows = {"meter": [n % 40 for n in range(READINGS)], "at": list(range(READINGS))}
+        table.ingest(pa.table({**rows, "n": [1] * READINGS}))
+    last = plain.sql("SELECT at, n FROM sums ORDER BY meter DESC, at DESC LIMIT 2").to_arrow()
+    assert last.to_pylist() == [{"at": READINGS - 1, "n": 3}, {"at": READINGS - 41, "n": 3}]
+
+
+def all_row_groups(instance: Instance) -> int:
+    (read, *_) = instance.sql("EXPLAIN SELECT * FROM readings").to_arrow().to_pylist()
+    return int(read["row_groups"])
+
+
 def _plain(row: tuple[object, ...]) -> tuple[object, ...]:
     return tuple(round(cell, 6) if isinstance(cell, float) else str(cell) for cell in row)
