@@ -62,6 +62,8 @@ MEMORY = (
     "references_of_a_partition_cpu_microseconds",
     "plan_of_a_point_query_cpu_microseconds",
     "ingest_assign_and_compact_cpu_microseconds",
+    "plan_compactions_cpu_seconds",
+    "plan_of_ten_changed_partitions_cpu_seconds",
 )
 TABLES = (
     ("Cost of a commit, by references", "commits", COMMITS),

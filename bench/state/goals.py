@@ -99,6 +99,8 @@ def _of_memory(figures: Figures, largest: int, smallest: int) -> Iterator[Goal]:
     yield Goal(6, f"CPU of folding a commit, {size} to {short(smallest)}", flat, 1.5)
     quicker = figures.get("fold", "commit", largest, "now_to_before")
     yield Goal(6, f"CPU of folding a commit at {size}, to that before record 97", quicker, 0.45)
+    plan = state("plan_of_ten_changed_partitions_cpu_seconds")
+    yield Goal(6, f"planning at {size} after ten partitions changed: CPU seconds", plan, 0.1)
     for where, of in (("stored", "snapshot"), ("in memory", "memory")):
         counts = figures.sizes("sources", of)
         held = figures.get("sources", of, counts[-1], "bytes_per_source") if counts else None

@@ -24,6 +24,7 @@ import pyarrow.parquet as pq
 
 from bench.common.figures import emit, parsed
 from dormouse.features.planning.compaction import plan_compactions
+from dormouse.features.planning.looking import partitions_to_plan
 from dormouse.features.planning.splitting import splits_due
 from dormouse.fold.fold import Verdict, apply
 from dormouse.fold.invariants import broken_invariants
@@ -195,6 +196,9 @@ def measure_use(references: int, state: TableState) -> None:
     show(references, "compactions_due", len(due))
     del due
     show(references, "splits_due_cpu_seconds", cpu_seconds(lambda: splits_due(after, 10**6))[1])
+    changed = committed(state, sorted(set(asked))[:10])
+    _, seconds = cpu_seconds(lambda: planned_by_changes(changed))
+    show(references, "plan_of_ten_changed_partitions_cpu_seconds", seconds)
     broken, seconds = cpu_seconds(lambda: broken_invariants(after))
     assert not broken, broken[:3]
     show(references, "invariants_of_changes_cpu_seconds", seconds)
@@ -203,6 +207,13 @@ def measure_use(references: int, state: TableState) -> None:
     show(references, "peak_rss_bytes_with_encode", peak_bytes())
     again = decode_snapshot(TABLE, body, "bench")
     assert (again.rows, again.reference_count) == (after.rows, after.reference_count)
+
+
+def planned_by_changes(state: TableState) -> None:
+    """Plan what changed since the snapshot, as the plan stage does after a commit."""
+    among = frozenset(partitions_to_plan(state))
+    splits_due(state, 10**6, among)
+    plan_compactions(state, Properties(), among)
 
 
 def committed(state: TableState, partitions: list[str]) -> TableState:

@@ -93,6 +93,10 @@ class TableState:
         """Return the rows of one partition, from its references; an estimate where those are."""
         return self.references.get(partition, PartitionReferences()).rows
 
+    def free_in(self, partition: str) -> int:
+        """Return how many references of one partition are not an input of a job."""
+        return self.references.get(partition, PartitionReferences()).free
+
     def jobs_in_dispute(self, shard: str) -> list[str]:
         """Return the jobs that took rows of a disputed shard or reported the dispute, ordered by
         id.

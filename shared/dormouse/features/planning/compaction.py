@@ -37,13 +37,19 @@ class SortedRun:
     shards: tuple[str, ...]
 
 
-def plan_compactions(state: TableState, properties: Properties) -> list[CompactionPlan]:
-    """Propose every compaction that is due, partition by partition, in partition id order."""
+def plan_compactions(
+    state: TableState, properties: Properties, among: Iterable[str] | None = None
+) -> list[CompactionPlan]:
+    """Propose every compaction that is due, partition by partition, in partition id order.
+
+    With `among`, only these partitions are looked at.
+    """
     running = Counter(job.partition for job in state.jobs.values())
     batched = properties.compaction_strategy == "batch"
     fewest = properties.compaction_files if batched else 2
     # Most partitions of a large table have too few free references: skip them without a look.
-    candidates = sorted(p for p, held in state.references.items() if held.free >= fewest)
+    looked_at = state.references if among is None else among
+    candidates = sorted(p for p in looked_at if state.free_in(p) >= fewest)
     plans = []
     for partition in candidates:
         if not state.partitions.get(partition).is_leaf:

@@ -7,11 +7,12 @@ a large planning that crashes has sent what it assigned, and the next planning c
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 
 from dormouse.features.ingest.seal_sources import seal_sources
 from dormouse.features.planning.assign_jobs import assign, jobs_of
 from dormouse.features.planning.compaction import CompactionPlan, plan_compactions, within_limit
+from dormouse.features.planning.looking import partitions_to_plan
 from dormouse.features.planning.retention import plan_age_off
 from dormouse.features.planning.splitting import splits_due
 from dormouse.features.tables.publications import publications
@@ -39,9 +40,11 @@ def plan_table(services: Services, message: TableChanged) -> Iterator[OutboundMe
     yield from publications(table)
     if not table.online:
         return
-    due = splits_due(state, table.properties.split_threshold_rows)
+    now_ms = services.clock.now_ms() if message.swept else None
+    among = frozenset(partitions_to_plan(state, now_ms))
+    due = splits_due(state, table.properties.split_threshold_rows, among)
     yield from splits(table, state, due)
-    plans = _compactions(services, table, state, swept=message.swept)
+    plans = _compactions(table, state, among, now_ms)
     yield from assign(services, table, state.generation, jobs_of(services, table, plans))
 
 
@@ -56,11 +59,12 @@ def splits(
 
 
 def _compactions(
-    services: Services, table: Table, state: TableState, *, swept: bool
+    table: Table, state: TableState, among: Set[str], swept_ms: int | None
 ) -> list[CompactionPlan]:
-    plans = plan_compactions(state, table.properties)
-    age_off = row_rules(table.schema, table.properties).age_off if swept else None
-    if age_off is not None:  # looks at every shard, so not after each change
-        now_ms = services.clock.now_ms()
-        plans += plan_age_off(state, table.properties, age_off.age_ms, now_ms, plans)
+    plans = plan_compactions(state, table.properties, among)
+    if swept_ms is not None:  # age comes with time, not with a change
+        age_off = row_rules(table.schema, table.properties).age_off
+        if age_off is not None:
+            age_ms = age_off.age_ms
+            plans += plan_age_off(state, table.properties, age_ms, swept_ms, plans, among)
     return within_limit(plans, len(state.jobs), table.properties.compaction_jobs_limit)

@@ -11,7 +11,7 @@ Iceberg read it slowly, or if some of its rows are dead, which all of them have 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Sequence
 
 from dormouse.features.planning.compaction import CompactionPlan, plan_full_compactions
 from dormouse.iceberg.encodings import quick_shards
@@ -43,12 +43,17 @@ def plan_age_off(
     age_ms: int,
     now_ms: int,
     planned: Sequence[CompactionPlan],
+    among: Iterable[str] | None = None,
 ) -> list[CompactionPlan]:
-    """Propose to rewrite the shards that are at least an age old."""
+    """Propose to rewrite the shards that are at least an age old.
+
+    With `among`, only these partitions are looked at.
+    """
     newest = id_prefix(now_ms - max(age_ms, LEAST_INTERVAL_MS))
-    due = {shard for shard in state.shards if shard[: len(newest)] <= newest}
-    due -= {*state.unreferenced}
-    return plan_rewrites(state, properties, due, planned) if due else []
+    looked_at = [*(state.references if among is None else among)]
+    shards = (r.shard for partition in looked_at for r in state.references_in(partition))
+    due = {shard for shard in shards if shard[: len(newest)] <= newest}
+    return plan_rewrites(state, properties, due, planned, looked_at) if due else []
 
 
 def plan_rewrites(
@@ -56,8 +61,10 @@ def plan_rewrites(
     properties: Properties,
     due: Container[str],
     planned: Sequence[CompactionPlan],
+    among: Iterable[str] | None = None,
 ) -> list[CompactionPlan]:
-    """Propose to rewrite free references of leaves to shards that are due.
+    """Propose to rewrite free references of leaves, `among` these partitions, to shards that are
+    due.
 
     A plan has at most `compaction_files` shards of a partition, oldest first. Disputed shards, and
     those of `planned` compactions, are left out.
@@ -66,7 +73,8 @@ def plan_rewrites(
     jobs = Counter([job.partition for job in state.jobs.values()])
     jobs.update(plan.partition for plan in planned)
     plans = []
-    for partition in sorted(p for p, held in state.references.items() if held.free):
+    looked_at = state.references if among is None else among
+    for partition in sorted(p for p in looked_at if state.free_in(p)):
         if not state.partitions.get(partition).is_leaf:
             continue
         inputs = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -48,16 +48,20 @@ def fewest_rows(properties: Properties, *, forced: bool) -> int:
     return FEWEST_ROWS if forced else properties.split_threshold_rows
 
 
-def splits_due(state: TableState, threshold_rows: int) -> list[str]:
+def splits_due(
+    state: TableState, threshold_rows: int, among: Iterable[str] | None = None
+) -> list[str]:
     """Return the leaves that hold at least `threshold_rows` by their references, in id order.
+
+    With `among`, only these partitions are looked at.
 
     References may estimate rows: `split_partition` reads the footers before it splits. A leaf
     whose shards have a single key is left out, because no split could divide its rows.
     """
     return sorted(
         partition
-        for partition, held in state.references.items()
-        if held.rows >= threshold_rows
+        for partition in (state.references if among is None else among)
+        if state.rows_in(partition) >= threshold_rows
         and state.partitions.get(partition).is_leaf
         and not _has_one_key(state, partition)
     )
