@@ -29,6 +29,7 @@ from tests.simulation.crash_operations import (
     later,
 )
 from tests.simulation.crash_points import Operation
+from tests.simulation.crash_queries import QUERIES_CUT_OFF
 from tests.simulation.crash_recovery import Rows, dies_at, settle
 from tests.simulation.instance import Instance, Worker
 from tests.simulation.processes import Died
@@ -167,4 +168,4 @@ CUT: Sequence[Operation] = (
         _runs_job,
     ),
 )
-OPERATIONS: Sequence[Operation] = (*FLOW, *REQUESTS, *ASKED, *SPARK, *CUT)
+OPERATIONS: Sequence[Operation] = (*FLOW, *REQUESTS, *ASKED, *QUERIES_CUT_OFF, *SPARK, *CUT)

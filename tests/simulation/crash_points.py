@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
@@ -36,11 +37,21 @@ OUTAGE = "is refused, as are all calls after it"
 
 
 @dataclass(frozen=True)
+class Answer:
+    """How the query ``q`` over messages is to end, and the rows if it is finished."""
+
+    state: str
+    rows: Rows = ()
+    may_finish: bool = False
+
+
+@dataclass(frozen=True)
 class Operation:
     """What is cut off: `prepare` brings an instance just before it and gives the rows each table is
     to have in the end; `run` does it in the process given. `exported` is how many rows the export
     at ``out`` is to have, if there is one; `asked_again` what is asked for if dead letters are left
-    in the end; `most_leaves` how many leaves are enough.
+    in the end; `most_leaves` how many leaves are enough; `answer` what becomes of the query, if
+    there is one.
     """
 
     name: str
@@ -49,6 +60,7 @@ class Operation:
     exported: int | None = None
     asked_again: AdminRequest | None = None
     most_leaves: int = 10**9
+    answer: Answer | None = None
 
 
 @dataclass(frozen=True)
@@ -115,6 +127,7 @@ class Ground:
                 self.operation.run(instance, victim)
             found = [f"at once: {problem}" for problem in dangling(instance)]
             found += [f"at once: {problem}" for problem in self._torn(rows_by_id(instance))]
+            found += [f"at once: {problem}" for problem in self._unanswered(instance, at_once=True)]
             if not victim.process.is_dead and any(victim.scratch.iterdir()):
                 found.append("files were left in the scratch folder")
             recover(instance, _workers(instance, point.again))
@@ -122,10 +135,19 @@ class Ground:
                 instance.ask(self.operation.asked_again)
                 recover(instance, _workers(instance, None))
             found += problems(instance, self.expected, self.operation.exported)
+            found += self._unanswered(instance, dies=point.again is not None)
             became = shape(instance, self.operation.most_leaves)
             if not found and became != self.shape:
                 found.append(f"it is {became}, not {self.shape}")
             return found
+
+    def _unanswered(
+        self, instance: Instance, *, at_once: bool = False, dies: bool = False
+    ) -> Iterator[str]:
+        from tests.simulation.crash_queries import unanswered  # it needs operations
+
+        answer = self.operation.answer
+        return unanswered(instance, answer, at_once=at_once, dies=dies) if answer else iter(())
 
     def _torn(self, there: dict[str, Rows]) -> Iterator[str]:
         """Return what is wrong with rows while the operation is done in part."""
@@ -154,6 +176,7 @@ def ground(operation: Operation, folder: Path, store: str) -> Ground:
         found.after = rows_by_id(instance)
         recover(instance, lambda: instance.worker("recovers"))
         wrong = list(problems(instance, expected, operation.exported))
+        wrong += found._unanswered(instance)
         assert not wrong, f"{operation.name}, though nothing fails: {wrong}"
         found.shape = shape(instance, operation.most_leaves)
     return found
@@ -221,6 +244,7 @@ def _copy_state(base: Instance, copy: Instance) -> None:
     copy.pages._logs.update(
         {t: _Log(log.head, dict(log.pages)) for t, log in base.pages._logs.items()}
     )
+    copy.pages.pins = deepcopy(base.pages.pins)
     tables, tracker = base.tables, base.tracker
     assert isinstance(tables, WatchedTables) and isinstance(tracker, WatchedTracker)
     assert isinstance(copy.tables, WatchedTables) and isinstance(copy.tracker, WatchedTracker)

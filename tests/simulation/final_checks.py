@@ -30,6 +30,7 @@ from dormouse.stored.paths import (
     state_prefix,
     table_prefix,
 )
+from dormouse.stored.query_paths import RESULTS_OF_QUERIES
 from dormouse.tables.published import is_published
 from dormouse.tables.table import Table
 from tests.simulation.answers import check_answers
@@ -39,6 +40,7 @@ from tests.simulation.instance import Instance
 from tests.simulation.leftovers import left_in_state, left_of_gone
 from tests.simulation.simulation import Simulation
 from tests.simulation.versions import tags_of
+from tests.simulation.watched import last_record
 from tests.support.queries import query_rows
 
 ROUNDS = 4
@@ -184,6 +186,7 @@ def check_rest(simulation: Simulation) -> None:
         _check_kept(simulation, table)
         _check_tracker(simulation, table)
     check_answers(simulation)
+    simulation.answers.check_rest()
     _check_files(simulation, {table.name: table for table in tables})
     _check_exports(simulation)
     _check_gone(simulation, {table.id for table in tables})
@@ -296,10 +299,9 @@ def _check_tracker(simulation: Simulation, table: Table) -> None:
     """
     found = simulation.instance.tracker.latest
     for record in simulation.instance.tracker.records(table.id):
-        last = found[table.id, record.job_id]
-        is_late = 0 < record.updated_ms - last.updated_ms <= simulation.slack_ms
         is_over = record.is_finished or record.state == "accepted"
-        if not (is_over or (is_late and last.is_finished)):
+        last = last_record(record, found[table.id, record.job_id], simulation.slack_ms)
+        if not (is_over or last.is_finished):
             simulation.oracle(table.id).fail(f"the tracker still has {record}")
 
 
@@ -332,7 +334,7 @@ def _check_exports(simulation: Simulation) -> None:
     results = simulation.instance.results
     for stored in list(results.list("")):
         prefix, _, name = stored.path.rpartition("/")
-        if name != MANIFEST:
+        if name != MANIFEST or stored.path.startswith(RESULTS_OF_QUERIES):
             continue
         manifest = json.loads(results.get(stored.path))
         oracle = simulation.oracle(manifest["table_id"])

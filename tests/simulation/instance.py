@@ -72,6 +72,7 @@ from tests.support.memory_dynamodb import MemoryDynamoDB
 from tests.support.memory_pages import MemoryPages
 from tests.support.memory_publications import MemoryPublications
 from tests.support.memory_storage import MemoryStorage
+from tests.support.result_queues import MemoryResultQueues
 from tests.support.spark_package import package_in
 
 MEMORY_BYTES = 64 * 1024 * 1024
@@ -139,7 +140,7 @@ class Instance:
         self.dynamodb = MemoryDynamoDB()
         self.metrics = MemoryMetrics()
         self.spark = MemorySpark(package_in(self.folder / "spark-package"))
-        self.queues = Queues(self.clock)
+        self.queues, self.answers = Queues(self.clock), MemoryResultQueues()
         self.failures: list[Exception] = []
         self.driven: set[str] = set()
 
@@ -308,6 +309,7 @@ class Worker:
             scratch=self.scratch,
             memory_bytes=shared.memory_bytes,
             metrics=shared.metrics,
+            result_queues=guarded(process, "sqs", shared.answers),
             spark=guarded(process, "spark", shared.spark) if shared.has_spark else None,
             has_spark=shared.has_spark,
         )

@@ -180,11 +180,15 @@ class Oracle:
         if version not in self.versions:
             return
         known = [r for r in self.versions[version].stored if wanted.contains(self.shape.key(r))]
-        must, can = self.kind.answer(known), self.kind.answer(known)
-        if self.kind.ages:
-            must = Counter(r for r in known if not self._ages(r, now_ms))
-            can = Counter(r for r in known if not self._has_aged(r, now_ms))
+        must, can = self.answers(known, now_ms)
         self._compare(Counter(found), must, can, f"a query of version {version}, {wanted},")
+
+    def answers(self, stored: list[Row], now_ms: int) -> tuple[Counter[Row], Counter[Row]]:
+        """Return what a query of stored rows must give, and what it can give."""
+        if not self.kind.ages:
+            return self.kind.answer(stored), self.kind.answer(stored)
+        must = Counter(row for row in stored if not self._ages(row, now_ms))
+        return must, Counter(row for row in stored if not self._has_aged(row, now_ms))
 
     def is_before(self, version: int, generation: int) -> bool:
         """Return whether a version is of an earlier generation than this one."""

@@ -91,19 +91,27 @@ class Queues:
     """In which order messages that can be seen are given out."""
     late_ms: Callable[[], int] = lambda: 0
     """How much later than asked for a message can be seen."""
-    is_lost: Callable[[str], bool] = lambda queue: False
+    is_lost: Callable[[str, str], bool] = lambda queue, body: False
     """Whether a message to a queue is lost: SQS loses none, but people may discard dead letters."""
 
     def __post_init__(self) -> None:
         """Make the queues."""
         self.messages = {name: [] for name in (*QUEUES, REPLIES, *map(dead_letter_queue, QUEUES))}
 
-    def send(self, queue: str, body: str, *, delay_seconds: int = 0, reason: str = "") -> None:
-        """Send a message."""
+    def send(
+        self,
+        queue: str,
+        body: str,
+        *,
+        delay_seconds: int = 0,
+        reason: str = "",
+        is_kept: bool = False,
+    ) -> None:
+        """Send a message, which is not lost if it `is_kept`."""
         now_ms = self.clock.now_ms()
         self.count += 1
         visible_ms = now_ms + delay_seconds * 1000 + self.late_ms()
-        if not self.is_lost(queue):
+        if is_kept or not self.is_lost(queue, body):
             self.messages[queue].append(Waiting(f"m{self.count}", body, now_ms, visible_ms, reason))
 
     def receive(self, queue: str, most: int, visibility_seconds: int) -> list[Waiting]:

@@ -45,7 +45,8 @@ def _run(simulation: Simulation) -> None:
     with simulation.instance.running():
         try:
             simulation.begin()
-            while simulation.step < simulation.steps:
+            last = simulation.step + simulation.steps
+            while simulation.step < last:
                 simulation.act()
             come_to_rest(simulation)
             check_rest(simulation)

@@ -41,6 +41,14 @@ Cell = Callable[[Row], Any]
 
 
 @dataclass(frozen=True, slots=True)
+class ShownKey:
+    """A key, and its form in requests."""
+
+    key: Key
+    shown: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Column:
     """A column: its type in the form of schemas, and what a row has in it."""
 
@@ -145,12 +153,20 @@ class Shape:
         drawn = random.random()
         if drawn < 0.4:
             return KeyRange()
-        most = (files + 1) * _MOST_PLACES if self.grows else len(LETTERS)
-        first, last = sorted(random.choices(range(most), k=2))
+        first, last = sorted(random.choices(range(self.places(files)), k=2))
         low = (part_of(self._first_type, first),)
         if drawn < 0.7:
             return KeyRange.exactly(low)
         return KeyRange(low, (part_of(self._first_type, last + 1),))
+
+    def places(self, files: int) -> int:
+        """Return how many first keys there are in a run in which so many things were numbered."""
+        return (files + 1) * _MOST_PLACES if self.grows else len(LETTERS)
+
+    def first_key(self, place: int) -> ShownKey:
+        """Return the first part of the row key of that number."""
+        kind = self._first_type
+        return ShownKey((part_of(kind, place),), (self._shown(kind, place),))
 
     def split_points(self, letters: str) -> tuple[tuple[object, ...], ...]:
         """Return points between partitions, in the form of requests."""

@@ -23,6 +23,8 @@ from tests.simulation.backpressure import Turn
 from tests.simulation.event_log import EventLog, Violation
 from tests.simulation.fault_injection import HOUR_MS, FaultInjector, no_faults, random_faults
 from tests.simulation.instance import MEMORY_BYTES, SCARCE_BYTES, Delivery, Instance, Worker
+from tests.simulation.message_answers import MessageAnswers
+from tests.simulation.message_queries import Askers
 from tests.simulation.oracle import Oracle
 from tests.simulation.outsiders import Outsiders, publishes
 from tests.simulation.processes import Call, Died, Fate
@@ -86,6 +88,8 @@ class Simulation:
             stop_publishers_for=lambda: self.outsiders.stop_publishers(),
         )
         self.outsiders = Outsiders(self)
+        self.askers = Askers(self)
+        self.answers = MessageAnswers(self, self.askers)
         self.is_long = draws.random() < SHARE_LONG
         self.instance.has_spark = draws.random() < SHARE_WITH_SPARK
         self.slack_ms = 2 * self.injector.skew_ms + NO_SKEW_MS
@@ -96,7 +100,7 @@ class Simulation:
             self.services,
             lambda what: self.tell("", what),
             self.slack_ms,
-            self._explains,
+            self.explains,
         )
         self.idle: dict[str, list[Worker]] = {}
         self.step, self.number, self.operations = 0, 0, 0
@@ -108,7 +112,7 @@ class Simulation:
         queues.order = self._shuffled
         queues.late_ms = self._late_ms
         kept = ("admin", REPLIES)
-        queues.is_lost = lambda queue: queue not in kept and self.injector.happens("lost")
+        queues.is_lost = lambda queue, body: queue not in kept and self.askers.is_lost(body)
 
     @property
     def now_ms(self) -> int:
@@ -120,6 +124,7 @@ class Simulation:
         self.tell("faults", f"are {self.injector}")
         self.tell("schema", str(self.workload.shape.schema.to_json()))
         self.workload.begin(self.random.randint(1, 3))
+        self.askers.begin()
 
     def end(self) -> None:
         """End all processes, wherever they are."""
@@ -186,7 +191,7 @@ class Simulation:
         found = "; ".join(message.body for message in delivery.messages)
         self.tell(worker.process.name, f"begins: {found}")
         worker.handle(delivery)
-        self.watch.look(self.turn)
+        self._look()
 
     def oracle(self, table_id: str) -> Oracle:
         """Return what is known of a table."""
@@ -197,7 +202,7 @@ class Simulation:
         self.instance.clock.ms += self.random.randint(1, 40)
         act()
         self._rot()
-        self.watch.look(self.turn)
+        self._look()
 
     def _choices(self, *, users: bool = True) -> list[tuple[float, Callable[[], None]]]:
         """Return what can be the next step, and how likely it is to be chosen."""
@@ -214,6 +219,7 @@ class Simulation:
                 choices.append((1.0, self._users_act))
             if users:
                 choices.append((0.6, lambda: begin_query(self)))
+                choices += self.askers.choices()
                 if self.workload.publishes:
                     choices.append((2.0, self.outsiders.begin))
                 if self.now_ms - self.swept_ms > SWEEP_MS:
@@ -343,7 +349,7 @@ class Simulation:
         self.tell(call.process, f"is given damaged bytes of {call.subject}")
         return self.injector.damaged(body)
 
-    def _explains(self, error: CorruptDataError) -> bool:
+    def explains(self, error: CorruptDataError) -> bool:
         """Return whether an error names an object that is damaged, or came damaged."""
         return any(path.rpartition("/")[2].partition(".")[0] in str(error) for path in self.spoiled)
 
@@ -379,6 +385,10 @@ class Simulation:
             return False
         self.faults["time over"] += 1
         return True
+
+    def _look(self) -> None:
+        self.watch.look(self.turn)
+        self.answers.look()
 
     def _late_ms(self) -> int:
         return (

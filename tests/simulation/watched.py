@@ -88,3 +88,10 @@ class WatchedTracker(MemoryTracker):
         said = fold_event(None, job, event, at_ms)
         assert said is not None
         self.latest[job.table_id, job.id] = said
+
+
+def last_record(kept: JobRecord, last: JobRecord, slack_ms: int) -> JobRecord:
+    """Return the record of a job that came last: by clocks that are apart, it may be older than the
+    one that is kept.
+    """
+    return last if 0 < kept.updated_ms - last.updated_ms <= slack_ms else kept

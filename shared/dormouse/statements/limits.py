@@ -11,7 +11,7 @@ MEMORY_BYTES = 1024 * 1024 * 1024
 TIMEOUT_SECONDS = 600.0
 """How long a caller waits for a statement in all; it can say otherwise."""
 _LEAST_BYTES, _MOST_BYTES = 16 * 1024 * 1024, 1024**4
-_MOST_SECONDS = 7 * 24 * 3600
+MOST_SECONDS = 7 * 24 * 3600
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Limits:
         Raises:
             InvalidRequestError: one is too small or too large.
         """
-        if not 0 < self.timeout_seconds <= _MOST_SECONDS:
+        if not 0 < self.timeout_seconds <= MOST_SECONDS:
             raise InvalidRequestError("a statement may take more than 0 seconds, up to 7 days")
         if not _LEAST_BYTES <= self.memory_bytes <= _MOST_BYTES:
             raise InvalidRequestError("a statement may take from 16 MiB to 1 TiB of memory")

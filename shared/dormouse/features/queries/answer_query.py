@@ -82,6 +82,10 @@ def _begin(services: Services, asked: AnswerQuery) -> list[OutboundMessage]:
     subject = query.read.name if query.read is not None else "SQL"
     started = Started(subject=subject, who=asked.who, parts=query.tasks)
     record(services, query.tracked_job, started)
+    end = load_end(services.results, query.id)
+    if end is not None:  # meanwhile; the record must not say for good that the query has begun
+        settle(services, end)
+        return []
     if query.tasks == 1 or query.in_turn:
         return _continue(services, query, 0)
     return task_messages(query, done_tasks(services.results, query))
@@ -130,6 +134,8 @@ def _answered(services: Services, query: Query, task: int) -> list[OutboundMessa
     done = done_tasks(services.results, query)
     if task == query.final_task and len(done) < task:
         return []  # the last of the others sends the message again
+    if query.in_turn and task not in done:
+        task = len(done)  # whatever a message says: those before leave a part of the limit
     if task not in done:
         before = _spent(query, done, load_task_ends(services.results, query.id, done))
         check_spent(query.asked.limits, before, services.memory_bytes)

@@ -20,8 +20,9 @@ from dormouse.jobs.sweep_check import SweepCheck
 from dormouse.messages import OutboundMessage
 from dormouse.model.pins import Pin
 
-BEGINNING_MS = 15 * 60 * 1000
-"""How long a query may take between its pin and its stored form; no function runs for longer."""
+FUNCTION_MS = 15 * 60 * 1000
+"""How long a function may still be at work on a query that is not stored yet, or has ended; none
+runs for longer."""
 
 
 def overdue_queries(check: SweepCheck) -> Iterator[OutboundMessage]:
@@ -43,11 +44,13 @@ def _followed(check: SweepCheck, pin: Pin, query_id: str) -> list[OutboundMessag
     if end is not None:
         if end.state != "finished":
             delete_parts(results, query_id)
+            if now_ms < end.ended_ms + FUNCTION_MS:  # an attempt may still write: look again then
+                return []
         services.store(check.table).pins.remove(pin.owner)
         return []
     query = load_query(results, query_id)
     if query is None:
-        if pin.pinned_ms < now_ms - BEGINNING_MS:  # its message is dead, or was never sent
+        if pin.pinned_ms < now_ms - FUNCTION_MS:  # its message is dead, or was never sent
             services.store(check.table).pins.remove(pin.owner)
         return []
     if now_ms < query.deadline_ms and not check.is_due(query.begun_ms):

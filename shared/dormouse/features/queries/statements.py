@@ -82,10 +82,11 @@ def limits_of(services: Services, query: Query) -> Limits:
     """Return what the process of a statement may take: half of the memory, as the other half
     reads, and the time that the query has left.
     """
-    from dormouse.statements.limits import Limits
+    from dormouse.statements.limits import MOST_SECONDS, Limits
 
     left_ms = max(1000, query.deadline_ms - services.clock.now_ms())
-    return Limits(max(LEAST_STATEMENT_BYTES, services.memory_bytes // 2), left_ms / 1000)
+    memory_bytes = max(LEAST_STATEMENT_BYTES, services.memory_bytes // 2)
+    return Limits(memory_bytes, min(left_ms / 1000, MOST_SECONDS))
 
 
 def _opened(

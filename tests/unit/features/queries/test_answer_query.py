@@ -6,9 +6,11 @@ import pytest
 
 from dormouse.errors import InvalidRequestError, NotFoundError
 from dormouse.features.queries import answer_query as stage
+from dormouse.features.queries import sub_query
 from dormouse.messages import OutboundMessage, SelectionMessage
 from dormouse.query_messages import CancelQuery, QueryTask
 from dormouse.requests import CompactTable
+from dormouse.tables.table import Table
 from tests.support.world import Crash, World, letters
 from tests.unit.features.asking import asks, ended, four_leaves, parts, pins, record, result, text
 
@@ -130,8 +132,7 @@ def test_what_cannot_be_asked_fails_at_once_and_says_why(
     assert (end.state, end.error, end.files) == ("failed", error, ())
     assert says in end.reason
     assert record(world).state == "failed"
-    world.sweep()
-    assert not pins(world, table)
+    nothing_is_left(world, table)
 
 
 def test_an_id_of_another_question_or_asker_is_refused(world: World) -> None:
@@ -157,9 +158,62 @@ def test_a_cancelled_query_leaves_nothing(world: World) -> None:
     world.settle()
     end = ended(world)
     assert (end.state, end.files, record(world).state) == ("cancelled", (), "cancelled")
+    nothing_is_left(world, table)
+
+
+def nothing_is_left(world: World, table: Table) -> None:
+    """Have the sweep look at a query that has ended, once no attempt at it can write any more."""
     world.sweep()
     assert not parts(world)
+    world.clock.advance(seconds=15 * 60)
+    world.sweep()
     assert not pins(world, table)
+
+
+def test_what_an_attempt_writes_after_its_query_was_cancelled_is_deleted(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = four_leaves(world)
+    asks(world)
+    task = world.deliver(world.queue.popleft())[0]
+    write = sub_query._written
+
+    def swept_meanwhile(*arguments: object) -> object:
+        world.deliver(OutboundMessage("queries", CancelQuery(query_id="q")))
+        world.sweep()
+        return write(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(sub_query, "_written", swept_meanwhile)
+    world.deliver(task)
+    assert parts(world)
+    nothing_is_left(world, table)
+
+
+def test_a_query_that_is_cancelled_while_it_begins_is_recorded_as_cancelled(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = four_leaves(world)
+    message = asks(world, selection=SelectionMessage(keys=(("a",),)))  # it is not cut
+    begin = stage.begin_query
+
+    def cancelled_meanwhile(*arguments: object) -> object:
+        world.deliver(OutboundMessage("queries", CancelQuery(query_id="q")))
+        return begin(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(stage, "begin_query", cancelled_meanwhile)
+    assert world.deliver(OutboundMessage("queries", message)) == []
+    assert (ended(world).state, record(world).state) == ("cancelled", "cancelled")
+    nothing_is_left(world, table)
+
+
+def test_no_message_has_sub_queries_with_a_limit_answered_out_of_turn(world: World) -> None:
+    four_leaves(world)
+    asks(world, selection=SelectionMessage(limit=5))
+    first = world.deliver(world.queue.popleft())
+    world.deliver(OutboundMessage("queries", QueryTask("q", 3)))
+    world.queue += first
+    world.settle()
+    assert text(world) == "abchi"
 
 
 def test_a_query_that_is_cancelled_while_it_reads_stops(
@@ -198,9 +252,7 @@ def test_a_query_that_is_cancelled_just_before_its_manifest_leaves_nothing(
     world.settle()
     assert (ended(world).state, record(world).state) == ("cancelled", "cancelled")
     assert parts(world) and pins(world, table)  # by which the sweep finds what to delete
-    world.sweep()
-    assert not parts(world)
-    assert not pins(world, table)
+    nothing_is_left(world, table)
 
 
 def test_only_who_asked_can_cancel(world: World) -> None:
@@ -241,9 +293,7 @@ def test_a_query_that_takes_too_much_fails_and_leaves_nothing(
     end = ended(world)
     assert (end.state, end.error) == ("failed", "LimitExceededError")
     assert says.replace("\\", "") in end.reason
-    world.sweep()
-    assert not parts(world)
-    assert not pins(world, table)
+    nothing_is_left(world, table)
 
 
 def test_a_query_whose_time_is_over_is_ended_by_the_sweep(world: World) -> None:
@@ -255,8 +305,7 @@ def test_a_query_whose_time_is_over_is_ended_by_the_sweep(world: World) -> None:
     world.settle()
     end = ended(world)
     assert (end.state, end.error) == ("failed", "LimitExceededError")
-    world.sweep()
-    assert not pins(world, table)
+    nothing_is_left(world, table)
 
 
 def test_a_query_may_not_take_more_than_the_properties_say(world: World) -> None:
@@ -288,9 +337,7 @@ def test_a_sub_query_that_dies_again_and_again_fails_the_query_once(
     world.queue += tasks
     world.settle()
     assert ended(world) == end
-    world.sweep()
-    assert not parts(world)
-    assert not pins(world, table)
+    nothing_is_left(world, table)
 
 
 def test_messages_of_sub_queries_that_are_lost_are_sent_again(world: World) -> None:
@@ -341,6 +388,7 @@ def test_a_table_that_is_deleted_fails_the_query_that_reads_it(world: World) -> 
 
 def test_a_statement_in_sql_is_answered_by_its_rows(world: World) -> None:
     table = four_leaves(world)
+    world.tables.change_defaults(lambda _: {"query_limit_seconds": 30 * 24 * 3600})
     asks(
         world,
         sql="SELECT count(*) AS n, min(letter) AS low FROM letters WHERE letter > $least",
