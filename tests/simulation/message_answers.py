@@ -160,7 +160,7 @@ class MessageAnswers:
         has_begun = query_path(end.query) in self.run.instance.results._objects
         limits = asked.message.limits
         match end.error:
-            case "NotFoundError":
+            case "NotFoundError" | "VersionGoneError":
                 is_apart = self.run.slack_ms >= CLOCK_MARGIN_MS
                 is_right = not has_begun or is_apart or self._living(asked) is None
             case "LimitExceededError":

@@ -383,7 +383,7 @@ def test_a_table_that_is_deleted_fails_the_query_that_reads_it(world: World) -> 
     world.sweep()
     world.queue += tasks
     world.settle()
-    assert (ended(world).state, ended(world).error) == ("failed", "NotFoundError")
+    assert (ended(world).state, ended(world).error) == ("failed", "VersionGoneError")
 
 
 def test_a_statement_in_sql_is_answered_by_its_rows(world: World) -> None:
