@@ -16,7 +16,10 @@ ROWS = 40_000
 @pytest.fixture(scope="module")
 def meters(system: System) -> System:
     table = system.instance.create_table(
-        "meters", "id:long, watts:double, kind:string", row_keys=["id"], split_points=[10_000, 30_000]
+        "meters",
+        "id:long, watts:double, kind:string",
+        row_keys=["id"],
+        split_points=[10_000, 30_000],
     )
     kinds = [("grid", "solar")[n % 2] for n in range(ROWS)]
     watts = [n / 2 for n in range(ROWS)]
