@@ -27,12 +27,24 @@ from dormouse.features.purge.purge import (
     encode_matches,
     encode_request,
 )
+from dormouse.features.queries.query import (
+    Query,
+    QueryEnd,
+    TaskEnd,
+    decode_end,
+    decode_query,
+    decode_task_end,
+    encode_end,
+    encode_query,
+    encode_task_end,
+)
 from dormouse.keys.ranges import KeyRange
 from dormouse.model.provenance import Lineage, Provenance
 from dormouse.model.shards import Shard
 from dormouse.model.sources import Source
 from dormouse.query.pieces import Piece, decode_pieces, encode_pieces
 from dormouse.query.selection import Selection
+from dormouse.query_messages import AnswerQuery
 from dormouse.schema.schema import KEY_TYPES, Schema
 from dormouse.shards.footer import ShardFooter, decode_footer, encode_footer
 from dormouse.shards.run_markers import RunMarker, put_run_marker, read_run_markers
@@ -190,6 +202,7 @@ def _manifest(body: bytes) -> object:
     return load_manifest(storage, "out")
 
 
+_QUERY = Query(AnswerQuery(query_id="q", table="letters"), "x", 1, "1", 1)
 _FILES = (ExportedFile("part-00000-000.parquet", 3, 100),)
 Decode = Callable[[bytes], object]
 NOTES: dict[str, tuple[bytes, Decode, str]] = {
@@ -209,6 +222,17 @@ NOTES: dict[str, tuple[bytes, Decode, str]] = {
     "verdicts": (
         encode_matches(ShardMatches(frozenset("a"), frozenset("b")), _PATH),
         lambda b: decode_matches(b, _PATH),
+        _PATH,
+    ),
+    "a query": (encode_query(_QUERY, _PATH), lambda b: decode_query(b, _PATH), _PATH),
+    "the end of a sub-query": (
+        encode_task_end(TaskEnd((), 0, "", table_ids=("t",), versions={"letters": (1,)}), _PATH),
+        lambda b: decode_task_end(b, _PATH),
+        _PATH,
+    ),
+    "the manifest of a query": (
+        encode_end(QueryEnd(query="q", state="finished", question="x", ended_ms=1)),
+        lambda b: decode_end(b, _PATH),
         _PATH,
     ),
     "a footer": (encode_footer(_FOOTER), lambda b: decode_footer(b, _PATH), _PATH),
