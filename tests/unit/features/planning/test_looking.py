@@ -86,5 +86,6 @@ def test_a_change_has_only_the_partitions_looked_at_that_it_touched() -> None:
 def test_a_sweep_looks_at_a_part_only() -> None:
     state = of_leaves(100)
     looked_at = [set(partitions_to_plan(state, n * TURN_MS, at_once=25)) for n in range(4)]
+    assert set().union(*looked_at) == set(state.references)
     assert sum(map(len, looked_at)) == 100
     assert max(map(len, looked_at)) < 50
