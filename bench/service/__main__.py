@@ -15,8 +15,8 @@ from bench.service.report import report
 LOOK_UPS, QUICK_LOOK_UPS = 2000, 200
 CLIENTS = 64
 SECONDS, QUICK_SECONDS = 120, 10
-RESULT_ROWS, QUICK_RESULT_ROWS = 25_000_000, 250_000
-"""Of the large result: some 80 bytes each, which is 2 GB."""
+RESULT_ROWS, QUICK_RESULT_ROWS = 34_000_000, 340_000
+"""Of the large result: some 60 bytes each, which is 2 GB."""
 STARTS, QUICK_STARTS = 9, 3
 
 

@@ -35,7 +35,7 @@ def fill(folder: Path, rows: int, *, piece: int = 1_000_000) -> None:
 
 
 def readings(start: int, end: int) -> pa.Table:
-    """Return some readings; they take some 80 bytes each as JSON."""
+    """Return some readings; they take some 60 bytes each as JSON."""
     numbers = range(start, end)
     return pa.table(
         {

@@ -201,11 +201,11 @@ def idempotency_key(call: Call) -> str:
     there is none.
 
     Raises:
-        ProblemError: it is too long, or not printable.
+        ProblemError: it is there and empty, too long, or not printable.
     """
-    given = call.header(IDEMPOTENCY_KEY)
-    if not given:
+    if IDEMPOTENCY_KEY not in call.request.headers:
         return ""
+    given = call.header(IDEMPOTENCY_KEY)
     if not is_request_id(given):
         raise ProblemError(
             400, "an Idempotency-Key has 1 to 128 printable characters", hint="send another one"

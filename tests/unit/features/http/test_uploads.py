@@ -37,6 +37,13 @@ def test_rows_of_one_key_are_added_once(people: Api) -> None:
     assert count(people) == 32
 
 
+@pytest.mark.parametrize("key", ["", " ", "k" * 129])
+def test_a_key_that_is_none_is_refused(people: Api, key: str) -> None:
+    """A program that lost its key would else add the same rows with each retry."""
+    assert people.problem("POST", ROWS, [ROW], idempotency_key=key)["status"] == 400
+    assert count(people) == 30
+
+
 def test_other_rows_under_one_key_are_refused(people: Api) -> None:
     people.found("POST", ROWS, [ROW], idempotency_key="k")
     other = {**ROW, "name": "older"}
