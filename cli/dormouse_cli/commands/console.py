@@ -38,22 +38,28 @@ def console(
     """
     from dormouse.console import console_uri, is_console, with_console
     from dormouse.features.http.door import guarded
+    from dormouse.features.http.problems import refusal
     from dormouse.http.loopback import LoopbackServer
 
     running, token = os.environ.get(URI_VARIABLE), os.environ.get(TOKEN_VARIABLE)
     if running and token and not api:
         _show(console_uri(running, token), opens)
         return
-    answer, key = _answer(ctx, api), secrets.token_urlsafe(24)
+    (answer, streamed), key = _answer(ctx, api), secrets.token_urlsafe(24)
     door = guarded(with_console(answer), key, is_open=is_console)
-    with LoopbackServer(door, port) as server, interruptible() as interruptions:
+    with (
+        LoopbackServer(door, port, refuse=refusal, streamed=streamed) as server,
+        interruptible() as interruptions,
+    ):
         _show(console_uri(server.url, key), opens)
         note("serving; Ctrl-C ends it")
         interruptions.get()
 
 
-def _answer(ctx: typer.Context, api: str) -> Answer:
-    """Return what answers the requests of the page."""
+def _answer(ctx: typer.Context, api: str) -> tuple[Answer, tuple[str, ...]]:
+    """Return what answers the requests of the page, and the methods whose bodies it reads as they
+    arrive.
+    """
     from dormouse.settings import Settings
 
     session: Session = ctx.ensure_object(Session)
@@ -61,10 +67,10 @@ def _answer(ctx: typer.Context, api: str) -> Answer:
     if settings.folder is not None and not api:
         from dormouse.features.http.serve_http import serve_http
 
-        return partial(serve_http, instance_of(ctx, makes=True, works=True))
+        return partial(serve_http, instance_of(ctx, makes=True, works=True)), ("PUT",)
     with needs_extra("aws", "the console of a deployment"):
         from dormouse.aws.http_proxy import SigningProxy, api_uri
-    return SigningProxy(api or api_uri(settings.instance)).answer
+    return SigningProxy(api or api_uri(settings.instance)).answer, ()
 
 
 def _show(uri: str, opens: bool) -> None:
