@@ -30,6 +30,12 @@ SENT = AnswerQuery(query_id="q", table=NAME, to=TO)
 FIRST = AnswerQuery(query_id="q", table=NAME, selection=SelectionMessage(limit=LIMIT))
 BRIEF = AnswerQuery(query_id="q", table=NAME, limits=QueryLimits(seconds=60))
 PLAIN = AnswerQuery(query_id="q", sql=f"SELECT letter, at FROM {NAME} WHERE letter >= 'a'")
+COMPUTED = AnswerQuery(
+    query_id="q",
+    sql=f"SELECT letter, max(at) AS at FROM {NAME} WHERE letter || '' > '' GROUP BY letter, at"
+    " ORDER BY letter, at",
+)
+"""Computed in a process of its own."""
 
 
 def _send(instance: Instance, message: Message) -> None:
@@ -94,6 +100,7 @@ QUERIES_CUT_OFF: Sequence[Operation] = tuple(
         ("sweep what was cancelled", _cancelled, _sweeps, CANCELLED),
         ("overdue", _overdue, _sweeps, FAILED),
         ("SQL", asked(PLAIN), _ANSWERS, FINISHED),
+        ("SQL in a process", asked(COMPUTED), _ANSWERS, FINISHED),
     )
 )
 

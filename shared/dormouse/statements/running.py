@@ -205,7 +205,7 @@ class _Running:
                 ready, _, _ = select.select([self._channel], [], [], _LOOK_SECONDS)
                 if ready and not self._answered():
                     break
-        except Exception as error:  # raised again where results are taken
+        except BaseException as error:  # raised again where results are taken, which wait for it
             self._fail(error)
 
     def _answered(self) -> bool:
@@ -235,7 +235,8 @@ class _Running:
                 readings = tuple(explain(self._tables, each) for each in message.scans)
                 protocol.send(self._channel, protocol.Explained(readings))
             case protocol.Failed():
-                self._failure = _failure(message)
+                # A child that misses rows says so before it is killed: why they are missing counts.
+                self._failure = self._failure or _failure(message)
                 self._is_finished = True
             case protocol.Finished():
                 self._is_finished = True
@@ -263,10 +264,10 @@ class _Running:
                 writer.close()
             except BrokenPipeError:
                 raise
-            except Exception as error:  # raised again where results are taken
+            except BaseException as error:  # raised again where results are taken
                 self._fail(error)  # before the pipe is closed: the child would know less of it
 
-    def _fail(self, error: Exception) -> None:
+    def _fail(self, error: BaseException) -> None:
         """Keep the first failure, and end the child."""
         if self._failure is None and not self._is_finished:
             self._failure = error
