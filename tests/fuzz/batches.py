@@ -23,11 +23,13 @@ from dormouse.features.export.export import Export
 from dormouse.features.export.manifests import load_manifest
 from dormouse.features.export.stored import save_export, save_tasks
 from dormouse.features.purge.purge import encode_request
+from dormouse.features.queries.stored import load_end
 from dormouse.features.spark.dispatch_spark import dispatch_spark
 from dormouse.model.sources import Source
 from dormouse.model.transactions import AssignJob, ReplaceShards
 from dormouse.query.pieces import plan_tasks
 from dormouse.query.selection import Selection
+from dormouse.query_messages import AnswerQuery, CancelQuery, QueryTask
 from dormouse.requests import SetOnline
 from dormouse.stored.paths import purge_path
 from tests.functions.conftest import RUN, TABLE_ID, Functions, instance_in
@@ -266,7 +268,28 @@ def _track_spark(functions: Functions) -> Batch:
     return Batch(tuple(event.replace(RUN, f"run{i + 1}") for i in _NUMBERS), is_done)
 
 
+def _answer_query(functions: Functions) -> Batch:
+    asked = [
+        AnswerQuery(
+            query_id=f"asked-{i}", table="letters", selection=m.SelectionMessage(where="at >= 0")
+        )
+        for i in _NUMBERS
+    ]
+    others = (
+        CancelQuery(query_id=asked[MIDDLE].query_id),
+        QueryTask(query_id=asked[MIDDLE].query_id, task=0),
+        AnswerQuery(query_id=asked[MIDDLE].query_id, sql="SELECT letter FROM letters"),
+    )
+
+    def is_done(i: int) -> bool:
+        end = load_end(functions.world.results, asked[i].query_id)
+        return end is not None and (end.state, end.rows) == ("finished", len(ROWS))
+
+    return Batch(_encoded(asked), is_done, _encoded(others))
+
+
 _PREPARED: dict[str, Callable[[Functions], Batch]] = {
+    "answer_query": _answer_query,
     "administer": _administer,
     "batch_files": _batch_files,
     "ingest": _ingest,

@@ -11,6 +11,7 @@ import msgspec
 
 from dormouse import messages as m
 from dormouse import requests as r
+from dormouse.access.rules import AccessRule
 from dormouse.features.export.export import (
     Export,
     ExportedFile,
@@ -44,7 +45,7 @@ from dormouse.model.shards import Shard
 from dormouse.model.sources import Source
 from dormouse.query.pieces import Piece, decode_pieces, encode_pieces
 from dormouse.query.selection import Selection
-from dormouse.query_messages import AnswerQuery
+from dormouse.query_messages import AnswerQuery, CancelQuery, QueryLimits, QueryTask
 from dormouse.schema.schema import KEY_TYPES, Schema
 from dormouse.shards.footer import ShardFooter, decode_footer, encode_footer
 from dormouse.shards.run_markers import RunMarker, put_run_marker, read_run_markers
@@ -79,7 +80,28 @@ MESSAGES: list[m.Message] = [
     m.PurgeStep("t", "p"),
     m.ExportTask("t", "e", 0),
     m.SparkRunChanged("run1"),
+    AnswerQuery(
+        query_id="q",
+        table="letters",
+        selection=m.SelectionMessage(where="at > 1", columns=("letter",), limit=2),
+        limits=QueryLimits(rows=10, seconds=60, dollars=0.5),
+        format="csv",
+        to="answers",
+    ),
+    AnswerQuery(query_id="q-2", sql="SELECT :n", parameters={"n": 1}),
+    CancelQuery(query_id="q"),
+    QueryTask(query_id="q", task=1),
 ]
+STATEMENTS = (
+    "SELECT carrier, count(*) FROM flights WHERE carrier >= 'B' GROUP BY 1 ORDER BY 2 DESC LIMIT 3",
+    'WITH late AS (SELECT * FROM "a.b" FOR VERSION AS OF 33 AS x) SELECT max(d) FROM late',
+    "SELECT a.n FROM f a JOIN g FOR TIMESTAMP AS OF '2026-01-31' b ON a.k = b.k WHERE f > $1",
+    "EXPLAIN SELECT place['city'], INTERVAL '1 day' FROM t UNION ALL VALUES (1, :n)",
+)
+RULES = (
+    AccessRule("aws-id:A*", "let*", ("read",), ("note",)),
+    AccessRule("local", "letters", ("read", "write", "administer")),
+)
 _CREATE: dict[str, Any] = COUNTS.to_json()
 REQUESTS: list[Any] = [
     r.CreateTable("1", "made", _CREATE, {"gc_delay_seconds": 1}, (("a",), ("b", 1))),

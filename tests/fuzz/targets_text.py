@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from dormouse import messages, requests
+from dormouse.access.rules import dump_rules, load_rules, permission
 from dormouse.arrow.types import arrow_schema
 from dormouse.aws.functions.s3_events import created_objects
 from dormouse.aws.functions.spark_events import changed_run
@@ -23,6 +25,7 @@ from dormouse.key_forms.text import parse_part
 from dormouse.schema.schema import Schema
 from dormouse.schema.type_text import parse_type_text
 from dormouse.sql.conditions import parse_condition
+from dormouse.sql.statements import parse_statement
 from dormouse.tables.properties import KNOWN, parse_settings, properties_of
 from dormouse.tables.row_rules import row_rules
 from dormouse_cli.commands.apply import read_declarations
@@ -75,6 +78,22 @@ def _condition(text: str) -> None:
     with refusing(InvalidRequestError):
         found = parse_condition(text, EVERY_TYPE)
         assert parse_condition(found.sql, EVERY_TYPE).sql == found.sql
+
+
+def _statement(text: str) -> None:
+    """It is refused, or it names tables at places that it has."""
+    with refusing(InvalidRequestError):
+        found = parse_statement(text)
+        lines = text.count("\n") + 1
+        assert all(each.table and 1 <= each.line <= lines for each in found.references)
+
+
+def _access(body: bytes) -> None:
+    with suppress(ValueError), refusing(InvalidRequestError):  # the registry says it is damaged
+        found = load_rules(body.decode(errors="surrogateescape"))
+        assert load_rules(dump_rules(found)) == found
+        for verbs in (permission(found, who, "letters").verbs for who in ("local", "nobody")):
+            assert found is None or len(verbs) <= sum(len(rule.verbs) for rule in found)
 
 
 def _rules(given: tuple[str, str]) -> None:
@@ -156,6 +175,10 @@ TARGETS: dict[str, Target] = {
     "schemas": Target(mangled_json([EVERY_TYPE.to_json()]), _schema, guided=True, quick=200),
     "types": Target(mangled_text(samples.TYPES), _type, guided=True),
     "conditions": Target(_conditions, _condition, guided=True, quick=200),
+    "statements": Target(mangled_text(samples.STATEMENTS), _statement, guided=True, quick=200),
+    "access rules": Target(
+        mangled_json([json.loads(dump_rules(samples.RULES))]), _access, guided=True
+    ),
     "row rules": Target(
         st.tuples(mangled_text(samples.FILTERS), mangled_text(samples.AGGREGATIONS)), _rules
     ),
