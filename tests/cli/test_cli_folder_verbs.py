@@ -21,8 +21,8 @@ SCHEMA = {
     "rowKeyFields": [{"name": "n", "type": "LongType"}],
     "valueFields": [{"name": "note", "type": "StringType", "nullable": True}],
 }
-ELSEWHERE = {"local"}
-"""Verbs about an emulated AWS."""
+ELSEWHERE = {"console", "local"}
+"""Verbs about an emulated AWS, and one that only ends when it is interrupted."""
 STEPS: Mapping[str, tuple[str, str]] = {
     "table add": ("t --schema schema.json --splits splits.txt", "table t was created"),
     "table list": ("", "t "),

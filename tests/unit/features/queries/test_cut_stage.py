@@ -9,6 +9,7 @@ import pytest
 from dormouse.access.rules import Permission
 from dormouse.features.queries import answer_query as stage
 from dormouse.features.queries import pinning
+from dormouse.features.queries.overdue import FUNCTION_MS
 from dormouse.features.queries.stored import done_tasks, load_query, load_task_ends
 from dormouse.messages import OutboundMessage
 from dormouse.query_messages import CancelQuery, QueryTask
@@ -147,6 +148,7 @@ def test_a_crash_of_the_final_part_again_and_again_fails_the_query_and_leaves_no
                 world.deliver(final)
         world.deliver(final)
     assert (ended(world).state, ended(world).error) == ("failed", "JobTooLargeError")
+    world.clock.advance(seconds=FUNCTION_MS // 1000)
     world.sweep()
     assert not parts(world)
     assert not pins(world, table)
@@ -167,6 +169,7 @@ def test_a_query_that_is_cancelled_in_its_final_part_leaves_nothing(
     monkeypatch.setattr("dormouse.features.queries.limits.LOOK_MS", 0)
     assert world.deliver(final) == []
     assert (ended(world).state, ended(world).files) == ("cancelled", ())
+    world.clock.advance(seconds=FUNCTION_MS // 1000)
     world.sweep()
     assert not parts(world)
     assert not pins(world, table)
