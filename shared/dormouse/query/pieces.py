@@ -134,7 +134,9 @@ def decode_pieces(stored: bytes, kind: str, path: str) -> tuple[Piece, ...]:
     Raises:
         CorruptDataError: the object at `path` is damaged or is of another kind.
     """
-    with raise_corrupt(f"{path} is not {kind}", hint="what it is a part of has failed: request it again"):
+    with raise_corrupt(
+        f"{path} is not {kind}", hint="what it is a part of has failed: request it again"
+    ):
         body = decode_stored(kind, FORMAT, path, stored, _StoredPieces)
         shards = [_shard(shard) for shard in body.shards]
         return tuple(
