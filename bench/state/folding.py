@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import gc
 import os
-import pickle
 import subprocess
 import sys
 import time
@@ -27,6 +26,7 @@ ROOT = Path(__file__).parents[2]
 COMMITS = 51
 """A batch of the mix: a commit that assigns 25 jobs, 25 that ingest, and 25 that compact."""
 TURNS = 40
+IDENTITY = "bench/0"
 WARM_UP = 3
 """The first turns, which load modules, are not counted."""
 
@@ -40,6 +40,7 @@ def fold_in_turns(snapshot: Path) -> Iterator[float]:
     from bench.state.workload import Clock, Ids, Mix
     from dormouse.fold.fold import Verdict
     from dormouse.model.transactions import Entry
+    from dormouse.statestore.delta.codec import decode_delta, encode_delta
     from dormouse.statestore.log.reader import fold_delta
     from dormouse.statestore.snapshot.codec import decode_snapshot
 
@@ -47,9 +48,13 @@ def fold_in_turns(snapshot: Path) -> Iterator[float]:
     deltas = Mix(state, Ids(clock, 3), 4).deltas()
     gc.disable()
     while True:
-        # as they are decoded from a log: texts that no earlier commit has hashed or compared
+        # decoded, as from a log: texts that no earlier commit has hashed or compared
         batch = [
-            pickle.loads(pickle.dumps(tuple(Entry(each, clock.ms, 0) for each in delta)))  # noqa: S301
+            decode_delta(
+                encode_delta([Entry(each, clock.ms, 0) for each in delta], IDENTITY),
+                IDENTITY,
+                "a delta",
+            )
             for delta in islice(deltas, COMMITS)
         ]
         gc.collect()

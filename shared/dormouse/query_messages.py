@@ -1,7 +1,7 @@
 """Messages about queries: what people and programs send to the queue ``queries``, and sub-queries.
 
-Whoever may send to that queue may ask. Who asked is what the queue says of the sender, whatever the
-message says.
+Everybody who may send to that queue may ask. The sender that the queue names is the one who asked;
+what the message says about that does not count.
 """
 
 from __future__ import annotations

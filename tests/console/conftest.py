@@ -60,7 +60,10 @@ class Console:
     def sees(self, *texts: str) -> None:
         """Wait until texts can be read."""
         for text in texts:
-            self.until(lambda text=text: text in self.text(), repr(text))  # type: ignore[misc]
+            self.until(partial(self._has, text), repr(text))
+
+    def _has(self, text: str) -> bool:
+        return text in self.text()
 
     def one(self, selector: str) -> Any:
         """Wait for an element, and return it."""

@@ -17,7 +17,7 @@ MOST_CHARACTERS_OF_A_ROLES_OWN_POLICIES = 10240
 
 
 OF_CALLERS = ("HttpReadPolicy", "HttpWritePolicy", "HttpAdministerPolicy")
-"""Policies that whoever deploys attaches to the callers of the API."""
+"""Policies that operators attach to the callers of the API."""
 
 
 @pytest.fixture(scope="module")

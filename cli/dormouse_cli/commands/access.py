@@ -83,7 +83,7 @@ def grant(
     instance = instance_of(ctx, makes=True)
     if instance.access_rules() is None and not force:
         confirm(
-            "There are no access rules, so whoever may ask services of this instance may have all "
+            "There are no access rules, so all who may ask services of this instance may use all "
             "that they offer. From this rule on, they serve only what rules grant. Go on?"
         )
     instance.grant(principal, tables, [verb.value for verb in verbs], hide or ())
@@ -112,8 +112,8 @@ def off(ctx: typer.Context, force: ForceOption = False) -> None:
     rules = instance.access_rules()
     if rules is not None and not force:
         confirm(
-            f"Remove all {len(rules):,} access rules? Whoever may ask services of this instance "
-            "may then have all that they offer."
+            f"Remove all {len(rules):,} access rules? All who may ask services of this instance "
+            "may then use all that they offer."
         )
     instance.clear_access_rules()
     note(_BY_INSTANCE)

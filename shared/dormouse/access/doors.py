@@ -1,8 +1,8 @@
 """The one way by which services that answer for any caller come to tables.
 
 Such a service, a *door*, reads with rights of its own. So it opens no table by itself: it asks
-here, with the principal that AWS has verified. Whoever may do nothing with a table gets the very
-error of a table that is not there.
+here, with the principal that AWS has verified. A caller who may do nothing with a table gets the
+same error as for a table that is not there.
 """
 
 from __future__ import annotations

@@ -3,11 +3,11 @@
 A service that answers for any caller learns the caller from what AWS has verified, never from what
 the caller writes:
 
-- ``arn:aws:iam::123456789012:role/analyst``: whoever has taken a role, in whatever session;
+- ``arn:aws:iam::123456789012:role/analyst``: callers with a role, in any session of it;
 - ``arn:aws:iam::123456789012:user/eve``: a user; other callers of AWS by their ARN as it is;
 - ``aws-id:AROAEXAMPLE``: the sender of a message, whom SQS names by the unique id alone;
 - ``jwt:https://issuer.example#alice``: the issuer and the subject of a token;
-- ``local``: whoever uses a server on this machine.
+- ``local``: everybody who uses a server on this machine.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import re
 from dormouse.errors import InvalidRequestError
 
 LOCAL = "local"
-"""Whoever uses a server on this machine, which cannot tell one user from another."""
+"""Everybody who uses a server on this machine, which cannot distinguish its users."""
 NOBODY = ""
 """A caller whom nothing identifies; no rule is about this one."""
 MAX_LENGTH = 1024

@@ -1,13 +1,13 @@
 """The access rules of an instance, and what they permit a caller for one table.
 
-An instance without rules leaves access to IAM: whoever reaches a service may do all that it offers.
+An instance without rules leaves access to IAM: a caller who reaches a service may do all it offers.
 As soon as rules are set, also if none is left of them, a caller may do what they grant, and nothing
 else.
 
 Rules that apply to the same caller and table add up: the caller has the verbs of all of them, and a
 column is hidden only if each rule that grants reading hides it. So another rule never takes
 anything away, and nobody has to know all rules to grant something. From who may administer a table
-nothing of it is hidden: whoever can rename and purge by a column could learn what is in it.
+nothing of it is hidden: a caller who renames and purges by a column could learn what is in it.
 """
 
 from __future__ import annotations

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 class RuledInstance:
     """What `Instance` has of access rules.
 
-    They say what services of the instance that answer for any caller let whom do. Whoever reads
-    with rights of their own, as this class does, is not bound by them.
+    They say which caller may do what by services of the instance that answer any caller. A process
+    that reads with rights of its own, as this class does, is not bound by them.
     """
 
     __slots__ = ()

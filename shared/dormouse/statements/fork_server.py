@@ -28,7 +28,7 @@ from dormouse import lifeline
 MODULE = "dormouse.statements.start"
 """What is run as a process; see there."""
 FORKS = sys.platform == "linux"
-"""Elsewhere, libraries of the system refuse to work after a fork: processes start anew."""
+"""Elsewhere, libraries of the system refuse to work after a fork, so no process is forked."""
 IDLE_SECONDS = 600.0
 """How long this process waits for another statement before it ends."""
 NUMBER = struct.Struct("!i")

@@ -1,6 +1,6 @@
 // The frame of the console: places by the fragment of the address, keys, light and dark.
 
-import { get, takeToken } from "/console/api.js";
+import { takeToken } from "/console/api.js";
 import { h } from "/console/dom.js";
 import { problem } from "/console/live.js";
 import { showJobs } from "/console/jobs.js";
@@ -99,7 +99,7 @@ function begin() {
   });
   takeTheme();
   takeKeys();
-  takeDrops(() => /^#\/tables\/([^/?]+)/.exec(location.hash)?.[1] ?? "", get);
+  takeDrops(() => /^#\/tables\/([^/?]+)/.exec(location.hash)?.[1] ?? "");
   addEventListener("hashchange", go);
   go();
 }

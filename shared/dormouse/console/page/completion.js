@@ -1,7 +1,7 @@
 // Completion of SQL: tables, their columns, and words of the language, below the cursor's word.
 
 import { get, tablePath } from "/console/api.js";
-import { h } from "/console/dom.js";
+import { h, note } from "/console/dom.js";
 
 const WORDS = `SELECT FROM WHERE GROUP BY ORDER LIMIT OFFSET HAVING JOIN LEFT RIGHT FULL OUTER INNER CROSS ON USING AS AND OR NOT IN
 BETWEEN LIKE ILIKE IS NULL DISTINCT UNION ALL EXCEPT INTERSECT WITH CASE WHEN THEN ELSE END CAST EXISTS DESC ASC EXPLAIN INTERVAL
@@ -36,7 +36,7 @@ export function completing(field) {
       const table = await get(tablePath(name)).catch(() => null);
       if (table) columns.set(name, table.fields.map((each) => each.name));
     }
-  }).catch(() => {}); // the place itself says that the server does not answer
+  }).catch((error) => note(`Names are not completed: ${error.message}`, "bad"));
 
   const typed = () => /[\w."]*$/.exec(field.value.slice(0, field.selectionStart))[0].split(".").pop();
   function close() {

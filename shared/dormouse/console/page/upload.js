@@ -93,7 +93,10 @@ export function takeDrops(current) {
 /** Ask which table files are for: one that there is, or a new one, with columns as in the first file. */
 async function askTable(files) {
   if (!files.length) return;
-  const { tables } = await get("/tables").catch(() => ({ tables: [] }));
+  const { tables } = await get("/tables").catch((error) => {
+    note(`Tables are not listed: ${error.message}`, "bad");
+    return { tables: [] };
+  });
   const field = (label, props) => h("label", {}, label, h("input", { type: "text", spellcheck: "false", autocapitalize: "off", ...props }));
   const table = h("select", { "aria-label": "Table", onchange: () => { made.hidden = table.value !== ""; } },
     h("option", { value: "" }, "a new table"), tables.map(({ name }) => h("option", {}, name)));

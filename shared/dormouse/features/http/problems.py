@@ -21,7 +21,7 @@ from dormouse.errors import (
 from dormouse.http.messages import HttpResponse
 
 PROBLEM_JSON = "application/problem+json"
-LOGGED = "the log of this instance has the details; name the request to whoever runs it"
+LOGGED = "the log of this instance has the details; tell the operators which request it was"
 _GONE = "rows of the version that is read are not there any more"
 _STATUSES: tuple[tuple[type[DormouseError], int], ...] = (
     (ForbiddenError, 403),

@@ -2,10 +2,10 @@
 
 A query that is not cut is answered at once by the delivery that begins it; others send a message
 for each sub-query, or for the next one if a limit may make it needless. A statement that is cut has
-a final sub-query: who finds all others done sends its message. Whoever finds all sub-queries done
-puts the manifest. The end of a query is put once, so messages may come twice, late
-or side by side: each query has one outcome. If two attempts at a sub-query crash (out of memory,
-time-out), the third delivery fails the query.
+a final sub-query: a delivery that finds all others done sends its message. The delivery that finds
+all sub-queries done puts the manifest. The end of a query is put once, so messages may come twice,
+late or side by side: each query has one outcome. If two attempts at a sub-query crash (out of
+memory, time-out), the third delivery fails the query.
 
 Order of writes: what `planning` says; what `sub_query` says, for each sub-query; the manifest; then
 what `ending` says. A crash between the last end of a sub-query and the manifest leaves a query that

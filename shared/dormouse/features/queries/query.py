@@ -2,8 +2,8 @@
 
 All that sub-queries need is fixed when a query begins: the version of the table, its schema, its
 row rules, and which shards hold the rows. The end of a query is one object, its manifest, which is
-put once: a query is finished, failed or cancelled, whoever says so first. Until then nothing of its
-result is visible; after that, exactly the files that the manifest names.
+put once: the first writer decides whether a query is finished, failed or cancelled. Until then
+nothing of its result is visible; after that, exactly the files that the manifest names.
 """
 
 from __future__ import annotations
