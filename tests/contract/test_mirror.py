@@ -27,7 +27,6 @@ def table_of(metadata: str, table_id: str = "t") -> MirroredTable:
 
 @pytest.fixture
 def client(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)  # that of a local stack that still runs
     with mock_aws():
         made = boto3.client("glue", region_name="eu-west-2")
         made.create_database(DatabaseInput={"Name": "lake"})

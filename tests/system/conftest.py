@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,14 +34,17 @@ class System:
 
 
 @pytest.fixture(scope="session")
-def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalStack]:
     folder = tmp_path_factory.mktemp("stack")
     parameters = {"Instance": "local", "BatchWindowSeconds": "1"}
-    before = dict(os.environ)
     with LocalStack(ROOT / "template.yaml", parameters, folder) as stack:
-        os.environ.update(stack.environment)
-        try:
-            yield System(stack, Instance.connect())
-        finally:
-            os.environ.clear()
-            os.environ.update(before)
+        yield stack
+
+
+@pytest.fixture(scope="module")
+def system(running: LocalStack) -> Iterator[System]:
+    """Yield the stack with its variables set, for one file: others may run in this process."""
+    with pytest.MonkeyPatch.context() as environment:
+        for name, value in running.environment.items():
+            environment.setenv(name, value)
+        yield System(running, Instance.connect())

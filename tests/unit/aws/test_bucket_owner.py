@@ -29,7 +29,6 @@ class Sent(Exception):
 @pytest.fixture
 def owners(monkeypatch: pytest.MonkeyPatch) -> list[str | None]:
     """Return the owners that requests to S3 name, which are cut off there."""
-    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)  # that of a local stack that still runs
     found: list[str | None] = []
 
     def cut_off(request: Any, **_: object) -> None:
