@@ -1,9 +1,11 @@
 """Measure SQL beside DuckDB, DataFusion and Polars on the exported Parquet of the same rows.
 
 Run by ``make bench-sql``; it takes some minutes. ``ARGS=--quick`` takes 2,000,000 rows, not
-20,000,000. Each query is run by each system in a process of its own, which is asked for nothing
-else: its CPU time includes what starting takes, for Dormouse that of both processes. At last, a
-query over messages reads all of a table of 1,000 leaves by sub-queries (`bench.sql.remote`).
+20,000,000. Each query is run by each system twice: cold, in a process of its own that is asked for
+nothing else, so that its CPU time includes what starting takes, for Dormouse that of both
+processes; and warm, in a process that has answered another query (`bench.sql.warm`). Results are
+compared. At last, a query over messages reads all of a table of 1,000 leaves by sub-queries
+(`bench.sql.remote`).
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ def main() -> int:
         data = str(folder / "data")
         made = Step("sql.make", (data, str(rows)))
         measured = [
-            Step("sql.run", (system, query.name, data, str(rows)), on_disk=True)
+            Step(f"sql.{module}", (system, query.name, data, str(rows)), on_disk=True)
+            for module in ("run", "warm")
             for query in QUERIES
             for system in SYSTEMS
         ]

@@ -187,6 +187,22 @@ def test_a_key_in_a_folder_is_looked_up_without_datafusion_pandas_or_aws(
     assert done.stdout.splitlines() == ['"carrier"', '"AA"', '"AA"']
 
 
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT * FROM flights WHERE carrier = 'AA'",
+        "SELECT carrier FROM flights ORDER BY carrier LIMIT 2",
+        "SELECT count(*) FROM flights WHERE carrier >= 'B'",
+        "SELECT min(carrier), max(carrier) FROM flights",
+    ],
+)
+def test_a_plain_statement_runs_without_datafusion_pandas_or_aws(
+    folder: dict[str, str], statement: str
+) -> None:
+    done = run(RUN, "sql", statement, "--format", "csv", **folder)
+    assert not imported(done) & (ELSEWHERE | AWS | {"datafusion", "pandas"})
+
+
 def test_a_shell_completes_names_without_what_works_on_rows(deployment: dict[str, str]) -> None:
     done = run(
         RUN,

@@ -11,11 +11,13 @@ from collections.abc import Iterator, Mapping
 import pyarrow as pa
 
 from dormouse.errors import InvalidRequestError
+from dormouse.key_forms.arrow import key_scalar
 from dormouse.query.planner import selected_ranges, slices_to_read
 from dormouse.query.result import QueryResult
 from dormouse.query.rows import LOOK_UP_BYTES, reading_version
 from dormouse.readers.read_counters import CountedObjects
 from dormouse.readers.reading import find_row_groups
+from dormouse.schema.schema import Primitive
 from dormouse.sql.plain import Output, Plain, may_be_plain, read_plain
 from dormouse.sql.statements import parse_statement
 from dormouse.statements.protocol import Named, Scan
@@ -131,13 +133,14 @@ def _aggregated(
     table = pa.Table.from_batches(found, read) if plain.columns else None
     functions = {"sum": pc.sum, "min": pc.min, "max": pc.max}
     values = [
-        pa.scalar(rows)
+        key_scalar(rows, Primitive.LONG)
         if table is None or not output.column
         else functions[output.function](table.column(output.column))
         for output in plain.outputs
     ]
     columns = [
-        pa.array([value.cast(field.type)], field.type)
+        # not pa.array: it imports pandas where that is installed, which takes longer than the rest
+        pa.repeat(value.cast(field.type), 1)  # type: ignore[arg-type]  # the stubs know less
         for value, field in zip(values, schema, strict=True)
     ]
     yield pa.RecordBatch.from_arrays(columns, schema=schema)

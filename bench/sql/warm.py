@@ -1,0 +1,52 @@
+"""Run one query by one system that has answered another: ``warm SYSTEM QUERY FOLDER ROWS``.
+
+Its CPU time is that of the query alone, in a process that has imported what it needs and opened the
+tables, as a shell, a notebook or a service has. Of Dormouse, that of the processes of statements is
+in it, which the server of `dormouse.statements` has begun and waited for.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+from pathlib import Path
+from time import perf_counter
+
+from bench.common.figures import emit
+from bench.sql.queries import QUERIES, WARM
+from bench.sql.run import SYSTEMS_OPENED, digest
+
+BEFORE = "SELECT region, count(*) FROM meters GROUP BY region"
+"""The query that was answered before; none of the measured ones is like it."""
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def main(system: str, name: str, folder: Path, rows: int) -> None:
+    """Run it, and print what it took."""
+    (query,) = [query for query in QUERIES if query.name == name]
+    with SYSTEMS_OPENED[system](folder) as run:
+        run(BEFORE)
+        before, started = _cpu(), perf_counter()
+        found = run(query.text)
+        seconds, cpu = perf_counter() - started, _cpu() - before
+        held = digest(found(), query)
+    emit(f"{WARM} {name}", system, rows, cpu_seconds=cpu, seconds=seconds, digest=held)
+
+
+def _cpu() -> float:
+    """Return the CPU seconds of this process, of its children, and of theirs that have ended."""
+    own = resource.getrusage(resource.RUSAGE_SELF)
+    children = Path("/proc/self/task").glob("*/children")
+    running = {pid for each in children for pid in each.read_text().split()}
+    return own.ru_utime + own.ru_stime + sum(map(_cpu_of, running))
+
+
+def _cpu_of(pid: str) -> float:
+    """Return the CPU seconds of a process, and of those that it has waited for."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, fields[11:15])) / _TICKS
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], Path(sys.argv[3]), int(sys.argv[4]))
