@@ -26,7 +26,7 @@ from dormouse.message_base import Message as Message
 from dormouse.message_base import OfTable as OfTable
 from dormouse.message_base import SelectionMessage as SelectionMessage
 from dormouse.model.sources import Source, WholeNumber
-from dormouse.query_messages import AnswerQuery, CancelQuery, QueryTask
+from dormouse.query_messages import QueryMessage
 from dormouse.stored.decoding import decode_json
 from dormouse.tables.spark_options import SparkOptions
 
@@ -253,7 +253,7 @@ STAGES = (
     Stage(
         "answer_query",
         "queries",
-        AnswerQuery | CancelQuery | QueryTask,
+        QueryMessage,
         "queries.answer_query:answer_query",
         overdue="queries.overdue:overdue_queries",
         changes_tables=False,

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 from dormouse.cache import Cache
+from dormouse.connections import Connections, NoConnections
 from dormouse.downloads import Arrived
 from dormouse.model.job_events import JobEvent, Tracked
 from dormouse.model.job_records import DAMAGED as DAMAGED
@@ -358,6 +359,7 @@ class Services:
     reader_access: ReaderAccess | None = None
     mirror: Mirror | None = None
     result_queues: ResultQueues = NoResultQueues()
+    connections: Connections = NoConnections()
 
     def table(self, table_id: str) -> Table | None:
         """Return a table to work on; None if it is gone or is being deleted."""

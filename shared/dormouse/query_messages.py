@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from dormouse.message_base import ALL_ROWS, Message, SelectionMessage
 from dormouse.model.sources import WholeNumber
@@ -46,7 +47,8 @@ class AnswerQuery(Message, frozen=True, tag="answer_query", kw_only=True):
     of its parameters by name. The result is files of one format below ``queries/<query_id>/`` in
     the results bucket, and a manifest that is put last. If `to` names a queue of the instance's
     list, the result is sent there, too. `who` is who asks: the function puts the sender there
-    that SQS names.
+    that SQS names. `connection` is the WebSocket that is told of the progress; the API alone can
+    name one.
     """
 
     query_id: QueryId
@@ -58,6 +60,7 @@ class AnswerQuery(Message, frozen=True, tag="answer_query", kw_only=True):
     to: str = ""
     limits: QueryLimits = QueryLimits()
     who: str = ""
+    connection: str | UnsetType = UNSET
     v: Literal[1] = 1
 
     def __post_init__(self) -> None:
@@ -76,9 +79,29 @@ class CancelQuery(Message, frozen=True, tag="cancel_query", kw_only=True):
     v: Literal[1] = 1
 
 
+class FollowQuery(Message, frozen=True, tag="follow_query", kw_only=True):
+    """Tell another connection of who asked a query of its progress, too. Only the API can."""
+
+    query_id: QueryId
+    connection: str
+    who: str = ""
+    v: Literal[1] = 1
+
+
+class LeaveQuery(Message, frozen=True, tag="leave_query", kw_only=True):
+    """Cancel a query whose connection was closed, if no other connection follows it."""
+
+    query_id: QueryId
+    v: Literal[1] = 1
+
+
 class QueryTask(Message, frozen=True, tag="query_task"):
     """Answer one sub-query of a query. Both are described in the results bucket."""
 
     query_id: QueryId
     task: WholeNumber
     v: Literal[1] = 1
+
+
+QueryMessage = AnswerQuery | CancelQuery | FollowQuery | LeaveQuery | QueryTask
+"""All messages about queries."""

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 LIBRARY = Path(__file__).parents[2] / "shared" / "dormouse"
-DOORS = ("features/catalog", "features/queries", "features/http")
+DOORS = ("features/catalog", "features/queries", "features/http", "features/websocket")
 """The packages of services that answer for any caller; some may be yet to come."""
 OTHER_WAYS = re.compile(
     r"\.tables\.(named|all|list_readable)\(|\bresolve_(live_)?table\(|VisibleTable\(|\.whole\("

@@ -36,6 +36,7 @@ LAYERS = [
     {"message_base"},
     {"query_messages"},
     {"messages"},
+    {"connections", "socket_frames"},
     {"requests"},
     {"replies"},
     {"downloads", "uploads", "publications", "reader_access", "result_queues", "spark_runs"},
@@ -90,6 +91,7 @@ LAYERS = [
     {"folder"},
     {"client"},
     {"features.http"},
+    {"features.websocket"},
 ]
 """Lowest first. A module imports from lower layers and its own, never from higher ones."""
 
@@ -112,6 +114,7 @@ HOMES = {
         "features/export/files",
         "features/http/",
         "features/queries/",
+        "features/websocket/",
         "features/purge/row_matcher",
         "statestore/parquet_file",
         "statestore/delta/",
@@ -121,6 +124,7 @@ HOMES = {
     ),
     "datafusion": ("engine/", "shards/", "statements/"),
     "pyspark": (),
+    "websockets": ("http/websocket", "client/socket"),
     "sqlglot": ("sql/",),
 }
 """Which files of the library may import what, by how their paths begin."""

@@ -66,8 +66,10 @@ def _answer(ctx: typer.Context, api: str) -> tuple[Answer, tuple[str, ...]]:
     settings = Settings.from_environment(instance=session.name)
     if settings.folder is not None and not api:
         from dormouse.features.http.serve_http import serve_http
+        from dormouse.features.websocket.upgrades import with_websocket
 
-        return partial(serve_http, instance_of(ctx, makes=True, works=True)), ("PUT",)
+        instance = instance_of(ctx, makes=True, works=True)
+        return with_websocket(partial(serve_http, instance), instance), ("PUT",)
     with needs_extra("aws", "the console of a deployment"):
         from dormouse.aws.http_proxy import SigningProxy, api_uri
     return SigningProxy(api or api_uri(settings.instance)).answer, ()

@@ -40,11 +40,13 @@ def serve(
     from dormouse.features.http.door import guarded
     from dormouse.features.http.problems import refusal
     from dormouse.features.http.serve_http import serve_http
+    from dormouse.features.websocket.upgrades import with_websocket
     from dormouse.http.loopback import LoopbackServer
 
     instance = instance_of(ctx, makes=True, works=True)
     key = token or secrets.token_urlsafe(24)
-    answer = guarded(with_console(partial(serve_http, instance)), key, is_open=is_console)
+    api = with_websocket(partial(serve_http, instance), instance)
+    answer = guarded(with_console(api), key, is_open=is_console)
     with LoopbackServer(answer, port, refuse=refusal, streamed=("PUT",)) as server:
         found = {URI_VARIABLE: server.url, TOKEN_VARIABLE: key}
         if command:

@@ -16,6 +16,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 
 from dormouse import __version__
+from dormouse.connections import HeldConnections
 from dormouse.errors import InvalidRequestError, NotFoundError
 from dormouse.folder.background import Background
 from dormouse.folder.database import Database
@@ -187,6 +188,7 @@ def _wired(
         spark=runs if submit else None,
         has_spark=submit is not None,
         owns_scratch=False,
+        connections=HeldConnections(TimeOrderedIds().new()),
     )
     data, exports = LeavingStorage(storage, leaving), LeavingStorage(results, leaving)
     found = Inbox(layout.inbox, database, clock, thread.wake, leaving.check)

@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from email.message import Message
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
@@ -18,7 +19,7 @@ from typing import Any, Self
 from dormouse.access.principals import LOCAL
 from dormouse.errors import InvalidRequestError
 from dormouse.http.bodies import BodyStream
-from dormouse.http.messages import Answer, HttpRequest, HttpResponse, Refuse, catalog_refusal
+from dormouse.http.messages import Answer, HttpRequest, HttpResponse, Refuse, Talk, catalog_refusal
 
 HOST = "127.0.0.1"
 MOST_BODY_BYTES = 10_000_000
@@ -108,7 +109,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _serve(self) -> None:
         response = self._refusal() or self._answered()
-        self._send(response)
+        if response.socket is not None and wants_socket(self.command, self.headers):
+            self._upgrade(response.socket)
+        else:
+            self._send(response)
 
     do_DELETE = do_GET = do_HEAD = do_OPTIONS = do_PATCH = do_POST = do_PUT = _serve
 
@@ -154,6 +158,21 @@ class _Handler(BaseHTTPRequestHandler):
             if stream is not None and stream.left:  # what is left of it is no request
                 self.close_connection = True
 
+    def _upgrade(self, talk: Talk) -> None:
+        """Turn the connection into a WebSocket, and let `talk` have it until it is closed."""
+        self.close_connection = True
+        try:
+            from dormouse.http.websocket import opened
+        except ModuleNotFoundError:  # an extra that not everybody has installed
+            hint = "this server has no WebSockets: pip install 'dormouse[websocket]'"
+            self._send(self._ended(501, hint))
+            return
+        head = f"{self.requestline}\r\n{self.headers}".replace("\r\n", "\n").replace("\n", "\r\n")
+        socket = opened(self.connection, head.encode("latin-1"))
+        if socket is not None:
+            with socket:
+                talk(socket)
+
     def _send(self, response: HttpResponse) -> None:
         self.send_response(response.status)
         for name, value in response.headers.items():
@@ -181,6 +200,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:
         """Say nothing: engines ask several times for each query."""
+
+
+def wants_socket(method: str, headers: Mapping[str, str] | Message) -> bool:
+    """Return whether a request asks for a WebSocket."""
+    return method == "GET" and (headers.get("upgrade") or "").lower() == "websocket"
 
 
 def _is_here(host: str, port: int) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import quote, unquote
+
 from dormouse.stored.paths import MANIFEST
 
 RESULTS_OF_QUERIES = "queries/"
@@ -36,6 +38,21 @@ def query_done_prefix(query_id: str) -> str:
 def query_done_path(query_id: str, task: int) -> str:
     """Return the path of the end of one sub-query."""
     return f"{query_done_prefix(query_id)}{task:05d}.json"
+
+
+def query_followers_prefix(query_id: str) -> str:
+    """Return the prefix of the connections that follow a query, beside the one that asked it."""
+    return f"{query_prefix(query_id)}_followers/"
+
+
+def query_follower_path(query_id: str, connection: str) -> str:
+    """Return the path of the object that says that a connection follows a query."""
+    return query_followers_prefix(query_id) + quote(connection, safe="")
+
+
+def connection_of(path: str) -> str:
+    """Return the connection that a path of `query_follower_path` is of."""
+    return unquote(path.rpartition("/")[2])
 
 
 def query_attempts_prefix(query_id: str, task: int) -> str:

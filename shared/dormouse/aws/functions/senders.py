@@ -5,12 +5,13 @@ The HTTP API sends messages for its callers. Of these, and of no others, the mes
 
 from __future__ import annotations
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from dormouse.access.principals import principal_of_sender
 from dormouse.aws.functions.handling import process
 from dormouse.messages import Message
-from dormouse.query_messages import AnswerQuery, CancelQuery
+from dormouse.query_messages import AnswerQuery, CancelQuery, FollowQuery
 
 
 def asked_by(message: Message, sender_id: str) -> Message:
@@ -19,9 +20,13 @@ def asked_by(message: Message, sender_id: str) -> Message:
     So no message can claim to be somebody else's, but one of the HTTP API, which has verified its
     caller.
     """
-    if not isinstance(message, AnswerQuery | CancelQuery):
+    if not isinstance(message, AnswerQuery | CancelQuery | FollowQuery):
         return message
     sender, api = principal_of_sender(sender_id), process().settings.http_role_id
     if api and sender == principal_of_sender(api):
         return message
+    if isinstance(message, AnswerQuery):
+        message = replace(message, connection=UNSET)  # it may be anybody's
+    if isinstance(message, FollowQuery):
+        message = replace(message, connection="")
     return replace(message, who=sender)

@@ -7,7 +7,7 @@ one that somebody else asked, and nothing is written here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 from typing import Any
 
@@ -111,11 +111,24 @@ def ask_later(call: Call, asked: AnswerQuery) -> HttpResponse:
         ForbiddenError: nothing identifies the caller, who could not be given the result.
         ProblemError: the client accepts no format of files, or the question is too long.
     """
+    form = _accepted_format(call.request.headers)
+    asked = msgspec.structs.replace(asked, format=form.value)
+    query_id = send_query(call, asked, idempotency_key(call))
+    answer = QueryAccepted(query_id=query_id, location=f"/queries/{query_id}")
+    return json_answer(202, answer, preference_applied=RESPOND_LATER)
+
+
+def send_query(call: Call, asked: AnswerQuery, key: str = "") -> str:
+    """Send a query of the caller; return its id, which follows from `key` if there is one.
+
+    Raises:
+        ForbiddenError: nothing identifies the caller, who could not be given the result.
+        ProblemError: the question is too long.
+    """
     if call.principal == NOBODY:
         raise ForbiddenError("nothing says who you are, so no result can be kept for you")
-    form = _accepted_format(call.request.headers)
-    asked = msgspec.structs.replace(asked, format=form.value, who=call.principal)
-    key, content = idempotency_key(call), encode(asked)
+    asked = msgspec.structs.replace(asked, who=call.principal)
+    content = encode(asked)
     if len(content) > MOST_MESSAGE_BYTES:
         raise ProblemError(
             413,
@@ -126,9 +139,7 @@ def ask_later(call: Call, asked: AnswerQuery) -> HttpResponse:
     query_id = f"{head}-{_mark(head, call.principal)}"
     asked = msgspec.structs.replace(asked, query_id=query_id)
     call.instance.queues.send([OutboundMessage(QUEUE, asked)])
-    location = f"/queries/{query_id}"
-    answer = QueryAccepted(query_id=query_id, location=location)
-    return json_answer(202, answer, preference_applied=RESPOND_LATER)
+    return query_id
 
 
 def list_queries(call: Call, query: Page) -> QueryPage:
@@ -142,7 +153,7 @@ def list_queries(call: Call, query: Page) -> QueryPage:
 
 def show_query(call: Call, query_id: str) -> QueryShown:
     """Show the state of a query that the caller has asked, and its result once it is finished."""
-    record = _own(call, query_id)
+    record = own_query(call, query_id)
     if record is None:
         return QueryShown(id=query_id, state="waiting", reason=_UNKNOWN)
     if not record.is_finished:
@@ -162,7 +173,7 @@ def show_query(call: Call, query_id: str) -> QueryShown:
 
 def cancel_query(call: Call, query_id: str) -> QueryAccepted:
     """Cancel a query that the caller has asked, unless it has ended."""
-    record = _own(call, query_id)
+    record = own_query(call, query_id)
     if record is None or not record.is_finished:
         message = CancelQuery(query_id=query_id, who=call.principal)
         call.instance.queues.send([OutboundMessage(QUEUE, message)])
@@ -171,7 +182,7 @@ def cancel_query(call: Call, query_id: str) -> QueryAccepted:
 
 def read_result(call: Call, query_id: str, file: str) -> HttpResponse:
     """Return a file of a result; from a function only a small one: the others have links."""
-    record = _own(call, query_id)
+    record = own_query(call, query_id)
     end = _end(call, record) if record is not None and record.is_finished else None
     found = next((each for each in end.files if each.name == file), None) if end else None
     if end is None or found is None:
@@ -206,7 +217,7 @@ def _accepted_format(headers: Mapping[str, str]) -> ResultFormat:
     )
 
 
-def _own(call: Call, query_id: str) -> JobRecord | None:
+def own_query(call: Call, query_id: str) -> JobRecord | None:
     """Return the record of a query of the caller; None if nothing is recorded of it yet.
 
     Raises:
@@ -231,13 +242,22 @@ def _end(call: Call, record: JobRecord) -> QueryEnd:
     end = load_end(call.services.results, record.job_id)
     if end is None:
         raise ProblemError(410, "the result is not kept any more", hint="ask again")
+    check_readable(call, record.job_id, end.versions, end.schema)
+    return end
+
+
+def check_readable(call: Call, query_id: str, names: Iterable[str], schema: str) -> None:
+    """Check that the caller may still see the columns of a result, which came from these tables.
+
+    Raises:
+        ForbiddenError: rules do not let the caller read one of the tables any more.
+    """
     rules = call.services.tables.access_rules()
-    allowed = [permission(rules, call.principal, name) for name in end.versions]
+    allowed = [permission(rules, call.principal, name) for name in names]
     hidden = frozenset[str]().union(*(each.hidden for each in allowed))
-    columns = set(read_schema(end.schema, end.query).names) if hidden and end.schema else set()
+    columns = set(read_schema(schema, query_id).names) if hidden and schema else set()
     if columns & hidden or not all("read" in each.verbs for each in allowed):
         raise ForbiddenError("you may not read any more what this query has read")
-    return end
 
 
 def _file(call: Call, query_id: str, each: ResultFile) -> QueryFile:

@@ -113,8 +113,22 @@ def digest(question: object) -> str:
 
 def encode(position: Position) -> str:
     """Return a continuation as text that needs no quoting anywhere."""
-    body = msgspec.json.encode(position)
+    return sealed(msgspec.json.encode(position))
+
+
+def sealed(body: bytes) -> str:
+    """Return what a continuation says as text, with a checksum."""
     return base64.urlsafe_b64encode(_checksum(body) + body).decode().rstrip("=")
+
+
+def unsealed(text: str) -> bytes:
+    """Return what `sealed` made text of. Raises ValueError if it is damaged."""
+    padded = text.encode() + b"=" * (-len(text) % 4)
+    raw = base64.b64decode(padded, altchars=b"-_", validate=True)
+    checksum, body = raw[:_CHECKSUM_BYTES], raw[_CHECKSUM_BYTES:]
+    if checksum != _checksum(body):
+        raise ValueError(text)
+    return body
 
 
 def decode(text: str, table: Table, question: str) -> Position:
@@ -124,12 +138,7 @@ def decode(text: str, table: Table, question: str) -> Position:
         ProblemError: it is damaged, or of another table, or of another question.
     """
     try:
-        padded = text.encode() + b"=" * (-len(text) % 4)
-        raw = base64.b64decode(padded, altchars=b"-_", validate=True)
-        checksum, body = raw[:_CHECKSUM_BYTES], raw[_CHECKSUM_BYTES:]
-        if checksum != _checksum(body):
-            raise ValueError(text)
-        found = decode_json(body, Position)
+        found = decode_json(unsealed(text), Position)
     except ValueError as error:
         raise ProblemError(400, "`after` is no continuation, or is damaged", hint=_AGAIN) from error
     if found.state.partition("/")[0] != table.id:

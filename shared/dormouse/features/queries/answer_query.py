@@ -17,7 +17,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from dormouse.errors import InvalidRequestError, JobTooLargeError, NotFoundError
-from dormouse.features.queries.ending import CANCELLED, end_early, failing, finish, settle
+from dormouse.features.queries.ending import CANCELLED, LEFT, end_early, failing, finish, settle
+from dormouse.features.queries.following import follow, is_followed, send_end_to, send_progress
 from dormouse.features.queries.limits import Spent, check_spent, check_time
 from dormouse.features.queries.planning import begin_query
 from dormouse.features.queries.query import Query, TaskEnd, question
@@ -36,16 +37,21 @@ from dormouse.jobs.tracking import record
 from dormouse.messages import OutboundMessage
 from dormouse.model.job_events import Progressed, Started
 from dormouse.ports import Services
-from dormouse.query_messages import AnswerQuery, CancelQuery, QueryTask
+from dormouse.query_messages import (
+    AnswerQuery,
+    CancelQuery,
+    FollowQuery,
+    LeaveQuery,
+    QueryMessage,
+    QueryTask,
+)
 from dormouse.stored.query_paths import query_attempts_prefix
 
 _CRASHED = f"{CRASH_LIMIT} attempts at it crashed, out of time or memory"
 _LESS = "ask for less at once, lower query_task_bytes, or export the rows with Spark"
 
 
-def answer_query(
-    services: Services, message: AnswerQuery | CancelQuery | QueryTask
-) -> list[OutboundMessage]:
+def answer_query(services: Services, message: QueryMessage) -> list[OutboundMessage]:
     """Do what a message asks, unless its query has ended.
 
     Raises:
@@ -58,12 +64,20 @@ def answer_query(
         if isinstance(message, AnswerQuery) and end.question:
             _check_same(message, end.question, end.who)
         settle(services, end)
+        if isinstance(message, FollowQuery) and message.who == end.who:
+            send_end_to(services, message.connection, end)
         return []
     match message:
         case AnswerQuery():
             return _begin(services, message)
         case CancelQuery():
             return _cancel(services, message)
+        case FollowQuery():
+            _follow(services, message)
+            return []
+        case LeaveQuery():
+            _leave(services, message.query_id)
+            return []
         case QueryTask():
             query = load_query(services.results, message.query_id)
             return [] if query is None else _continue(services, query, message.task)
@@ -118,6 +132,29 @@ def _cancel(services: Services, message: CancelQuery) -> list[OutboundMessage]:
         digest=query.question,
     )
     return []
+
+
+def _follow(services: Services, message: FollowQuery) -> None:
+    """Let another connection of who asked a query follow it."""
+    query = load_query(services.results, message.query_id)
+    if query is not None and query.asked.who == message.who and message.connection:
+        done = len(done_tasks(services.results, query))
+        follow(services, query, message.connection, done)
+
+
+def _leave(services: Services, query_id: str) -> None:
+    """Cancel a query that nobody follows any more."""
+    query = load_query(services.results, query_id)
+    if query is None or is_followed(services, query, len(done_tasks(services.results, query))):
+        return
+    end_early(
+        services,
+        query.asked,
+        "cancelled",
+        begun_ms=query.begun_ms,
+        reason=LEFT,
+        digest=query.question,
+    )
 
 
 def _continue(services: Services, query: Query, task: int) -> list[OutboundMessage]:
@@ -178,8 +215,10 @@ def _next(services: Services, query: Query, done: list[int]) -> list[OutboundMes
         parts_done=len(done),
     )
     record(services, query.tracked_job, progress)
+    looks = send_progress(services, query, len(done), spent.rows)
     is_final_left = query.final_task is not None and len(done) == query.final_task
-    return task_messages(query, done) if query.in_turn or is_final_left else []
+    following = task_messages(query, done) if query.in_turn or is_final_left else []
+    return [*following, *looks]
 
 
 def _spent(query: Query, done: list[int], ends: list[TaskEnd]) -> Spent:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 from dormouse.errors import DormouseError, OutcomeUnknownError, UnavailableError
+from dormouse.features.queries.following import send_end
 from dormouse.features.queries.query import (
     EndState,
     Query,
@@ -29,6 +30,7 @@ from dormouse.query_messages import AnswerQuery
 from dormouse.tables.table import Table
 
 CANCELLED = "it was cancelled"
+LEFT = "its connection was closed, and nobody waits for it"
 _EVENTS: Mapping[EndState, type[Finished | Failed | Cancelled]] = {
     "finished": Finished,
     "failed": Failed,
@@ -107,7 +109,9 @@ def end_early(
         to=asked.to,
         format=asked.format,
     )
-    settle(services, save_end(services.results, end))
+    end = save_end(services.results, end)
+    settle(services, end)
+    send_end(services, asked, end)
 
 
 def finish(services: Services, query: Query, ends: Iterable[TaskEnd]) -> None:
@@ -136,7 +140,9 @@ def finish(services: Services, query: Query, ends: Iterable[TaskEnd]) -> None:
         read_bytes=sum(end.read_bytes for end in done),
         function_milliseconds=sum(end.milliseconds for end in done),
     )
-    settle(services, save_end(services.results, end))
+    end = save_end(services.results, end)
+    settle(services, end)
+    send_end(services, query.asked, end)
 
 
 def settle(services: Services, end: QueryEnd) -> None:

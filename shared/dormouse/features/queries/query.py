@@ -131,7 +131,8 @@ def tracked_query(query_id: str) -> TrackedJob:
 
 def question(asked: AnswerQuery) -> str:
     """Return what tells one question from another that has the same id."""
-    return blake2b(msgspec.json.encode(replace(asked, who="")), digest_size=16).hexdigest()
+    plain = replace(asked, who="", connection=msgspec.UNSET)
+    return blake2b(msgspec.json.encode(plain), digest_size=16).hexdigest()
 
 
 class ResultFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

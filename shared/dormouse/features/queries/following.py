@@ -1,0 +1,97 @@
+"""Tell the connection on which a query was asked how far it is.
+
+What is sent is news, not the result: rows are fetched by their tokens. So a message may be lost or
+come twice. Who follows a query may lose the connection and come back with another, which then
+follows the query, too. A query that nobody follows `GRACE_SECONDS` after a connection was found to
+be closed is cancelled. Queries that were asked without a connection are followed by nobody, and go
+on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec import UNSET
+
+from dormouse.connections import ConnectionGoneError
+from dormouse.errors import UnavailableError
+from dormouse.features.queries.query import Query, QueryEnd
+from dormouse.messages import OutboundMessage
+from dormouse.ports import Services
+from dormouse.query_messages import AnswerQuery, LeaveQuery
+from dormouse.socket_frames import ProgressFrame, encode_frame
+from dormouse.stored.query_paths import (
+    connection_of,
+    query_follower_path,
+    query_followers_prefix,
+)
+
+GRACE_SECONDS = 60
+"""How long a client has to come back; it asks for its next page after a quarter of that."""
+
+
+def send_progress(services: Services, query: Query, done: int, rows: int) -> list[OutboundMessage]:
+    """Send that so many sub-queries are done; return a message to look again if nobody seems to
+    follow the query.
+    """
+    if _send(services, query.asked, _progress(query, done, rows)):
+        return []
+    return [OutboundMessage("queries", LeaveQuery(query_id=query.id), GRACE_SECONDS)]
+
+
+def is_followed(services: Services, query: Query, done: int) -> bool:
+    """Return whether anybody takes the news of a query."""
+    return _send(services, query.asked, _progress(query, done, 0))
+
+
+def follow(services: Services, query: Query, connection: str, done: int) -> None:
+    """Let another connection follow a query, and tell it how far it is."""
+    services.results.put(query_follower_path(query.id, connection), b"")
+    _reaches(services, connection, _progress(query, done, 0))
+
+
+def send_end(services: Services, asked: AnswerQuery, end: QueryEnd) -> None:
+    """Send how a query has ended to who follows it."""
+    _send(services, asked, _ended(end))
+
+
+def send_end_to(services: Services, connection: str, end: QueryEnd) -> None:
+    """Send how a query has ended to one connection."""
+    _reaches(services, connection, _ended(end))
+
+
+def _progress(query: Query, done: int, rows: int) -> ProgressFrame:
+    return ProgressFrame(
+        query_id=query.id, state="running", parts=query.tasks, parts_done=done, rows=rows
+    )
+
+
+def _ended(end: QueryEnd) -> ProgressFrame:
+    return ProgressFrame(
+        query_id=end.query, state=end.state, parts=end.tasks, parts_done=end.tasks, rows=end.rows
+    )
+
+
+def _send(services: Services, asked: AnswerQuery, frame: ProgressFrame) -> bool:
+    """Send news to the connection that asked; if it is closed, to the others. Return whether it
+    reached anybody, as far as that is known.
+    """
+    if asked.connection is UNSET or _reaches(services, asked.connection, frame):
+        return True
+    others = [_reaches(services, each, frame) for each in _followers(services, asked.query_id)]
+    return any(others)
+
+
+def _followers(services: Services, query_id: str) -> Iterator[str]:
+    for stored in services.results.list(query_followers_prefix(query_id)):
+        yield connection_of(stored.path)
+
+
+def _reaches(services: Services, connection: str, frame: ProgressFrame) -> bool:
+    try:
+        services.connections.send(connection, encode_frame(frame))
+    except ConnectionGoneError:
+        return False
+    except UnavailableError:  # it may be there: who waits asks again
+        return True
+    return True

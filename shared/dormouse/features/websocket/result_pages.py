@@ -1,0 +1,230 @@
+"""The pages of a query: rows of the files that its sub-queries have written, in their order.
+
+A sub-query that is done has an end that never changes (`features.queries`), so a page is the same
+whenever it is asked for, before the query has ended and after. A page is as long as a frame can be.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import msgspec
+import pyarrow as pa
+
+from dormouse.arrow.types import conform, frame_schema
+from dormouse.client.queries import QUEUE, failure_of
+from dormouse.connections import MOST_FRAME_BYTES
+from dormouse.errors import NotFoundError
+from dormouse.features.http.asked import check_readable, own_query
+from dormouse.features.http.calls import Call
+from dormouse.features.http.problems import ProblemError
+from dormouse.features.queries.query import Query, QueryEnd, TaskEnd
+from dormouse.features.queries.stored import load_end, load_query, load_task_ends
+from dormouse.features.websocket.tokens import Place, place_of, token_of
+from dormouse.messages import OutboundMessage
+from dormouse.ports import JobRecord
+from dormouse.query_messages import FollowQuery
+from dormouse.results.cells import json_objects
+from dormouse.results.formats import ResultFormat, write_rows
+from dormouse.results.reading import read_rows, read_schema
+from dormouse.socket_frames import (
+    ColumnFrame,
+    PageFrame,
+    ProgressFrame,
+    RowsForm,
+    RowsFrame,
+    encode_frame,
+)
+from dormouse.stored.query_paths import query_prefix
+
+FIRST_GUESS = 1024
+"""How many rows the first page of a request may have."""
+_GROWTH = 4
+"""How many times as many rows as the page before a page may have."""
+_GONE = "rows of this query are not kept any more"
+_AGAIN = "ask the query again"
+
+
+def pages(call: Call, asked: PageFrame, connection: str) -> Iterator[RowsFrame | ProgressFrame]:
+    """Yield the pages that a client asks for, as far as there are any yet.
+
+    Raises:
+        ProblemError: the caller has no such query; the token does not fit; the query was cancelled,
+            or its rows are not kept any more; or a row is longer than a frame.
+        ForbiddenError: rules do not let the caller read a table any more.
+        DormouseError: the query failed with it.
+    """
+    place = place_of(asked.after, asked.query_id)
+    record = own_query(call, asked.query_id)
+    end = _end(call, record, asked.query_id)
+    query = load_query(call.services.results, asked.query_id)
+    if query is None:
+        yield ProgressFrame(id=asked.id, query_id=asked.query_id, state="waiting")
+        return
+    left, guess = asked.pages, FIRST_GUESS
+    while left:
+        task_end = _task_end(call, query, place.task)
+        if task_end is None:
+            if end is None and query.asked.connection != connection:
+                _follow(call, query, connection)
+            yield _not_yet(asked, query, record, end)
+            return
+        reader = _Reader(call, asked, query, task_end, place)
+        for page in reader.pages(left, guess):
+            yield page
+            left -= 1
+            guess = page.count * _GROWTH
+        place = reader.place
+
+
+def _follow(call: Call, query: Query, connection: str) -> None:
+    """Let a connection that goes on with a query of another one have its news."""
+    message = FollowQuery(query_id=query.id, connection=connection, who=call.principal)
+    call.instance.queues.send([OutboundMessage(QUEUE, message)])
+
+
+def _not_yet(
+    asked: PageFrame, query: Query, record: JobRecord | None, end: QueryEnd | None
+) -> RowsFrame | ProgressFrame:
+    """Return what is answered where no sub-query has written rows: the end, or that there is more
+    to come.
+    """
+    if end is not None:
+        return RowsFrame(id=asked.id, query_id=query.id)
+    return ProgressFrame(
+        id=asked.id,
+        query_id=query.id,
+        state="running",
+        parts=query.tasks,
+        parts_done=record.parts_done if record is not None else 0,
+        rows=record.rows if record is not None else 0,
+    )
+
+
+def _end(call: Call, record: JobRecord | None, query_id: str) -> QueryEnd | None:
+    """Return how a query has finished; None if it has not ended. Raises as `pages`."""
+    end = load_end(call.services.results, query_id)
+    if end is None:
+        if record is not None and record.is_finished:
+            raise ProblemError(410, _GONE, hint=_AGAIN)
+        return None
+    if end.state == "cancelled":
+        raise ProblemError(410, "the query was cancelled", hint=_AGAIN)
+    if end.state == "failed":
+        raise failure_of(end)
+    return end
+
+
+def _task_end(call: Call, query: Query, task: int) -> TaskEnd | None:
+    """Return the end of the sub-query at a place; None if there is none, or not yet."""
+    while task < query.tasks and not query.is_of_result(task):
+        task += 1
+    try:
+        (found,) = load_task_ends(call.services.results, query.id, [task])
+    except NotFoundError:
+        return None
+    check_readable(call, query.id, found.versions, found.schema)
+    if any(call.services.table(table_id) is None for table_id in found.table_ids):
+        raise ProblemError(410, "a table of this query was deleted", hint="ask another query")
+    return found
+
+
+@dataclass
+class _Reader:
+    """Reads the files of one sub-query, from a place on; `place` is where the next page begins."""
+
+    call: Call
+    asked: PageFrame
+    query: Query
+    end: TaskEnd
+    place: Place
+
+    def pages(self, most: int, guess: int) -> Iterator[RowsFrame]:
+        """Yield up to `most` pages; if there are fewer, go on to the next sub-query."""
+        while self.place.file < len(self.end.files):
+            for page in self._pages_of_file(guess):
+                yield page
+                most -= 1
+                guess = page.count * _GROWTH
+                if not most:
+                    return
+            self.place = _replace(self.place, file=self.place.file + 1, row=0)
+        task = self.place.task + 1
+        while task < self.query.tasks and not self.query.is_of_result(task):
+            task += 1
+        self.place = _replace(self.place, task=task, file=0, row=0)
+
+    def _pages_of_file(self, guess: int) -> Iterator[RowsFrame]:
+        file = self.end.files[self.place.file]
+        if self.place.row >= file.rows:
+            return
+        schema = read_schema(self.end.schema, self.query.id)
+        path = query_prefix(self.query.id) + file.name
+        form = ResultFormat(self.query.asked.format)
+        try:
+            for batch in read_rows(
+                self.call.services.results,
+                form,
+                schema,
+                path,
+                file.size_bytes,
+                file.rows,
+                self.place.row,
+            ):
+                while batch.num_rows:
+                    page = self._page(batch.slice(0, guess))
+                    batch, guess = batch.slice(page.count), page.count * _GROWTH
+                    yield page
+        except NotFoundError as error:
+            raise ProblemError(410, _GONE, hint=_AGAIN) from error
+
+    def _page(self, batch: pa.RecordBatch) -> RowsFrame:
+        """Return the first rows of a batch, as many as fit into a frame."""
+        count = batch.num_rows
+        while True:
+            after = _replace(self.place, row=self.place.row + count)
+            page = _encoded(self.asked, batch.slice(0, count), token_of(after))
+            size_bytes = len(encode_frame(page).encode())
+            if size_bytes <= MOST_FRAME_BYTES:
+                self.place = after
+                return page
+            if count == 1:
+                raise ProblemError(
+                    413,
+                    f"a row takes more than the {MOST_FRAME_BYTES:,} bytes of a frame",
+                    hint="ask for fewer columns, or by HTTP with Prefer: respond-async",
+                )
+            count = max(1, min(count // 2, count * MOST_FRAME_BYTES // size_bytes))
+
+
+def _replace(place: Place, **changes: int) -> Place:
+    return msgspec.structs.replace(place, **changes)
+
+
+def _encoded(asked: PageFrame, batch: pa.RecordBatch, after: str) -> RowsFrame:
+    schema = frame_schema(batch.schema)
+    rows, form = conform(batch, schema), asked.form
+    columns, objects, arrow = _content(form, rows, schema)
+    return RowsFrame(
+        id=asked.id,
+        query_id=asked.query_id,
+        columns=columns,
+        rows=objects,
+        arrow=arrow,
+        count=batch.num_rows,
+        next=after,
+    )
+
+
+def _content(
+    form: RowsForm, rows: pa.RecordBatch, schema: pa.Schema
+) -> tuple[tuple[ColumnFrame, ...], tuple[msgspec.Raw, ...], str]:
+    if form == "arrow":
+        sink = io.BytesIO()
+        write_rows(ResultFormat.arrow, [rows], schema, sink)
+        return (), (), base64.b64encode(sink.getvalue()).decode()
+    columns = tuple(ColumnFrame(name=each.name, type=str(each.type)) for each in schema)
+    return columns, tuple(msgspec.Raw(msgspec.json.encode(row)) for row in json_objects(rows)), ""

@@ -1,0 +1,138 @@
+"""Queries over a WebSocket: the client against a server of this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from dormouse import Instance
+from dormouse.client.socket import SocketClient
+from dormouse.errors import ForbiddenError, InvalidRequestError, NotFoundError, VersionGoneError
+from dormouse.features.http.door import guarded
+from dormouse.features.http.problems import refusal
+from dormouse.features.http.serve_http import serve_http
+from dormouse.features.websocket.upgrades import with_websocket
+from dormouse.http.loopback import LoopbackServer
+from dormouse.socket_frames import ProgressFrame
+
+KEY = "key of this server"
+ROWS = pa.table({"age": range(20_000), "name": [f"n{n}" for n in range(20_000)]})
+
+
+@pytest.fixture
+def instance(tmp_path: Path) -> Iterator[Instance]:
+    """An instance with a table of four leaves, whose queries are cut into as many parts."""
+    with Instance.open(tmp_path / "mice") as opened:
+        small = {"query_cut_bytes": 1, "query_task_bytes": 1}
+        opened.create_table(
+            "people",
+            "age: long, name: string",
+            row_keys=["age"],
+            split_points=[5000, 10_000, 15_000],
+            properties=small,
+        )
+        opened.table("people").ingest(ROWS).wait()
+        yield opened
+
+
+@pytest.fixture
+def server(instance: Instance) -> Iterator[LoopbackServer]:
+    answer = with_websocket(partial(serve_http, instance), instance)
+    with LoopbackServer(guarded(answer, KEY), refuse=refusal) as running:
+        yield running
+
+
+@pytest.fixture
+def client(server: LoopbackServer) -> Iterator[SocketClient]:
+    with SocketClient(url_of(server), token=KEY) as connected:
+        yield connected
+
+
+def url_of(server: LoopbackServer) -> str:
+    return f"ws{server.url.removeprefix('http')}/websocket"
+
+
+def test_all_rows_come_in_order_with_their_types(client: SocketClient) -> None:
+    rows = client.query("people")
+    found = rows.read_all()
+    assert found.equals(ROWS.cast(found.schema))
+    assert rows.after == ""
+
+
+def test_a_statement_has_its_rows_too(client: SocketClient) -> None:
+    found = client.sql("SELECT count(*) AS n FROM people WHERE age < :most", {"most": 10})
+    assert found.read_all().to_pylist() == [{"n": 10}]
+
+
+def test_the_progress_is_told_as_sub_queries_end(client: SocketClient) -> None:
+    seen: list[ProgressFrame] = []
+    assert client.query("people", progress=seen.append).read_all().num_rows == 20_000
+    assert {frame.parts for frame in seen if frame.state == "running"} <= {0, 4}
+    assert seen
+
+
+def test_pages_go_on_after_the_token_of_the_last_one_on_another_connection(
+    client: SocketClient, server: LoopbackServer
+) -> None:
+    rows = client.query("people", columns=["age"])
+    pages = iter(rows)
+    first = next(pages)
+    while first.num_rows < 5000:
+        first = pa.Table.from_batches([*_batches(first), next(pages)])
+    client.close()
+    with SocketClient(url_of(server), token=KEY) as other:
+        rest = other.resume(rows.query_id, rows.after).read_all()
+    assert pa.concat_tables([_table(first), rest])["age"].to_pylist() == list(range(20_000))
+
+
+def _table(found: pa.Table | pa.RecordBatch) -> pa.Table:
+    return pa.Table.from_batches(_batches(found))
+
+
+def _batches(found: pa.Table | pa.RecordBatch) -> list[pa.RecordBatch]:
+    return found.to_batches() if isinstance(found, pa.Table) else [found]
+
+
+def test_a_connection_that_is_closed_is_opened_again(client: SocketClient) -> None:
+    ages: list[int] = []
+    for batch in client.query("people", columns=["age"]):
+        ages += batch["age"].to_pylist()
+        client.close()
+    assert ages == list(range(20_000))
+
+
+def test_only_the_token_of_the_server_opens_a_connection(server: LoopbackServer) -> None:
+    with pytest.raises(ForbiddenError, match="401"):
+        SocketClient(url_of(server), token="another").ping()
+    SocketClient(f"{url_of(server)}?token=key%20of%20this%20server").ping()
+
+
+def test_what_is_wrong_is_an_error_of_its_class(client: SocketClient) -> None:
+    with pytest.raises(NotFoundError, match="'none'"):
+        client.query("none")
+    with pytest.raises(InvalidRequestError):
+        client.query("people", where="age <")
+    client.ping()
+
+
+def test_a_query_that_is_cancelled_has_no_rows(client: SocketClient) -> None:
+    rows = client.query("people")
+    rows.cancel()
+    with pytest.raises(VersionGoneError, match="cancelled"):
+        client.resume(rows.query_id, rows.after).read_all()
+
+
+def test_what_has_changed_is_sent_and_nothing_else(
+    client: SocketClient, instance: Instance
+) -> None:
+    path = "/tables/people/status"
+    first = client.watch(path)
+    assert first is not None and first.content["rows"] == 20_000
+    assert client.watch(path, first.seen) is None
+    instance.table("people").ingest(pa.table({"age": [-1], "name": ["m"]})).wait()
+    then = client.watch(path, first.seen)
+    assert then is not None and then.content["rows"] == 20_001
