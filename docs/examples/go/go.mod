@@ -1,0 +1,3 @@
+module example.com/readings
+
+go 1.23
