@@ -155,6 +155,12 @@ def test_what_cannot_be_resolved_is_refused_with_its_place(value: Any, message: 
         resolver().resolve(value, "here")
 
 
+def test_parameters_that_a_rule_forbids_are_refused_with_its_description() -> None:
+    tokens = {"JwtIssuer": "https://login.example"}
+    with pytest.raises(TemplateError, match="Rules.TokensHaveAnAudience: JwtIssuer needs Jwt"):
+        read(find_template(), {**LOCAL_PARAMETERS, **tokens}, ENDPOINT)
+
+
 def test_an_unknown_resource_type_is_refused(tmp_path: Path) -> None:
     message = refused(tmp_path, "  Stream: {Type: 'AWS::Kinesis::Stream'}")
     assert message == "Stream: the local stack does not know the type AWS::Kinesis::Stream"

@@ -61,6 +61,7 @@ class Resolver:
             "Fn::And": self._and,
             "Fn::Or": self._or,
             "Fn::Not": self._not,
+            "Fn::EachMemberEquals": self._each_member_equals,
             "Condition": self._condition,
         }
 
@@ -165,6 +166,12 @@ class Resolver:
     def _equals(self, argument: Json, where: str) -> bool:
         left, right = cast(list[Json], argument)
         return self.text(left, where) == self.text(right, where)
+
+    def _each_member_equals(self, argument: Json, where: str) -> bool:
+        members, expected = (self.resolve(item, where) for item in cast(list[Json], argument))
+        if isinstance(members, str):  # a parameter that is a list with commas
+            members = cast(Json, members.split(","))
+        return all(member == expected for member in cast(list[Json], members))
 
     def _and(self, argument: Json, where: str) -> bool:
         return all(self.resolve(item, where) is True for item in cast(list[Json], argument))

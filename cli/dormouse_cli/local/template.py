@@ -14,6 +14,7 @@ from dormouse_cli.local.resources import ACCOUNT, Resources
 from dormouse_cli.local.sessions import DEFAULT_REGION
 from dormouse_cli.local.template_apis import routes
 from dormouse_cli.local.template_functions import event_sources, function, rules, schedules
+from dormouse_cli.local.template_rules import check_rules
 from dormouse_cli.local.template_storage import bucket, queue, spark_application, table
 from dormouse_cli.local.translation import translate
 from dormouse_cli.local.wiring import check_wiring
@@ -68,6 +69,7 @@ def read(
     """
     translated = translate(path, parameters, region)
     resources = Resources.of(translated, endpoint_url, region)
+    check_rules(translated.rules, resources.resolver)
     _check_types(resources)
 
     def each(kind: str, plan: Callable[[Resources, str], _Planned]) -> tuple[_Planned, ...]:

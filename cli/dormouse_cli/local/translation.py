@@ -42,6 +42,7 @@ class Translated:
     resources: Mapping[str, Document]
     mappings: Mapping[str, Json]
     conditions: Mapping[str, Json]
+    rules: Mapping[str, Document]
     parameters: Mapping[str, str]
     code: Mapping[str, Path]
 
@@ -64,6 +65,7 @@ def translate(path: Path, overrides: Mapping[str, str], region: str) -> Translat
         resources=cast(Mapping[str, Document], result["Resources"]),
         mappings=cast(Mapping[str, Json], result.get("Mappings", {})),
         conditions=cast(Mapping[str, Json], result.get("Conditions", {})),
+        rules=cast(Mapping[str, Document], document.get("Rules", {})),
         parameters=parameters,
         code=code,
     )
