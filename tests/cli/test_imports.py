@@ -196,11 +196,22 @@ def test_a_key_in_a_folder_is_looked_up_without_datafusion_pandas_or_aws(
         "SELECT min(carrier), max(carrier) FROM flights",
     ],
 )
-def test_a_plain_statement_runs_without_datafusion_pandas_or_aws(
+def test_a_plain_statement_runs_without_datafusion_pandas_the_parser_of_sql_or_aws(
     folder: dict[str, str], statement: str
 ) -> None:
     done = run(RUN, "sql", statement, "--format", "csv", **folder)
-    assert not imported(done) & (ELSEWHERE | AWS | {"datafusion", "pandas"})
+    assert not imported(done) & (ELSEWHERE | AWS | {"datafusion", "pandas", "sqlglot"})
+
+
+def test_rows_are_tested_without_the_parser_of_sql(folder: dict[str, str]) -> None:
+    done = run(RUN, "query", "flights", "--where", "carrier = 'AA'", "--format", "csv", **folder)
+    assert not imported(done) & (ELSEWHERE | AWS | {"sqlglot"})
+    assert done.stdout.splitlines() == ['"carrier"', '"AA"', '"AA"']
+
+
+def test_a_statement_that_another_process_computes_is_parsed_there(folder: dict[str, str]) -> None:
+    done = run(RUN, "sql", "SELECT count(*) FROM flights GROUP BY carrier", **folder)
+    assert not imported(done) & (ELSEWHERE | AWS | {"datafusion", "pandas", "sqlglot"})
 
 
 def test_a_shell_completes_names_without_what_works_on_rows(deployment: dict[str, str]) -> None:

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dormouse.arrow.evolution import stored_schema
@@ -291,6 +290,8 @@ def repetitive_columns(rows: pa.Table) -> list[str]:
     """Return the text and binary columns whose values repeat often
     enough for a dictionary to pay.
     """
+    import pyarrow.compute as pc  # what reads shards needs none of it, and it takes long to import
+
     return [
         name
         for name, column in zip(rows.column_names, rows.columns, strict=True)

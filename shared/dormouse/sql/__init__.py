@@ -8,8 +8,10 @@
 - `casts`: which types can be cast
 - `times`: intervals, and the units that times are cut to
 - `literals`: literals of a parsed condition, with types
+- `constants`: constants as values of the types that they are compared with
 - `expressions`: the nodes of a tree, and rendering it as normal SQL
-- `statements`, `plain`: statements in SQL, checked; those that one scan answers
+- `statement_text`, `statements`: statements in SQL, checked
+- `plain`: statements that one scan answers, and usual conditions, without the SQL parser
 - `cut`: statements cut into parts
 - `key_bounds`: the key ranges, and the range of one column, that a condition leaves possible
 """

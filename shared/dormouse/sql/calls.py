@@ -15,10 +15,11 @@ from dormouse.errors import InvalidRequestError
 from dormouse.keys.ranges import INT64_MAX, INT64_MIN
 from dormouse.schema.schema import DecimalType, FieldType, Primitive, Schema, type_name
 from dormouse.schema.types import TIMESTAMPS
-from dormouse.sql.casts import can_cast, cast_time, refused_cast, target_type
+from dormouse.sql.casts import can_cast, refused_cast, target_type
+from dormouse.sql.constants import cast_time, coerce_literal, show_node
 from dormouse.sql.expressions import MAX_LIST, Call, Expression, Literal
 from dormouse.sql.functions import DATE_PARTS, FUNCTIONS
-from dormouse.sql.literals import coerce_literal, is_typed, parse_literal, show_node
+from dormouse.sql.literals import is_typed, parse_literal
 from dormouse.sql.operands import alike, check_types, common
 from dormouse.sql.times import TRUNCATED, Interval, is_time, parse_interval, shifted, truncated
 

@@ -1,5 +1,4 @@
-"""Which types a condition can cast between, and text as a constant of the type that it is compared
-with.
+"""Which types a condition can cast between.
 
 CAST is allowed where it cannot fail on any row; TRY_CAST, which makes NULL of what cannot be
 converted, also elsewhere. Texts are not made of floating numbers, which each engine writes in its
@@ -8,17 +7,13 @@ own way.
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Mapping
 
 from sqlglot import exp
 
 from dormouse.errors import InvalidRequestError
 from dormouse.schema.schema import DecimalType, FieldType, Primitive, type_name
-from dormouse.schema.times import from_days, parse_clock, parse_count, to_days, type_of_time
-from dormouse.schema.types import NANOSECONDS, TIMESTAMPS
-from dormouse.schema.uuids import parse_uuid
-from dormouse.sql.expressions import Literal
+from dormouse.schema.types import TIMESTAMPS
 
 _WHOLE = (Primitive.INT, Primitive.LONG)
 _FLOATS = (Primitive.FLOAT, Primitive.DOUBLE)
@@ -88,39 +83,6 @@ def _is_number_cast(found: FieldType, wanted: FieldType, *, may_fail: bool) -> b
     if Primitive.BOOLEAN in (found, wanted):
         return found in _WHOLE or wanted in _WHOLE
     return may_fail or (found, wanted) != (Primitive.LONG, Primitive.INT)
-
-
-def text_as_time(text: str, kind: FieldType) -> Literal:
-    """Return a text as a constant of a type of times or UUIDs.
-
-    Raises:
-        InvalidRequestError: it is none.
-    """
-    try:
-        if kind in TIMESTAMPS:
-            own = type_of_time(text)
-            return Literal(parse_count(text, own), own)
-        if kind is Primitive.DATE:
-            return Literal(to_days(dt.date.fromisoformat(text)), kind)
-        if kind is Primitive.TIME:
-            return Literal(parse_clock(text), kind)
-        return Literal(parse_uuid(text), Primitive.UUID)
-    except (ValueError, OverflowError) as error:
-        name = {Primitive.DATE: "date", Primitive.UUID: "UUID"}.get(Primitive(kind), "time")
-        raise InvalidRequestError(f"{text[:60]!r} is not a {name}: {error}") from error
-
-
-def cast_time(literal: Literal, kind: FieldType) -> Literal | None:
-    """Return a constant time as a date, or a date as a time; None if it is neither."""
-    count = literal.value
-    assert isinstance(count, int)
-    if literal.type in TIMESTAMPS and kind is Primitive.DATE:
-        per_day = 86_400_000_000 * (1000 if literal.type in NANOSECONDS else 1)
-        return Literal(count // per_day, kind)
-    if literal.type is Primitive.DATE and kind in TIMESTAMPS:
-        from_days(count)
-        return Literal(count * 86_400_000_000, Primitive.TIMESTAMP_NTZ)
-    return literal if literal.type in TIMESTAMPS and kind in TIMESTAMPS else None
 
 
 def refused_cast(node: str, found: FieldType, wanted: FieldType) -> InvalidRequestError:

@@ -46,7 +46,12 @@ def parse_condition(text: str, schema: Schema, *, now_ms: int | None = None) -> 
         InvalidRequestError: it is not a condition, names an unknown column or function, uses what
             is not allowed, or its types do not fit. The message says where and why.
     """
-    from dormouse.sql import parser as sql_parser  # most processes never see a condition
+    from dormouse.sql.plain.conditions import read_condition  # most processes never see a condition
+
+    plain = read_condition(text, schema) if isinstance(text, str) else None
+    if plain is not None:
+        return Condition(plain)
+    from dormouse.sql import parser as sql_parser  # the parser of all SQL takes long to import
 
     return Condition(sql_parser.parse(text, schema, now_ms))
 

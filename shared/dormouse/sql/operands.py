@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlglot import exp
-
 from dormouse.errors import InvalidRequestError
 from dormouse.schema.schema import DecimalType, FieldType, Primitive, type_name
 from dormouse.schema.types import TIMESTAMPS
+from dormouse.sql.constants import Shown, coerce_literal, show_node
 from dormouse.sql.expressions import Call, Expression, Literal, common_type
-from dormouse.sql.literals import coerce_literal, show_node
 
 _HINTS: dict[FieldType, str] = {
     **dict.fromkeys(TIMESTAMPS, "a time is written as TIMESTAMP '2026-01-31 12:00:00'"),
@@ -25,7 +23,7 @@ _HINTS: dict[FieldType, str] = {
 }
 
 
-def alike(node: exp.Expr, operands: Sequence[Expression]) -> list[Expression]:
+def alike(node: Shown, operands: Sequence[Expression]) -> list[Expression]:
     """Return operands that must be of one type; literals take the type of the other operands.
 
     Raises:
@@ -52,7 +50,7 @@ def alike(node: exp.Expr, operands: Sequence[Expression]) -> list[Expression]:
     return checked
 
 
-def calculated(node: exp.Expr, op: str, both: Sequence[Expression]) -> Expression:
+def calculated(node: Shown, op: str, both: Sequence[Expression]) -> Expression:
     """Return a calculation that cannot fail on any row: it divides by nothing that may be zero.
 
     Raises:
@@ -84,9 +82,7 @@ def common(expressions: Sequence[Expression]) -> FieldType:
     return kind
 
 
-def check_types(
-    node: exp.Expr, arguments: Sequence[Expression], wanted: Sequence[FieldType]
-) -> None:
+def check_types(node: Shown, arguments: Sequence[Expression], wanted: Sequence[FieldType]) -> None:
     """Refuse the arguments of a function unless they are of the types that it is for.
 
     Raises:

@@ -14,6 +14,7 @@ from dormouse.errors import InvalidRequestError
 from dormouse.schema.schema import Primitive, Schema, type_name
 from dormouse.sql import calls
 from dormouse.sql.calls import check_count
+from dormouse.sql.constants import coerce_literal, show_node
 from dormouse.sql.expressions import (
     MAX_CONDITION_DEPTH,
     MAX_PATTERN,
@@ -25,7 +26,7 @@ from dormouse.sql.expressions import (
 )
 from dormouse.sql.expressions import depth as depth_of
 from dormouse.sql.functions import FUNCTIONS
-from dormouse.sql.literals import coerce_literal, parse_literal, show_node
+from dormouse.sql.literals import parse_literal
 from dormouse.sql.operands import alike, calculated, check_types
 from dormouse.sql.paths import member_of, named_column, part_of
 from dormouse.sql.text import check_text, parse_sql, placed, too_deep

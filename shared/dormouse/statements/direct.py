@@ -18,8 +18,8 @@ from dormouse.query.rows import LOOK_UP_BYTES, reading_version
 from dormouse.readers.read_counters import CountedObjects
 from dormouse.readers.reading import find_row_groups
 from dormouse.schema.schema import Primitive
-from dormouse.sql.plain import Output, Plain, may_be_plain, read_plain
-from dormouse.sql.statements import parse_statement
+from dormouse.sql.plain.reading import read_text
+from dormouse.sql.plain.statements import Output, Plain, read_plain
 from dormouse.statements.protocol import Named, Scan
 from dormouse.statements.scans import Tables, known_ends
 from dormouse.tables.row_rules import row_rules
@@ -28,6 +28,8 @@ MAX_SHARDS = 64
 """The most shards whose indexes are read to find out how much would be read."""
 MAX_FIRST_ROWS = 100_000
 """The most rows of a LIMIT, if these are simply the first ones."""
+_NAME = "#0"
+"""The name of the only reference, which `sql.statements` gives the first one, too."""
 
 
 def answer_plain(tables: Tables, text: str, parameters: Mapping[str, object]) -> QueryResult | None:
@@ -60,22 +62,19 @@ def _plain_scan(
     tables: Tables, text: str, parameters: Mapping[str, object]
 ) -> tuple[Plain, str, Scan] | None:
     """Return a statement as a plain one, its reference and its scan, if that reads little."""
-    if not may_be_plain(text):
+    said = read_text(text)
+    if said is None:
         return None
-    statement = parse_statement(text)
-    if len(statement.references) != 1:
-        return None
-    (each,) = statement.references
-    schema = tables.find(Named(each.name, each.table, each.as_of, each.line, each.column))
-    plain = read_plain(statement, schema, parameters)
+    schema = tables.find(Named(_NAME, said.table, said.as_of, said.line, said.column))
+    plain = read_plain(said, schema, parameters)
     if plain is None:
         return None
     scan = Scan(columns=plain.columns, where=plain.where, limit=plain.limit, ends=plain.ends)
     try:
-        reads_little = _reads_little(tables, each.name, scan)
+        reads_little = _reads_little(tables, _NAME, scan)
     except InvalidRequestError:  # the condition is too large, or a date is none: DataFusion says so
         return None
-    return (plain, each.name, scan) if reads_little else None
+    return (plain, _NAME, scan) if reads_little else None
 
 
 def _reads_little(tables: Tables, name: str, scan: Scan) -> bool:

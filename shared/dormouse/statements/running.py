@@ -24,7 +24,7 @@ from dormouse import errors
 from dormouse.errors import DormouseError, InvalidRequestError, InvariantError, LimitExceededError
 from dormouse.query.result import QueryResult
 from dormouse.sql.cut.statement_cut import StatementCut
-from dormouse.sql.statements import check_statement
+from dormouse.sql.statement_text import check_statement
 from dormouse.statements import protocol
 from dormouse.statements.direct import answer_plain
 from dormouse.statements.explaining import explain

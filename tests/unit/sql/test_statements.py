@@ -5,13 +5,8 @@ from __future__ import annotations
 import pytest
 
 from dormouse.errors import InvalidRequestError
-from dormouse.sql.statements import (
-    MAX_REFERENCES,
-    MAX_SELECTS,
-    MAX_STATEMENT_CHARACTERS,
-    Reference,
-    parse_statement,
-)
+from dormouse.sql.statement_text import MAX_STATEMENT_CHARACTERS
+from dormouse.sql.statements import MAX_REFERENCES, MAX_SELECTS, Reference, parse_statement
 
 
 def tables_of(text: str) -> list[str]:

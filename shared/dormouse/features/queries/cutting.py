@@ -56,7 +56,7 @@ def _find_cut(
     services: Services, query: Query
 ) -> tuple[tuple[VisibleTable, TableState] | None, StatementCut]:
     """Return the table that a statement reads and its parts; no table if it is computed whole."""
-    from dormouse.sql.plain import MAX_CHARACTERS
+    from dormouse.sql.plain.reading import MAX_CHARACTERS
     from dormouse.sql.statements import parse_statement  # only statements need it
     from dormouse.statements.direct import is_answered_directly
     from dormouse.statements.protocol import Named

@@ -1,0 +1,201 @@
+"""Plain SQL is read as the parser of all SQL reads it, or not at all."""
+
+from __future__ import annotations
+
+import re
+
+import pyarrow as pa
+import pytest
+from datafusion import SessionConfig, SessionContext
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from sqlglot.dialects.postgres import Postgres
+
+from bench.sql.queries import QUERIES, Query
+from dormouse.errors import InvalidRequestError
+from dormouse.sql import parser
+from dormouse.sql.plain.conditions import read_condition
+from dormouse.sql.plain.reading import read_text
+from dormouse.sql.plain.tokens import RESERVED, tokenize
+from tests.support.every_type import EVERY_TYPE
+
+NAMES = [*(field.name for field in EVERY_TYPE.fields), "nosuch", "at", "date"]
+VALUES = [
+    "1", "0", "-3", "1.5", "-0.0", "99999999999999999999", "007", "''", "'a'", "'it''s'", "'1'",
+    "'2024-02-29'", "DATE '2024-02-29'", "DATE '2024-02-30'", "TIMESTAMP '2024-02-29 12:00:00'",
+    "'2024-02-29T12:00:00Z'", "TIME '12:30:00'", "'12:30'", "X'00ff'", "1e3", "- 1", "--1", "NULL",
+    "TRUE", "UUID '123e4567-e89b-12d3-a456-426614174000'", "'123e4567-e89b-12d3-a456-426614174000'",
+    "'\\'", "1.", ".5", "$1", "a",
+]  # fmt: skip
+OPERATORS = ["=", "<>", "!=", "<", "<=", ">", ">=", "IS DISTINCT FROM", "=="]
+
+
+def written(name: str) -> str:
+    return f'"{name}"' if len(name) % 2 else name
+
+
+names = st.sampled_from(NAMES).map(written)
+values = st.sampled_from(VALUES)
+comparisons = st.one_of(
+    st.tuples(names, st.sampled_from(OPERATORS), values).map(" ".join),
+    st.tuples(names, st.lists(values, min_size=1, max_size=3)).map(
+        lambda both: f"{both[0]} IN ({', '.join(both[1])})"
+    ),
+    st.tuples(names, values, values).map(lambda all_: "{} BETWEEN {} AND {}".format(*all_)),
+    st.tuples(names, st.sampled_from(["IS NULL", "is not null", "IS TRUE"])).map(" ".join),
+    names,
+)
+conditions = st.recursive(
+    comparisons,
+    lambda inner: st.one_of(
+        st.tuples(inner, st.sampled_from(["AND", "OR", "and"]), inner).map(" ".join),
+        inner.map(lambda text: f"({text})"),
+        inner.map(lambda text: f"NOT ({text})"),
+        inner.map(lambda text: f"NOT {text}"),
+    ),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=400)
+@given(conditions)
+@example("i = 1 AND l = 2 OR s = 'a' AND (d > 1 AND d < 2)")
+@example("NOT (i = 1) AND NOT (l = 2 OR i IS NULL)")
+@example("i BETWEEN 1 AND 2 AND l BETWEEN 2 AND 3")
+def test_a_plain_condition_has_the_tree_that_the_parser_makes(text: str) -> None:
+    found = read_condition(text, EVERY_TYPE)
+    if found is None:
+        return
+    assert found == parser.parse(text, EVERY_TYPE, None)
+
+
+@pytest.mark.parametrize(
+    "text", ["i = 1", "(i = 1) AND (s <> 'a')", "d > 990", "i IN (1, 2) OR NOT (s IS NULL)"]
+)
+def test_usual_conditions_are_plain(text: str) -> None:
+    assert read_condition(text, EVERY_TYPE) is not None
+
+
+@given(st.text(alphabet=st.characters(), max_size=30))
+@example("i = 1 -- OR l = 2")
+@example("i = 1 /* */")
+@example("i = 1; s = 'a'")
+@example("i = 'a' 'b'")
+@example("i = E'a'")
+@example("i = U&'a'")
+@example("i = 1AND l = 2")
+@example("s = '\ud800'")
+@example('"i" = 1')
+def test_no_text_is_plain_that_the_parser_refuses(text: str) -> None:
+    found = read_condition(text, EVERY_TYPE)
+    if found is not None:
+        assert found == parser.parse(text, EVERY_TYPE, None)
+
+
+def test_a_condition_that_is_nested_deeply_or_long_is_left_to_the_parser() -> None:
+    assert read_condition("(" * 7 + "i = 1" + ")" * 7, EVERY_TYPE) is not None
+    assert read_condition("(" * 9 + "i = 1" + ")" * 9, EVERY_TYPE) is None
+    assert read_condition(" OR ".join(["i = 1"] * 101), EVERY_TYPE) is None
+    assert read_condition(f"s = '{'a' * 2048}'", EVERY_TYPE) is None
+
+
+def words() -> list[str]:
+    """Return all words that mean something to a parser."""
+    parsers = Postgres.Parser
+    found = [str(word) for word in Postgres.Tokenizer.KEYWORDS]
+    found += [str(word) for word in parsers.FUNCTIONS]
+    found += [kind.name for kind in parsers.NO_PAREN_FUNCTIONS]
+    each = {word for text in found for word in re.findall(r"[a-z_]+", text.lower())}
+    return sorted(each)
+
+
+def test_words_that_some_parser_takes_for_no_names_are_reserved() -> None:
+    """Others are names in all places where plain statements have names."""
+    config = SessionConfig({"datafusion.sql_parser.enable_ident_normalization": "false"})
+    context = SessionContext(config)
+    form = (
+        "SELECT {0}, x.{0} AS y, z {0} FROM tt x WHERE {0} = 1 AND (x.{0} IN (1)) AND {0} IS NULL "
+        "ORDER BY z, {0} LIMIT 3"
+    )
+    aliased = "SELECT {0}.z, min({0}.z) AS {0} FROM tt {0} WHERE {0}.z = 1 GROUP BY 1"
+    for word in words():
+        if word in RESERVED:
+            continue
+        context.from_arrow(pa.table({word: [1], "z": [2]}), name="tt")
+        for text in (form.replace("z {0}", "z"), aliased):
+            plans = [
+                context.sql(text.format(name)).logical_plan().display_indent()
+                for name in (word, f'"{word}"')
+            ]
+            assert plans[0] == plans[1], word
+        context.deregister_table("tt")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT k FROM t -- where",
+        "SELECT k FROM t /* x */",
+        "SELECT k FROM t WHERE k = E'a'",
+        "SELECT k FROM t WHERE k = 'a' 'b'",
+        "SELECT k FROM t WHERE k = 1e3",
+        "SELECT k FROM t WHERE k = - - 1",
+        "SELECT k FROM t WHERE k = '\\'",
+        "SELECT k FROM t; SELECT k FROM t",
+        "SELECT k FROM t x y",
+        "SELECT k FROM t, u",
+        "SELECT k FROM s.t",
+        "SELECT k FROM t(1)",
+        "SELECT k FROM t ORDER BY k DESC",
+        "SELECT k FROM t ORDER BY k NULLS FIRST",
+        "SELECT k FROM t LIMIT 1 OFFSET 1",
+        "SELECT k FROM t LIMIT 1.5",
+        "SELECT k FROM t LIMIT ALL",
+        "SELECT DISTINCT k FROM t",
+        "SELECT k, FROM t",
+        "SELECT x.* FROM t x",
+        "SELECT current_date FROM t",
+        "SELECT user FROM t",
+        "SELECT k FROM t WHERE k = 1 OR k = 2",
+        "SELECT k FROM t WHERE NOT (k = 1)",
+        "SELECT count(k) FROM t",
+        "SELECT min(DISTINCT k) FROM t",
+        "SELECT k FROM t FOR UPDATE",
+        "SELECT k INTO u FROM t",
+        "EXPLAIN SELECT k FROM t",
+        "SELECT k FROM",
+        "SELECT k",
+        "",
+        "SELECT k FROM t WHERE k '=' 1",
+        "SELECT \u00fc FROM t",
+        "SELECT k\u00a0FROM t",
+    ],
+)
+def test_other_statements_are_not_plain(text: str) -> None:
+    assert read_text(text) is None
+
+
+@pytest.mark.parametrize("query", [query for query in QUERIES if query.prunes])
+def test_the_look_ups_of_the_benchmark_are_plain(query: Query) -> None:
+    assert read_text(query.text) is not None
+
+
+def test_a_plain_statement_says_where_its_table_is() -> None:
+    found = read_text('SELECT k\nFROM "a""b" FOR VERSION AS OF \'tag\' AS x WHERE x.k = :v;')
+    assert found is not None
+    assert (found.table, found.alias, found.as_of) == ('a"b', "x", "tag")
+    assert (found.line, found.column, found.parameters) == (2, 6, {"v"})
+
+
+def test_tokens_are_what_is_in_quotes() -> None:
+    found = tokenize("a >= 'it''s' AND \"b\"\"c\" <> -1.5 ")
+    assert found is not None
+    shown = [token.text for token in found]
+    assert shown == ["a", ">=", "it's", "AND", 'b"c', "<>", "-", "1.5"]
+
+
+def test_an_error_in_a_plain_condition_is_that_of_the_parser() -> None:
+    from dormouse.sql.conditions import parse_condition
+
+    with pytest.raises(InvalidRequestError, match="line 1, column 1: "):
+        parse_condition("i = 'a'", EVERY_TYPE)
