@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from collections import Counter
 from pathlib import Path
 from statistics import quantiles
 
@@ -31,6 +32,8 @@ def main(folder: Path, clients: int, seconds: float) -> None:
             thread.join()
         lasted = time.perf_counter() - began
         used, peak_mb = server.cpu_seconds() - before, server.peak_mb()
+    for failure, times in Counter(failures).most_common():
+        print(f"{times} times: {failure}", file=sys.stderr)
     cuts = quantiles(took, n=100)
     emit(
         "clients",

@@ -16,11 +16,13 @@ def report(figures: Figures) -> str:
         f"Python {platform.python_version()}."
     )
     parts = [
-        part_table(figures, "look-ups", ("ms", "cpu_ms")),
+        part_table(figures, "look-ups", ("ms", "cpu_ms", "server_cpu_ms")),
         added(figures),
         part_table(figures, "clients", ("p50_ms", "p99_ms", "rate", "errors", "cpu_ms", "peak_mb")),
         part_table(figures, "results", ("seconds", "cpu_seconds", "megabytes", "peak_mb")),
         part_table(figures, "starts", ("cpu_seconds",)),
+        part_table(figures, "imports of serve_http", ("cpu_seconds",)),
+        part_table(figures, "cold start", ("cpu_seconds",)),
         part_table(figures, "requests", ("count",)),
         part_table(figures, "dollars", ("a_million",)),
         total(figures),

@@ -1,4 +1,5 @@
-"""Count what a warm function asks of AWS for a look-up, on the local stack: ``requests FOLDER N``.
+"""Count what a warm function asks of AWS for a look-up, on the local stack: ``requests FOLDER N``;
+and measure the first one after a cold start.
 
 The function's code answers here, over the services of a deployment; the stack has the rows.
 """
@@ -10,26 +11,27 @@ import os
 import sys
 import time
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from bench.common.figures import emit
 from bench.cost.prices import GB_SECOND as DOLLARS_PER_GB_SECOND
 from bench.cost.prices import INVOCATION, MEGABYTES_PER_GB
-from bench.service.server import SCHEMA, TABLE, readings
+from bench.service.first import TABLE, look_up
+from bench.service.layers import Layers
+from bench.service.server import SCHEMA, readings
 from bench.state.counting import DOLLARS_PER_MILLION
 from dormouse import Instance
 from dormouse.aws.base import clients
-from dormouse.features.http.serve_http import serve_http
-from dormouse.http.messages import HttpRequest
 from dormouse_cli.local.commands import LOCAL_PARAMETERS, find_template
 from dormouse_cli.local.stack import LocalStack
 
 ROWS, WARMING = 20_000, 5
+COLD_STARTS = 5
 MEMORY_MB = 1769
 API_REQUEST = 1.00e-6
 """Dollars for a request to an HTTP API, up to 512 KB."""
-CALLER = "arn:aws:iam::123456789012:user/local"
 
 
 def main(folder: Path, count: int) -> None:
@@ -52,16 +54,20 @@ def main(folder: Path, count: int) -> None:
                 began = time.process_time()
             look_up(instance, number % (ROWS // 100))
         cpu_seconds = (time.process_time() - began) / count
+        cold(Layers(folder / "layers"), stack.environment, COLD_STARTS)
     show({name: asked[name] / count for name in sorted(asked)}, cpu_seconds, count)
 
 
-def look_up(instance: Instance, key: int) -> None:
-    """Answer one look-up, as the function does."""
-    body = json.dumps({"keys": [[key, 5]]}).encode()
-    headers = {"content-type": "application/json"}
-    path = f"/tables/{TABLE}/query"
-    response = serve_http(instance, HttpRequest("POST", path, "", headers, body, CALLER))
-    assert response.status == 200, response.body
+def cold(layers: Layers, environment: Mapping[str, str], count: int) -> None:
+    """Print the CPU time of a look-up after a cold start, the least of some processes."""
+    runs = [
+        json.loads(layers.run("-m", "bench.service.first", **environment).stdout)
+        for _ in range(count)
+    ]
+    steps = ("imports", "the first look-up, with its clients", "the second look-up")
+    for number, step in enumerate(steps):
+        least = min(times[number] - (times[number - 1] if number else 0.0) for times in runs)
+        emit("cold start", step, 0, cpu_seconds=least)
 
 
 def show(counts: dict[str, float], cpu_seconds: float, count: int) -> None:

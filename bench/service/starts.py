@@ -1,32 +1,36 @@
-"""Import what the function imports before its first request: ``starts COUNT``."""
+"""Import what functions import at their start, with their layers: ``starts FOLDER COUNT``."""
 
 from __future__ import annotations
 
 import resource
-import subprocess
 import sys
 from pathlib import Path
 
 from bench.common.figures import emit
+from bench.service.layers import Layers
 
-ROOT = Path(__file__).parents[2]
+EMPTY = "an empty program"
 PROGRAMS = {
-    "an empty program": "pass",
+    EMPTY: "pass",
     "serve_http": "import functions.serve_http.handler",
     "answer_query": "import functions.answer_query.handler",
 }
 
 
-def main(count: int) -> None:
-    """Print the least CPU seconds of each, in turns."""
+def main(folder: Path, count: int) -> None:
+    """Print the least CPU seconds of each, in turns, and where those of serve_http come from."""
+    layers = Layers(folder / "layers")
     least: dict[str, float] = {}
     for _ in range(count):
         for name, program in PROGRAMS.items():
             before = _used()
-            subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT)
+            layers.run("-c", program)
             least[name] = min(_used() - before, least.get(name, float("inf")))
     for name, seconds in least.items():
         emit("starts", name, 0, cpu_seconds=seconds)
+    seconds = least["serve_http"] - least[EMPTY]
+    for origin, share in layers.shares("functions.serve_http.handler").items():
+        emit("imports of serve_http", origin, 0, cpu_seconds=share * seconds)
 
 
 def _used() -> float:
@@ -35,4 +39,4 @@ def _used() -> float:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(Path(sys.argv[1]), int(sys.argv[2]))

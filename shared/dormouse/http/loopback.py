@@ -37,6 +37,7 @@ class LoopbackServer(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
     allow_reuse_address = False  # it would take a port that another server uses
+    request_queue_size = 1024  # by default 5: of many clients that come at once, most would wait
 
     def __init__(
         self,

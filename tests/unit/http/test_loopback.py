@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import select
 import socket
+import sys
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack, closing
 from http.client import HTTPConnection
 
 import pytest
@@ -227,6 +230,18 @@ def test_a_client_that_breaks_off_is_passed_over(
     broken.close()
     assert raw(server, f"GET / HTTP/1.1\r\n{HERE}Connection: close\r\n\r\n")[0] == 200
     assert capfd.readouterr().err == ""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a connection takes a moment")
+def test_many_clients_can_connect_at_once() -> None:
+    waiting = LoopbackServer(echo)  # which answers nobody yet
+    with closing(waiting), ExitStack() as open_sockets:
+        clients = [open_sockets.enter_context(socket.socket()) for _ in range(64)]
+        for each in clients:
+            each.setblocking(False)
+            each.connect_ex(("127.0.0.1", waiting.server_port))
+        _, connected, _ = select.select([], clients, [], 0)
+    assert len(connected) == len(clients)
 
 
 def test_a_port_that_is_taken_or_is_none_is_refused(server: LoopbackServer) -> None:

@@ -8,9 +8,10 @@ the first one is. Its checksum only tells a damaged one from one that does not f
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from itertools import accumulate, takewhile
 
 import msgspec
 import pyarrow as pa
@@ -85,12 +86,7 @@ class Paging:
 
     def after(self, batches: Sequence[pa.RecordBatch], count: int) -> str:
         """Return the continuation after the first `count` rows of batches that have those keys."""
-        keys = _keys(batches, count, self.seen.schema)
-        last, repeats = keys[-1], 0
-        for key in reversed(keys):
-            if key != last:
-                break
-            repeats += 1
+        last, repeats = _last_key(batches, count, self.seen.schema)
         if repeats == count and last == self._last():
             repeats += self.repeats
         return encode(
@@ -167,14 +163,20 @@ def _checksum(body: bytes) -> bytes:
     return blake2b(body, digest_size=_CHECKSUM_BYTES).digest()
 
 
-def _keys(batches: Sequence[pa.RecordBatch], count: int, schema: Schema) -> list[Key]:
-    """Return the keys of the first `count` rows, from the last one that is equal to none before."""
-    found: list[Key] = []
-    for batch in batches:
+def _last_key(batches: Sequence[pa.RecordBatch], count: int, schema: Schema) -> tuple[Key, int]:
+    """Return the key of the last of the first `count` rows, and how many rows up to it have it."""
+    keys = _keys_from_end(batches, count, schema)
+    last = next(keys)
+    return last, 1 + sum(1 for _ in takewhile(lambda key: key == last, keys))
+
+
+def _keys_from_end(batches: Sequence[pa.RecordBatch], count: int, schema: Schema) -> Iterator[Key]:
+    """Yield the keys of the first `count` rows, the last one first: few are looked at."""
+    before = accumulate((batch.num_rows for batch in batches), initial=0)
+    for batch, start in reversed([*zip(batches, before, strict=False)]):
         columns = [(batch.column(field.name), field.type) for field in schema.keys]
-        for row in range(min(batch.num_rows, count - len(found))):
-            found.append(tuple(key_part(column[row], kind) for column, kind in columns))
-    return found
+        for row in reversed(range(min(batch.num_rows, count - start))):
+            yield tuple(key_part(column[row], kind) for column, kind in columns)
 
 
 def _key_to_json(key: Key, schema: Schema) -> tuple[object, ...]:

@@ -41,9 +41,9 @@ def find_route(request: HttpRequest) -> tuple[Route, dict[str, str]]:
     Raises:
         ProblemError: there is no such path, or it has other methods.
     """
-    fitting = [(route, route.match(request.path)) for route in ROUTES]
     methods = []
-    for route, names in fitting:
+    for route in ROUTES:
+        names = route.match(request.path)
         if names is None:
             continue
         if request.method == route.method or (request.method, route.method) == ("HEAD", "GET"):

@@ -1,0 +1,86 @@
+"""The benchmark of the HTTP API measures what it says, with what functions have and at prices."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from bench.common.figures import Figure, Figures, parsed
+from bench.service import clients, look_ups, requests, results
+from bench.service.__main__ import RESULT_ROWS
+from bench.service.layers import OWN, Layers, shares
+from bench.service.report import report
+from bench.service.server import readings
+from dormouse.results.cells import json_objects
+
+
+def figures_of(capsys: pytest.CaptureFixture[str]) -> Figures:
+    lines = capsys.readouterr().out.splitlines()
+    return Figures(parsed(line) for line in lines if line.startswith("{"))
+
+
+def test_the_large_result_is_of_two_gigabytes() -> None:
+    middle = readings(RESULT_ROWS // 2, RESULT_ROWS // 2 + 1000)
+    lines = [
+        msgspec.json.encode(row) + b"\n" for b in middle.to_batches() for row in json_objects(b)
+    ]
+    assert RESULT_ROWS * sum(map(len, lines)) / len(lines) == pytest.approx(2e9, rel=0.03)
+
+
+def test_look_ups_clients_and_results_are_those_of_a_server(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(look_ups, "ROWS", 3000)
+    monkeypatch.setattr(clients, "ROWS", 3000)
+    for name in ("a", "b", "c"):
+        (tmp_path / name).mkdir()
+    look_ups.main(tmp_path / "a", 20)
+    clients.main(tmp_path / "b", 4, 1.0)
+    results.main(tmp_path / "c", 12_000)
+    found = figures_of(capsys)
+    assert found.get("clients", "HTTP", 4, "errors") == 0
+    assert found.sizes("results", "pages") == found.sizes("results", "files") == [12_000]
+    sizes = {found.get("results", way, 12_000, "megabytes") for way in ("pages", "files")}
+    assert len(sizes) == 1
+    text = report(found)
+    assert "HTTP adds" in text
+    assert "| files" in text
+
+
+def test_a_look_up_costs_what_it_asks(capsys: pytest.CaptureFixture[str]) -> None:
+    requests.show({"GetItem": 2, "GetObject": 3}, 0.001, 10)
+    found = figures_of(capsys)
+    assert found.get("dollars", "S3", 10, "a_million") == pytest.approx(3 * 0.4)
+    assert found.get("dollars", "DynamoDB", 10, "a_million") == pytest.approx(2 * 0.125)
+    function = found.get("dollars", "function, by its CPU time", 10, "a_million")
+    assert function == pytest.approx(1000 * 1769 / 1024 * 0.0000133334, rel=1e-3)
+    assert f"cost ${1 + 0.2 + 1.2 + 0.25 + (function or 0):.2f}" in report(found)
+
+
+def test_functions_are_imported_with_the_packages_of_their_layers_alone(tmp_path: Path) -> None:
+    layers = Layers(tmp_path / "layers")
+    known = "import importlib.util as u, json; print(json.dumps([bool(u.find_spec(n)) for n in "
+    there = layers.run("-c", known + "('pyarrow', 'dormouse', 'datafusion', 'functions')]))")
+    assert json.loads(there.stdout) == [True] * 4
+    absent = layers.run("-c", known + "('numpy', 'boto3', 'awscrt', 'moto', 'pytest')]))")
+    assert json.loads(absent.stdout) == [False] * 5
+
+
+def test_the_time_of_imports_is_shared_by_where_modules_come_from() -> None:
+    shown = """\
+import time: self [us] | cumulative | imported package
+import time:       100 |        100 |   json
+import time:       200 |        300 | pyarrow.lib
+import time:       700 |       1000 |     dormouse.errors
+"""
+    found = shares(shown, {"pyarrow": "core layer", "dormouse": OWN})
+    assert found == {"Python": 0.1, "core layer": 0.2, "engine layer": 0.0, OWN: 0.7}
+
+
+def test_what_was_not_measured_is_not_in_the_report() -> None:
+    text = report(Figures([Figure("starts", "serve_http", 0, "cpu_seconds", 0.5)]))
+    assert "serve_http" in text
+    assert "HTTP adds" not in text and "million" not in text
