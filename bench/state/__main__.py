@@ -50,6 +50,7 @@ FORMATS = (
     "metadata_bytes_per_commit",
 )
 LOADS = ("get", "bytes_read", "bytes_to_snapshot", "rru", "cpu_seconds")
+PLANS = ("requests", "bytes_read", "rru", "cpu_seconds", "whole")
 FOLD = ("before_cpu_microseconds", "now_cpu_microseconds", "now_to_before")
 SOURCES = ("bytes_per_source", "load_cpu_seconds", "look_up_microseconds")
 MEMORY = (
@@ -69,6 +70,7 @@ TABLES = (
     ("Cost of a commit, by references", "commits", COMMITS),
     ("Fold of a commit, by references", "fold", FOLD),
     ("Cold loads, by references", "cold_load", LOADS),
+    ("Plans of one key by processes that begin, by references", "cold_plan", PLANS),
     ("Memory and CPU, by references", "memory", MEMORY),
     (
         "Many writers, simulated latencies, by writers or arrivals a second",

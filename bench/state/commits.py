@@ -10,6 +10,7 @@ import argparse
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from bench.common.figures import emit
@@ -21,10 +22,12 @@ from bench.state.counting import (
     head_item_bytes,
 )
 from bench.state.counting_items import CountingDynamoDB, Key
-from bench.state.memory import TABLE, cpu_seconds
+from bench.state.memory import KEYS, TABLE, cpu_seconds, key
 from bench.state.workload import Clock, Ids, Mix
 from dormouse.aws.dynamodb.state_store import DynamoDBStateStore
 from dormouse.aws.s3.state_store import S3StateStore
+from dormouse.keys.ranges import KeyRange
+from dormouse.model.part_of_state import PartOfState
 from dormouse.state_store import Committed
 from dormouse.statestore.engine import LogStateStore
 from dormouse.statestore.log.compaction import COMMITS_TO_INCREMENT, LEAST_BYTES_TO_SNAPSHOT
@@ -38,6 +41,8 @@ LATE = 0.7
 snapshots: then there is much to read besides the snapshot."""
 DELTAS_WAITED_FOR = (1, 10, 100)
 TRANSACTIONS_OF_A_BATCH = 10
+PLANS = 20
+"""So many processes plan a look-up of one key."""
 
 
 @dataclass
@@ -145,11 +150,13 @@ def measure(run: Run, least_commits: int, name: str | None) -> None:
         step, share_before = max(step, share - share_before), share
         if share + step > 1 and not is_measured and not name:  # the next segment makes it due
             measure_cold_load(run, "before_a_snapshot")
+            measure_cold_plans(run, "before_a_snapshot")
             is_measured = True
         folded = run.commits_to_fold()
         is_last = folded + PAGE_CAPACITY > COMMITS_TO_INCREMENT
         if share > LATE and is_last and folded > most_folded and not name:
             measure_cold_load(run, "before_an_increment")
+            measure_cold_plans(run, "before_an_increment")
             most_folded = folded
         before = run.newest_snapshot()
         _, seconds = cpu_seconds(run.maintainer.maintain)
@@ -162,6 +169,7 @@ def measure(run: Run, least_commits: int, name: str | None) -> None:
         return
     show_rewrite(run)
     measure_cold_load(run, "after_a_snapshot")
+    measure_cold_plans(run, "after_a_snapshot")
     measure_warm_reads(run)
     measure_batches(run)
 
@@ -218,6 +226,36 @@ def measure_cold_load(run: Run, when: str) -> None:
         rru=requests.counts["rru"],
         cpu_seconds=seconds,
         bytes_to_snapshot=requests.read.total() / newest.size_bytes,
+    )
+
+
+def measure_cold_plans(run: Run, when: str) -> None:
+    """Print what processes that begin read to plan a look-up of one key, each of another key.
+
+    `whole` is the share of those that had to load the state, because a commit after all that is
+    kept by keys may concern the key; the other figures are of those that had not.
+    """
+    random, found = Random(7), []
+    for _ in range(PLANS):
+        requests = Requests()
+        store = run.table.store(requests, 5)
+        wanted = [KeyRange.exactly(key(random.randrange(KEYS)))]
+        part, seconds = cpu_seconds(lambda store=store, wanted=wanted: store.part(lambda: wanted))
+        if isinstance(part, PartOfState):
+            asked = requests.counts["get"] + requests.counts["dynamo_reads"]
+            found.append((asked, requests.read.total(), requests.counts["rru"], seconds))
+    if not found:
+        return
+    asked, read, rru, seconds = (sorted(figures) for figures in zip(*found, strict=True))
+    emit(
+        "cold_plan",
+        when,
+        run.references,
+        requests=asked[-1],
+        bytes_read=read[-1],
+        rru=rru[-1],
+        cpu_seconds=seconds[len(seconds) // 2],
+        whole=1 - len(found) / PLANS,
     )
 
 

@@ -61,6 +61,12 @@ class CountingStorage(MemoryStorage):
         self._requests.read[kind_of(path)] += len(body)
         return body
 
+    def stream(self, path: str, size_bytes: int, start: int, end: int) -> Iterator[bytes]:
+        """Count a GET of a range and its bytes."""
+        self._requests.counts["get"] += 1
+        self._requests.read[kind_of(path)] += end - start
+        return self._inner.stream(path, size_bytes, start, end)
+
     def put(self, path: str, body: bytes) -> bool:
         """Count a PUT and its bytes."""
         self._requests.counts["put"] += 1

@@ -7,6 +7,9 @@ from collections.abc import Iterator
 from bench.common.figures import Figures, short
 from bench.common.goals import Goal, ratio
 
+PLANNED = ("after_a_snapshot", "before_a_snapshot", "before_an_increment")
+"""When plans of one key by processes that begin are measured; the first is the best."""
+
 
 def goals(figures: Figures) -> list[Goal]:
     """Return all goals that a benchmark can measure, at the largest size of the run."""
@@ -82,8 +85,12 @@ def _of_reads(figures: Figures, largest: int) -> Iterator[Goal]:
     for when, seconds in (("best", after), ("worst", cold("cpu_seconds"))):
         share = ratio(seconds, objects)
         yield Goal(6, f"cold load at {size}, {when}: CPU to that of objects", share, 0.25)
-    yield Goal(7, f"plan of one key, cold, at {size}: bytes", cold("bytes_read"), 3e6)
-    yield Goal(7, f"plan of one key, cold, at {size}: GET", cold("get"), 60)
+    for name, most in (("bytes_read", 300e3), ("requests", 4)):
+        found = [figures.get("cold_plan", when, largest, name) for when in PLANNED]
+        worst = max((value for value in found if value is not None), default=None)
+        best = found[0]
+        yield Goal(7, f"plan of one key, cold, at {size}, best: {name}", best, most)
+        yield Goal(7, f"plan of one key, cold, at {size}, worst: {name}", worst, most)
 
 
 def _of_memory(figures: Figures, largest: int, smallest: int) -> Iterator[Goal]:

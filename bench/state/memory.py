@@ -248,7 +248,9 @@ def on_the_root(number: int) -> Transaction:
 
 def measure(references: int, path: Path) -> None:
     """Print all figures of a size, columns beside objects; leave the snapshot at a path."""
-    body, seconds = cpu_seconds(lambda: encode_snapshot(TABLE, built(references)))
+    body, seconds = cpu_seconds(
+        lambda: encode_snapshot(TABLE, built(references), has_key_index=True)
+    )
     show(references, "build_and_encode_from_objects_cpu_seconds", seconds)
     show(references, "snapshot_bytes", len(body))
     path.write_bytes(body)

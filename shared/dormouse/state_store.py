@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from dormouse.errors import InvalidRequestError
 from dormouse.fold.rules import Violation
+from dormouse.keys.ranges import KeyRange
 from dormouse.model.pins import Pin, PinOwner
 from dormouse.model.shards import Shard
 from dormouse.model.state import TableState
@@ -145,6 +146,13 @@ class StateStore(Protocol):
 
     def current(self) -> TableState:
         """Return the newest version: it includes every commit that ended before this call began."""
+
+    def part(self, ranges: Callable[[], Sequence[KeyRange]]) -> TableState:
+        """Return the newest version as `current` does, or of it what readers of these ranges of
+        keys need: its `partitions_to_read` and `shards`, without a tree, jobs and totals.
+
+        `ranges` are asked for only where it makes a difference.
+        """
 
     def at(self, *, version: int | None = None, time_ms: int | None = None) -> TableState:
         """Return a version, or the version that was current at a time, as long as it is kept.

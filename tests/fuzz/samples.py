@@ -40,10 +40,11 @@ from dormouse.features.queries.query import (
     encode_task_end,
 )
 from dormouse.keys.ranges import KeyRange
+from dormouse.model.part_of_state import Piece
 from dormouse.model.provenance import Lineage, Provenance
 from dormouse.model.shards import Shard
 from dormouse.model.sources import Source
-from dormouse.query.pieces import Piece, decode_pieces, encode_pieces
+from dormouse.query.pieces import decode_pieces, encode_pieces
 from dormouse.query.selection import Selection
 from dormouse.query_messages import AnswerQuery, CancelQuery, QueryLimits, QueryTask
 from dormouse.schema.schema import KEY_TYPES, Schema

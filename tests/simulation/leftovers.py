@@ -65,6 +65,7 @@ def left_in_state(instance: Instance, table: Table) -> Iterator[str]:
     named = {
         *reader.log.ids_after(version_before(head.manifest.covered_pages)),
         *(each.id for each in (*head.manifest.segments, *head.manifest.snapshots)),
+        *(each.id for each in head.manifest.increments),
         *(restored for segment in head.manifest.segments for restored in segment.restores),
     }
     for kind in ("delta", "segment", "snapshot"):

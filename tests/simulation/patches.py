@@ -29,6 +29,7 @@ from dormouse.features.ingest import sealing
 from dormouse.features.ingest.seal_sources import seal_sources
 from dormouse.shards.shard_writer import ShardWriter
 from tests.unit.statestore.faults import small_items, small_pages
+from tests.unit.statestore.parts import indexed_early
 
 _Result = TypeVar("_Result")
 
@@ -89,6 +90,7 @@ def deterministic(
         stack.enter_context(patch.multiple(sealing, MIN_SEALED_SOURCES=SEALED, SEGMENT_FANOUT=2))
         stack.enter_context(patch.object(seal_sources, "__kwdefaults__", {"least": SEALED}))
         stack.enter_context(small_pages(PAGE_CAPACITY))
+        stack.enter_context(indexed_early())
         stack.enter_context(small_items())
         for name in _modules_with_threads():
             stack.enter_context(patch.object(sys.modules[name], "ThreadPoolExecutor", AtOnce))

@@ -6,8 +6,10 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING
 
+from dormouse.arrow.ranges import requested_ranges
 from dormouse.errors import NotFoundError, OutcomeUnknownError, UnavailableError
-from dormouse.features.tables.versions import read_version
+from dormouse.features.tables.versions import RangesOf, read_version
+from dormouse.keys.ranges import KeyRange
 from dormouse.model.state import TableState
 from tests.simulation.instance import Worker
 from tests.simulation.oracle import Oracle
@@ -58,7 +60,8 @@ def ask_query(
         delay_ms = table.properties.gc_delay_seconds * 1000
         tags = [pin.version for pin in tags_of(worker.instance, table).values()]
         version = random.choice(tags) if tags and version is not None else version
-        table, state = read_version(services, table, version=version)
+        ranges_of = None if counts else _ranges_of(wanted)  # a count goes by the tree
+        table, state = read_version(services, table, version=version, ranges_of=ranges_of)
         is_emptied = oracle.is_before(state.version, state.generation)
         options = {
             "now_ms": services.clock.now_ms(),
@@ -92,3 +95,8 @@ def ask_query(
         oracle.check_empty(len(found), state.version)
         return
     oracle.check_answer(found, state.version, wanted, options["now_ms"])
+
+
+def _ranges_of(wanted: KeyRange) -> RangesOf:
+    """Return what a process says that reads the part of a state with these keys."""
+    return lambda table: requested_ranges(table.schema, [wanted])

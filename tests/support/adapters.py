@@ -17,6 +17,7 @@ from dormouse.errors import (
     RefusedSourceError,
     UnavailableError,
 )
+from dormouse.keys.ranges import KeyRange
 from dormouse.messages import OutboundMessage
 from dormouse.model.job_events import JobEvent, Tracked, fold_event
 from dormouse.model.metrics import Metric
@@ -238,6 +239,9 @@ class HookedStore:
 
     def current(self) -> TableState:
         return self.inner.current()
+
+    def part(self, ranges: Callable[[], Sequence[KeyRange]]) -> TableState:
+        return self.inner.part(ranges)
 
     def at(self, *, version: int | None = None, time_ms: int | None = None) -> TableState:
         return self.inner.at(version=version, time_ms=time_ms)

@@ -17,7 +17,6 @@ from dormouse.tables.table import Table
 
 if TYPE_CHECKING:
     from dormouse.messages import SelectionMessage
-    from dormouse.model.state import TableState
     from dormouse.query.result import QueryResult
     from dormouse.query.selection import Selection
 
@@ -73,10 +72,18 @@ class QueriedTable(VersionedTable):
                 self.schema, ranges, exact, where=where, columns=columns, limit=limit, as_of=as_of
             )
             return self._ask(selected, timeout_seconds)
+        from dormouse.query.planner import selected_ranges
         from dormouse.query.rows import query_rows
 
-        table, state = table_as_of(self.services, self.current(), as_of)
-        selection = self._select(table, state, ranges, exact, where, columns, limit)
+        now_ms = self.services.clock.now_ms()
+        wanted = ranges, exact, where, columns, limit
+        table, state = table_as_of(
+            self.services,
+            self.current(),
+            as_of,
+            ranges_of=lambda known: selected_ranges(known, self._select(known, 0, now_ms, *wanted)),
+        )
+        selection = self._select(table, state.version, now_ms, *wanted)
         return query_rows(self.services, table, state, selection).for_programs()
 
     def count(
@@ -91,7 +98,8 @@ class QueriedTable(VersionedTable):
         from dormouse.query.count import count_rows
 
         table, state = table_as_of(self.services, self.current(), as_of)
-        selection = self._select(table, state, ranges, exact, where)
+        now_ms = self.services.clock.now_ms()
+        selection = self._select(table, state.version, now_ms, ranges, exact, where)
         return count_rows(self.services, table, state, selection)
 
     def _ask(self, selection: SelectionMessage, timeout_seconds: float) -> QueryResult:
@@ -107,7 +115,8 @@ class QueriedTable(VersionedTable):
     def _select(
         self,
         table: Table,
-        state: TableState,
+        version: int,
+        now_ms: int,
         ranges: Ranges | None,
         exact: KeyLike | list[KeyLike] | None,
         where: str | None,
@@ -117,10 +126,9 @@ class QueriedTable(VersionedTable):
         from dormouse.query.planner import select
         from dormouse.sql.conditions import parse_condition
 
-        now_ms = self.services.clock.now_ms()
         return select(
             table.schema,
-            state.version,
+            version,
             now_ms,
             KeyCodec(table.schema).ranges_from_python(ranges, exact),
             permission=EVERYTHING,  # AWS decides about what this process reads

@@ -20,19 +20,24 @@ from dormouse.tables.table import Table
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from dormouse.features.tables.versions import RangesOf
     from dormouse.model.pins import Pin
     from dormouse.model.state import TableState
     from dormouse.query.result import QueryResult
 
 
-def table_as_of(services: Services, table: Table, as_of: AsOf | None) -> tuple[Table, TableState]:
+def table_as_of(
+    services: Services, table: Table, as_of: AsOf | None, *, ranges_of: RangesOf | None = None
+) -> tuple[Table, TableState]:
     """Return a table as it is now, and its state at a version, tag or time; the newest for None.
+
+    With `ranges_of`, the newest state may have only what readers of these keys need.
 
     Raises: as `features.versions.as_of.read_as_of`.
     """
     from dormouse.features.versions.as_of import read_as_of
 
-    return read_as_of(services, table, as_of)
+    return read_as_of(services, table, as_of, ranges_of=ranges_of)
 
 
 def as_of_to_json(as_of: AsOf) -> int | str:

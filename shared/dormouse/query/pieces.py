@@ -7,15 +7,13 @@ leaf partitions: what the tasks return, one after the other, is in key order.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 import msgspec
-from rpds import HashTrieMap
 
 from dormouse.key_forms.stored import decode_key, encode_key
 from dormouse.keys.ranges import KeyRange
-from dormouse.model.overlay_map import OverlayMap
-from dormouse.model.shards import Reference, Shard
+from dormouse.model.part_of_state import Piece
+from dormouse.model.shards import Shard
 from dormouse.model.state import TableState
 from dormouse.stored.decoding import raise_corrupt
 from dormouse.stored.json_objects import decode_stored, encode_stored
@@ -25,35 +23,6 @@ MAX_TASK_BYTES = 256 * 1024 * 1024
 """About how many bytes of shards a task reads at most, unless a single partition has more."""
 MAX_TASK_SHARDS = 1000
 """The most shards that a task reads, summed over partitions, unless one partition has more."""
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """A range of keys within one partition, and the shards that can hold rows in it."""
-
-    range: KeyRange
-    shards: tuple[Shard, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class PartOfState(TableState):
-    """The part of a version that pieces are: it can be read, and has no tree and no jobs."""
-
-    pieces: tuple[Piece, ...] = ()
-
-    def partitions_to_read(self, wanted: KeyRange) -> Iterator[tuple[KeyRange, list[Reference]]]:
-        """Yield, in key order, the ranges of pieces within `wanted`, with the references there."""
-        for piece in self.pieces:
-            span = piece.range.intersection(wanted)
-            found = [s for s in piece.shards if span.overlaps_span(s.min_key, s.max_key)]
-            if found and not span.is_empty():
-                yield span, [Reference("", s.id, s.rows, exact=False) for s in found]
-
-
-def part_of_state(pieces: Sequence[Piece], version: int) -> TableState:
-    """Return the part of a version that consecutive pieces are."""
-    shards = HashTrieMap({shard.id: shard for piece in pieces for shard in piece.shards})
-    return PartOfState(version=version, shards=OverlayMap(shards), pieces=tuple(pieces))
 
 
 def plan_tasks(

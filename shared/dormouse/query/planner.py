@@ -9,8 +9,8 @@ from dormouse.access.visible import check_visible, visible_schema
 from dormouse.arrow.ranges import ranges_to_read, requested_ranges
 from dormouse.errors import InvalidRequestError
 from dormouse.keys.ranges import Key, KeyRange
+from dormouse.model.part_of_state import Piece
 from dormouse.model.state import TableState
-from dormouse.query.pieces import Piece
 from dormouse.query.selection import Selection
 from dormouse.readers.reading import Slice
 from dormouse.schema.schema import Schema

@@ -11,6 +11,7 @@ low-water mark and neither a page of the log nor the manifest names it.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from dormouse.errors import NotFoundError
@@ -26,6 +27,16 @@ class MissingBlobError(NotFoundError):
         """Name what is missing."""
         super().__init__(what)
         self.blob_id = blob_id
+
+
+@dataclass(frozen=True, slots=True)
+class BlobRange:
+    """The bytes from `start` up to `end` of a blob that has `size_bytes`."""
+
+    blob_id: str
+    size_bytes: int
+    start: int
+    end: int
 
 
 class BlobStore(Protocol):
@@ -47,6 +58,14 @@ class BlobStore(Protocol):
         Raises:
             MissingBlobError: one of them does not exist, or lacks a part.
             CorruptDataError: one of them is damaged; the message names it.
+        """
+
+    def get_ranges(self, wanted: Sequence[BlobRange]) -> list[bytes]:
+        """Return parts of blobs, in this order, several fetched at once.
+
+        Raises:
+            MissingBlobError: a blob does not exist, or lacks what is wanted of it.
+            CorruptDataError: one has another size, or its storage says that it is damaged.
         """
 
     def delete_stale(self, before: str, needed: Collection[str]) -> None:

@@ -31,6 +31,7 @@ from dormouse.errors import (
     UnavailableError,
 )
 from dormouse.fold.fold import Verdict
+from dormouse.keys.ranges import KeyRange
 from dormouse.model.state import TableState
 from dormouse.model.transactions import Entry, RestoreVersion, Transaction
 from dormouse.ports import Clock, Ids
@@ -58,6 +59,7 @@ from dormouse.statestore.log.log import CollectedError, Placement
 from dormouse.statestore.log.pages import LOWEST_ID, Manifest, not_below, place_after
 from dormouse.statestore.log.reader import Reader, fold_delta
 from dormouse.statestore.log.tail import LogTail
+from dormouse.statestore.partial_reads import PartialReads
 from dormouse.statestore.pinning import Pinning
 from dormouse.statestore.snapshot.trimming import without_expired
 
@@ -105,6 +107,7 @@ class LogStateStore:
         self._table_id, self._retry_policy = reader.log.table_id, reader.log.retry_policy
         self._clock, self._ids = clock, ids
         self._tail = LogTail(reader)
+        self._partial_reads = PartialReads(reader)
         self._group = GroupCommit(self._commit_strictly if options.is_strict else self._append)
         keep_ms, upload_ms = options.keep_seconds * 1000, options.upload_seconds * 1000
         self._compaction = LogCompaction(reader, ids, keep_ms, policy)
@@ -114,6 +117,18 @@ class LogStateStore:
     def current(self) -> TableState:
         """Return the newest version: at least every commit that ended before the call began."""
         return self._retry_policy.retry(self._tail.newest)
+
+    def part(self, ranges: Callable[[], Sequence[KeyRange]]) -> TableState:
+        """Return of the newest version at least what readers of some ranges of keys need.
+
+        A process that has the state in memory brings that up to date. Another one reads a few
+        blocks, if it can (`partial_reads`), else the whole state.
+        """
+        if not self._tail.is_warm:
+            found = self._retry_policy.retry(lambda: self._partial_reads.part(ranges()))
+            if found is not None:
+                return found
+        return self.current()
 
     def at(self, *, version: int | None = None, time_ms: int | None = None) -> TableState:
         """Return a version, or the one that was current at a time, as long as it is kept or pinned.

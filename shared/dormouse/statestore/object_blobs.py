@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from typing import TypeVar
 
-from dormouse.errors import NotFoundError, OutcomeUnknownError, UnavailableError
+from dormouse.errors import (
+    CorruptDataError,
+    NotFoundError,
+    OutcomeUnknownError,
+    UnavailableError,
+)
 from dormouse.ports import Storage
 from dormouse.retry_policy import RetryPolicy
-from dormouse.statestore.blobs import MissingBlobError
+from dormouse.statestore.blobs import BlobRange, MissingBlobError
+
+_Wanted = TypeVar("_Wanted")
 
 PARQUET_SUFFIX = ".parquet"
 _GETS_AT_ONCE = 16
@@ -38,10 +46,11 @@ class ObjectBlobs:
 
     def get(self, blob_ids: Sequence[str]) -> list[bytes]:
         """Return the blobs of these ids. Raises MissingBlobError."""
-        if len(blob_ids) < 2:
-            return [self._get(blob_id) for blob_id in blob_ids]
-        with ThreadPoolExecutor(min(len(blob_ids), _GETS_AT_ONCE)) as pool:
-            return list(pool.map(self._get, blob_ids))
+        return _side_by_side(self._get, blob_ids)
+
+    def get_ranges(self, wanted: Sequence[BlobRange]) -> list[bytes]:
+        """Return parts of blobs, each by one request."""
+        return _side_by_side(self._get_range, wanted)
 
     def delete_stale(self, before: str, needed: Collection[str]) -> None:
         """Delete all blobs whose ids are below `before` and not `needed`."""
@@ -61,7 +70,24 @@ class ObjectBlobs:
         except OutcomeUnknownError as error:  # repeatable, so the caller may simply retry
             raise UnavailableError(f"{path} could not be stored: {error}") from error
 
+    def _get_range(self, wanted: BlobRange) -> bytes:
+        path = self._path(wanted.blob_id)
+        with suppress(NotFoundError):
+            pieces = self._storage.stream(path, wanted.size_bytes, wanted.start, wanted.end)
+            body = b"".join(pieces)
+            if len(body) != wanted.end - wanted.start:
+                raise CorruptDataError(f"{self._kind} {wanted.blob_id} is shorter than it was")
+            return body
+        raise MissingBlobError(wanted.blob_id, f"{self._kind} {wanted.blob_id}")
+
     def _get(self, blob_id: str) -> bytes:
         with suppress(NotFoundError):
             return self._storage.get(self._path(blob_id))
         raise MissingBlobError(blob_id, f"{self._kind} {blob_id}")
+
+
+def _side_by_side(get: Callable[[_Wanted], bytes], wanted: Sequence[_Wanted]) -> list[bytes]:
+    if len(wanted) < 2:
+        return [get(each) for each in wanted]
+    with ThreadPoolExecutor(min(len(wanted), _GETS_AT_ONCE)) as pool:
+        return list(pool.map(get, wanted))

@@ -54,6 +54,11 @@ class HookedStorage(MemoryStorage):
         self._hook("after get")
         return body
 
+    def stream(self, path: str, size_bytes: int, start: int, end: int) -> Iterator[bytes]:
+        self._hook("before stream")
+        yield from super().stream(path, size_bytes, start, end)
+        self._hook("after stream")
+
     def put(self, path: str, body: bytes) -> bool:
         self._hook("before put")
         done = super().put(path, body)

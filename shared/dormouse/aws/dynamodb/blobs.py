@@ -29,7 +29,7 @@ from dormouse.aws.dynamodb.stored_items import CHECKSUM, opened, sealed
 from dormouse.errors import InvariantError, OutcomeUnknownError, UnavailableError
 from dormouse.retry_policy import RetryPolicy
 from dormouse.state_store import REBUILD
-from dormouse.statestore.blobs import MissingBlobError
+from dormouse.statestore.blobs import BlobRange, MissingBlobError
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -108,6 +108,28 @@ class DynamoBlobs:
             b"".join(found[blob_id, part][0] for part in range(counts[blob_id]))
             for blob_id in blob_ids
         ]
+
+    def get_ranges(self, wanted: Sequence[BlobRange]) -> list[bytes]:
+        """Return parts of blobs: all items that have some of them by one request, if they are few.
+
+        Raises: as `get`.
+        """
+        items = {
+            each: range(each.start // PART_BYTES, -(-each.end // PART_BYTES)) for each in wanted
+        }
+        parts = [(each.blob_id, part) for each, numbers in items.items() for part in numbers]
+        found = self._parts(parts, _LARGE_GETS_PER_REQUEST)
+        return [self._range(each, items[each], found) for each in wanted]
+
+    def _range(
+        self, wanted: BlobRange, numbers: range, found: dict[_Part, tuple[bytes, int]]
+    ) -> bytes:
+        pieces = [found[wanted.blob_id, part] for part in numbers]
+        if any(parts != -(-wanted.size_bytes // PART_BYTES) for _, parts in pieces):
+            # It was cut into parts of another size, by another release.
+            return self.get([wanted.blob_id])[0][wanted.start : wanted.end]
+        start = wanted.start - numbers.start * PART_BYTES
+        return b"".join(body for body, _ in pieces)[start : start + wanted.end - wanted.start]
 
     def delete_stale(self, before: str, needed: Collection[str]) -> None:
         """Delete all blobs, and parts of blobs, whose ids are below `before` and not `needed`."""

@@ -19,8 +19,9 @@ from dormouse.features.export.export import (
     encode_files,
 )
 from dormouse.messages import ExportJob, ExportTask, OutboundMessage
+from dormouse.model.part_of_state import Piece
 from dormouse.ports import Services, Storage
-from dormouse.query.pieces import Piece, decode_pieces, encode_pieces
+from dormouse.query.pieces import decode_pieces, encode_pieces
 from dormouse.stored.paths import (
     export_done_path,
     export_done_prefix,

@@ -92,13 +92,18 @@ def query_table(call: Call, table: str, body: Question) -> HttpResponse:
     question = digest(msgspec.structs.replace(body, after="", page_rows=1))
     before = decode(body.after, current, question) if body.after else None
     as_of = before.version if before else _as_of(body)
+    time_ms = before.time_ms if before else services.clock.now_ms()
+
+    def ranges_of(table: Table) -> list[KeyRange]:
+        paging = Paging(VisibleTable.of(table, seen.permission), 0, time_ms, question, before)
+        return selected_ranges(table, _selection(paging, body, _columns(paging, body), 1))
+
     try:
-        current, state = table_as_of(services, current, as_of)
+        current, state = table_as_of(services, current, as_of, ranges_of=ranges_of)
     except NotFoundError:
         if before is None:
             raise
         raise gone() from None
-    time_ms = before.time_ms if before else services.clock.now_ms()
     seen = VisibleTable.of(current, seen.permission)
     paging = Paging(seen, state.version, time_ms, question, before)
     columns = _columns(paging, body)

@@ -19,8 +19,8 @@ from dormouse.features.queries.pinning import open_pinned
 from dormouse.features.queries.query import PARTIAL_FORMAT, Query
 from dormouse.features.queries.stored import load_pieces, load_task_ends
 from dormouse.model.as_of import AsOf, parse_as_of
+from dormouse.model.part_of_state import part_of_state
 from dormouse.ports import Services
-from dormouse.query.pieces import part_of_state
 from dormouse.query.result import PeekableBatches, QueryResult
 from dormouse.query_messages import AnswerQuery
 from dormouse.readers.read_counters import CountedObjects, ReadCounters

@@ -22,8 +22,9 @@ from dormouse.features.queries.query import (
     encode_task_end,
 )
 from dormouse.messages import OutboundMessage
+from dormouse.model.part_of_state import Piece
 from dormouse.ports import Storage
-from dormouse.query.pieces import Piece, decode_pieces, encode_pieces
+from dormouse.query.pieces import decode_pieces, encode_pieces
 from dormouse.query_messages import QueryTask
 from dormouse.stored.query_paths import (
     query_done_path,

@@ -6,7 +6,11 @@ between, or may have crashed before it reached the state.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
 from dormouse.errors import NotFoundError
+from dormouse.keys.ranges import KeyRange
 from dormouse.model.partitions import PartitionTree
 from dormouse.model.state import TableState
 from dormouse.ports import Services
@@ -18,10 +22,21 @@ versions before the last of them have only a part of the rows.
 """
 
 
+RangesOf: TypeAlias = Callable[[Table], Sequence[KeyRange]]
+"""Returns the ranges of keys of a table that a reader of rows looks at."""
+
+
 def read_version(
-    services: Services, table: Table, *, version: int | None = None, time_ms: int | None = None
+    services: Services,
+    table: Table,
+    *,
+    version: int | None = None,
+    time_ms: int | None = None,
+    ranges_of: RangesOf | None = None,
 ) -> tuple[Table, TableState]:
     """Return the table as it is now and its state at a version, at a time, or the newest.
+
+    With `ranges_of`, the newest state may have only what readers of these keys need.
 
     If the registry counts a reset with a new schema that the state has not begun, the newest state
     returned is already that of an empty table.
@@ -31,7 +46,7 @@ def read_version(
             rows of an earlier schema.
     """
     while True:
-        state = _state(services, table, version, time_ms)
+        state = _state(services, table, version, time_ms, ranges_of)
         if state.generation <= table.generation:
             break
         newest = services.table(table.id)
@@ -67,9 +82,13 @@ def refuse_purged(table: Table, version: int, wanted: str) -> None:
 
 
 def _state(
-    services: Services, table: Table, version: int | None, time_ms: int | None
+    services: Services,
+    table: Table,
+    version: int | None,
+    time_ms: int | None,
+    ranges_of: RangesOf | None,
 ) -> TableState:
     store = services.store(table)
     if version is None and time_ms is None:
-        return store.current()
+        return store.current() if ranges_of is None else store.part(lambda: ranges_of(table))
     return store.at(version=version, time_ms=time_ms)

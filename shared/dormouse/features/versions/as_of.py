@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 
-from dormouse.features.tables.versions import read_version
+from dormouse.features.tables.versions import RangesOf, read_version
 from dormouse.features.versions.tags import tagged
 from dormouse.model.as_of import AsOf, checked_as_of, milliseconds_of
 from dormouse.model.state import TableState
@@ -12,8 +12,12 @@ from dormouse.ports import Services
 from dormouse.tables.table import Table
 
 
-def read_as_of(services: Services, table: Table, as_of: AsOf | None) -> tuple[Table, TableState]:
+def read_as_of(
+    services: Services, table: Table, as_of: AsOf | None, *, ranges_of: RangesOf | None = None
+) -> tuple[Table, TableState]:
     """Return a table as it is now, and its state at a version, tag or time; the newest for None.
+
+    With `ranges_of`, the newest state may have only what readers of these keys need.
 
     Raises:
         InvalidRequestError: it is neither a version nor a tag nor a time with a zone.
@@ -21,7 +25,7 @@ def read_as_of(services: Services, table: Table, as_of: AsOf | None) -> tuple[Ta
             more, is yet to come, or has rows of an earlier schema.
     """
     if as_of is None:
-        return read_version(services, table)
+        return read_version(services, table, ranges_of=ranges_of)
     as_of = checked_as_of(as_of)
     if isinstance(as_of, dt.datetime):
         return read_version(services, table, time_ms=milliseconds_of(as_of))

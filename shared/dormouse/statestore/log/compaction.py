@@ -39,6 +39,9 @@ COMMITS_TO_INCREMENT = 1024
 """An increment is due after so many commits: a cold reader folds no more than these, and those of a
 few pages, whatever the size of the snapshot."""
 
+REFERENCES_TO_INDEX = 10_000
+"""Snapshots of so many references, and increments after them, have a key index."""
+
 
 @dataclass(frozen=True, slots=True)
 class CompactionPolicy:
@@ -95,7 +98,8 @@ class LogCompaction:
 
         table_id = self.reader.log.table_id
         self._check(state)
-        snapshot_id, body = self.ids.new(), encode_snapshot(table_id, without_expired(state))
+        body = encode_snapshot(table_id, without_expired(state), has_key_index=has_key_index(state))
+        snapshot_id = self.ids.new()
         self.reader.snapshots.put(snapshot_id, body)
         made = Snapshot(snapshot_id, state.version, state.time_ms, len(body))
         return self.reader.log.install(
@@ -118,7 +122,8 @@ class LogCompaction:
         if later is None:  # all of it may have changed, as after a reset
             return self.snapshot(state)
         self._check(later)
-        changes = changes_between(self.reader.log.table_id, cut, later)
+        table_id, by_key = self.reader.log.table_id, has_key_index(later)
+        changes = changes_between(table_id, cut, later, by_key=by_key)
         before = [each for each in manifest.increments if each.version <= cut.version]
         while before and before[-1].version - before[-1].after <= state.version - changes.after:
             changes = joined(self.reader.changes(before.pop()), changes)
@@ -145,6 +150,11 @@ class LogCompaction:
                 raise CorruptDataError(f"page {number} of the log of the table is not whole")
             ids += page.ids
         return self.reader.by_id(ids, version_before(first), {})
+
+
+def has_key_index(state: TableState) -> bool:
+    """Return whether a state is so large that a reader of a few keys should not read all of it."""
+    return state.reference_count >= REFERENCES_TO_INDEX
 
 
 def is_snapshot_due(manifest: Manifest, policy: CompactionPolicy) -> bool:

@@ -118,18 +118,18 @@ class Reader:
         return state
 
     def changes(self, increment: Increment) -> StateChanges:
-        """Return what an increment says. Raises as `snapshot`."""
+        """Return what an increment says, with the rows of its key index. Raises as `snapshot`."""
         try:
             (body,) = self.snapshots.get([increment.id])
         except MissingBlobError as error:
             known = {known.id for known in self.manifest().increments}
             raise self._gone(error, increment.id in known) from error
-        changes = self._changes([increment], [body])
+        changes = self._changes([increment], [body], by_key=True)
         assert changes is not None
         return changes
 
     def _changes(
-        self, increments: Sequence[Increment], bodies: Sequence[bytes]
+        self, increments: Sequence[Increment], bodies: Sequence[bytes], *, by_key: bool = False
     ) -> StateChanges | None:
         """Return all increments as one; None if there are none."""
         from dormouse.statestore.snapshot.changes import joined
@@ -139,7 +139,7 @@ class Reader:
         for increment, body in zip(increments, bodies, strict=True):
             with self._damage_reported():
                 name = f"increment {increment.id}"
-                found = decode_increment(self.log.table_id, body, name)
+                found = decode_increment(self.log.table_id, body, name, by_key=by_key)
             if (found.after, found.version) != (increment.after, increment.version):
                 raise self._of_another_version("increment", increment)
             changes = found if changes is None else joined(changes, found)

@@ -47,6 +47,11 @@ class LogTail:
         with self._lock:
             return self._refresh()
 
+    @property
+    def is_warm(self) -> bool:
+        """Whether a version was seen, so that the next read begins there."""
+        return self._state is not None
+
     def reset(self) -> None:
         """Drop the state that was seen; the next read begins cold."""
         with self._lock:

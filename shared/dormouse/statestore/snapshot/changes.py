@@ -19,6 +19,7 @@ from dormouse.model.overlay_map import TOMBSTONE, OverlayMap
 from dormouse.model.partitions import PartitionTree
 from dormouse.model.shards import Job, PartitionReferences
 from dormouse.model.state import TableState
+from dormouse.statestore.by_key.rows import changed_rows, joined_rows
 from dormouse.statestore.snapshot.columns import Column, column, piece
 from dormouse.statestore.snapshot.disputes import dispute_row, taken_row
 from dormouse.statestore.snapshot.items import (
@@ -47,13 +48,15 @@ COLUMNS_OF: dict[str, tuple[str, ...]] = {
 class StateChanges:
     """What changed after version `after`: rows of each item, and all that is not in rows.
 
-    `counts` are those of the state that it makes (`counts_of`).
+    `counts` are those of the state that it makes (`counts_of`). `by_key` are the rows of the key
+    index (`by_key.rows`), if it has one.
     """
 
     after: int
     facts: Mapping[str, str]
     counts: tuple[int, ...]
     rows: Mapping[str, pa.Table]
+    by_key: pa.Table | None = None
 
     @property
     def version(self) -> int:
@@ -93,10 +96,14 @@ def _laid_over(earlier: OverlayMap[str, Any], later: OverlayMap[str, Any]) -> Ov
     return OverlayMap(earlier, HashTrieMap(changes), len(later))
 
 
-def changes_between(table_id: str, earlier: TableState, later: TableState) -> StateChanges:
+def changes_between(
+    table_id: str, earlier: TableState, later: TableState, *, by_key: bool = False
+) -> StateChanges:
     """Return the changes of a state that is laid over an earlier one (`rebased`)."""
     rows = {item: _table(item, _item_rows(item, earlier, later)) for item in ITEMS}
-    return StateChanges(earlier.version, facts_of(table_id, later), counts_of(later), rows)
+    facts = facts_of(table_id, later)
+    indexed = changed_rows(earlier, later) if by_key else None
+    return StateChanges(earlier.version, facts, counts_of(later), rows, indexed)
 
 
 def counts_of(state: TableState) -> tuple[int, ...]:
@@ -179,7 +186,10 @@ def _job_changes(
 def joined(lower: StateChanges, upper: StateChanges) -> StateChanges:
     """Return an increment and the one that follows it as one."""
     rows = {item: _joined(item, lower.rows[item], upper.rows[item]) for item in ITEMS}
-    return StateChanges(lower.after, upper.facts, upper.counts, rows)
+    by_key = None
+    if lower.by_key is not None and upper.by_key is not None:
+        by_key = joined_rows(lower.by_key, upper.by_key)
+    return StateChanges(lower.after, upper.facts, upper.counts, rows, by_key)
 
 
 def _joined(item: str, lower: pa.Table, upper: pa.Table) -> pa.Table:

@@ -21,6 +21,12 @@ from dormouse.model.overlay_map import TOMBSTONE, OverlayMap
 from dormouse.model.partitions import PartitionTree
 from dormouse.model.shards import Job, PartitionReferences
 from dormouse.model.state import TableState
+from dormouse.statestore.by_key.blocks import (
+    encode_key_index,
+    with_key_index,
+    without_key_index,
+)
+from dormouse.statestore.by_key.rows import blocks_of_snapshot
 from dormouse.statestore.delta.rows import types_of_stored
 from dormouse.statestore.parquet_file import open_file, write_file
 from dormouse.statestore.snapshot.applying import RowsOf, has_digests, laid_over
@@ -40,6 +46,7 @@ from dormouse.statestore.snapshot.items import (
     columns_of,
     facts_of,
     job_row,
+    key_facts,
     marks_row,
     number_row,
     partition_row,
@@ -65,11 +72,25 @@ KIND, FORMAT = "snapshot", 4
 _SCHEMA = pa.schema(list(COLUMNS.items()))
 
 
-def encode_snapshot(table_id: str, state: TableState) -> bytes:
-    """Return the stored form of `state`, the same bytes for equal states."""
-    groups = (row_group(item, rows, _SCHEMA) for item, rows in _items(state))
+def encode_snapshot(table_id: str, state: TableState, *, has_key_index: bool = False) -> bytes:
+    """Return the stored form of `state`, the same bytes for equal states.
+
+    With a key index, the part of it that holds a few keys can be read alone (`by_key`).
+    """
+    kept: dict[str, pa.Table] = {}
+
+    def groups() -> Iterator[pa.Table]:
+        for item, rows in _items(state):
+            if has_key_index and item in ("partition", "shard", "reference"):
+                kept[item] = rows
+            yield row_group(item, rows, _SCHEMA)
+
     facts = facts_of(table_id, state)
-    return write_file(groups, _SCHEMA, KIND, FORMAT, facts, repeating=["item"])
+    body = write_file(groups(), _SCHEMA, KIND, FORMAT, facts, repeating=["item"])
+    if not has_key_index:
+        return body
+    blocks = blocks_of_snapshot(kept["partition"], kept["shard"], kept["reference"])
+    return with_key_index(body, encode_key_index(table_id, key_facts(facts, 0), blocks))
 
 
 def _items(state: TableState) -> Iterator[tuple[str, pa.Table]]:
@@ -102,7 +123,7 @@ def decode_snapshot(
         CorruptDataError: it is damaged, another table's, or from a later version of Dormouse; or
             the changes contradict it.
     """
-    file, facts = open_file(body, KIND, FORMAT, where)
+    file, facts = open_file(without_key_index(body), KIND, FORMAT, where)
     if facts.get("dormouse.table") != table_id:
         raise CorruptDataError(f"{where} is not a snapshot of table {table_id}")
     try:

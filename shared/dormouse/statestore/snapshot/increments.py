@@ -15,10 +15,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dormouse.errors import CorruptDataError
+from dormouse.statestore.by_key.blocks import (
+    all_rows,
+    encode_key_index,
+    with_key_index,
+    without_key_index,
+)
+from dormouse.statestore.by_key.rows import blocks_of_changes
 from dormouse.statestore.parquet_file import open_file, write_file
 from dormouse.statestore.snapshot.changes import COLUMNS_OF, GONE, TYPES, StateChanges
 from dormouse.statestore.snapshot.columns import Column, column, piece
-from dormouse.statestore.snapshot.items import ITEMS, row_group
+from dormouse.statestore.snapshot.items import ITEMS, key_facts, row_group
 from dormouse.stored.decoding import decode_json
 
 KIND, FORMAT = "increment", 1
@@ -33,7 +40,12 @@ def encode_increment(increment: StateChanges) -> bytes:
     groups = (row_group(item, rows[item], _SCHEMA) for item in ITEMS)
     counts = msgspec.json.encode(increment.counts).decode()
     facts = {**increment.facts, _AFTER: str(increment.after), _COUNTS: counts}
-    return write_file(groups, _SCHEMA, KIND, FORMAT, facts, repeating=["item", "partition", "job"])
+    body = write_file(groups, _SCHEMA, KIND, FORMAT, facts, repeating=["item", "partition", "job"])
+    if increment.by_key is None:
+        return body
+    blocks = blocks_of_changes(increment.by_key)
+    indexed = encode_key_index(facts["dormouse.table"], key_facts(facts, increment.after), blocks)
+    return with_key_index(body, indexed)
 
 
 def _known_ids(rows: Mapping[str, pa.Table]) -> Column:
@@ -61,13 +73,17 @@ def _named(references: pa.Table, known: Column) -> pa.Table:
     return named.select([*COLUMNS_OF["reference"], GONE])
 
 
-def decode_increment(table_id: str, body: bytes, where: str) -> StateChanges:
-    """Return an increment of this table; `where` names it in errors.
+def decode_increment(
+    table_id: str, body: bytes, where: str, *, by_key: bool = False
+) -> StateChanges:
+    """Return an increment of this table, with the rows of its key index if they are wanted.
+
+    `where` names it in errors.
 
     Raises:
         CorruptDataError: it is damaged, another table's, or from a later version of Dormouse.
     """
-    file, facts = open_file(body, KIND, FORMAT, where)
+    file, facts = open_file(without_key_index(body), KIND, FORMAT, where)
     if facts.get("dormouse.table") != table_id:
         raise CorruptDataError(f"{where} is not an increment of table {table_id}")
     try:
@@ -80,7 +96,8 @@ def decode_increment(table_id: str, body: bytes, where: str) -> StateChanges:
             rows[item] = found.select(wanted).combine_chunks()
         rows["reference"] = _named(rows["reference"], _known_ids(rows))
         counts = decode_json(facts[_COUNTS].encode(), tuple[int, ...])
-        made = StateChanges(int(facts[_AFTER]), facts, counts, rows)
+        indexed = all_rows(table_id, body, where) if by_key else None
+        made = StateChanges(int(facts[_AFTER]), facts, counts, rows, indexed)
         if made.version <= made.after:
             raise ValueError(f"version {made.version} does not follow {made.after}")
         return made

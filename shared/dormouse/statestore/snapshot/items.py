@@ -5,7 +5,7 @@ Used by `codec` and `increments`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,6 +14,7 @@ from dormouse.key_forms.stored import encode_key
 from dormouse.model.partitions import Partition
 from dormouse.model.shards import Job, Reference, Shard
 from dormouse.model.state import TableState
+from dormouse.statestore.by_key.blocks import Facts
 from dormouse.statestore.delta.rows import stored_types
 from dormouse.statestore.snapshot.columns import Column
 from dormouse.statestore.snapshot.disputes import DISPUTE, TAKEN, TAKINGS
@@ -79,6 +80,21 @@ def facts_of(table_id: str, state: TableState) -> dict[str, str]:
         "dormouse.items": " ".join(ITEMS),
         "dormouse.sealed": encode_sealed(state).decode(),
     }
+
+
+def key_facts(facts: Mapping[str, str], after: int) -> Facts:
+    """Return what a key index says of a state, from what the footer says (`facts_of`).
+
+    An increment follows version `after`.
+    """
+    return Facts(
+        after=after,
+        version=int(facts["dormouse.version"]),
+        time_ms=int(facts["dormouse.time_ms"]),
+        generation=int(facts["dormouse.generation"]),
+        rules=int(facts["dormouse.rules"]),
+        key_types=tuple(facts["dormouse.key_types"].split()),
+    )
 
 
 def partition_row(partition_id: str, partition: Partition) -> tuple[object, ...]:

@@ -1,0 +1,235 @@
+"""The stored form of the key index: blocks of rows, and the index that says where each lies.
+
+It lies within a snapshot or an increment, before the footer of that Parquet file, where readers of
+Parquet do not look. So there is one object, one request to write it, and one to delete it. A reader
+of a few keys fetches the end of the object, which has the index, and then the blocks it needs. Its
+parts, one after the other:
+
+    blocks      each is a small Parquet file (`rows`)
+    index       JSON, compressed: facts of the state; of each block the key where it begins, its
+                size, and its checksum
+    sizes       8 bytes: how many all of this has; 4 bytes: how many the index has
+    checksum    16 bytes of BLAKE2b over the index, the sizes and the id of the table
+    format      1 byte
+    "DMbykey"   7 bytes
+    footer      of the Parquet file, and the 8 bytes that say how long it is
+
+The checksum of the Parquet file is that of the file without its key index, so who reads all of the
+state need not fetch it.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+import zlib
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
+from hashlib import blake2b
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from dormouse.errors import CorruptDataError
+from dormouse.key_forms.stored import encode_key
+from dormouse.keys.ranges import KeyRange
+from dormouse.statestore.by_key.rows import SCHEMA, Block
+from dormouse.stored.decoding import decode_json, raise_corrupt
+
+FORMAT = 1
+_MAGIC = b"DMbykey"
+_INDEX_SUM, _BLOCK_SUM = 16, 8
+_SIZES = struct.Struct(">QI")
+_MARK = bytes([FORMAT]) + _MAGIC
+_TRAILER = _SIZES.size + _INDEX_SUM + len(_MARK)
+
+
+class Facts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What an index says of the state; `after` is the version that an increment follows."""
+
+    after: int
+    version: int
+    time_ms: int
+    generation: int
+    rules: int
+    key_types: tuple[str, ...]
+
+
+class _Place(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    fence: bytes
+    size_bytes: int
+    checksum: bytes
+
+
+class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    facts: Facts
+    places: tuple[_Place, ...]
+
+
+class KeyIndex:
+    """The index of one object: where the blocks of some keys lie."""
+
+    def __init__(self, stored: _Stored, end: int) -> None:
+        """Hold an index which begins at `end` of its object, where the last block ends."""
+        self.facts, self._places = stored.facts, stored.places
+        self._fences = [place.fence for place in stored.places]
+        sizes = [place.size_bytes for place in stored.places]
+        at = end - sum(sizes)
+        self._starts = []
+        for size_bytes in sizes:
+            self._starts.append(at)
+            at += size_bytes
+
+    def __len__(self) -> int:
+        """Count the blocks."""
+        return len(self._places)
+
+    def blocks(self, wanted: Iterable[KeyRange]) -> list[int]:
+        """Return the numbers of the blocks that have all rows of the keys in some ranges."""
+        found: set[int] = set()
+        for span in wanted:
+            first = max(bisect_right(self._fences, encode_key(span.min)) - 1, 0)
+            last = (
+                len(self) if span.max is None else bisect_left(self._fences, encode_key(span.max))
+            )
+            found.update(range(first, max(last, first + 1)))
+        return sorted(found & set(range(len(self))))
+
+    def fence(self, number: int) -> bytes:
+        """Return the stored form of the key where a block begins."""
+        return self._fences[number]
+
+    def place(self, number: int) -> tuple[int, int]:
+        """Return where a block begins and ends in its object."""
+        start = self._starts[number]
+        return start, start + self._places[number].size_bytes
+
+    def rows(self, number: int, body: bytes, where: str) -> pa.Table:
+        """Return the rows of a block that was read; `where` names its object in errors.
+
+        Raises:
+            CorruptDataError: it is damaged.
+        """
+        place = self._places[number]
+        if _digest(body, _BLOCK_SUM) != place.checksum:
+            raise CorruptDataError(f"block {number} of the key index of {where} is damaged")
+        try:
+            # A thread of Arrow that still holds the body when Python ends would abort the process.
+            rows = pq.ParquetFile(pa.BufferReader(body)).read(use_threads=False)
+            return rows.cast(SCHEMA)
+        except (pa.ArrowException, OSError, ValueError) as error:
+            problem = f"block {number} of the key index of {where} cannot be read: {error}"
+            raise CorruptDataError(problem) from error
+
+
+def encode_key_index(table_id: str, facts: Facts, blocks: Iterable[Block]) -> bytes:
+    """Return blocks and their index, as they lie in the object of a snapshot or increment."""
+    bodies, places = [], []
+    for block in blocks:
+        body = _encode_rows(block.rows)
+        bodies.append(body)
+        places.append(_Place(block.fence, len(body), _digest(body, _BLOCK_SUM)))
+    index = zlib.compress(msgspec.json.encode(_Stored(facts, tuple(places))))
+    sizes = _SIZES.pack(sum(map(len, bodies)) + len(index) + _TRAILER, len(index))
+    return b"".join([*bodies, index, sizes, _index_sum(index, sizes, table_id), _MARK])
+
+
+def with_key_index(body: bytes, section: bytes) -> bytes:
+    """Return a Parquet file with a key index before its footer."""
+    at = len(body) - _footer_bytes(body)
+    return b"".join([body[:at], section, body[at:]])
+
+
+def without_key_index(body: bytes) -> bytes:
+    """Return the Parquet file alone. Its key index may be of any format, for all end alike."""
+    end = len(body) - _footer_bytes(body)
+    if end < _TRAILER or body[end - len(_MAGIC) : end] != _MAGIC:
+        return body
+    size, _ = _SIZES.unpack_from(body, end - _TRAILER)
+    return body[: max(end - size, 0)] + body[end:]
+
+
+def _encode_rows(rows: pa.Table) -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(
+        rows,
+        sink,
+        compression="zstd",
+        use_dictionary=["low", "high"],  # type: ignore[arg-type]  # the stubs know no names; those of a partition are the same in all its rows
+        write_statistics=False,
+        store_schema=False,
+    )
+    return sink.getvalue()
+
+
+def all_rows(table_id: str, body: bytes, where: str) -> pa.Table | None:
+    """Return all rows of the key index of an object, each once; None if it has none.
+
+    Raises:
+        CorruptDataError: it is damaged.
+    """
+    if bytes_needed(body) is None:
+        return None
+    index = decode_key_index(table_id, body, len(body), where)
+    found = [SCHEMA.empty_table()]
+    for number in range(len(index)):
+        start, end = index.place(number)
+        rows = index.rows(number, body[start:end], where)
+        # Those of partitions that begin in a block before are there, too.
+        found.append(rows.filter(pc.greater_equal(rows["low"], pa.scalar(index.fence(number)))))
+    return pa.concat_tables(found).combine_chunks()
+
+
+def bytes_needed(tail: bytes) -> int | None:
+    """Return how many bytes of the end of an object hold its index and all that follows; None if it
+    has no index of a form that is known here.
+
+    If `tail` is so short that this does not show in it, return how long it must be for that.
+    """
+    footer = _footer_bytes(tail)
+    end = len(tail) - footer
+    if end < _TRAILER:
+        return footer + _TRAILER
+    if tail[end - len(_MARK) : end] != _MARK:
+        return None
+    _, size = _SIZES.unpack_from(tail, end - _TRAILER)
+    return footer + _TRAILER + int(size)
+
+
+def decode_key_index(table_id: str, tail: bytes, size_bytes: int, where: str) -> KeyIndex:
+    """Return the index that lies in the end of an object of so many bytes (`bytes_needed`).
+
+    `where` names the object in errors.
+
+    Raises:
+        CorruptDataError: it is damaged, or another table's.
+    """
+    end = len(tail) - _footer_bytes(tail) - _TRAILER
+    sizes, checksum = tail[end : end + _SIZES.size], tail[end + _SIZES.size :][:_INDEX_SUM]
+    _, size = _SIZES.unpack(sizes)
+    index = tail[end - size : end]
+    if checksum != _index_sum(index, sizes, table_id):
+        raise CorruptDataError(f"the key index of {where} is damaged, or of another table")
+    with raise_corrupt(f"the key index of {where} cannot be read"):
+        try:
+            stored = decode_json(zlib.decompress(index), _Stored)
+        except zlib.error as error:
+            raise ValueError(str(error)) from error
+    return KeyIndex(stored, size_bytes - len(tail) + end - size)
+
+
+def _footer_bytes(body: bytes) -> int:
+    """Return how many bytes the footer of a Parquet file has, by its end: with its length, in four
+    of them, and the four that mark it.
+    """
+    return int.from_bytes(body[-8:-4], "little") + 8
+
+
+def _index_sum(index: bytes, sizes: bytes, table_id: str) -> bytes:
+    return _digest(index + sizes + table_id.encode(), _INDEX_SUM)
+
+
+def _digest(body: bytes, size: int) -> bytes:
+    return blake2b(body, digest_size=size).digest()

@@ -1,0 +1,203 @@
+"""What a reader of a few keys needs of a state, as rows in key order.
+
+There is a row for each partition, and one for each reference, with what is known of its shard. Each
+has the range of its partition, of which its id is a digest; so rows are chosen by keys alone,
+without the tree. A snapshot has all of them, an increment those that changed; those that are no
+more are marked as `gone`. What only jobs and rules need is not here.
+
+Rows are handed on in blocks, each of which has all rows whose partitions overlap its range of keys:
+a partition that reaches into several blocks has its rows in each. A reader of one key needs one
+block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dormouse.key_forms.stored import encode_key
+from dormouse.keys.ranges import KeyRange
+from dormouse.model.overlay_map import TOMBSTONE
+from dormouse.model.partitions import Partition
+from dormouse.model.shards import PartitionReferences, Reference
+from dormouse.model.state import TableState
+
+COLUMNS: dict[str, pa.DataType] = {
+    "low": pa.binary(),
+    "high": pa.binary(),  # null: the end is open
+    "is_leaf": pa.bool_(),  # null: a reference
+    "shard": pa.string(),  # null: a partition
+    "gone": pa.bool_(),
+    "rows": pa.int64(),
+    "shard_rows": pa.int64(),
+    "size_bytes": pa.int64(),
+    "min_key": pa.binary(),
+    "max_key": pa.binary(),
+}
+SCHEMA = pa.schema(list(COLUMNS.items()))
+BLOCK_ROWS = 1024
+"""About how many rows a block has: some 20 KB."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """The rows of the partitions that overlap the keys from `fence` to the next block's fence."""
+
+    fence: bytes
+    rows: pa.Table
+
+
+def blocks_of_snapshot(
+    partitions: pa.Table, shards: pa.Table, references: pa.Table
+) -> Iterator[Block]:
+    """Yield the blocks of a state whose items a snapshot holds as these rows."""
+    places = pc.sort_indices(partitions, sort_keys=[("min_key", "ascending"), ("id", "ascending")])
+    tree = partitions.take(places)
+    numbers = pa.array(range(len(partitions)), pa.int32())
+    ranks = pc.index_in(numbers, places.cast(pa.int32())).take(references["partition_row"])
+    held = pa.table({"rank": ranks, "shard": references["shard_row"], "rows": references["rows"]})
+    held = held.sort_by([("rank", "ascending"), ("shard", "ascending")]).combine_chunks()
+    ends = _ends(held["rank"], len(tree))
+    sizes = [1 + end - start for start, end in zip([0, *ends], ends, strict=False)]
+
+    def rows_between(first: int, end: int) -> pa.Table:
+        start = ends[first - 1] if first else 0
+        own = held.slice(start, ends[end - 1] - start)
+        of = tree.take(own["rank"])
+        at = shards.take(own["shard"])
+        facts = {name: at[name] for name in ("size_bytes", "min_key", "max_key")}
+        there = {"low": of["min_key"], "high": of["max_key"], **facts}
+        rows = {"shard": at["id"], "rows": own["rows"], "shard_rows": at["rows"]}
+        return pa.concat_tables([_partitions(tree.slice(first, end - first)), _table(there | rows)])
+
+    return _blocks(tree["min_key"].to_pylist(), sizes, rows_between)
+
+
+def blocks_of_changes(rows: pa.Table) -> Iterator[Block]:
+    """Yield the blocks of changed rows."""
+    rows = rows.sort_by([("low", "ascending")]).combine_chunks()
+    lows = rows["low"].to_pylist()
+    return _blocks(lows, [1] * len(rows), lambda first, end: rows.slice(first, end - first))
+
+
+def changed_rows(earlier: TableState, later: TableState) -> pa.Table:
+    """Return what changed from a state to one that is laid over it (`snapshot.changes.rebased`).
+
+    A reference which only another job holds since is no change.
+    """
+    rows = [*_changed_partitions(earlier, later), *_changed_references(earlier, later)]
+    cells = zip(*rows, strict=True) if rows else [()] * len(SCHEMA)
+    columns = [pa.array(cell, field.type) for cell, field in zip(cells, SCHEMA, strict=True)]
+    return pa.Table.from_arrays(columns, schema=SCHEMA)
+
+
+def joined_rows(lower: pa.Table, upper: pa.Table) -> pa.Table:
+    """Return the changes of an increment and of the one that follows it as one."""
+    kept = lower.filter(pc.invert(pc.is_in(_names(lower), _names(upper))))
+    return pa.concat_tables([kept, upper]).combine_chunks()
+
+
+def _names(rows: pa.Table) -> pa.Array[Any]:
+    """Return what names each row: the range of its partition and, of a reference, its shard.
+
+    As the first end comes with its length, and no id of a shard has a slash, no two have one name.
+    """
+    low, high = rows["low"], pc.coalesce(rows["high"], pa.scalar(b""))
+    shards = pc.coalesce(rows["shard"], pa.scalar("")).cast(pa.binary())
+    lengths = pc.binary_length(low).cast(pa.string()).cast(pa.binary())
+    parts = [lengths, low, high, shards, pa.scalar(b"/")]
+    joined = pc.call_function("binary_join_element_wise", parts)
+    return joined.combine_chunks() if isinstance(joined, pa.ChunkedArray) else joined
+
+
+_Row = tuple[object, ...]
+
+
+def _changed_partitions(earlier: TableState, later: TableState) -> Iterator[_Row]:
+    for name, now in later.partitions.by_id.changes.items():
+        before = earlier.partitions.by_id.get(name)
+        if now is not TOMBSTONE:
+            if before is None or before.is_leaf != now.is_leaf:
+                yield _partition_row(now, now.is_leaf)
+        elif before is not None:
+            yield _partition_row(before, False)
+
+
+def _partition_row(partition: Partition, is_leaf: bool) -> _Row:
+    return (*_ends_of(partition.range), is_leaf, None, False, *[None] * 5)
+
+
+def _changed_references(earlier: TableState, later: TableState) -> Iterator[_Row]:
+    for name, change in later.references.changes.items():
+        held = PartitionReferences() if change is TOMBSTONE else change
+        before = {r.shard: r for r in earlier.references.get(name, PartitionReferences())}
+        place = later.partitions if name in later.partitions else earlier.partitions
+        ends = _ends_of(place.get(name).range)
+        for reference in held:
+            was = before.pop(reference.shard, None)
+            if was is None or was.rows != reference.rows:
+                yield (*ends, None, reference.shard, False, *_facts(later, reference))
+        for shard in before:
+            yield (*ends, None, shard, True, *[None] * 5)
+
+
+def _facts(state: TableState, reference: Reference) -> _Row:
+    shard = state.shards[reference.shard]
+    span = encode_key(shard.min_key), encode_key(shard.max_key)
+    return reference.rows, shard.rows, shard.size_bytes, *span
+
+
+def _ends_of(span: KeyRange) -> tuple[bytes, bytes | None]:
+    return encode_key(span.min), None if span.max is None else encode_key(span.max)
+
+
+def _partitions(tree: pa.Table) -> pa.Table:
+    ends = {"low": tree["min_key"], "high": tree["max_key"]}
+    is_leaf = pc.is_null(tree["children"])
+    return _table({**ends, "is_leaf": is_leaf})
+
+
+def _table(columns: dict[str, Any]) -> pa.Table:
+    """Return rows with these columns, of which none is gone; what they lack is null."""
+    size = len(columns["low"])
+    given = {"gone": pa.repeat(pa.scalar(False), size), **columns}
+    cells = [given.get(f.name, pa.nulls(size, f.type)) for f in SCHEMA]
+    return pa.table(dict(zip(SCHEMA.names, cells, strict=True)), schema=SCHEMA)
+
+
+def _ends(ranks: pa.ChunkedArray[Any], size: int) -> list[int]:
+    """Return where the rows of each rank end; the ranks ascend, and some have no rows."""
+    counted = pc.value_counts(ranks)
+    counts = dict(zip(*(counted.field(n).to_pylist() for n in ("values", "counts")), strict=True))
+    ends, end = [], 0
+    for rank in range(size):
+        end += counts.get(rank, 0)
+        ends.append(end)
+    return ends
+
+
+def _blocks(
+    lows: Sequence[Any], sizes: Sequence[int], rows_between: Callable[[int, int], pa.Table]
+) -> Iterator[Block]:
+    """Cut things, in the order of their `lows`, into blocks; each has so many of the rows.
+
+    A cut lies where the low key changes. For example, with two rows a block and the ranges [a, c),
+    [a, z), [c, e), [e, z), the fences are "", c and e; the second block also has [a, z), and so has
+    the third.
+    """
+    fence, first, held = b"", 0, 0
+    reaching = SCHEMA.empty_table()
+    for place, low in enumerate(lows):
+        if held >= BLOCK_ROWS and low != lows[place - 1]:
+            block = pa.concat_tables([rows_between(first, place), reaching]).combine_chunks()
+            yield Block(fence, block)
+            goes_on: Any = pc.fill_null(pc.greater(block["high"], pa.scalar(low)), True)  # type: ignore[type-var]  # the stubs lose the type
+            fence, first, held, reaching = low, place, 0, block.filter(goes_on)
+        held += sizes[place]
+    if lows:
+        block = pa.concat_tables([rows_between(first, len(lows)), reaching])
+        yield Block(fence, block.combine_chunks())

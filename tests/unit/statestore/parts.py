@@ -1,0 +1,43 @@
+"""Small states that are read by parts, and what a reader of some keys goes by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from unittest.mock import patch
+
+from dormouse.keys.ranges import KeyRange
+from dormouse.model.state import TableState
+from dormouse.statestore import engine, partial_reads
+from dormouse.statestore.by_key import rows
+from dormouse.statestore.log import compaction
+from dormouse.statestore.log.compaction import CompactionPolicy
+from dormouse.statestore.log.pages import Manifest
+
+
+@contextmanager
+def indexed_early() -> Iterator[None]:
+    """Let small states have key indexes of several blocks, and be read by them.
+
+    A snapshot is due after sixteen commits, an increment after three.
+    """
+    with (
+        patch.multiple(compaction, REFERENCES_TO_INDEX=0, COMMITS_TO_INCREMENT=3),
+        patch.multiple(engine, is_snapshot_due=_is_snapshot_due),
+        patch.multiple(rows, BLOCK_ROWS=4),
+        patch.multiple(partial_reads, LEAST_BYTES=0, TAIL_BYTES=500),
+    ):
+        yield
+
+
+def _is_snapshot_due(manifest: Manifest, _: CompactionPolicy) -> bool:
+    covered = manifest.segments[-1].version if manifest.segments else 0
+    return covered > 0 and (manifest.newest is None or covered - manifest.newest.version >= 16)
+
+
+def plan(state: TableState, wanted: KeyRange) -> list[object]:
+    """Return what a reader of some keys goes by."""
+    return [
+        (span, [(state.shards[r.shard], r.rows) for r in references])
+        for span, references in state.partitions_to_read(wanted)
+    ]

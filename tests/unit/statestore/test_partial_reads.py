@@ -1,0 +1,213 @@
+"""Parts of a state that are read by keys: what they are, cost, and do if something is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from unittest.mock import patch
+
+import pytest
+
+from dormouse.errors import CorruptDataError, InvariantError, NewerRulesError, UnavailableError
+from dormouse.keys.ranges import KeyRange
+from dormouse.model.part_of_state import PartOfState
+from dormouse.model.partitions import PartitionTree
+from dormouse.model.state import TableState
+from dormouse.model.transactions import AddShards, Transaction
+from dormouse.statestore import partial_reads
+from dormouse.statestore.by_key import blocks
+from dormouse.statestore.by_key.blocks import without_key_index
+from dormouse.statestore.log import compaction
+from dormouse.statestore.snapshot.codec import decode_snapshot, encode_snapshot
+from tests.support.trees import initialise
+from tests.unit.statestore.faults import Home, Rig, fail, small_pages
+from tests.unit.statestore.histories import shard_of
+from tests.unit.statestore.parts import indexed_early, plan
+from tests.unit.statestore.samples import sample_state
+
+LETTERS = "abcdefghijklmnop"
+TREE = PartitionTree.from_split_points([(letter,) for letter in LETTERS])
+HERE = KeyRange.exactly(("d",))
+
+
+def leaf(letter: str) -> str:
+    return TREE.leaf_containing((letter,)).id
+
+
+def ingest(number: int, letter: str, *others: str) -> AddShards:
+    """An ingest of a shard for each letter, with one key in its leaf."""
+    shards = tuple(
+        shard_of(f"s{number}{each}", (each,), (each,), leaf(each)) for each in (letter, *others)
+    )
+    return AddShards(f"job{number}", (f"source{number}",), shards)
+
+
+def wanted(*ranges: KeyRange) -> Callable[[], list[KeyRange]]:
+    return lambda: list(ranges or (HERE,))
+
+
+def made(home: Home) -> Rig:
+    """A table with a snapshot, an increment, and a segment and a delta since, none about `HERE`."""
+    rig = Rig(home=home)
+    writer = rig.store()
+    changes: list[Transaction] = [initialise(TREE), ingest(0, *LETTERS), ingest(1, "d")]
+    changes += [ingest(2, "e"), ingest(3, "d", "f"), ingest(4, "g"), ingest(5, "h")]
+    for change in changes:
+        writer.commit(change, generation=0)
+        writer.maintain()
+    with patch.object(compaction, "COMMITS_TO_INCREMENT", 99):
+        for number in (6, 7, 8, 9):
+            writer.commit(ingest(number, "m"), generation=0)
+            writer.maintain()
+    manifest = rig.head().manifest
+    assert manifest.increments
+    assert manifest.segments[-1].version > manifest.cuts[-1], "there is a segment since"
+    assert len(rig.ids_in_log()) > manifest.segments[-1].version, "and a delta"
+    rig.quiet()
+    return rig
+
+
+@pytest.fixture
+def rig(home: Home) -> Iterator[Rig]:
+    with small_pages(2), indexed_early():
+        yield made(home)
+
+
+def test_a_part_has_what_was_kept_in_the_snapshot_and_in_increments(rig: Rig) -> None:
+    part = rig.store().part(wanted())
+    assert isinstance(part, PartOfState)
+    assert plan(part, HERE) == plan(rig.replay(), HERE)
+    assert [shard.id for piece in part.pieces for shard in piece.shards] == ["s0d", "s1d", "s3d"]
+    assert part.version == len(rig.ids_in_log()), "what was committed since is known not to matter"
+
+
+def test_a_part_does_not_say_that_other_keys_have_no_rows(rig: Rig) -> None:
+    part = rig.store().part(wanted())
+    with pytest.raises(InvariantError, match="lacks"):
+        plan(part, KeyRange.exactly(("e",)))
+
+
+def test_a_commit_since_that_may_concern_the_keys_is_seen(rig: Rig) -> None:
+    rig.store().commit(ingest(10, "d"), generation=0)
+    found = rig.store().part(wanted())
+    assert not isinstance(found, PartOfState)
+    assert plan(found, HERE) == plan(rig.replay(), HERE)
+    other = rig.store().part(wanted(KeyRange.exactly(("b",))))
+    assert isinstance(other, PartOfState), "and readers of other keys need not care"
+
+
+def test_a_commit_while_a_part_is_read_is_seen_if_it_ended_before(rig: Rig) -> None:
+    rig.on("before page", lambda: _commit(rig, ingest(10, "d")))
+    found = rig.store().part(wanted())
+    assert any("s10d" in str(each) for each in plan(found, HERE))
+
+
+def _commit(rig: Rig, change: Transaction) -> None:
+    rig.store().commit(change, generation=0)
+
+
+def test_a_process_that_has_the_state_brings_it_up_to_date_instead(rig: Rig) -> None:
+    warm = rig.store()
+    warm.current()
+    rig.quiet()
+
+    def never() -> list[KeyRange]:
+        raise AssertionError("the ranges are not worked out")
+
+    assert warm.part(never) is warm.current()
+    assert rig.calls == ["before page", "after page"] * 2
+
+
+def test_a_process_that_reads_many_parts_loads_the_state(rig: Rig) -> None:
+    store = rig.store()
+    parts = [store.part(wanted()) for _ in range(partial_reads.MOST_PARTS + 1)]
+    assert [isinstance(part, PartOfState) for part in parts] == [True] * (len(parts) - 1) + [False]
+
+
+def test_many_blocks_a_small_state_and_all_keys_are_read_whole(rig: Rig) -> None:
+    store = rig.store()
+    assert store.part(wanted(KeyRange())) == rig.replay()
+    with patch.object(partial_reads, "MOST_BLOCKS", 1):
+        assert rig.store().part(wanted(KeyRange(("a",), ("p",)))) == rig.replay()
+    with patch.object(partial_reads, "LEAST_BYTES", 10**9):
+        assert rig.store().part(wanted()) == rig.replay()
+
+
+def test_a_table_whose_snapshots_have_no_key_index_is_read_whole(home: Home) -> None:
+    with small_pages(2), indexed_early(), patch.object(compaction, "REFERENCES_TO_INDEX", 99):
+        rig = made(home)
+        assert rig.store().part(wanted()) == rig.replay()
+
+
+def test_a_key_index_of_a_later_format_is_left_alone(rig: Rig) -> None:
+    newest = rig.head().manifest.snapshots[-1].id
+    body = rig.blob("snapshots", newest)
+    mark = bytes([blocks.FORMAT]) + b"DMbykey"
+    assert body.count(mark) == 1
+    replace_blob(rig, newest, body.replace(mark, bytes([blocks.FORMAT + 1]) + mark[1:]))
+    assert rig.store().part(wanted()) == rig.replay()
+
+
+def replace_blob(rig: Rig, blob_id: str, body: bytes) -> None:
+    rig.lose_blob("snapshots", blob_id)
+    rig.put_blob("snapshots", blob_id, body)
+
+
+def test_no_flipped_bit_is_believed(rig: Rig) -> None:
+    """Whatever is damaged, a reader of a key has the right answer or one typed error."""
+    truth = plan(rig.replay(), HERE)
+    manifest = rig.head().manifest
+    refused = 0
+    for blob_id in (manifest.snapshots[-1].id, manifest.increments[-1].id):
+        body = rig.blob("snapshots", blob_id)
+        alone = without_key_index(body)
+        start = next(n for n, (a, b) in enumerate(zip(alone, body, strict=False)) if a != b)
+        for place in range(start, start + len(body) - len(alone), 41):
+            flipped = bytearray(body)
+            flipped[place] ^= 4
+            replace_blob(rig, blob_id, bytes(flipped))
+            try:
+                assert plan(rig.store().part(wanted()), HERE) == truth
+            except CorruptDataError as error:
+                assert blob_id in str(error) or blob_id in error.hint or "state" in str(error)
+                refused += 1
+        replace_blob(rig, blob_id, body)
+    assert refused > 10
+
+
+def test_a_lost_or_cut_snapshot_is_named(rig: Rig) -> None:
+    newest = rig.head().manifest.snapshots[-1].id
+    body = rig.blob("snapshots", newest)
+    rig.lose_blob("snapshots", newest)
+    with pytest.raises(CorruptDataError, match=newest):
+        rig.store().part(wanted())
+    rig.put_blob("snapshots", newest, body[:-100])
+    with pytest.raises(CorruptDataError):
+        rig.store().part(wanted())
+
+
+def test_the_index_of_another_version_is_not_believed(rig: Rig) -> None:
+    manifest = rig.head().manifest
+    newest = manifest.snapshots[-1]
+    earlier = rig.replay(newest.version - 1)
+    replace_blob(rig, newest.id, encode_snapshot("t", earlier, has_key_index=True))
+    with pytest.raises(CorruptDataError):
+        rig.store().part(wanted())
+
+
+def test_a_request_that_fails_is_repeated(rig: Rig) -> None:
+    call = "before stream" if rig.home == "objects" else "before batch_get_item"
+    rig.on(call, fail(UnavailableError("refused")))
+    assert isinstance(rig.store().part(wanted()), PartOfState)
+
+
+def test_rules_of_a_later_release_are_refused(rig: Rig) -> None:
+    with patch("dormouse.statestore.log.reader.RULES", -1), pytest.raises(NewerRulesError):
+        rig.store().part(wanted())
+
+
+def test_a_snapshot_with_an_index_is_the_state_as_one_without() -> None:
+    for state in (TableState(), sample_state()):
+        plain = encode_snapshot("t", state)
+        indexed = encode_snapshot("t", state, has_key_index=True)
+        assert decode_snapshot("t", indexed, "it") == decode_snapshot("t", plain, "it")
+        assert without_key_index(indexed) == plain
