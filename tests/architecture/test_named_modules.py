@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 HISTORY = {ROOT / "docs" / "history.md"}
 """The history names code as it was then."""
-FOOTER_KEYS = {"dormouse.checksum", "dormouse.index"}
+FOOTER_KEYS = {"dormouse.checksum", "dormouse.index", "dormouse.no_nan"}
 """Entries in the footer of a shard, not modules."""
 _MODULE = re.compile(r"`(dormouse(?:\.[a-z_]+)+)")
 _FILE = re.compile(r"`((?:shared|cli|spark|functions|events|tests|tools|bench)/[\w./-]+)`")

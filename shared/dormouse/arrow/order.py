@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, cast
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from dormouse.arrow.types import Array
 from dormouse.errors import UnsortedRowsError
@@ -125,6 +124,8 @@ def _place_of(batch: pa.RecordBatch, bound: Key, low: int, schema: Schema) -> in
 
 
 def _places(cells: Array, values: Array, side: str) -> list[int]:
+    import pyarrow.compute as pc  # which takes long to import, and whole shards need none of it
+
     if pa.types.is_fixed_size_binary(cells.type):  # which Arrow does not search
         cells, values = cells.cast(pa.binary()), values.cast(pa.binary())
     found = pc.search_sorted(cells, values, side=side)  # type: ignore[attr-defined]  # stubs lag
@@ -203,6 +204,8 @@ def _first_descent(batch: pa.RecordBatch, keys: int) -> int | None:
     the keys (a, 2) (a, 1) (b, 0), only the first row and the next are compared further: they agree
     in the first column, and in the second 2 > 1.
     """
+    import pyarrow.compute as pc
+
     rows = batch.select(range(keys))
     before, after = rows.slice(0, rows.num_rows - 1), rows.slice(1)
     unclear = pc.indices_nonzero(pc.invert(pc.less(before.column(0), after.column(0))))
@@ -222,6 +225,8 @@ def _descents(before: pa.RecordBatch, after: pa.RecordBatch) -> pa.BooleanArray:
     in the second column 2 > 1 and 1 > 0, but the latter does not count, because a and b differ. The
     result is true, false.
     """
+    import pyarrow.compute as pc
+
     descents = pc.greater(before.column(0), after.column(0))
     equal = pc.equal(before.column(0), after.column(0))
     for i in range(1, before.num_columns):
@@ -233,6 +238,8 @@ def _descents(before: pa.RecordBatch, after: pa.RecordBatch) -> pa.BooleanArray:
 
 def sort_in_memory(batches: Sequence[pa.RecordBatch], schema: Schema) -> Iterator[pa.RecordBatch]:
     """Sort the few rows of a look-up by the keys of `schema`; the sort is stable."""
+    import pyarrow.compute as pc
+
     if batches:
         rows = pa.Table.from_batches(batches)
         keys: list[tuple[str, Literal["ascending", "descending"]]] = [

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator
 import pyarrow as pa
 
 from dormouse.arrow.row_counter import Tally
-from dormouse.engine.aggregation import aggregate_groups
 from dormouse.engine.predicates import Predicate
 from dormouse.schema.schema import Schema
 from dormouse.tables.row_rules import RowRules
@@ -33,6 +32,8 @@ def apply_row_rules(
     rows = iter(batches) if where is None else where.apply(batches, removed)
     if rules.aggregation is None:
         return rows
+    from dormouse.engine.aggregation import aggregate_groups  # most tables aggregate nothing
+
     return aggregate_groups(rows, schema, rules.aggregation, removed)
 
 

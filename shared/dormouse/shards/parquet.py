@@ -30,6 +30,7 @@ from dormouse.shards import crcs
 from dormouse.shards.bloom import FALSE_POSITIVES
 from dormouse.shards.bounds import KeyBounds
 from dormouse.shards.compression import column_codecs
+from dormouse.shards.floats import NaNSearch
 from dormouse.shards.stored_index import INDEX_KEY, Facts, IndexedColumn, encode_index
 from dormouse.stored import checksums
 
@@ -140,6 +141,7 @@ class ParquetFileWriter:
         self._encodings = {} if plain else _ENCODINGS
         self._arrow = arrow_schema(schema)
         self._columns = schema.leaf_columns
+        self._floats = NaNSearch(schema)
         self._sink = pa.OSFile(str(local), "wb")
         self._writer: pq.ParquetWriter | None = None
         self._written_rows = 0
@@ -172,6 +174,7 @@ class ParquetFileWriter:
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Add the rows of a batch."""
+        self._floats.see(batch)
         self._pending.append(batch)
         self._pending_rows += batch.num_rows
         self._pending_bytes += batch.nbytes
@@ -196,7 +199,12 @@ class ParquetFileWriter:
             KeyBounds.of([(first, last) for _, first, last in self._groups]),
         )
         self._writer.add_key_value_metadata(
-            {**metadata, INDEX_KEY: blank, CHECKSUM_KEY: checksums.BLANK}
+            {
+                **self._floats.metadata(),
+                **metadata,
+                INDEX_KEY: blank,
+                CHECKSUM_KEY: checksums.BLANK,
+            }
         )
         self._writer.close()
         self._sink.close()

@@ -90,11 +90,12 @@ class _Child:
     def _planned(self, statement: Statement, parameters: dict[str, pa.Scalar[Any]]) -> DataFrame:
         """Return the frame of the statement, once its scans are known."""
         frame, fenced = self._find_scans(statement.sql, parameters)
-        folders = {} if statement.explains else self._find_files()
-        if not folders:
+        found = {} if statement.explains else self._find_files()
+        if not found:
             return frame
-        use = file_use(frame.optimized_logical_plan(), self._schemas.values())
-        self._reopen(folders, fenced, use)
+        no_nan = {name: files.no_nan for name, files in found.items()}
+        use = file_use(frame.optimized_logical_plan(), self._schemas, no_nan)
+        self._reopen({name: files.folder for name, files in found.items()}, fenced, use)
         return plan(self._context, statement.sql, parameters)
 
     def _find_scans(
@@ -125,14 +126,14 @@ class _Child:
         text = msgspec.json.encode(found).decode()
         self._write_rows(pa.RecordBatch.from_pydict({"cut": [text]}))
 
-    def _find_files(self) -> Mapping[str, str]:
-        """Return the folders of the files of scans that can read them themselves."""
+    def _find_files(self) -> Mapping[str, protocol.LinkedFiles]:
+        """Return the files of scans that can read them themselves."""
         scans = tuple(
             protocol.ScanRows(name, scan)
             for name, scan in self._scans.items()
             if (scan.columns or scan.where) and scan.limit is None and not scan.ends
         )
-        return self._ask(protocol.FindFiles(scans), protocol.Files).folders if scans else {}
+        return self._ask(protocol.FindFiles(scans), protocol.Files).found if scans else {}
 
     def _reopen(self, folders: Mapping[str, str], fenced: frozenset[str], use: FileUse) -> None:
         """Begin another session, in which scans read files."""

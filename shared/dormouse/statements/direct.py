@@ -7,6 +7,7 @@ those that any query selects: rules of the table, versions and access apply as e
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import pyarrow as pa
 
@@ -124,22 +125,22 @@ def _aggregated(
     plain: Plain, read: pa.Schema, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Yield the only row."""
-    import pyarrow.compute as pc
-
     schema = _aggregated_schema(plain, read)
     found = list(batches)
     rows = sum(batch.num_rows for batch in found)
     table = pa.Table.from_batches(found, read) if plain.columns else None
-    functions = {"sum": pc.sum, "min": pc.min, "max": pc.max}
     values = [
         key_scalar(rows, Primitive.LONG)
         if table is None or not output.column
-        else functions[output.function](table.column(output.column))
-        for output in plain.outputs
+        else _aggregate(output.function, table.column(output.column), field.type)
+        for output, field in zip(plain.outputs, schema, strict=True)
     ]
-    columns = [
-        # not pa.array: it imports pandas where that is installed, which takes longer than the rest
-        pa.repeat(value.cast(field.type), 1)  # type: ignore[arg-type]  # the stubs know less
-        for value, field in zip(values, schema, strict=True)
-    ]
+    # not pa.array: it imports pandas where that is installed, which takes longer than the rest
+    columns = [pa.repeat(value, 1) for value in values]  # type: ignore[arg-type]  # stubs lag
     yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _aggregate(function: str, column: pa.ChunkedArray[Any], kind: pa.DataType) -> Any:
+    import pyarrow.compute as pc  # which takes long to import, and counts need none of it
+
+    return {"sum": pc.sum, "min": pc.min, "max": pc.max}[function](column).cast(kind)

@@ -23,8 +23,10 @@ from dormouse.readers.local_copies import LocalCopies
 from dormouse.readers.read_counters import CountedObjects
 from dormouse.readers.reading import RowGroups, Slice, find_row_groups
 from dormouse.schema.schema import Field
-from dormouse.statements.protocol import ScanRows
+from dormouse.shards.floats import columns_without_nan
+from dormouse.statements.protocol import LinkedFiles, ScanRows
 from dormouse.statements.scans import Tables
+from dormouse.stored.paths import shard_path
 from dormouse.tables.row_rules import row_rules
 from dormouse.tables.table import Table
 
@@ -32,9 +34,9 @@ LEAST_SHARE = 2
 """At least one of so many row groups must be needed: each file is read whole."""
 
 
-def linked_files(tables: Tables, asked: ScanRows, held: ExitStack) -> str:
-    """Return a folder with the verified files of all shards that a scan needs; empty if its rows
-    are to be streamed. The files are there until `held` is closed.
+def linked_files(tables: Tables, asked: ScanRows, held: ExitStack) -> LinkedFiles | None:
+    """Return the verified files of all shards that a scan needs; None if its rows are to be
+    streamed. The files are there until `held` is closed.
 
     Raises:
         DormouseError: a shard is gone or damaged.
@@ -44,20 +46,20 @@ def linked_files(tables: Tables, asked: ScanRows, held: ExitStack) -> str:
         return _linked(tables, asked, held)
 
 
-def _linked(tables: Tables, asked: ScanRows, held: ExitStack) -> str:
+def _linked(tables: Tables, asked: ScanRows, held: ExitStack) -> LinkedFiles | None:
     visible, state = tables.references[asked.name]
     table, resources = visible.table, tables.resources
     if not visible.is_whole:
-        return ""  # files hold all columns
+        return None  # files hold all columns
     if resources.storage.is_remote or not _can_be_read_as_it_is(table):
-        return ""
+        return None
     selection = tables.selection(asked.name, asked.scan)
     selected = _slices(state, selected_ranges(table, selection))
     shards = {slice.shard.id for slice in selected}
     held_by_leaves = (s for s in _slices(state, [KeyRange()]) if s.shard.id in shards)
     slices = list(_whole(held_by_leaves))
     if not slices:
-        return ""
+        return None
     storage = CountedObjects(resources.storage, tables.reads)
     every, found = (
         find_row_groups(storage, table.id, each, table.schema, resources.cache, footers=True)
@@ -71,13 +73,13 @@ def _linked(tables: Tables, asked: ScanRows, held: ExitStack) -> str:
     needed = len({(g.slice.shard.id, number) for g in pruned for number in g.numbers})
     whole = [replace(g, numbers=range(g.metadata.num_row_groups)) for g in every]
     if needed * LEAST_SHARE < sum(len(groups.numbers) for groups in whole):
-        return ""
+        return None
     if not all(_has_names(groups, table.schema.fields) for groups in whole):
-        return ""
+        return None
     copies = LocalCopies(storage, table.id, fields, resources.scratch, resources.memory_bytes)
     windows = held.enter_context(closing(copies.windows(iter([(KeyRange(), whole)]))))
     tables.count_shards(slices, needed)
-    return next(windows).folder.name
+    return LinkedFiles(next(windows).folder.name, _without_nan(table, whole))
 
 
 def _can_be_read_as_it_is(table: Table) -> bool:
@@ -85,6 +87,15 @@ def _can_be_read_as_it_is(table: Table) -> bool:
     stored = arrow_schema(table.schema)
     rules = row_rules(table.schema, table.properties)
     return rules.is_empty and frame_schema(stored).equals(stored)
+
+
+def _without_nan(table: Table, found: Iterable[RowGroups]) -> frozenset[str]:
+    """Return the columns of floats that hold no NaN in any of some shards."""
+    each = (
+        columns_without_nan(groups.metadata, shard_path(table.id, groups.slice.shard.id))
+        for groups in found
+    )
+    return frozenset[str].intersection(*each)
 
 
 def _slices(state: TableState, ranges: Sequence[KeyRange]) -> list[Slice]:

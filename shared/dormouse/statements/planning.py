@@ -25,7 +25,8 @@ from dormouse.statements.protocol import Scan
 FENCE = "!"
 """What ends the name of the dataset below a fence."""
 FENCE_ROWS = 2**62
-_TESTS = re.compile(r"Filter|filters=|Join|aggr=.*\b(min|max)\(")
+_TESTS = re.compile(r"Filter|filters=|Join")
+_ENDS = re.compile(r"aggr=.*\b(min|max)\(")
 _SORTS = re.compile(r"Sort")
 
 
@@ -72,7 +73,8 @@ class FileUse:
     """What a plan may use of files, beside their rows.
 
     `statistics` of files, row groups and pages leave out NaN, which is greater than all other
-    numbers: nothing that tests or sorts columns of floats may use them. `bounds` are found while
+    numbers: nothing that tests or sorts columns of floats may use them, unless these are known to
+    hold none. `bounds` are found while
     the plan runs, such as the least of the rows that a LIMIT keeps so far. With `filters`, rows are
     tested while they are decoded, by bounds, too: testing each row of a join by those of the other
     side costs more than it saves.
@@ -85,6 +87,7 @@ class FileUse:
 
 ROWS_ALONE = FileUse()
 """Nothing beside the rows is used."""
+NOTHING_KNOWN: Mapping[str, Collection[str]] = {}
 
 
 def plan_scans(
@@ -112,18 +115,29 @@ def plan_scans(
     return ScanPlan(scans, frozenset(to_fence))
 
 
-def file_use(plan: LogicalPlan, schemas: Collection[Schema]) -> FileUse:
-    """Return what a plan may use of the files of its tables."""
-    names = {f.name for schema in schemas for f in schema.fields if not _is_bounded(f.type)}
+def file_use(
+    plan: LogicalPlan,
+    schemas: Mapping[str, Schema],
+    no_nan: Mapping[str, Collection[str]] = NOTHING_KNOWN,
+) -> FileUse:
+    """Return what a plan may use of the files of its tables. Schemas, and the columns of floats
+    that hold no NaN, are by the names of references.
+    """
+    floats, unknown = set(), set()
+    for reference, schema in schemas.items():
+        names = {f.name for f in schema.fields if not _is_bounded(f.type)}
+        floats |= names
+        unknown |= names.difference(no_nan.get(reference, ()))
     lines = plan.display_indent().splitlines()
 
-    def uses(lines_with: re.Pattern[str]) -> bool:
+    def uses(lines_with: re.Pattern[str], names: Collection[str]) -> bool:
         tested = [line for line in lines if lines_with.search(line)]
         return any(name in line for line in tested for name in names)
 
-    is_tested = uses(_TESTS)
+    # statistics of zeros have the sign that is farther out, so they bound values, and are none
+    is_tested = uses(_TESTS, unknown) or uses(_ENDS, floats)
     return FileUse(
-        statistics=not is_tested and not uses(_SORTS),
+        statistics=not is_tested and not uses(_SORTS, unknown),
         bounds=not is_tested,
         filters=len(schemas) == 1,
     )

@@ -84,10 +84,17 @@ class FindFiles(msgspec.Struct, frozen=True, tag="find_files"):
     scans: tuple[ScanRows, ...]
 
 
-class Files(msgspec.Struct, frozen=True, tag="files"):
-    """Folders of Parquet files by the names of the references, of those that can."""
+class LinkedFiles(msgspec.Struct, frozen=True):
+    """The folder of the files of a scan, and their columns of floats that hold no NaN."""
 
-    folders: Mapping[str, str]
+    folder: str
+    no_nan: frozenset[str] = frozenset()
+
+
+class Files(msgspec.Struct, frozen=True, tag="files"):
+    """Parquet files by the names of the references, of those that can."""
+
+    found: Mapping[str, LinkedFiles]
 
 
 class Explain(msgspec.Struct, frozen=True, tag="explain"):

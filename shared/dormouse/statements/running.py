@@ -242,13 +242,13 @@ class _Running:
                 self._is_finished = True
         return True
 
-    def _files(self, scans: Iterable[protocol.ScanRows]) -> dict[str, str]:
-        """Return the folders of the files of scans that can read them themselves."""
+    def _files(self, scans: Iterable[protocol.ScanRows]) -> dict[str, protocol.LinkedFiles]:
+        """Return the files of scans that can read them themselves."""
         tables = self._tables
         if not isinstance(tables, Tables):
             return {}
-        folders = {each.name: linked_files(tables, each, self._held) for each in scans}
-        return {name: folder for name, folder in folders.items() if folder}
+        found = {each.name: linked_files(tables, each, self._held) for each in scans}
+        return {name: files for name, files in found.items() if files is not None}
 
     def _feed(self, asked: protocol.ScanRows, descriptor: int) -> None:
         """Write the rows of a scan into a pipe, until nobody reads them any more."""

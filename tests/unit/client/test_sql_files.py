@@ -13,6 +13,7 @@ import pytest
 from dormouse.client import Instance
 from dormouse.statements import files, running
 from dormouse.statements.files import linked_files
+from dormouse.statements.protocol import LinkedFiles
 
 READINGS = 20_000
 
@@ -79,22 +80,63 @@ def test_rows_are_the_same_from_files_and_through_a_pipe(
     text: str,
     reads_files: bool,
 ) -> None:
-    folders: list[str] = []
-
-    def recorded(*arguments: Any) -> str:
-        folders.append(linked_files(*arguments))
-        return folders[-1]
-
+    linked = recorded_files(monkeypatch)
     monkeypatch.setattr(files, "LEAST_SHARE", least_share)
-    monkeypatch.setattr(running, "linked_files", recorded)
     with duckdb.connect() as duck:
         duck.register("readings", readings())
         duck.register("meters", pa.table({"meter": [1, 2, 3], "region": ["a", "b", "a"]}))
         wanted = duck.sql(text).fetchall()
     found = [tuple(row.values()) for row in plain.sql(text).to_arrow().to_pylist()]
     assert sorted(map(repr, map(_plain, found))) == sorted(map(repr, map(_plain, wanted)))
-    assert any(folders) == (reads_files and least_share > 0)
-    assert not any(Path(folder).exists() for folder in folders if folder)
+    assert bool(linked) == (reads_files and least_share > 0)
+    assert not any(Path(each.folder).exists() or each.no_nan for each in linked)
+
+
+def test_columns_of_floats_without_nan_are_known_and_sorted_by_statistics(
+    plain: Instance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One column has NaN, and another gets some by a shard that is added."""
+    columns = "k:long, calm:double?, wild:double, f:float"
+    table = plain.create_table("floats", columns, row_keys=["k"])
+    calm = [None if n % 7 == 0 else float(n * 37 % 9_973) - 4_000 for n in range(10_000)]
+    calm[1:3] = [float("inf"), float("-inf")]
+    wild = [float("nan") if n == 7_000 else float(n) for n in range(10_000)]
+    zeros = pa.array([0.0] * 10_000, pa.float32())
+    rows = pa.table({"k": range(10_000), "calm": calm, "wild": wild, "f": zeros})
+    table.ingest(rows)
+    linked = recorded_files(monkeypatch)
+    texts = [
+        "SELECT k, calm FROM floats ORDER BY calm DESC NULLS LAST LIMIT 5",
+        "SELECT k, calm FROM floats ORDER BY calm, k LIMIT 5",
+        "SELECT count(*) FROM floats WHERE calm > 5900",
+        "SELECT wild FROM floats ORDER BY wild DESC LIMIT 2",
+        "SELECT count(*), min(calm), max(calm) FROM floats WHERE wild > 6900",
+    ]
+    with duckdb.connect() as duck:
+        for known in ({"calm", "f"}, {"f"}):
+            duck.register("floats", rows)
+            for text in texts:
+                wanted = sorted(map(repr, map(_plain, duck.sql(text).fetchall())))
+                found = [tuple(row.values()) for row in plain.sql(text).to_arrow().to_pylist()]
+                assert sorted(map(repr, map(_plain, found))) == wanted, text
+                assert linked[-1].no_nan == known, text
+            more = {"k": [3], "calm": [float("nan")], "wild": [0.5]}
+            added = pa.table({**more, "f": pa.array([0.5], pa.float32())})
+            table.ingest(added)
+            rows = pa.concat_tables([rows, added.cast(rows.schema)])
+
+
+def recorded_files(monkeypatch: pytest.MonkeyPatch) -> list[LinkedFiles]:
+    """Return a list to which files are added that statements read."""
+    linked: list[LinkedFiles] = []
+
+    def recorded(*arguments: Any) -> LinkedFiles | None:
+        found = linked_files(*arguments)
+        linked.extend([] if found is None else [found])
+        return found
+
+    monkeypatch.setattr(running, "linked_files", recorded)
+    return linked
 
 
 def test_types_are_the_same_from_files_and_through_a_pipe(

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dormouse.schema.schema import Field, Primitive, Schema
-from dormouse.statements.planning import FileUse
+from dormouse.statements.planning import FileUse, file_use
 from dormouse.statements.session import open_session, plan, register_files
 
 FILES, ROWS = 6, 500
@@ -61,3 +61,25 @@ def test_rows_in_another_order_are_sorted(tmp_path: Path) -> None:
     for order in ("at", "meter, watts", "meter DESC"):
         text = f"SELECT meter, at, watts FROM readings ORDER BY {order}"
         assert "SortExec" in physical_plan(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "known", "unknown"),
+    [
+        ("SELECT meter FROM readings ORDER BY watts DESC LIMIT 3", True, False),
+        ("SELECT count(*) FROM readings WHERE watts > 3", True, False),
+        ("SELECT max(watts) FROM readings", False, False),
+        ("SELECT sum(watts) FROM readings GROUP BY kind", True, True),
+    ],
+)
+def test_statistics_of_floats_are_used_where_no_nan_is_known(
+    tmp_path: Path, text: str, known: bool, unknown: bool
+) -> None:
+    pq.write_table(
+        pa.table({"meter": [1], "at": [1], "watts": [1.5], "kind": ["a"]}), tmp_path / "a"
+    )
+    context = open_session(str(tmp_path), 2**28, 2)
+    register_files(context, "readings", str(tmp_path), SCHEMA, ALL)
+    logical = plan(context, text, {}).optimized_logical_plan()
+    for no_nan, is_used in (({"watts"}, known), ({"kind"}, unknown), (set(), unknown)):
+        assert file_use(logical, {"readings": SCHEMA}, {"readings": no_nan}).statistics == is_used
