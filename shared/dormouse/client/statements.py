@@ -41,6 +41,7 @@ class QueriedInstance:
         *,
         memory_bytes: int = MEMORY_BYTES,
         timeout_seconds: float = TIMEOUT_SECONDS,
+        read_bytes: int | None = None,
         principal: str | None = None,
         run: Literal["here", "remote"] = "here",
     ) -> QueryResult:
@@ -56,6 +57,8 @@ class QueriedInstance:
             parameters: the values of ``$1``, ``$2`` and so on, or by name those of ``:name``.
             memory_bytes: what sorting, grouping and joining may use before they spill to disk.
             timeout_seconds: how long the caller waits for rows, in all.
+            read_bytes: how much of the shards it may read, by an estimate before it begins; by
+                default any amount.
             principal: who asks, if this process reads for others, as `dormouse.access` names
                 callers: the access rules say which tables and columns there are. By default this
                 process asks for itself, and AWS decides.
@@ -80,7 +83,7 @@ class QueriedInstance:
         tables = Tables(
             services, partial(_open_table, services, principal), services.clock.now_ms()
         )
-        limits = Limits(memory_bytes, timeout_seconds)
+        limits = Limits(memory_bytes, timeout_seconds, read_bytes)
         return run_statement(tables, text, named_parameters(parameters), services.scratch, limits)
 
     def export_sql(

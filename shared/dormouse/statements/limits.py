@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dormouse.errors import InvalidRequestError
+from dormouse.errors import InvalidRequestError, LimitExceededError
 
 MEMORY_BYTES = 1024 * 1024 * 1024
 """What sorting, grouping and joining may use before they spill; a caller can say otherwise."""
@@ -16,10 +16,11 @@ MOST_SECONDS = 7 * 24 * 3600
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a statement may take."""
+    """What a statement may take; of shards, it may read about `read_bytes`, or any amount."""
 
     memory_bytes: int = MEMORY_BYTES
     timeout_seconds: float = TIMEOUT_SECONDS
+    read_bytes: int | None = None
 
     def __post_init__(self) -> None:
         """Refuse limits that cannot be kept.
@@ -31,3 +32,7 @@ class Limits:
             raise InvalidRequestError("a statement may take more than 0 seconds, up to 7 days")
         if not _LEAST_BYTES <= self.memory_bytes <= _MOST_BYTES:
             raise InvalidRequestError("a statement may take from 16 MiB to 1 TiB of memory")
+
+
+class ReadLimitError(LimitExceededError):
+    """A statement would read more of the shards than it may; nothing of it has been computed."""

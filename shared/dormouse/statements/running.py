@@ -12,7 +12,7 @@ import select
 import signal
 import socket
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -29,7 +29,7 @@ from dormouse.statements import protocol
 from dormouse.statements.direct import answer_plain
 from dormouse.statements.explaining import explain
 from dormouse.statements.files import linked_files
-from dormouse.statements.limits import Limits
+from dormouse.statements.limits import Limits, ReadLimitError
 from dormouse.statements.partials import Partials
 from dormouse.statements.processes import StatementProcess, begin
 from dormouse.statements.scans import Tables
@@ -242,13 +242,32 @@ class _Running:
                 self._is_finished = True
         return True
 
-    def _files(self, scans: Iterable[protocol.ScanRows]) -> dict[str, protocol.LinkedFiles]:
-        """Return the files of scans that can read them themselves."""
+    def _files(self, scans: Sequence[protocol.ScanRows]) -> dict[str, protocol.LinkedFiles]:
+        """Return the files of scans that can read them themselves. The child asks for all scans of
+        its plan that are not bounded, before it reads any.
+        """
         tables = self._tables
         if not isinstance(tables, Tables):
             return {}
+        self._check_reads(tables, scans)
         found = {each.name: linked_files(tables, each, self._held) for each in scans}
         return {name: files for name, files in found.items() if files is not None}
+
+    def _check_reads(self, tables: Tables, scans: Sequence[protocol.ScanRows]) -> None:
+        """Check that scans read no more than the statement may.
+
+        Raises:
+            ReadLimitError: they do, as the state of their tables says.
+        """
+        most = self._limits.read_bytes
+        if most is None:
+            return
+        estimate = sum(tables.estimate_bytes(each.name, each.scan) for each in scans)
+        if estimate > most:
+            raise ReadLimitError(
+                f"the statement would read about {estimate:,} bytes of shards, more than {most:,}",
+                hint="ask for fewer rows or columns, or let it read more",
+            )
 
     def _feed(self, asked: protocol.ScanRows, descriptor: int) -> None:
         """Write the rows of a scan into a pipe, until nobody reads them any more."""

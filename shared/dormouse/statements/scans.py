@@ -22,7 +22,8 @@ from dormouse.model.state import TableState
 from dormouse.ports import Storage
 from dormouse.query.count import count_rows
 from dormouse.query.last_rows import last_rows
-from dormouse.query.planner import slices_to_read
+from dormouse.query.pieces import bytes_to_read
+from dormouse.query.planner import selected_ranges, slices_to_read
 from dormouse.query.result import PeekableBatches, QueryResult
 from dormouse.query.rows import QueryResources, query_rows
 from dormouse.query.selection import Selection
@@ -121,6 +122,15 @@ class Tables:
             time_ms=self.time_ms,
         )
         return _by_ranges(selection, visible.table.schema)
+
+    def estimate_bytes(self, name: str, scan: Scan) -> int:
+        """Estimate how many bytes of shards a scan reads, by the state and the share of columns."""
+        visible, state = self.references[name]
+        selection = self.selection(name, scan)
+        condition = selection.condition
+        used = {*scan.columns, *(condition.columns if condition else ())}
+        whole = bytes_to_read(state, selected_ranges(visible.table, selection))
+        return whole * len(used) // len(visible.table.schema.fields)
 
     def count_shards(self, slices: Iterable[Slice], row_groups: int) -> None:
         """Count what is read of shards without a query."""

@@ -277,6 +277,27 @@ def test_what_takes_too_much_memory_is_refused(mice: Instance) -> None:
     assert children() == []
 
 
+def test_what_would_read_too_much_is_refused_before_it_reads(mice: Instance) -> None:
+    size_bytes = sum(each.size_bytes for each in mice.table("flights").shards())
+    everything = "SELECT a.* FROM flights a ORDER BY seen, flight"
+    with pytest.raises(LimitExceededError, match="would read about [0-9,]+ bytes of shards"):
+        mice.sql(everything, read_bytes=size_bytes // 2)
+    assert children() == []
+    assert mice.sql(everything, read_bytes=size_bytes).to_arrow().num_rows == ROWS
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT delay, count(*) AS n FROM flights GROUP BY delay",
+        "SELECT * FROM flights WHERE carrier < 'B6' ORDER BY seen",
+    ],
+)
+def test_few_columns_and_bounded_keys_read_less(mice: Instance, text: str) -> None:
+    size_bytes = sum(each.size_bytes for each in mice.table("flights").shards())
+    assert mice.sql(text, read_bytes=size_bytes // 2).to_arrow().num_rows
+
+
 def test_a_long_chain_is_an_answer_or_an_error_and_no_crash(mice: Instance) -> None:
     with pytest.raises((InvalidRequestError, LimitExceededError)):
         mice.sql("SELECT " + " + ".join(["flight"] * 30_000) + " FROM flights").to_arrow()

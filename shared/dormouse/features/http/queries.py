@@ -32,6 +32,7 @@ from dormouse.query.selection import Selection
 from dormouse.query.selection_codec import decode_selection
 from dormouse.query_messages import AnswerQuery
 from dormouse.sql.conditions import parse_condition
+from dormouse.statements.limits import ReadLimitError
 from dormouse.tables.table import Table
 
 KeyJson = int | str | list[int | str]
@@ -41,7 +42,8 @@ PAGE_BYTES = 16 * 1024 * 1024
 """How many bytes of rows, in memory, a page is chosen from."""
 MOST_READ_BYTES = 1024 * 1024 * 1024
 """A condition on more than so many bytes of shards may find nothing for longer than a page may
-take: it is answered later."""
+take, and a statement that reads more would hardly be done in time: they are answered later, and
+nothing is computed twice."""
 _UNASKED = "-"
 """The id of a query before it has one."""
 STATEMENT_ROWS = 100_000
@@ -150,10 +152,13 @@ def _statement_now(call: Call, body: Statement) -> HttpResponse:
             body.parameters,
             memory_bytes=STATEMENT_BYTES,
             timeout_seconds=ANSWER_MS / 1000,
+            read_bytes=MOST_READ_BYTES,
             principal=call.principal,
         )
         with closing(found):
             batches, more = _taken(found.batches, STATEMENT_ROWS, clock, time_ms=begun_ms)
+    except ReadLimitError as error:
+        raise TooMuchError from error
     except LimitExceededError as error:
         if clock.now_ms() - begun_ms < ANSWER_MS:  # more memory is nowhere
             raise

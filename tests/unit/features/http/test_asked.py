@@ -106,6 +106,20 @@ def test_a_statement_that_returns_too_many_rows_is_answered_later(
     assert people.ask("POST", "/sql", {"text": "SELECT * FROM people LIMIT 9"}).status == 200
 
 
+def test_a_statement_that_would_read_very_much_is_answered_later_without_being_computed_before(
+    people: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grouped = {"text": "SELECT note, count(*) AS n FROM people GROUP BY note"}
+    assert people.found("POST", "/sql", grouped)["rows"] == [{"note": None, "n": 30}]
+    monkeypatch.setattr(queries, "MOST_READ_BYTES", 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(queries, "_taken", lambda *_, **__: pytest.fail("it was computed"))
+        location = people.ask("POST", "/sql", grouped).headers["location"]
+    assert answered(people, location)["rows"] == 1
+    bounded = {"text": "SELECT name FROM people WHERE age = 4"}
+    assert people.ask("POST", "/sql", bounded).status == 200
+
+
 def test_a_condition_on_very_much_is_answered_later_and_its_pages_are_not(
     people: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
