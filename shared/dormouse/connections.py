@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from http import HTTPStatus
 from typing import Protocol
 
 import msgspec
@@ -114,6 +115,13 @@ class Disconnected(msgspec.Struct, frozen=True):
     """A connection is closed."""
 
     connection: str
+
+
+class Served(msgspec.Struct, frozen=True):
+    """What became of an event; `problem` is what the log should say of a failure of this side."""
+
+    status: HTTPStatus = HTTPStatus.OK
+    problem: str = ""
 
 
 SocketEvent = Connected | Received | Disconnected

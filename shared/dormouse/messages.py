@@ -276,6 +276,9 @@ SERVED = {
 }
 """The functions that an HTTP API invokes: what each does with what it needs of the instance, and a
 request."""
+CONNECTED = {"serve_websocket": "websocket.serve_websocket:serve_websocket"}
+"""The functions that a WebSocket API invokes: what each does with an instance, and what happens to
+a connection."""
 QUEUES = tuple(stage.queue for stage in STAGES)
 STAGE_OF = {stage.queue: stage for stage in STAGES}
 """The stage that each queue feeds."""

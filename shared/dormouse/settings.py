@@ -44,7 +44,8 @@ class Settings:
     where published tables get entries, by the process that publishes them. `result_queues` are the
     queues that results of queries may be sent to, by the process that answers them. `http_role_id`
     is the unique id of the role of the HTTP API, whose messages that process believes to say who
-    asks; empty if it believes none.
+    asks; empty if it believes none. `websocket_role_id` is that of the WebSocket, `connections_uri`
+    where processes send on its connections; empty if there is none.
     """
 
     instance: str
@@ -58,6 +59,8 @@ class Settings:
     glue_database: str = ""
     result_queues: tuple[str, ...] = ()
     http_role_id: str = ""
+    websocket_role_id: str = ""
+    connections_uri: str = ""
 
     @property
     def names(self) -> InstanceNames:
@@ -87,6 +90,8 @@ class Settings:
             glue_database=given.get("DORMOUSE_GLUE_DATABASE", ""),
             result_queues=tuple(filter(None, given.get("DORMOUSE_RESULT_QUEUES", "").split(","))),
             http_role_id=given.get("DORMOUSE_HTTP_ROLE_ID", ""),
+            websocket_role_id=given.get("DORMOUSE_WEBSOCKET_ROLE_ID", ""),
+            connections_uri=given.get("DORMOUSE_CONNECTIONS_URI", ""),
         )
 
 

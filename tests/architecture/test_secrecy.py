@@ -19,10 +19,12 @@ TELLERS = {
     "aws/reader_access.py": {"assume_role"},
     "aws/s3/ingest_bucket.py": {"generate_presigned"},
     "aws/s3/result_links.py": {"generate_presigned"},
+    "aws/signed_socket.py": {"get_frozen_credentials"},
 }
 """The one place that lends credentials, narrowed to one table, if the stack's parameter says so;
 those that make links, each to put one object into the ingest bucket or to get a file of a result;
-and the one that signs requests of the console, on the machine of who has the credentials."""
+and those that sign requests of the console and of clients, on the machine of who has the
+credentials."""
 
 
 @pytest.mark.parametrize("path", [*SOURCES, ROOT / "template.yaml"], ids=lambda path: path.name)

@@ -11,15 +11,25 @@ from typing import get_args, get_origin, get_type_hints
 import pytest
 
 from dormouse.client.instance import Instance
+from dormouse.connections import Served, SocketEvent
 from dormouse.http.messages import HttpRequest, HttpResponse
 from dormouse.jobs.sweep_check import SweepCheck
-from dormouse.messages import QUEUES, SCHEDULED, SERVED, STAGES, OutboundMessage, Stage, load
+from dormouse.messages import (
+    CONNECTED,
+    QUEUES,
+    SCHEDULED,
+    SERVED,
+    STAGES,
+    OutboundMessage,
+    Stage,
+    load,
+)
 from dormouse.ports import Services
 from dormouse.stored.names import REPLIES, dead_letter_queue
 from dormouse.tables.table import Table
 
 ROOT = Path(__file__).parents[2]
-NAMES = [*(stage.name for stage in STAGES), *SCHEDULED, *SERVED]
+NAMES = [*(stage.name for stage in STAGES), *SCHEDULED, *SERVED, *CONNECTED]
 SOURCES = [*(ROOT / "shared" / "dormouse").rglob("*.py"), *(ROOT / "spark").rglob("*.py")]
 KNOWN_QUEUES = {*QUEUES, *map(dead_letter_queue, QUEUES), REPLIES}
 
@@ -56,6 +66,11 @@ def test_what_an_http_api_runs_answers_requests(path: str) -> None:
     needs, *others = get_type_hints(load(path)).values()
     assert needs in (Services, Instance)
     assert others == [HttpRequest, HttpResponse]
+
+
+@pytest.mark.parametrize("path", CONNECTED.values())
+def test_what_a_websocket_api_runs_serves_connections(path: str) -> None:
+    assert list(get_type_hints(load(path)).values()) == [Instance, SocketEvent, Served]
 
 
 def test_there_is_a_function_for_each_stage_and_for_nothing_else() -> None:

@@ -17,6 +17,7 @@ from dormouse import Instance
 from dormouse.console import console_uri, is_console, with_console
 from dormouse.features.http.door import guarded
 from dormouse.features.http.serve_http import serve_http
+from dormouse.features.websocket.upgrades import with_websocket
 from dormouse.http.loopback import LoopbackServer
 from tests.support.waiting import eventually
 
@@ -165,7 +166,8 @@ def console(tmp_path: Path, driver: Any) -> Iterator[Console]:
         instance.create_table(
             "meters", "meter: string, at: timestamp, kwh: double?", row_keys=["meter", "at"]
         )
-        answer = with_console(partial(serve_http, instance))
+        api = with_websocket(partial(serve_http, instance), instance)
+        answer = with_console(api)
         with LoopbackServer(guarded(answer, TOKEN, is_open=is_console)) as server:
             driver.get("about:blank")
             found = Console(instance, driver, server.url)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from selenium.webdriver.common.keys import Keys
 
@@ -248,3 +250,29 @@ def test_nothing_keeps_anybody_out(console: Console, size: tuple[int, int], sche
             for each in result["violations"]
         ]
     assert found == []
+
+
+def test_what_changes_comes_by_the_websocket_once(console: Console) -> None:
+    ready(console, "#/jobs")
+    console.sees("ingest")
+    console.driver.execute_script(
+        "window.frames_seen = []; const send = WebSocket.prototype.send;"
+        "WebSocket.prototype.send = function (text) {"
+        "  if (!this.noted) { this.noted = true; this.addEventListener('message',"
+        "    ({ data }) => window.frames_seen.push(JSON.parse(data).type)); }"
+        "  send.call(this, text); };"
+    )
+    console.until(lambda: "unchanged" in console.driver.execute_script("return frames_seen"))
+    more = {"meter": ["ash"], "at": [datetime(2026, 1, 1, tzinfo=UTC)], "kwh": [1.0]}
+    console.instance.table("meters").ingest(pa.table(more))
+    console.until(lambda: "changed" in console.driver.execute_script("return frames_seen"))
+
+
+def test_an_answer_that_is_too_large_for_one_response_comes_in_pages(
+    console: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dormouse.features.http.queries.STATEMENT_ROWS", 100)
+    ready(console, "#/query")
+    console.fill("textarea", "SELECT flight, day FROM flights ORDER BY day")
+    console.press("Run")
+    console.sees("360 rows in", "1–100 of 360", "2026-01-01")

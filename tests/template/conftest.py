@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from dormouse.messages import CONNECTED as CONNECTED
 from dormouse.messages import SCHEDULED as SCHEDULED
 from dormouse.messages import SERVED as SERVED
 from dormouse.messages import STAGES as QUEUE_STAGES

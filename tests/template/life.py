@@ -15,6 +15,7 @@ from dormouse.features.administration.administer import administer
 from dormouse.features.export.manifests import load_manifest
 from dormouse.features.purge.purge import encode_request
 from dormouse.features.purge.request import purge_id_of
+from dormouse.features.queries.query import QUERIES
 from dormouse.features.queries.stored import load_end
 from dormouse.features.requests.request_paths import request_path
 from dormouse.features.requests.resolve_table import NamesTable, request_key
@@ -104,6 +105,7 @@ def live(flow: Flow, name: str, state_store: str) -> None:
     read_rows(flow, table)
     ask_the_catalog(flow, table)
     use_the_api(flow, table)
+    use_the_websocket(flow, table)
     flow.invoke("measure", {})
     for event in ("good", "audit"):
         path = EVENTS / "sweep" / f"{event}.json"
@@ -323,6 +325,32 @@ def use_the_api(flow: Flow, table: Table) -> None:
     location = ask_the_api(flow, "POST", f"{path}/compact", {})["location"]
     flow.settle()
     assert ask_the_api(flow, "GET", location)["state"] != "waiting"
+
+
+def use_the_websocket(flow: Flow, table: Table) -> None:
+    """Watch all that there is of a table, and ask a query on a connection; be refused on others."""
+    path = f"/tables/{table.name}"
+    on_the_websocket(flow, "connect")
+    parts = [f"{path}/{part}" for part in ("status", "metrics", "jobs")]
+    for watched in ("/tables", "/jobs", "/queries", *parts):
+        on_the_websocket(flow, "good", type="watch", id="1", path=watched)
+    on_the_websocket(flow, "query", type="query", id="2", table=table.name)
+    flow.settle()
+    asked = flow.wiring().services.tracker.records(QUERIES)
+    newest = max(asked, key=lambda each: each.updated_ms)
+    on_the_websocket(flow, "good", type="page", id="3", query_id=newest.job_id)
+    on_the_websocket(flow, "good", type="cancel", id="4", query_id=newest.job_id)
+    flow.settle()
+    on_the_websocket(flow, "disconnect")
+    on_the_websocket(flow, "good", type="ping", id="5")
+
+
+def on_the_websocket(flow: Flow, name: str, **frame: object) -> None:
+    """Let one event of a connection happen."""
+    event = json.loads((EVENTS / "serve_websocket" / f"{name}.json").read_text())
+    if frame:
+        event["body"] = json.dumps(frame)
+    assert flow.invoke("serve_websocket", event) == {"statusCode": 200}
 
 
 def ask_the_api(

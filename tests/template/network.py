@@ -26,6 +26,7 @@ REACHED: Mapping[str, set[str] | None] = {
 """The services that the network of a role reaches; None for all, as of functions without a VPC."""
 NAMED = {
     "dynamodb": "DynamoDB",
+    "execute-api": "API Gateway",
     "emr-serverless": "EMR Serverless",
     "glue": "Glue",
     "kms": "KMS",

@@ -69,7 +69,8 @@ def test_there_is_no_address_for_tokens_unless_it_is_asked_for(template: Templat
 
 def test_each_route_for_tokens_asks_for_one_of_the_issuer() -> None:
     template = Template.read(**TOKENS)
-    routes = template.of_type("AWS::ApiGatewayV2::Route").values()
+    every = template.of_type("AWS::ApiGatewayV2::Route")
+    routes = [route for name, route in every.items() if name.startswith("Token")]
     assert {route["AuthorizationType"] for route in routes} == {"JWT"}
     assert not [route for route in routes if route["RouteKey"].startswith(("ANY", "OPTIONS"))]
     authorizer = template.properties("TokenAuthorizer")
@@ -82,6 +83,32 @@ def test_the_api_for_tokens_invokes_one_function() -> None:
     assert permission["FunctionName"] == "dormouse-test-serve_http"
     api = f"arn:aws:execute-api:{REGION}:{NAMES.account}:local-TokenApi"
     assert permission["SourceArn"] == f"{api}/*"
+
+
+def test_who_connects_to_the_websocket_is_asked_for_a_signature(template: Template) -> None:
+    every = template.of_type("AWS::ApiGatewayV2::Route").items()
+    routes = {route["RouteKey"]: route for name, route in every if name.startswith("WebSocket")}
+    assert {key: route["AuthorizationType"] for key, route in routes.items()} == {
+        "$connect": "AWS_IAM",
+        "$default": "NONE",
+        "$disconnect": "NONE",
+    }
+    permission = template.properties("WebSocketPermission")
+    api = f"arn:aws:execute-api:{REGION}:{NAMES.account}:local-WebSocketApi/live"
+    assert permission["FunctionName"] == "dormouse-test-serve_websocket"
+    assert permission["SourceArn"] == f"{api}/*"
+    policy = list(statements(template.properties("WebSocketPolicy")["PolicyDocument"]))
+    assert is_granted(Need("execute-api:Invoke", f"{api}/$connect"), policy)
+    assert not is_granted(
+        Need("execute-api:ManageConnections", f"{api}/POST/@connections/x"), policy
+    )
+
+
+def test_queries_believe_the_websocket_to_name_connections(template: Template) -> None:
+    variables = template.function("answer_query")["Environment"]["Variables"]
+    assert variables["DORMOUSE_WEBSOCKET_ROLE_ID"] == SENDER_ID
+    own = template.function("serve_websocket")["Environment"]["Variables"]
+    assert own["DORMOUSE_CONNECTIONS_URI"] == variables["DORMOUSE_CONNECTIONS_URI"]
 
 
 def test_pages_of_other_servers_may_ask_only_if_they_are_named() -> None:

@@ -22,6 +22,8 @@ from werkzeug.serving import WSGIRequestHandler
 
 from dormouse.aws.base import clients
 from dormouse.aws.functions import handling
+from dormouse.http.loopback import LoopbackServer
+from dormouse.http.messages import HttpResponse
 from dormouse.stored.paths import SPARK_CODE, data_prefix, state_prefix
 from dormouse_cli.local import moto_server
 from dormouse_cli.local.deploy import deploy
@@ -313,6 +315,8 @@ def requests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, set
         patch.setattr(threaded_moto_server, "DomainDispatcherApplication", dispatch)
         server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
         server.start()
+        taking = LoopbackServer(lambda request: HttpResponse(200))  # connections that take all
+        taking.start()
         host, port = server.get_host_and_port()
         endpoint = f"http://{host}:{port}"
         patch.setattr(WSGIRequestHandler, "disable_nagle_algorithm", True)  # it delays answers
@@ -324,6 +328,8 @@ def requests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, set
             "DORMOUSE_INSTANCE": NAMES.instance,
             "DORMOUSE_ACCOUNT": NAMES.account,
             "DORMOUSE_HTTP_ROLE_ID": SENDER_ID,
+            "DORMOUSE_WEBSOCKET_ROLE_ID": SENDER_ID,
+            "DORMOUSE_CONNECTIONS_URI": taking.url,
             "DORMOUSE_SPARK_APPLICATION": APPLICATION,
             "DORMOUSE_SPARK_ROLE": f"arn:aws:iam::{NAMES.account}:role/local-SparkJobRole",
             "DORMOUSE_SPARK_PACKAGE": str(package_in(tmp_path_factory.mktemp("package"))),
@@ -341,5 +347,6 @@ def requests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, set
                 live(flow, name, state_store)
         finally:
             server.stop()
+            taking.close()
             clients.session.cache_clear()
     yield flow.requests

@@ -22,6 +22,7 @@ from dormouse_cli.generated.granted import grants_in
 from tests.architecture.test_layers import LIBRARY, SOURCES, imports_of
 from tests.support.pins import SHIPPED, pins_in
 from tests.template.conftest import (
+    CONNECTED,
     LONGEST_WINDOW_SECONDS,
     NAMES,
     QUEUE_OF,
@@ -34,8 +35,10 @@ from tests.template.conftest import (
 )
 
 FOURTEEN_DAYS = 14 * 24 * 60 * 60
-NEVER_LOADED = {"cloudpickle"}
-"""What a package of a layer needs only for functions written in Python that its plans call."""
+NEVER_LOADED = {"cloudpickle", "websockets"}
+"""What a package of a layer needs only for functions written in Python that its plans call, and
+what servers and clients on other machines need.
+"""
 KEPT = ("AWS::S3::Bucket", "AWS::DynamoDB::Table")
 
 
@@ -68,7 +71,7 @@ def test_every_stage_has_a_function_and_sample_events_and_nothing_else_has(
 ) -> None:
     assert set(template.of_type("AWS::Lambda::Function")) == set(map(logical_id_of, STAGES))
     assert sorted(path.name for path in (ROOT / "events").iterdir()) == STAGES
-    assert sorted([*QUEUE_OF, *SCHEDULED, *SERVED]) == STAGES
+    assert sorted([*QUEUE_OF, *SCHEDULED, *SERVED, *CONNECTED]) == STAGES
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -207,7 +210,7 @@ def paths_of(function: str) -> list[str]:
     """Return what a function imports when it needs it, as the tables of stages and requests say."""
     if function == "administer":
         return [kind.path for kind in get_args(AdminRequest)]
-    paths = [{**SCHEDULED, **SERVED}.get(function, "") or STAGE_PATHS[function]]
+    paths = [{**SCHEDULED, **SERVED, **CONNECTED}.get(function, "") or STAGE_PATHS[function]]
     if function == "sweep":
         paths += [stage.overdue for stage in messages.STAGES if stage.overdue]
     return paths

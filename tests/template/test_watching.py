@@ -22,7 +22,10 @@ PREFIX = f"dormouse-{NAMES.instance}-"
 MOST_CHARACTERS_OF_A_SEARCH = 1024
 
 
-OF_THE_WHOLE = {"throttles", "sweep-missing", "contention", "http-api-errors", "token-api-errors"}
+OF_THE_WHOLE = {
+    *("throttles", "sweep-missing", "contention"),
+    *("http-api-errors", "token-api-errors", "websocket-api-errors"),
+}
 WORST_OF = {
     "compaction-lags": Metric.REFERENCES_PER_LEAF,
     "iceberg-lags": Metric.ICEBERG_LAG_SECONDS,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dormouse.errors import NotFoundError, UnavailableError
 from dormouse.extras import needs_extra
 from dormouse_cli.commands.serve import TOKEN_VARIABLE, URI_VARIABLE
 from dormouse_cli.local.signals import interruptible
@@ -71,8 +72,15 @@ def _answer(ctx: typer.Context, api: str) -> tuple[Answer, tuple[str, ...]]:
         instance = instance_of(ctx, makes=True, works=True)
         return with_websocket(partial(serve_http, instance), instance), ("PUT",)
     with needs_extra("aws", "the console of a deployment"):
-        from dormouse.aws.http_proxy import SigningProxy, api_uri
-    return SigningProxy(api or api_uri(settings.instance)).answer, ()
+        from dormouse.aws.http_proxy import SigningProxy, api_uri, socket_uri
+        from dormouse.aws.signed_socket import signing
+    uri, socket = api or api_uri(settings.instance), None
+    if not api:  # else the instance that it is of is unknown
+        try:
+            socket = signing(socket_uri(settings.instance))
+        except (NotFoundError, UnavailableError) as error:
+            note(f"the page asks by HTTP alone: {error}")
+    return SigningProxy(uri, socket=socket).answer, ()
 
 
 def _show(uri: str, opens: bool) -> None:

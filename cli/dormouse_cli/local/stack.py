@@ -26,7 +26,9 @@ from botocore.config import Config
 from dormouse import lifeline
 from dormouse.console import is_console, with_console
 from dormouse.features.http.door import guarded
+from dormouse.features.http.problems import refusal
 from dormouse.http.loopback import LoopbackServer
+from dormouse.http.messages import Answer
 from dormouse_cli.local.deploy import deploy
 from dormouse_cli.local.errors import LocalStackError, StartError
 from dormouse_cli.local.event_sources import EventSourcePoller, Watch, unwatched
@@ -38,6 +40,7 @@ from dormouse_cli.local.schedules import ScheduleTimer, scheduled_event
 from dormouse_cli.local.sessions import DEFAULT_REGION, aws_environment, isolated_session
 from dormouse_cli.local.spark_package import with_package
 from dormouse_cli.local.template import read
+from dormouse_cli.local.websocket_api import CONNECTIONS, WebSocketApi
 
 _log = logging.getLogger(__name__)
 
@@ -179,6 +182,7 @@ class LocalStack:
         self._state_dir.mkdir(parents=True, exist_ok=True)
         self._stopping.clear()
         moto, endpoint_url = self._start_moto()
+        http: LoopbackServer | None = None
         try:
             asked = read(self._template, self._parameters, endpoint_url, self._region)
             asked = with_package(asked, self._template.parent, self._state_dir / "spark-package")
@@ -186,6 +190,9 @@ class LocalStack:
                 asked = replace(asked, event_sources=(), schedules=())
             deployment = self._revise(asked.with_at_most(self._concurrency), endpoint_url)
             deploy(deployment, isolated_session(self._region), endpoint_url)
+            http = self._http_server(deployment)
+            if http is not None:
+                deployment = deployment.with_connections_at(http.url)
             host = LambdaHost(
                 deployment,
                 {**inherited(), **aws_environment(endpoint_url, self._region)},
@@ -194,9 +201,12 @@ class LocalStack:
                 self._new_id,
             )
             workers = self._workers(deployment, host, endpoint_url)
-            http = self._http_api(deployment, host)
+            if http is not None:
+                http.answer = self._door(deployment, host)
         except BaseException:
             lifeline.kill(moto)
+            if http is not None:
+                http.server_close()
             raise
         self._running = _Running(moto, endpoint_url, deployment, host, workers, http)
         for worker in workers:
@@ -267,13 +277,20 @@ class LocalStack:
             )
         return moto, f"http://127.0.0.1:{int(line.removeprefix(_READY))}"
 
-    def _http_api(self, deployment: Deployment, host: LambdaHost) -> LoopbackServer | None:
-        """Return the server of the routes; None if the template has none."""
+    def _http_server(self, deployment: Deployment) -> LoopbackServer | None:
+        """Return the server of the routes, whose door is yet to come; None without routes."""
         if not deployment.routes:
             return None
-        api = HttpApi(deployment.routes, host.invoke, deployment.account, self._now, self._new_id)
-        door = guarded(with_console(api.answer), self._http_token, is_open=_is_open)
-        return LoopbackServer(door, self._http_port)
+        return LoopbackServer(lambda request: refusal(503, "it is starting"), self._http_port)
+
+    def _door(self, deployment: Deployment, host: LambdaHost) -> Answer:
+        """Return what answers the requests to that server."""
+        given = (host.invoke, deployment.account, self._now, self._new_id)
+        answer: Answer = HttpApi(deployment.routes, *given).answer
+        if deployment.socket_function:
+            api = WebSocketApi(deployment.socket_function, *given)
+            answer = api.with_connections(answer)
+        return guarded(with_console(answer), self._http_token, is_open=_is_open)
 
     def _workers(
         self, deployment: Deployment, host: LambdaHost, endpoint_url: str
@@ -307,9 +324,9 @@ class LocalStack:
 
 def _is_open(path: str) -> bool:
     """Return whether a path needs no token: engines that ask the Iceberg catalog have none to send,
-    and the page of the console learns it from its address.
+    nor functions that send on connections, and the page of the console learns it from its address.
     """
-    return path.startswith("/iceberg/") or is_console(path)
+    return path.startswith(("/iceberg/", CONNECTIONS)) or is_console(path)
 
 
 def _check_port(port: int) -> None:

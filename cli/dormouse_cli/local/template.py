@@ -12,7 +12,7 @@ from dormouse_cli.local.errors import TemplateError
 from dormouse_cli.local.plan import Deployment
 from dormouse_cli.local.resources import ACCOUNT, Resources
 from dormouse_cli.local.sessions import DEFAULT_REGION
-from dormouse_cli.local.template_apis import routes
+from dormouse_cli.local.template_apis import routes, socket_function
 from dormouse_cli.local.template_functions import event_sources, function, rules, schedules
 from dormouse_cli.local.template_rules import check_rules
 from dormouse_cli.local.template_storage import bucket, queue, spark_application, table
@@ -22,6 +22,8 @@ from dormouse_cli.local.wiring import check_wiring
 _READ = frozenset(
     {
         "AWS::ApiGatewayV2::Api",
+        "AWS::ApiGatewayV2::Integration",
+        "AWS::ApiGatewayV2::Route",
         "AWS::DynamoDB::Table",
         "AWS::EMRServerless::Application",
         "AWS::Events::Rule",
@@ -88,6 +90,7 @@ def read(
         schedules=tuple(schedules(resources)),
         rules=tuple(rules(resources)),
         routes=tuple(routes(resources)),
+        socket_function=socket_function(resources),
     )
     check_wiring(deployment)
     return deployment

@@ -25,6 +25,7 @@ from dormouse.aws.s3.storage import S3Sources, S3Storage
 from dormouse.aws.sqs.dead_letters import SqsDeadLetters
 from dormouse.aws.sqs.queues import SqsOutbox
 from dormouse.aws.sqs.result_queues import SqsResultQueues
+from dormouse.connections import Connections, NoConnections
 from dormouse.ports import Metrics, NoMetrics, Services, Spark
 from dormouse.settings import Settings
 from dormouse.state_store import CommitReport, StateStore
@@ -126,8 +127,17 @@ def wire(
         ),
         mirror=GlueMirror(client("glue", CLIENT_CONFIG), settings.glue_database),
         result_queues=SqsResultQueues(sqs, settings.result_queues),
+        connections=_connections(settings.connections_uri),
     )
     return Wiring(settings, services, SqsOutbox(sqs, names))
+
+
+def _connections(uri: str) -> Connections:
+    if not uri:
+        return NoConnections()
+    from dormouse.aws.connections import ApiGatewayConnections
+
+    return ApiGatewayConnections(client("apigatewaymanagementapi", CLIENT_CONFIG, endpoint_url=uri))
 
 
 def _spark(settings: Settings) -> Spark | None:

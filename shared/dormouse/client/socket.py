@@ -80,7 +80,7 @@ class SocketClient:
     """One connection at a time to an instance; for one thread. It is opened when it is needed."""
 
     def __init__(
-        self, url: str, *, token: str = "", address: Callable[[], str] | None = None
+        self, url: str = "", *, token: str = "", address: Callable[[], str] | None = None
     ) -> None:
         """`token` is that of a server of a machine. Where an address can be used once, or for a
         short time, as a signed one of AWS, `address` returns the next one.

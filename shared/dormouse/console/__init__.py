@@ -26,8 +26,8 @@ _TYPES = {
 }
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
-    "connect-src 'self' https://*.amazonaws.com; base-uri 'none'; form-action 'none'; "
-    "frame-ancestors 'none'"
+    "connect-src 'self' https://*.amazonaws.com wss://*.amazonaws.com; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'"
 )
 """Scripts and styles of this server alone; uploads may go to S3, by signed URLs."""
 

@@ -63,3 +63,8 @@ def query_attempts_prefix(query_id: str, task: int) -> str:
 def query_file(task: int, attempt: str, number: int, suffix: str) -> str:
     """Return the name of the `number`-th file, from 0, that an attempt at a sub-query writes."""
     return f"part-{task:05d}-{attempt}-{number:03d}.{suffix}"
+
+
+def task_of(file: str) -> int:
+    """Return the sub-query that wrote a file, by its name."""
+    return int(file.split("-")[1])

@@ -30,7 +30,10 @@ if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
     from mypy_boto3_sts import STSClient
 
-SERVICES = ("apigatewayv2", "cloudwatch", "dynamodb", "emr-serverless", "glue", "s3", "sqs", "sts")
+SERVICES = (
+    *("apigatewaymanagementapi", "apigatewayv2", "cloudwatch", "dynamodb", "emr-serverless"),
+    *("glue", "s3", "sqs", "sts"),
+)
 """The services of which `client` makes clients."""
 
 _NO_CONTENT = 204
@@ -59,6 +62,10 @@ def client(
     service: Literal["s3"], config: Config | None = None, *, bucket_owner: str = ""
 ) -> S3Client: ...
 @overload
+def client(
+    service: Literal["apigatewaymanagementapi"], config: Config | None = None, *, endpoint_url: str
+) -> Any: ...
+@overload
 def client(service: Literal["apigatewayv2"], config: Config | None = None) -> Any: ...
 @overload
 def client(service: Literal["glue"], config: Config | None = None) -> Any: ...
@@ -66,12 +73,15 @@ def client(service: Literal["glue"], config: Config | None = None) -> Any: ...
 def client(service: Literal["sqs"], config: Config | None = None) -> SQSClient: ...
 @overload
 def client(service: Literal["sts"], config: Config | None = None) -> STSClient: ...
-def client(service: Any, config: Config | None = None, *, bucket_owner: str = "") -> object:
+def client(
+    service: Any, config: Config | None = None, *, bucket_owner: str = "", endpoint_url: str = ""
+) -> object:
     """Return a client that treats a truncated response as none; it is made at its first use.
 
     The request is retried like one without a response; after the last retry BrokenOffError is
     raised. With `bucket_owner`, an account, S3 refuses each request about a bucket of another
-    account: the name of a deleted bucket may have been taken by another account.
+    account: the name of a deleted bucket may have been taken by another account. `endpoint_url` is
+    where the service answers, if that does not follow from the region.
 
     Raises:
         NoRegionError: no region is configured.
@@ -79,7 +89,7 @@ def client(service: Any, config: Config | None = None, *, bucket_owner: str = ""
     """
     if session().get_config_variable("region") is None:
         raise NoRegionError()
-    return _LazyClient(partial(_new_client, service, config, bucket_owner))
+    return _LazyClient(partial(_new_client, service, config, bucket_owner, endpoint_url))
 
 
 def presigning_client(bucket_owner: str) -> S3Client:
@@ -121,8 +131,11 @@ class _LazyClient:
         return getattr(self._made, name)
 
 
-def _new_client(service: str, config: Config | None, bucket_owner: str) -> object:
-    made: Any = session().create_client(service, config=config)  # typed for literal names only
+def _new_client(
+    service: str, config: Config | None, bucket_owner: str, endpoint_url: str
+) -> object:
+    maker: Any = session()  # typed for literal names only
+    made = maker.create_client(service, config=config, endpoint_url=endpoint_url or None)
     if bucket_owner:
         made.meta.events.register("provide-client-params", partial(_expect_owner, bucket_owner))
     made.meta.events.register("before-parse", _look_for_the_end)

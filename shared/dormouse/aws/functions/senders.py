@@ -1,6 +1,7 @@
 """Who sent a message: what SQS says of the sender, whatever the message itself says.
 
-The HTTP API sends messages for its callers. Of these, and of no others, the message says who asks.
+The HTTP API and the WebSocket send messages for their callers. Of these, and of no others, the
+message says who asks; of those of the WebSocket alone, which connection is told of the progress.
 """
 
 from __future__ import annotations
@@ -17,16 +18,23 @@ from dormouse.query_messages import AnswerQuery, CancelQuery, FollowQuery
 def asked_by(message: Message, sender_id: str) -> Message:
     """Return a message with its sender as the one who asks.
 
-    So no message can claim to be somebody else's, but one of the HTTP API, which has verified its
+    So no message can claim to be somebody else's, but one of the API, which has verified its
     caller.
     """
     if not isinstance(message, AnswerQuery | CancelQuery | FollowQuery):
         return message
-    sender, api = principal_of_sender(sender_id), process().settings.http_role_id
-    if api and sender == principal_of_sender(api):
+    settings = process().settings
+    sender = principal_of_sender(sender_id)
+    if _is(sender, settings.websocket_role_id):
         return message
     if isinstance(message, AnswerQuery):
         message = replace(message, connection=UNSET)  # it may be anybody's
     if isinstance(message, FollowQuery):
         message = replace(message, connection="")
+    if _is(sender, settings.http_role_id):
+        return message
     return replace(message, who=sender)
+
+
+def _is(sender: str, role_id: str) -> bool:
+    return bool(role_id) and sender == principal_of_sender(role_id)

@@ -5,9 +5,12 @@ import { completing, quoted } from "/console/completion.js";
 import { bytes, h, number } from "/console/dom.js";
 import { problem } from "/console/live.js";
 import { result } from "/console/results.js";
+import { follow } from "/console/socket.js";
 
 const HISTORY = "dormouse-history";
 const MOST = 50; // statements that are remembered
+const MOST_ROWS = 10_000; // of an answer that comes in pages
+const ACCEPT = "application/vnd.apache.arrow.stream;q=0.1, application/json"; // files of what is answered later have all types
 let draft = ""; // what was typed when another place was looked at
 
 function past() {
@@ -59,7 +62,8 @@ export async function showQuery(parameters) {
     const started = performance.now();
     try {
       const body = { text: before + text };
-      const found = await send("/sql", body, { signal: running.signal });
+      let found = await send("/sql", body, { signal: running.signal, headers: { accept: ACCEPT } });
+      if (found.query_id) found = await follow(found.query_id, { most: MOST_ROWS, progress, signal: running.signal });
       const seconds = (performance.now() - started) / 1000;
       answer.replaceChildren(before ? plan(found) : result(found, { path: "/sql", body, seconds }));
       remember(text);
@@ -68,6 +72,11 @@ export async function showQuery(parameters) {
       answer.replaceChildren(error.name === "AbortError" ? h("p", { class: "muted" }, "Stopped.") : problem(error));
     }
     [running, go.disabled, explain.disabled, stop.hidden] = [null, false, false, true];
+  }
+
+  function progress({ parts = 0, parts_done = 0, rows = 0 }) {
+    const said = parts ? `${parts_done} of ${parts} parts, ` : "";
+    answer.replaceChildren(h("p", { class: "muted", role: "status" }, `Running: ${said}${number(rows)} rows …`));
   }
 
   fillHistory();

@@ -44,7 +44,7 @@ export function result(found, { path, body, seconds }) {
   const chart = chartOf(found);
   const rows = rowGrid("Result", found);
   const place = h("div", {}, rows);
-  const said = `${counted(found.rows.length, "row")} in ${seconds.toFixed(2)} s${found.version ? `, version ${found.version}` : ""}`;
+  const said = `${found.more ? "the first " : ""}${counted(found.rows.length, "row")} in ${seconds.toFixed(2)} s${found.version ? `, version ${found.version}` : ""}`;
   const swap = chart && h("button", { type: "button", "aria-pressed": "false", onclick: () => {
     const isChart = swap.getAttribute("aria-pressed") === "false";
     swap.setAttribute("aria-pressed", String(isChart));

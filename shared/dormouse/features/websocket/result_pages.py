@@ -38,7 +38,7 @@ from dormouse.socket_frames import (
     RowsFrame,
     encode_frame,
 )
-from dormouse.stored.query_paths import query_prefix
+from dormouse.stored.query_paths import query_prefix, task_of
 
 FIRST_GUESS = 1024
 """How many rows the first page of a request may have."""
@@ -61,6 +61,8 @@ def pages(call: Call, asked: PageFrame, connection: str) -> Iterator[RowsFrame |
     record = own_query(call, asked.query_id)
     end = _end(call, record, asked.query_id)
     query = load_query(call.services.results, asked.query_id)
+    if query is None and end is not None:
+        raise ProblemError(410, _GONE, hint=_AGAIN)
     if query is None:
         yield ProgressFrame(id=asked.id, query_id=asked.query_id, state="waiting")
         return
@@ -70,7 +72,7 @@ def pages(call: Call, asked: PageFrame, connection: str) -> Iterator[RowsFrame |
         if task_end is None:
             if end is None and query.asked.connection != connection:
                 _follow(call, query, connection)
-            yield _not_yet(asked, query, record, end)
+            yield _not_yet(asked, query, place.task, record, end)
             return
         reader = _Reader(call, asked, query, task_end, place)
         for page in reader.pages(left, guess):
@@ -87,12 +89,14 @@ def _follow(call: Call, query: Query, connection: str) -> None:
 
 
 def _not_yet(
-    asked: PageFrame, query: Query, record: JobRecord | None, end: QueryEnd | None
+    asked: PageFrame, query: Query, task: int, record: JobRecord | None, end: QueryEnd | None
 ) -> RowsFrame | ProgressFrame:
-    """Return what is answered where no sub-query has written rows: the end, or that there is more
-    to come.
+    """Return what is answered where a sub-query has no end: the end of the query, or that there is
+    more to come. Raises ProblemError: the sub-query has written rows that are gone.
     """
     if end is not None:
+        if any(task_of(file.name) >= task for file in end.files):
+            raise ProblemError(410, _GONE, hint=_AGAIN)
         return RowsFrame(id=asked.id, query_id=query.id)
     return ProgressFrame(
         id=asked.id,

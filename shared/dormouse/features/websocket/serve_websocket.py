@@ -8,7 +8,7 @@ a client says what it has seen.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from http import HTTPStatus
 
 import msgspec
@@ -22,6 +22,7 @@ from dormouse.connections import (
     ConnectionGoneError,
     Disconnected,
     Received,
+    Served,
     SocketEvent,
 )
 from dormouse.errors import DormouseError
@@ -65,7 +66,7 @@ class _Identified(msgspec.Struct):
     id: str = ""
 
 
-def serve_websocket(instance: Instance, event: SocketEvent) -> HTTPStatus:
+def serve_websocket(instance: Instance, event: SocketEvent) -> Served:
     """Do what an event of a connection asks for; return whether the connection can go on.
 
     Raises:
@@ -75,13 +76,14 @@ def serve_websocket(instance: Instance, event: SocketEvent) -> HTTPStatus:
     match event:
         case Connected():
             if event.principal == NOBODY:
-                return HTTPStatus.FORBIDDEN
+                return Served(HTTPStatus.FORBIDDEN)
             _record(services, event.connection, Started(who=event.principal))
+            return Served()
         case Disconnected():
             _record(services, event.connection, Finished())
+            return Served()
         case Received():
             return _receive(instance, event)
-    return HTTPStatus.OK
 
 
 def _record(services: Services, connection: str, said: Started | Finished) -> None:
@@ -89,32 +91,34 @@ def _record(services: Services, connection: str, said: Started | Finished) -> No
     services.tracker.record(request, said, services.clock.now_ms())
 
 
-def _receive(instance: Instance, event: Received) -> HTTPStatus:
+def _receive(instance: Instance, event: Received) -> Served:
     connections = instance.services.connections
     known = instance.services.tracker.get(CONNECTIONS, event.connection)
     if known is None or known.is_finished or known.who == NOBODY:
         connections.close(event.connection)
-        return HTTPStatus.FORBIDDEN
+        return Served(HTTPStatus.FORBIDDEN)
     call = Call(instance, HttpRequest("GET", PATH, principal=known.who))
     try:
-        for frame in answers(call, event):
-            connections.send(event.connection, encode_frame(frame))
+        problem = _answer(call, event)
     except ConnectionGoneError:
-        return HTTPStatus.GONE
-    return HTTPStatus.OK
+        return Served(HTTPStatus.GONE)
+    return Served(problem=problem)
 
 
-def answers(call: Call, event: Received) -> Iterator[AnswerFrame]:
-    """Yield what answers a frame; what is wrong with it, or with what it names, is a problem."""
-    name = ""
+def _answer(call: Call, event: Received) -> str:
+    """Send what answers a frame; what is wrong with it, or with what it names, is a problem. Return
+    what the log should say. Raises ConnectionGoneError.
+    """
+    connections, connection = call.services.connections, event.connection
     try:
-        frame = _decoded(event.text)
-        name = frame.id
-        yield from _answered(call, frame, event.connection)
+        for frame in _answered(call, _decoded(event.text), connection):
+            connections.send(connection, encode_frame(frame))
+    except ConnectionGoneError:
+        raise
     except (ProblemError, DormouseError) as error:
-        if isinstance(error, ConnectionGoneError):
-            raise
-        yield problem_frame(name or _name_of(event.text), error)
+        connections.send(connection, encode_frame(problem_frame(_name_of(event.text), error)))
+        return problem_of(error).problem
+    return ""
 
 
 def problem_frame(name: str, error: ProblemError | DormouseError) -> ProblemFrame:

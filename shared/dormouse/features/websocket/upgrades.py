@@ -61,7 +61,7 @@ def talk(instance: Instance, principal: str, socket: Socket) -> None:
 
     name = held.hold(send, lambda: socket.close(_NOT_ALLOWED, "connect again"))
     try:
-        if serve_websocket(instance, Connected(name, principal)) is HTTPStatus.OK:
+        if serve_websocket(instance, Connected(name, principal)).status is HTTPStatus.OK:
             _serve(instance, name, socket)
     except SocketClosedError:
         return

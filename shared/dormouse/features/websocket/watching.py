@@ -25,8 +25,6 @@ WATCHED: tuple[Callable[..., object], ...] = (
     tables.show_status,
     upkeep.list_jobs,
     upkeep.list_other_jobs,
-    upkeep.list_queues,
-    upkeep.list_refused_files,
     asked.list_queries,
 )
 """What can be watched: routes of the group `read` that change by themselves."""
@@ -44,7 +42,9 @@ def watch(call: Call, frame: WatchFrame) -> ChangedFrame | UnchangedFrame:
     route, names = find_route(request)
     if route.answer not in WATCHED:
         raise ProblemError(
-            422, "this path cannot be watched", hint="watch jobs, metrics, status, queues or tables"
+            422,
+            "this path cannot be watched",
+            hint="watch jobs, queries, metrics, status or tables",
         )
     inner = Call(call.instance, request)
     content = msgspec.json.encode(route.answer(inner, **names, **route.arguments(inner)))

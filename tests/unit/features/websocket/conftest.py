@@ -43,7 +43,7 @@ class Client:
 
     def connect(self) -> HTTPStatus:
         self.name = self.held.hold(self._take, self._close)
-        return serve_websocket(self.instance, Connected(self.name, self.principal))
+        return serve_websocket(self.instance, Connected(self.name, self.principal)).status
 
     def _take(self, text: str) -> None:
         if self.is_closed:

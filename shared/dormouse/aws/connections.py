@@ -1,0 +1,56 @@
+"""The connections of a WebSocket API: `connections.Connections` on API Gateway."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from dormouse.aws.base.failures import code_of
+from dormouse.connections import ConnectionGoneError
+from dormouse.errors import InvariantError, UnavailableError
+
+_GONE = ("GoneException", "410", "BadRequestException", "400")
+"""What is answered for a connection that is closed, and for an id that never was one."""
+_TOO_LONG = ("PayloadTooLargeException", "413")
+_SLOW = ("LimitExceededException", "429")
+
+
+class ApiGatewayConnections:
+    """Connections of one API; thread-safe, like its client."""
+
+    def __init__(self, client: Any) -> None:
+        """Send by a client of ``apigatewaymanagementapi`` whose endpoint is a stage of the API."""
+        self._client = client
+
+    def send(self, connection: str, text: str) -> None:
+        """Send a message. A connection whose other side takes none, though that was tried again and
+        again, is closed.
+        """
+        try:
+            self._client.post_to_connection(ConnectionId=connection, Data=text.encode())
+        except ClientError as error:
+            code = code_of(error)
+            if code in _SLOW:
+                self.close(connection)
+            if code in _GONE or code in _SLOW:
+                raise ConnectionGoneError("the connection is closed") from error
+            if code in _TOO_LONG:
+                raise InvariantError("a frame is longer than API Gateway takes") from error
+            raise _unavailable(error) from error
+        except BotoCoreError as error:
+            raise _unavailable(error) from error
+
+    def close(self, connection: str) -> None:
+        """Close a connection, unless it is closed."""
+        try:
+            self._client.delete_connection(ConnectionId=connection)
+        except ClientError as error:
+            if code_of(error) not in _GONE:
+                raise _unavailable(error) from error
+        except BotoCoreError as error:
+            raise _unavailable(error) from error
+
+
+def _unavailable(error: Exception) -> UnavailableError:
+    return UnavailableError(f"API Gateway does not send on connections: {error}")
