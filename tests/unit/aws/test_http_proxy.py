@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import boto3
@@ -92,7 +93,17 @@ def test_the_api_of_an_instance_is_found_by_its_name(monkeypatch: pytest.MonkeyP
         for name in ("dormouse-other", "dormouse-prod"):
             made = gateway.create_api(Name=name, ProtocolType="HTTP")
         assert api_uri("prod") == made["ApiEndpoint"]
-        with pytest.raises(NotFoundError, match="no HTTP API 'dormouse-none'"):
+        with pytest.raises(NotFoundError, match="no API 'dormouse-none'"):
             api_uri("none")
     finally:
         server.stop()
+
+
+def test_a_page_learns_the_signed_address_of_the_websocket() -> None:
+    uri = "wss://f6g7h8i9j0.execute-api.eu-west-2.amazonaws.com/live?X-Amz-Signature=00"
+    proxy = SigningProxy(
+        "https://a1b2c3d4e5.execute-api.eu-west-2.amazonaws.com", socket=lambda: uri
+    )
+    response = proxy.answer(HttpRequest("GET", "/websocket"))
+    assert json.loads(response.body) == {"url": uri}
+    assert response.headers["cache-control"] == "no-store"
