@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from dormouse.statestore.by_key.blocks import KeyIndex
     from dormouse.statestore.by_key.merging import KnownPart
 
-TAIL_BYTES = 64 * 1024
-"""How much of the end of an object is read first: mostly it has all of the index."""
 LEAST_BYTES = 1024 * 1024
 """A state of a smaller snapshot is read whole."""
 MOST_BLOCKS = 16
@@ -114,10 +112,10 @@ class PartialReads:
 
     def _indexes_of(self, runs: Sequence[_Run]) -> list[KeyIndex]:
         """Return the indexes of a snapshot and of increments, those not known yet fetched."""
-        from dormouse.statestore.by_key.blocks import bytes_needed, decode_key_index
+        from dormouse.statestore.by_key.blocks import bytes_needed, decode_key_index, tail_bytes
 
         tails: dict[str, bytes] = {}
-        lacking = {run.id: TAIL_BYTES for run in runs if run.id not in self._indexes}
+        lacking = {r.id: tail_bytes(r.size_bytes) for r in runs if r.id not in self._indexes}
         while lacking:
             asked = [run for run in runs if run.id in lacking]
             tails |= self._tails(asked, lacking)

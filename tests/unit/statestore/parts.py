@@ -9,8 +9,8 @@ from unittest.mock import patch
 from dormouse.keys.ranges import KeyRange
 from dormouse.model.state import TableState
 from dormouse.statestore import engine, partial_reads
-from dormouse.statestore.by_key import rows
-from dormouse.statestore.log import compaction
+from dormouse.statestore.by_key import blocks, rows
+from dormouse.statestore.log import compaction, reader
 from dormouse.statestore.log.compaction import CompactionPolicy
 from dormouse.statestore.log.pages import Manifest
 
@@ -25,7 +25,9 @@ def indexed_early() -> Iterator[None]:
         patch.multiple(compaction, REFERENCES_TO_INDEX=0, COMMITS_TO_INCREMENT=3),
         patch.multiple(engine, is_snapshot_due=_is_snapshot_due),
         patch.multiple(rows, BLOCK_ROWS=4),
-        patch.multiple(partial_reads, LEAST_BYTES=0, TAIL_BYTES=500),
+        patch.multiple(blocks, _TAIL_BYTES=500),
+        patch.multiple(partial_reads, LEAST_BYTES=0),
+        patch.multiple(reader, LARGE_BYTES=0),
     ):
         yield
 

@@ -294,7 +294,7 @@ def test_a_snapshot_takes_the_place_of_increments_unless_they_are_newer() -> Non
 
 def test_an_increment_is_due_by_the_commits_that_a_reader_folds() -> None:
     snapshot = Snapshot("a", 60, 10, 1)
-    for version, is_due in ((60 + 1023, False), (60 + 1024, True)):
+    for version, is_due in ((60 + 255, False), (60 + 256, True)):
         segments = (Segment("s", 48, version, 1),)
         assert is_increment_due(Manifest(3, (snapshot,), segments)) == is_due
         assert not is_increment_due(Manifest(3, (), segments))

@@ -73,16 +73,16 @@ def test_a_segment_made_of_what_others_have_changed_since_is_dropped() -> None:
     )
 
 
-def test_a_snapshot_is_due_when_what_follows_the_last_is_an_eighth_of_it() -> None:
+def test_a_snapshot_is_due_when_what_follows_the_last_is_a_quarter_of_it() -> None:
     small = Manifest(1, (), (Segment("a", 0, 48, 256 * 1024 - 1),))
     assert not is_snapshot_due(small, CompactionPolicy())
     enough = Manifest(1, (), (Segment("a", 0, 48, 256 * 1024),))
     assert is_snapshot_due(enough, CompactionPolicy())
     big = Snapshot("s", 40, 1, 50_000_000)
-    for size_bytes, is_due in ((6_249_999, False), (6_250_000, True)):
+    for size_bytes, is_due in ((12_499_999, False), (12_500_000, True)):
         manifest = Manifest(1, (big,), (Segment("a", 0, 48, size_bytes),))
         assert is_snapshot_due(manifest, CompactionPolicy()) == is_due
-        assert is_snapshot_due(manifest, CompactionPolicy(snapshot_share=7)) is False
+        assert is_snapshot_due(manifest, CompactionPolicy(snapshot_share=3)) is False
 
 
 @given(st.lists(st.integers(0, 40), max_size=40), st.integers(1, 60), st.integers(0, 60))

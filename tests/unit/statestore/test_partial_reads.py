@@ -159,9 +159,8 @@ def test_no_flipped_bit_is_believed(rig: Rig) -> None:
     refused = 0
     for blob_id in (manifest.snapshots[-1].id, manifest.increments[-1].id):
         body = rig.blob("snapshots", blob_id)
-        alone = without_key_index(body)
-        start = next(n for n, (a, b) in enumerate(zip(alone, body, strict=False)) if a != b)
-        for place in range(start, start + len(body) - len(alone), 41):
+        start = _start_of_index(body)
+        for place in range(start, start + len(body) - len(without_key_index(body)), 41):
             flipped = bytearray(body)
             flipped[place] ^= 4
             replace_blob(rig, blob_id, bytes(flipped))
@@ -211,3 +210,31 @@ def test_a_snapshot_with_an_index_is_the_state_as_one_without() -> None:
         indexed = encode_snapshot("t", state, has_key_index=True)
         assert decode_snapshot("t", indexed, "it") == decode_snapshot("t", plain, "it")
         assert without_key_index(indexed) == plain
+
+
+def test_a_load_of_the_whole_state_does_not_fetch_the_key_index() -> None:
+    with small_pages(2), indexed_early():
+        rig = made("objects")
+        body = rig.blob("snapshots", rig.head().manifest.snapshots[-1].id)
+        fetched = []
+        stream = rig.storage.stream
+
+        def counted(path: str, size_bytes: int, start: int, end: int) -> Iterator[bytes]:
+            if "/snapshots/" in path and size_bytes == len(body):
+                fetched.append(range(start, end))
+            return stream(path, size_bytes, start, end)
+
+        with (
+            patch.object(rig.storage, "stream", counted),
+            patch.object(blocks, "_TAIL_BYTES", 14_000),
+        ):
+            assert rig.store().current() == rig.replay()
+        end, front = fetched
+        assert (front.start, end.stop) == (0, len(body))
+        assert front.stop == _start_of_index(body), "blocks lie between"
+        assert front.stop < end.start
+
+
+def _start_of_index(body: bytes) -> int:
+    alone = without_key_index(body)
+    return next(n for n, (a, b) in enumerate(zip(alone, body, strict=False)) if a != b)

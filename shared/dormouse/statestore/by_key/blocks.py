@@ -39,6 +39,7 @@ from dormouse.statestore.by_key.rows import SCHEMA, Block
 from dormouse.stored.decoding import decode_json, raise_corrupt
 
 FORMAT = 1
+_TAIL_BYTES, _TAIL_SHARE = 20 * 1024, 2048
 _MAGIC = b"DMbykey"
 _INDEX_SUM, _BLOCK_SUM = 16, 8
 _SIZES = struct.Struct(">QI")
@@ -144,11 +145,20 @@ def with_key_index(body: bytes, section: bytes) -> bytes:
 
 def without_key_index(body: bytes) -> bytes:
     """Return the Parquet file alone. Its key index may be of any format, for all end alike."""
-    end = len(body) - _footer_bytes(body)
-    if end < _TRAILER or body[end - len(_MAGIC) : end] != _MAGIC:
-        return body
-    size, _ = _SIZES.unpack_from(body, end - _TRAILER)
-    return body[: max(end - size, 0)] + body[end:]
+    start, end = place_of_key_index(body, len(body))
+    return body if start == end else body[:start] + body[end:]
+
+
+def place_of_key_index(tail: bytes, size_bytes: int) -> tuple[int, int]:
+    """Return where the key index begins and ends in an object of so many bytes, by the end of it;
+    it ends where it begins if there is none.
+    """
+    footer = _footer_bytes(tail)
+    end, trailer_at = size_bytes - footer, len(tail) - footer - _TRAILER
+    if trailer_at < 0 or tail[len(tail) - footer - len(_MAGIC) : len(tail) - footer] != _MAGIC:
+        return end, end
+    size, _ = _SIZES.unpack_from(tail, trailer_at)
+    return max(end - int(size), 0), end
 
 
 def _encode_rows(rows: pa.Table) -> bytes:
@@ -180,6 +190,15 @@ def all_rows(table_id: str, body: bytes, where: str) -> pa.Table | None:
         # Those of partitions that begin in a block before are there, too.
         found.append(rows.filter(pc.greater_equal(rows["low"], pa.scalar(index.fence(number)))))
     return pa.concat_tables(found).combine_chunks()
+
+
+def tail_bytes(size_bytes: int) -> int:
+    """Return how much of the end of an object of so many bytes has most likely all of its index.
+
+    The footer of a Parquet file has 14 KB, a place in the index some 35 bytes for 20 KB of blocks,
+    which are a third of a snapshot and half of an increment.
+    """
+    return min(_TAIL_BYTES + size_bytes // _TAIL_SHARE, size_bytes)
 
 
 def bytes_needed(tail: bytes) -> int | None:

@@ -35,10 +35,9 @@ SEGMENTS_PER_LEVEL = 8
 """So many segments of a size become one: a delta is written again once a level, and the number of
 segments grows with the logarithm of the log."""
 LEAST_BYTES_TO_SNAPSHOT = 256 * 1024
-COMMITS_TO_INCREMENT = 1024
+COMMITS_TO_INCREMENT = 256
 """An increment is due after so many commits: a cold reader folds no more than these, and those of a
 few pages, whatever the size of the snapshot."""
-
 REFERENCES_TO_INDEX = 10_000
 """Snapshots of so many references, and increments after them, have a key index."""
 
@@ -49,12 +48,12 @@ class CompactionPolicy:
 
     Pages become a segment once there are `least_pages` full ones: until then a reader fetches their
     deltas one by one. A snapshot is due when the segments since the last one are a
-    `snapshot_share`-th of its size: with 8, commits pay eight times their own small size for it.
+    `snapshot_share`-th of its size: with 4, commits pay four times their own small size for it.
     What was committed since, a cold reader reads in increments.
     """
 
     least_pages: int = 1
-    snapshot_share: int = 8
+    snapshot_share: int = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +159,7 @@ def has_key_index(state: TableState) -> bool:
 def is_snapshot_due(manifest: Manifest, policy: CompactionPolicy) -> bool:
     """Return whether the newest state should be kept whole.
 
-    For example: a snapshot of 4.8 MB, a share of 8, and since then segments of 600 KB.
+    For example: a snapshot of 4.8 MB, a share of 4, and since then segments of 1.2 MB.
     """
     newest = manifest.newest
     version = newest.version if newest else 0
