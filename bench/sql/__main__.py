@@ -3,7 +3,7 @@
 Run by ``make bench-sql``; it takes some minutes. ``ARGS=--quick`` takes 2,000,000 rows, not
 20,000,000. Each query is run by each system twice: cold, in a process of its own that is asked for
 nothing else, so that its CPU time includes what starting takes, for Dormouse that of both
-processes; and warm, in a process that has answered another query (`bench.sql.warm`). Results are
+processes; and warm, in a process that has answered others (`bench.sql.warm`). Results are
 compared. At last, a query over messages reads all of a table of 1,000 leaves by sub-queries
 (`bench.sql.remote`).
 """
