@@ -211,7 +211,13 @@ def test_a_closed_connection_is_not_answered(client: Client) -> None:
 
 @pytest.mark.parametrize(
     "path",
-    ["/nothing", "/tables/people/query", "/queues/x/dead-letters", "/openapi.json"],
+    [
+        "/nothing",
+        "/tables/people/schema",
+        "/tables/people/query",
+        "/queues/x/dead-letters",
+        "/openapi.json",
+    ],
 )
 def test_what_cannot_be_watched_is_refused(client: Client, path: str) -> None:
     assert client.problem("watch", path=path)["status"] in (404, 405, 422)
