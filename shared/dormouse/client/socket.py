@@ -244,7 +244,7 @@ class SocketRows:
     """The rows of a query, as batches of Arrow, fetched while they are taken.
 
     `after` is the token of what follows the last batch that was returned: with it, `resume` goes
-    on. It is empty when all rows were returned.
+    on. It is empty when all rows were returned. `schema` is that of the rows, once some came.
     """
 
     def __init__(
@@ -254,6 +254,7 @@ class SocketRows:
         self._client, self.query_id, self.after = client, query_id, after
         self._progress = progress or (lambda frame: None)
         self._closed = 0
+        self.schema: pa.Schema | None = None
 
     def cancel(self) -> None:
         """Cancel the query, unless it has ended: its rows cannot be read any more."""
@@ -269,13 +270,22 @@ class SocketRows:
         while self.after:
             for page in self._pages():
                 self.after = page.next
-                yield from _batches(page)
+                yield from self._batches(page)
 
     def read_all(self) -> pa.Table:
-        """Return all rows that are left, at least one page; raises as iteration."""
+        """Return all rows that are left; raises as iteration."""
         import pyarrow as pa
 
-        return pa.Table.from_batches(list(self))
+        batches = list(self)
+        return pa.Table.from_batches(batches, self.schema)
+
+    def _batches(self, page: RowsFrame) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        if page.arrow:
+            with pa.ipc.open_stream(io.BytesIO(base64.b64decode(page.arrow))) as reader:
+                self.schema = reader.schema
+                yield from (batch for batch in reader if batch.num_rows)
 
     def _pages(self) -> Iterator[RowsFrame]:
         """Ask for some pages, and yield those that come; wait for news if there are none yet."""
@@ -302,14 +312,6 @@ class SocketRows:
                 raise UnavailableError(
                     "the connection is closed each time that it is used"
                 ) from error
-
-
-def _batches(page: RowsFrame) -> Iterator[pa.RecordBatch]:
-    import pyarrow as pa
-
-    if page.arrow:
-        with pa.ipc.open_stream(io.BytesIO(base64.b64decode(page.arrow))) as reader:
-            yield from reader
 
 
 def _strange(found: AnswerFrame) -> UnavailableError:

@@ -63,6 +63,11 @@ def test_all_rows_come_in_order_with_their_types(client: SocketClient) -> None:
     assert rows.after == ""
 
 
+def test_a_query_without_rows_has_their_columns(client: SocketClient) -> None:
+    found = client.query("people", where="age < 0").read_all()
+    assert (found.num_rows, found.schema.names) == (0, ["age", "name"])
+
+
 def test_a_statement_has_its_rows_too(client: SocketClient) -> None:
     found = client.sql("SELECT count(*) AS n FROM people WHERE age < :most", {"most": 10})
     assert found.read_all().to_pylist() == [{"n": 10}]

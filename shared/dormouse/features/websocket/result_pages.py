@@ -97,7 +97,8 @@ def _not_yet(
     if end is not None:
         if any(task_of(file.name) >= task for file in end.files):
             raise ProblemError(410, _GONE, hint=_AGAIN)
-        return RowsFrame(id=asked.id, query_id=query.id)
+        schema = frame_schema(read_schema(end.schema, query.id))
+        return _encoded(asked, pa.RecordBatch.from_pylist([], schema), "")
     return ProgressFrame(
         id=asked.id,
         query_id=query.id,
