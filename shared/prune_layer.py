@@ -26,8 +26,8 @@ PARTS_OF_PYARROW = (
 """What pyarrow runs without. libarrow_substrait must stay: every extension is linked with it."""
 
 SERVICES = (
-    *("apigatewaymanagementapi", "cloudwatch", "dynamodb", "emr-serverless"),
-    *("glue", "s3", "sqs", "sts"),
+    *("apigatewaymanagementapi", "cloudwatch", "dynamodb"),
+    *("emr-serverless", "glue", "s3", "sqs", "sts"),
 )
 """Those of AWS that the library makes clients of; botocore describes 400 more, in 20 MB."""
 
