@@ -40,6 +40,10 @@ CONTENTION = (
     "put_per_commit",
     "get_per_commit",
     "dynamo_writes_per_commit",
+    "rru_per_commit",
+    "throttled_per_commit",
+    "busiest_key_read_units_a_second",
+    "busiest_prefix_gets_a_second",
     "dollars_per_million",
 )
 FORMATS = (

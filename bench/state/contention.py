@@ -1,5 +1,7 @@
 """Let 1 to 32 writers commit to one table at once, in simulated time, beside a full rewrite.
 
+`log` is the S3 store, `items` the DynamoDB store; what AWS lets pass a second is simulated, too.
+
 Called by `state_bench`. The store is the real one; requests take the simulated times of a region's
 DynamoDB and S3, and a writer's own CPU is added. Each writer is a process of its own, as functions
 are: it fetches the others' deltas to learn its verdict.
@@ -17,16 +19,24 @@ from pathlib import Path
 
 from bench.common.figures import emit
 from bench.state.commits import Table, table_of
-from bench.state.counting import Requests
 from bench.state.memory import TABLE, cpu_seconds
-from bench.state.simulation import Latencies, Simulation, WriteUnits
-from bench.state.slow_requests import GET_MS, PUT_MS, READ_MS, WRITE_MS, SlowPages, SlowStorage
+from bench.state.slow_requests import (
+    GET_MS,
+    PUT_MS,
+    READ_MS,
+    WRITE_MS,
+    Network,
+    SlowDynamoDB,
+    SlowPages,
+    SlowStorage,
+)
 from bench.state.workload import Ids, Mix
+from dormouse.aws.dynamodb.state_store import DynamoDBStateStore
 from dormouse.aws.s3.state_store import S3StateStore
 from dormouse.errors import UnavailableError
 from dormouse.retry_policy import RetryPolicy
 from dormouse.state_store import Committed
-from dormouse.statestore.engine import Options
+from dormouse.statestore.engine import LogStateStore, Options
 from dormouse.statestore.snapshot.codec import decode_snapshot, encode_snapshot
 
 THINK_MS = 10
@@ -51,21 +61,23 @@ class LogWriter:
 
     def __init__(self, table: Table, contest: Contest, seed: int, *, is_strict: bool) -> None:
         """Begin cold."""
-        clock, latencies = contest.clock, contest.latencies
-        storage = SlowStorage(table.storage, contest.requests, clock, latencies)
-        self.pages = SlowPages(table.pages, contest.requests, clock, latencies, contest.units)
-        retry_policy = RetryPolicy(clock.pause, latencies.random, ATTEMPTS)
-        self._ids = Ids(table.clock, seed)
-        self._store = S3StateStore(
-            TABLE,
-            storage,
-            self.pages,
-            table.clock,
-            self._ids,
-            retry_policy=retry_policy,
-            options=Options(is_strict=is_strict),
-        )
-        self._seed = seed
+        network = contest.network
+        self.pages = SlowPages(table.pages, network)
+        self._ids, self._seed = Ids(table.clock, seed), seed
+        self._store = self._store_of(table, network, is_strict)
+
+    def _store_of(self, table: Table, network: Network, is_strict: bool) -> LogStateStore:
+        clock = network.clock
+        tools = self.pages, table.clock, self._ids
+        retry_policy = RetryPolicy(clock.pause, network.latencies.random, ATTEMPTS)
+        options = Options(is_strict=is_strict, overlap=clock.overlap)
+        if table.kept_in == "dynamodb":
+            tables = SlowDynamoDB(table.items, network).tables
+            return DynamoDBStateStore(
+                TABLE, tables, *tools, retry_policy=retry_policy, options=options
+            )
+        storage = SlowStorage(table.storage, network)
+        return S3StateStore(TABLE, storage, *tools, retry_policy=retry_policy, options=options)
 
     def warm(self) -> None:
         """Load the state."""
@@ -91,15 +103,16 @@ class RewriteWriter:
 
     def commit(self) -> tuple[float, int]:
         """Write until nobody was quicker; return when it was done, and how often it was tried."""
-        clock, draw, rewrite = self._contest.clock, self._contest.latencies.draw, self._rewrite
+        network, rewrite = self._contest.network, self._rewrite
+        clock, draw, counts = network.clock, network.latencies.draw, network.requests.counts
         for attempt in range(1, ATTEMPTS * ATTEMPTS):
             clock.pause(draw(READ_MS))
             based_on = rewrite.version
             if based_on != self._seen:
                 clock.pause(draw(GET_MS, rewrite.size_bytes) + rewrite.load_cpu_seconds)
-                self._contest.requests.counts["get"] += 1
+                counts["get"] += 1
             clock.pause(rewrite.write_cpu_seconds + draw(PUT_MS, rewrite.size_bytes))
-            self._contest.requests.counts.update(put=1, wru=1, rru=1)
+            counts.update(put=1, wru=1, rru=1)
             clock.pause(draw(WRITE_MS) / 2)
             won = rewrite.version == based_on
             if won:
@@ -109,7 +122,7 @@ class RewriteWriter:
                 return clock.now, attempt
             self._seen = based_on
             longest = min(4.0, 0.025 * 2**attempt)
-            clock.pause(longest * self._contest.latencies.random())
+            clock.pause(longest * network.latencies.random())
         raise UnavailableError("all attempts lost")
 
 
@@ -128,18 +141,13 @@ class Contest:
     """Some writers on one table, in a clock of their own."""
 
     commits: int
-    clock: Simulation = field(default_factory=Simulation)
-    requests: Requests = field(default_factory=Requests)
     times: Times = field(default_factory=Times)
-    latencies: Latencies = field(default_factory=lambda: Latencies(1))
-
-    def __post_init__(self) -> None:
-        """Begin with all write units."""
-        self.units = WriteUnits(self.clock)
+    network: Network = field(default_factory=Network)
 
     def run(self, writers: Sequence[LogWriter | RewriteWriter], arrivals_a_second: float) -> None:
         """Make all commits: one after the other with some time to think, or as they arrive."""
         arrivals = deque(self._arrivals(arrivals_a_second))
+        clock, latencies, times = self.network.clock, self.network.latencies, self.times
         warm = 0
 
         def life(writer: LogWriter | RewriteWriter) -> None:
@@ -147,40 +155,45 @@ class Contest:
             writer.warm()
             warm += 1
             while warm < len(writers):
-                self.clock.pause(0.01)
-            begin = self.times.began = min(self.times.began, self.clock.now)
+                clock.pause(0.01)
+            if times.began > clock.now:
+                times.began = clock.now
+                self.network.begin()  # what they read to become warm is not counted
+            begin = times.began
             while arrivals:
                 due = arrivals.popleft()
-                think = self.latencies.draw(THINK_MS)
-                self.clock.pause(think if due is None else max(0.0, begin + due - self.clock.now))
-                began = self.clock.now if due is None else begin + due
+                think = latencies.draw(THINK_MS)
+                clock.pause(think if due is None else max(0.0, begin + due - clock.now))
+                began = clock.now if due is None else begin + due
                 acknowledged, attempts = writer.commit()
-                self.clock.pause(0)  # what it fetched and computed last is part of the commit
-                self.times.commits.append(self.clock.now - began)
-                self.times.acknowledged.append(acknowledged - began)
-                self.times.attempts += attempts
-            self.times.ended = self.clock.now
+                clock.pause(0)  # what it fetched and computed last is part of the commit
+                times.commits.append(clock.now - began)
+                times.acknowledged.append(acknowledged - began)
+                times.attempts += attempts
+            times.ended = clock.now
 
-        self.clock.run([partial(life, writer) for writer in writers])
+        clock.run([partial(life, writer) for writer in writers])
 
     def _arrivals(self, a_second: float) -> list[float | None]:
         if not a_second:
             return [None] * self.commits
         due, at = list[float | None](), 0.0
         for _ in range(self.commits):
-            at -= math.log(1 - self.latencies.random()) / a_second
+            at -= math.log(1 - self.network.latencies.random()) / a_second
             due.append(at)
         return due
 
     def show(self, of: str, at: int) -> None:
         """Print what the run showed."""
         done, times = len(self.times.commits), self.times
+        requests, limits = self.network.requests, self.network.limits
+        seconds = times.ended - times.began
         p50, p99 = quantile(times.commits, 0.5), quantile(times.commits, 0.99)
         emit(
             "contention",
             of,
             at,
-            commits_per_second=done / (times.ended - times.began),
+            commits_per_second=done / seconds,
             retries_per_commit=times.attempts / done - 1,
             in_log_p50_ms=quantile(times.acknowledged, 0.5) * 1000,
             in_log_p99_ms=quantile(times.acknowledged, 0.99) * 1000,
@@ -189,10 +202,14 @@ class Contest:
             p50_ms=p50 * 1000,
             p99_ms=p99 * 1000,
             p99_to_p50=p99 / p50,
-            put_per_commit=self.requests.counts["put"] / done,
-            get_per_commit=self.requests.counts["get"] / done,
-            dynamo_writes_per_commit=self.requests.counts["dynamo_writes"] / done,
-            dollars_per_million=self.requests.dollars() / done * 1e6,
+            put_per_commit=requests.counts["put"] / done,
+            get_per_commit=requests.counts["get"] / done,
+            dynamo_writes_per_commit=requests.counts["dynamo_writes"] / done,
+            rru_per_commit=requests.counts["rru"] / done,
+            throttled_per_commit=limits.refused() / done,
+            busiest_key_read_units_a_second=limits.reads.busiest() / seconds,
+            busiest_prefix_gets_a_second=limits.gets.busiest() / seconds,
+            dollars_per_million=requests.dollars() / done * 1e6,
         )
 
 
@@ -202,10 +219,16 @@ def quantile(values: Sequence[float], share: float) -> float:
 
 
 def contest_of_log(
-    snapshot: bytes, writers: int, commits: int, a_second: float = 0, *, is_strict: bool = False
+    snapshot: bytes,
+    writers: int,
+    commits: int,
+    a_second: float = 0,
+    *,
+    is_strict: bool = False,
+    kept_in: str = "s3",
 ) -> Contest:
     """Run writers that append to the log."""
-    contest, table = Contest(commits), table_of(snapshot)
+    contest, table = Contest(commits), table_of(snapshot, kept_in)
     contest.run(
         [LogWriter(table, contest, seed, is_strict=is_strict) for seed in range(writers)], a_second
     )
@@ -235,7 +258,10 @@ def main() -> None:
     snapshot = given.snapshot.read_bytes()
     for writers in WRITERS:
         commits = min(given.commits, 100 + 30 * writers)
-        contest_of_log(snapshot, writers, commits).show("log", writers)
+        # Each of 32 writers folds all commits; in the first hundreds it knows few partitions yet.
+        many = given.commits * writers // 32 + commits
+        contest_of_log(snapshot, writers, many).show("log", writers)
+        contest_of_log(snapshot, writers, many, kept_in="dynamodb").show("items", writers)
         strict = contest_of_log(snapshot, writers, commits // 2, is_strict=True)
         strict.show("log, strict", writers)
         rewrite = rewrite_of(snapshot)

@@ -86,7 +86,7 @@ class CountingStorage(MemoryStorage):
 
 def kind_of(path: str) -> str:
     """Return the folder of the state an object lies in: deltas, segments or snapshots."""
-    return path.split("/")[-2]
+    return path.split("/state/")[-1].partition("/")[0]
 
 
 class CountingPages(MemoryPages):

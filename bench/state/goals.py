@@ -45,15 +45,22 @@ def _of_commits(figures: Figures, largest: int) -> Iterator[Goal]:
 
 
 def _of_contention(figures: Figures) -> Iterator[Goal]:
-    def log(figure: str) -> float | None:
-        return figures.get("contention", "log", 32, figure)
+    def log(figure: str, of: str = "log") -> float | None:
+        return figures.get("contention", of, 32, figure)
 
     rewrite = figures.get("contention", "full rewrite", 32, "commits_per_second")
     rate = log("commits_per_second")
-    yield Goal(3, "commits/s of 32 writers (simulated)", rate, 600, at_least=True)
+    for of, name, least, spread in (("log", "S3", 350, 2.5), ("items", "DynamoDB", 650, 2)):
+        found = log("commits_per_second", of)
+        yield Goal(3, f"commits/s of 32 writers (simulated), {name}", found, least, at_least=True)
+        yield Goal(3, f"p99 to p50 of 32 writers, {name}", log("p99_to_p50", of), spread)
+        yield Goal(3, f"appends repeated a commit, {name}", log("retries_per_commit", of), 0.1)
+        throttled = log("throttled_per_commit", of)
+        yield Goal(3, f"requests throttled a commit of 32 writers, {name}", throttled, 0)
+    price = log("dollars_per_million", "items")
+    yield Goal(4, "dollars a million commits of 32 writers, DynamoDB", price, 6)
     yield Goal(3, "those to a full rewrite's", ratio(rate, rewrite), 20, at_least=True)
     yield Goal(3, "DynamoDB writes a commit of 32 writers", log("dynamo_writes_per_commit"), 1.4)
-    yield Goal(3, "p99 to p50 of 32 writers", log("p99_to_p50"), 3)
     yield Goal(3, "p99 to p50 until in the log", log("in_log_p99_to_p50"), 3)
     for rate_asked in (50, 200):
         spread = figures.get("contention", "log, arrivals a second", rate_asked, "p99_to_p50")

@@ -10,17 +10,21 @@ import heapq
 import random
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
-FETCHES_AT_ONCE = 16
+from dormouse.statestore.object_blobs import GETS_AT_ONCE
+
+_Result = TypeVar("_Result")
 
 
 class Simulation:
     """A clock in seconds, and the threads that live by it.
 
     A thread that a writer starts for itself, such as one that fetches a delta, is not one of them:
-    its pauses are added up, as those of 16 threads at once, and taken by the writer when it pauses
-    next.
+    its pauses are added up, as those of so many threads at once as the store has, and taken by the
+    writer when it pauses next.
     """
 
     def __init__(self) -> None:
@@ -55,7 +59,7 @@ class Simulation:
 
         for writer in writers:
             turn = threading.Event()
-            heapq.heappush(self._waiting, (0.0, self._counted(), turn))
+            self._push(0, turn)
             threading.Thread(target=life, args=(writer, turn), daemon=True).start()
         self._next()
         done.wait()
@@ -71,10 +75,47 @@ class Simulation:
         used = time.process_time() - self._cpu
         owed, self._owed = _at_once(self._owed), []
         turn.clear()
-        heapq.heappush(self._waiting, (self.now + seconds + owed + used, self._counted(), turn))
+        self._push(seconds + owed + used, turn)
         self._next()
         turn.wait()
         self._cpu = time.process_time()
+
+    def overlap(self, first: Callable[[], _Result], second: Callable[[], object]) -> _Result:
+        """Do `second` on a simulated thread of its own meanwhile; an `Overlap` of the store."""
+        self.pause(0)
+        beside = _Beside(self, second)
+        self._push(0, beside.turn)
+        threading.Thread(target=beside.live, daemon=True).start()
+        try:
+            return first()
+        finally:
+            self.pause(0)
+            if not beside.is_done:
+                turn = beside.awaited_by = self._own.turn
+                turn.clear()
+                self._next()
+                turn.wait()
+                self._cpu = time.process_time()
+            if beside.failure:
+                raise beside.failure
+
+    def live_beside(self, beside: _Beside) -> None:
+        """Be the thread of `overlap`."""
+        self._own.turn = beside.turn
+        beside.turn.wait()
+        self._cpu = time.process_time()
+        try:
+            beside.work()
+        except BaseException as error:  # noqa: BLE001  # raised again by `overlap`
+            beside.failure = error
+        self.pause(0)
+        beside.is_done = True
+        if beside.awaited_by:
+            self._push(0, beside.awaited_by)
+        self._next()
+
+    def _push(self, seconds: float, turn: threading.Event) -> None:
+        heapq.heappush(self._waiting, (self.now + seconds, self._counted(), turn))
 
     def _next(self) -> None:
         self.now, _, turn = heapq.heappop(self._waiting)
@@ -85,9 +126,23 @@ class Simulation:
         return self._turns
 
 
+class _Beside:
+    """What a simulated thread does beside another, and how it ended."""
+
+    def __init__(self, simulation: Simulation, work: Callable[[], object]) -> None:
+        self.work, self._simulation = work, simulation
+        self.turn = threading.Event()
+        self.awaited_by: threading.Event | None = None
+        self.failure: BaseException | None = None
+        self.is_done = False
+
+    def live(self) -> None:
+        self._simulation.live_beside(self)
+
+
 def _at_once(pauses: list[float]) -> float:
     """Return how long pauses take together if so many run side by side."""
-    lanes = [0.0] * FETCHES_AT_ONCE
+    lanes = [0.0] * GETS_AT_ONCE
     for pause in pauses:
         heapq.heapreplace(lanes, lanes[0] + pause)
     return max(lanes)
@@ -111,18 +166,52 @@ class Latencies:
         return self._chance.random()
 
 
-class WriteUnits:
-    """What one key of DynamoDB takes: 1,000 write units a second, and no more."""
+class Units:
+    """What keys take a second, and no more: write or read units of DynamoDB, GETs of S3."""
 
-    def __init__(self, clock: Simulation, a_second: float = 1000.0) -> None:
-        """Begin with the units of one second."""
+    def __init__(self, clock: Simulation, a_second: float) -> None:
+        """Begin with the units of one second for each key."""
         self._clock, self._a_second = clock, a_second
         self._left: dict[object, tuple[float, float]] = {}
+        self.taken: Counter[object] = Counter()
+        self.refused = 0
 
     def take(self, key: object, units: float) -> bool:
         """Take units from a key; False if it has not as many left, and is throttled."""
+        if self._there(key) < units:
+            self.refused += 1
+            return False
+        self._take(key, units)
+        return True
+
+    def wait_for(self, key: object, units: float) -> float:
+        """Take units from a key; return after how many seconds it has them."""
+        self._take(key, units)
+        missing = -self._there(key)
+        self.refused += missing > 0
+        return max(0.0, missing / self._a_second)
+
+    def _take(self, key: object, units: float) -> None:
+        self._left[key] = (self._there(key) - units, self._clock.now)
+        self.taken[key] += units  # type: ignore[assignment]  # halves, too
+
+    def _there(self, key: object) -> float:
         left, since = self._left.get(key, (self._a_second, self._clock.now))
-        left = min(self._a_second, left + (self._clock.now - since) * self._a_second)
-        allowed = left >= units
-        self._left[key] = (left - units if allowed else left, self._clock.now)
-        return allowed
+        return min(self._a_second, left + (self._clock.now - since) * self._a_second)
+
+    def busiest(self) -> float:
+        """Return what was taken of the key of which most was taken."""
+        return max(self.taken.values(), default=0)
+
+
+class Limits:
+    """What AWS lets pass: by hash key of DynamoDB, and by prefix of S3."""
+
+    def __init__(self, clock: Simulation) -> None:
+        """Begin with the units of a second."""
+        self.writes, self.reads = Units(clock, 1000), Units(clock, 3000)
+        self.gets = Units(clock, 5500)
+
+    def refused(self) -> int:
+        """Count the requests that were throttled."""
+        return sum(each.refused for each in (self.writes, self.reads, self.gets))

@@ -158,12 +158,16 @@ def test_the_deltas_of_many_writers_go_to_many_hash_keys(fake: MemoryDynamoDB) -
     assert len({hash_key for _, hash_key, _ in fake.kept}) == HASH_BUCKETS["delta"]
 
 
-def test_a_hundred_deltas_are_one_request(fake: MemoryDynamoDB) -> None:
+def test_a_hundred_deltas_are_one_request_but_what_a_replica_lacks(fake: MemoryDynamoDB) -> None:
     fake.per_batch = 100
     for blob_id in IDS:
         of(fake).put(blob_id, b"x")
     calls: list[str] = []
     fake.hook = calls.append
+    of(fake).get(IDS)
+    assert calls == ["before batch_get_item", "after batch_get_item"] * 2
+    of(fake).put("later", b"x")
+    calls.clear()
     of(fake).get(IDS)
     assert calls == ["before batch_get_item", "after batch_get_item"]
 

@@ -15,6 +15,7 @@ import pytest
 
 from dormouse.aws.dynamodb.blobs import DynamoBlobs
 from dormouse.retry_policy import WITHOUT_PAUSES
+from dormouse.statestore.blobs import MissingBlobError
 from dormouse.statestore.log.pages import LOWEST_ID
 from tests.contract.mocked_aws import mocked_aws
 from tests.contract.state_items import dynamodb_tables
@@ -60,9 +61,21 @@ def test_the_log_and_the_items_of_a_state_are_read_consistently(
         pages.page("t", 0)
         blobs = DynamoBlobs(tables.client, tables.deltas, "t", "delta", WITHOUT_PAUSES)
         blobs.put("a", b"delta")
-        assert blobs.get(["a"]) == [b"delta"]
         blobs.delete_stale("b", ())
-    assert requests.all_consistent("GetItem", "BatchGetItem", "Query")
+    assert requests.all_consistent("GetItem", "Query")
+
+
+def test_an_item_of_a_state_never_changes_so_only_a_lack_of_it_is_read_consistently(
+    monkeypatch: pytest.MonkeyPatch, requests: Requests
+) -> None:
+    with dynamodb_tables(monkeypatch) as (tables, _):
+        blobs = DynamoBlobs(tables.client, tables.deltas, "t", "delta", WITHOUT_PAUSES)
+        blobs.put("a", b"delta")
+        assert blobs.get(["a"]) == [b"delta"]
+        assert requests.seen == [("BatchGetItem", False)]
+        with pytest.raises(MissingBlobError):
+            blobs.get(["a", "b"])
+    assert requests.seen[1:] == [("BatchGetItem", False), ("BatchGetItem", True)]
 
 
 def test_the_registry_is_read_consistently(

@@ -85,7 +85,7 @@ def blobs_of(instance: Instance, table: Table, kind: Kind) -> list[str]:
         return sorted({range_key.partition("#")[0] for range_key in found})
     prefix = f"{state_prefix(table.state_id)}{kind}s/"
     paths = (stored.path for stored in instance.storage.list(prefix))
-    return [path.removeprefix(prefix).partition(".")[0] for path in paths]
+    return [path.rpartition("/")[2].partition(".")[0] for path in paths]
 
 
 def _in_objects(instance: Instance, table: Table) -> bool:

@@ -30,7 +30,8 @@ def _no_hook(call: str) -> None:
 class MemoryDynamoDB:
     """A client whose every request can be stopped before and after its effect.
 
-    `kept` maps table, hash key and range key to an item.
+    `kept` maps table, hash key and range key to an item. A read that is not consistent does not
+    know yet what was put last.
     """
 
     hook: Hook = _no_hook
@@ -41,6 +42,7 @@ class MemoryDynamoDB:
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
+        self._newest: Key | None = None
 
     @property
     def tables(self) -> BlobTables:
@@ -57,15 +59,17 @@ class MemoryDynamoDB:
             if there is not None and there["sum"] != ExpressionAttributeValues[":sum"]:
                 raise _condition_failed()
             self.kept[key] = self.ever_put[Item["i"]["S"]] = dict(Item)
+            self._newest = key
 
     def batch_get_item(self, *, RequestItems: Mapping[str, Any]) -> dict[str, Any]:
         """Return some of the items, and the keys of the others."""
         ((table, asked),) = RequestItems.items()
         keys = asked["Keys"]
-        assert asked["ConsistentRead"]
         assert len(keys) <= 100, "DynamoDB takes no more in one request"
         with self._request("batch_get_item"):
-            found = [self.kept.get((table, k["k"]["S"], k["i"]["S"])) for k in keys]
+            names = [(table, key["k"]["S"], key["i"]["S"]) for key in keys]
+            late = self._newest if not asked["ConsistentRead"] else None
+            found = [None if name == late else self.kept.get(name) for name in names]
         left = keys[self.per_batch :]
         return {
             "Responses": {table: [item for item in found[: self.per_batch] if item]},

@@ -162,12 +162,14 @@ def _store_factory(
     @lru_cache(STORES_KEPT)
     def open_store(state_id: str, kept_in: str, commits: str, keep_seconds: int) -> StateStore:
         from dormouse.statestore.engine import Options
+        from dormouse.statestore.overlap import side_by_side
 
         clock, ids, tries = SystemClock(), TimeOrderedIds(), retry_policy()
         options = Options(
             is_strict=commits == "strict",
             keep_seconds=keep_seconds,
             observe=partial(observe, state_id),
+            overlap=side_by_side,
         )
         if kept_in == "dynamodb":
             from dormouse.aws.dynamodb.state_store import BlobTables, DynamoDBStateStore

@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 from dormouse.errors import (
     ContendedError,
@@ -46,6 +47,7 @@ from dormouse.state_store import (
 from dormouse.statestore.admission import admit
 from dormouse.statestore.blobs import ABOVE_ALL_IDS
 from dormouse.statestore.delta.codec import encode_delta, identity_of
+from dormouse.statestore.gc_pause import gc_paused
 from dormouse.statestore.group_commit import Entries, GroupCommit, Outcomes
 from dormouse.statestore.log.collection import Collector
 from dormouse.statestore.log.compaction import (
@@ -56,9 +58,10 @@ from dormouse.statestore.log.compaction import (
 )
 from dormouse.statestore.log.history import kept_versions, state_at
 from dormouse.statestore.log.log import CollectedError, Placement
-from dormouse.statestore.log.pages import LOWEST_ID, Manifest, not_below, place_after
+from dormouse.statestore.log.pages import LOWEST_ID, Manifest, Page, not_below, place_after
 from dormouse.statestore.log.reader import Reader, fold_delta
 from dormouse.statestore.log.tail import LogTail
+from dormouse.statestore.overlap import Overlap, in_turn
 from dormouse.statestore.partial_reads import PartialReads
 from dormouse.statestore.pinning import Pinning
 from dormouse.statestore.snapshot.trimming import without_expired
@@ -74,12 +77,14 @@ class Options:
 
     A version can be read for `keep_seconds` after it was current. What takes longer than
     `upload_seconds` from its upload to the log is uploaded again; clocks may differ by less.
+    `overlap` stores the delta of a commit and reads those of others at once, or in turn.
     """
 
     is_strict: bool = False
     keep_seconds: int = 15 * 60
     upload_seconds: int = 15 * 60
     observe: Callable[[CommitReport], None] = _unobserved
+    overlap: Overlap = in_turn
 
 
 DEFAULTS = Options()
@@ -259,28 +264,32 @@ class LogStateStore:
         for blobs in (self.reader.deltas, self.reader.segments, self.reader.snapshots):
             blobs.delete_stale(ABOVE_ALL_IDS, ())
 
+    @gc_paused()
     def _append(self, entries: Entries, earlier: TableState | None = None) -> Outcomes:
         """Append a delta wherever the log ends; what holds there is known after the fold."""
-        started_ms, attempts, sent_bytes = self._clock.now_ms(), 0, 0
-        # The fold must begin before the delta, or it would never pass it and learn the verdict.
-        page, _ = place_after(self._retry_policy.retry(self._tail.last_seen).version)
-        mark = LOWEST_ID
+        started_ms, attempts, sent_bytes, mark = self._clock.now_ms(), 0, 0, LOWEST_ID
         for _ in range(self._retry_policy.attempts):
-            delta_id, size_bytes = self._upload(entries, mark, earlier)
+            upload = partial(self._upload, entries, mark, earlier)
+            # What others committed is folded while the delta is on its way. So the append goes to
+            # the page where the log ends, and few deltas are left between that and this one. And
+            # the fold begins before the delta, else it would never learn the verdict.
+            delta_id, size_bytes = self._options.overlap(upload, self.current)
             sent_bytes += size_bytes
+            page = self._log.page_after(self._tail.last_seen().version, self._tail.overtaken)
             with self._tail.awaiting(delta_id, entries):
                 placed = self._log.append(delta_id, page)
                 attempts += placed.attempts
-                if placed.version is not None:
-                    verdicts = self._verdicts(delta_id)
-                    self._report(placed.version, attempts, sent_bytes, started_ms, verdicts)
-                    return _outcomes(verdicts, placed.version)
+                if placed.page and placed.version is not None:
+                    verdicts, version = self._verdicts(delta_id, placed.page), placed.version
+                    self._report(version, attempts, sent_bytes, started_ms, verdicts)
+                    return _outcomes(verdicts, version)
             mark = placed.low_water_mark or mark
         raise ContendedError(
             f"every commit to table {self._table_id} came too late after its upload",
             hint="nothing was changed; try again later",
         )
 
+    @gc_paused()
     def _commit_strictly(self, entries: Entries, earlier: TableState | None = None) -> Outcomes:
         """Commit what holds at the newest version as the next one, or try again."""
         started_ms, attempts, sent_bytes = self._clock.now_ms(), 0, 0
@@ -334,9 +343,9 @@ class LogStateStore:
         self.reader.deltas.put(delta_id, body)
         return delta_id, sent_bytes + len(body)
 
-    def _verdicts(self, delta_id: str) -> tuple[Verdict, ...]:
+    def _verdicts(self, delta_id: str, page: Page) -> tuple[Verdict, ...]:
         try:
-            return self._retry_policy.retry(lambda: self._tail.verdicts(delta_id))
+            return self._retry_policy.retry(lambda: self._tail.verdicts(delta_id, page))
         except (UnavailableError, CorruptDataError) as error:
             # The delta is in the log all the same, so to the caller this is no clean failure.
             raise OutcomeUnknownError(

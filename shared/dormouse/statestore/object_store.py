@@ -8,7 +8,7 @@ from dormouse.statestore.engine import DEFAULTS, LogStateStore, Options
 from dormouse.statestore.log.log import Log
 from dormouse.statestore.log.pages import Pages
 from dormouse.statestore.log.reader import Reader
-from dormouse.statestore.object_blobs import PARQUET_SUFFIX, ObjectBlobs
+from dormouse.statestore.object_blobs import ObjectBlobs
 from dormouse.stored.paths import delta_prefix, segment_prefix, snapshot_prefix
 
 
@@ -28,12 +28,19 @@ class ObjectStateStore(LogStateStore):
     ) -> None:
         """Use the state of `table_id`; nothing is read yet."""
 
-        def blobs(prefix: str, kind: str, suffix: str = PARQUET_SUFFIX) -> ObjectBlobs:
-            return ObjectBlobs(storage, prefix, kind, retry_policy, suffix=suffix)
+        def blobs(prefix: str, kind: str) -> ObjectBlobs:
+            return ObjectBlobs(storage, prefix, kind, retry_policy)
 
         reader = Reader(
             Log(table_id, pages, retry_policy),
-            deltas=blobs(delta_prefix(table_id), "delta", ".delta"),
+            deltas=ObjectBlobs(
+                storage,
+                delta_prefix(table_id),
+                "delta",
+                retry_policy,
+                suffix=".delta",
+                is_spread=True,
+            ),
             segments=blobs(segment_prefix(table_id), "segment"),
             snapshots=blobs(snapshot_prefix(table_id), "snapshot"),
         )

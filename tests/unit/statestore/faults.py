@@ -174,7 +174,7 @@ class Rig:
             return self.dynamodb.ids(kind.removesuffix("s"))
         prefix = f"t/state/{kind}/"
         found = self.storage.list(prefix)
-        return [item.path.removeprefix(prefix).partition(".")[0] for item in found]
+        return sorted(item.path.rpartition("/")[2].partition(".")[0] for item in found)
 
     def put_blob(self, kind: str, blob_id: str, body: bytes) -> None:
         """Store a blob past the hooks: ``deltas``, ``segments`` or ``snapshots``."""
@@ -210,7 +210,7 @@ class Rig:
 
     def _entries_of(self, delta_id: str) -> tuple[Entry, ...]:
         if self.home == "objects":
-            path = f"{delta_prefix('t')}{delta_id}.delta"
+            path = f"{delta_prefix('t')}{delta_id[-1]}/{delta_id}.delta"
             return _entries(self.storage.ever_put[path], delta_id)
         put = self.dynamodb.ever_put
         count = int(put[f"{delta_id}#0000"]["parts"]["N"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from unittest.mock import patch
 
@@ -12,7 +13,10 @@ from dormouse.errors import CorruptDataError, OutcomeUnknownError, UnavailableEr
 from dormouse.model.state import TableState
 from dormouse.state_store import AlreadyCommitted, Committed
 from dormouse.statestore.delta import codec
+from dormouse.statestore.engine import LogStateStore
+from dormouse.statestore.overlap import Overlap, in_turn, side_by_side
 from dormouse.statestore.snapshot.trimming import without_expired
+from dormouse.stored.paths import delta_prefix
 from tests.support.trees import initialise
 from tests.unit.statestore.faults import Home, Rig, fail, small_pages
 from tests.unit.statestore.histories import ONE_LEAF, Delta, addition, fold_all, histories
@@ -43,15 +47,15 @@ def test_a_read_with_nothing_new_is_one_read_of_a_page(rig: Rig) -> None:
     assert rig.calls == ["before page", "after page"]
 
 
-def test_a_commit_is_one_object_one_update_and_the_verdicts_read_of_a_page(rig: Rig) -> None:
+def test_a_commit_is_one_object_one_look_at_the_log_and_one_update(rig: Rig) -> None:
     store = rig.store()
     store.current()
     rig.quiet()
     store.commit(addition(1), generation=0)
     assert [c for c in rig.calls if c.startswith("before")] == [
         f"before {PUT[rig.home]}",
-        "before append",
         "before page",
+        "before append",
     ]
 
 
@@ -62,7 +66,7 @@ def test_a_reader_fetches_each_new_delta_once(rig: Rig) -> None:
     rig.store().commit(addition(2), generation=0)
     rig.quiet()
     assert reader.current().version == 3
-    assert rig.calls.count(f"before {GET[rig.home]}") == (2 if rig.home == "objects" else 1)
+    assert rig.calls.count(f"before {GET[rig.home]}") == 2  # two objects; or what a replica lacked
     assert rig.calls.count("before page") == 1
 
 
@@ -137,18 +141,83 @@ def test_a_commit_whose_upload_keeps_failing_changed_nothing(rig: Rig, error: Ex
     assert store.commit(addition(1), generation=0) == (Committed(2),)
 
 
-@pytest.mark.parametrize("error", [BUSY, CorruptDataError("the page is damaged")])
+def test_others_deltas_are_folded_before_the_append_which_then_finds_the_last_page(
+    rig: Rig,
+) -> None:
+    with small_pages(3):
+        store, other = rig.store(), rig.store()
+        store.current()
+        for number in range(2, 6):
+            other.commit(addition(number), generation=0)
+        rig.quiet()
+        assert store.commit(addition(1), generation=0) == (Committed(6),)
+        assert [c for c in rig.calls if c.endswith((GET[rig.home], "append"))][-2:] == [
+            "before append",
+            "after append",
+        ]
+        assert rig.calls.count("before append") == 1
+
+
+def test_a_writer_among_many_looks_again_before_it_appends_to_a_page_nearly_full(rig: Rig) -> None:
+    with small_pages(4):
+        store, other = rig.store(), rig.store()
+        store.current(), other.current()
+        rig.on("before append", lambda: committed_by(other, 2))
+        store.commit(addition(1), generation=0)  # it was overtaken once, and is the third of four
+        rig.quiet()
+        rig.on("after page", lambda: committed_by(other, 3))  # which fills the page
+        assert store.commit(addition(4), generation=0) == (Committed(5),)
+        assert rig.calls.count("before append") == 1
+
+
+def committed_by(store: LogStateStore, number: int) -> None:
+    assert len(store.commit(addition(number), generation=0)) == 1
+
+
+def test_damage_met_before_the_append_is_an_error_and_nothing_was_committed(rig: Rig) -> None:
+    store = rig.store()
+    store.current()
+    rig.pages.before = lambda call: fail(BUSY)() if call == "page" else None
+    with pytest.raises(UnavailableError):
+        store.commit(addition(1), generation=0)
+    assert rig.replay().version == 1
+
+
+@pytest.mark.parametrize("overlap", [in_turn, side_by_side])
+def test_an_upload_that_fails_while_others_are_read_is_the_error_of_the_commit(
+    rig: Rig, overlap: Overlap
+) -> None:
+    store = rig.store(overlap=overlap)
+    store.current()
+    client = rig.storage if rig.home == "objects" else rig.dynamodb
+    with patch.object(client, PUT[rig.home], side_effect=BUSY), pytest.raises(UnavailableError):
+        store.commit(addition(1), generation=0)
+    assert store.commit(addition(1), generation=0) == (Committed(2),)
+
+
+def test_the_collector_of_python_does_not_run_inside_a_commit_and_does_after(rig: Rig) -> None:
+    store, seen = rig.store(), list[bool]()
+    rig.on("before append", lambda: seen.append(gc.isenabled()))
+    store.commit(addition(1), generation=0)
+    assert seen == [False]
+    assert gc.isenabled()
+
+
+@pytest.mark.parametrize("error", [BUSY, CorruptDataError("the delta is damaged")])
 def test_a_commit_that_landed_but_whose_verdict_is_unread_is_not_called_a_failure(
     rig: Rig, error: Exception
 ) -> None:
-    store = rig.store()
-    store.current()
-    rig.pages.before = lambda call: fail(error)() if call == "page" else None
-    with pytest.raises(OutcomeUnknownError, match="landed"):
+    store, other = rig.store(), rig.store()
+    store.current(), other.current()
+    rig.on("before append", lambda: committed_by(other, 2))
+    client = rig.storage if rig.home == "objects" else rig.dynamodb
+    with (
+        patch.object(client, GET[rig.home], side_effect=error),
+        pytest.raises(OutcomeUnknownError, match="landed"),
+    ):
         store.commit(addition(1), generation=0)
-    rig.pages.before = lambda call: None
     assert store.commit(addition(1), generation=0) == (AlreadyCommitted(),)
-    assert store.current().reference_count == 2
+    assert store.current().reference_count == 3
 
 
 def test_a_strict_commit_that_another_overtakes_is_judged_again_and_not_written_twice(
@@ -208,8 +277,26 @@ def test_a_delta_of_a_later_format_stops_readers_before_any_of_it(rig: Rig) -> N
         with pytest.raises(CorruptDataError, match=delta_id):
             reader.current()
     assert store._tail.last_seen() is before
-    with pytest.raises(OutcomeUnknownError):
+    with pytest.raises(CorruptDataError, match=delta_id):
         store.commit(addition(2), generation=0)
+    assert len(rig.ids_in_log()) == 3, "nothing was appended after it"
+
+
+def test_deltas_lie_below_sixteen_prefixes_and_those_of_earlier_releases_are_read() -> None:
+    rig = Rig()
+    with small_pages(100):
+        store = rig.store()
+        store.commit(INITIALISE, generation=0)
+        for number in range(16):
+            store.commit(addition(number), generation=0)
+        paths = [each.path for each in rig.storage.list(delta_prefix("t"))]
+        assert len({path.rpartition("/")[0] for path in paths}) == 16
+        for path in paths:
+            rig.storage.put(delta_prefix("t") + path.rpartition("/")[2], rig.storage.get(path))
+            rig.storage.delete([path])
+        assert rig.store().current().version == 17
+        store.destroy()
+        assert not [*rig.storage.list(delta_prefix("t"))]
 
 
 def test_a_lost_delta_is_named(rig: Rig) -> None:

@@ -278,9 +278,9 @@ def test_an_id_that_slept_past_the_low_water_mark_is_refused_for_good(rig: Rig) 
 
 
 def test_of_those_that_are_to_follow_one_version_one_does(rig: Rig) -> None:
-    assert rig.log().append("a", 0, after=0) == Placement(1, 1)
-    assert rig.log().append("b", 0, after=0) == Placement(None, 1)
-    assert rig.log().append("b", 0, after=1) == Placement(2, 1)
+    assert rig.log().append("a", 0, after=0) == Placement(1, Page(0, ("a",)), 1)
+    assert rig.log().append("b", 0, after=0) == Placement(1)
+    assert rig.log().append("b", 0, after=1) == Placement(1, Page(0, ("a", "b")), 2)
 
 
 def test_a_strict_append_over_the_end_of_a_page_makes_the_next(rig: Rig) -> None:

@@ -152,20 +152,32 @@ class DynamoBlobs:
         return {(blob_id, part): self._opened(blob_id, part, found) for blob_id, part in wanted}
 
     def _fetch(self, wanted: Sequence[_Part]) -> dict[str, _Attributes]:
-        """Return the items of parts, as far as they exist, by range key."""
+        """Return the items of parts, as far as they exist, by range key.
+
+        An item never changes, so what any replica has of it is right, for half the read units of a
+        consistent read. Only that one proves that an item does not exist.
+        """
+        keys = {_range_key(*part): self._key(*part) for part in wanted}
+        found = self._items([*keys.values()], is_consistent=False)
+        missing = [key for name, key in keys.items() if name not in found]
+        return found | self._items(missing, is_consistent=True)
+
+    def _items(
+        self, wanted: Sequence[_Attributes], *, is_consistent: bool
+    ) -> dict[str, _Attributes]:
         found: dict[str, _Attributes] = {}
 
         def request(keys: Sequence[_Attributes]) -> list[_Attributes]:
             with reading("DynamoDB"):
                 answer = self._client.batch_get_item(
-                    RequestItems={self._table_name: {"Keys": keys, "ConsistentRead": True}}
+                    RequestItems={self._table_name: {"Keys": keys, "ConsistentRead": is_consistent}}
                 )
             for item in answer["Responses"].get(self._table_name, []):
                 found[item["i"]["S"]] = item
             left = answer["UnprocessedKeys"].get(self._table_name)
             return [dict(key) for key in left["Keys"]] if left else []
 
-        self._retry_policy.finish([self._key(*part) for part in dict.fromkeys(wanted)], request)
+        self._retry_policy.finish(wanted, request)
         return found
 
     def _opened(self, blob_id: str, part: int, found: dict[str, _Attributes]) -> tuple[bytes, int]:

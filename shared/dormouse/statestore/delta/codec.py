@@ -17,11 +17,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
-import msgspec
-
 from dormouse.errors import CorruptDataError
 from dormouse.model.transactions import Entry, RestoreVersion
-from dormouse.statestore.delta.rows import entries_of, rows_of
+from dormouse.statestore.delta.rows import packed_rows, unpacked_entries
 from dormouse.stored.decoding import raise_corrupt
 
 FORMAT = 5
@@ -52,7 +50,7 @@ def identity_of(state_id: str, blob_id: str) -> str:
 def encode_delta(entries: Sequence[Entry], identity: str) -> bytes:
     """Return the stored form of the entries of one delta, which contains its identity."""
     head = _MAGIC + bytes([FORMAT])
-    rows = zlib.compress(msgspec.msgpack.encode(rows_of(entries)))
+    rows = zlib.compress(packed_rows(entries))
     return head + _digest(head, rows, identity) + rows
 
 
@@ -74,8 +72,7 @@ def decode_delta(body: bytes, identity: str, where: str) -> tuple[Entry, ...]:
             else "it was written by an earlier version: read it with that one",
         )
     with raise_corrupt(f"{where} is not a readable delta"):
-        rows = msgspec.msgpack.decode(_decompressed(packed), type=list[dict[str, object]])
-    return entries_of(rows, where)
+        return unpacked_entries(_decompressed(packed), where)
 
 
 def _decompressed(packed: bytes) -> bytes:

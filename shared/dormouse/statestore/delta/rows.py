@@ -7,7 +7,9 @@ stored.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache
 
 import msgspec
 
@@ -194,8 +196,33 @@ def rows_of(entries: Sequence[Entry]) -> list[dict[str, object]]:
 def entries_of(rows: Sequence[Mapping[str, object]], where: str) -> tuple[Entry, ...]:
     """Return the entry of each row. Raises CorruptDataError; `where` names the file in it."""
     present = [{k: v for k, v in row.items() if v is not None} for row in rows]
-    try:
+    with _unknown_refused(where):
         return tuple(_entry(row) for row in convert_plain(present, list[_Row]))
+
+
+def packed_rows(entries: Sequence[Entry]) -> bytes:
+    """Return the rows of entries as MessagePack."""
+    return msgspec.msgpack.encode([_row(entry) for entry in entries])
+
+
+def unpacked_entries(packed: bytes, where: str) -> tuple[Entry, ...]:
+    """Return the entries of rows in MessagePack, decoded without a step between.
+
+    Raises: as `entries_of`.
+    """
+    with _unknown_refused(where):
+        return tuple(_entry(row) for row in _decoder().decode(packed))
+
+
+@cache
+def _decoder() -> msgspec.msgpack.Decoder[list[_Row]]:
+    return msgspec.msgpack.Decoder(list[_Row])
+
+
+@contextmanager
+def _unknown_refused(where: str) -> Iterator[None]:
+    try:
+        yield
     except msgspec.ValidationError as error:
         raise CorruptDataError(
             f"{where} holds what no known transaction looks like: {error}",

@@ -20,7 +20,14 @@ from dormouse.errors import (
 )
 from dormouse.retry_policy import RetryPolicy
 from dormouse.state_store import REBUILD
-from dormouse.statestore.log.pages import Head, Manifest, Page, Pages, place_after
+from dormouse.statestore.log.pages import (
+    Head,
+    Manifest,
+    Page,
+    Pages,
+    place_after,
+    reaches_end,
+)
 
 
 class CollectedError(Exception):
@@ -31,12 +38,14 @@ class CollectedError(Exception):
 class Placement:
     """The outcome of an append, and how many attempts it took.
 
-    Without a `version` the id is not in the log: it is below `low_water_mark` and never will be, or
-    it was to follow a certain version and another id came first.
+    `page` is as it was when it was seen with the id, which makes `version`. Without a page the id
+    is not in the log: it is below `low_water_mark` and never will be, or it was to follow a certain
+    version and another id came first.
     """
 
-    version: int | None
     attempts: int
+    page: Page | None = None
+    version: int | None = None
     low_water_mark: str | None = None
 
 
@@ -83,16 +92,16 @@ class Log:
                 found = self.pages.append(self.table_id, page, delta_id, position)
                 if found and delta_id in found.ids:
                     self._prepare_next(found)
-                    return Placement(found.version_of(delta_id), attempt)
+                    return Placement(attempt, found, found.version_of(delta_id))
                 doubtful = doubtful and found is None
                 if found and _never_takes(found, delta_id, position):
                     low_water_mark = (
                         found.low_water_mark if delta_id < found.low_water_mark else None
                     )
-                    return Placement(None, attempt, low_water_mark)
+                    return Placement(attempt, low_water_mark=low_water_mark)
                 page = self._writable_page(page, found, doubtful)
                 if position is not None and page != place_after(after or 0)[0]:
-                    return Placement(None, attempt)
+                    return Placement(attempt)
                 failures = 0
             except OutcomeUnknownError as error:
                 if isinstance(error, _LostSightError):
@@ -100,8 +109,8 @@ class Log:
                 doubtful, failure, failures = True, error, failures + 1
             except UnavailableError as error:
                 failure, failures = error, failures + 1
-        version = self._finalise(delta_id, page, position, doubtful, failure)
-        return Placement(version, self.retry_policy.attempts)
+        seen = self._finalise(delta_id, page, position, doubtful, failure)
+        return Placement(self.retry_policy.attempts, seen, seen.version_of(delta_id))
 
     def ids_after(self, version: int) -> list[str]:
         """Return the ids that follow a version: at least those appended before the call.
@@ -123,6 +132,16 @@ class Log:
             ids += page.ids[position:]
             if not page.is_full:
                 return ids
+
+    def page_after(self, version: int, expected: int) -> int:
+        """Return where to append what follows a version: a guess at the last page.
+
+        The log is looked at if `expected` more ids would fill the page of the version.
+        """
+        if not reaches_end(version, expected):
+            return place_after(version)[0]
+        newer = self.retry_policy.retry(lambda: self.ids_after(version))
+        return place_after(version + len(newer))[0]
 
     def install(self, made: str, change: Callable[[Manifest], Manifest | None]) -> bool:
         """Change the manifest, `made` being the id of what the change adds to it.
@@ -211,15 +230,15 @@ class Log:
         position: int | None,
         doubtful: bool,
         failure: DormouseError | None,
-    ) -> int:
-        """Look a last time for an id whose attempts are used up; return its version or raise."""
+    ) -> Page:
+        """Look a last time for an id whose attempts are used up; return its page or raise."""
         if doubtful:
             try:
                 page = self.pages.page(self.table_id, number)
             except UnavailableError:
                 page = None
             if page and delta_id in page.ids:
-                return page.version_of(delta_id)
+                return page
             if page is None or not (page.is_full or _never_takes(page, delta_id, position)):
                 raise OutcomeUnknownError(
                     f"a commit to table {self.table_id} was not answered; it may yet land",

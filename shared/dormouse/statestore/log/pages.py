@@ -54,6 +54,11 @@ def place_after(version: int) -> tuple[int, int]:
     return divmod(version, PAGE_CAPACITY)
 
 
+def reaches_end(version: int, count: int) -> bool:
+    """Return whether so many ids after a version, if any, fill its page: 3 after version 45 do."""
+    return count > 0 and place_after(version)[1] + count >= PAGE_CAPACITY
+
+
 def version_before(page: int) -> int:
     """Return the version after which a page begins: 48 for page 1."""
     return page * PAGE_CAPACITY

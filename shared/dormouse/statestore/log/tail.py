@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from dormouse.errors import CorruptDataError
@@ -16,7 +16,7 @@ from dormouse.model.state import TableState
 from dormouse.model.transactions import Entry
 from dormouse.statestore.delta.codec import Delta
 from dormouse.statestore.log.log import CollectedError
-from dormouse.statestore.log.pages import Manifest
+from dormouse.statestore.log.pages import Manifest, Page, place_after
 from dormouse.statestore.log.reader import Reader
 
 
@@ -41,6 +41,8 @@ class LogTail:
         self._cut: TableState | None = None
         self._awaited: dict[str, AwaitedDelta] = {}
         self._lock = threading.Lock()
+        self.overtaken = 0
+        """How many deltas of others came last between the newest state and a delta of its own."""
 
     def newest(self) -> TableState:
         """Return the newest version: at least every append that ended before the call began."""
@@ -74,10 +76,12 @@ class LogTail:
         with self._lock:
             return self._state or self._refresh()
 
-    def verdicts(self, delta_id: str) -> tuple[Verdict, ...]:
-        """Return the verdicts on an awaited delta that is in the log."""
+    def verdicts(self, delta_id: str, page: Page) -> tuple[Verdict, ...]:
+        """Return the verdicts on an awaited delta that `page` shows in the log."""
         with self._lock:
             awaited = self._awaited[delta_id]
+            if awaited.verdicts is None:
+                self._fold_page(page)
             if awaited.verdicts is None:
                 self._refresh()
             if awaited.verdicts is None:
@@ -93,6 +97,24 @@ class LogTail:
         finally:
             del self._awaited[delta_id]
 
+    def _fold_page(self, page: Page) -> None:
+        """Fold what a page shows, without reading it again, if the newest state ends in it.
+
+        If the collector was quicker, nothing is folded.
+        """
+        if self._state is None:
+            return
+        number, position = place_after(self._state.version)
+        if number == page.number:
+            with suppress(CollectedError):
+                ids, version, known = page.ids[position:], self._state.version, self._known()
+                self.overtaken = sum(delta_id not in known for delta_id in ids)
+                found = self._reader.by_id(ids, version, known)
+                self._state = self._fold(self._state, found)
+
+    def _known(self) -> dict[str, tuple[Entry, ...]]:
+        return {each: own.entries for each, own in self._awaited.copy().items()}
+
     def _refresh(self) -> TableState:
         """Fold what is new, by the pages.
 
@@ -106,8 +128,8 @@ class LogTail:
             state, missed = self._by_manifest(None)
         while True:
             try:
-                known = {each: own.entries for each, own in self._awaited.copy().items()}
-                self._state = self._fold(state, self._reader.from_pages(state.version, known))
+                found = self._reader.from_pages(state.version, self._known())
+                self._state = self._fold(state, found)
                 return self._state
             except CollectedError:
                 state, manifest = self._by_manifest(state)
