@@ -11,6 +11,7 @@ import pytest
 
 from dormouse.errors import CorruptDataError, InvariantError, OutcomeUnknownError, UnavailableError
 from dormouse.model.transactions import ResetTable
+from dormouse.statestore import engine
 from dormouse.statestore.engine import Options
 from dormouse.statestore.log import compaction, history
 from dormouse.statestore.log.compaction import is_increment_due
@@ -94,7 +95,7 @@ def test_an_increment_after_a_snapshot_without_expired_transactions_can_be_read(
         rig.clock.advance(seconds=25 * 3600)
         for n in range(10, 15):
             store.commit(addition(n), generation=0)
-        with patch.multiple(compaction, LEAST_BYTES_TO_SNAPSHOT=1):
+        with patch.object(engine, "is_snapshot_due", return_value=True):
             store.maintain()  # of its state, which still has the transactions of yesterday
         for n in range(15, 25):
             store.commit(addition(n), generation=0)
