@@ -26,13 +26,15 @@ class QueryFrame(_Asked, frozen=True, tag="query", kw_only=True):
     """Ask for the selected rows of a table, or for those of a statement in `sql`.
 
     It is answered by `accepted`, and `progress` follows as sub-queries end. `parameters` are the
-    values of a statement's parameters, by name.
+    values of a statement's parameters, by name. The same question with the same `idempotency_key`,
+    if there is one, is one query, on whatever connections it is sent.
     """
 
     table: str = ""
     selection: SelectionMessage = ALL_ROWS
     sql: str = ""
     parameters: dict[str, str | int | float | bool | None] = {}
+    idempotency_key: Annotated[str, msgspec.Meta(max_length=128)] = ""
 
 
 class PageFrame(_Asked, frozen=True, tag="page", kw_only=True):
@@ -107,7 +109,8 @@ class ColumnFrame(msgspec.Struct, frozen=True, kw_only=True):
 
 class RowsFrame(_Answer, frozen=True, kw_only=True, tag="page"):
     """A page of rows, in one of the forms. `next` is the token of the page that follows; without
-    it, this is the last one, which may have no rows.
+    it, this is the last one, which may have no rows. One with `next` and no rows says that many
+    sub-queries had none: it ends its request, and the next one goes on after it.
     """
 
     query_id: str

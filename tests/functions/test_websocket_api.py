@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from base64 import b64encode
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -86,6 +87,13 @@ def test_who_connected_is_answered_until_the_connection_is_closed(
     assert happen(event("disconnect")) == 200
     assert happen(event("good")) == 200
     assert sent[2:] == [{}], "it is closed, and not answered"
+
+
+def test_bytes_that_are_no_text_are_no_frame(sent: list[dict[str, Any]]) -> None:
+    assert happen(event("connect")) == 200
+    for body in (b"\xff", b'{"type":"ping","id":"\xe9"}'):
+        assert happen(event(body=b64encode(body).decode(), isBase64Encoded=True)) == 200
+    assert [(frame["type"], frame["status"]) for frame in sent] == [("problem", 400)] * 2
 
 
 def test_nobody_connects_without_a_name(sent: list[dict[str, Any]]) -> None:

@@ -49,6 +49,7 @@ from dormouse.socket_frames import (
     encode_frame,
 )
 from dormouse.stored.decoding import decode_json
+from dormouse.system import TimeOrderedIds
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -90,6 +91,7 @@ class SocketClient:
         self._connection: ClientConnection | None = None
         self._opened = ExitStack()
         self._names = count(1)
+        self._ids = TimeOrderedIds()
 
     def query(
         self,
@@ -114,7 +116,9 @@ class SocketClient:
             limit=limit,
             as_of=as_of,
         )
-        frame = QueryFrame(id=self._name(), table=table, selection=selection)
+        frame = QueryFrame(
+            id=self._name(), table=table, selection=selection, idempotency_key=self._ids.new()
+        )
         return self._asked(frame, progress)
 
     def sql(
@@ -125,7 +129,12 @@ class SocketClient:
         progress: Progress | None = None,
     ) -> SocketRows:
         """Ask a statement in SQL; as `query`."""
-        frame = QueryFrame(id=self._name(), sql=text, parameters=dict(parameters or {}))
+        frame = QueryFrame(
+            id=self._name(),
+            sql=text,
+            parameters=dict(parameters or {}),
+            idempotency_key=self._ids.new(),
+        )
         return self._asked(frame, progress)
 
     def resume(
@@ -179,6 +188,9 @@ class SocketClient:
     def ask(self, frame: AskedFrame) -> AnswerFrame:
         """Send a frame, and return what answers it; news of queries meanwhile is dropped.
 
+        It is sent again if the connection is closed before it is answered, so a query needs an
+        `idempotency_key`, or may be asked several times.
+
         Raises:
             DormouseError: it is a problem.
             UnavailableError: the instance cannot be reached, or closes the connection each time.
@@ -187,7 +199,7 @@ class SocketClient:
             try:
                 self.send(frame)
                 while True:
-                    found = self.receive(None)
+                    found = self.receive(None, frame.id)
                     if found is not None and found.id == frame.id:
                         return found
             except ConnectionClosed:
@@ -206,8 +218,12 @@ class SocketClient:
             self._connection = self._connect()
         self._connection.send(text)
 
-    def receive(self, seconds: float | None) -> AnswerFrame | None:
-        """Return the next frame; None if there is none for so long. Raises as `ask`."""
+    def receive(self, seconds: float | None, name: str) -> AnswerFrame | None:
+        """Return the next frame; None if there is none for so long.
+
+        Raises:
+            DormouseError: it is a problem of the request of that name, or of no request.
+        """
         if self._connection is None:  # its user closed it
             return None
         try:
@@ -218,7 +234,7 @@ class SocketClient:
             found: AnswerFrame = decode_json(text, AnswerFrame)
         except ValueError as error:
             raise UnavailableError(f"the instance sent what is no frame: {error}") from error
-        if isinstance(found, ProblemFrame):
+        if isinstance(found, ProblemFrame) and found.id in (name, ""):
             kind = _KINDS.get(found.status, InvalidRequestError)
             raise kind(found.detail, hint=found.hint)
         return found
@@ -295,12 +311,12 @@ class SocketRows:
         try:
             client.send(asked)
             while left and not (has_news and is_waiting):
-                found = client.receive(ASK_SECONDS)
+                found = client.receive(ASK_SECONDS, name)
                 if found is None:
                     return
                 if isinstance(found, RowsFrame) and found.id == name:
                     self._closed = 0
-                    left = left - 1 if found.next else 0
+                    left = left - 1 if found.next and found.count else 0
                     yield found
                 elif isinstance(found, ProgressFrame) and found.query_id == self.query_id:
                     self._progress(found)

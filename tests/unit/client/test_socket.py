@@ -5,19 +5,40 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any, cast
 
+import msgspec
 import pyarrow as pa
 import pytest
 
 from dormouse import Instance
 from dormouse.client.socket import SocketClient
-from dormouse.errors import ForbiddenError, InvalidRequestError, NotFoundError, VersionGoneError
+from dormouse.errors import (
+    ForbiddenError,
+    InvalidRequestError,
+    LimitExceededError,
+    NotFoundError,
+    VersionGoneError,
+)
+from dormouse.features.http.calls import Call
 from dormouse.features.http.door import guarded
 from dormouse.features.http.problems import refusal
 from dormouse.features.http.serve_http import serve_http
+from dormouse.features.websocket import serve_websocket
 from dormouse.features.websocket.upgrades import with_websocket
 from dormouse.http.loopback import LoopbackServer
-from dormouse.socket_frames import ProgressFrame
+from dormouse.socket_frames import (
+    AcceptedFrame,
+    AnswerFrame,
+    AskedFrame,
+    PageFrame,
+    PongFrame,
+    ProblemFrame,
+    ProgressFrame,
+    QueryFrame,
+    RowsFrame,
+    encode_frame,
+)
 
 KEY = "key of this server"
 ROWS = pa.table({"age": range(20_000), "name": [f"n{n}" for n in range(20_000)]})
@@ -134,6 +155,7 @@ def test_a_query_that_is_cancelled_has_no_rows(client: SocketClient) -> None:
 def test_what_has_changed_is_sent_and_nothing_else(
     client: SocketClient, instance: Instance
 ) -> None:
+    instance.wait()  # the status counts what is pending
     path = "/tables/people/status"
     first = client.watch(path)
     assert first is not None and first.content["rows"] == 20_000
@@ -141,3 +163,65 @@ def test_what_has_changed_is_sent_and_nothing_else(
     instance.table("people").ingest(pa.table({"age": [-1], "name": ["m"]})).wait()
     then = client.watch(path, first.seen)
     assert then is not None and then.content["rows"] == 20_001
+
+
+class Scripted:
+    """A connection that brings what a script says; the id "asked" is that of the last request."""
+
+    def __init__(self, *script: AnswerFrame) -> None:
+        self.script, self.sent = list(script), list[AskedFrame]()
+
+    def send(self, text: str) -> None:
+        self.sent.append(msgspec.json.decode(text, type=AskedFrame))
+
+    def recv(self, timeout: float | None) -> str:
+        frame = self.script.pop(0)
+        if frame.id == "asked":
+            frame = msgspec.structs.replace(frame, id=self.sent[-1].id)
+        return encode_frame(frame)
+
+
+def scripted(*script: AnswerFrame) -> tuple[SocketClient, Scripted]:
+    client, connection = SocketClient("ws://nowhere"), Scripted(*script)
+    client._connection = cast(Any, connection)
+    return client, connection
+
+
+def test_a_page_without_rows_ends_its_request() -> None:
+    client, connection = scripted(
+        RowsFrame(id="asked", query_id="q", next="b"), RowsFrame(id="asked", query_id="q")
+    )
+    assert list(client.resume("q", "a")) == []
+    asked = [frame.after for frame in connection.sent if isinstance(frame, PageFrame)]
+    assert asked == ["a", "b"]
+
+
+def test_a_problem_of_an_earlier_request_is_not_one_of_the_next() -> None:
+    late = ProblemFrame(id="of another", status=413, title="t", detail="too long")
+    client, _ = scripted(late, PongFrame(id="asked"))
+    client.ping()
+    client, _ = scripted(late, RowsFrame(id="asked", query_id="q"))
+    assert list(client.resume("q", "a")) == []
+    client, _ = scripted(msgspec.structs.replace(late, id=""), PongFrame(id="asked"))
+    with pytest.raises(LimitExceededError, match="too long"):
+        client.ping()
+
+
+def test_a_query_whose_answer_was_lost_is_asked_once(
+    client: SocketClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, asked = serve_websocket._ask, list[str]()
+
+    def ask(call: Call, frame: QueryFrame, connection: str) -> AcceptedFrame:
+        found = real(call, frame, connection)
+        asked.append(found.query_id)
+        if len(asked) < 3:
+            call.services.connections.close(connection)
+        return found
+
+    monkeypatch.setattr(serve_websocket, "_ask", ask)
+    for question in (client.query, client.sql):
+        again = question("people" if question == client.query else "SELECT age, name FROM people")
+        assert len(asked) == 3 and {*asked} == {again.query_id}
+        assert again.read_all().num_rows == 20_000
+        asked.clear()

@@ -54,7 +54,7 @@ def handle_socket(
 
 
 def socket_event_of(event: Mapping[str, object]) -> SocketEvent:
-    """Return what an event says.
+    """Return what an event says. Bytes of a client that are no text are a text that is no frame.
 
     Raises:
         InvalidRequestError: it is none of a WebSocket API.
@@ -63,7 +63,6 @@ def socket_event_of(event: Mapping[str, object]) -> SocketEvent:
         found = convert_plain(event, _Event)
         encoded = (found.body or "").encode()
         body = base64.b64decode(encoded, validate=True) if found.isBase64Encoded else encoded
-        text = body.decode()
     except ValueError as error:
         raise InvalidRequestError(f"not an event of a WebSocket API: {error}") from error
     connection = found.requestContext.connectionId
@@ -73,4 +72,7 @@ def socket_event_of(event: Mapping[str, object]) -> SocketEvent:
             return Connected(connection, principal_of_arn(caller))
         case "DISCONNECT":
             return Disconnected(connection)
-    return Received(connection, text)
+    try:
+        return Received(connection, body.decode())
+    except UnicodeDecodeError:
+        return Received(connection, "\ufffd")

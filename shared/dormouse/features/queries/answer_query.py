@@ -64,7 +64,7 @@ def answer_query(services: Services, message: QueryMessage) -> list[OutboundMess
         if isinstance(message, AnswerQuery) and end.question:
             _check_same(message, end.question, end.who)
         settle(services, end)
-        if isinstance(message, FollowQuery) and message.who == end.who:
+        if isinstance(message, FollowQuery) and message.who == end.who and message.connection:
             send_end_to(services, message.connection, end)
         return []
     match message:

@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from msgspec import UNSET
 
 from dormouse.connections import ConnectionGoneError
-from dormouse.errors import UnavailableError
+from dormouse.errors import NotFoundError, UnavailableError
 from dormouse.features.queries.query import Query, QueryEnd
 from dormouse.messages import OutboundMessage
-from dormouse.ports import Services
+from dormouse.ports import Services, Storage
 from dormouse.query_messages import AnswerQuery, LeaveQuery
 from dormouse.socket_frames import ProgressFrame, encode_frame
 from dormouse.stored.query_paths import (
@@ -44,10 +44,28 @@ def is_followed(services: Services, query: Query, done: int) -> bool:
     return _send(services, query.asked, _progress(query, done, 0))
 
 
+def may_follow(results: Storage, query: Query, connection: str) -> bool:
+    """Return whether a connection that reads a query does not follow it yet, but can.
+
+    A query that was asked without a connection sends no news, and needs nobody to go on.
+    """
+    if not query.asked.connection or query.asked.connection == connection:
+        return False
+    try:
+        results.get(query_follower_path(query.id, connection))
+    except NotFoundError:
+        return True
+    return False
+
+
 def follow(services: Services, query: Query, connection: str, done: int) -> None:
-    """Let another connection follow a query, and tell it how far it is."""
-    services.results.put(query_follower_path(query.id, connection), b"")
-    _reaches(services, connection, _progress(query, done, 0))
+    """Let another connection follow a query, and tell it how far it is.
+
+    One that does already is told nothing: a client that asks for its page again when there is news
+    would never stop.
+    """
+    if services.results.put(query_follower_path(query.id, connection), b""):
+        _reaches(services, connection, _progress(query, done, 0))
 
 
 def send_end(services: Services, asked: AnswerQuery, end: QueryEnd) -> None:

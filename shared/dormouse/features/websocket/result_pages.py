@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import msgspec
@@ -21,6 +21,7 @@ from dormouse.errors import NotFoundError
 from dormouse.features.http.asked import check_readable, own_query
 from dormouse.features.http.calls import Call
 from dormouse.features.http.problems import ProblemError
+from dormouse.features.queries.following import may_follow
 from dormouse.features.queries.query import Query, QueryEnd, TaskEnd
 from dormouse.features.queries.stored import load_end, load_query, load_task_ends
 from dormouse.features.websocket.tokens import Place, place_of, token_of
@@ -42,6 +43,10 @@ from dormouse.stored.query_paths import query_prefix, task_of
 
 FIRST_GUESS = 1024
 """How many rows the first page of a request may have."""
+MOST_SKIPPED = 50
+"""How many sub-queries without rows one request looks at: each is two reads, and a function has
+half a minute.
+"""
 _GROWTH = 4
 """How many times as many rows as the page before a page may have."""
 _GONE = "rows of this query are not kept any more"
@@ -66,39 +71,50 @@ def pages(call: Call, asked: PageFrame, connection: str) -> Iterator[RowsFrame |
     if query is None:
         yield ProgressFrame(id=asked.id, query_id=asked.query_id, state="waiting")
         return
-    left, guess = asked.pages, FIRST_GUESS
+    if end is None:
+        _follow(call, query, connection)
+    left, guess, skipped = asked.pages, FIRST_GUESS, 0
     while left:
         task_end = _task_end(call, query, place.task)
         if task_end is None:
-            if end is None and query.asked.connection != connection:
-                _follow(call, query, connection)
-            yield _not_yet(asked, query, place.task, record, end)
+            yield _not_yet(call, asked, query, place.task, record, end)
             return
-        reader = _Reader(call, asked, query, task_end, place)
+        reader, before = _Reader(call, asked, query, task_end, place), left
         for page in reader.pages(left, guess):
             yield page
             left -= 1
             guess = page.count * _GROWTH
         place = reader.place
+        skipped += before == left
+        if skipped == MOST_SKIPPED:
+            yield _empty(asked, task_end.schema, token_of(place))
+            return
 
 
 def _follow(call: Call, query: Query, connection: str) -> None:
     """Let a connection that goes on with a query of another one have its news."""
+    if not may_follow(call.services.results, query, connection):
+        return
     message = FollowQuery(query_id=query.id, connection=connection, who=call.principal)
     call.instance.queues.send([OutboundMessage(QUEUE, message)])
 
 
 def _not_yet(
-    asked: PageFrame, query: Query, task: int, record: JobRecord | None, end: QueryEnd | None
+    call: Call,
+    asked: PageFrame,
+    query: Query,
+    task: int,
+    record: JobRecord | None,
+    end: QueryEnd | None,
 ) -> RowsFrame | ProgressFrame:
     """Return what is answered where a sub-query has no end: the end of the query, or that there is
-    more to come. Raises ProblemError: the sub-query has written rows that are gone.
+    more to come. Raises as `pages`; and ProblemError: the sub-query has written rows that are gone.
     """
     if end is not None:
+        _check(call, query, end.versions, end.table_ids, end.schema)
         if any(task_of(file.name) >= task for file in end.files):
             raise ProblemError(410, _GONE, hint=_AGAIN)
-        schema = frame_schema(read_schema(end.schema, query.id))
-        return _encoded(asked, pa.RecordBatch.from_pylist([], schema), "")
+        return _empty(asked, end.schema, "")
     return ProgressFrame(
         id=asked.id,
         query_id=query.id,
@@ -131,10 +147,23 @@ def _task_end(call: Call, query: Query, task: int) -> TaskEnd | None:
         (found,) = load_task_ends(call.services.results, query.id, [task])
     except NotFoundError:
         return None
-    check_readable(call, query.id, found.versions, found.schema)
-    if any(call.services.table(table_id) is None for table_id in found.table_ids):
-        raise ProblemError(410, "a table of this query was deleted", hint="ask another query")
+    _check(call, query, found.versions, found.table_ids, found.schema)
     return found
+
+
+def _check(
+    call: Call, query: Query, names: Iterable[str], table_ids: Iterable[str], schema: str
+) -> None:
+    """Check that the caller may still see rows of these tables, and of the one that a cut query
+    reads: its final sub-query reads what others wrote, so its end names no table.
+    """
+    names, table_ids = set(names), set(table_ids)
+    if query.read is not None:
+        names.add(query.read.name)
+        table_ids.add(query.read.id)
+    check_readable(call, query.id, names, schema)
+    if any(call.services.table(table_id) is None for table_id in table_ids):
+        raise ProblemError(410, "a table of this query was deleted", hint="ask another query")
 
 
 @dataclass
@@ -207,6 +236,19 @@ class _Reader:
 
 def _replace(place: Place, **changes: int) -> Place:
     return msgspec.structs.replace(place, **changes)
+
+
+def _empty(asked: PageFrame, schema: str, after: str) -> RowsFrame:
+    """Return a page without rows. Raises ProblemError: its columns are longer than a frame."""
+    columns = frame_schema(read_schema(schema, asked.query_id))
+    page = _encoded(asked, pa.RecordBatch.from_pylist([], columns), after)
+    if len(encode_frame(page).encode()) > MOST_FRAME_BYTES:
+        raise ProblemError(
+            413,
+            f"the columns take more than the {MOST_FRAME_BYTES:,} bytes of a frame",
+            hint="ask for fewer columns",
+        )
+    return page
 
 
 def _encoded(asked: PageFrame, batch: pa.RecordBatch, after: str) -> RowsFrame:

@@ -60,6 +60,10 @@ PATH = "/websocket"
 """Where a server of this machine takes connections."""
 
 
+_MOST_CHARACTERS = 2000
+"""How much of a detail or a hint is sent: either may quote what the client sent."""
+
+
 class _Identified(msgspec.Struct):
     """The part of a malformed frame that names it."""
 
@@ -125,8 +129,16 @@ def problem_frame(name: str, error: ProblemError | DormouseError) -> ProblemFram
     """Return an error as the HTTP API shows it, for the request of a name."""
     shown = decode_json(problem_of(error).body, Problem)
     return ProblemFrame(
-        id=name, status=shown.status, title=shown.title, detail=shown.detail, hint=shown.hint
+        id=name,
+        status=shown.status,
+        title=shown.title,
+        detail=_shortened(shown.detail),
+        hint=_shortened(shown.hint),
     )
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _MOST_CHARACTERS else text[: _MOST_CHARACTERS - 1] + "…"
 
 
 def _decoded(text: str) -> AskedFrame:
@@ -187,5 +199,5 @@ def _ask(call: Call, frame: QueryFrame, connection: str) -> AcceptedFrame:
         )
         asked = AnswerQuery(query_id="-", table=seen.table.name, selection=frame.selection)
     asked = msgspec.structs.replace(asked, connection=connection)
-    query_id = send_query(call, asked)
+    query_id = send_query(call, asked, frame.idempotency_key)
     return AcceptedFrame(id=frame.id, query_id=query_id, after=token_of(Place(query=query_id)))

@@ -82,6 +82,27 @@ def test_a_row_that_is_longer_than_a_frame_is_a_problem_of_its_own(client: Clien
     assert all(len(text.encode()) <= MOST_FRAME_BYTES for text in client.texts)
 
 
+def test_columns_that_are_longer_than_a_frame_are_a_problem(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query_id, _ = client.query(table="people", selection={"where": "age < 0"})
+    client.work()
+    monkeypatch.setattr("dormouse.features.websocket.result_pages.MOST_FRAME_BYTES", 100)
+    found = client.problem("page", query_id=query_id)
+    assert (found["status"], "columns" in found["detail"]) == (413, True)
+
+
+@pytest.mark.parametrize("letter", ["a", "\x7f", "\u0001"])
+def test_a_problem_fits_into_a_frame_whatever_it_quotes(client: Client, letter: str) -> None:
+    long = letter * (MOST_FRAME_BYTES // 8)
+    selections: tuple[dict[str, object], ...] = ({"columns": [long]}, {"where": long})
+    for fields in ({"table": long}, *({"table": "people", "selection": s} for s in selections)):
+        assert client.problem("query", **fields)["status"] in (400, 404, 422)
+    text = json.dumps({"type": "ping", "id": "1", long: 1})
+    assert refused(client, text)["status"] == 400
+    assert max(len(text.encode()) for text in client.texts) <= 30_000
+
+
 def test_frames_of_rows_fit_whatever_is_in_them(client: Client) -> None:
     statement = "SELECT age, repeat(chr(233), age * 6000) AS long FROM people"
     query_id, after = client.query(sql=statement)

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+import pytest
+
 from dormouse.access.principals import LOCAL
 from dormouse.connections import ConnectionGoneError, HeldConnections, NoConnections
+from dormouse.features.http.asked import send_query
+from dormouse.features.http.calls import Call
 from dormouse.features.queries.answer_query import answer_query
 from dormouse.features.queries.following import GRACE_SECONDS
 from dormouse.features.queries.stored import load_end
+from dormouse.folder.queues import SqliteQueues
+from dormouse.http.messages import HttpRequest
 from dormouse.messages import OutboundMessage
 from dormouse.model.pins import OwnerKind
-from dormouse.query_messages import CancelQuery, FollowQuery, LeaveQuery, QueryTask
+from dormouse.query_messages import AnswerQuery, CancelQuery, FollowQuery, LeaveQuery, QueryTask
 from dormouse.socket_frames import ProgressFrame, encode_frame
 from tests.unit.features.websocket.conftest import Client
 
@@ -61,6 +69,83 @@ def test_a_client_that_comes_back_in_time_has_all_rows_and_the_news(cut: Client)
     names = [row["name"] for row in first["rows"]] + other.names(query_id, first["next"])
     assert names == [f"n{n:02}" for n in range(30)]
     assert pins(cut) == 0
+
+
+@pytest.fixture
+def followed(monkeypatch: pytest.MonkeyPatch) -> list[FollowQuery]:
+    """The messages that let a connection follow a query, as they are sent."""
+    found: list[FollowQuery] = []
+    real = SqliteQueues.send
+
+    def send(queues: SqliteQueues, messages: Iterable[OutboundMessage]) -> None:
+        sent = list(messages)
+        found.extend(each.message for each in sent if isinstance(each.message, FollowQuery))
+        real(queues, sent)
+
+    monkeypatch.setattr(SqliteQueues, "send", send)
+    return found
+
+
+def test_a_query_is_not_cancelled_while_a_client_that_came_back_reads_it(
+    cut: Client, followed: list[FollowQuery]
+) -> None:
+    query_id, after = cut.query(table="people")
+    cut.is_closed = True
+    answer_first(cut, query_id)
+    other = Client(cut.instance)
+    other.connect()
+    (page,) = other.ask("page", query_id=query_id, after=after, pages=1)
+    assert page["type"] == "page", "there are rows, so nothing need be waited for"
+    services = cut.instance.services
+    (message,) = followed
+    assert message == FollowQuery(query_id=query_id, connection=other.name, who=LOCAL)
+    answer_query(services, message)
+    answer_query(services, LeaveQuery(query_id=query_id))
+    assert load_end(services.results, query_id) is None
+    other.work()
+    names = [row["name"] for row in page["rows"]] + other.names(query_id, page["next"])
+    assert names == [f"n{n:02}" for n in range(30)]
+
+
+def test_a_connection_follows_a_query_once(cut: Client, followed: list[FollowQuery]) -> None:
+    query_id, after = cut.query(table="people")
+    answer_first(cut, query_id)
+    other = Client(cut.instance)
+    other.connect()
+    (first, then) = other.ask("page", query_id=query_id, after=after)
+    assert (first["type"], then["type"], then["id"]) == ("page", "progress", "1")
+    (message,) = followed
+    news = []
+    for _ in range(3):
+        answer_query(cut.instance.services, message)
+        news += [frame for frame in other.got if not frame.get("id")]
+        other.ask("page", query_id=query_id, after=first["next"])
+    assert len(news) == 1
+    assert followed == [message]
+
+
+def test_a_query_that_was_asked_without_a_connection_has_no_followers(
+    cut: Client, followed: list[FollowQuery]
+) -> None:
+    call = Call(cut.instance, HttpRequest("GET", "/", principal=LOCAL))
+    query_id = send_query(call, AnswerQuery(query_id="-", table="people"))
+    answer_first(cut, query_id)
+    assert cut.ask("page", query_id=query_id)[-1]["type"] == "progress"
+    assert followed == []
+
+
+def test_nobody_is_told_how_a_query_ended_without_a_connection_to_tell(
+    cut: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query_id, _ = cut.query(table="people")
+    cut.work()
+    sent: list[str] = []
+    monkeypatch.setattr(HeldConnections, "send", lambda _, name, text: sent.append(name))
+    services = cut.instance.services
+    answer_query(services, FollowQuery(query_id=query_id, connection="", who=LOCAL))
+    assert sent == []
+    answer_query(services, FollowQuery(query_id=query_id, connection="c", who=LOCAL))
+    assert sent == ["c"]
 
 
 def test_only_who_asked_follows_a_query(cut: Client) -> None:

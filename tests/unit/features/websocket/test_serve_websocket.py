@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from dormouse.features.queries.stored import load_query
 from tests.unit.features.websocket.conftest import Client
 
 NAMES = [f"n{n:02}" for n in range(30)]
@@ -32,3 +35,36 @@ def test_pages_come_as_sub_queries_end_with_news_of_each(cut: Client) -> None:
     cut.work()
     assert cut.got[-1]["state"] == "finished"
     assert cut.names(query_id, first["next"]) == NAMES[15:]
+
+
+@pytest.mark.parametrize("form", ["json", "arrow"])
+def test_sub_queries_without_rows_are_passed_by_some_at_a_time(
+    cut: Client, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    monkeypatch.setattr("dormouse.features.websocket.result_pages.MOST_SKIPPED", 1)
+    query_id, after = cut.query(table="people", selection={"where": "name = 'n29'"})
+    cut.work()
+    query = load_query(cut.instance.services.results, query_id)
+    assert query is not None and query.tasks == 2
+    (first,) = cut.ask("page", query_id=query_id, after=after, form=form)
+    assert (first["type"], first.get("count", 0)) == ("page", 0)
+    assert first["next"] not in ("", after)
+    found, last = cut.ask("page", query_id=query_id, after=first["next"], form=form)
+    assert found["count"] == 1
+    assert (last.get("count", 0), last.get("next", "")) == (0, "")
+
+
+def test_a_question_with_one_key_is_one_query_on_all_connections(cut: Client) -> None:
+    other = Client(cut.instance)
+    other.connect()
+    fields = {"table": "people", "idempotency_key": "k"}
+    (query_id, after), (again, _) = cut.query(**fields), other.query(**fields)
+    assert query_id == again
+    others = [
+        cut.query(table="people")[0],
+        cut.query(table="people", idempotency_key="l")[0],
+        cut.query(table="people", selection={"limit": 1}, idempotency_key="k")[0],
+    ]
+    assert len({query_id, *others}) == 4
+    cut.work()
+    assert cut.names(query_id, after) == other.names(query_id, after) == NAMES
