@@ -64,7 +64,7 @@ def _plain_scan(
 ) -> tuple[Plain, str, Scan] | None:
     """Return a statement as a plain one, its reference and its scan, if that reads little."""
     said = read_text(text)
-    if said is None:
+    if said is None or said.parameters != set(parameters):
         return None
     schema = tables.find(Named(_NAME, said.table, said.as_of, said.line, said.column))
     plain = read_plain(said, schema, parameters)

@@ -27,7 +27,6 @@ FENCE = "!"
 FENCE_ROWS = 2**62
 _TESTS = re.compile(r"Filter|filters=|Join")
 _ENDS = re.compile(r"aggr=.*\b(min|max)\(")
-_SORTS = re.compile(r"Sort")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +72,11 @@ class FileUse:
     """What a plan may use of files, beside their rows.
 
     `statistics` of files, row groups and pages leave out NaN, which is greater than all other
-    numbers: nothing that tests or sorts columns of floats may use them, unless these are known to
-    hold none. `bounds` are found while
-    the plan runs, such as the least of the rows that a LIMIT keeps so far. With `filters`, rows are
-    tested while they are decoded, by bounds, too: testing each row of a join by those of the other
-    side costs more than it saves.
+    numbers, and DataFusion takes a column whose least value is its greatest for a constant: nothing
+    that reads columns of floats may use them, unless these are known to hold none. `bounds` are
+    found while the plan runs, such as the least of the rows that a LIMIT keeps so far. With
+    `filters`, rows are tested while they are decoded, by bounds, too: testing each row of a join by
+    those of the other side costs more than it saves.
     """
 
     statistics: bool = False
@@ -129,18 +128,24 @@ def file_use(
         floats |= names
         unknown |= names.difference(no_nan.get(reference, ()))
     lines = plan.display_indent().splitlines()
-
-    def uses(lines_with: re.Pattern[str], names: Collection[str]) -> bool:
-        tested = [line for line in lines if lines_with.search(line)]
-        return any(name in line for line in tested for name in names)
-
+    is_tested, has_ends = (any(map(like.search, lines)) for like in (_TESTS, _ENDS))
     # statistics of zeros have the sign that is farther out, so they bound values, and are none
-    is_tested = uses(_TESTS, unknown) or uses(_ENDS, floats)
+    takes_ends = has_ends and _is_read(floats, lines)
+    is_unknown = _is_read(unknown, lines)
     return FileUse(
-        statistics=not is_tested and not uses(_SORTS, unknown),
-        bounds=not is_tested,
+        statistics=not is_unknown and not takes_ends,
+        bounds=not (is_tested and is_unknown) and not takes_ends,
         filters=len(schemas) == 1,
     )
+
+
+def _is_read(names: Collection[str], lines: Sequence[str]) -> bool:
+    """Return whether a plan may read any of these columns, under whatever name later on: its scans
+    name what they read.
+    """
+    scans = [line for line in lines if "TableScan: " in line]
+    is_all = any(" projection=[" not in line for line in scans)
+    return bool(names) and (is_all or any(name in line for line in scans for name in names))
 
 
 def _is_bounded(kind: FieldType) -> bool:

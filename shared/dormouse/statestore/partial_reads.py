@@ -24,6 +24,7 @@ from dormouse.errors import CorruptDataError
 from dormouse.keys.ranges import KeyRange
 from dormouse.model.part_of_state import PartOfState, shards_of
 from dormouse.model.state import TableState
+from dormouse.schema.key_types import KeyTypes, key_problem
 from dormouse.state_store import REBUILD
 from dormouse.statestore.blobs import BlobRange, MissingBlobError
 from dormouse.statestore.delta.codec import Delta
@@ -41,6 +42,12 @@ LEAST_BYTES = 1024 * 1024
 """A state of a smaller snapshot is read whole."""
 MOST_BLOCKS = 16
 """So many blocks, of each snapshot or increment, are read for one part at most."""
+MOST_BYTES = 512 * 1024
+"""So many bytes of blocks are read for one part at most: blocks of a leaf with many shards are
+large, and what they say is looked through row by row.
+"""
+MOST_RANGES = 32
+"""A reader of more ranges of keys loads the state: each is compared with all rows of its blocks."""
 MOST_PARTS = 8
 """So many parts a process reads before it loads the state."""
 
@@ -66,7 +73,7 @@ class PartialReads:
             NewerRulesError: a later release has raised the rules.
             NotFoundError: the table was destroyed.
         """
-        if self._parts >= MOST_PARTS or KeyRange() in wanted or not wanted:
+        if self._parts >= MOST_PARTS or not 0 < len(wanted) <= MOST_RANGES or KeyRange() in wanted:
             return None
         self._parts += 1
         try:
@@ -84,6 +91,9 @@ class PartialReads:
         indexes = self._indexes_of(runs)
         facts = indexes[-1].facts
         check_rules(facts.rules, facts.version)
+        key_types = types_of_stored(facts.key_types)
+        if not all(_fits(span, key_types) for span in wanted):
+            raise _NoPartError  # the table is being reset to keys of other types
         known = self._known(runs, indexes, wanted)
         concern = Concern(known)
         version = facts.version
@@ -97,7 +107,7 @@ class PartialReads:
             time_ms=facts.time_ms,
             generation=facts.generation,
             rules=facts.rules,
-            key_types=types_of_stored(facts.key_types),
+            key_types=key_types,
             shards=shards_of(pieces),
             pieces=pieces,
             covers=wanted,
@@ -114,8 +124,9 @@ class PartialReads:
         """Return the indexes of a snapshot and of increments, those not known yet fetched."""
         from dormouse.statestore.by_key.blocks import bytes_needed, decode_key_index, tail_bytes
 
+        known = dict(self._indexes)  # another thread may replace them meanwhile
         tails: dict[str, bytes] = {}
-        lacking = {r.id: tail_bytes(r.size_bytes) for r in runs if r.id not in self._indexes}
+        lacking = {r.id: tail_bytes(r.size_bytes) for r in runs if r.id not in known}
         while lacking:
             asked = [run for run in runs if run.id in lacking]
             tails |= self._tails(asked, lacking)
@@ -133,10 +144,9 @@ class PartialReads:
                         self.reader.log.table_id, tails[run.id], run.size_bytes, _name(run)
                     )
                     self._check(run, found)
-                self._indexes[run.id] = found
-        found_all = [self._indexes[run.id] for run in runs]
-        self._indexes = {run.id: found for run, found in zip(runs, found_all, strict=True)}
-        return found_all
+                known[run.id] = found
+        self._indexes = {run.id: known[run.id] for run in runs}
+        return [known[run.id] for run in runs]
 
     def _tails(self, runs: Sequence[_Run], sizes: Mapping[str, int]) -> dict[str, bytes]:
         ranges = [
@@ -170,6 +180,8 @@ class PartialReads:
         ranges = [
             BlobRange(run.id, run.size_bytes, *index.place(number)) for run, index, number in places
         ]
+        if sum(each.end - each.start for each in ranges) > MOST_BYTES:
+            raise _NoPartError
         bodies = self.reader.snapshots.get_ranges(ranges)
         with self._damage_reported():
             found = [
@@ -186,6 +198,13 @@ class PartialReads:
 
 _Run: TypeAlias = Snapshot | Increment
 """What a manifest says of an object that has a key index."""
+
+
+def _fits(wanted: KeyRange, key_types: KeyTypes) -> bool:
+    """Return whether the ends of a range can be compared with keys of these types."""
+    ends = (wanted.min, wanted.max or ())
+    size = len(key_types)  # an end may go on with sort keys
+    return not any(key_problem(end[:size], key_types, fewest_parts=0) for end in ends)
 
 
 def _name(run: _Run) -> str:

@@ -126,6 +126,25 @@ def test_columns_of_floats_without_nan_are_known_and_sorted_by_statistics(
             rows = pa.concat_tables([rows, added.cast(rows.schema)])
 
 
+def test_a_column_with_one_value_beside_nan_is_no_constant(plain: Instance) -> None:
+    rows = pa.table({"k": [1, 2], "f": [5.0, float("nan")]})
+    plain.create_table("small", "k:long, f:double", row_keys=["k"]).ingest(rows)
+    texts = [
+        "SELECT k, f FROM small ORDER BY k DESC",
+        "SELECT avg(f) FROM small",
+        "SELECT k, f AS x FROM small WHERE k + 0 = 2",
+        "SELECT isnan(f) FROM small ORDER BY k",
+        "SELECT count(DISTINCT x) FROM (SELECT f AS x FROM small)",
+        "SELECT max(x) FROM (SELECT f AS x FROM small)",
+        "SELECT x FROM (SELECT f AS x FROM small) ORDER BY x DESC LIMIT 1",
+    ]
+    with duckdb.connect() as duck:
+        duck.register("small", rows)
+        for text in texts:
+            found = [tuple(row.values()) for row in plain.sql(text).to_arrow().to_pylist()]
+            assert repr(found) == repr(duck.sql(text).fetchall()), text
+
+
 def recorded_files(monkeypatch: pytest.MonkeyPatch) -> list[LinkedFiles]:
     """Return a list to which files are added that statements read."""
     linked: list[LinkedFiles] = []

@@ -99,6 +99,35 @@ def test_a_condition_that_is_nested_deeply_or_long_is_left_to_the_parser() -> No
     assert read_condition(f"s = '{'a' * 2048}'", EVERY_TYPE) is None
 
 
+@pytest.mark.parametrize("form", ["i = 1 OR l = 2 AND NOT ({})", "(i = 1 OR l = 2 AND ({}))"])
+def test_what_the_parser_finds_nested_too_deeply_is_not_plain(form: str) -> None:
+    text = "i = 1"
+    for _ in range(8):
+        text = form.format(text)
+        if read_condition(text, EVERY_TYPE) is not None:
+            assert parser.parse(text, EVERY_TYPE, None) == read_condition(text, EVERY_TYPE)
+    assert read_condition(text, EVERY_TYPE) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT k minus FROM t",
+        "SELECT k FROM t output",
+        "SELECT k member FROM t",
+        "SELECT count(*) ignore FROM t",
+        "SELECT k FROM t WHERE k = $1a",
+        "SELECT k FROM t WHERE k = $0",
+        "SELECT k FROM t WHERE k = :select",
+        "SELECT k FROM t WHERE k BETWEEN:a AND:b",
+        'SELECT k AS "t.s", s FROM t',
+        "SELECT\rk FROM t",
+    ],
+)
+def test_what_another_parser_reads_in_another_way_is_not_plain(text: str) -> None:
+    assert read_text(text) is None
+
+
 def words() -> list[str]:
     """Return all words that mean something to a parser."""
     parsers = Postgres.Parser

@@ -13,7 +13,15 @@ from dormouse.keys.ranges import KeyRange
 from dormouse.model.part_of_state import PartOfState
 from dormouse.model.partitions import PartitionTree
 from dormouse.model.state import TableState
-from dormouse.model.transactions import AddShards, Transaction
+from dormouse.model.transactions import (
+    AddShards,
+    AssignJob,
+    DeleteShards,
+    ReplaceShards,
+    ResetTable,
+    Transaction,
+)
+from dormouse.schema.schema import Primitive
 from dormouse.statestore import partial_reads
 from dormouse.statestore.by_key import blocks
 from dormouse.statestore.by_key.blocks import without_key_index
@@ -239,3 +247,77 @@ def test_a_load_of_the_whole_state_does_not_fetch_the_key_index() -> None:
 def _start_of_index(body: bytes) -> int:
     alone = without_key_index(body)
     return next(n for n, (a, b) in enumerate(zip(alone, body, strict=False)) if a != b)
+
+
+def test_a_reader_of_many_ranges_loads_the_state(rig: Rig) -> None:
+    many = [KeyRange.exactly((f"d{n:03}",)) for n in range(partial_reads.MOST_RANGES + 1)]
+    assert isinstance(rig.store().part(wanted(*many[:-1])), PartOfState)
+    assert not isinstance(rig.store().part(wanted(*many)), PartOfState)
+
+
+def test_blocks_of_many_bytes_are_not_read(rig: Rig) -> None:
+    with patch.object(partial_reads, "MOST_BYTES", 1):
+        assert not isinstance(rig.store().part(wanted()), PartOfState)
+
+
+def test_a_reader_of_keys_of_other_types_loads_the_state(rig: Rig) -> None:
+    """The registry is ahead of the state: a reset to other types of keys has begun."""
+    found = rig.store().part(wanted(KeyRange.exactly((5,))))
+    assert not isinstance(found, PartOfState)
+
+
+def test_an_ingest_from_before_a_reset_to_keys_of_other_types_is_left_to_the_fold(
+    home: Home,
+) -> None:
+    with small_pages(2), indexed_early():
+        rig = made(home)
+        stale, writer = rig.store(), rig.store()
+        stale.current()
+        tree = PartitionTree.from_split_points([(10,), (20,)])
+        reset = ResetTable(1, tuple(tree.by_id.values()), (Primitive.LONG,))
+        writer.commit(reset, generation=0)
+        for number in range(12):
+            key = (number % 3 * 10 + 1,)
+            shard = shard_of(f"n{number}", key, key, tree.leaf_containing(key).id)
+            writer.commit(AddShards(f"new{number}", (f"new{number}",), (shard,)), generation=1)
+            writer.maintain()
+        stale.commit(ingest(77, "d"), generation=0)
+        here = KeyRange.exactly((11,))
+        assert plan(rig.store().part(wanted(here)), here) == plan(rig.replay(), here)
+
+
+def test_a_reader_knows_the_indexes_that_it_began_with_while_another_one_reads(rig: Rig) -> None:
+    shared, writer = rig.store(), rig.store()
+    assert isinstance(shared.part(wanted()), PartOfState)
+
+    def commit(first: int, count: int) -> None:
+        for number in range(first, first + count):
+            writer.commit(ingest(number, "m"), generation=0)
+            writer.maintain()
+
+    def another_one() -> None:
+        commit(40, 20)
+        shared.part(wanted())
+
+    commit(20, 3)
+    place = "before batch_get_item" if rig.home == "items" else "before stream"
+    rig.on(place, another_one)
+    found = shared.part(wanted())
+    assert plan(found, HERE) == plan(rig.replay(), HERE)
+
+
+def test_a_shard_id_that_is_used_again_has_the_keys_of_the_new_shard(rig: Rig) -> None:
+    writer = rig.store()
+    used = "s0d"
+    writer.commit(AssignJob("again", leaf("d"), (used,)), generation=0)
+    rows = rig.replay().shards[used].rows
+    drop = ReplaceShards("again", leaf("d"), (used,), (), ((used, rows),), rows)
+    writer.commit(drop, generation=0)
+    writer.commit(DeleteShards((used,)), generation=0)
+    later = (shard_of(used, ("d1",), ("d9",), leaf("d")),)
+    writer.commit(AddShards("later", ("later",), later), generation=0)
+    for number in range(20, 26):
+        writer.commit(ingest(number, "m"), generation=0)
+        writer.maintain()
+    here = KeyRange.exactly(("d5",))
+    assert plan(rig.store().part(wanted(here)), here) == plan(rig.replay(), here)

@@ -26,7 +26,12 @@ from zlib import crc32
 from dormouse.aws.base.failures import ConditionFailedError, read_pages, reading, writing
 from dormouse.aws.dynamodb.batch_deletes import delete_items
 from dormouse.aws.dynamodb.stored_items import CHECKSUM, opened, sealed
-from dormouse.errors import InvariantError, OutcomeUnknownError, UnavailableError
+from dormouse.errors import (
+    CorruptDataError,
+    InvariantError,
+    OutcomeUnknownError,
+    UnavailableError,
+)
 from dormouse.retry_policy import RetryPolicy
 from dormouse.state_store import REBUILD
 from dormouse.statestore.blobs import BlobRange, MissingBlobError
@@ -117,19 +122,26 @@ class DynamoBlobs:
         items = {
             each: range(each.start // PART_BYTES, -(-each.end // PART_BYTES)) for each in wanted
         }
-        parts = [(each.blob_id, part) for each, numbers in items.items() for part in numbers]
-        found = self._parts(parts, _LARGE_GETS_PER_REQUEST)
+        parts = {(each.blob_id, part): None for each, numbers in items.items() for part in numbers}
+        found = self._parts([*parts], _LARGE_GETS_PER_REQUEST)
         return [self._range(each, items[each], found) for each in wanted]
 
     def _range(
         self, wanted: BlobRange, numbers: range, found: dict[_Part, tuple[bytes, int]]
     ) -> bytes:
         pieces = [found[wanted.blob_id, part] for part in numbers]
+        start = wanted.start - numbers.start * PART_BYTES
+        body = b"".join(body for body, _ in pieces)
         if any(parts != -(-wanted.size_bytes // PART_BYTES) for _, parts in pieces):
             # It was cut into parts of another size, by another release.
-            return self.get([wanted.blob_id])[0][wanted.start : wanted.end]
-        start = wanted.start - numbers.start * PART_BYTES
-        return b"".join(body for body, _ in pieces)[start : start + wanted.end - wanted.start]
+            start, body = wanted.start, self.get([wanted.blob_id])[0]
+        size_bytes = wanted.end - wanted.start
+        if len(body) < start + size_bytes:
+            raise CorruptDataError(
+                f"{self._kind} {wanted.blob_id} is smaller than the {wanted.size_bytes:,} bytes "
+                "that it should have"
+            )
+        return body[start : start + size_bytes]
 
     def delete_stale(self, before: str, needed: Collection[str]) -> None:
         """Delete all blobs, and parts of blobs, whose ids are below `before` and not `needed`."""

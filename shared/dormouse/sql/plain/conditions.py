@@ -12,13 +12,16 @@ from typing import NamedTuple
 from dormouse.errors import InvalidRequestError
 from dormouse.schema.schema import Primitive, Schema
 from dormouse.sql.constants import number, text_as_time
-from dormouse.sql.expressions import Call, Column, Expression, Literal
+from dormouse.sql.expressions import MAX_CONDITION_DEPTH, Call, Column, Expression, Literal
+from dormouse.sql.expressions import depth as depth_of
 from dormouse.sql.operands import alike
 from dormouse.sql.plain.reading import COMPARISONS, MAX_BRACKETS, MAX_TERMS, MAX_VALUES
 from dormouse.sql.plain.tokens import MARK, NUMBER, TEXT, NotPlainError, Tokens, need
 
 MAX_CHARACTERS = 2048
 """The most characters of a plain condition: its normal form is within the limits of conditions."""
+MAX_DEPTH = MAX_CONDITION_DEPTH - 2
+"""How deep a plain condition nests at most: the parser counts some levels that its tree lacks."""
 _TYPED = {
     "TIMESTAMP": Primitive.TIMESTAMP,
     "DATE": Primitive.DATE,
@@ -47,7 +50,9 @@ def read_condition(text: str, schema: Schema) -> Expression | None:
     if len(text) > MAX_CHARACTERS:
         return None
     try:
-        return _Reader(text, schema).condition()
+        found = _Reader(text, schema).condition()
+        need(depth_of(found) <= MAX_DEPTH)
+        return found
     except (NotPlainError, InvalidRequestError):
         return None
 

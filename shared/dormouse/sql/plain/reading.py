@@ -10,7 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from dormouse.sql.plain.tokens import MARK, NUMBER, PARAMETER, TEXT, NotPlainError, Tokens, need
+from dormouse.sql.plain.tokens import (
+    MARK,
+    NUMBER,
+    PARAMETER,
+    RESERVED,
+    TEXT,
+    NotPlainError,
+    Tokens,
+    need,
+)
 
 MAX_CHARACTERS = 4096
 """The most characters of a plain statement."""
@@ -130,7 +139,9 @@ class _Reader:
         if function:
             tokens.expect(")")
         has_name = tokens.take("AS") or tokens.is_name_next()
-        return Item(column, function, tokens.name().text if has_name else "")
+        name = tokens.name().text if has_name else ""
+        need("." not in name)  # it may be that of a column with its table, which is there twice
+        return Item(column, function, name)
 
     def _column(self) -> NamedColumn:
         name = self._tokens.name().text
@@ -188,6 +199,7 @@ class _Reader:
         token = self._tokens.next()
         need(token.kind == NUMBER or (token.kind in (TEXT, PARAMETER) and not sign))
         if token.kind == PARAMETER:
+            need(token.text[1:].lower() not in RESERVED)
             self._parameters.add(token.text[1:])
             return Value(PARAMETER, token.text[1:])
         return Value(token.kind, sign + token.text)

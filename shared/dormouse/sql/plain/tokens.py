@@ -15,9 +15,9 @@ WORD, NAME, TEXT, NUMBER, PARAMETER, MARK = "word", "name", "text", "number", "p
 """
 _TOKEN = re.compile(
     r"""[ \t\r\n]*(?:
-    (?P<word>[A-Za-z_][A-Za-z0-9_]*)(?![\w$'"])
-    |(?P<number>[0-9]+(?:\.[0-9]+)?)(?![\w.$'"])
-    |(?P<parameter>\$[A-Za-z0-9_]+|:[A-Za-z_][A-Za-z0-9_]*)(?![\w$'"])
+    (?P<word>[A-Za-z_][A-Za-z0-9_]*)(?![\w$'":])
+    |(?P<number>[0-9]+(?:\.[0-9]+)?)(?![\w.$'":])
+    |(?P<parameter>\$(?:[1-9][0-9]*|[A-Za-z_][A-Za-z0-9_]*)|:[A-Za-z_][A-Za-z0-9_]*)(?![\w$'":])
     |"(?P<name>(?:[^"\\\x00-\x1f\ud800-\udfff]|"")+)"(?!["'\w$])
     |'(?P<text>(?:[^'\\\x00-\x1f\ud800-\udfff]|'')*)'(?!["'\w$])
     |(?P<mark><=|>=|<>|!=|[=<>(),.*;-])
@@ -26,19 +26,21 @@ _TOKEN = re.compile(
 )
 
 _RESERVED = """
-all alter analyse analyze and anti any array as asc asof asymmetric authorization between binary
-both by case cast check cluster collate collation column concurrently connect connect_by_root
-constraint create cross current_catalog current_date current_role current_schema current_time
-current_timestamp current_user default deferrable desc describe distinct distribute div do drop
-else end escape except exclude exists explain false fetch filter for foreign format freeze from
-full glob global grant group having if ilike in initially inner insert intersect interval into
-is isnull join lateral leading left like limit localtime localtimestamp lock match
-match_condition match_recognize natural not notnull null nulls offset on only open operator or
-order outer over overlaps partition partitioned_by pivot placing prewhere primary qualify
-references regexp returning revoke right rlike rollback sample select semi session_user set
-settings similar some sort start straight_join struct symmetric system_user table tablesample
-then to top trailing trim true uncache union unique unnest unpivot user using values variadic
-verbose view when where window with within xor
+all alter analyse analyze and anti any array as asc asof asymmetric authorization begin between
+binary both by cache call case cast check cluster collate collation column comment commit
+concurrently connect connect_by_root constraint copy create cross current_catalog current_date
+current_role current_schema current_time current_timestamp current_user declare default deferrable
+delete desc describe distinct distribute div do drop else end escape except exclude exec execute
+exists explain false fetch filter for foreign format freeze from full glob global grant group
+having if ignore ilike in initially inner insert intersect interval into is isnull join kill
+lateral leading left like limit load localtime localtimestamp lock map match match_condition
+match_recognize member merge minus natural not notnull null nullable nulls object offset on only
+open operator optimize or order outer output over overlaps partition partitioned_by pivot placing
+pragma prepare prewhere primary qualify range references refresh regexp reindex rename reset
+respect returning revoke right rlike rollback sample select semi session_user set settings show
+similar some sort start straight_join struct symmetric system_user table tablesample then to top
+trailing trim true truncate uncache union unique unnest unpivot update use user using vacuum
+values variadic verbose view when where while window with within xor
 """
 RESERVED = frozenset(_RESERVED.split())
 """Words that are no names for some parser, at least in some places: with any of them outside quotes
@@ -70,7 +72,8 @@ def tokenize(text: str) -> list[Token] | None:
             shown = shown.replace(2 * quote, quote)
         found.append(Token(kind, shown, match.start(kind) - (kind in (NAME, TEXT))))
         at = match.end()
-    return found
+    # a lone carriage return ends a line for the parser, which says where errors are
+    return None if "\r" in text.replace("\r\n", "") else found
 
 
 class NotPlainError(Exception):

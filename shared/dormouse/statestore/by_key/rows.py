@@ -139,7 +139,8 @@ def _changed_references(earlier: TableState, later: TableState) -> Iterator[_Row
         ends = _ends_of(place.get(name).range)
         for reference in held:
             was = before.pop(reference.shard, None)
-            if was is None or was.rows != reference.rows:
+            is_kept = was is not None and was.rows == reference.rows
+            if not is_kept or earlier.shards[reference.shard] != later.shards[reference.shard]:
                 yield (*ends, None, reference.shard, False, *_facts(later, reference))
         for shard in before:
             yield (*ends, None, shard, True, *[None] * 5)
