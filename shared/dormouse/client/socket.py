@@ -27,6 +27,7 @@ from dormouse.errors import (
     InvalidRequestError,
     LimitExceededError,
     NotFoundError,
+    TimedOutError,
     UnavailableError,
     VersionGoneError,
 )
@@ -70,6 +71,7 @@ _KINDS: Mapping[int, type[DormouseError]] = {
     413: LimitExceededError,
     500: UnavailableError,
     503: UnavailableError,
+    504: TimedOutError,
 }
 """The class of error for the status of a problem; all others are `InvalidRequestError`."""
 _Frame = TypeVar("_Frame", bound=AnswerFrame)

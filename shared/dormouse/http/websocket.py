@@ -22,6 +22,7 @@ MOST_MESSAGE_BYTES = 128 * 1024
 SEND_SECONDS = 20.0
 """How long the other side may take over a message that is sent; then the connection is closed."""
 NOT_TEXT = 1003
+_NO_HANDSHAKE = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 
 
 def opened(connection: socket, head: bytes) -> OpenSocket | None:
@@ -39,6 +40,8 @@ def opened(connection: socket, head: bytes) -> OpenSocket | None:
             if response.status_code == 101:
                 connection.settimeout(SEND_SECONDS)
                 return OpenSocket(Connection(connection, protocol, ping_interval=None))
+            return None
+    connection.sendall(b"".join(protocol.data_to_send()) or _NO_HANDSHAKE)
     return None
 
 

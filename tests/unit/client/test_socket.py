@@ -14,10 +14,13 @@ import pytest
 from dormouse import Instance
 from dormouse.client.socket import SocketClient
 from dormouse.errors import (
+    DormouseError,
     ForbiddenError,
     InvalidRequestError,
     LimitExceededError,
     NotFoundError,
+    TimedOutError,
+    UnavailableError,
     VersionGoneError,
 )
 from dormouse.features.http.calls import Call
@@ -205,6 +208,18 @@ def test_a_problem_of_an_earlier_request_is_not_one_of_the_next() -> None:
     client, _ = scripted(msgspec.structs.replace(late, id=""), PongFrame(id="asked"))
     with pytest.raises(LimitExceededError, match="too long"):
         client.ping()
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [(404, NotFoundError), (413, LimitExceededError), (503, UnavailableError),
+     (504, TimedOutError), (422, InvalidRequestError)],
+)  # fmt: skip
+def test_the_status_of_a_problem_tells_its_class(status: int, kind: type[DormouseError]) -> None:
+    client, _ = scripted(ProblemFrame(id="asked", status=status, title="t", detail="why"))
+    with pytest.raises(kind, match="why") as raised:
+        client.ping()
+    assert raised.type is kind
 
 
 def test_a_query_whose_answer_was_lost_is_asked_once(

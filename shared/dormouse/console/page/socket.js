@@ -22,16 +22,21 @@ async function open() {
     const frame = JSON.parse(data);
     asked.get(frame.id)?.(frame);
   };
+  try {
+    await new Promise((resolve, reject) => {
+      setTimeout(reject, OPEN_WAIT);
+      socket.onopen = resolve;
+      socket.onclose = reject;
+    });
+  } catch (error) {
+    socket.close(); // it may still be opening; whatever becomes of it is no news of a later one
+    throw error;
+  }
   socket.onclose = () => {
     opening = null;
     const closed = { type: "problem", status: 0, detail: "The connection was closed." };
     for (const take of [...asked.values()]) take(closed);
   };
-  await new Promise((resolve, reject) => {
-    setTimeout(reject, OPEN_WAIT);
-    socket.addEventListener("open", resolve);
-    socket.addEventListener("close", reject);
-  });
   return socket;
 }
 

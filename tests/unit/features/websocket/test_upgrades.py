@@ -80,6 +80,29 @@ def test_a_request_that_is_no_handshake_is_refused(server: LoopbackServer) -> No
     assert asked(server, "/tables", Authorization=f"Bearer {KEY}") == 200
 
 
+@pytest.mark.parametrize(
+    ("line", "more", "status"),
+    [
+        (" HTTP/1.1", "X: folded\r\n line\r\n", b"400"),
+        (" HTTP/1.0", "", b"505"),
+        (" HTTP/1.1", "X: " + "a" * 20_000 + "\r\n", b"431"),
+        (" HTTP/1.1", "", b"101"),
+    ],
+)
+def test_a_request_that_the_library_does_not_take_is_answered_too(
+    server: LoopbackServer, line: str, more: str, status: bytes
+) -> None:
+    head = (
+        f"GET /websocket{line}\r\nHost: 127.0.0.1:{server.server_port}\r\n{more}"
+        f"Authorization: Bearer {KEY}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+    )
+    address = ("127.0.0.1", server.server_port)
+    with sockets.create_connection(address, timeout=LIMIT_SECONDS) as connection:
+        connection.sendall(head.encode())
+        assert connection.recv(100).split()[1] == status
+
+
 def test_a_client_that_goes_without_a_word_is_forgotten(
     server: LoopbackServer, instance: Instance
 ) -> None:
