@@ -53,4 +53,4 @@ def test_a_part_is_what_the_whole_state_says_after_any_history(kept_in: str) -> 
         run_state_machine_as_test(
             machine, settings=settings(max_examples=60, stateful_step_count=40, deadline=None)
         )
-    assert SEEN[True] > 20, "parts were read, not only whole states"
+    assert SEEN[True] > 10, "parts were read, not only whole states"

@@ -38,7 +38,7 @@ from tests.support.world import letters
 
 REPORTED = {
     "shard": "letters/data/*",
-    "delta": "halfway/state/deltas/*",
+    "delta": "halfway/state/deltas/*/*",
     "snapshot": "letters/state/snapshots/*",
     "sealed sources": "letters/state/sources/*",
     "tree": "halfway/state/trees/*",

@@ -16,7 +16,7 @@ from tests.simulation.run import run
 
 STEPS = 250
 SEEDS = range(EVERY_SEED, 60 * EVERY_SEED, EVERY_SEED)
-MIXED = (15, 45)
+MIXED = (20, 45)
 """In these runs queries are cut, have limits, are cancelled and fail."""
 
 begin_as_ever, finish_as_ever = planning.open_pinned, ending.finish

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from dormouse.engine import row_rules as refining
+from dormouse.engine import aggregation
 from dormouse.engine.predicates import Predicate
 from dormouse.errors import ContendedError, InvalidRequestError, InvariantError
 from dormouse.features.checking.check import check
@@ -113,7 +113,7 @@ def test_an_output_that_lost_a_row_on_its_way_to_storage_is_not_committed(
     ("rule", "step"),
     [
         ({"filters": "where(at < 12)"}, (Predicate, "apply")),
-        ({"aggregations": "last(note)"}, (refining, "aggregate_groups")),
+        ({"aggregations": "last(note)"}, (aggregation, "aggregate_groups")),
     ],
     ids=str,
 )
