@@ -175,7 +175,7 @@ FOUND_BY = {
     "garbage is collected without its delay": 6,
     "files whose notification was lost are not looked for": 17,
     "a commit against the rules counts": 9,
-    "an audit takes what is being written for orphans": 114,
+    "an audit takes what is being written for orphans": 110,
     "objects that nobody needs stay": 13,
     "all compactions are assigned at once": 9,
     "an export is not begun": 4,
