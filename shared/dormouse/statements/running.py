@@ -7,6 +7,7 @@ when its limits are exceeded, when a scan fails, and when the result is closed o
 
 from __future__ import annotations
 
+import io
 import os
 import select
 import signal
@@ -16,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -35,6 +36,9 @@ from dormouse.statements.processes import StatementProcess, begin
 from dormouse.statements.scans import Tables
 from dormouse.stored.decoding import decode_json
 from dormouse.system import SystemClock
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 THREADS = min(4, os.cpu_count() or 1)
 
@@ -103,6 +107,18 @@ def _run(
     return tables.result(schema, batches)
 
 
+class _Pipe(io.FileIO):
+    """A pipe that looks up from waiting: a signal that comes just before a read begins would
+    otherwise wait for its end.
+    """
+
+    def readinto(self, buffer: Buffer, /) -> int | None:
+        """Read some bytes, once there are some."""
+        while not select.select([self], [], [], _LOOK_SECONDS)[0]:
+            pass
+        return super().readinto(buffer)
+
+
 class _Running:
     """One statement while it runs."""
 
@@ -111,7 +127,7 @@ class _Running:
         self._folder = TemporaryDirectory(prefix="sql-", dir=scratch)
         self._channel, self._childs = socket.socketpair()
         results, self._write_results = os.pipe()
-        self._source = os.fdopen(results, "rb")
+        self._source = io.BufferedReader(_Pipe(results))
         self._process: StatementProcess | None = None
         self._clock = SystemClock()
         self._looked_ms = self._clock.now_ms()
