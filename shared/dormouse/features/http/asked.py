@@ -20,7 +20,7 @@ from dormouse.client.queries import QUEUE, failure_of
 from dormouse.errors import ForbiddenError
 from dormouse.features.http.calls import Call, Page, Shown, json_answer
 from dormouse.features.http.changes import idempotency_key
-from dormouse.features.http.forms import MOST_ANSWER_BYTES, accepted_types
+from dormouse.features.http.forms import MOST_ANSWER_BYTES
 from dormouse.features.http.problems import ProblemError, shown_reason
 from dormouse.features.http.tables import page_of
 from dormouse.features.queries.query import QUERIES, QueryEnd, ResultFile
@@ -207,7 +207,8 @@ def read_result(call: Call, query_id: str, file: str) -> HttpResponse:
 
 def _accepted_format(headers: Mapping[str, str]) -> ResultFormat:
     """Return the format of files that a client accepts; JSON lines by default."""
-    for media_type in accepted_types(headers):
+    given = headers.get("accept", "").strip() or "*/*"
+    for media_type in (part.partition(";")[0].strip().lower() for part in given.split(",")):
         if media_type in ("*/*", "application/*"):
             return ResultFormat.json
         if media_type in _FORMATS:

@@ -98,7 +98,11 @@ def accepted_form(headers: Mapping[str, str]) -> RowForm:
     Raises:
         ProblemError: the client accepts none.
     """
-    for media_type in accepted_types(headers):
+    given = headers.get("accept", "").strip() or "*/*"
+    wanted = sorted(map(_preference, given.split(",")), key=lambda each: -each[1])
+    for media_type, quality in wanted:
+        if quality <= 0:
+            continue
         if media_type in ("*/*", "application/*"):
             return RowForm.json
         if media_type == "text/*":
@@ -114,24 +118,13 @@ def accepted_form(headers: Mapping[str, str]) -> RowForm:
     )
 
 
-def accepted_types(headers: Mapping[str, str]) -> list[str]:
-    """Return the media types that a client accepts, the preferred ones first; any by default.
-
-    Source: RFC 9110, 12.5.1. A quality that is none, or not above 0, excludes its type.
-    """
-    given = headers.get("accept", "").strip() or "*/*"
-    wanted = sorted(map(_preference, given.split(",")), key=lambda each: -each[1])
-    return [media_type for media_type, quality in wanted if quality > 0]
-
-
 def _preference(text: str) -> tuple[str, float]:
     media_type, *parameters = (part.strip().lower() for part in text.split(";"))
     quality = next((p[2:] for p in parameters if p.startswith("q=")), "1")
     try:
-        found = float(quality)
+        return media_type, float(quality)
     except ValueError:
         return media_type, 0.0
-    return media_type, found if found <= 1 else 0.0
 
 
 def rows_response(form: RowForm, page: RowPage, *, can_continue: bool) -> HttpResponse:
