@@ -87,8 +87,11 @@ sim: $(INSTALLED) ## Simulate instances in which everything fails (SEED=1 SEEDS=
 	@PYTHONHASHSEED=0 $(MODULE) tests.simulation --seed $(or $(SEED),1) \
 	--seeds $(or $(SEEDS),1000) --steps $(or $(STEPS),700) --processes $(or $(PROCESSES),2) $(ARGS)
 
-bench-state: $(BENCH) ## Measure the state store: commits, writers, loads (ARGS=--quick: a minute)
+bench-state: $(BENCH) ## Measure the state store: commits, writers, loads (ARGS=--quick: three minutes)
 	@$(MODULE) bench.state $(ARGS)
+
+bench-large: $(INSTALLED) ## Measure a state of very many references, and what breaks first (ARGS=3e6; ten million without)
+	@$(MODULE) bench.state.large $(ARGS)
 
 bench-sources: $(INSTALLED) ## Measure what ten million remembered sources take (ARGS=100000 for fewer)
 	@$(MODULE) bench.state.remembered_sources $(ARGS)
@@ -192,4 +195,4 @@ clean: ## Remove what was built and installed
 faults: $(INSTALLED) ## Plant faults one at a time, and see that tests notice each (ARGS="--only statestore --processes 2")
 	@$(MODULE) tests.faults $(ARGS)
 
-.PHONY: help setup demo demo-spark test test-engines test-http test-wheel expanded crash-points fuzz sim chaos load docs site test-endpoint bench-state bench-sources bench-rows bench-embedded bench-iceberg bench-sql bench-service bench-bit-flips bench-startup bench-cost bench-spark faults layer lint audit format lock build invoke events clean
+.PHONY: help setup demo demo-spark test test-engines test-http test-wheel expanded crash-points fuzz sim chaos load docs site test-endpoint bench-state bench-large bench-sources bench-rows bench-embedded bench-iceberg bench-sql bench-service bench-bit-flips bench-startup bench-cost bench-spark faults layer lint audit format lock build invoke events clean

@@ -28,8 +28,8 @@ from dormouse.features.ingest.ingest import ingest
 from dormouse.features.purge.request import purge_id_of
 from dormouse.features.spark.requests import save_spark_request, save_spark_run
 from dormouse.messages import CompactionJob, IngestJob, SelectionMessage
+from dormouse.model.jobs.spark_threshold import ClusterSize
 from dormouse.model.sources import Source
-from dormouse.model.spark_threshold import ClusterSize
 from dormouse.model.transactions import AssignJob
 from dormouse.ports import Services, SparkRun
 from dormouse.requests import CreateTable, ExportRows, PurgeRows, TagVersion

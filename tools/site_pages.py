@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from mkdocs.structure.files import Files
 
 ROOT = Path(__file__).parents[1]
+_CODE = re.compile(r"^```.*?^```$|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"(\]\(|<img src=\")([^)\s\"#]+)(?=[)#\"])")
 
 
@@ -40,13 +41,25 @@ def relinked(text: str, at: str, outside: dict[str, str]) -> str:
 
     def moved(link: re.Match[str]) -> str:
         before, path = link.groups()
-        if re.match(r"[a-z]+:", path):
-            return link[0]
-        target = posixpath.normpath(posixpath.join(posixpath.dirname(at), path))
-        in_site = _in_site(target, outside)
+        target = _target(path, at)
+        in_site = None if target is None else _in_site(target, outside)
         return link[0] if in_site is None else before + posixpath.relpath(in_site, here or ".")
 
     return _LINK.sub(moved, text)
+
+
+def link_targets(text: str, at: str) -> set[str]:
+    """Return the paths in the repository to which a page at path `at` links."""
+    prose = _CODE.sub("", text)
+    targets = (_target(path, at) for _, path in _LINK.findall(prose))
+    return {target for target in targets if target is not None}
+
+
+def _target(path: str, at: str) -> str | None:
+    """Return the path in the repository of a link's path; None if it leads to another site."""
+    if re.match(r"[a-z]+:", path):
+        return None
+    return posixpath.normpath(posixpath.join(posixpath.dirname(at), path))
 
 
 def _in_site(path: str, outside: dict[str, str]) -> str | None:

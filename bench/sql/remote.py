@@ -19,7 +19,7 @@ from bench.common.figures import emit
 from bench.cost.prices import INVOCATION, REQUESTS, function_dollars
 from bench.sql.report import PART
 from dormouse.client import Instance
-from dormouse.client.queries import ask
+from dormouse.client.reading.queries import ask
 from dormouse.features.queries.stored import load_end
 from dormouse.query_messages import AnswerQuery, QueryLimits
 

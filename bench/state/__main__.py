@@ -54,6 +54,9 @@ FORMATS = (
     "metadata_bytes_per_commit",
 )
 LOADS = ("get", "bytes_read", "bytes_to_snapshot", "rru", "cpu_seconds")
+WORST = ("cpu_seconds", "cpu_to_snapshot", "state_rss_bytes", "peak_rss_bytes", "peak_to_state")
+RATES = (1, 50, 500)
+"""Commits a second at which a commit is priced, with either store."""
 PLANS = ("requests", "bytes_read", "rru", "cpu_seconds", "whole")
 FOLD = ("before_cpu_microseconds", "now_cpu_microseconds", "now_to_before")
 SOURCES = ("bytes_per_source", "load_cpu_seconds", "look_up_microseconds")
@@ -74,6 +77,8 @@ TABLES = (
     ("Cost of a commit, by references", "commits", COMMITS),
     ("Fold of a commit, by references", "fold", FOLD),
     ("Cold loads, by references", "cold_load", LOADS),
+    ("The snapshot alone, loaded from each store, by references", "load_alone", WORST),
+    ("The worst cold load from each store, by references", "load_worst", WORST),
     ("Plans of one key by processes that begin, by references", "cold_plan", PLANS),
     ("Memory and CPU, by references", "memory", MEMORY),
     (
@@ -94,10 +99,16 @@ def steps(folder: Path, *, quick: bool) -> Iterator[Step]:
         yield Step("state.memory", (str(size), path))
         yield Step("state.commits", (str(size), path))
         yield Step("state.folding", (str(size), path))
-    often = ("--interval-ms", "20", "--least-commits", "510" if quick else "4000")
+    largest = sizes[-1]
+    yield Step("state.loading", (str(largest), snapshots[largest], str(largest // 20)))
+    least = "510" if quick else "4000"
     ten_thousand = (str(10**4), snapshots[10**4])
-    only = ("--only-commits", "log, 50 a second")
-    yield Step("state.commits", (*ten_thousand, *often, *only))
+    for rate in RATES:
+        often = ("--interval-ms", str(1000 // rate), "--least-commits", least)
+        for kept_in, of in (("s3", "log"), ("dynamodb", "items")):
+            if (kept_in, rate) != ("s3", 1):  # measured above
+                only = ("--store", kept_in, "--only-commits", f"{of}, {rate} a second")
+                yield Step("state.commits", (*ten_thousand, *often, *only))
     commits = "60" if quick else "300"
     yield Step("state.contention", (snapshots[10**4], "--commits", commits))
     contest = ("--seconds", "1", "--writers", "1", "32") if quick else ()

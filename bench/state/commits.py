@@ -24,7 +24,7 @@ from bench.state.counting import (
 from bench.state.counting_items import CountingDynamoDB, Key
 from bench.state.memory import KEYS, TABLE, cpu_seconds, key
 from bench.state.workload import Clock, Ids, Mix
-from dormouse.aws.dynamodb.state_store import DynamoDBStateStore
+from dormouse.aws.dynamodb.state.state_store import DynamoDBStateStore
 from dormouse.aws.s3.state_store import S3StateStore
 from dormouse.keys.ranges import KeyRange
 from dormouse.model.part_of_state import PartOfState
@@ -33,6 +33,7 @@ from dormouse.statestore.engine import LogStateStore
 from dormouse.statestore.log.compaction import COMMITS_TO_INCREMENT, LEAST_BYTES_TO_SNAPSHOT
 from dormouse.statestore.log.pages import LOWEST_ID, PAGE_CAPACITY, Head, Manifest, Snapshot
 from dormouse.statestore.snapshot.codec import encode_snapshot
+from dormouse.storage import FolderStorage
 from tests.support.memory_pages import MemoryPages
 from tests.support.memory_storage import MemoryStorage
 
@@ -49,7 +50,7 @@ PLANS = 20
 class Table:
     """One table in memory, and how often each of its stores asked for what."""
 
-    storage: MemoryStorage
+    storage: MemoryStorage | FolderStorage
     pages: MemoryPages
     clock: Clock
     items: dict[Key, Mapping[str, Any]]

@@ -31,7 +31,7 @@ from bench.state.slow_requests import (
     SlowStorage,
 )
 from bench.state.workload import Ids, Mix
-from dormouse.aws.dynamodb.state_store import DynamoDBStateStore
+from dormouse.aws.dynamodb.state.state_store import DynamoDBStateStore
 from dormouse.aws.s3.state_store import S3StateStore
 from dormouse.errors import UnavailableError
 from dormouse.retry_policy import RetryPolicy

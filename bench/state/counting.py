@@ -6,9 +6,12 @@ The benchmarks put them under the real store. Prices are those of us-east-1, on 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
 
+from dormouse.aws.dynamodb.state.log_items import head_item
 from dormouse.ports import StoredObject
 from dormouse.statestore.log.pages import PAGE_CAPACITY, Head
 from tests.support.memory_pages import MemoryPages
@@ -128,32 +131,28 @@ class CountingPages(MemoryPages):
                 raise NotImplementedError(f"say what {other!r} costs, to count it")
 
 
-_ID, _TEXT_ID = 16, 32
+_ID = 16
 _KEY_BYTES = len("t") + len("0" * 32 + "#0#12") + len("g") + 4
 PAGE_ITEM_BYTES = _KEY_BYTES + len("ids") + 3 + PAGE_CAPACITY * (1 + _ID) + len("mark") + _ID
 """A full page as DynamoDB counts it: names and values, 3 for a list or map, 1 for each in it."""
 
 
+@lru_cache(16)
 def head_item_bytes(head: Head) -> int:
     """Return the size of a head as DynamoDB counts it."""
-    numbers = head.last_page, head.first_page, head.manifest.revision, head.manifest.beginning
-    names: tuple[str, ...] = ("last_page", "first_page", "revision", "segments_after")
-    names += ("snapshots", "segments", "increments")
-    fixed = _KEY_BYTES + sum(map(len, names)) + sum(map(_number, numbers)) + len("mark") + _ID + 9
-    snapshots = sum(
-        1 + 3 + 4 * 2 + _TEXT_ID + _number(s.version) + _number(s.time_ms) + _number(s.size_bytes)
-        for s in head.manifest.snapshots
-    )
-    segments = sum(
-        1 + 3 + 3 * 2 + _ID + _number(s.version) + _number(s.size_bytes)
-        for s in head.manifest.segments
-    )
-    increments = sum(
-        1 + 3 + 4 * 2 + _ID + _number(i.version) + _number(i.time_ms) + _number(i.size_bytes)
-        for i in head.manifest.increments
-    )
-    return fixed + snapshots + segments + increments
+    return item_bytes(head_item("0" * 32, head))
 
 
-def _number(number: int) -> int:
-    return (len(str(number)) + 1) // 2 + 1
+def item_bytes(item: Mapping[str, Any]) -> int:
+    """Return the size of an item as DynamoDB counts it."""
+    return sum(len(name) + _value_bytes(value) for name, value in item.items())
+
+
+def _value_bytes(value: Mapping[str, Any]) -> int:
+    ((kind, held),) = value.items()
+    match kind:
+        case "N":
+            return (len(held) + 1) // 2 + 1
+        case "L":
+            return 3 + sum(1 + _value_bytes(each) for each in held)
+    return len(held)

@@ -95,13 +95,16 @@ def folder(tree: Path, snapshot: Path) -> Iterator[Iterator[float]]:
 def measure(references: int, snapshot: Path) -> None:
     """Print what the fold of a commit takes, before and now, and the ratio."""
     from bench.common.figures import emit
+    from dormouse.statestore.by_key.blocks import without_key_index
 
     git = ["git", "-C", str(ROOT), "worktree"]
     with TemporaryDirectory() as parent, ExitStack() as stack:
         tree = str(Path(parent) / "before")
         subprocess.run([*git, "add", "--quiet", "--detach", tree, BEFORE], check=True)
         stack.callback(subprocess.run, [*git, "remove", "--force", tree], check=True)
-        both = [stack.enter_context(folder(Path(t), snapshot)) for t in (tree, ROOT)]
+        plain = Path(parent) / "snapshot"  # the earlier release knows no key index
+        plain.write_bytes(without_key_index(snapshot.read_bytes()))
+        both = [stack.enter_context(folder(Path(t), plain)) for t in (tree, ROOT)]
         turns = list(islice(zip(*both, strict=True), WARM_UP + TURNS))[WARM_UP:]
     before, now = zip(*turns, strict=True)
     emit(

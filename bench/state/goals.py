@@ -89,6 +89,13 @@ def _of_reads(figures: Figures, largest: int) -> Iterator[Goal]:
     after = figures.get("cold_load", "after_a_snapshot", largest, "cpu_seconds")
     alone = ratio(cold("cpu_seconds"), after)
     yield Goal(6, f"cold load at {size}, worst: CPU to that of the snapshot alone", alone, 4)
+    for kept_in, name in (("s3", "S3"), ("dynamodb", "DynamoDB")):
+        for of, figure, most in (
+            ("CPU to the snapshot's", "cpu_to_snapshot", 4),
+            ("peak of memory to the state's", "peak_to_state", 1.5),
+        ):
+            found = figures.get("load_worst", kept_in, largest, figure)
+            yield Goal(6, f"cold load at {size}, worst, {name}: {of}", found, most)
     for when, seconds in (("best", after), ("worst", cold("cpu_seconds"))):
         share = ratio(seconds, objects)
         yield Goal(6, f"cold load at {size}, {when}: CPU to that of objects", share, 0.25)

@@ -122,7 +122,7 @@ class CountedRetries(logging.Handler):
         self.count = 0
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Count a record that tells of one."""
+        """Count a record of one."""
         self.count += "retrying" in record.getMessage()
 
 

@@ -19,7 +19,7 @@ SHARDS_OF_AN_INGEST = 9
 
 
 class Clock:
-    """A clock that stands still until it is moved."""
+    """A clock that does not move by itself."""
 
     def __init__(self) -> None:
         """Begin when the sources of `state_memory.built` are days old, but still remembered."""

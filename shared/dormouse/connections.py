@@ -41,6 +41,11 @@ class Connections(Protocol):
     def close(self, connection: str) -> None:
         """Close a connection, unless it is closed. Raises UnavailableError."""
 
+    def address_for(self, principal: str) -> str:
+        """Return an address at which a caller who has a token can connect within a minute, as this
+        principal; of others, one for which they sign. Empty if this process knows none.
+        """
+
 
 class NoConnections:
     """`Connections` of a process that can reach none: nothing is sent."""
@@ -50,6 +55,10 @@ class NoConnections:
 
     def close(self, connection: str) -> None:
         """Close nothing."""
+
+    def address_for(self, principal: str) -> str:
+        """Return nothing."""
+        return ""
 
 
 class HeldConnections:
@@ -91,6 +100,10 @@ class HeldConnections:
         found = self._find(connection)
         if found is not None:
             found[1]()
+
+    def address_for(self, principal: str) -> str:
+        """Return nothing: the server that takes connections says where."""
+        return ""
 
     def _find(self, connection: str) -> tuple[Callable[[str], None], Callable[[], None]] | None:
         with self._lock:

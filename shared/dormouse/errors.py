@@ -124,8 +124,8 @@ class NewerRulesError(CorruptDataError):
 
 
 BRING_BACK = (
-    "bring the object back from an older version or a backup; `dormouse check NAME` finds all that "
-    "is damaged or lost of a table"
+    "bring the object back from an older version or a backup; `dormouse check NAME --bytes` finds "
+    "all that is damaged or lost of a table"
 )
 
 

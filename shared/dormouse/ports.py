@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, BinaryIO, Protocol
 from dormouse.cache import Cache
 from dormouse.connections import Connections, NoConnections
 from dormouse.downloads import Arrived
-from dormouse.model.job_events import JobEvent, Tracked
-from dormouse.model.job_records import DAMAGED as DAMAGED
-from dormouse.model.job_records import JobRecord as JobRecord
+from dormouse.model.jobs.job_events import JobEvent, Tracked
+from dormouse.model.jobs.job_records import DAMAGED as DAMAGED
+from dormouse.model.jobs.job_records import JobRecord as JobRecord
 from dormouse.publications import Mirror, Publications
 from dormouse.reader_access import ReaderAccess
 from dormouse.result_queues import NoResultQueues, ResultQueues
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dormouse.access.rules import AccessRules
     from dormouse.errors import CorruptDataError, DamagedEntryError
     from dormouse.messages import OutboundMessage
-    from dormouse.model.metrics import Metric
+    from dormouse.model.jobs.metrics import Metric
     from dormouse.model.sources import Source
     from dormouse.state_store import StateStore
     from dormouse.tables.table import Table

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from dormouse.model.publications import PublicationRecord
+from dormouse.model.versions.publications import PublicationRecord
 
 LOST_PUBLICATION = "`dormouse iceberg publish NAME --all` publishes all of it again, from the state"
 """What to do about a record of a publication that is damaged or lost."""

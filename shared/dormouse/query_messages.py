@@ -1,7 +1,8 @@
 """Messages about queries: what people and programs send to the queue ``queries``, and sub-queries.
 
 Everybody who may send to that queue may ask. The sender that the queue names is the one who asked;
-what the message says about that does not count.
+what the message says about that does not count. What the instance sends to itself about a query
+says who asked it; nobody else but who asked can send the same.
 """
 
 from __future__ import annotations
@@ -47,8 +48,8 @@ class AnswerQuery(Message, frozen=True, tag="answer_query", kw_only=True):
     of its parameters by name. The result is files of one format below ``queries/<query_id>/`` in
     the results bucket, and a manifest that is put last. If `to` names a queue of the instance's
     list, the result is sent there, too. `who` is who asks: the function puts the sender there
-    that SQS names. `connection` is the WebSocket that is told of the progress; the API alone can
-    name one.
+    that SQS names. `connection` is the WebSocket to which progress is sent; the API alone can name
+    one.
     """
 
     query_id: QueryId
@@ -80,7 +81,7 @@ class CancelQuery(Message, frozen=True, tag="cancel_query", kw_only=True):
 
 
 class FollowQuery(Message, frozen=True, tag="follow_query", kw_only=True):
-    """Tell another connection of who asked a query of its progress, too. Only the API can."""
+    """Send the progress of a query to another connection of who asked it, too. Only the API can."""
 
     query_id: QueryId
     connection: str
@@ -89,17 +90,23 @@ class FollowQuery(Message, frozen=True, tag="follow_query", kw_only=True):
 
 
 class LeaveQuery(Message, frozen=True, tag="leave_query", kw_only=True):
-    """Cancel a query whose connection was closed, if no other connection follows it."""
+    """Cancel a query whose connection was closed, if no other connection follows it. `who` asked
+    it.
+    """
 
     query_id: QueryId
+    who: str = ""
     v: Literal[1] = 1
 
 
 class QueryTask(Message, frozen=True, tag="query_task"):
-    """Answer one sub-query of a query. Both are described in the results bucket."""
+    """Answer one sub-query of a query that `who` asked. Both are described in the results
+    bucket.
+    """
 
     query_id: QueryId
     task: WholeNumber
+    who: str = ""
     v: Literal[1] = 1
 
 

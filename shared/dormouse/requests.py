@@ -55,7 +55,7 @@ class CreateTable(Request, frozen=True, tag="create_table"):
     With `strings_base64`, strings in split points are base64 of their UTF-8; bytes always are.
     """
 
-    path: ClassVar[str] = "tables.create_table:create_table"
+    path: ClassVar[str] = "tables.changing.create_table:create_table"
     name: str
     schema: dict[str, object]
     properties: dict[str, object] = {}
@@ -69,7 +69,7 @@ class DeleteTable(Request, frozen=True, tag="delete_table"):
     `release_tags` is set.
     """
 
-    path: ClassVar[str] = "tables.delete_table:delete_table"
+    path: ClassVar[str] = "tables.changing.delete_table:delete_table"
     name: str
     release_tags: bool = False
     v: Literal[1] = 1
@@ -78,7 +78,7 @@ class DeleteTable(Request, frozen=True, tag="delete_table"):
 class SetOnline(Request, frozen=True, tag="set_online"):
     """Put a table online, or take it offline: then it is neither compacted nor split."""
 
-    path: ClassVar[str] = "tables.set_online:set_online"
+    path: ClassVar[str] = "tables.changing.set_online:set_online"
     name: str
     online: bool
     v: Literal[1] = 1
@@ -87,7 +87,7 @@ class SetOnline(Request, frozen=True, tag="set_online"):
 class RenameTable(Request, frozen=True, tag="rename_table"):
     """Rename a table. Files for it are dropped under the new name from then on."""
 
-    path: ClassVar[str] = "tables.rename_table:rename_table"
+    path: ClassVar[str] = "tables.changing.rename_table:rename_table"
     name: str
     new_name: str
     v: Literal[1] = 1
@@ -105,7 +105,7 @@ class ReinitialiseTable(Request, frozen=True, tag="reinitialise_table"):
     that they hold, unless `release_tags` is set.
     """
 
-    path: ClassVar[str] = "tables.reinitialise_table:reinitialise_table"
+    path: ClassVar[str] = "tables.changing.reinitialise_table:reinitialise_table"
     name: str
     delete_partitions: bool = False
     split_points: tuple[tuple[object, ...], ...] = ()
@@ -155,7 +155,7 @@ class RestoreVersion(Request, frozen=True, tag="restore_version"):
 class SetProperties(Request, frozen=True, tag="set_properties"):
     """Set properties of a table, and unset others, which then come from the instance again."""
 
-    path: ClassVar[str] = "tables.set_properties:set_properties"
+    path: ClassVar[str] = "tables.changing.set_properties:set_properties"
     name: str
     properties: dict[str, object] = {}
     unset: tuple[str, ...] = ()
@@ -165,7 +165,7 @@ class SetProperties(Request, frozen=True, tag="set_properties"):
 class SetDefaults(Request, frozen=True, tag="set_defaults"):
     """Set or unset properties of the instance, which apply to tables that do not set their own."""
 
-    path: ClassVar[str] = "tables.set_properties:set_defaults"
+    path: ClassVar[str] = "tables.changing.set_properties:set_defaults"
     properties: dict[str, object] = {}
     unset: tuple[str, ...] = ()
     v: Literal[1] = 1
@@ -211,7 +211,7 @@ class AlterSchema(Request, frozen=True, tag="alter_schema"):
     name; an empty unit removes the present one.
     """
 
-    path: ClassVar[str] = "tables.alter_schema:alter_schema"
+    path: ClassVar[str] = "tables.changing.alter_schema:alter_schema"
     name: str
     add: tuple[dict[str, object], ...] = ()
     drop: tuple[str, ...] = ()

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from dormouse.model.spark_threshold import ClusterSize
+    from dormouse.model.jobs.spark_threshold import ClusterSize
 
 
 @dataclass(frozen=True, slots=True)

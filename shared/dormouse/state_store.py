@@ -9,10 +9,10 @@ from typing import Protocol
 from dormouse.errors import InvalidRequestError
 from dormouse.fold.rules import Violation
 from dormouse.keys.ranges import KeyRange
-from dormouse.model.pins import Pin, PinOwner
 from dormouse.model.shards import Shard
 from dormouse.model.state import TableState
 from dormouse.model.transactions import Transaction
+from dormouse.model.versions.pins import Pin, PinOwner
 
 REBUILD = "`dormouse rebuild NAME` rebuilds the state of the table from its shards"
 """What to do about a state that is damaged or lost."""

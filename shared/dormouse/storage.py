@@ -98,6 +98,8 @@ class FolderStorage:
             return self._file(path).read_bytes()
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
             raise _no_object(path) from error
+        except PermissionError as error:
+            raise _unreadable(error) from error
 
     def put(self, path: str, body: bytes) -> bool:
         """Store an object if there is none at that path; otherwise return False and change
@@ -143,6 +145,8 @@ class FolderStorage:
             return self._file(path).open("rb")
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
             raise _no_object(path) from error
+        except PermissionError as error:
+            raise _unreadable(error) from error
 
     def stream(self, path: str, size_bytes: int, start: int, end: int) -> Iterator[bytes]:
         """Yield the bytes of an object from `start` up to `end`, piece by piece."""
@@ -158,15 +162,21 @@ class FolderStorage:
                 return False
             if isinstance(error, FileNotFoundError | NotADirectoryError):
                 raise _no_object(path) from error
+            if isinstance(error, PermissionError):
+                raise _unreadable(error) from error
             raise
         return True
 
     def list(self, prefix: str) -> Iterator[StoredObject]:
-        """Yield the objects whose path begins with `prefix`, in path order."""
+        """Yield the objects whose path begins with `prefix`, in path order.
+
+        Raises:
+            UnavailableError: a folder cannot be read, so what is in it is unknown.
+        """
         check_prefix(prefix)
         folder = self._root / prefix.rpartition("/")[0]
         found: list[StoredObject] = []
-        for directory, folders, files in os.walk(folder):
+        for directory, folders, files in os.walk(folder, onerror=_check_listed):
             if Path(directory) == self._root and INCOMING in folders:
                 folders.remove(INCOMING)
             below = Path(directory).relative_to(self._root).as_posix()
@@ -228,6 +238,8 @@ class FolderStorage:
             status = (self._root / path).stat()
         except FileNotFoundError:  # deleted while the folder was walked
             return None
+        except PermissionError as error:
+            raise _unreadable(error) from error
         return StoredObject(path, status.st_size, status.st_mtime_ns // 1_000_000)
 
 
@@ -298,3 +310,20 @@ def flush_file(path: Path) -> None:
 
 def _no_object(path: str) -> NotFoundError:
     return NotFoundError(f"there is no object {path!r}")
+
+
+def _unreadable(error: OSError) -> UnavailableError:
+    """Return the error of a file or folder that this user may not read."""
+    return UnavailableError(
+        f"{error.filename} cannot be read: {error.strerror}",
+        hint="see that you may read all files and folders of the instance",
+    )
+
+
+def _check_listed(error: OSError) -> None:
+    """Raise what kept a folder from being listed, unless it is gone, or cannot be there."""
+    if isinstance(error, PermissionError):
+        raise _unreadable(error) from error
+    is_missing = isinstance(error, FileNotFoundError | NotADirectoryError)
+    if not is_missing and error.errno != errno.ENAMETOOLONG:
+        raise error

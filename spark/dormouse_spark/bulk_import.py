@@ -23,10 +23,10 @@ from dormouse.jobs.runs import new_run
 from dormouse.keys.histogram import KeyHistogram, merge_histograms
 from dormouse.keys.ranges import KeyRange
 from dormouse.messages import IngestJob
-from dormouse.model.provenance import Lineage
 from dormouse.model.sources import Source, job_id_of
 from dormouse.model.state import TableState
 from dormouse.model.transactions import ExtendTree
+from dormouse.model.versions.provenance import Lineage
 from dormouse.ports import Services
 from dormouse.shards.run_markers import RunMarker, put_run_marker
 from dormouse.shards.writing import ShardContext

@@ -22,13 +22,13 @@ from pyspark.sql.types import StructType
 
 from dormouse.access.rules import EVERYTHING
 from dormouse.arrow.types import conform
-from dormouse.client.versions import table_as_of
+from dormouse.client.reading.versions import table_as_of
 from dormouse.errors import InvalidRequestError, NotFoundError
 from dormouse.key_forms.codec import KeyCodec
 from dormouse.key_forms.text import parse_part
 from dormouse.keys.ranges import KeyRange
-from dormouse.model.as_of import parse_as_of
 from dormouse.model.state import TableState
+from dormouse.model.versions.as_of import parse_as_of
 from dormouse.query.planner import select, selected_ranges, slices_to_read
 from dormouse.query.rows import query_slices
 from dormouse.query.selection import Selection

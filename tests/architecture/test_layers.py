@@ -111,7 +111,7 @@ HOMES = {
         "results/",
         "statements/",
         "key_forms/arrow",
-        "iceberg/position_deletes",
+        "iceberg/files/position_deletes",
         "features/compaction/merge",
         "features/export/files",
         "features/http/",

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 import dormouse.client
-from tools.site_pages import outside_pages, relinked
+from tools.site_pages import link_targets, outside_pages, relinked
 
 ROOT = Path(__file__).parents[2]
 OUTSIDE = {"README.md": "overview.md", "bench/results/rows.md": "measurements/rows.md"}
@@ -69,6 +69,20 @@ def test_a_link_from_a_page_outside_docs_leads_to_the_page_in_docs() -> None:
 )
 def test_other_links_stay_as_they_are(text: str) -> None:
     assert relinked(text, "docs/guide.md", OUTSIDE) == text
+
+
+def test_every_link_leads_to_a_file_of_the_site() -> None:
+    in_docs = {str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*")}
+    in_site = in_docs | set(outside_pages())
+    pages = [page for page in sorted(in_site) if page.endswith(".md")]
+    assert len(pages) > 100
+    lost = {
+        f"{page}: {target}"
+        for page in pages
+        for target in link_targets((ROOT / page).read_text(), page)
+        if target not in in_site
+    }
+    assert lost == set()
 
 
 def test_every_page_is_in_the_navigation_and_every_entry_is_a_page(

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dormouse.client import Instance
-from dormouse.client.queries import ask
+from dormouse.client.reading.queries import ask
 from dormouse.folder.wiring import open_folder
 from dormouse.query_messages import AnswerQuery
 from dormouse_cli.commands.deferred import Verb, Verbs

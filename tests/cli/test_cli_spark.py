@@ -113,7 +113,7 @@ def test_what_an_instance_has_of_spark_is_shown_as_json_too(memory: InMemory) ->
     [
         (("compact", "flights", "--property", "compaction_files=3"), "no property of a single job"),
         (("compact", "flights", "--property", "spark_executors=0"), "must be at least 1"),
-        (("export", "flights", "--property", "spark_executors"), "is no property"),
+        (("export", "flights", "--property", "spark_executors"), "has no value"),
         (("export", "flights", "--property", "spark_executors=many"), "must be a whole number"),
         (("ingest", "flights", "rows.csv", "--spark"), "go where the table says"),
     ],

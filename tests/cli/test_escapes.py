@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dormouse.errors import NotFoundError
-from dormouse.model.job_events import Refused, TrackedJob
+from dormouse.model.jobs.job_events import Refused, TrackedJob
 from dormouse.ports import NO_TABLE
 from tests.cli.conftest import Dormouse
 from tests.support.instances import InMemory

@@ -201,6 +201,34 @@ def test_a_plain_statement_runs_without_datafusion_pandas_the_parser_of_sql_or_a
 ) -> None:
     done = run(RUN, "sql", statement, "--format", "csv", **folder)
     assert not imported(done) & (ELSEWHERE | AWS | {"datafusion", "pandas", "sqlglot"})
+    assert "dormouse.statements.running" not in imported(done)  # which serves another process
+
+
+LOOK_UP = """
+import os, sys
+from dormouse.client import Instance
+with Instance.open(os.environ["DORMOUSE_INSTANCE"], background=False) as instance:
+    assert instance.table("flights").query(exact="AA").to_arrow().num_rows == 2
+print("IMPORTED", *sys.modules, file=sys.stderr)
+"""
+OF_CONDITIONS = {"conditions", "expressions", "key_bounds", "times"}
+"""The modules of `dormouse.sql` that bound the keys of any query."""
+
+
+def test_a_look_up_imports_nothing_of_statements_or_of_queries_over_messages(
+    folder: dict[str, str],
+) -> None:
+    """What a look-up takes does not grow with SQL and with the service beside it."""
+    found = imported(run(LOOK_UP, **folder))
+    assert {name for name in found if name.startswith("dormouse.sql.")} == {
+        f"dormouse.sql.{name}" for name in OF_CONDITIONS
+    }
+    assert {name for name in found if name.startswith("dormouse.statements.")} <= {
+        "dormouse.statements.limits"  # the defaults of the arguments of `Instance.sql`
+    }
+    others = ("dormouse.features.queries", "dormouse.http", "dormouse.results")
+    assert not [name for name in found if name.startswith(others)]
+    assert not found & {"dormouse.engine.merging", "datafusion", "sqlglot", "pandas"}
 
 
 def test_rows_are_tested_without_the_parser_of_sql(folder: dict[str, str]) -> None:

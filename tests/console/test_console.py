@@ -252,6 +252,57 @@ def test_nothing_keeps_anybody_out(console: Console, size: tuple[int, int], sche
     assert found == []
 
 
+NOTING = """
+window.asked = []; window.fetched = [];
+const send = WebSocket.prototype.send, real = window.fetch;
+WebSocket.prototype.send = function (text) {
+  window.asked.push(JSON.parse(text).path);
+  send.call(this, text);
+};
+window.fetch = (...given) => {
+  window.fetched.push(String(given[0]));
+  return real(...given);
+};
+"""
+"""Keeps which paths are asked for, by the WebSocket and by HTTP."""
+
+
+def watched(console: Console, path: str) -> int:
+    """Return how often the WebSocket was asked for a path."""
+    script = "return (window.asked ?? []).filter(each => each === arguments[0]).length"
+    return int(console.driver.execute_script(script, path))
+
+
+@pytest.mark.parametrize(
+    ("place", "paths"),
+    [
+        ("#/", ("/tables", "/tables/flights/status")),
+        ("#/tables/flights/files", ("/tables/flights", "/tables/flights/refused-files")),
+        ("#/tables/flights/jobs", ("/tables/flights/status", "/tables/flights/jobs?limit=200")),
+        ("#/queues", ("/queues",)),
+        ("#/jobs", ("/jobs?limit=100&state=",)),
+    ],
+)
+def test_nothing_is_asked_by_http_again_while_the_websocket_is_open(
+    console: Console, place: str, paths: tuple[str, ...]
+) -> None:
+    console.driver.execute_script(NOTING)
+    ready(console, place)
+    console.until(lambda: all(watched(console, path) for path in paths))
+    console.driver.execute_script("window.fetched = []; window.asked = []")
+    console.until(lambda: all(watched(console, path) > 1 for path in paths))
+    assert console.driver.execute_script("return window.fetched") == []
+
+
+def test_a_file_is_followed_by_the_websocket(console: Console) -> None:
+    ready(console, "#/tables/meters/files")
+    console.driver.execute_script(NOTING)
+    console.drop("june.csv", "meter,at,kwh\nash-01,2026-06-01T00:00:00,1.5\n")
+    console.sees("june.csv is rows of meters.")
+    found = console.driver.execute_script("return window.fetched")
+    assert len([path for path in found if "/files/" in path]) == 1, "it is sent, and no more"
+
+
 def test_what_changes_comes_by_the_websocket_once(console: Console) -> None:
     ready(console, "#/jobs")
     console.sees("ingest")

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import boto3
 from mypy_boto3_dynamodb import DynamoDBClient
 
-from dormouse.aws.dynamodb.log_pages import DynamoPages
-from dormouse.aws.dynamodb.state_store import BlobTables
+from dormouse.aws.dynamodb.state.log_pages import DynamoPages
+from dormouse.aws.dynamodb.state.state_store import BlobTables
 from dormouse.aws.s3.storage import S3Storage
 from dormouse.ports import Storage
 from tests.support.memory_storage import MemoryStorage

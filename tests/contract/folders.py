@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from dormouse.folder.database import Database
 from dormouse.folder.layout import Layout
+from dormouse.folder.sqlite.database import Database
 from tests.support.adapters import FakeClock
 
 

@@ -9,8 +9,8 @@ import boto3
 import pytest
 from mypy_boto3_dynamodb import DynamoDBClient
 
-from dormouse.aws.dynamodb.log_pages import DynamoPages
-from dormouse.aws.dynamodb.state_store import BlobTables
+from dormouse.aws.dynamodb.state.log_pages import DynamoPages
+from dormouse.aws.dynamodb.state.state_store import BlobTables
 from tests.contract.state_pages import dynamodb_pages
 
 DELTAS, SNAPSHOTS = "dormouse-deltas", "dormouse-snapshots"

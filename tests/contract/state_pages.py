@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import boto3
 import pytest
 
-from dormouse.aws.dynamodb.log_pages import DynamoPages
+from dormouse.aws.dynamodb.state.log_pages import DynamoPages
 from tests.contract.mocked_aws import mocked_aws
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -11,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from dormouse.aws.dynamodb import state_store
-from dormouse.aws.dynamodb.state_store import BlobTables, DynamoDBStateStore
+from dormouse.aws.dynamodb.state import state_store
+from dormouse.aws.dynamodb.state.state_store import BlobTables, DynamoDBStateStore
 from dormouse.aws.s3.state_store import S3StateStore
-from dormouse.folder.log_pages import SqlitePages
+from dormouse.folder.stores.log_pages import SqlitePages
 from dormouse.ports import Ids, Storage
 from dormouse.state_store import StateStore
 from dormouse.statestore.engine import DEFAULTS, Options
@@ -46,6 +47,10 @@ SNAPSHOTS = ("t/state/snapshots/", "t#snapshot")
 """How the names begin of what either store keeps."""
 
 
+_PART = re.compile(r"#\d{4}$")
+"""The number of an item among those of a blob."""
+
+
 class UniqueIds:
     """Ids for many threads: counting is one step of the interpreter."""
 
@@ -70,8 +75,9 @@ class Instance:
     is_remote: bool = False
 
     def count(self, *kinds: str) -> int:
-        """Count what is kept beside the log whose name begins so."""
-        return sum(name.startswith(kinds) for name in self.kept())
+        """Count what is kept beside the log whose name begins so; items of one blob are one."""
+        found = (name.rpartition("/")[2] for name in self.kept() if name.startswith(kinds))
+        return len({_PART.sub("", name) for name in found})
 
 
 @contextmanager

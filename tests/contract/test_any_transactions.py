@@ -12,7 +12,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from dormouse.aws.dynamodb.state_store import DynamoDBStateStore
+from dormouse.aws.dynamodb.state.state_store import DynamoDBStateStore
 from dormouse.aws.s3.state_store import S3StateStore
 from dormouse.errors import InvalidRequestError, NewerRulesError, OutcomeUnknownError
 from dormouse.fold.invariants import broken_invariants

@@ -7,15 +7,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from botocore.exceptions import ReadTimeoutError
 
-from dormouse.aws.dynamodb import blobs as dynamodb_blobs
-from dormouse.aws.dynamodb.blobs import HASH_BUCKETS, PART_BYTES, DynamoBlobs, Kind
+from dormouse.aws.dynamodb.state import blobs as dynamodb_blobs
+from dormouse.aws.dynamodb.state.blobs import HASH_BUCKETS, PART_BYTES, DynamoBlobs, Kind
 from dormouse.errors import CorruptDataError, InvariantError, UnavailableError
 from dormouse.retry_policy import WITHOUT_PAUSES, RetryPolicy
-from dormouse.statestore.blobs import ABOVE_ALL_IDS, BlobStore, MissingBlobError
+from dormouse.statestore.blobs import ABOVE_ALL_IDS, BlobRange, BlobStore, MissingBlobError
 from dormouse.statestore.object_blobs import ObjectBlobs
 from dormouse.storage import FolderStorage
 from tests.contract.state_items import DELTAS, SNAPSHOTS, dynamodb_tables
@@ -25,7 +26,7 @@ from tests.support.memory_storage import MemoryStorage
 
 HOMES = ("memory", "folder", "fake items", "items")
 IDS = [f"{number:032x}" for number in range(40)]
-LARGE = bytes(range(256)) * 4000  # three items
+LARGE = bytes(range(256)) * 150  # three items
 
 Open = Callable[[Kind], BlobStore]
 
@@ -231,7 +232,7 @@ def test_an_item_of_one_blob_is_not_believed_under_the_key_of_another(
         of(fake).get([IDS[0]])
 
 
-@pytest.mark.parametrize("parts", ["0", "-1", "10001", "many"])
+@pytest.mark.parametrize("parts", ["0", "-1", "1_000_001", "many"])
 def test_a_count_of_parts_that_nobody_writes_is_corrupt(fake: MemoryDynamoDB, parts: str) -> None:
     of(fake).put(IDS[0], b"delta")
     ((key, item),) = fake.kept.items()
@@ -286,3 +287,15 @@ def test_a_put_that_is_not_answered_is_repeated_part_by_part(fake: MemoryDynamoD
     unanswered[0] = 100
     with pytest.raises(UnavailableError):
         of(fake, attempts=3).put(IDS[1], b"x")
+
+
+def test_ranges_of_a_blob_that_an_earlier_release_cut_into_larger_items_are_read(
+    fake: MemoryDynamoDB,
+) -> None:
+    with patch.object(dynamodb_blobs, "PART_BYTES", 30_000):
+        of(fake).put(IDS[0], LARGE)
+    wanted = [BlobRange(IDS[0], len(LARGE), *ends) for ends in ((0, 10), (33_000, 38_000))]
+    assert of(fake).get_ranges(wanted) == [LARGE[:10], LARGE[33_000:38_000]]
+    fake.kept = {key: item for key, item in fake.kept.items() if not key[2].endswith("#0001")}
+    with pytest.raises(MissingBlobError):
+        of(fake).get_ranges(wanted)

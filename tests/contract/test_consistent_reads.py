@@ -13,7 +13,7 @@ from typing import Any
 import botocore.client
 import pytest
 
-from dormouse.aws.dynamodb.blobs import DynamoBlobs
+from dormouse.aws.dynamodb.state.blobs import DynamoBlobs
 from dormouse.retry_policy import WITHOUT_PAUSES
 from dormouse.statestore.blobs import MissingBlobError
 from dormouse.statestore.log.pages import LOWEST_ID

@@ -11,8 +11,8 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from dormouse.client import Instance, TableHandle
-from dormouse.client.copying import copy_table
 from dormouse.client.deployment import connect_deployment
+from dormouse.client.operating.copying import copy_table
 from dormouse.errors import AlreadyExistsError
 from dormouse.features.checking.check import check
 from dormouse.features.ingest.batch_files import batch_files

@@ -10,9 +10,9 @@ import pytest
 
 from dormouse.access.rules import AccessRule
 from dormouse.aws.dynamodb import stored_items
+from dormouse.aws.dynamodb.registry.table_repair import Repair
+from dormouse.aws.dynamodb.registry.tables import DynamoTables
 from dormouse.aws.dynamodb.stored_items import sealed
-from dormouse.aws.dynamodb.table_repair import Repair
-from dormouse.aws.dynamodb.tables import DynamoTables
 from dormouse.errors import AlreadyExistsError, CorruptDataError, DamagedEntryError
 from dormouse.tables.table import Table
 from dormouse.tables.tombstones import Tombstone

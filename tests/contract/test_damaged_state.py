@@ -11,9 +11,9 @@ from typing import Any, Literal
 import pytest
 from mypy_boto3_dynamodb import DynamoDBClient
 
-from dormouse.aws.dynamodb.log_items import head_of, id_sum, manifest_part, page_of
-from dormouse.aws.dynamodb.log_pages import DynamoPages
-from dormouse.aws.dynamodb.state_store import BlobTables, DynamoDBStateStore
+from dormouse.aws.dynamodb.state.log_items import head_of, id_sum, manifest_part, page_of
+from dormouse.aws.dynamodb.state.log_pages import DynamoPages
+from dormouse.aws.dynamodb.state.state_store import BlobTables, DynamoDBStateStore
 from dormouse.aws.s3.state_store import S3StateStore
 from dormouse.errors import CorruptDataError
 from dormouse.features.rebuild.rebuild import rebuild
@@ -150,7 +150,7 @@ def _first(head: Head | None = None) -> tuple[Item, Item]:
 
 def test_every_damage_to_a_head_is_noticed() -> None:
     head, _ = _first()
-    manifest = Manifest(3, (Snapshot("s", 96, 7, 9),), (Segment("ab" * 16, 0, 48, 5),))
+    manifest = Manifest(3, (Snapshot("5e" * 16, 96, 7, 9),), (Segment("ab" * 16, 0, 48, 5),))
     head = {**head, **manifest_part(head, manifest)}
     assert head_of(head).manifest == manifest
     for what, damaged in damages(head, ("t", "g")):

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from dormouse.errors import NotFoundError, UnavailableError
-from dormouse.folder.database import Database
 from dormouse.folder.queues import SqliteQueues
+from dormouse.folder.sqlite.database import Database
 from dormouse.jobs.retry_policy import MAX_RECEIVES
 from dormouse.messages import OutboundMessage, TableChanged, decode
 from dormouse.ports import QueueCounts

@@ -11,7 +11,7 @@ import boto3
 import pytest
 
 from dormouse.errors import CorruptDataError
-from dormouse.folder.log_pages import SqlitePages
+from dormouse.folder.stores.log_pages import SqlitePages
 from dormouse.statestore.log.pages import (
     LOWEST_ID,
     PAGE_CAPACITY,

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from dormouse.errors import CorruptDataError
-from dormouse.folder.database import Database
-from dormouse.folder.pins import SqlitePins
-from dormouse.model.pins import OwnerKind, Pin, PinOwner
+from dormouse.folder.sqlite.database import Database
+from dormouse.folder.stores.pins import SqlitePins
+from dormouse.model.versions.pins import OwnerKind, Pin, PinOwner
 from dormouse.statestore.log.pins import Pins
 from tests.contract.folders import database_in
 from tests.contract.state_pages import dynamodb_pages

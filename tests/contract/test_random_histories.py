@@ -9,7 +9,7 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from dormouse.aws.dynamodb.state_store import DynamoDBStateStore
+from dormouse.aws.dynamodb.state.state_store import DynamoDBStateStore
 from dormouse.aws.s3.state_store import S3StateStore
 from dormouse.fold.fold import Verdict
 from dormouse.model.transactions import Transaction

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from dormouse.aws.s3.storage import S3Storage
-from dormouse.errors import InvalidRequestError, NotFoundError
+from dormouse.errors import InvalidRequestError, NotFoundError, UnavailableError
 from dormouse.ports import Storage
 from dormouse.storage import PIECE_BYTES, FolderStorage
 from tests.contract.mocked_aws import mocked_aws, s3_bucket
@@ -274,3 +274,46 @@ def test_an_unfinished_object_of_a_crashed_writer_is_never_seen(tmp_path: Path) 
     assert [item.path for item in storage.list("")] == ["t/a"]
     with pytest.raises(InvalidRequestError, match="unfinished"):
         storage.get(".incoming/left over")
+
+
+def no_right(*_: object, **__: object) -> None:
+    raise PermissionError(errno.EACCES, "Permission denied", "mice/t/a")
+
+
+@pytest.mark.parametrize(
+    ("refused", "use"),
+    [
+        ("pathlib.Path.read_bytes", lambda storage: storage.get("t/a")),
+        ("pathlib.Path.open", lambda storage: storage.open("t/a", 4)),
+        ("os.link", lambda storage: storage.link("t/a", Path("b"))),
+        ("os.scandir", lambda storage: list(storage.list("t/"))),
+        ("pathlib.Path.stat", lambda storage: list(storage.list("t/"))),
+    ],
+)
+def test_what_one_may_not_read_is_named_and_never_taken_for_missing(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    refused: str,
+    use: Callable[[FolderStorage], object],
+) -> None:
+    storage = FolderStorage(tmp_path)
+    storage.put("t/a", b"rows")
+    monkeypatch.setattr(refused, no_right)
+    with pytest.raises(UnavailableError, match="mice/t/a cannot be read") as raised:
+        use(storage)
+    assert "may read" in raised.value.hint
+
+
+def test_a_folder_that_cannot_be_listed_is_not_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = FolderStorage(tmp_path)
+    storage.put("t/a", b"rows")
+    assert list(storage.list("u/")) == []
+
+    def failed(*_: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "scandir", failed)
+    with pytest.raises(OSError, match="Input/output error"):
+        list(storage.list("t/"))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dormouse.access.rules import AccessRule, AccessRules, granted
-from dormouse.aws.dynamodb.tables import DynamoTables
+from dormouse.aws.dynamodb.registry.tables import DynamoTables
 from dormouse.errors import (
     AlreadyExistsError,
     CorruptDataError,
@@ -17,7 +17,7 @@ from dormouse.errors import (
     NotFoundError,
     UnavailableError,
 )
-from dormouse.folder.tables import SqliteTables
+from dormouse.folder.stores.tables import SqliteTables
 from dormouse.ports import Tables
 from dormouse.schema.schema import Field, Primitive
 from dormouse.tables.properties import Properties

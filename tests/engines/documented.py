@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from dormouse.client import Instance
-from dormouse.iceberg.rest import BASE
+from dormouse.iceberg.serving.rest import BASE
 from tests.engines.environment import python_of, variables_of
 from tests.support.waiting import LIMIT_SECONDS
 

@@ -17,7 +17,7 @@ from dormouse.client import Instance
 from dormouse.features.catalog.serve_catalog import serve_catalog
 from dormouse.http.loopback import LoopbackServer
 from dormouse.http.messages import HttpRequest, HttpResponse, error_response
-from dormouse.iceberg.rest import BASE
+from dormouse.iceberg.serving.rest import BASE
 from tests.engines.environment import run
 from tests.engines.signatures import is_signed
 

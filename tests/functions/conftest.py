@@ -15,7 +15,7 @@ from dormouse.aws.base.logs import logger
 from dormouse.aws.functions import handling
 from dormouse.aws.wiring import Wiring
 from dormouse.errors import UnavailableError
-from dormouse.features.tables.create_table import new_table_id
+from dormouse.features.tables.changing.create_table import new_table_id
 from dormouse.messages import OutboundMessage
 from dormouse.model.partitions import PartitionTree
 from dormouse.settings import Settings

@@ -13,7 +13,7 @@ import pytest
 from dormouse.aws.functions.http_api import handle_http, request_of
 from dormouse.errors import InvalidRequestError
 from dormouse.http.messages import HttpRequest, HttpResponse, json_response
-from dormouse.model.publications import Checkpoint, PublicationRecord
+from dormouse.model.versions.publications import Checkpoint, PublicationRecord
 from tests.functions.conftest import Functions
 from tests.support.lambda_context import Context
 

@@ -13,7 +13,7 @@ from dormouse.features.requests.request_paths import request_path
 from dormouse.features.requests.resolve_table import request_key
 from dormouse.jobs.retry_policy import MAX_RECEIVES
 from dormouse.messages import OutboundMessage, encode
-from dormouse.model.job_events import JobEvent, Tracked
+from dormouse.model.jobs.job_events import JobEvent, Tracked
 from dormouse.ports import NO_TABLE
 from dormouse.replies import Reply
 from dormouse.requests import CompactTable, SetOnline

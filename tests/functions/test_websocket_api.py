@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 from msgspec import UNSET
 
+from dormouse.access.principals import NOBODY, principal_of_arn
+from dormouse.access.rules import AccessRule
 from dormouse.aws.base import clients
 from dormouse.aws.functions import handling
 from dormouse.aws.functions.senders import asked_by
@@ -20,7 +22,7 @@ from dormouse.aws.functions.websocket_api import socket_event_of
 from dormouse.connections import Connected, Disconnected, HeldConnections, Received
 from dormouse.errors import InvalidRequestError
 from dormouse.features.websocket.serve_websocket import CONNECTIONS
-from dormouse.query_messages import AnswerQuery, FollowQuery
+from dormouse.query_messages import AnswerQuery, FollowQuery, LeaveQuery, QueryTask
 from tests.functions.conftest import Functions
 from tests.support.lambda_context import Context
 
@@ -135,3 +137,81 @@ def test_only_the_websocket_names_connections(
     stranger = asked_by(followed, "AIDAEVE")
     assert isinstance(stranger, FollowQuery)
     assert (stranger.connection, stranger.who) == ("", "aws-id:AIDAEVE")
+
+
+@pytest.mark.parametrize(
+    "message",
+    [LeaveQuery(query_id="q", who="jwt:issuer#eve"), QueryTask("q", 0, "jwt:issuer#eve")],
+)
+def test_only_the_instance_says_whose_query_it_goes_on_with_or_leaves(
+    functions: Functions, monkeypatch: pytest.MonkeyPatch, message: LeaveQuery | QueryTask
+) -> None:
+    settings = replace(
+        handling.process().settings,
+        query_role_ids=("AROAANSWER", "AROASWEEP"),
+        http_role_id="AROAAPI",
+        websocket_role_id="AROASOCKET",
+    )
+    wired = replace(handling.process(), settings=settings)
+    monkeypatch.setattr(handling, "wiring", lambda: wired)
+    for sender in ("AROAANSWER:answer_query", "AROASWEEP:sweep"):
+        assert asked_by(message, sender) == message
+    for sender in ("AIDAEVE", "AROAAPI:x", "AROASOCKET:x", "AROASWEEPER:x", ""):
+        found = asked_by(message, sender)
+        assert isinstance(found, LeaveQuery | QueryTask)
+        plain = sender.partition(":")[0]
+        assert found.who == (f"aws-id:{plain}" if plain else "")
+
+
+HTTP_ROLE = "arn:aws:iam::123456789012:role/path/serve-http"
+SESSION = "arn:aws:sts::123456789012:assumed-role/serve-http/dormouse-test-serve_http"
+ALICE = "jwt:https://issuer.example#alice"
+
+
+def connecting(signer: str, **parameters: str) -> dict[str, Any]:
+    found = event("connect", queryStringParameters=parameters or None)
+    found["requestContext"]["identity"]["userArn"] = signer
+    return found
+
+
+def test_the_http_api_connects_for_callers_with_tokens() -> None:
+    happened = connecting(SESSION, caller=ALICE)
+    assert socket_event_of(happened, HTTP_ROLE) == Connected(NAME, ALICE)
+
+
+@pytest.mark.parametrize("named", [{}, {"caller": ""}, {"caller": CALLER}, {"caller": "local"}])
+def test_the_http_api_connects_for_nobody_else(named: dict[str, str]) -> None:
+    assert socket_event_of(connecting(SESSION, **named), HTTP_ROLE) == Connected(NAME, NOBODY)
+
+
+@pytest.mark.parametrize(
+    ("signer", "http_role"),
+    [
+        (CALLER, HTTP_ROLE),
+        ("arn:aws:sts::123456789012:assumed-role/other/serve-http", HTTP_ROLE),
+        ("arn:aws:sts::999999999999:assumed-role/serve-http/x", HTTP_ROLE),
+        (SESSION, ""),
+        ("", ""),
+        ("", HTTP_ROLE),
+    ],
+)
+def test_nobody_else_connects_as_a_caller_with_a_token(signer: str, http_role: str) -> None:
+    found = socket_event_of(connecting(signer, caller=ALICE), http_role)
+    assert found == Connected(NAME, principal_of_arn(signer))
+
+
+def test_a_caller_with_a_token_may_read_by_rules_alone(
+    functions: Functions, sent: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wired = handling.process()
+    wired = replace(wired, settings=replace(wired.settings, http_role=HTTP_ROLE))
+    monkeypatch.setattr(handling, "wiring", lambda: wired)
+    assert happen(connecting(SESSION, caller=ALICE)) == 200
+    happen(event(body='{"type":"query","id":"1","table":"letters"}'))
+    tables = functions.world.services.tables
+    tables.change_access_rules(lambda rules: (AccessRule(ALICE, "letters", ("read",)),))
+    happen(event(body='{"type":"query","id":"2","table":"letters"}'))
+    assert [(frame["type"], frame.get("status")) for frame in sent] == [
+        ("problem", 404),
+        ("accepted", None),
+    ]

@@ -41,9 +41,9 @@ from dormouse.features.queries.query import (
 )
 from dormouse.keys.ranges import KeyRange
 from dormouse.model.part_of_state import Piece
-from dormouse.model.provenance import Lineage, Provenance
 from dormouse.model.shards import Shard
 from dormouse.model.sources import Source
+from dormouse.model.versions.provenance import Lineage, Provenance
 from dormouse.query.pieces import decode_pieces, encode_pieces
 from dormouse.query.selection import Selection
 from dormouse.query_messages import AnswerQuery, CancelQuery, QueryLimits, QueryTask
@@ -249,7 +249,7 @@ NOTES: dict[str, tuple[bytes, Decode, str]] = {
     ),
     "a query": (encode_query(_QUERY, _PATH), lambda b: decode_query(b, _PATH), _PATH),
     "the end of a sub-query": (
-        encode_task_end(TaskEnd((), 0, "", table_ids=("t",), versions={"letters": (1,)}), _PATH),
+        encode_task_end(TaskEnd((), 0, "", columns={"t": ("at",)}, versions={"x": (1,)}), _PATH),
         lambda b: decode_task_end(b, _PATH),
         _PATH,
     ),

@@ -9,17 +9,17 @@ from typing import Any, cast
 
 from hypothesis import strategies as st
 
-from dormouse.aws.dynamodb.blobs import DynamoBlobs
-from dormouse.aws.dynamodb.log_items import id_sum
-from dormouse.aws.dynamodb.log_pages import DynamoPages
-from dormouse.aws.dynamodb.stored_items import digest_of, sealed
-from dormouse.aws.dynamodb.table_items import (
+from dormouse.aws.dynamodb.registry.table_items import (
     defaults_item,
     id_item,
     revision_of,
     settings_of,
     table_of,
 )
+from dormouse.aws.dynamodb.state.blobs import DynamoBlobs
+from dormouse.aws.dynamodb.state.log_items import id_sum
+from dormouse.aws.dynamodb.state.log_pages import DynamoPages
+from dormouse.aws.dynamodb.stored_items import digest_of, sealed
 from dormouse.errors import CorruptDataError
 from dormouse.retry_policy import WITHOUT_PAUSES
 from dormouse.statestore.delta import codec as codec_delta

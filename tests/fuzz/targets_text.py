@@ -18,7 +18,7 @@ from dormouse.access.rules import dump_rules, load_rules, permission
 from dormouse.arrow.types import arrow_schema
 from dormouse.aws.functions.s3_events import created_objects
 from dormouse.aws.functions.spark_events import changed_run
-from dormouse.client.declaring import parse_declarations, plan_declared
+from dormouse.client.operating.declaring import parse_declarations, plan_declared
 from dormouse.errors import CorruptDataError, InvalidRequestError, NotFoundError
 from dormouse.key_forms.codec import KeyCodec
 from dormouse.key_forms.text import parse_part

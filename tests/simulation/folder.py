@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, MutableMapping
 from pathlib import Path
 
-from dormouse.folder.database import Database
-from dormouse.folder.log_pages import SqlitePages
-from dormouse.folder.records import remove, select, store
-from dormouse.folder.table_records import COPIES, TABLE, StoredTable
-from dormouse.folder.tables import SqliteTables
-from dormouse.folder.tracker import SqliteTracker
-from dormouse.model.job_events import JobEvent, Tracked, fold_event
+from dormouse.folder.sqlite.database import Database
+from dormouse.folder.sqlite.records import remove, select, store
+from dormouse.folder.stores.log_pages import SqlitePages
+from dormouse.folder.stores.table_records import COPIES, TABLE, StoredTable
+from dormouse.folder.stores.tables import SqliteTables
+from dormouse.folder.stores.tracker import SqliteTracker
+from dormouse.model.jobs.job_events import JobEvent, Tracked, fold_event
 from dormouse.ports import JobRecord
 from dormouse.statestore.log.pages import Head, Page
 from dormouse.tables.table import Table

@@ -31,12 +31,12 @@ from pathlib import Path
 from random import Random
 from typing import Any, Literal, cast
 
-from dormouse.aws.dynamodb.state_store import DynamoDBStateStore
+from dormouse.aws.dynamodb.state.state_store import DynamoDBStateStore
 from dormouse.aws.s3.state_store import S3StateStore
 from dormouse.aws.sqs.dead_letters import SqsDeadLetters
 from dormouse.aws.sqs.queues import SqsOutbox
 from dormouse.aws.wiring import Wiring
-from dormouse.folder.publications import SqlitePublications
+from dormouse.folder.stores.publications import SqlitePublications
 from dormouse.messages import encode
 from dormouse.model.sources import Source
 from dormouse.ports import Clock, Services

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dormouse.aws.dynamodb.blobs import Kind
+from dormouse.aws.dynamodb.state.blobs import Kind
 from dormouse.model.state import DAY_MS
 from dormouse.statestore.engine import LogStateStore
 from dormouse.statestore.log.pages import version_before

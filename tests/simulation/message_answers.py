@@ -100,7 +100,7 @@ class MessageAnswers:
 
     def _check_rows(self, asked: Asked, end: QueryEnd) -> None:
         ((name, (version,)),) = end.versions.items()
-        (table_id,) = end.table_ids
+        (table_id,) = end.columns
         oracle = self.run.oracle(table_id)
         found = self._rows(oracle, asked, end)
         wanted = asked.message.selection

@@ -13,7 +13,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from dormouse.errors import NotFoundError, OutcomeUnknownError, UnavailableError
-from dormouse.iceberg import avro
+from dormouse.iceberg.files import avro
 from dormouse.requests import AdminRequest, PublishIceberg, SetProperties
 from tests.simulation.fault_injection import HOUR_MS
 from tests.simulation.instance import Worker

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from dormouse.aws.dynamodb.blobs import DynamoBlobs
+from dormouse.aws.dynamodb.state.blobs import DynamoBlobs
 from dormouse.features.compaction import compact as compact_stage
 from dormouse.features.compaction.merge import Compaction, Merged
 from dormouse.ports import Services

@@ -10,7 +10,7 @@ import pytest
 
 from dormouse.errors import DormouseError, NotFoundError
 from dormouse.features.tables import leftovers
-from dormouse.features.tables.delete_table import delete_whole_table
+from dormouse.features.tables.changing.delete_table import delete_whole_table
 from dormouse.stored.paths import SPARK_CODE
 from tests.simulation.crash_heavy import OPERATIONS
 from tests.simulation.crash_points import Ground, Operation, copied, ground

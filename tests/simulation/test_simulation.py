@@ -9,14 +9,14 @@ import pyarrow.compute as pc
 import pytest
 
 from dormouse.arrow.row_counter import Tally
-from dormouse.aws.dynamodb.blobs import DynamoBlobs
+from dormouse.aws.dynamodb.state.blobs import DynamoBlobs
 from dormouse.engine.merging import merge_slices
 from dormouse.engine.row_rules import apply_row_rules
 from dormouse.features.compaction import merge as compacting
 from dormouse.features.garbage import collect_garbage
 from dormouse.features.planning import plan_table
 from dormouse.features.sweep import sweep
-from dormouse.features.tables import delete_table
+from dormouse.features.tables.changing import delete_table
 from dormouse.fold import fold
 from dormouse.model.state import TableState
 from dormouse.readers.reading import Slice

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from random import Random
 
-from dormouse.model.pins import OwnerKind, Pin
+from dormouse.model.versions.pins import OwnerKind, Pin
 from dormouse.ports import Services
 from dormouse.requests import AdminRequest, RestoreVersion, TagVersion, UntagVersion
 from dormouse.statestore.pinning import CLOCK_MARGIN_MS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-from dormouse.model.job_events import JobEvent, Tracked, fold_event
+from dormouse.model.jobs.job_events import JobEvent, Tracked, fold_event
 from dormouse.ports import Clock, JobRecord
 from dormouse.tables.table import Table
 from tests.support.adapters import MemoryTables, MemoryTracker

@@ -19,8 +19,8 @@ from dormouse.errors import (
 )
 from dormouse.keys.ranges import KeyRange
 from dormouse.messages import OutboundMessage
-from dormouse.model.job_events import JobEvent, Tracked, fold_event
-from dormouse.model.metrics import Metric
+from dormouse.model.jobs.job_events import JobEvent, Tracked, fold_event
+from dormouse.model.jobs.metrics import Metric
 from dormouse.model.sources import Source
 from dormouse.model.state import TableState
 from dormouse.model.transactions import Transaction

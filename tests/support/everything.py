@@ -18,9 +18,9 @@ from unittest.mock import patch
 import pytest
 from mypy_boto3_dynamodb import DynamoDBClient
 
-from dormouse.aws.dynamodb import state_store
-from dormouse.aws.dynamodb.state_store import DynamoDBStateStore
-from dormouse.aws.dynamodb.tables import DynamoTables
+from dormouse.aws.dynamodb.registry.tables import DynamoTables
+from dormouse.aws.dynamodb.state import state_store
+from dormouse.aws.dynamodb.state.state_store import DynamoDBStateStore
 from dormouse.aws.dynamodb.tracker import DynamoTracker
 from dormouse.aws.s3.state_store import S3StateStore
 from dormouse.features.administration.stored_requests import save_reply
@@ -35,8 +35,8 @@ from dormouse.features.tables import reset
 from dormouse.features.versions import restore
 from dormouse.jobs.crashes import set_aside
 from dormouse.messages import CompactionJob, OutboundMessage, SelectionMessage
-from dormouse.model.provenance import Lineage, Provenance
 from dormouse.model.transactions import AssignJob, ReleaseJob
+from dormouse.model.versions.provenance import Lineage, Provenance
 from dormouse.replies import Reply
 from dormouse.requests import ExportRows, PurgeRows, ReinitialiseTable, RestoreVersion
 from dormouse.shards.run_markers import RunMarker, put_run_marker

@@ -35,6 +35,14 @@ class MemoryPages:
     _logs: dict[str, _Log] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
+    def __getstate__(self) -> dict[str, object]:
+        """Return what another process needs to have these pages too; hooks stay here."""
+        return {"_logs": self._logs}
+
+    def __setstate__(self, state: dict[str, dict[str, _Log]]) -> None:
+        """Have the pages of another process."""
+        MemoryPages.__init__(self, **state)
+
     def __post_init__(self) -> None:
         """Make the pins, with the same hooks."""
         self.pins = MemoryPins(self.before, self.after)

@@ -10,10 +10,10 @@ from typing import Any
 
 from dormouse.engine.merging import Slice, merge_slices
 from dormouse.fold.fold import apply
-from dormouse.iceberg import avro
 from dormouse.iceberg.changes import Changes
-from dormouse.iceberg.dead_rows import find_dead_rows
 from dormouse.iceberg.draft import Published
+from dormouse.iceberg.files import avro
+from dormouse.iceberg.files.dead_rows import find_dead_rows
 from dormouse.iceberg.previous import read_previous
 from dormouse.iceberg.publication import NewObject, Source, plan_publication
 from dormouse.keys.ranges import Key

@@ -15,10 +15,10 @@ from dormouse.engine.sorting import Sorter
 from dormouse.fold.fold import apply
 from dormouse.keys.ranges import Key, KeyRange
 from dormouse.model.partitions import PartitionTree
-from dormouse.model.provenance import Lineage
 from dormouse.model.shards import NewShard
 from dormouse.model.state import TableState
 from dormouse.model.transactions import AddShards, Entry
+from dormouse.model.versions.provenance import Lineage
 from dormouse.ports import Storage
 from dormouse.query.result import QueryResult
 from dormouse.query.rows import LOOK_UP_BYTES

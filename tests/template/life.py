@@ -331,8 +331,8 @@ def use_the_websocket(flow: Flow, table: Table) -> None:
     """Watch all that there is of a table, and ask a query on a connection; be refused on others."""
     path = f"/tables/{table.name}"
     on_the_websocket(flow, "connect")
-    parts = [f"{path}/{part}" for part in ("status", "metrics", "jobs")]
-    for watched in ("/tables", "/jobs", "/queries", *parts):
+    parts = [path, *(f"{path}/{part}" for part in ("status", "metrics", "jobs", "refused-files"))]
+    for watched in ("/tables", "/jobs", "/queries", "/queues", *parts):
         on_the_websocket(flow, "good", type="watch", id="1", path=watched)
     on_the_websocket(flow, "query", type="query", id="2", table=table.name)
     flow.settle()

@@ -230,6 +230,8 @@ def test_a_function_has_no_secrets_in_its_environment_and_no_debug_logging(
         "DORMOUSE_MEMORY_BYTES",
         "DORMOUSE_HTTP_ROLE_ID",
         "DORMOUSE_WEBSOCKET_ROLE_ID",
+        "DORMOUSE_QUERY_ROLE_IDS",
+        "DORMOUSE_HTTP_ROLE",
         "DORMOUSE_CONNECTIONS_URI",
         "DORMOUSE_READERS_ROLE",
         "DORMOUSE_RESULT_QUEUES",

@@ -329,6 +329,7 @@ def requests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, set
             "DORMOUSE_ACCOUNT": NAMES.account,
             "DORMOUSE_HTTP_ROLE_ID": SENDER_ID,
             "DORMOUSE_WEBSOCKET_ROLE_ID": SENDER_ID,
+            "DORMOUSE_QUERY_ROLE_IDS": SENDER_ID,
             "DORMOUSE_CONNECTIONS_URI": taking.url,
             "DORMOUSE_SPARK_APPLICATION": APPLICATION,
             "DORMOUSE_SPARK_ROLE": f"arn:aws:iam::{NAMES.account}:role/local-SparkJobRole",

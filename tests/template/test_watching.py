@@ -12,7 +12,7 @@ import pytest
 
 from dormouse.aws.base.metrics import NAMESPACE, WATCHED, log_commit
 from dormouse.messages import QUEUES
-from dormouse.model.metrics import Metric
+from dormouse.model.jobs.metrics import Metric
 from dormouse.state_store import CommitReport
 from dormouse.stored.names import dead_letter_queue
 from tests.template.conftest import LONGEST_INSTANCE, NAMES, ROOT, STAGES, Template

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from dormouse.client.checking import acknowledge_disputes
+from dormouse.client.operating.checking import acknowledge_disputes
 from dormouse.features.checking.check import CheckReport
 from dormouse.features.checking.findings import Finding
 from dormouse_cli.listings import Format, print_listing

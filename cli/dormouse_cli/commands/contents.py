@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from dormouse.client import AsOf
-from dormouse.model.as_of import parse_as_of
+from dormouse.model.versions.as_of import parse_as_of
 from dormouse_cli.listings import ListFormat, print_listing
 from dormouse_cli.session import table_of
 from dormouse_cli.values.parameters import ListFormatOption, TableName

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from dormouse.client import Instance, TableHandle
-from dormouse.client.copying import Copied, copy_table
+from dormouse.client.operating.copying import Copied, copy_table
 from dormouse.errors import NotFoundError
 from dormouse.folder.layout import Layout
 from dormouse.settings import Settings

@@ -9,12 +9,12 @@ import typer
 from rich.progress import Progress
 
 from dormouse.client import Export, ExportProgress
-from dormouse.client.exporting import empty_folder
+from dormouse.client.reading.exporting import empty_folder
 from dormouse.client.waiting import WAIT_SECONDS
 from dormouse.features.export.manifests import Manifest
 from dormouse.key_forms.codec import KeyCodec
 from dormouse.key_forms.python import KeyLike
-from dormouse.model.as_of import parse_as_of
+from dormouse.model.versions.as_of import parse_as_of
 from dormouse.results.formats import ResultFormat
 from dormouse_cli.commands.query import (
     AsOfOption,

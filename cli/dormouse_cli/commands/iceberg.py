@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from dormouse.client.iceberg import holds
+from dormouse.client.reading.iceberg import holds
 from dormouse_cli.listings import ListFormat, print_listing
 from dormouse_cli.session import table_of
 from dormouse_cli.terminal import iso_time, note

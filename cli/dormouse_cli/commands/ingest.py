@@ -9,8 +9,8 @@ import typer
 from rich.progress import Progress
 
 from dormouse.client import Ingested, Instance, TableHandle
-from dormouse.client.dropping import files_to_drop
-from dormouse.client.inferring import check_file
+from dormouse.client.ingesting.dropping import files_to_drop
+from dormouse.client.ingesting.inferring import check_file
 from dormouse.client.waiting import WAIT_SECONDS
 from dormouse.errors import InvalidRequestError
 from dormouse_cli.session import instance_of, table_of, tables_beginning

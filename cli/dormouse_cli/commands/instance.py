@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 import typer
 
-from dormouse.client.spark import SparkStatus
+from dormouse.client.operating.spark import SparkStatus
 from dormouse.library import library_version
 from dormouse.tables.properties import KNOWN, properties_of
 from dormouse.tables.table import property_sources

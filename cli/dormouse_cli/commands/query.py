@@ -17,7 +17,7 @@ from dormouse.client.waiting import WAIT_SECONDS
 from dormouse.errors import NotFoundError
 from dormouse.key_forms.codec import KeyCodec
 from dormouse.key_forms.python import Ranges
-from dormouse.model.as_of import parse_as_of
+from dormouse.model.versions.as_of import parse_as_of
 from dormouse.results.cells import json_text
 from dormouse.results.formats import ResultFormat
 from dormouse.results.formats import write_rows as write_stream

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from dormouse.client.dead_letters import DeadSummary
+from dormouse.client.operating.dead_letters import DeadSummary
 from dormouse.errors import DormouseError, InvalidRequestError, UnavailableError
 from dormouse.features.dead_letters.dead_letters import Redriven
 from dormouse.ports import DeadLetter

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from dormouse.client.estimating import estimate_splits
+from dormouse.client.ingesting.estimating import estimate_splits
 from dormouse.schema.schema import Schema
 from dormouse_cli.session import table_of
 from dormouse_cli.terminal import note

@@ -26,7 +26,8 @@ from dormouse_cli.values.property_output import PROPERTY_COLUMNS, property_rows
 from dormouse_cli.values.split_points import Base64Option, parse_split_points
 
 Settings = Annotated[
-    list[str], typer.Argument(metavar="KEY=VALUE…", help="Properties, as docs/properties.md has.")
+    list[str],
+    typer.Argument(metavar="KEY=VALUE…", help="Properties; `dormouse table show NAME` lists all."),
 ]
 Names = Annotated[list[str], typer.Argument(metavar="KEY…", help="Names of properties.")]
 

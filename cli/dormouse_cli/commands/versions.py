@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from dormouse.client.versions import table_as_of
-from dormouse.model.as_of import parse_as_of
+from dormouse.client.reading.versions import table_as_of
+from dormouse.model.versions.as_of import parse_as_of
 from dormouse_cli.listings import ListFormat, print_listing
 from dormouse_cli.session import table_of
 from dormouse_cli.terminal import confirm, iso_time, note

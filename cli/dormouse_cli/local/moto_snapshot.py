@@ -72,7 +72,7 @@ _RUN_FIELDS = ("id", "arn", "state", "state_details", "created_by")
 _BYTES = "bytes (base64)"
 
 LOCKS = (moto_s3.LOCK, moto_dynamodb.LOCK, moto_emr.CHANGED, moto_sqs.CHANGED)
-"""Whoever has all of these, in this order, sees the services as of one moment."""
+"""A reader that has all of these, in this order, sees the services as of one moment."""
 
 
 class Snapshots:

@@ -10,8 +10,8 @@ from statistics import median
 import msgspec
 
 from dormouse.client import Instance
-from dormouse.client.dead_letters import QueueState
-from dormouse.model.metrics import Metric
+from dormouse.client.operating.dead_letters import QueueState
+from dormouse.model.jobs.metrics import Metric
 from dormouse.model.state import TableState
 from dormouse.ports import JobRecord
 from dormouse.schema.schema import Field, Schema

@@ -33,7 +33,7 @@ def parse_properties(given: Sequence[str]) -> dict[str, object]:
     for text in given:
         name, equals, value = text.partition("=")
         if not name or not equals:
-            raise InvalidRequestError(f"{text!r} is no property", hint="write it as name=value")
+            raise InvalidRequestError(f"{text!r} has no value", hint="write it as name=value")
         is_text = name in KNOWN and isinstance(KNOWN[name].default, str)
         is_number = not is_text and re.fullmatch(r"-?[0-9]{1,100}", value)
         properties[name] = int(value) if is_number else value

@@ -15,7 +15,7 @@ from dormouse_cli.terminal import note
 from dormouse_cli.values.arguments import read_file
 
 if TYPE_CHECKING:
-    from dormouse.client.inferring import Inferred
+    from dormouse.client.ingesting.inferring import Inferred
 
 
 MAX_PATH_CHARACTERS = 250
@@ -75,7 +75,7 @@ def inferred_schema(
     Raises:
         InvalidRequestError: it cannot be inferred.
     """
-    from dormouse.client.inferring import infer_schema
+    from dormouse.client.ingesting.inferring import infer_schema
 
     wanted = {}
     for text in types or ():

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import urlsplit
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from dormouse.access.principals import is_token
 from dormouse.aws.base.failures import code_of
+from dormouse.aws.signed_socket import signing
 from dormouse.connections import ConnectionGoneError
 from dormouse.errors import InvariantError, UnavailableError
 
@@ -19,9 +22,19 @@ _SLOW = ("LimitExceededException", "429")
 class ApiGatewayConnections:
     """Connections of one API; thread-safe, like its client."""
 
-    def __init__(self, client: Any) -> None:
-        """Send by a client of ``apigatewaymanagementapi`` whose endpoint is a stage of the API."""
-        self._client = client
+    def __init__(self, client: Any, uri: str) -> None:
+        """Send by a client of ``apigatewaymanagementapi`` whose endpoint is `uri`, a stage of the
+        API.
+        """
+        self._client, self._uri = client, uri
+
+    def address_for(self, principal: str) -> str:
+        """Return where a caller can connect. The signature of this process covers the name of one
+        who has a token, and IAM lets nobody else connect for others.
+        """
+        parts = urlsplit(self._uri)
+        uri = f"wss://{parts.netloc}{parts.path}"
+        return signing(uri, caller=principal)() if is_token(principal) else uri
 
     def send(self, connection: str, text: str) -> None:
         """Send a message. A connection whose other side takes none, though that was tried again and

@@ -16,7 +16,7 @@ from dormouse.aws.base.clients import client
 from dormouse.aws.base.failures import code_of, read_pages
 from dormouse.errors import InvalidRequestError, OutcomeUnknownError, UnavailableError
 from dormouse.features.spark.package_files import ARCHIVE
-from dormouse.model.spark_threshold import ClusterSize
+from dormouse.model.jobs.spark_threshold import ClusterSize
 from dormouse.ports import SparkRun, SparkRunState
 from dormouse.settings import SPARK_RUN_SECONDS, SparkSettings
 from dormouse.stored.names import InstanceNames

@@ -21,8 +21,9 @@ SECONDS = 60
 _REGION = re.compile(r"\.execute-api\.([a-z0-9-]+)\.amazonaws\.com(\.cn)?$")
 
 
-def signing(uri: str) -> Callable[[], str]:
-    """Return what signs the address of a WebSocket API, for one connection each time.
+def signing(uri: str, **parameters: str) -> Callable[[], str]:
+    """Return what signs the address of a WebSocket API, for one connection each time. The signature
+    covers the parameters, too.
 
     Raises:
         InvalidRequestError: it is none, or could be read on its way.
@@ -42,7 +43,7 @@ def signing(uri: str) -> Callable[[], str]:
         credentials = session().get_credentials()
         if credentials is None:
             raise NoCredentialsError()
-        asked = AWSRequest("GET", f"https://{parts.netloc}{parts.path}")
+        asked = AWSRequest("GET", f"https://{parts.netloc}{parts.path}", params=parameters)
         frozen = credentials.get_frozen_credentials()
         SigV4QueryAuth(frozen, "execute-api", region, expires=SECONDS).add_auth(asked)
         return str(asked.url).replace("https://", "wss://", 1)

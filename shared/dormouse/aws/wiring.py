@@ -17,7 +17,7 @@ from botocore.config import Config
 
 from dormouse.aws.base.clients import client
 from dormouse.aws.dynamodb.publications import DynamoPublications
-from dormouse.aws.dynamodb.tables import DynamoTables
+from dormouse.aws.dynamodb.registry.tables import DynamoTables
 from dormouse.aws.dynamodb.tracker import DynamoTracker
 from dormouse.aws.glue import GlueMirror
 from dormouse.aws.reader_access import S3ReaderAccess
@@ -137,7 +137,8 @@ def _connections(uri: str) -> Connections:
         return NoConnections()
     from dormouse.aws.connections import ApiGatewayConnections
 
-    return ApiGatewayConnections(client("apigatewaymanagementapi", CLIENT_CONFIG, endpoint_url=uri))
+    api = client("apigatewaymanagementapi", CLIENT_CONFIG, endpoint_url=uri)
+    return ApiGatewayConnections(api, uri)
 
 
 def _spark(settings: Settings) -> Spark | None:
@@ -153,7 +154,7 @@ def _store_factory(
 ) -> Callable[[Table], StateStore]:
     @cache
     def pages() -> Pages:
-        from dormouse.aws.dynamodb.log_pages import DynamoPages
+        from dormouse.aws.dynamodb.state.log_pages import DynamoPages
 
         # The SDK must not repeat an append: its outcome is known only if it is sent once.
         once = client("dynamodb", CLIENT_CONFIG.merge(Config(retries={"total_max_attempts": 1})))
@@ -172,7 +173,7 @@ def _store_factory(
             overlap=side_by_side,
         )
         if kept_in == "dynamodb":
-            from dormouse.aws.dynamodb.state_store import BlobTables, DynamoDBStateStore
+            from dormouse.aws.dynamodb.state.state_store import BlobTables, DynamoDBStateStore
 
             tables = BlobTables(dynamodb, names.deltas_table, names.snapshots_table)
             return DynamoDBStateStore(

@@ -26,18 +26,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from dormouse.client.instance import Instance
-from dormouse.client.status import Status
+from dormouse.client.operating.status import Status
 from dormouse.client.table import TableHandle
 from dormouse.key_forms.python import KeyLike, KeyValue
-from dormouse.model.as_of import AsOf
+from dormouse.model.versions.as_of import AsOf
 from dormouse.tables.spark_options import SparkOptions
 
 if TYPE_CHECKING:
     from dormouse.client.contents import TableFile, TablePartition, TableShard
-    from dormouse.client.dropping import Ingested
-    from dormouse.client.exporting import Export, ExportProgress
-    from dormouse.client.purging import Purge, PurgeProgress
-    from dormouse.client.writer import TableWriter
+    from dormouse.client.ingesting.dropping import Ingested
+    from dormouse.client.ingesting.writer import TableWriter
+    from dormouse.client.operating.purging import Purge, PurgeProgress
+    from dormouse.client.reading.exporting import Export, ExportProgress
     from dormouse.query.result import QueryResult
 
 __all__ = [
@@ -61,13 +61,13 @@ __all__ = [
 ]
 
 _LATER = {
-    "Export": "dormouse.client.exporting",
-    "ExportProgress": "dormouse.client.exporting",
-    "Ingested": "dormouse.client.dropping",
-    "Purge": "dormouse.client.purging",
-    "PurgeProgress": "dormouse.client.purging",
+    "Export": "dormouse.client.reading.exporting",
+    "ExportProgress": "dormouse.client.reading.exporting",
+    "Ingested": "dormouse.client.ingesting.dropping",
+    "Purge": "dormouse.client.operating.purging",
+    "PurgeProgress": "dormouse.client.operating.purging",
     "QueryResult": "dormouse.query.result",
-    "TableWriter": "dormouse.client.writer",
+    "TableWriter": "dormouse.client.ingesting.writer",
     "TableFile": "dormouse.client.contents",
     "TablePartition": "dormouse.client.contents",
     "TableShard": "dormouse.client.contents",

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from dormouse.client.contents import TableFile, TablePartition, TableShard
     from dormouse.client.ports import IngestBucket, Queues
     from dormouse.client.waiting import Polling
-    from dormouse.model.as_of import AsOf
     from dormouse.model.state import TableState
+    from dormouse.model.versions.as_of import AsOf
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -48,7 +48,7 @@ class TableAccess(Shown):
         Raises:
             NotFoundError: the table was deleted.
         """
-        from dormouse.client.versions import table_as_of
+        from dormouse.client.reading.versions import table_as_of
 
         return table_as_of(self.services, self.current(), None)[1]
 
@@ -71,7 +71,7 @@ class TableAccess(Shown):
         With `everything`, all split ones are listed, too. Raises as `query` with `as_of`.
         """
         from dormouse.client.contents import partitions_of
-        from dormouse.client.versions import table_as_of
+        from dormouse.client.reading.versions import table_as_of
 
         table, state = table_as_of(self.services, self.current(), as_of)
         return partitions_of(table.schema, state, everything=everything)
@@ -79,7 +79,7 @@ class TableAccess(Shown):
     def shards(self, *, as_of: AsOf | None = None) -> Listing[TableShard]:
         """Return the shards with rows that count, by their first key. Raises as `query`."""
         from dormouse.client.contents import shards_of
-        from dormouse.client.versions import table_as_of
+        from dormouse.client.reading.versions import table_as_of
 
         table, state = table_as_of(self.services, self.current(), as_of)
         return shards_of(table.schema, state)
@@ -90,7 +90,7 @@ class TableAccess(Shown):
         They are there for as long as the version is kept.
         """
         from dormouse.client.contents import files_of
-        from dormouse.client.versions import table_as_of
+        from dormouse.client.reading.versions import table_as_of
 
         table, state = table_as_of(self.services, self.current(), as_of)
         return files_of(self.services.storage, table.id, table.schema, state)

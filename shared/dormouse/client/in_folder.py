@@ -6,8 +6,8 @@ from pathlib import Path
 
 from dormouse.client.instance import Instance
 from dormouse.client.waiting import Polling
-from dormouse.folder.spark_submit import SparkSubmit
 from dormouse.folder.wiring import OpenFolder, open_folder
+from dormouse.folder.work.spark_submit import SparkSubmit
 from dormouse.messages import QUEUES
 from dormouse.settings import (
     memory_bytes,

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 from msgspec import UNSET
 
-from dormouse.client.access_rules import RuledInstance
-from dormouse.client.dead_letters import DeadLetterQueues, QueueState, queue_states
 from dormouse.client.listing import ShownInstance, listed_jobs, listed_tables
 from dormouse.client.opening import OpenedInstance
+from dormouse.client.operating.access_rules import RuledInstance
+from dormouse.client.operating.dead_letters import DeadLetterQueues, QueueState, queue_states
+from dormouse.client.operating.spark import SparkStatus, spark_status
 from dormouse.client.ports import (
     IngestBucket,
     NoLinks,
@@ -22,8 +23,7 @@ from dormouse.client.ports import (
     SparkApplications,
     UnknownAges,
 )
-from dormouse.client.spark import SparkStatus, spark_status
-from dormouse.client.statements import QueriedInstance
+from dormouse.client.reading.statements import QueriedInstance
 from dormouse.client.table import TableHandle
 from dormouse.client.waiting import WAIT_SECONDS, Polling, Watch, count_pending
 from dormouse.errors import CorruptDataError, DamagedEntryError
@@ -58,8 +58,8 @@ from dormouse.tables.spark_options import SparkOptions
 from dormouse.tables.table import Table, table_not_found
 
 if TYPE_CHECKING:
-    from dormouse.client.dropping import Ingested
-    from dormouse.client.inferring import Like, Types
+    from dormouse.client.ingesting.dropping import Ingested
+    from dormouse.client.ingesting.inferring import Like, Types
     from dormouse.folder.wiring import OpenFolder
     from dormouse.tables.declaring import TableChange
 
@@ -142,7 +142,7 @@ class Instance(OpenedInstance, ShownInstance, QueriedInstance, RuledInstance):
         """
         fields = schema
         if not isinstance(fields, Schema) or like is not None or row_keys or sort_keys or types:
-            from dormouse.client.inferring import new_schema
+            from dormouse.client.ingesting.inferring import new_schema
 
             fields = new_schema(schema, like, row_keys, sort_keys, types, properties)
         points = KeyCodec(fields).split_points_to_json(split_points)
@@ -289,7 +289,7 @@ class Instance(OpenedInstance, ShownInstance, QueriedInstance, RuledInstance):
         Raises:
             InvalidRequestError: it is malformed, or adding and changing is not enough to meet it.
         """
-        from dormouse.client.declaring import parse_declarations, plan_declared
+        from dormouse.client.operating.declaring import parse_declarations, plan_declared
 
         return plan_declared(self.services, parse_declarations(body, self.services))
 
@@ -299,7 +299,7 @@ class Instance(OpenedInstance, ShownInstance, QueriedInstance, RuledInstance):
         Raises:
             InvalidRequestError: the table has changed since, and the change does not fit it.
         """
-        from dormouse.client.declaring import requests_of
+        from dormouse.client.operating.declaring import requests_of
 
         for request in requests_of(change, self.services):
             self._administer(request)
@@ -321,7 +321,7 @@ class Instance(OpenedInstance, ShownInstance, QueriedInstance, RuledInstance):
             NotFoundError: there is nothing under a key, or no table has that name.
             InvalidRequestError: no key is given, or there are too many files at once.
         """
-        from dormouse.client.dropping import Ingested
+        from dormouse.client.ingesting.dropping import Ingested
 
         handle = self.table(name)
         request = IngestFiles(self.services.ids.new(), name, tuple(keys), spark, again)

@@ -17,7 +17,6 @@ import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import count
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from dormouse.connections import MOST_FRAME_BYTES
@@ -169,12 +168,7 @@ class SocketClient:
         """Return the client."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Close the connection."""
         self.close()
 

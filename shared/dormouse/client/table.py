@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from dormouse.client.querying import QueriedTable
-from dormouse.client.status import Status
-from dormouse.client.versions import table_as_of
+from dormouse.client.operating.status import Status
+from dormouse.client.reading.querying import QueriedTable
+from dormouse.client.reading.versions import table_as_of
 from dormouse.client.waiting import WAIT_SECONDS, WORKING_QUEUES, Watch
 from dormouse.errors import InvalidRequestError
 from dormouse.key_forms.python import KeyLike, Ranges
-from dormouse.model.as_of import AsOf
+from dormouse.model.versions.as_of import AsOf
 from dormouse.ports import JobRecord
 from dormouse.requests import AlterSchema
 from dormouse.schema.schema import Field
@@ -24,14 +24,14 @@ from dormouse.tables.spark_options import SparkOptions
 from dormouse.tables.table import Table
 
 if TYPE_CHECKING:
-    from dormouse.client.dropping import Ingested, Ingestible
-    from dormouse.client.exporting import Export
-    from dormouse.client.purging import Purge
-    from dormouse.client.writer import TableWriter
+    from dormouse.client.ingesting.dropping import Ingested, Ingestible
+    from dormouse.client.ingesting.writer import TableWriter
+    from dormouse.client.operating.purging import Purge
+    from dormouse.client.reading.exporting import Export
     from dormouse.features.checking.check import CheckReport, Progress
     from dormouse.features.purge.proof import Proof
     from dormouse.features.rebuild.rebuild import RebuildReport
-    from dormouse.model.metrics import Metric
+    from dormouse.model.jobs.metrics import Metric
     from dormouse.model.sources import Source
 
 
@@ -117,8 +117,13 @@ class TableHandle(QueriedTable):
         idempotency_key: str | None,
         watch: Callable[[Source], None] | None,
     ) -> Ingested:
-        from dormouse.client.dropping import drop_files, files_to_drop, ingest_key, paths_of
-        from dormouse.client.frames import ingest_frame
+        from dormouse.client.ingesting.dropping import (
+            drop_files,
+            files_to_drop,
+            ingest_key,
+            paths_of,
+        )
+        from dormouse.client.ingesting.frames import ingest_frame
         from dormouse.sources.frames import is_frame
 
         if is_frame(what):
@@ -147,7 +152,7 @@ class TableHandle(QueriedTable):
         Raises:
             InvalidRequestError: no idempotency key is like this.
         """
-        from dormouse.client.writer import TableWriter
+        from dormouse.client.ingesting.writer import TableWriter
 
         return TableWriter(self, file_bytes=file_bytes, idempotency_key=idempotency_key)
 
@@ -173,7 +178,7 @@ class TableHandle(QueriedTable):
             NotFoundError: the table was deleted, or that version is not kept any more.
             AlreadyExistsError: there are objects below `to`.
         """
-        from dormouse.client.exporting import export_request, start_export
+        from dormouse.client.reading.exporting import export_request, start_export
 
         table = self.current()
         request = export_request(
@@ -227,7 +232,7 @@ class TableHandle(QueriedTable):
 
     def _pending(self, table: Table) -> tuple[int, int]:
         """Return the pending work of the table, and how much of it is files that wait."""
-        from dormouse.client.waiting_files import files_that_wait
+        from dormouse.client.ingesting.waiting_files import files_that_wait
         from dormouse.features.spark.requests import count_incomplete
 
         known, files = files_that_wait(self.services, table)
@@ -284,7 +289,7 @@ class TableHandle(QueriedTable):
                 tags hold versions with such rows, and are not to be released.
             NotFoundError: the table was deleted.
         """
-        from dormouse.client.purging import start_purge
+        from dormouse.client.operating.purging import start_purge
 
         return start_purge(self, self.current(), where, keys, spark, release_tags)
 
@@ -299,7 +304,7 @@ class TableHandle(QueriedTable):
             InvalidRequestError: as `purge`.
             NotFoundError: the table was deleted.
         """
-        from dormouse.client.purging import proof_of
+        from dormouse.client.operating.purging import proof_of
 
         return proof_of(self, self.current(), where, keys, watch)
 
@@ -309,6 +314,6 @@ class TableHandle(QueriedTable):
 
         Records of what has begun live for seven days.
         """
-        from dormouse.client.jobs import jobs_of
+        from dormouse.client.operating.jobs import jobs_of
 
         return jobs_of(self.services, self.current())

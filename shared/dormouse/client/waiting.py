@@ -69,7 +69,8 @@ class Polling:
             if self.clock.now_ms() >= deadline_ms:
                 raise TimedOutError(
                     f"not done after {timeout_seconds:g} seconds: {count} pending",
-                    hint="the work goes on; wait longer, or look at the jobs",
+                    hint="the work goes on; wait longer, or see what failed: `dormouse jobs NAME "
+                    "--failed`, `dormouse dlq list`",
                 )
             self.sleep(self.look_every_seconds)
 

@@ -7,11 +7,12 @@
       exports/            what was exported
 
 No absolute path is stored, so a folder can be moved. Any number of processes may use it at once.
-Its modules, lowest first:
+Its parts, lowest first:
 
-- ``failures``, ``layout``: errors of SQLite and the file system as ours; what lies where
-- ``processes``: which processes use the folder, and with which release
-- ``database``: connections and transactions; ``records``: sealed values by kind, owner and key
-- ``log_pages``, ``state_store``, ``tables``, ``tracker``, ``queues``, ``dead_letters``, ``inbox``:
-  an adapter for each port
+- ``layout``, ``processes``: what lies where; which processes use the folder, and which release
+- ``sqlite``: connections, transactions, sealed values by kind, owner and key; failures as ours
+- ``stores``: an adapter for each port that keeps records: registry, log, pins, job records
+- ``queues``, ``recovery``, ``dead_letters``: messages; ``inbox``, ``known_files``: files to ingest
+- ``work``: the worker, its schedule, its thread, and runs of Spark
+- ``wiring``: all of it, opened together
 """

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from dormouse.folder.database import Database
 from dormouse.folder.queues import THIS, check, insert_message
+from dormouse.folder.sqlite.database import Database
 from dormouse.ports import Clock, DeadLetter
 from dormouse.stored.names import dead_letter_queue
 

@@ -31,8 +31,8 @@ from typing import BinaryIO
 
 from dormouse.downloads import Arrived
 from dormouse.errors import RefusedSourceError
-from dormouse.folder.database import Database
 from dormouse.folder.known_files import BUCKET, File, Known, all_known, note
+from dormouse.folder.sqlite.database import Database
 from dormouse.model.sources import Source
 from dormouse.ports import Clock
 from dormouse.storage import INCOMING, check_path, flush_folder, writing_files

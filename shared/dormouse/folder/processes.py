@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from dormouse.errors import InvalidRequestError
-from dormouse.folder.failures import without_locks
+from dormouse.folder.sqlite.failures import without_locks
 from dormouse.storage import writing_files
 
 

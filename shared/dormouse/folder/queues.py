@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from dormouse.errors import NotFoundError, UnavailableError
-from dormouse.folder.database import Database
 from dormouse.folder.recovery import HELD_MS, release, sweep_soon
+from dormouse.folder.sqlite.database import Database
 from dormouse.jobs.retry_policy import MAX_RECEIVES
 from dormouse.messages import QUEUES, OutboundMessage, encode
 from dormouse.ports import Clock, QueueCounts

@@ -11,7 +11,7 @@ import re
 import sqlite3
 from collections.abc import Callable, Set
 
-from dormouse.folder.database import Database
+from dormouse.folder.sqlite.database import Database
 from dormouse.stored.names import dead_letter_queue
 
 HELD_MS = 2**62

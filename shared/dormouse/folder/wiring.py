@@ -17,24 +17,24 @@ from pathlib import Path
 
 from dormouse import __version__
 from dormouse.connections import HeldConnections
-from dormouse.errors import InvalidRequestError, NotFoundError
-from dormouse.folder.background import Background
-from dormouse.folder.database import Database
+from dormouse.errors import CorruptDataError, InvalidRequestError, NotFoundError
 from dormouse.folder.dead_letters import SqliteDeadLetters
 from dormouse.folder.inbox import Inbox
 from dormouse.folder.layout import DATABASE, Layout
-from dormouse.folder.leaving import Leaving, LeavingStorage
-from dormouse.folder.log_pages import SqlitePages
 from dormouse.folder.processes import Process, is_alive, locked
-from dormouse.folder.publications import SqlitePublications
 from dormouse.folder.queues import SqliteQueues
-from dormouse.folder.releases import check_release
-from dormouse.folder.schedule import Schedule
-from dormouse.folder.spark_runs import SparkRuns
-from dormouse.folder.spark_submit import SparkWorker, Submit
-from dormouse.folder.tables import SqliteTables
-from dormouse.folder.tracker import SqliteTracker
-from dormouse.folder.worker import Worker
+from dormouse.folder.sqlite.database import Database
+from dormouse.folder.sqlite.releases import check_release
+from dormouse.folder.stores.log_pages import SqlitePages
+from dormouse.folder.stores.publications import SqlitePublications
+from dormouse.folder.stores.tables import SqliteTables
+from dormouse.folder.stores.tracker import SqliteTracker
+from dormouse.folder.work.background import Background
+from dormouse.folder.work.leaving import Leaving, LeavingStorage
+from dormouse.folder.work.schedule import Schedule
+from dormouse.folder.work.spark_runs import SparkRuns
+from dormouse.folder.work.spark_submit import SparkWorker, Submit
+from dormouse.folder.work.worker import Worker
 from dormouse.ports import Services, Sources, Storage
 from dormouse.settings import DEFAULT_MEMORY_BYTES
 from dormouse.state_store import StateStore
@@ -113,6 +113,7 @@ def open_folder(
     with locked(layout.root):
         was_made = database.is_empty()
         if was_made:
+            _check_nothing_is_lost(layout)
             database.create()
         process = Process.joined(layout.processes, TimeOrderedIds().new(), release)
         try:
@@ -146,9 +147,23 @@ def _is_new(layout: Layout) -> bool:
     if root.exists() and any(root.iterdir()) and not layout.database.exists():
         raise InvalidRequestError(
             f"{root} is not the folder of an instance: it has no {DATABASE}, and is not empty",
-            hint="name an empty folder, or one that is not there yet, to make an instance in it",
+            hint="name an empty folder, or one that is not there yet, to make an instance in it; "
+            f"if this was one, bring its {DATABASE} back from a backup",
         )
     return True
+
+
+def _check_nothing_is_lost(layout: Layout) -> None:
+    """Refuse an empty SQLite file beside tables: it is not that of a maker who died.
+
+    Raises:
+        CorruptDataError: there are tables.
+    """
+    if any(folder.name != INCOMING for folder in layout.tables.glob("*")):
+        raise CorruptDataError(
+            f"{layout.database} is empty, but {layout.tables} holds tables",
+            hint="bring the folder back from a backup",
+        )
 
 
 def _can_write(layout: Layout) -> bool:

@@ -6,14 +6,16 @@ requests are answered only that name the server by its address, or as localhost.
 
 from __future__ import annotations
 
+import socket
 import sys
 import threading
+import time
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from email.message import Message
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
 from typing import Any, Self
 
 from dormouse.access.principals import LOCAL
@@ -28,6 +30,8 @@ MOST_STREAMED_BYTES = 5 * 10**12
 """The longest body that is read as it arrives, as an object of S3 has at most."""
 IDLE_SECONDS = 60
 """How long a connection may take over its next line, or be idle."""
+LINGER_SECONDS = 5
+"""How long what follows a refused request is read, at most."""
 METHODS = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
 
 
@@ -86,12 +90,7 @@ class LoopbackServer(ThreadingHTTPServer):
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """End."""
         self.close()
 
@@ -107,6 +106,7 @@ class _Handler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True  # with it, each response would wait for a delayed ACK
     timeout = IDLE_SECONDS
     server: LoopbackServer
+    _lingers = False
 
     def _serve(self) -> None:
         response = self._refusal() or self._answered()
@@ -133,7 +133,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _ended(self, status: int, reason: str) -> HttpResponse:
         """Return an error after which the connection cannot be used: its body is not read."""
-        self.close_connection = True
+        self.close_connection = self._lingers = True
         refusal = self.server.refuse(status, reason)
         return replace(refusal, headers={**refusal.headers, "connection": "close"})
 
@@ -169,10 +169,10 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(self._ended(501, hint))
             return
         head = f"{self.requestline}\r\n{self.headers}".replace("\r\n", "\n").replace("\n", "\r\n")
-        socket = opened(self.connection, head.encode("latin-1"))
-        if socket is not None:
-            with socket:
-                talk(socket)
+        opening = opened(self.connection, head.encode("latin-1"))
+        if opening is not None:
+            with opening:
+                talk(opening)
 
     def _send(self, response: HttpResponse) -> None:
         self.send_response(response.status)
@@ -195,12 +195,34 @@ class _Handler(BaseHTTPRequestHandler):
         refusal = self._ended(405, "there is no such method here")
         self._send(replace(refusal, headers={**refusal.headers, "allow": ", ".join(METHODS)}))
 
+    def finish(self) -> None:
+        """End a connection, once its client had time to read why it is refused."""
+        super().finish()
+        if self._lingers:
+            _linger(self.connection)
+
     def version_string(self) -> str:
         """Name this server."""
         return "dormouse"
 
     def log_message(self, format: str, *args: Any) -> None:
         """Say nothing: engines ask several times for each query."""
+
+
+def _linger(connection: socket.socket) -> None:
+    """Say that nothing more is answered, and read on until the client has ended too.
+
+    A connection that is closed with bytes unread is reset, and a reset takes from the client what
+    it has not read yet: the answer that says why the rest was not read (RFC 9112, 9.6).
+    """
+    deadline, left = time.monotonic() + LINGER_SECONDS, 2 * MOST_BODY_BYTES
+    with suppress(OSError):  # the client has gone, or sends no more
+        connection.shutdown(socket.SHUT_WR)
+        while left > 0 and (seconds := deadline - time.monotonic()) > 0:
+            connection.settimeout(seconds)
+            if not (read := len(connection.recv(65_536))):
+                return
+            left -= read
 
 
 def wants_socket(method: str, headers: Mapping[str, str] | Message) -> bool:

@@ -64,7 +64,7 @@ class Socket(Protocol):
         """Return the next message; None if there is none for so long.
 
         Raises:
-            SocketClosedError: it is closed, whoever did so.
+            SocketClosedError: it is closed, by either side.
         """
 
     def send(self, text: str) -> None:

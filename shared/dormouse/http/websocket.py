@@ -7,7 +7,6 @@ the connection.
 from __future__ import annotations
 
 from socket import socket
-from types import TracebackType
 from typing import Self
 
 from websockets.exceptions import ConnectionClosed
@@ -80,11 +79,6 @@ class OpenSocket:
         """Return it."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         """Close it; with a code that says whether this side failed."""
         self.close(1000 if error is None else 1011, "")

@@ -8,9 +8,9 @@ from typing import Any
 
 from dormouse.iceberg.changes import Changes
 from dormouse.iceberg.encodings import quick_shards
-from dormouse.iceberg.entries import DELETES
-from dormouse.iceberg.liveness import LiveShard
-from dormouse.iceberg.manifests import (
+from dormouse.iceberg.files.entries import DELETES
+from dormouse.iceberg.files.liveness import LiveShard
+from dormouse.iceberg.files.manifests import (
     DeleteFile,
     Manifest,
     NewObject,
@@ -21,6 +21,7 @@ from dormouse.iceberg.manifests import (
     delete_manifest,
     delete_name,
 )
+from dormouse.iceberg.files.vectors import RowRange
 from dormouse.iceberg.metadata import compose, is_same, retained
 from dormouse.iceberg.previous import Previous
 from dormouse.iceberg.snapshots import (
@@ -32,7 +33,6 @@ from dormouse.iceberg.snapshots import (
     make_snapshot,
     snapshot_id,
 )
-from dormouse.iceberg.vectors import RowRange
 from dormouse.model.shards import Shard
 from dormouse.model.state import TableState
 from dormouse.tables.table import Table

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
 
-from dormouse.iceberg.entries import VERSION_IDS
-from dormouse.iceberg.manifests import NewObject, Place, content_digest
+from dormouse.iceberg.files.entries import VERSION_IDS
+from dormouse.iceberg.files.manifests import NewObject, Place, content_digest
 from dormouse.iceberg.types import iceberg_schema
 from dormouse.schema.schema import Schema
 from dormouse.stored.paths import METADATA_SUFFIX, iceberg_prefix

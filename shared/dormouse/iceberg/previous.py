@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from dormouse.errors import CorruptDataError
-from dormouse.iceberg import avro, entries
-from dormouse.iceberg.manifests import content_digest
+from dormouse.iceberg.files import avro, entries
+from dormouse.iceberg.files.manifests import content_digest
 from dormouse.stored.paths import METADATA_SUFFIX
 
 AGAIN = "`dormouse iceberg publish NAME --all` publishes the table again, from its state"

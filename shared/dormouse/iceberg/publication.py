@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 from dormouse.iceberg.changes import Changes
 from dormouse.iceberg.draft import Draft, Publication, Published, Source
-from dormouse.iceberg.liveness import LiveShard, cut_into_manifests, live_shards
-from dormouse.iceberg.manifests import NewObject, Place, content_name, delete_name
+from dormouse.iceberg.files.liveness import LiveShard, cut_into_manifests, live_shards
+from dormouse.iceberg.files.manifests import NewObject, Place, content_name, delete_name
+from dormouse.iceberg.files.vectors import RowRange
 from dormouse.iceberg.metadata import listed_schema
 from dormouse.iceberg.previous import Previous
-from dormouse.iceberg.vectors import RowRange
 from dormouse.model.state import TableState
 
 __all__ = ["NewObject", "Plan", "Publication", "Published", "Source", "plan_publication"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from dormouse.iceberg import avro, entries
+from dormouse.iceberg.files import avro, entries
 from dormouse.iceberg.metadata import VERSION
 from dormouse.iceberg.previous import current_snapshot, parse_metadata, relative, root_of
 from dormouse.iceberg.snapshots import Totals

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dormouse.iceberg import entries
-from dormouse.iceberg.manifests import Manifest, Place, manifest_list
+from dormouse.iceberg.files import entries
+from dormouse.iceberg.files.manifests import Manifest, Place, manifest_list
 from dormouse.iceberg.metadata import VERSION
 from dormouse.model.shards import Shard
 from dormouse.tables.table import Table

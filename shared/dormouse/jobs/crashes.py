@@ -15,7 +15,7 @@ from typing import Literal
 
 from dormouse.jobs.tracking import record, tracked_job
 from dormouse.messages import CompactionJob, OutboundMessage, SparkJob
-from dormouse.model.job_events import Assigned
+from dormouse.model.jobs.job_events import Assigned
 from dormouse.ports import Services
 from dormouse.stored.paths import job_notes_prefix, parse_job_note_path, set_aside_path
 

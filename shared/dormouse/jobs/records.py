@@ -5,7 +5,7 @@ All trackers share these rules, wherever they keep the records.
 
 from __future__ import annotations
 
-from dormouse.model.job_records import JobRecord
+from dormouse.model.jobs.job_records import JobRecord
 
 RECORDS_KEPT_SECONDS = 7 * 24 * 60 * 60
 REFUSALS_KEPT_SECONDS = 35 * 24 * 60 * 60

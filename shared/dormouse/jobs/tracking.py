@@ -8,7 +8,7 @@ from typing import cast
 
 from dormouse.errors import DormouseError
 from dormouse.messages import CompactionJob, ExportJob, IngestJob, SparkJob
-from dormouse.model.job_events import (
+from dormouse.model.jobs.job_events import (
     Accepted,
     Failed,
     Finished,
@@ -18,8 +18,8 @@ from dormouse.model.job_events import (
     TrackedJob,
     TrackedRequest,
 )
-from dormouse.model.job_records import JobKind, JobRecord
-from dormouse.model.metrics import Metric
+from dormouse.model.jobs.job_records import JobKind, JobRecord
+from dormouse.model.jobs.metrics import Metric
 from dormouse.ports import NO_TABLE, Services
 from dormouse.replies import Reply
 

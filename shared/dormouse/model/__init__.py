@@ -7,8 +7,6 @@
 - `overlay_map`: an immutable map of changes over a base
 - `disputes`: rows taken from shards by jobs, and shards that must not be deleted
 - `sources`: ingested objects and their ids; `source_segments`: sealed segments of ids
-- `provenance`: what the footer of a shard says about its origin
-- `job_records`: the record of a job; `job_events`: what happens to a job, folded to its record
-- `metrics`: the metrics of a table
-- `spark_threshold`: which jobs Spark does, and with how large a cluster
+- `jobs`: what happens to a job, folded to its record; metrics; which jobs Spark does
+- `versions`: how a version is named, pinned and published; what a shard's footer says of its origin
 """

@@ -30,6 +30,11 @@ class Selection:
     time_ms: int = 0
 
     @property
+    def tested_columns(self) -> frozenset[str]:
+        """The columns that its condition reads."""
+        return frozenset() if self.condition is None else self.condition.columns
+
+    @property
     def where(self) -> str:
         """The condition as SQL in its normal form; empty if there is none."""
         return "" if self.condition is None else self.condition.sql

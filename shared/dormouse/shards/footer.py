@@ -22,8 +22,8 @@ from dormouse.errors import CorruptDataError, DamagedShardError
 from dormouse.key_forms.stored import decode_key, encode_key
 from dormouse.keys.histogram import KeyHistogram
 from dormouse.keys.ranges import Key, KeyRange
-from dormouse.model.provenance import Lineage, Provenance
 from dormouse.model.shards import Shard
+from dormouse.model.versions.provenance import Lineage, Provenance
 from dormouse.ports import Objects, Storage
 from dormouse.schema.schema import Schema
 from dormouse.shards.crcs import TRAILER_BYTES

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 import msgspec
 
 from dormouse.errors import AlreadyExistsError, CorruptDataError, NotFoundError
-from dormouse.model.provenance import Lineage, Provenance
 from dormouse.model.state import TableState
+from dormouse.model.versions.provenance import Lineage, Provenance
 from dormouse.ports import Storage
 from dormouse.shards.footer import key_to_hex, range_from_hex
 from dormouse.stored.decoding import raise_corrupt

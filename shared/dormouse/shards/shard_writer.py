@@ -16,8 +16,8 @@ import pyarrow as pa
 from dormouse.errors import AlreadyExistsError, UnavailableError
 from dormouse.keys.ranges import Key, KeyRange
 from dormouse.model.partitions import Partition
-from dormouse.model.provenance import Lineage, Provenance
 from dormouse.model.shards import NewShard, Shard
+from dormouse.model.versions.provenance import Lineage, Provenance
 from dormouse.ports import Storage
 from dormouse.schema.schema import Schema
 from dormouse.shards.footer import METADATA_KEY, ShardFooter, encode_footer, read_footer

@@ -18,13 +18,13 @@ from dormouse.downloads import Arrivals
 from dormouse.errors import RefusedSourceError
 from dormouse.model.sources import format_of
 from dormouse.schema.schema import Schema
-from dormouse.sources.arrow_files import FILE_MAGIC, STREAM_MAGIC, read_arrow
-from dormouse.sources.compression import HEAD_BYTES, WORDS, compression_of, unpacked
-from dormouse.sources.csv_files import read_csv
-from dormouse.sources.json_files import read_json_lines
+from dormouse.sources.files.arrow_files import FILE_MAGIC, STREAM_MAGIC, read_arrow
+from dormouse.sources.files.compression import HEAD_BYTES, WORDS, compression_of, unpacked
+from dormouse.sources.files.csv_files import read_csv
+from dormouse.sources.files.json_files import read_json_lines
+from dormouse.sources.files.local_files import LocalFile
+from dormouse.sources.files.parquet_files import read_parquet
 from dormouse.sources.key_sizes import with_fitting_keys
-from dormouse.sources.local_files import LocalFile
-from dormouse.sources.parquet_files import read_parquet
 from dormouse.sources.path_columns import path_values, with_path_values, without_required
 from dormouse.tables.csv_dialect import CsvDialect
 

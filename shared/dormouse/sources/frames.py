@@ -20,8 +20,8 @@ from dormouse.arrow.types import Array
 from dormouse.errors import InvalidRequestError, RefusedSourceError
 from dormouse.schema.columns import FoundColumn
 from dormouse.schema.schema import Schema
-from dormouse.sources.arrow_batches import caster, check_column_types
-from dormouse.sources.casting import convert_batch
+from dormouse.sources.cells.casting import convert_batch
+from dormouse.sources.files.arrow_batches import caster, check_column_types
 from dormouse.sources.key_sizes import with_fitting_keys
 
 _INDEX = re.compile(r"__index_level_\d+__")

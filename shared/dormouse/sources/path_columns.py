@@ -21,9 +21,9 @@ from dormouse.arrow.types import Array, arrow_schema, nulls
 from dormouse.errors import RefusedSourceError
 from dormouse.schema.columns import FoundColumn
 from dormouse.schema.schema import Field, Schema
-from dormouse.sources.casting import describe_without_values, type_name
-from dormouse.sources.inferred_text import TextColumn
-from dormouse.sources.text_cells import text_parser
+from dormouse.sources.cells.casting import describe_without_values, type_name
+from dormouse.sources.cells.text_cells import text_parser
+from dormouse.sources.inferring.inferred_text import TextColumn
 
 NULL = "__HIVE_DEFAULT_PARTITION__"
 """What Hive and Spark write for null."""

@@ -10,7 +10,7 @@
 - `literals`: literals of a parsed condition, with types
 - `constants`: constants as values of the types that they are compared with
 - `expressions`: the nodes of a tree, and rendering it as normal SQL
-- `statement_text`, `statements`: statements in SQL, checked
+- `text_limits`, `statements`: statements in SQL, checked
 - `plain`: statements that one scan answers, and usual conditions, without the SQL parser
 - `cut`: statements cut into parts
 - `key_bounds`: the key ranges, and the range of one column, that a condition leaves possible

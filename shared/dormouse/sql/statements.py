@@ -23,7 +23,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from dormouse.errors import InvalidRequestError
 from dormouse.sql.expressions import quoted
-from dormouse.sql.statement_text import check_statement
+from dormouse.sql.text_limits import check_statement
 
 MAX_REFERENCES = 64
 """The most references to tables: each is a scan of its own."""

@@ -11,6 +11,7 @@ from sqlglot.errors import SqlglotError
 
 from dormouse.errors import InvalidRequestError
 from dormouse.sql.expressions import MAX_BRACKETS, MAX_CONDITION_CHARACTERS, MAX_CONDITION_DEPTH
+from dormouse.sql.text_limits import check_characters
 
 
 class Dialect(Postgres):
@@ -89,17 +90,7 @@ def check_text(text: str) -> None:
     Raises:
         InvalidRequestError: it is one of these.
     """
-    if not isinstance(text, str):
-        raise InvalidRequestError(f"a condition is SQL text, not {text!r:.80}")
-    if len(text) > MAX_CONDITION_CHARACTERS:
-        raise InvalidRequestError(
-            f"the condition has {len(text):,} characters; "
-            f"at most {MAX_CONDITION_CHARACTERS:,} are allowed"
-        )
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise InvalidRequestError("the condition contains an unpaired surrogate") from error
+    check_characters(text, "condition", MAX_CONDITION_CHARACTERS)
     if _open_brackets(text) > MAX_BRACKETS:
         raise too_deep()
 

@@ -11,9 +11,9 @@ The caller's process reads; the child's plans and computes, and reaches neither 
 5. Results come back as an Arrow stream (`running`). The caller's process kills the child if it
    takes too long or too much memory; and the child dies with it.
 
-A statement that one small scan answers needs none of this: `direct` answers it in the caller's
-process. A large one over messages is cut: the child confirms its parts (`cuts`), and the final part
-reads what the others wrote (`partials`).
+A statement that one small scan answers needs none of this: `answering` asks `direct` first, which
+answers it in the caller's process. A large one over messages is cut: the child confirms its parts
+(`cuts`), and the final part reads what the others wrote (`partials`).
 
 - `protocol`: the messages between both, and how they are framed
 - `processes`, `fork_server`: the server that forks a child for each statement, from both sides

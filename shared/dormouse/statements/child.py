@@ -129,9 +129,7 @@ class _Child:
     def _find_files(self) -> Mapping[str, protocol.LinkedFiles]:
         """Return the files of scans that can read them themselves."""
         scans = tuple(
-            protocol.ScanRows(name, scan)
-            for name, scan in self._scans.items()
-            if (scan.columns or scan.where) and scan.limit is None and not scan.ends
+            protocol.ScanRows(name, scan) for name, scan in self._scans.items() if scan.reads_all
         )
         return self._ask(protocol.FindFiles(scans), protocol.Files).found if scans else {}
 
@@ -215,6 +213,9 @@ def _shown(scan: protocol.Scan, reading: protocol.Reading) -> str:
     lines += [f"condition: {scan.where}"] if scan.where else []
     order = "from the end of the key order" if scan.from_end else "in key order"
     lines += [f"limit: {scan.limit}, {order}"] if scan.limit is not None else []
+    if scan.first is not None:
+        direction = "descending" if scan.first.descending else "ascending"
+        lines += [f"the first {scan.first.rows} by {scan.first.column}, {direction}"]
     lines += ["only the least and the greatest first row key"] if scan.ends else []
     return "\n".join(lines)
 

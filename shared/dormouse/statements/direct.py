@@ -21,8 +21,9 @@ from dormouse.readers.reading import find_row_groups
 from dormouse.schema.schema import Primitive
 from dormouse.sql.plain.reading import read_text
 from dormouse.sql.plain.statements import Output, Plain, read_plain
-from dormouse.statements.protocol import Named, Scan
-from dormouse.statements.scans import Tables, known_ends
+from dormouse.statements.limits import Limits
+from dormouse.statements.protocol import Named, Scan, ScanRows
+from dormouse.statements.scans import Tables, check_reads, known_ends
 from dormouse.tables.row_rules import row_rules
 
 MAX_SHARDS = 64
@@ -33,16 +34,19 @@ _NAME = "#0"
 """The name of the only reference, which `sql.statements` gives the first one, too."""
 
 
-def answer_plain(tables: Tables, text: str, parameters: Mapping[str, object]) -> QueryResult | None:
-    """Return the rows of a statement; None if it is not plain, or reads too much.
+def answer_plain(
+    tables: Tables, text: str, parameters: Mapping[str, object], limits: Limits
+) -> QueryResult | None:
+    """Return the rows of a statement; None if it is not plain, or reads too much for this process.
 
     Raises:
-        DormouseError: it is no query, or its table cannot be read.
+        DormouseError: it is no query, its table cannot be read, or it reads more than its limit.
     """
     found = _plain_scan(tables, text, parameters)
     if found is None:
         return None
     plain, name, scan = found
+    check_reads(tables, [ScanRows(name, scan)], limits)
     read, batches = tables.rows(name, scan)
     if plain.aggregates:
         return tables.result(_aggregated_schema(plain, read), _aggregated(plain, read, batches))

@@ -66,7 +66,7 @@ def _linked(tables: Tables, asked: ScanRows, held: ExitStack) -> LinkedFiles | N
         for each in (slices, selected)
     )
     condition = selection.condition
-    used = {*asked.scan.columns, *(condition.columns if condition else ())}
+    used = {*asked.scan.columns, *selection.tested_columns}
     fields = [field for field in table.schema.fields if field.name in used]
     where = None if condition is None else Predicate(condition, table.schema)
     pruned = ValueBounds.of(where, table.schema).pruned(found)

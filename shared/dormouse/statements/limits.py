@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from dormouse.errors import InvalidRequestError, LimitExceededError
 
@@ -14,8 +14,7 @@ _LEAST_BYTES, _MOST_BYTES = 16 * 1024 * 1024, 1024**4
 MOST_SECONDS = 7 * 24 * 3600
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(msgspec.Struct, frozen=True):
     """What a statement may take; of shards, it may read about `read_bytes`, or any amount."""
 
     memory_bytes: int = MEMORY_BYTES

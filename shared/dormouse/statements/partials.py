@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -19,12 +19,14 @@ from dormouse.statements.protocol import Named, Scan
 @dataclass(frozen=True, slots=True)
 class Partials:
     """All partial results of a statement, with these columns. `open` returns their rows; `reads`
-    counts what reading them takes.
+    counts what reading them takes. `versions` are those that the partial statements read, by the
+    names of tables.
     """
 
     schema: Schema
     open: Callable[[], Iterable[pa.RecordBatch]]
     reads: ReadCounters
+    versions: Mapping[str, tuple[int, ...]]
 
     def find(self, reference: Named) -> Schema:
         """Return the columns; there is no other table."""
@@ -32,7 +34,7 @@ class Partials:
 
     def result(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> QueryResult:
         """Return rows as the result of the statement."""
-        return QueryResult(schema, PeekableBatches(batches), self.reads, 0)
+        return QueryResult(schema, PeekableBatches(batches), self.reads, 0, self.versions)
 
     def rows(self, name: str, scan: Scan) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
         """Return the rows of a scan, and their schema; its limit would only save reading."""

@@ -20,7 +20,7 @@ from dormouse.errors import InvalidRequestError
 from dormouse.schema.schema import DecimalType, FieldType, Primitive, Schema
 from dormouse.sql.conditions import parse_condition
 from dormouse.statements.conditions import column_of, conjuncts, translated, variant_of
-from dormouse.statements.protocol import Scan
+from dormouse.statements.protocol import First, Scan
 
 FENCE = "!"
 """What ends the name of the dataset below a fence."""
@@ -30,12 +30,24 @@ _ENDS = re.compile(r"aggr=.*\b(min|max)\(")
 
 
 @dataclass(frozen=True, slots=True)
-class _Top:
-    """The first `rows` rows by these columns, ascending; with `from_end`, all descending."""
+class _Term:
+    """A column that rows are sorted by."""
 
-    columns: tuple[str, ...]
+    column: str
+    ascending: bool
+    nulls_first: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Top:
+    """The first `rows` rows in an order."""
+
+    terms: tuple[_Term, ...]
     rows: int
-    from_end: bool = False
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(term.column for term in self.terms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,16 +206,13 @@ def _is_fence(limit: LogicalPlan) -> bool:
 
 def _top(sort: expr.Sort) -> _Top | None:
     rows = sort.get_fetch_val()
-    columns = []
+    terms = []
     for term in sort.sort_exprs():
         name = column_of(term.expr())
         if name is None:
             return None
-        columns.append(name)
-    directions = {term.ascending() for term in sort.sort_exprs()}
-    if rows is None or len(directions) != 1:
-        return None
-    return _Top(tuple(columns), rows, from_end=not directions.pop())
+        terms.append(_Term(name, term.ascending(), term.nulls_first()))
+    return None if rows is None else _Top(tuple(terms), rows)
 
 
 def _renamed(top: _Top | None, projections: Sequence[Expr]) -> _Top | None:
@@ -211,9 +220,9 @@ def _renamed(top: _Top | None, projections: Sequence[Expr]) -> _Top | None:
     if top is None:
         return None
     sources = dict(_sources(projections))
-    columns = [sources.get(name) for name in top.columns]
-    known = tuple(name for name in columns if name is not None)
-    return replace(top, columns=known) if len(known) == len(columns) else None
+    if not all(term.column in sources for term in top.terms):
+        return None
+    return replace(top, terms=tuple(replace(t, column=sources[t.column]) for t in top.terms))
 
 
 def _sources(projections: Sequence[Expr]) -> Iterator[tuple[str, str]]:
@@ -265,7 +274,10 @@ def _exact(occurrences: Sequence[_Occurrence], schema: Schema) -> Scan | None:
         where = " AND ".join(exact)
     ends = not where and only.fetch is None and _is_first_key(only.context.ends_of, schema)
     limit, from_end = _limit(only, schema)
-    return Scan(columns=only.columns, where=where, limit=limit, from_end=from_end, ends=ends)
+    first = _first(only) if limit is None else None
+    return Scan(
+        columns=only.columns, where=where, limit=limit, from_end=from_end, ends=ends, first=first
+    )
 
 
 def _limit(only: _Occurrence, schema: Schema) -> tuple[int | None, bool]:
@@ -274,11 +286,22 @@ def _limit(only: _Occurrence, schema: Schema) -> tuple[int | None, bool]:
     """
     top = only.context.top
     keys = schema.keys[: len(top.columns)] if top else ()
-    if top and top.columns == tuple(f.name for f in keys):
+    directions = {term.ascending for term in top.terms} if top else set()
+    if top and len(directions) == 1 and top.columns == tuple(f.name for f in keys):
+        from_end = not directions.pop()
         if only.fetch is None:
-            return top.rows, top.from_end
-        return (only.fetch if top.from_end else min(top.rows, only.fetch)), False
+            return top.rows, from_end
+        return (only.fetch if from_end else min(top.rows, only.fetch)), False
     return only.fetch, False
+
+
+def _first(only: _Occurrence) -> First | None:
+    """Return which rows are first by a column, if these are enough."""
+    top = only.context.top
+    if top is None or only.fetch is not None:
+        return None
+    term = top.terms[0]
+    return First(term.column, top.rows, not term.ascending, term.nulls_first, len(top.terms) > 1)
 
 
 def _is_first_key(column: str, schema: Schema) -> bool:

@@ -13,8 +13,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import msgspec
+import pyarrow as pa
 
-from dormouse.errors import InvariantError
+from dormouse.errors import InvalidRequestError, InvariantError
 from dormouse.stored.decoding import decode_json
 
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
@@ -57,11 +58,23 @@ class Tables(msgspec.Struct, frozen=True, tag="tables"):
     schemas: Mapping[str, dict[str, Any]]
 
 
+class First(msgspec.Struct, frozen=True):
+    """The first `rows` rows in the order of a column; with `ties`, also those that equal the last
+    of them in it, which another column orders.
+    """
+
+    column: str
+    rows: int
+    descending: bool
+    nulls_first: bool
+    ties: bool
+
+
 class Scan(msgspec.Struct, frozen=True, kw_only=True):
     """Which rows of a reference a scan needs: those for which `where` is true, empty for all; the
     first `limit` in key order, or at least as many of the last ones if it is `from_end`. With
-    `ends`, those with the least and the greatest first row key are enough. Without `columns`, just
-    their number counts.
+    `ends`, those with the least and the greatest first row key are enough; with `first`, those
+    that are first by a column. Without `columns`, just their number counts.
     """
 
     columns: tuple[str, ...] = ()
@@ -69,6 +82,13 @@ class Scan(msgspec.Struct, frozen=True, kw_only=True):
     limit: int | None = None
     from_end: bool = False
     ends: bool = False
+    first: First | None = None
+
+    @property
+    def reads_all(self) -> bool:
+        """Return whether it needs the values of all rows for which `where` is true."""
+        is_bounded = self.limit is not None or self.ends
+        return bool(self.columns or self.where) and not is_bounded
 
 
 class ScanRows(msgspec.Struct, frozen=True, tag="scan_rows"):
@@ -187,3 +207,21 @@ def _exactly(channel: socket.socket, length: int) -> bytes:
             raise InvariantError("a message is cut off")
         body += piece
     return bytes(body)
+
+
+def encode_parameters(values: Mapping[str, object]) -> bytes:
+    """Return the values of parameters as `Run` has them: an Arrow stream of one row.
+
+    Raises:
+        InvalidRequestError: one has no type of Arrow.
+    """
+    if not values:
+        return b""
+    try:
+        batch = pa.RecordBatch.from_pydict({name: [value] for name, value in values.items()})
+    except (pa.ArrowException, OverflowError, UnicodeEncodeError) as error:
+        raise InvalidRequestError("a parameter has a value that no type of SQL has") from error
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return sink.getvalue().to_pybytes()

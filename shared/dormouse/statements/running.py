@@ -22,18 +22,16 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from dormouse import errors
-from dormouse.errors import DormouseError, InvalidRequestError, InvariantError, LimitExceededError
+from dormouse.errors import DormouseError, InvariantError, LimitExceededError
 from dormouse.query.result import QueryResult
 from dormouse.sql.cut.statement_cut import StatementCut
-from dormouse.sql.statement_text import check_statement
 from dormouse.statements import protocol
-from dormouse.statements.direct import answer_plain
 from dormouse.statements.explaining import explain
 from dormouse.statements.files import linked_files
-from dormouse.statements.limits import Limits, ReadLimitError
+from dormouse.statements.limits import Limits
 from dormouse.statements.partials import Partials
 from dormouse.statements.processes import StatementProcess, begin
-from dormouse.statements.scans import Tables
+from dormouse.statements.scans import Tables, check_reads
 from dormouse.stored.decoding import decode_json
 from dormouse.system import SystemClock
 
@@ -50,25 +48,29 @@ _PIPE_BYTES = 1024 * 1024
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
-def run_statement(
+def run_in_process(
     tables: Tables | Partials,
     text: str,
-    parameters: Mapping[str, object],
+    parameters: bytes,
     scratch: Path,
     limits: Limits,
+    *,
+    cut_ms: int = 0,
 ) -> QueryResult:
-    """Return the rows of a statement, which are computed while they are taken.
+    """Return the rows of a statement, which a process of its own computes while they are taken;
+    with `cut_ms`, its parts as of that time.
 
     Raises:
         DormouseError: it cannot be planned.
     """
-    check_statement(text)
-    stream = _parameters(parameters)
-    if isinstance(tables, Tables):
-        found = answer_plain(tables, text, parameters)
-        if found is not None:
-            return found
-    return _run(tables, text, stream, scratch, limits)
+    running = _Running(tables, scratch, limits)
+    try:
+        running.start(text, parameters, cut_ms)
+        schema, batches = running.results()
+    except BaseException:
+        running.end()
+        raise
+    return tables.result(schema, batches)
 
 
 def plan_cut(
@@ -83,28 +85,10 @@ def plan_cut(
     Raises:
         DormouseError: it cannot be planned.
     """
-    stream = _parameters(parameters)
-    rows = _run(tables, text, stream, scratch, limits, cut_ms=tables.time_ms).read_all()
+    stream = protocol.encode_parameters(parameters)
+    found = run_in_process(tables, text, stream, scratch, limits, cut_ms=tables.time_ms)
+    rows = found.read_all()
     return decode_json(rows["cut"][0].as_py().encode(), StatementCut)
-
-
-def _run(
-    tables: Tables | Partials,
-    text: str,
-    parameters: bytes,
-    scratch: Path,
-    limits: Limits,
-    *,
-    cut_ms: int = 0,
-) -> QueryResult:
-    running = _Running(tables, scratch, limits)
-    try:
-        running.start(text, parameters, cut_ms)
-        schema, batches = running.results()
-    except BaseException:
-        running.end()
-        raise
-    return tables.result(schema, batches)
 
 
 class _Pipe(io.FileIO):
@@ -265,25 +249,13 @@ class _Running:
         tables = self._tables
         if not isinstance(tables, Tables):
             return {}
-        self._check_reads(tables, scans)
-        found = {each.name: linked_files(tables, each, self._held) for each in scans}
+        check_reads(tables, scans, self._limits)
+        found = {
+            each.name: linked_files(tables, each, self._held)
+            for each in scans
+            if not tables.find_first(each.name, each.scan)
+        }
         return {name: files for name, files in found.items() if files is not None}
-
-    def _check_reads(self, tables: Tables, scans: Sequence[protocol.ScanRows]) -> None:
-        """Check that scans read no more than the statement may.
-
-        Raises:
-            ReadLimitError: they do, as the state of their tables says.
-        """
-        most = self._limits.read_bytes
-        if most is None:
-            return
-        estimate = sum(tables.estimate_bytes(each.name, each.scan) for each in scans)
-        if estimate > most:
-            raise ReadLimitError(
-                f"the statement would read about {estimate:,} bytes of shards, more than {most:,}",
-                hint="ask for fewer rows or columns, or let it read more",
-            )
 
     def _feed(self, asked: protocol.ScanRows, descriptor: int) -> None:
         """Write the rows of a scan into a pipe, until nobody reads them any more."""
@@ -366,21 +338,3 @@ def _ended(code: int) -> DormouseError:
         f"the process that computes the statement was ended {how}",
         hint="the statement may be nested too deeply, or need too much memory: make it simpler",
     )
-
-
-def _parameters(values: Mapping[str, object]) -> bytes:
-    """Return values as an Arrow stream of one row.
-
-    Raises:
-        InvalidRequestError: one has no type of Arrow.
-    """
-    if not values:
-        return b""
-    try:
-        batch = pa.RecordBatch.from_pydict({name: [value] for name, value in values.items()})
-    except (pa.ArrowException, OverflowError, UnicodeEncodeError) as error:
-        raise InvalidRequestError("a parameter has a value that no type of SQL has") from error
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
-    return sink.getvalue().to_pybytes()

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 import pyarrow as pa
+from msgspec import structs
 
 from dormouse.access.visible import VisibleTable
 from dormouse.arrow.ranges import requested_ranges
@@ -21,7 +22,6 @@ from dormouse.messages import SelectionMessage
 from dormouse.model.state import TableState
 from dormouse.ports import Storage
 from dormouse.query.count import count_rows
-from dormouse.query.last_rows import last_rows
 from dormouse.query.pieces import bytes_to_read
 from dormouse.query.planner import selected_ranges, slices_to_read
 from dormouse.query.result import PeekableBatches, QueryResult
@@ -32,7 +32,8 @@ from dormouse.readers.read_counters import ReadCounters
 from dormouse.readers.reading import Slice
 from dormouse.schema.schema import Schema
 from dormouse.sql.key_bounds import exact_ranges
-from dormouse.statements.protocol import Named, Scan
+from dormouse.statements.limits import Limits, ReadLimitError
+from dormouse.statements.protocol import Named, Scan, ScanRows
 from dormouse.tables.row_rules import row_rules
 from dormouse.tables.table import Table
 
@@ -57,14 +58,18 @@ class ScanResources:
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """The tables of a statement: one version of each, for all its scans."""
+    """The tables of a statement: one version of each, for all its scans. `columns` has what the
+    scans read of each table, in rows or conditions, by its id.
+    """
 
     resources: QueryResources
     open_table: OpenTable
     time_ms: int
+    columns: dict[str, set[str]] = field(default_factory=dict)
     opened: dict[tuple[str, str], Opened] = field(default_factory=dict)
     references: dict[str, Opened] = field(default_factory=dict)
     reads: ReadCounters = field(default_factory=ReadCounters)
+    first: dict[str, pa.Table] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def find(self, reference: Named) -> Schema:
@@ -80,6 +85,7 @@ class Tables:
             except DormouseError as error:
                 where = f"line {reference.line}, column {reference.column}"
                 raise type(error)(f"{where}: {error}", hint=error.hint) from error
+            self.columns.setdefault(self.opened[key][0].table.id, set())
         self.references[reference.name] = self.opened[key]
         return self.opened[key][0].schema
 
@@ -105,14 +111,38 @@ class Tables:
         if not scan.columns:
             rows = self._counted(table, state, selection)
             return pa.schema([]), _without_columns(rows)
+        if (first := self.first.get(name)) is not None:
+            chosen = first.select(list(scan.columns))
+            return chosen.schema, iter(chosen.to_batches())
         schema = arrow_schema(visible.schema)
         wanted = frame_schema(pa.schema([schema.field(column) for column in scan.columns]))
         if scan.ends and visible.schema.row_keys and (ends := known_ends(table, state)):
             return wanted, iter([conform(ends, wanted)])
         return wanted, self._selected(table, state, selection, from_end=scan.from_end)
 
+    def find_first(self, name: str, scan: Scan) -> bool:
+        """Read the rows that are first by a column, if they are enough for a scan and little is
+        read for them; return whether they are read.
+
+        Raises:
+            DormouseError: a shard is gone or damaged.
+        """
+        if scan.first is None:
+            return False
+        from dormouse.query import top_rows  # which few statements need
+
+        visible, state = self.references[name]
+        top, reads = top_rows.Top(**structs.asdict(scan.first)), ReadCounters()
+        selection = self.selection(name, scan)
+        found = top_rows.top_rows(self.resources, visible.table, state, selection, top, reads)
+        with self.lock:
+            self.reads.add(reads)
+        if found is not None:
+            self.first[name] = found
+        return found is not None
+
     def selection(self, name: str, scan: Scan) -> Selection:
-        """Return the selection of a scan."""
+        """Return the selection of a scan, and note the columns that it reads."""
         visible, state = self.references[name]
         selection = decode_selection(
             SelectionMessage(where=scan.where, columns=scan.columns, limit=scan.limit),
@@ -121,14 +151,15 @@ class Tables:
             version=state.version,
             time_ms=self.time_ms,
         )
+        with self.lock:
+            self.columns[visible.table.id].update(scan.columns, selection.tested_columns)
         return _by_ranges(selection, visible.table.schema)
 
     def estimate_bytes(self, name: str, scan: Scan) -> int:
         """Estimate how many bytes of shards a scan reads, by the state and the share of columns."""
         visible, state = self.references[name]
         selection = self.selection(name, scan)
-        condition = selection.condition
-        used = {*scan.columns, *(condition.columns if condition else ())}
+        used = {*scan.columns, *selection.tested_columns}
         whole = bytes_to_read(state, selected_ranges(visible.table, selection))
         return whole * len(used) // len(visible.table.schema.fields)
 
@@ -151,6 +182,8 @@ class Tables:
             self.resources.storage, self.resources.scratch, share, self.resources.cache
         )
         if from_end and selection.limit is not None:
+            from dormouse.query.last_rows import last_rows  # which few statements need
+
             whole = replace(selection, limit=None)
             reads = ReadCounters()
             try:
@@ -166,6 +199,24 @@ class Tables:
             found.close()
             with self.lock:
                 self.reads.add(found.reads)
+
+
+def check_reads(tables: Tables, scans: Iterable[ScanRows], limits: Limits) -> None:
+    """Check that the scans of a statement read no more than it may. The first or last rows in key
+    order, ends and counts do not count: what they read is bounded otherwise.
+
+    Raises:
+        ReadLimitError: they do, as the state of their tables says.
+    """
+    most = limits.read_bytes
+    if most is None:
+        return
+    estimate = sum(tables.estimate_bytes(s.name, s.scan) for s in scans if s.scan.reads_all)
+    if estimate > most:
+        raise ReadLimitError(
+            f"the statement would read about {estimate:,} bytes of shards, more than {most:,}",
+            hint="ask for fewer rows or columns, or let it read more",
+        )
 
 
 def _by_ranges(selection: Selection, schema: Schema) -> Selection:

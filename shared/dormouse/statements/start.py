@@ -34,9 +34,15 @@ def _run(channel: int, results: int) -> None:
 def _import_all() -> None:
     """Import what forks use, and leave it where it is in memory: they share what nobody changes."""
     import dormouse.statements.child  # noqa: F401
+    from dormouse.schema.schema import Field, Primitive, Schema
+    from dormouse.sql.conditions import parse_condition
     from dormouse.sql.statements import parse_statement
 
-    parse_statement("SELECT 1")  # the parser imports its dialect now
+    # what these import when they are first used, they import now: both readers of conditions, too
+    parse_statement("SELECT 1")
+    schema = Schema((), (), (Field("a", Primitive.LONG),), is_part=True)
+    for condition in ("a = 1", "a + 1 = 2"):
+        parse_condition(condition, schema)
     gc.collect()
     gc.freeze()
 

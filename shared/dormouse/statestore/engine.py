@@ -200,12 +200,14 @@ class LogStateStore:
         seen = head
         if self._retry_policy.retry(lambda: self._compaction.compact(seen)):
             head = self._retry_policy.retry(self._log.head) or seen
-        if is_snapshot_due(head.manifest, self.policy):
+        manifest = head.manifest
+        self._retry_policy.retry(lambda: self._compaction.merge_history(manifest))
+        if is_snapshot_due(manifest, self.policy):
             state = self.current()
             if self._compaction.snapshot(state):
                 self._tail.kept(state)
-        elif is_increment_due(head.manifest):
-            self._keep_increment(head.manifest)
+        elif is_increment_due(manifest):
+            self._keep_increment(manifest)
         if self._collector.is_due(head):
             self._retry_policy.retry(self._collector.collect)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from io import BytesIO
 from typing import TypeVar
 
 from dormouse.errors import (
@@ -81,8 +82,10 @@ class ObjectBlobs:
     def _get_range(self, wanted: BlobRange) -> bytes:
         path = self._path(wanted.blob_id)
         with suppress(NotFoundError):
-            pieces = self._storage.stream(path, wanted.size_bytes, wanted.start, wanted.end)
-            body = b"".join(pieces)
+            # A join would hold all pieces and the body at once: that of a large snapshot twice.
+            read = BytesIO()
+            read.writelines(self._storage.stream(path, wanted.size_bytes, wanted.start, wanted.end))
+            body = read.getvalue()
             if len(body) != wanted.end - wanted.start:
                 raise CorruptDataError(f"{self._kind} {wanted.blob_id} is shorter than it was")
             return body

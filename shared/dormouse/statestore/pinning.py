@@ -34,8 +34,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from dormouse.errors import ContendedError, CorruptDataError, NotFoundError
-from dormouse.model.pins import Pin, PinOwner
 from dormouse.model.state import TableState
+from dormouse.model.versions.pins import Pin, PinOwner
 from dormouse.ports import Clock, Ids
 from dormouse.statestore.log.log import CollectedError
 from dormouse.statestore.log.pages import LOWEST_ID, Snapshot, not_below

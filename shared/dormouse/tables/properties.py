@@ -114,7 +114,7 @@ def property_named(name: str) -> Property:
         near = get_close_matches(name, KNOWN, 1)
         raise InvalidRequestError(
             f"there is no property {name!r}",
-            hint=f"did you mean {near[0]}?" if near else "docs/properties.md lists them",
+            hint=f"did you mean {near[0]}?" if near else "`dormouse table show NAME` lists them",
         )
     return KNOWN[name]
 

@@ -13,16 +13,16 @@ from dormouse.access import doors
 from dormouse.access.principals import NOBODY
 from dormouse.access.rules import AccessRule, Verb
 from dormouse.client import Instance
-from dormouse.client.versions import table_as_of
+from dormouse.client.reading.versions import table_as_of
 from dormouse.errors import ForbiddenError, InvalidRequestError, NotFoundError
 from dormouse.messages import SelectionMessage
 from dormouse.ports import Services
 from dormouse.query.rows import query_rows
 from dormouse.query.selection_codec import decode_selection
+from dormouse.statements.answering import run_statement
 from dormouse.statements.files import linked_files
 from dormouse.statements.limits import Limits
 from dormouse.statements.protocol import Named, Scan, ScanRows
-from dormouse.statements.running import run_statement
 from dormouse.statements.scans import Opened, Tables
 
 STAFF = "id:long, since:long, name:string, pay:long, tags:map<string, string>?"

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http import HTTPStatus
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from botocore.config import Config
@@ -17,6 +18,7 @@ from dormouse.errors import InvariantError, UnavailableError
 from dormouse.http.loopback import LoopbackServer
 from dormouse.http.messages import HttpRequest, HttpResponse
 
+URI = "https://f6g7h8i9j0.execute-api.eu-west-2.amazonaws.com/live"
 PATH = "/live/@connections/JKJaXmPLvHcESHA%3D"
 
 
@@ -53,7 +55,7 @@ def connections(
     with LoopbackServer(gateway.answer) as server:
         uri = f"{server.url}/live"
         client = clients.client("apigatewaymanagementapi", once, endpoint_url=uri)
-        yield ApiGatewayConnections(client)
+        yield ApiGatewayConnections(client, URI)
     clients.session.cache_clear()
 
 
@@ -113,8 +115,30 @@ def test_a_gateway_that_is_not_there_is_unavailable(
 ) -> None:
     once = Config(retries={"total_max_attempts": 1})
     uri = "http://127.0.0.1:1/live"
-    gone = ApiGatewayConnections(clients.client("apigatewaymanagementapi", once, endpoint_url=uri))
+    client = clients.client("apigatewaymanagementapi", once, endpoint_url=uri)
+    gone = ApiGatewayConnections(client, uri)
     with pytest.raises(UnavailableError):
         gone.send("x", "{}")
     with pytest.raises(UnavailableError):
         gone.close("x")
+
+
+def test_the_signature_of_an_address_covers_the_caller_with_a_token(
+    connections: ApiGatewayConnections,
+) -> None:
+    alice, eve = "jwt:https://issuer.example#alice", "jwt:https://issuer.example#eve&caller=x"
+    addresses = {caller: urlsplit(connections.address_for(caller)) for caller in (alice, eve)}
+    signatures = set()
+    for caller, parts in addresses.items():
+        found = parse_qs(parts.query, strict_parsing=True)
+        assert (parts.scheme, parts.path, found["caller"]) == ("wss", "/live", [caller])
+        assert found["X-Amz-Expires"] == ["60"]
+        signatures |= set(found["X-Amz-Signature"])
+    assert len(signatures) == 2
+
+
+@pytest.mark.parametrize("caller", ["", "local", "arn:aws:iam::123456789012:user/eve"])
+def test_who_has_no_token_signs_the_address(
+    connections: ApiGatewayConnections, caller: str
+) -> None:
+    assert connections.address_for(caller) == URI.replace("https:", "wss:")

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from dormouse.aws.base.metrics import WATCHED, LoggedMetrics, log_commit
-from dormouse.model.metrics import Metric
+from dormouse.model.jobs.metrics import Metric
 from dormouse.state_store import CommitReport
 
 

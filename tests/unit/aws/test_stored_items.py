@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dormouse.aws.dynamodb.stored_items import opened, sealed
-from dormouse.aws.dynamodb.table_items import (
+from dormouse.aws.dynamodb.registry.table_items import (
     copy_of,
     defaults_item,
     id_item,
@@ -20,7 +19,8 @@ from dormouse.aws.dynamodb.table_items import (
     settings_of,
     table_of,
 )
-from dormouse.aws.dynamodb.tombstones import DynamoTombstones
+from dormouse.aws.dynamodb.registry.tombstones import DynamoTombstones
+from dormouse.aws.dynamodb.stored_items import opened, sealed
 from dormouse.errors import CorruptDataError
 from dormouse.tables.table import Table
 from dormouse.tables.tombstones import Tombstone

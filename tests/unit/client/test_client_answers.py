@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from dormouse.client import TableHandle
-from dormouse.client.dead_letters import DeadLetterQueues, queue_states
-from dormouse.client.jobs import SINCE_INGESTED
+from dormouse.client.operating.dead_letters import DeadLetterQueues, queue_states
+from dormouse.client.operating.jobs import SINCE_INGESTED
 from dormouse.client.waiting import WAIT_SECONDS, Polling
 from dormouse.errors import InvalidRequestError, NotFoundError
 from dormouse.jobs.tracking import record
 from dormouse.messages import TableChanged
-from dormouse.model.job_events import Failed, Refused, TrackedJob
+from dormouse.model.jobs.job_events import Failed, Refused, TrackedJob
 from dormouse.ports import NO_TABLE, QueueCounts
 from dormouse.stored.paths import purge_path
 from tests.support.adapters import FakeClock

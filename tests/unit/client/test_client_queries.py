@@ -121,6 +121,23 @@ def test_counts_read_no_rows_where_the_state_knows_them(memory: InMemory) -> Non
         table.count([(None, "b")])
 
 
+@pytest.mark.parametrize("is_sql", [False, True], ids=["query", "sql"])
+def test_a_look_up_takes_two_requests_cold_and_one_warm(memory: InMemory, is_sql: bool) -> None:
+    """One for the index of the shard, which is kept, and one for a row group."""
+    table = memory.instance.create_table("letters", LETTERS)
+    add(table, "abcdef")
+    requests = []
+    for letter in ("b", "e"):
+        if is_sql:
+            text = "SELECT * FROM letters WHERE letter = $1"
+            found = memory.instance.sql(text, [letter])
+        else:
+            found = table.query(exact=letter)
+        assert found.to_arrow().column("letter").to_pylist() == [letter]
+        requests.append(found.reads.requests)
+    assert requests == [2, 1]
+
+
 def test_footers_are_kept_for_all_queries_of_a_client(memory: InMemory) -> None:
     table = memory.instance.create_table("letters", LETTERS)
     add(table, "abc")

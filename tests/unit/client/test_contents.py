@@ -11,7 +11,7 @@ import pytest
 from dormouse.client import TableHandle
 from dormouse.errors import NotFoundError
 from dormouse.jobs.tracking import record
-from dormouse.model.job_events import Failed, Refused, TrackedJob
+from dormouse.model.jobs.job_events import Failed, Refused, TrackedJob
 from tests.support.instances import InMemory
 from tests.support.world import LETTERS, World, letters
 

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dormouse.client import Instance
-from dormouse.client.exporting_sql import export_result, free_prefix
+from dormouse.client.reading.exporting_sql import export_result, free_prefix
 from dormouse.errors import AlreadyExistsError, InvalidRequestError, LimitExceededError
 from dormouse.results.formats import ResultFormat
 from dormouse.stored import checksums

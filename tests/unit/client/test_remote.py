@@ -14,7 +14,7 @@ import pytest
 
 from dormouse.arrow.types import arrow_schema
 from dormouse.client import Instance, TableHandle
-from dormouse.client.queries import ask, result_of
+from dormouse.client.reading.queries import ask, result_of
 from dormouse.errors import (
     CorruptDataError,
     InvalidRequestError,

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 from dormouse.features.queries.query import QUERIES, QueryEnd
 from dormouse.features.queries.stored import load_end
 from dormouse.messages import OutboundMessage
-from dormouse.model.pins import OwnerKind
+from dormouse.model.versions.pins import OwnerKind
 from dormouse.ports import JobRecord
 from dormouse.query_messages import AnswerQuery, QueryLimits
 from dormouse.stored.query_paths import query_prefix

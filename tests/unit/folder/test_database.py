@@ -17,10 +17,10 @@ from dormouse.errors import (
     OutcomeUnknownError,
     UnavailableError,
 )
-from dormouse.folder import database as module
-from dormouse.folder.database import FORMAT, Database
-from dormouse.folder.failures import committing, using
-from dormouse.folder.records import fetch, store
+from dormouse.folder.sqlite import database as module
+from dormouse.folder.sqlite.database import FORMAT, Database
+from dormouse.folder.sqlite.failures import committing, using
+from dormouse.folder.sqlite.records import fetch, store
 from tests.contract.folders import database_in
 
 

@@ -21,10 +21,10 @@ from dormouse.errors import (
     UnavailableError,
 )
 from dormouse.features.ingest import ingest
-from dormouse.folder import deliveries
-from dormouse.folder.failures import using
-from dormouse.folder.records import fetch, store
+from dormouse.folder.sqlite.failures import using
+from dormouse.folder.sqlite.records import fetch, store
 from dormouse.folder.wiring import OpenFolder, open_folder
+from dormouse.folder.work import deliveries
 from dormouse.tables.spark_options import SparkOptions
 from tests.support.waiting import LIMIT_SECONDS
 from tests.support.world import LETTERS
@@ -71,6 +71,27 @@ def test_a_folder_of_something_else_is_refused_and_left_as_it_is(tmp_path: Path)
         open_folder(tmp_path)
     assert "empty folder" in raised.value.hint
     assert everything_in(tmp_path) == before
+
+
+def test_tables_beside_a_lost_sqlite_file_are_no_place_for_a_new_instance(
+    tmp_path: Path, root: Path
+) -> None:
+    local = tmp_path / "a.csv"
+    local.write_text("letter,at,note\na,1,x\n")
+    with Instance.open(root, background=False) as instance:
+        table = instance.create_table("letters", LETTERS)
+        table.ingest(local)
+    (root / "dormouse.sqlite").write_bytes(b"")
+    before = everything_in(root / "tables")
+    with pytest.raises(CorruptDataError, match="is empty, but .* holds tables") as raised:
+        open_folder(root)
+    assert "backup" in raised.value.hint
+    assert (root / "dormouse.sqlite").stat().st_size == 0
+    (root / "dormouse.sqlite").unlink()
+    with pytest.raises(InvalidRequestError, match="has no dormouse.sqlite") as missing:
+        open_folder(root)
+    assert "backup" in missing.value.hint
+    assert everything_in(root / "tables") == before
 
 
 def test_of_two_processes_that_make_an_instance_at_once_neither_is_refused(

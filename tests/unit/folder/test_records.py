@@ -9,10 +9,10 @@ import pytest
 
 from dormouse.access.rules import AccessRule
 from dormouse.errors import CorruptDataError, DamagedEntryError
-from dormouse.folder.database import Database
-from dormouse.folder.log_pages import SqlitePages
-from dormouse.folder.tables import SqliteTables
-from dormouse.folder.tracker import SqliteTracker
+from dormouse.folder.sqlite.database import Database
+from dormouse.folder.stores.log_pages import SqlitePages
+from dormouse.folder.stores.tables import SqliteTables
+from dormouse.folder.stores.tracker import SqliteTracker
 from dormouse.ports import DAMAGED
 from dormouse.statestore.log.pages import LOWEST_ID, Head
 from tests.contract.test_tables import STONE, A, deleting

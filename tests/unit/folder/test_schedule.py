@@ -10,8 +10,8 @@ import pytest
 
 from dormouse.client import Instance
 from dormouse.errors import UnavailableError
-from dormouse.folder.database import Database
 from dormouse.folder.recovery import sweep_soon
+from dormouse.folder.sqlite.database import Database
 from dormouse.folder.wiring import OpenFolder, open_folder
 from dormouse.messages import OutboundMessage, TableChanged
 from tests.support.world import LETTERS
@@ -27,7 +27,7 @@ def opened(tmp_path: Path) -> Iterator[OpenFolder]:
 def test_of_all_processes_one_sweeps_when_it_is_time(
     opened: OpenFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from dormouse.folder import schedule
+    from dormouse.folder.work import schedule
 
     runs: list[bool] = []
     monkeypatch.setattr(
@@ -80,7 +80,7 @@ def test_a_sweep_that_fails_for_a_table_is_run_for_the_others(
     opened: OpenFolder, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     from dormouse.features.sweep import sweep as module
-    from dormouse.folder import schedule
+    from dormouse.folder.work import schedule
 
     instance = Instance.open(opened.layout.root, background=False)
     for name in ("one", "two"):

@@ -11,16 +11,16 @@ import pytest
 from dormouse import lifeline
 from dormouse.client import Instance, in_folder
 from dormouse.features.compaction.compact import compact
-from dormouse.folder import spark_submit
-from dormouse.folder.database import Database
-from dormouse.folder.leaving import Leaving, LeavingError
 from dormouse.folder.queues import SqliteQueues
-from dormouse.folder.records import remove_expired
-from dormouse.folder.spark_runs import KEPT_SECONDS, MAX_STARTS, SparkRuns, StoredRun
-from dormouse.folder.spark_submit import SparkSubmit, SparkWorker
+from dormouse.folder.sqlite.database import Database
+from dormouse.folder.sqlite.records import remove_expired
+from dormouse.folder.work import spark_submit
+from dormouse.folder.work.leaving import Leaving, LeavingError
+from dormouse.folder.work.spark_runs import KEPT_SECONDS, MAX_STARTS, SparkRuns, StoredRun
+from dormouse.folder.work.spark_submit import SparkSubmit, SparkWorker
 from dormouse.messages import CompactionJob, SparkRunChanged, decode
-from dormouse.model import spark_threshold
-from dormouse.model.spark_threshold import ClusterSize
+from dormouse.model.jobs import spark_threshold
+from dormouse.model.jobs.spark_threshold import ClusterSize
 from dormouse.ports import SparkRun
 from dormouse.tables.spark_options import SparkOptions
 from tests.support.adapters import FakeClock

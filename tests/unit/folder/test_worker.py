@@ -20,9 +20,9 @@ from dormouse.errors import (
     RefusedSourceError,
     UnavailableError,
 )
-from dormouse.folder import deliveries
-from dormouse.folder.leaving import Leaving, LeavingError, LeavingStorage
 from dormouse.folder.wiring import OpenFolder, open_folder
+from dormouse.folder.work import deliveries
+from dormouse.folder.work.leaving import Leaving, LeavingError, LeavingStorage
 from dormouse.jobs.retry_policy import MAX_RECEIVES
 from dormouse.messages import FilesDropped, OutboundMessage, TableChanged, encode
 from dormouse.model.sources import Source

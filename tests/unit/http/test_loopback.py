@@ -117,6 +117,7 @@ def test_the_own_names_are_answered(server: LoopbackServer, host: str) -> None:
         (f"POST / HTTP/1.1\r\n{HERE}Content-Length: ten\r\n\r\n", 400),
         (f"POST / HTTP/1.1\r\n{HERE}Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 411),
         (f"GET / HTTP/1.1\r\n{HERE}X: {'x' * 70_000}\r\n\r\n", 431),
+        (f"GET / HTTP/1.1\r\n{HERE}" + "X: y\r\n" * 5000 + "\r\n", 431),
     ],
 )
 def test_what_is_no_request_is_refused(
@@ -129,6 +130,19 @@ def test_what_is_no_request_is_refused(
     with_server.request("GET", "/still")
     assert with_server.getresponse().status == 200
     with_server.close()
+
+
+def test_a_client_that_still_sends_reads_why_it_is_refused(server: LoopbackServer) -> None:
+    refused = f"GET /{'x' * 70_000} HTTP/1.1\r\n{HERE}\r\n".encode()
+    with socket.create_connection(("127.0.0.1", server.server_port), LIMIT_SECONDS) as connection:
+        connection.sendall(refused)
+        answer = b""
+        while part := connection.recv(65536):
+            answer += part
+        for _ in range(128):  # 8 MB: more than wait unread in any connection
+            connection.sendall(b"x" * 65_536)
+        connection.shutdown(socket.SHUT_WR)
+    assert answer.startswith(b"HTTP/1.1 414 ")
 
 
 def test_refusals_are_those_of_what_is_served() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dormouse.iceberg.liveness import (
+from dormouse.iceberg.files.liveness import (
     ENTRIES,
     LiveShard,
     cut_into_manifests,

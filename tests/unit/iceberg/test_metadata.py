@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from dormouse.iceberg import avro, encodings
+from dormouse.iceberg import encodings
 from dormouse.iceberg.changes import Changes
 from dormouse.iceberg.encodings import quick_shards
+from dormouse.iceberg.files import avro
 from dormouse.iceberg.metadata import WHOLE_PUBLICATIONS, retained
 from dormouse.iceberg.previous import read_previous
 from dormouse.iceberg.publication import Source, plan_publication

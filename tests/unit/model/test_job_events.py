@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dormouse.model.job_events import (
+from dormouse.model.jobs.job_events import (
     Accepted,
     Assigned,
     Failed,
@@ -16,7 +16,7 @@ from dormouse.model.job_events import (
     TrackedJob,
     fold_event,
 )
-from dormouse.model.job_records import JobRecord
+from dormouse.model.jobs.job_records import JobRecord
 
 JOB = TrackedJob("t", "j", "compaction")
 KINDS = (Accepted, Assigned, Started, Finished, Failed, Refused)

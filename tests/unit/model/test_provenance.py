@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dormouse.model.overlay_map import OverlayMap
-from dormouse.model.provenance import Lineage, Provenance, merge_lineages
 from dormouse.model.shards import Shard
 from dormouse.model.state import TableState
+from dormouse.model.versions.provenance import Lineage, Provenance, merge_lineages
 
 
 def state_of(shards: list[str], sources: list[str]) -> TableState:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from dormouse.errors import CorruptDataError, DamagedShardError, NotFoundError
 from dormouse.keys.ranges import Key, KeyRange
-from dormouse.model.provenance import Lineage, Provenance
+from dormouse.model.versions.provenance import Lineage, Provenance
 from dormouse.schema.schema import Schema
 from dormouse.shards.footer import (
     ShardFooter,

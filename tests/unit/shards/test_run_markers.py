@@ -8,9 +8,9 @@ import pytest
 
 from dormouse.errors import AlreadyExistsError, CorruptDataError
 from dormouse.keys.ranges import KeyRange
-from dormouse.model.provenance import Lineage, Provenance
 from dormouse.model.shards import Shard
 from dormouse.model.state import TableState
+from dormouse.model.versions.provenance import Lineage, Provenance
 from dormouse.shards.run_markers import (
     RunMarker,
     discard_shards,

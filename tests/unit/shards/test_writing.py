@@ -23,8 +23,8 @@ from dormouse.errors import (
 )
 from dormouse.keys.ranges import KeyRange
 from dormouse.model.partitions import Partition, PartitionTree
-from dormouse.model.provenance import Lineage, Provenance
 from dormouse.model.shards import NewShard
+from dormouse.model.versions.provenance import Lineage, Provenance
 from dormouse.ports import Storage
 from dormouse.schema.schema import Schema
 from dormouse.shards import parquet

@@ -24,7 +24,7 @@ from dormouse.downloads import Arrivals, Arrived, StoppedError
 from dormouse.errors import RefusedSourceError, UnavailableError
 from dormouse.model.sources import Source
 from dormouse.schema.schema import Schema
-from dormouse.sources import csv_structure, parquet_batches
+from dormouse.sources.files import csv_structure, parquet_batches
 from dormouse.sources.formats import read_source
 from dormouse.sources.loader import SourceLoader, load_sources
 

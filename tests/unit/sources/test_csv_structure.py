@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from dormouse.errors import InvalidRequestError, RefusedSourceError
 from dormouse.schema.schema import Field, Primitive, Schema
-from dormouse.sources import csv_structure
-from dormouse.sources.csv_files import read_csv
+from dormouse.sources.files import csv_structure
+from dormouse.sources.files.csv_files import read_csv
 from dormouse.tables.csv_dialect import CsvDialect, csv_dialect
 from dormouse.tables.properties import Properties, parse_properties
 

@@ -22,8 +22,8 @@ from dormouse.arrow.types import arrow_schema
 from dormouse.errors import RefusedSourceError
 from dormouse.schema.schema import Field, Schema
 from dormouse.schema.types import Member, Primitive, StructType
-from dormouse.sources import compression
-from dormouse.sources.csv_files import read_csv
+from dormouse.sources.files import compression
+from dormouse.sources.files.csv_files import read_csv
 from dormouse.sources.formats import read_source
 from tests.support.source_files import arrow_file, arrow_stream, gzipped
 

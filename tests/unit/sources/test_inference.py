@@ -14,9 +14,9 @@ from dormouse.errors import InvalidRequestError, RefusedSourceError
 from dormouse.schema.columns import choose_schema
 from dormouse.schema.schema import Primitive
 from dormouse.schema.type_text import show_type
-from dormouse.sources import inference
 from dormouse.sources.formats import read_source
-from dormouse.sources.inference import infer_file
+from dormouse.sources.inferring import inference
+from dormouse.sources.inferring.inference import infer_file
 from dormouse.tables.csv_dialect import CsvDialect
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from dormouse.errors import RefusedSourceError
 from dormouse.schema.schema import Field, Primitive, Schema
-from dormouse.sources import parquet_batches
+from dormouse.sources.files import parquet_batches
 from dormouse.sources.formats import read_source
 from tests.support.damage import flipped
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dormouse.client.dropping import files_to_drop
-from dormouse.client.inferring import infer_schema
+from dormouse.client.ingesting.dropping import files_to_drop
+from dormouse.client.ingesting.inferring import infer_schema
 from dormouse.errors import RefusedSourceError
 from dormouse.schema.columns import parse_schema
 from dormouse.schema.schema import Schema

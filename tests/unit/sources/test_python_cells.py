@@ -16,7 +16,7 @@ from dormouse.arrow.types import arrow_schema
 from dormouse.errors import RefusedSourceError
 from dormouse.schema.schema import Field, Primitive, Schema
 from dormouse.schema.type_text import parse_type_text
-from dormouse.sources.python_cells import check_row_names, rows_to_batch
+from dormouse.sources.cells.python_cells import check_row_names, rows_to_batch
 from tests.support.batches import rows_of, schemas
 
 

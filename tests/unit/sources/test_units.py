@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from dormouse.errors import InvalidRequestError, RefusedSourceError
 from dormouse.schema.schema import Field, FieldType, Primitive, Schema
 from dormouse.schema.types import ListType, MapType, Member, StructType
+from dormouse.sources.cells.text_cells import parse_text_times
 from dormouse.sources.formats import read_source
-from dormouse.sources.text_cells import parse_text_times
 
 AT, DAY = Primitive.TIMESTAMP, Primitive.DATE
 MICROSECOND = dt.timedelta(microseconds=1)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from dormouse.errors import InvalidRequestError
-from dormouse.sql.statement_text import MAX_STATEMENT_CHARACTERS
 from dormouse.sql.statements import MAX_REFERENCES, MAX_SELECTS, Reference, parse_statement
+from dormouse.sql.text_limits import MAX_STATEMENT_CHARACTERS
 
 
 def tables_of(text: str) -> list[str]:

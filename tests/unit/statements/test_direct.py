@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from dormouse.client import Instance
-from dormouse.errors import InvalidRequestError, NotFoundError
-from dormouse.statements import direct, running
+from dormouse.errors import InvalidRequestError, LimitExceededError, NotFoundError
+from dormouse.statements import answering, direct
 
 ROWS = 200
 
@@ -118,7 +118,7 @@ def answered(
 ) -> tuple[pa.Table, Mapping[str, Any], bool]:
     """Return the rows of a statement, its versions, and whether it was answered directly."""
     found: list[bool] = []
-    answer = running.answer_plain
+    answer = answering.answer_plain
 
     def recorded(*arguments: Any) -> Any:
         result = answer(*arguments)
@@ -126,7 +126,7 @@ def answered(
         return result
 
     with monkeypatch.context() as patched:
-        patched.setattr(running, "answer_plain", recorded)
+        patched.setattr(answering, "answer_plain", recorded)
         result = instance.sql(text, values)
     return result.to_arrow(), result.versions, found[0]
 
@@ -143,7 +143,7 @@ def test_a_statement_has_the_rows_names_and_types_that_datafusion_gives(
     is_direct: bool,
 ) -> None:
     found, versions, was_direct = answered(mice, monkeypatch, text, values)
-    monkeypatch.setattr(running, "answer_plain", lambda *_: None)
+    monkeypatch.setattr(answering, "answer_plain", lambda *_: None)
     other = mice.sql(text, values)
     wanted = other.to_arrow()
     assert found.schema.equals(wanted.schema, check_metadata=True)
@@ -226,3 +226,28 @@ def test_what_is_wrong_has_one_error_however_plain_it_is(
 ) -> None:
     with pytest.raises(kind, match=problem):
         mice.sql(text).to_arrow()
+
+
+@pytest.mark.parametrize("is_direct", [True, False], ids=["direct", "computed"])
+@pytest.mark.parametrize(
+    ("text", "is_limited"),
+    [
+        ("SELECT * FROM t", True),
+        ("SELECT sum(v) FROM t WHERE k < 9", True),
+        ("SELECT count(*) FROM t WHERE s = 'a'", True),
+        ("SELECT count(*) FROM t", False),
+        ("SELECT min(k), max(k) FROM t", False),
+        ("SELECT k FROM t ORDER BY k LIMIT 3", False),
+    ],
+)
+def test_a_statement_reads_no_more_than_it_may_however_plain_it_is(
+    mice: Instance, monkeypatch: pytest.MonkeyPatch, text: str, is_limited: bool, is_direct: bool
+) -> None:
+    if not is_direct:
+        monkeypatch.setattr(answering, "answer_plain", lambda *_: None)
+    wanted = mice.sql(text, read_bytes=10**9).to_arrow()
+    if is_limited:
+        with pytest.raises(LimitExceededError, match="would read about"):
+            mice.sql(text, read_bytes=1).to_arrow()
+    else:
+        assert mice.sql(text, read_bytes=1).to_arrow().equals(wanted)

@@ -15,7 +15,7 @@ import pytest
 
 from dormouse.client import Instance
 from dormouse.errors import LimitExceededError, NotFoundError
-from dormouse.statements import processes, running
+from dormouse.statements import answering, processes
 from tests.support.waiting import LIMIT_SECONDS, eventually
 
 BOMB = "SELECT count(*) FROM range(1000000) a, range(1000000) b WHERE a.value + b.value < 0"
@@ -70,6 +70,36 @@ def test_the_server_has_one_thread_and_nothing_of_the_environment(
     assert len(list((process / "task").iterdir())) == 1
     names = {entry.partition("=")[0] for entry in (process / "environ").read_text().split("\0")}
     assert names - {""} <= {"PYTHONPATH", "LD_LIBRARY_PATH", "JE_ARROW_MALLOC_CONF"}
+
+
+_PLANNED = """
+import sys
+from dormouse.statements import start
+start._import_all()
+known = set(sys.modules)
+
+from dormouse.arrow.types import arrow_schema
+from dormouse.schema.schema import Field, Primitive, Schema
+from dormouse.sql.statements import parse_statement
+from dormouse.statements.datasets import TableDataset
+from dormouse.statements.planning import plan_scans
+from dormouse.statements.session import open_session, plan, register
+schema = Schema((Field("k", Primitive.LONG),), (), (Field("f", Primitive.DOUBLE),))
+context = open_session(sys.argv[1], 2**28, 2)
+register(context, "#0", TableDataset(arrow_schema(schema), lambda _: iter(())), fenced=False)
+for where in ("k = 7 AND f > 1.5", "k + 1 > 3 OR f IS NULL", "now() > '2024-01-01'"):
+    text = parse_statement(f"SELECT k, sum(f) FROM t WHERE {where} GROUP BY k").sql
+    found = plan_scans(plan(context, text, {}).optimized_logical_plan(), {"#0": schema}, set())
+    assert found.scans or found.to_fence
+print(*sorted(set(sys.modules) - known))
+"""
+
+
+def test_a_process_of_a_statement_imports_nothing_more(tmp_path: Path) -> None:
+    """What a fork imports is imported again for each statement."""
+    command = [sys.executable, "-c", _PLANNED, str(tmp_path)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert ended.stdout.split() == []
 
 
 def test_a_statement_that_is_killed_costs_no_other(mice: Instance) -> None:
@@ -194,7 +224,7 @@ def test_an_interruption_ends_the_statement_and_not_the_process_that_asks(tmp_pa
 def test_a_table_that_changes_while_it_is_read_is_read_to_its_end_or_not_found(
     mice: Instance, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
-    monkeypatch.setattr(running, "answer_plain", lambda *_: None)
+    monkeypatch.setattr(answering, "answer_plain", lambda *_: None)
     table = mice.create_table("t", "k:long, s:string?", row_keys=["k"])
     rows = 200_000
     table.ingest(pa.table({"k": range(rows), "s": ["x" * 20] * rows}))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from dormouse.aws.dynamodb import state_store
+from dormouse.aws.dynamodb.state import state_store
 from dormouse.statestore.log.compaction import CompactionPolicy
 from tests.unit.statestore.faults import Home, small_items
 

@@ -9,8 +9,8 @@ from functools import lru_cache
 from typing import Any, Literal, TypeVar
 from unittest.mock import patch
 
-from dormouse.aws.dynamodb import blobs, state_store
-from dormouse.aws.dynamodb.state_store import DynamoDBStateStore
+from dormouse.aws.dynamodb.state import blobs, state_store
+from dormouse.aws.dynamodb.state.state_store import DynamoDBStateStore
 from dormouse.aws.s3.state_store import S3StateStore
 from dormouse.model.state import TableState
 from dormouse.model.transactions import Entry, RestoreVersion
@@ -18,7 +18,7 @@ from dormouse.retry_policy import WITHOUT_PAUSES, RetryPolicy
 from dormouse.statestore.blobs import ABOVE_ALL_IDS, BlobStore
 from dormouse.statestore.delta.codec import decode_delta, identity_of
 from dormouse.statestore.engine import DEFAULTS, LogStateStore, Options
-from dormouse.statestore.log import collection, compaction, pages
+from dormouse.statestore.log import collection, compaction, pages, segment_levels
 from dormouse.statestore.log.compaction import CompactionPolicy
 from dormouse.statestore.log.log import Log
 from dormouse.statestore.log.pages import Head, Page
@@ -251,7 +251,8 @@ def small_pages(capacity: int) -> Iterator[None]:
     """Let everything be due early, so that short tests turn pages, merge, snapshot and collect."""
     with (
         patch.multiple(pages, PAGE_CAPACITY=capacity),
-        patch.multiple(compaction, SEGMENTS_PER_LEVEL=2, LEAST_BYTES_TO_SNAPSHOT=3000),
+        patch.multiple(compaction, LEAST_BYTES_TO_SNAPSHOT=3000),
+        patch.multiple(segment_levels, SEGMENTS_PER_LEVEL=2, HISTORY_PER_LEVEL=2, MOST_SEGMENTS=2),
         patch.multiple(collection, PAGES_PER_ROUND=2),
         patch.multiple(state_store, COMPACTION=CompactionPolicy()),
     ):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import count
 from typing import Any
 from unittest.mock import patch
 
@@ -12,7 +14,13 @@ from hypothesis import strategies as st
 from dormouse.errors import CorruptDataError
 from dormouse.statestore.delta import segments
 from dormouse.statestore.delta.codec import Delta, encode_delta
-from dormouse.statestore.delta.segments import FORMAT, decode_segment, encode_segment
+from dormouse.statestore.delta.segments import (
+    FORMAT,
+    StoredSegment,
+    decode_segment,
+    encode_segment,
+    join_segments,
+)
 from tests.unit.statestore.samples import DELTA, ENTRIES, GOLDEN, sample_deltas
 from tests.unit.statestore.test_codec import entries
 
@@ -52,3 +60,32 @@ def test_a_delta_or_a_damaged_segment_is_refused_by_name() -> None:
     for body in (encode_delta(list(ENTRIES.values()), DELTA), whole[:-9], b""):
         with pytest.raises(CorruptDataError, match="segment 7"):
             decode_segment(body, "t", "segment 7")
+
+
+@given(st.lists(st.lists(entries, max_size=5), min_size=1, max_size=4))
+def test_joined_segments_are_the_segment_of_all_their_deltas(
+    several: list[list[tuple[object, ...]]],
+) -> None:
+    """Byte for byte, so that a reader skips row groups by the same count of deltas."""
+    ids = count()
+    parts = [[Delta(f"{next(ids):032x}", held) for held in part] for part in several]
+    with patch.multiple(segments, _DELTAS_OF_A_GROUP=2):
+        stored = [StoredSegment(encode_segment(part, "t"), "x", len(part)) for part in parts]
+        whole = [delta for part in parts for delta in part]
+        assert join_segments(stored, "t") == encode_segment(whole, "t")
+
+
+def test_a_segment_that_is_damaged_or_lacks_deltas_or_is_another_tables_is_not_joined() -> None:
+    deltas = sample_deltas()
+    whole = encode_segment(deltas, "t")
+    good = StoredSegment(whole, "segment 7", len(deltas))
+    flipped = bytearray(whole)
+    flipped[len(whole) // 2] ^= 1
+    for bad in (
+        replace(good, body=bytes(flipped)),
+        replace(good, deltas=len(deltas) + 1),
+        replace(good, body=encode_segment(deltas, "other")),
+        replace(good, body=encode_delta(list(ENTRIES.values()), DELTA)),
+    ):
+        with pytest.raises(CorruptDataError, match="segment 7"):
+            join_segments([StoredSegment(whole, "good", len(deltas)), bad], "t")

@@ -10,7 +10,7 @@ from botocore.config import Config
 from botocore.exceptions import ConnectTimeoutError
 from botocore.stub import Stubber
 
-from dormouse.aws.dynamodb.log_pages import DynamoPages
+from dormouse.aws.dynamodb.state.log_pages import DynamoPages
 from dormouse.errors import OutcomeUnknownError, UnavailableError
 from dormouse.retry_policy import WITHOUT_PAUSES
 from dormouse.statestore.log.pages import LOWEST_ID, Head, Manifest

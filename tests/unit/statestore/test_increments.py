@@ -11,17 +11,31 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dormouse.errors import CorruptDataError
+from dormouse.model.overlay_map import OverlayMap
+from dormouse.model.partitions import PartitionTree
+from dormouse.model.shards import PartitionReferences, Reference, Shard
 from dormouse.model.state import TableState
 from dormouse.model.transactions import ResetTable
 from dormouse.statestore.log.reader import fold_delta
 from dormouse.statestore.parquet_file import write_file
 from dormouse.statestore.snapshot import increments as stored
-from dormouse.statestore.snapshot.changes import StateChanges, changes_between, joined, rebased
+from dormouse.statestore.snapshot.changes import (
+    GONE,
+    StateChanges,
+    changes_between,
+    joined,
+    rebased,
+)
 from dormouse.statestore.snapshot.codec import decode_snapshot, encode_snapshot
 from dormouse.statestore.snapshot.increments import decode_increment, encode_increment
+from dormouse.statestore.snapshot.maps import StoredMap
 from tests.support.trees import initialise
 from tests.unit.statestore.histories import ONE_LEAF, Delta, addition, fold_all, histories
 from tests.unit.statestore.samples import GOLDEN, sample_increment, sample_state
+
+USUAL = pa.default_memory_pool()
+MEASURED = pa.proxy_memory_pool(USUAL)
+"""It must live as long as what was allocated by it."""
 
 
 def after(state: TableState, deltas: Sequence[Delta]) -> TableState:
@@ -39,6 +53,11 @@ def increment(earlier: TableState, later: TableState) -> StateChanges | None:
     """What changed, as it is read again."""
     found = changes(earlier, later)
     return found and decode_increment("t", encode_increment(found), "an increment")
+
+
+def again(made: StateChanges) -> StateChanges:
+    """The same changes: who lays them over a snapshot uses up their rows."""
+    return replace(made, rows=dict(made.rows))
 
 
 @given(histories(), st.data())
@@ -59,7 +78,7 @@ def test_a_snapshot_with_increments_is_the_state_that_the_fold_made(
             return
         whole, cut = joined(whole, made) if whole else made, state
         whole = decode_increment("t", encode_increment(whole), "an increment")
-        found = decode_snapshot("t", snapshot, "a snapshot", whole)
+        found = decode_snapshot("t", snapshot, "a snapshot", again(whole))
         assert found == state
         assert encode_snapshot("t", found) == encode_snapshot("t", state)
         later = after(found, deltas[end:])
@@ -118,14 +137,79 @@ def test_what_contradicts_the_snapshot_is_refused() -> None:
     snapshot, base, later = base_and_later()
     made = changes(base, later)
     assert made
-    assert decode_snapshot("t", snapshot, "a snapshot", made) == later
+    assert decode_snapshot("t", snapshot, "a snapshot", again(made)) == later
     another = replace(made, after=made.after - 1)
     twice = replace(made, counts=(made.counts[0] + 1, *made.counts[1:]))
     no_shards = replace(made, rows={**made.rows, "shard": made.rows["shard"].slice(0, 0)})
     no_references = {**made.rows, "reference": made.rows["reference"].slice(0, 1)}
     for wrong in (another, twice, no_shards, replace(made, rows=no_references)):
         with pytest.raises(CorruptDataError, match="snapshot 7"):
-            decode_snapshot("t", snapshot, "snapshot 7", wrong)
+            decode_snapshot("t", snapshot, "snapshot 7", again(wrong))
+
+
+def test_a_shard_that_goes_while_a_reference_to_it_stays_is_refused() -> None:
+    snapshot, base, later = base_and_later()
+    made = changes(base, later)
+    assert made
+    stored = base.shards.base
+    assert isinstance(stored, StoredMap)
+    gone = stored.rows.slice(0, 1).append_column(GONE, pa.array([True]))
+    wrong = replace(made, rows={**made.rows, "shard": pa.concat_tables([made.rows["shard"], gone])})
+    with pytest.raises(CorruptDataError, match="snapshot 7"):
+        decode_snapshot("t", snapshot, "snapshot 7", wrong)
+
+
+def test_laying_changes_over_a_snapshot_holds_few_columns_twice() -> None:
+    """In bytes of Arrow: most of a cold load, and the same on any machine."""
+    names = [f"{number:032x}-0" for number in range(0, 40_000, 2)]
+    shards = {name: Shard(name, 1000, 64_000, (name,), (name,)) for name in names}
+    held = {name: Reference("root", name, 1000) for name in names}
+    state = fold_all([Delta((initialise(ONE_LEAF),), 1, 0)])
+    whole = PartitionReferences(OverlayMap.of(held), 1000 * len(held), len(held))
+    state = replace(
+        state,
+        shards=OverlayMap.of(shards),
+        references=OverlayMap.of({"root": whole}),
+        rows=whole.rows,
+        reference_count=len(whole),
+        reference_counts=OverlayMap.of(dict.fromkeys(names, 1)),
+    )
+    snapshot = encode_snapshot("t", state)
+    base = decode_snapshot("t", snapshot, "a snapshot")
+    body = encode_increment(found) if (found := changes(base, base_with_more(base))) else b""
+    pa.set_memory_pool(MEASURED)
+    try:
+        loaded = decode_snapshot("t", snapshot, "a snapshot", decode_increment("t", body, "x"))
+    finally:
+        pa.set_memory_pool(USUAL)
+    assert loaded.reference_count == len(names) + 2000
+    assert MEASURED.max_memory() < 1.6 * MEASURED.bytes_allocated()
+
+
+def base_with_more(state: TableState) -> TableState:
+    """A state with two thousand shards more, which lie between the others."""
+    names = [f"{number:032x}-0" for number in range(1, 4001, 2)]
+    held = state.references["root"].insert(*(Reference("root", name, 7) for name in names))
+    return replace(
+        state,
+        version=state.version + 1,
+        shards=state.shards.update({n: Shard(n, 7, 64_000, (n,), (n,)) for n in names}),
+        references=state.references.insert("root", held),
+        rows=held.rows,
+        reference_count=len(held),
+        reference_counts=state.reference_counts.update(dict.fromkeys(names, 1)),
+    )
+
+
+def test_references_in_a_partition_that_changed_stay_where_they_are() -> None:
+    snapshot, base, _ = base_and_later()
+    (leaf,) = base.references
+    grown = replace(base.partitions.get(leaf), height=7)
+    tree = PartitionTree(base.partitions.by_id.insert(leaf, grown))
+    later = replace(base, version=base.version + 1, partitions=tree)
+    made = changes(base, later)
+    assert made
+    assert decode_snapshot("t", snapshot, "a snapshot", made) == later
 
 
 def test_after_a_reset_there_is_no_increment() -> None:

@@ -20,7 +20,7 @@ from dormouse.model.transactions import RULES
 from dormouse.state_store import Committed
 from dormouse.statestore.delta.segments import decode_segment, encode_segment
 from dormouse.statestore.engine import Options
-from dormouse.statestore.log import compaction
+from dormouse.statestore.log import compaction, segment_levels
 from dormouse.statestore.snapshot.codec import encode_snapshot
 from dormouse.statestore.snapshot.trimming import without_expired
 from tests.support.trees import initialise
@@ -78,7 +78,8 @@ def test_a_cold_reader_fetches_segments_in_place_of_the_deltas_in_them(rig: Rig)
 
 def test_the_number_of_segments_grows_with_the_logarithm_of_the_log(rig: Rig) -> None:
     with small_pages(2):
-        with patch.multiple(compaction, LEAST_BYTES_TO_SNAPSHOT=10**9, SEGMENTS_PER_LEVEL=4):
+        few = patch.multiple(segment_levels, SEGMENTS_PER_LEVEL=4, MOST_SEGMENTS=99)
+        with few, patch.multiple(compaction, LEAST_BYTES_TO_SNAPSHOT=10**9):
             commit(rig, 1, 150, maintain=True)
         manifest = rig.head().manifest
         assert [s.after for s in manifest.segments[1:]] == [

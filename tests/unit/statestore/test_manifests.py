@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import count
+
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.state.counting import item_bytes
+from dormouse.aws.dynamodb.state.log_items import head_item
 from dormouse.statestore.log.compaction import (
-    SEGMENTS_PER_LEVEL,
     CompactionPolicy,
-    absorbed_by,
+    is_increment_due,
     is_snapshot_due,
-    with_segment,
 )
-from dormouse.statestore.log.history import with_snapshot, without_versions_before
+from dormouse.statestore.log.history import (
+    with_increment,
+    with_snapshot,
+    without_versions_before,
+)
 from dormouse.statestore.log.pages import (
     PAGE_CAPACITY,
+    Head,
+    Increment,
     Manifest,
     Segment,
     Snapshot,
@@ -22,14 +32,26 @@ from dormouse.statestore.log.pages import (
     not_below,
     version_before,
 )
+from dormouse.statestore.log.segment_levels import (
+    HISTORY_PER_LEVEL,
+    MOST_HISTORY_BYTES,
+    SEGMENTS_PER_LEVEL,
+    absorbed_by,
+    history_to_merge,
+    with_history_merged,
+    with_segment,
+)
 
 
-def grown(manifest: Manifest, pages: int) -> tuple[Manifest, int]:
+def grown(
+    manifest: Manifest, pages: int, *, size_bytes: int = 10, name: str = ""
+) -> tuple[Manifest, int]:
     """Consolidate so many pages more; return the manifest, and how many pages that wrote."""
     absorbed = absorbed_by(pages, manifest)
     end = manifest.covered_pages + pages
     after = absorbed[0].after if absorbed else version_before(manifest.covered_pages)
-    made = Segment(f"{manifest.revision:032x}", after, version_before(end), 10)
+    size_bytes += sum(segment.size_bytes for segment in absorbed)
+    made = Segment(name or f"{manifest.revision:032x}", after, version_before(end), size_bytes)
     changed = with_segment(manifest, manifest, made)
     assert changed
     return changed, end - after // PAGE_CAPACITY
@@ -45,24 +67,38 @@ def test_segments_are_few_and_each_page_is_written_a_few_times(steps: list[int])
     while SEGMENTS_PER_LEVEL**levels < max(sum(steps), 1):
         levels += 1
     assert manifest.covered_pages == sum(steps)
-    assert written <= (levels + 1) * sum(steps)
+    assert written <= (levels + 1 + SEGMENTS_PER_LEVEL // 2) * sum(steps)
     assert len(manifest.segments) <= SEGMENTS_PER_LEVEL * (levels + 1)
     assert [s.after for s in manifest.segments] == [0, *(s.version for s in manifest.segments)][:-1]
 
 
-def test_segments_before_the_newest_snapshot_are_not_written_again() -> None:
-    manifest = Manifest()
-    for _ in range(SEGMENTS_PER_LEVEL - 1):
+@given(st.integers(0, 47), st.integers(1, SEGMENTS_PER_LEVEL - 1))
+def test_a_reader_fetches_one_segment_of_what_was_committed_since_the_newest_cut(
+    place: int, pages: int
+) -> None:
+    manifest, _ = grown(Manifest(), 20)
+    taken = with_snapshot(manifest, Snapshot("s", version_before(20) + place, 1, 1), 0)
+    assert taken
+    manifest = taken
+    for _ in range(pages):
         manifest, _ = grown(manifest, 1)
-    assert len(absorbed_by(1, manifest)) == SEGMENTS_PER_LEVEL - 1
-    taken = with_snapshot(manifest, Snapshot("s", version_before(3) + 5, 1, 1), 0)
+    newest = manifest.newest
+    assert newest
+    assert len([s for s in manifest.segments if s.version > newest.version]) == 1
+
+
+def test_segments_before_the_newest_snapshot_are_not_written_again() -> None:
+    manifest, _ = grown(Manifest(), 4)
+    assert absorbed_by(1, manifest) == manifest.segments
+    taken = with_snapshot(manifest, Snapshot("s", version_before(4) + 5, 1, 1), 0)
     assert taken
     assert absorbed_by(1, taken) == ()
 
 
 def test_a_segment_made_of_what_others_have_changed_since_is_dropped() -> None:
     seen, _ = grown(Manifest(), 1)
-    now, _ = grown(seen, 1)
+    quicker = Segment("quicker", version_before(1), version_before(2), 1)
+    now = replace(seen, segments=(*seen.segments, quicker))
     late = Segment("late", version_before(1), version_before(2), 1)
     assert with_segment(now, seen, late) is None
     trimmed = Manifest(9, (Snapshot("s", 90, 1, 1),), (Segment("x", 48, 96, 1),))
@@ -125,3 +161,97 @@ def test_an_id_that_is_not_below_the_floor_keeps_its_chance(
     assert chosen >= id_at(floor_ms)
     assert chosen[12:] == made[12:]
     assert chosen == made or floor_ms > made_ms
+
+
+# History
+
+
+def test_the_head_of_a_busy_table_stays_below_a_kilobyte() -> None:
+    """Fifty commits a second, each of which takes what it takes in the benchmark."""
+    for snapshot_bytes in (60_000, 7_000_000, 70_000_000):
+        largest = 0
+        for head in heads_of(snapshot_bytes, pages=2600):
+            largest = max(largest, item_bytes(head_item("0" * 32, head)))
+            ends = [segment.version for segment in head.manifest.segments]
+            assert [segment.after for segment in head.manifest.segments[1:]] == ends[:-1]
+        assert 700 < largest < 1024
+
+
+def heads_of(snapshot_bytes: int, pages: int) -> Iterator[Head]:
+    """Yield the head after each page of a table, a page a second, with all maintenance."""
+    keep_ms, ids = 15 * 60 * 1000, count(10**36)
+    manifest = Manifest(1, (Snapshot(f"{next(ids):032x}", 0, 0, snapshot_bytes),))
+    for page in range(1, pages + 1):
+        version, time_ms = version_before(page) + 7, 1_700_000_000_000 + 1000 * page
+        manifest, _ = grown(manifest, 1, size_bytes=48 * 300, name=f"{next(ids):032x}")
+        if run := history_to_merge(manifest):
+            size_bytes = sum(segment.size_bytes for segment in run)
+            made = Segment(f"{next(ids):032x}", run[0].after, run[-1].version, size_bytes)
+            merged = with_history_merged(manifest, run, made)
+            assert merged
+            manifest = merged
+        if is_snapshot_due(manifest, CompactionPolicy()):
+            kept = Snapshot(f"{next(ids):032x}", version, time_ms, snapshot_bytes)
+            manifest = with_snapshot(manifest, kept, keep_ms) or manifest
+        elif is_increment_due(manifest):
+            after, before = manifest.cuts[-1], list(manifest.increments)
+            while before and before[-1].version - before[-1].after <= version - after:
+                after = before.pop().after
+            row = Increment(f"{next(ids):032x}", after, version, time_ms, 200 * (version - after))
+            manifest = with_increment(manifest, row) or manifest
+        if page % 300 == 0:
+            kept_from = without_versions_before(manifest, time_ms - keep_ms)
+            manifest = replace(kept_from, revision=manifest.revision + 1)
+        yield Head(page, manifest, f"{next(ids):032x}")
+
+
+@given(
+    st.lists(st.sampled_from([1, 1, 1, 5, 40]), min_size=13, max_size=60),
+    st.integers(0, 60),
+    st.integers(0, 47),
+    st.integers(1, 48 * 200),
+)
+def test_what_is_merged_follows_one_another_on_one_side_of_the_newest_snapshot(
+    counts: list[int], at: int, place: int, more: int
+) -> None:
+    segments, after = [], 0
+    for number, pages in enumerate(counts):
+        segments.append(Segment(f"{number:032x}", after, after + 48 * pages, 1000))
+        after += 48 * pages
+    newest = (segments[at].after if at < len(segments) else after) + place
+    increments = (Increment("i", newest, newest + more, 2, 1),)
+    manifest = Manifest(1, (Snapshot("s", newest, 1, 1),), tuple(segments), increments)
+    run = history_to_merge(manifest)
+    if not run:
+        return
+    assert len(run) >= HISTORY_PER_LEVEL
+    assert run[-1].version <= newest or run[0].version > newest
+    assert not any(segment in absorbed_by(1, manifest) for segment in run)
+    made = Segment("made", run[0].after, run[-1].version, 1)
+    merged = with_history_merged(manifest, run, made)
+    assert merged
+    assert len(merged.segments) == len(segments) - len(run) + 1
+    assert is_snapshot_due(merged, CompactionPolicy()) <= is_snapshot_due(
+        manifest, CompactionPolicy()
+    )
+    assert with_history_merged(merged, run, made) is None, "it has no such run any more"
+
+
+def test_no_segment_of_history_is_too_large_to_be_merged_in_memory() -> None:
+    large = MOST_HISTORY_BYTES // 2
+    segments = tuple(Segment(str(n), 48 * n, 48 * n + 48, large) for n in range(20))
+    manifest = Manifest(1, (Snapshot("s", 48 * 20, 1, 1),), segments)
+    assert history_to_merge(manifest) == ()
+    small = tuple(replace(segment, size_bytes=large // 2) for segment in segments)
+    assert history_to_merge(replace(manifest, segments=small)) == small[-4:]
+
+
+def test_a_run_that_changed_is_not_replaced() -> None:
+    segments = tuple(Segment(str(n), 48 * n, 48 * n + 48, 1) for n in range(20))
+    manifest = Manifest(1, (Snapshot("s", 48 * 20, 1, 1),), segments)
+    run = history_to_merge(manifest)
+    made = Segment("made", run[0].after, run[-1].version, 3)
+    at = segments.index(run[1])
+    other = (*segments[:at], replace(run[1], id="other"), *segments[at + 1 :])
+    assert with_history_merged(manifest, run, made)
+    assert with_history_merged(replace(manifest, segments=other), run, made) is None

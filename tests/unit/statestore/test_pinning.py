@@ -17,9 +17,9 @@ from dormouse.errors import (
 )
 from dormouse.features.garbage.garbage import collectable, unpinned
 from dormouse.model.partitions import ROOT
-from dormouse.model.pins import OwnerKind, PinOwner
 from dormouse.model.state import TableState
 from dormouse.model.transactions import AssignJob, DeleteShards
+from dormouse.model.versions.pins import OwnerKind, PinOwner
 from dormouse.state_store import accepted
 from dormouse.statestore.engine import Options
 from dormouse.statestore.pinning import CLOCK_MARGIN_MS

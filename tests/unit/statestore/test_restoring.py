@@ -14,8 +14,8 @@ from dormouse.errors import (
     OutcomeUnknownError,
 )
 from dormouse.fold.rules import Rule
-from dormouse.model.pins import OwnerKind, PinOwner
 from dormouse.model.transactions import AddShards, RestoreVersion
+from dormouse.model.versions.pins import OwnerKind, PinOwner
 from dormouse.state_store import AlreadyCommitted, Committed, Rejected
 from dormouse.statestore.engine import LogStateStore, Options
 from dormouse.statestore.snapshot.trimming import without_expired

@@ -22,7 +22,7 @@ from dormouse.model.state import TableState
 from dormouse.model.transactions import Entry, Transaction
 from dormouse.statestore.parquet_file import open_file, write_file
 from dormouse.statestore.snapshot.codec import FORMAT, KIND, decode_snapshot, encode_snapshot
-from dormouse.statestore.snapshot.columns import StoredIds
+from dormouse.statestore.snapshot.columns import StoredIds, places_among
 from dormouse.statestore.snapshot.digests import packed, unpacked
 from tests.support.machine import TableMachine
 from tests.support.strategies import text
@@ -66,6 +66,14 @@ def test_an_id_is_found_where_it_is_and_nowhere_else(ids: list[str], other: str)
     assert list(stored) == ids
     for wanted in (*ids, other):
         assert stored.find(wanted) == (ids.index(wanted) if wanted in ids else None)
+
+
+@given(st.lists(text, unique=True).map(sorted), st.lists(text))
+def test_places_of_ids_are_found_among_others(ids: list[str], others: list[str]) -> None:
+    wanted = [*others, *ids[::2], *ids[::3]]
+    found = places_among(pa.array(wanted, pa.string()), pa.array(ids, pa.string()))
+    expected = [ids.index(each) if each in ids else None for each in wanted]
+    assert found.to_pylist() == expected
 
 
 def test_an_id_is_not_found_inside_longer_ones_or_across_two() -> None:

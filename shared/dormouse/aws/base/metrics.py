@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from aws_lambda_powertools.metrics import EphemeralMetrics, MetricUnit
 
-from dormouse.model.metrics import Metric
+from dormouse.model.jobs.metrics import Metric
 from dormouse.state_store import CommitReport
 
 NAMESPACE = "Dormouse"

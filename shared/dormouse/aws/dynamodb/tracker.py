@@ -22,7 +22,7 @@ from dormouse.aws.dynamodb.job_items import (
 from dormouse.aws.dynamodb.stored_items import unchanged
 from dormouse.errors import ContendedError
 from dormouse.jobs.records import BOUND_KEPT_SECONDS
-from dormouse.model.job_events import JobEvent, Tracked, fold_event
+from dormouse.model.jobs.job_events import JobEvent, Tracked, fold_event
 from dormouse.ports import DAMAGED, JobRecord
 
 if TYPE_CHECKING:

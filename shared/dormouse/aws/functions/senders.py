@@ -1,7 +1,8 @@
 """Who sent a message: what SQS says of the sender, whatever the message itself says.
 
-The HTTP API and the WebSocket send messages for their callers. Of these, and of no others, the
-message says who asks; of those of the WebSocket alone, which connection is told of the progress.
+The HTTP API and the WebSocket send messages for their callers, and the functions that answer and
+sweep queries send some about queries that have begun. Of these, and of no others, the message says
+who asks; of those of the WebSocket alone, to which connection progress is sent.
 """
 
 from __future__ import annotations
@@ -12,19 +13,28 @@ from msgspec.structs import replace
 from dormouse.access.principals import principal_of_sender
 from dormouse.aws.functions.handling import process
 from dormouse.messages import Message
-from dormouse.query_messages import AnswerQuery, CancelQuery, FollowQuery
+from dormouse.query_messages import (
+    AnswerQuery,
+    CancelQuery,
+    FollowQuery,
+    LeaveQuery,
+    QueryTask,
+)
 
 
 def asked_by(message: Message, sender_id: str) -> Message:
     """Return a message with its sender as the one who asks.
 
     So no message can claim to be somebody else's, but one of the API, which has verified its
-    caller.
+    caller, or of the instance about a query that it has recorded.
     """
-    if not isinstance(message, AnswerQuery | CancelQuery | FollowQuery):
-        return message
     settings = process().settings
     sender = principal_of_sender(sender_id)
+    if isinstance(message, LeaveQuery | QueryTask):
+        is_own = any(_is(sender, role_id) for role_id in settings.query_role_ids)
+        return message if is_own else replace(message, who=sender)
+    if not isinstance(message, AnswerQuery | CancelQuery | FollowQuery):
+        return message
     if _is(sender, settings.websocket_role_id):
         return message
     if isinstance(message, AnswerQuery):

@@ -10,9 +10,9 @@ from typing import Annotated, Literal
 import msgspec
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
-from dormouse.access.principals import principal_of_arn
+from dormouse.access.principals import NOBODY, is_token, principal_of_arn
 from dormouse.aws.base.logs import about_ids, logger
-from dormouse.aws.functions.handling import Event
+from dormouse.aws.functions.handling import Event, process
 from dormouse.connections import Connected, Disconnected, Received, Served, SocketEvent
 from dormouse.errors import InvalidRequestError
 from dormouse.stored.decoding import convert_plain
@@ -30,6 +30,7 @@ class _Context(msgspec.Struct):
 
 class _Event(msgspec.Struct):
     requestContext: _Context
+    queryStringParameters: dict[str, str] | None = None
     body: str | None = None
     isBase64Encoded: bool = False
 
@@ -42,7 +43,7 @@ def handle_socket(
     Raises:
         InvalidRequestError: the event is none of a WebSocket API.
     """
-    happened = socket_event_of(event)
+    happened = socket_event_of(event, process().settings.http_role)
     with about_ids({"event": type(happened).__name__}):
         served = serve(happened)
         if served.problem:
@@ -53,8 +54,11 @@ def handle_socket(
     return {"statusCode": int(served.status) if refused else 200}
 
 
-def socket_event_of(event: Mapping[str, object]) -> SocketEvent:
+def socket_event_of(event: Mapping[str, object], http_role: str = "") -> SocketEvent:
     """Return what an event says. Bytes of a client that are no text are a text that is no frame.
+
+    `http_role` is the ARN of the role of the HTTP API, which signs addresses for callers whose
+    tokens were verified; IAM has verified its signature, which covers their names.
 
     Raises:
         InvalidRequestError: it is none of a WebSocket API.
@@ -68,11 +72,18 @@ def socket_event_of(event: Mapping[str, object]) -> SocketEvent:
     connection = found.requestContext.connectionId
     match found.requestContext.eventType:
         case "CONNECT":
-            caller = found.requestContext.identity.userArn or ""
-            return Connected(connection, principal_of_arn(caller))
+            return Connected(connection, _caller(found, http_role))
         case "DISCONNECT":
             return Disconnected(connection)
     try:
         return Received(connection, body.decode())
     except UnicodeDecodeError:
         return Received(connection, "\ufffd")
+
+
+def _caller(found: _Event, http_role: str) -> str:
+    signer = principal_of_arn(found.requestContext.identity.userArn or "")
+    if signer == NOBODY or signer != principal_of_arn(http_role):
+        return signer
+    caller = (found.queryStringParameters or {}).get("caller", "")
+    return caller if is_token(caller) else NOBODY

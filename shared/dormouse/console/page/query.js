@@ -10,7 +10,7 @@ import { follow } from "/console/socket.js";
 const HISTORY = "dormouse-history";
 const MOST = 50; // statements that are remembered
 const MOST_ROWS = 10_000; // of an answer that comes in pages
-const ACCEPT = "application/vnd.apache.arrow.stream;q=0.1, application/json"; // files of what is answered later have all types
+const ACCEPT = "application/json, application/vnd.apache.arrow.stream;q=0.1"; // files, which are no JSON, have exact types
 let draft = ""; // what was typed when another place was looked at
 
 function past() {

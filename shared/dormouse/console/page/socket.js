@@ -82,7 +82,7 @@ export async function watch(path) {
   return seen.get(path).content;
 }
 
-/** Return the rows of a query that is answered later, up to `most`; `progress` is told meanwhile. */
+/** Return the rows of a query that is answered later, up to `most`; `progress` is called meanwhile. */
 export async function follow(query_id, { most, progress, signal }) {
   const found = { columns: [], rows: [], more: false };
   let after = "";

@@ -18,7 +18,7 @@ export async function showTable(name, chosen) {
   const here = `#/tables/${encodeURIComponent(name)}`;
   const tabs = Object.keys(VIEWS).map((each) =>
     h("a", { href: each === "overview" ? here : `${here}/${each}`, "aria-current": each === chosen ? "page" : null }, each));
-  const numbers = live(async () => ({ table: await get(tablePath(name)), status: await watch(tablePath(name, "/status")) }), summary);
+  const numbers = live(async () => ({ table: await watch(tablePath(name)), status: await watch(tablePath(name, "/status")) }), summary);
   return h("section", {},
     h("div", { class: "head" }, h("h1", {}, name), h("a", { class: "button", href: `#/query?table=${encodeURIComponent(name)}` }, "Query")),
     numbers, h("nav", { class: "tabs", "aria-label": `Views of ${name}` }, tabs), await draw(name).catch(problem));
@@ -117,7 +117,7 @@ async function jobs(name) {
 }
 
 async function files(name) {
-  const refused = live(() => get(tablePath(name, "/refused-files")), ({ jobs: found }) => grid("Refused files", [
+  const refused = live(() => watch(tablePath(name, "/refused-files")), ({ jobs: found }) => grid("Refused files", [
     ["File", (job) => job.subject.split("/").slice(1).join("/"), { class: "code" }],
     ["Why it was refused", (job) => h("p", { class: "reason" }, job.reason), { class: "wide" }],
     ["When", (job) => when(job.updated_ms)],

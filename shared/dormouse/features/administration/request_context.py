@@ -22,7 +22,7 @@ from dormouse.features.administration.stored_requests import (
 )
 from dormouse.features.requests.resolve_table import request_key, resolve_table_id
 from dormouse.features.requests.work import RequestResult, reply_jobs
-from dormouse.features.tables.create_table import new_table_id
+from dormouse.features.tables.changing.create_table import new_table_id
 from dormouse.jobs.tracking import record_request
 from dormouse.messages import OutboundMessage
 from dormouse.ports import NO_TABLE, JobRecord, Services

@@ -14,8 +14,8 @@ from typing import Any
 from dormouse.access.doors import find_table, visible_tables
 from dormouse.errors import CorruptDataError, ForbiddenError, NotFoundError
 from dormouse.iceberg.previous import parse_metadata
-from dormouse.iceberg.rest import CatalogError, shown
-from dormouse.iceberg.views import PARTS, View, published_name, view_of, why_no_view
+from dormouse.iceberg.serving.rest import CatalogError, shown
+from dormouse.iceberg.serving.views import PARTS, View, published_name, view_of, why_no_view
 from dormouse.ports import Services
 from dormouse.publications import LOST_PUBLICATION
 from dormouse.tables.published import is_published

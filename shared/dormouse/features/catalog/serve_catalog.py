@@ -25,7 +25,7 @@ from dormouse.http.messages import (
     json_response,
     without_body,
 )
-from dormouse.iceberg.rest import (
+from dormouse.iceberg.serving.rest import (
     NAMESPACE,
     CatalogError,
     Kind,
@@ -38,7 +38,7 @@ from dormouse.iceberg.rest import (
     parse_path,
     shown,
 )
-from dormouse.iceberg.views import view_result
+from dormouse.iceberg.serving.views import view_result
 from dormouse.ports import Services
 from dormouse.stored.paths import data_prefix, iceberg_prefix
 

@@ -126,7 +126,7 @@ def _segment_findings(
             try:
                 read, _, _ = read_segment(services.storage, table.id, segment.id)
             except (NotFoundError, CorruptDataError) as error:
-                yield Finding(Damage.SOURCES_LOST, segment.id, error.explanation)
+                yield Finding(Damage.SOURCES_LOST, segment.id, str(error))
                 continue
             if read != segment:
                 yield Finding(Damage.SOURCES_LOST, segment.id, "it differs from the state's entry")
@@ -175,5 +175,5 @@ def _check_shard(
     except NotFoundError:
         return [missing_object(shard)]
     except CorruptDataError as error:
-        return [Finding(Damage.SHARD_DAMAGED, shard.id, error.explanation)]
+        return [Finding(Damage.SHARD_DAMAGED, shard.id, str(error))]
     return list(footer_findings(state, table.id, shard, footer))

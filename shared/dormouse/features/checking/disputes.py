@@ -20,7 +20,7 @@ from dormouse.features.garbage.collect_garbage import candidates
 from dormouse.jobs.tracking import finalise, record
 from dormouse.messages import OutboundMessage
 from dormouse.model.disputes import dispute_id
-from dormouse.model.job_events import Failed, TrackedJob
+from dormouse.model.jobs.job_events import Failed, TrackedJob
 from dormouse.model.shards import Shard
 from dormouse.model.state import TableState
 from dormouse.model.transactions import ResolveDisputes

@@ -14,9 +14,9 @@ from dormouse.features.garbage.garbage import collectable, unpinned
 from dormouse.fold.invariants import broken_invariants
 from dormouse.keys.ranges import Key, show_key
 from dormouse.model.disputes import DisputeReason
-from dormouse.model.provenance import Provenance
 from dormouse.model.shards import Reference, Shard
 from dormouse.model.state import TableState
+from dormouse.model.versions.provenance import Provenance
 from dormouse.state_store import StateStore
 from dormouse.stored.paths import run_of_shard, shard_id_of
 from dormouse.tables.properties import Properties

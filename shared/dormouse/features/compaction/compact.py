@@ -36,11 +36,11 @@ from dormouse.jobs.tracking import finalise, record, tracked
 from dormouse.keys.ranges import KeyRange
 from dormouse.messages import CompactionJob, GarbageCandidates, OutboundMessage, TableChanged
 from dormouse.model.disputes import DisputeReason
-from dormouse.model.job_events import Assigned, Failed, Finished, Started, TrackedJob
-from dormouse.model.provenance import merge_lineages
+from dormouse.model.jobs.job_events import Assigned, Failed, Finished, Started, TrackedJob
 from dormouse.model.shards import Job
 from dormouse.model.state import TableState
 from dormouse.model.transactions import DisputeShards, ReleaseJob, ReplaceShards
+from dormouse.model.versions.provenance import merge_lineages
 from dormouse.ports import Services
 from dormouse.query.count import count_slices
 from dormouse.readers.reading import Slice, read_indexes

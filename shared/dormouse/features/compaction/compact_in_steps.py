@@ -53,7 +53,7 @@ from dormouse.jobs.crashes import (
 )
 from dormouse.keys.ranges import KeyRange
 from dormouse.messages import CompactionJob, OutboundMessage
-from dormouse.model.spark_threshold import is_heavy_compaction
+from dormouse.model.jobs.spark_threshold import is_heavy_compaction
 from dormouse.ports import Services
 from dormouse.shards.run_markers import discard_shards
 from dormouse.stored.decoding import raise_corrupt

@@ -8,7 +8,7 @@ from dormouse.features.spark.jobs import QUEUE as SPARK_QUEUE
 from dormouse.jobs.crashes import FUNCTION, SPARK, JobNotes, job_notes
 from dormouse.jobs.sweep_check import SweepCheck
 from dormouse.messages import CompactionJob, OutboundMessage
-from dormouse.model.spark_threshold import compaction_queue
+from dormouse.model.jobs.spark_threshold import compaction_queue
 
 
 def overdue_compactions(check: SweepCheck) -> Iterator[OutboundMessage]:

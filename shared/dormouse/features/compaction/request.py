@@ -21,7 +21,7 @@ from dormouse.features.requests.resolve_table import request_key, resolve_live_t
 from dormouse.features.requests.work import RequestResult, StoredWork
 from dormouse.jobs.runs import new_run
 from dormouse.messages import CompactionJob, OutboundMessage
-from dormouse.model.spark_threshold import compaction_queue
+from dormouse.model.jobs.spark_threshold import compaction_queue
 from dormouse.model.state import TableState
 from dormouse.model.transactions import AssignJob
 from dormouse.ports import Services

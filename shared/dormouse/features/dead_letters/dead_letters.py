@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from dormouse.errors import NotFoundError
 from dormouse.messages import QUEUES
-from dormouse.model.job_events import Finished, TrackedRequest
+from dormouse.model.jobs.job_events import Finished, TrackedRequest
 from dormouse.ports import NO_TABLE, DeadLetter, JobRecord, Services
 from dormouse.stored.names import dead_letter_queue
 from dormouse.stored.paths import split_job_id

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from dormouse.model.job_events import TrackedJob
+from dormouse.model.jobs.job_events import TrackedJob
 from dormouse.query.selection import Selection
 from dormouse.query.selection_codec import StoredSelection, load_selection, store_selection
 from dormouse.schema.schema import Schema

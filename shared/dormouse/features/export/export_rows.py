@@ -35,7 +35,7 @@ from dormouse.jobs.attempts import crashed_attempts, record_attempt
 from dormouse.jobs.crashes import CRASH_LIMIT, CRASHED, hand_to_spark
 from dormouse.jobs.tracking import record
 from dormouse.messages import ExportJob, ExportTask, OutboundMessage
-from dormouse.model.job_events import Failed, Finished, Started
+from dormouse.model.jobs.job_events import Failed, Finished, Started
 from dormouse.ports import Services
 from dormouse.stored.paths import export_attempts_prefix
 

@@ -8,8 +8,8 @@ that was put a moment ago may be of a request that is about to save its export.
 from __future__ import annotations
 
 from dormouse.features.tables.versions import read_version
-from dormouse.model.pins import OwnerKind, Pin, PinOwner
 from dormouse.model.state import DAY_MS, TableState
+from dormouse.model.versions.pins import OwnerKind, Pin, PinOwner
 from dormouse.ports import Services
 from dormouse.stored.paths import export_path
 from dormouse.tables.table import Table

@@ -24,7 +24,7 @@ from dormouse.features.versions.as_of import read_as_of
 from dormouse.jobs.tracking import record
 from dormouse.keys.ranges import KeyRange
 from dormouse.messages import OutboundMessage
-from dormouse.model.job_events import Assigned
+from dormouse.model.jobs.job_events import Assigned
 from dormouse.model.state import TableState
 from dormouse.ports import Services
 from dormouse.query.pieces import bytes_to_read, plan_tasks

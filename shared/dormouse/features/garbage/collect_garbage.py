@@ -21,7 +21,7 @@ from dormouse.features.garbage.garbage import (
 )
 from dormouse.jobs.tracking import finalise, record, tracked
 from dormouse.messages import GarbageCandidates, OutboundMessage
-from dormouse.model.job_events import Finished, Started, TrackedJob
+from dormouse.model.jobs.job_events import Finished, Started, TrackedJob
 from dormouse.model.state import TableState
 from dormouse.model.transactions import DeleteShards
 from dormouse.ports import Services

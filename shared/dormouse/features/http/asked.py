@@ -1,8 +1,8 @@
 """Routes of queries that are answered later: by `answer_query`, with files of their rows.
 
 The message of a query names the caller, whom the stage believes because this API sent it. The id of
-a query has a mark of the caller in it: so a query of which nothing is recorded yet can be told from
-one that somebody else asked, and nothing is written here.
+a query has a mark of the caller in it, which shows whose query it is before anything is recorded of
+it; nothing is written here.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ import msgspec
 from msgspec import UNSET
 
 from dormouse.access.principals import NOBODY
-from dormouse.access.rules import permission
-from dormouse.client.queries import QUEUE, failure_of
+from dormouse.access.rules import AccessRules, permission
+from dormouse.client.reading.queries import QUEUE, failure_of
 from dormouse.errors import ForbiddenError
 from dormouse.features.http.calls import Call, Page, Shown, json_answer
 from dormouse.features.http.changes import idempotency_key
 from dormouse.features.http.forms import MOST_ANSWER_BYTES
 from dormouse.features.http.problems import ProblemError, shown_reason
 from dormouse.features.http.tables import page_of
-from dormouse.features.queries.query import QUERIES, QueryEnd, ResultFile
+from dormouse.features.queries.query import QUERIES, QueryEnd, ResultFile, TaskEnd
 from dormouse.features.queries.stored import load_end
+from dormouse.http.accept import preferred_type
 from dormouse.http.messages import HttpResponse
 from dormouse.messages import OutboundMessage, encode
 from dormouse.ports import JobRecord
 from dormouse.query_messages import AnswerQuery, CancelQuery
 from dormouse.results.formats import ResultFormat
-from dormouse.results.reading import read_schema
 from dormouse.stored.query_paths import query_prefix
 
 RESPOND_LATER = "respond-async"
@@ -39,11 +39,13 @@ MOST_MESSAGE_BYTES = 240 * 1024
 """A message of SQS has 256 KiB."""
 LINK_SECONDS = 3600
 """How long a link to a file of a result can be used."""
-_FORMATS = {form.media_type: form for form in ResultFormat} | {
-    "application/json": ResultFormat.json,
+_FORMATS = {
+    ResultFormat.json.media_type: ResultFormat.json,
+    **{form.media_type: form for form in ResultFormat},
     "application/jsonl": ResultFormat.json,
     "application/jsonlines": ResultFormat.json,
 }
+"""The formats of files by their media types, the default first."""
 _UNKNOWN = "nothing is recorded of it: it waits, or was never asked, or ended a week ago"
 
 
@@ -206,13 +208,15 @@ def read_result(call: Call, query_id: str, file: str) -> HttpResponse:
 
 
 def _accepted_format(headers: Mapping[str, str]) -> ResultFormat:
-    """Return the format of files that a client accepts; JSON lines by default."""
-    given = headers.get("accept", "").strip() or "*/*"
-    for media_type in (part.partition(";")[0].strip().lower() for part in given.split(",")):
-        if media_type in ("*/*", "application/*"):
-            return ResultFormat.json
-        if media_type in _FORMATS:
-            return _FORMATS[media_type]
+    """Return the format of files that a client prefers; JSON lines by default.
+
+    Who accepts JSON, and no file by the type that it has, gets JSON lines.
+    """
+    found = preferred_type(headers, _FORMATS)
+    if found is not None:
+        return _FORMATS[found]
+    if preferred_type(headers, ["application/json"]) is not None:
+        return ResultFormat.json
     raise ProblemError(
         406,
         "files of rows are not available in what the client accepts",
@@ -245,22 +249,41 @@ def _end(call: Call, record: JobRecord) -> QueryEnd:
     end = load_end(call.services.results, record.job_id)
     if end is None:
         raise ProblemError(410, "the result is not kept any more", hint="ask again")
-    check_readable(call, record.job_id, end.versions, end.schema)
+    check_readable(call, end)
     return end
 
 
-def check_readable(call: Call, query_id: str, names: Iterable[str], schema: str) -> None:
-    """Check that the caller may still see the columns of a result, which came from these tables.
+def check_readable(call: Call, end: TaskEnd | QueryEnd) -> None:
+    """Check that the caller may still see what was read for a result, whatever its rows call it.
+
+    Tables and columns count under the names that they had and those that they have: rules are about
+    names, and are changed together with them.
 
     Raises:
-        ForbiddenError: rules do not let the caller read one of the tables any more.
+        ForbiddenError: rules do not let the caller read one of the tables or columns any more.
     """
     rules = call.services.tables.access_rules()
-    allowed = [permission(rules, call.principal, name) for name in names]
-    hidden = frozenset[str]().union(*(each.hidden for each in allowed))
-    columns = set(read_schema(schema, query_id).names) if hidden and schema else set()
-    if columns & hidden or not all("read" in each.verbs for each in allowed):
+    before = [permission(rules, call.principal, name) for name in end.versions]
+    is_allowed = all("read" in each.verbs for each in before)
+    if rules is not None:
+        hidden = frozenset[str]().union(*(each.hidden for each in before))
+        is_allowed = is_allowed and all(
+            hidden.isdisjoint(columns) and _shows(call, rules, table_id, columns)
+            for table_id, columns in end.columns.items()
+        )
+    if not is_allowed:
         raise ForbiddenError("you may not read any more what this query has read")
+
+
+def _shows(call: Call, rules: AccessRules, table_id: str, columns: Iterable[str]) -> bool:
+    """Return whether the caller may read these columns of a table as it is now."""
+    table = call.services.table(table_id)
+    if table is None:
+        return True
+    allowed = permission(rules, call.principal, table.name)
+    hidden = {field.id for field in table.schema.fields if field.name in allowed.hidden}
+    former = {each.name for each in table.schema.former if each.id in hidden}
+    return "read" in allowed.verbs and allowed.hidden.union(former).isdisjoint(columns)
 
 
 def _file(call: Call, query_id: str, each: ResultFile) -> QueryFile:

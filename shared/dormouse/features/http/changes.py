@@ -20,7 +20,7 @@ from dormouse.client.instance import Instance
 from dormouse.errors import InvalidRequestError
 from dormouse.features.http.calls import Call, Form, Shown
 from dormouse.features.http.problems import ProblemError
-from dormouse.features.tables.create_table import new_table_id
+from dormouse.features.tables.changing.create_table import new_table_id
 from dormouse.key_forms.codec import KeyCodec
 from dormouse.messages import OutboundMessage
 from dormouse.model.sources import READ_ENDINGS
@@ -237,7 +237,7 @@ def _schema(body: NewTable, properties: Mapping[str, object]) -> Schema:
 
 
 def _inferred(body: NewTable, sample: Sample, properties: Mapping[str, object]) -> Schema:
-    from dormouse.client.inferring import infer_schema
+    from dormouse.client.ingesting.inferring import infer_schema
 
     ending = next((end for end in READ_ENDINGS if sample.name.lower().endswith(end)), "")
     if not ending:

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from dormouse.arrow.types import conform, frame_schema
 from dormouse.features.http.problems import ProblemError
+from dormouse.http.accept import preferred_type
 from dormouse.http.messages import HttpResponse
 from dormouse.results.cells import json_objects
 from dormouse.results.formats import ResultFormat, write_rows
@@ -36,7 +37,8 @@ _FORMATS = {
     RowForm.csv: ResultFormat.csv,
     RowForm.arrow: ResultFormat.arrow,
 }
-_OTHER_NAMES = {
+_NAMES = {
+    **{str(form): form for form in RowForm},
     "application/jsonl": RowForm.json_lines,
     "application/jsonlines": RowForm.json_lines,
 }
@@ -93,38 +95,19 @@ class RowPage:
 
 
 def accepted_form(headers: Mapping[str, str]) -> RowForm:
-    """Return the form in which rows are answered, by the header Accept; JSON by default.
+    """Return the form of rows that a client prefers, by the header Accept; JSON by default.
 
     Raises:
         ProblemError: the client accepts none.
     """
-    given = headers.get("accept", "").strip() or "*/*"
-    wanted = sorted(map(_preference, given.split(",")), key=lambda each: -each[1])
-    for media_type, quality in wanted:
-        if quality <= 0:
-            continue
-        if media_type in ("*/*", "application/*"):
-            return RowForm.json
-        if media_type == "text/*":
-            return RowForm.csv
-        if media_type in _OTHER_NAMES:
-            return _OTHER_NAMES[media_type]
-        if media_type in tuple(RowForm):
-            return RowForm(media_type)
-    raise ProblemError(
-        406,
-        "rows are not available in what the client accepts",
-        hint=f"accept {', '.join(RowForm)}",
-    )
-
-
-def _preference(text: str) -> tuple[str, float]:
-    media_type, *parameters = (part.strip().lower() for part in text.split(";"))
-    quality = next((p[2:] for p in parameters if p.startswith("q=")), "1")
-    try:
-        return media_type, float(quality)
-    except ValueError:
-        return media_type, 0.0
+    found = preferred_type(headers, _NAMES)
+    if found is None:
+        raise ProblemError(
+            406,
+            "rows are not available in what the client accepts",
+            hint=f"accept {', '.join(RowForm)}",
+        )
+    return _NAMES[found]
 
 
 def rows_response(form: RowForm, page: RowPage, *, can_continue: bool) -> HttpResponse:

@@ -10,9 +10,9 @@ import msgspec
 import pyarrow as pa
 
 from dormouse.access.visible import VisibleTable
-from dormouse.client.queries import message_parameters
-from dormouse.client.statements import named_parameters
-from dormouse.client.versions import table_as_of
+from dormouse.client.reading.queries import message_parameters
+from dormouse.client.reading.statements import named_parameters
+from dormouse.client.reading.versions import table_as_of
 from dormouse.errors import InvalidRequestError, LimitExceededError, NotFoundError
 from dormouse.features.http.asked import ask_later, prefers_later
 from dormouse.features.http.calls import Call, Form
@@ -22,8 +22,8 @@ from dormouse.http.messages import HttpResponse
 from dormouse.key_forms.codec import EMPTY_RANGE, KeyCodec
 from dormouse.keys.ranges import KeyRange
 from dormouse.message_base import SelectionMessage
-from dormouse.model.as_of import parse_as_of
 from dormouse.model.state import TableState
+from dormouse.model.versions.as_of import parse_as_of
 from dormouse.ports import Clock
 from dormouse.query.pieces import bytes_to_read
 from dormouse.query.planner import select, selected_ranges

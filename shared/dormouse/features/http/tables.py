@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar
 from dormouse.access.doors import damaged_entries, visible_tables
 from dormouse.access.visible import VisibleTable
 from dormouse.features.http.calls import Call, Page, Shown
-from dormouse.model.as_of import parse_as_of
+from dormouse.model.versions.as_of import parse_as_of
 from dormouse.tables.table import property_sources
 
 _Item = TypeVar("_Item")

@@ -14,7 +14,7 @@ from dormouse.errors import ForbiddenError
 from dormouse.features.http.calls import Call, OpenTable, Page, Shown
 from dormouse.features.http.problems import ProblemError
 from dormouse.features.http.tables import page_of
-from dormouse.features.tables.create_table import made_table_id
+from dormouse.features.tables.changing.create_table import made_table_id
 from dormouse.ports import NO_TABLE, DeadLetter, JobRecord
 
 _REQUEST = re.compile("[0-9a-f]{32}")
@@ -75,6 +75,12 @@ class QueueList(Shown, frozen=True, kw_only=True):
     note: str
 
 
+class SocketShown(Shown, frozen=True, kw_only=True):
+    """Where the WebSocket is. With a token, `url` is used within a minute."""
+
+    url: str
+
+
 class Letter(Shown, frozen=True, kw_only=True):
     """A message that failed for good, and why. `sent_ms` is milliseconds since 1970."""
 
@@ -132,6 +138,18 @@ def list_queues(call: Call) -> QueueList:
     names = Queue.__struct_fields__
     found = [Queue(**{name: getattr(each, name) for name in names}) for each in states]
     return QueueList(queues=found, note=note)
+
+
+def show_websocket(call: Call) -> SocketShown:
+    """Show where the WebSocket is, to callers with a token by an address that lets them connect."""
+    url = call.services.connections.address_for(call.principal)
+    if not url:
+        raise ProblemError(
+            404,
+            "the address of the WebSocket is not known here",
+            hint="it is the output WebSocketUri of the stack: connect there with a signature",
+        )
+    return SocketShown(url=url)
 
 
 def list_dead_letters(call: Call, queue: str, query: Page) -> LetterPage:

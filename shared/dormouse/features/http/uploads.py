@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from dormouse.client.dropping import ingest_key
+from dormouse.client.ingesting.dropping import ingest_key
 from dormouse.client.table import TableHandle
 from dormouse.errors import DiskFullError, ForbiddenError, InvalidRequestError
 from dormouse.features.http.calls import JSON, JSON_LINES, Call, Form, OpenTable, Shown, check_body

@@ -14,7 +14,7 @@ from dormouse.features.ingest.ingest import ingest, is_ingested, refuse
 from dormouse.jobs.crashes import CRASHED, hand_to_spark, has_crashed
 from dormouse.jobs.tracking import ISOLATED, is_isolated, record, tracked_job
 from dormouse.messages import IngestJob, OutboundMessage
-from dormouse.model.job_events import Failed, Finished
+from dormouse.model.jobs.job_events import Failed, Finished
 from dormouse.model.sources import job_id_of
 from dormouse.ports import Services
 from dormouse.stored.names import dead_letter_queue

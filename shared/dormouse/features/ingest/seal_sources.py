@@ -13,7 +13,7 @@ from dormouse.errors import CorruptDataError, NotFoundError
 from dormouse.features.ingest.sealing import MIN_SEALED_SOURCES, complete_chain, segments_to_merge
 from dormouse.features.tables.restored import load_restored
 from dormouse.jobs.tracking import finalise, record
-from dormouse.model.job_events import Failed, TrackedJob
+from dormouse.model.jobs.job_events import Failed, TrackedJob
 from dormouse.model.source_segments import SourceSegment
 from dormouse.model.state import TableState
 from dormouse.model.transactions import SealSources

@@ -16,7 +16,7 @@ from dormouse.features.planning.compaction import CompactionPlan
 from dormouse.features.spark.requests import save_spark_request
 from dormouse.jobs.runs import new_run
 from dormouse.messages import CompactionJob, OutboundMessage
-from dormouse.model.spark_threshold import compaction_queue
+from dormouse.model.jobs.spark_threshold import compaction_queue
 from dormouse.model.state import TableState
 from dormouse.model.transactions import AssignJob
 from dormouse.ports import Services

@@ -115,7 +115,7 @@ def _size_ratio(
 ) -> Iterator[Sequence[SortedRun]]:
     """Yield groups in which `ratio` times the largest run is at most the sum of the others.
 
-    A large run is thus rewritten only together with enough rows. With a ratio of 3, of runs of
+    So a large run is rewritten only together with enough rows. With a ratio of 3, of runs of
     1, 1, 1, 1 and 50 rows the 50 is dropped, and the others are a group, because 3 * 1 <= 3.
 
     The largest runs are dropped until the test holds. More than `size` runs are then grouped in

@@ -15,7 +15,7 @@ from collections.abc import Container, Iterable, Sequence
 
 from dormouse.features.planning.compaction import CompactionPlan, plan_full_compactions
 from dormouse.iceberg.encodings import quick_shards
-from dormouse.iceberg.liveness import live_shards
+from dormouse.iceberg.files.liveness import live_shards
 from dormouse.model.state import TableState
 from dormouse.stored.paths import id_prefix
 from dormouse.tables.properties import Properties

@@ -13,9 +13,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from dormouse.errors import AlreadyExistsError, ContendedError
-from dormouse.iceberg.hive_types import hive_type
-from dormouse.iceberg.views import published_name
-from dormouse.model.publications import PublicationRecord
+from dormouse.iceberg.serving.hive_types import hive_type
+from dormouse.iceberg.serving.views import published_name
+from dormouse.model.versions.publications import PublicationRecord
 from dormouse.ports import Services
 from dormouse.publications import Mirror, MirroredTable
 from dormouse.stored.paths import iceberg_prefix

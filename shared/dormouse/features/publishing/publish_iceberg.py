@@ -21,13 +21,13 @@ import msgspec
 from dormouse.errors import ContendedError, CorruptDataError, NotFoundError
 from dormouse.features.publishing.mirror import follow_in_glue
 from dormouse.iceberg.changes import Changes, changes_since
-from dormouse.iceberg.dead_rows import find_dead_rows
 from dormouse.iceberg.draft import Source
+from dormouse.iceberg.files.dead_rows import find_dead_rows
 from dormouse.iceberg.previous import Previous, read_previous
 from dormouse.iceberg.publication import plan_publication
 from dormouse.messages import OutboundMessage, TableChanged
-from dormouse.model.publications import Checkpoint, PublicationRecord
 from dormouse.model.state import TableState
+from dormouse.model.versions.publications import Checkpoint, PublicationRecord
 from dormouse.ports import Services
 from dormouse.state_store import StateStore
 from dormouse.stored.paths import iceberg_prefix, publication_sequence

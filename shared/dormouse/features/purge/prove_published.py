@@ -16,8 +16,8 @@ from dormouse.errors import CorruptDataError, NotFoundError
 from dormouse.features.publishing.collect_iceberg import READERS_MS
 from dormouse.features.purge.proof import RemainingObject
 from dormouse.features.purge.row_matcher import RowMatcher
-from dormouse.iceberg import avro
-from dormouse.iceberg.entries import DATA
+from dormouse.iceberg.files import avro
+from dormouse.iceberg.files.entries import DATA
 from dormouse.iceberg.types import named_keys
 from dormouse.keys.ranges import KeyRange
 from dormouse.model.state import TableState

@@ -41,7 +41,7 @@ from dormouse.jobs.runs import new_run
 from dormouse.jobs.tracking import record
 from dormouse.keys.ranges import KeyRange
 from dormouse.messages import OutboundMessage, PurgeStep, TableChanged
-from dormouse.model.job_events import Failed, Finished, Started, TrackedJob
+from dormouse.model.jobs.job_events import Failed, Finished, Started, TrackedJob
 from dormouse.model.shards import Reference, Shard
 from dormouse.model.state import TableState
 from dormouse.model.transactions import AssignJob

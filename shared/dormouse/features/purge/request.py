@@ -18,7 +18,7 @@ from dormouse.features.tables.tags import refuse_tagged, release_tags
 from dormouse.features.tables.versions import read_version
 from dormouse.jobs.tracking import record
 from dormouse.messages import OutboundMessage, PurgeStep
-from dormouse.model.job_events import Assigned, TrackedJob
+from dormouse.model.jobs.job_events import Assigned, TrackedJob
 from dormouse.ports import Services
 from dormouse.query.selection_codec import decode_selection
 from dormouse.replies import Counts

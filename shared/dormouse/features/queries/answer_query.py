@@ -18,7 +18,13 @@ from dataclasses import replace
 
 from dormouse.errors import InvalidRequestError, JobTooLargeError, NotFoundError
 from dormouse.features.queries.ending import CANCELLED, LEFT, end_early, failing, finish, settle
-from dormouse.features.queries.following import follow, is_followed, send_end_to, send_progress
+from dormouse.features.queries.following import (
+    follow,
+    is_followed,
+    look_again,
+    report_progress,
+    send_end_to,
+)
 from dormouse.features.queries.limits import Spent, check_spent, check_time
 from dormouse.features.queries.planning import begin_query
 from dormouse.features.queries.query import Query, TaskEnd, question
@@ -35,7 +41,7 @@ from dormouse.jobs.attempts import crashed_attempts, record_attempt
 from dormouse.jobs.crashes import CRASH_LIMIT
 from dormouse.jobs.tracking import record
 from dormouse.messages import OutboundMessage
-from dormouse.model.job_events import Progressed, Started
+from dormouse.model.jobs.job_events import Started
 from dormouse.ports import Services
 from dormouse.query_messages import (
     AnswerQuery,
@@ -57,7 +63,7 @@ def answer_query(services: Services, message: QueryMessage) -> list[OutboundMess
     Raises:
         UnavailableError: a service does not answer; the message can be retried.
         InvalidRequestError: another query has this id.
-        NotFoundError: who wants to cancel the query has not asked it.
+        NotFoundError: the query was asked by somebody else.
     """
     end = load_end(services.results, message.query_id)
     if end is not None:
@@ -76,10 +82,10 @@ def answer_query(services: Services, message: QueryMessage) -> list[OutboundMess
             _follow(services, message)
             return []
         case LeaveQuery():
-            _leave(services, message.query_id)
+            _leave(services, message)
             return []
         case QueryTask():
-            query = load_query(services.results, message.query_id)
+            query = _own_query(services, message)
             return [] if query is None else _continue(services, query, message.task)
 
 
@@ -114,11 +120,7 @@ def _check_same(asked: AnswerQuery, digest: str, who: str) -> None:
 
 def _cancel(services: Services, message: CancelQuery) -> list[OutboundMessage]:
     """End a query without a result; one that has not begun never will."""
-    query = load_query(services.results, message.query_id)
-    if query is not None and query.asked.who != message.who:
-        raise NotFoundError(
-            f"you have no query {message.query_id!r}", hint="who asked a query can cancel it"
-        )
+    query = _own_query(services, message)
     if query is None:
         asked = AnswerQuery(query_id=message.query_id, table="-", who=message.who)
         end_early(services, asked, "cancelled", reason=CANCELLED, digest="")
@@ -134,6 +136,22 @@ def _cancel(services: Services, message: CancelQuery) -> list[OutboundMessage]:
     return []
 
 
+def _own_query(services: Services, message: CancelQuery | LeaveQuery | QueryTask) -> Query | None:
+    """Return the query of a message, which is from who asked it, or from the instance itself: its
+    own messages say who asked. None if the query has not begun.
+
+    Others could end the query: by leaving it, or by starting so many attempts at a sub-query side
+    by side that they count as crashed.
+    """
+    query = load_query(services.results, message.query_id)
+    if query is not None and query.asked.who != message.who:
+        raise NotFoundError(
+            f"you have no query {message.query_id!r}",
+            hint="who asked a query can cancel it, and the sweep continues it",
+        )
+    return query
+
+
 def _follow(services: Services, message: FollowQuery) -> None:
     """Let another connection of who asked a query follow it."""
     query = load_query(services.results, message.query_id)
@@ -142,9 +160,9 @@ def _follow(services: Services, message: FollowQuery) -> None:
         follow(services, query, message.connection, done)
 
 
-def _leave(services: Services, query_id: str) -> None:
+def _leave(services: Services, message: LeaveQuery) -> None:
     """Cancel a query that nobody follows any more."""
-    query = load_query(services.results, query_id)
+    query = _own_query(services, message)
     if query is None or is_followed(services, query, len(done_tasks(services.results, query))):
         return
     end_early(
@@ -207,15 +225,7 @@ def _next(services: Services, query: Query, done: list[int]) -> list[OutboundMes
     if query.in_turn and query.limit is not None and spent.rows >= query.limit:
         finish(services, query, ends)
         return []
-    progress = Progressed(
-        rows=spent.rows,
-        size_bytes=spent.read_bytes,
-        requests=spent.requests,
-        parts=query.tasks,
-        parts_done=len(done),
-    )
-    record(services, query.tracked_job, progress)
-    looks = send_progress(services, query, len(done), spent.rows)
+    looks = look_again(query, is_followed=report_progress(services, query, len(done), spent))
     is_final_left = query.final_task is not None and len(done) == query.final_task
     following = task_messages(query, done) if query.in_turn or is_final_left else []
     return [*following, *looks]

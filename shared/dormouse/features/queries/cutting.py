@@ -70,14 +70,14 @@ def _find_cut(
         return None, _NOT_ONE_TABLE
     (each,) = statement.references
     named = Named(each.name, each.table, each.as_of, each.line, each.column)
-    tables = tables_of(services, query, set(), opening=open_readable)  # most are small
+    tables = tables_of(services, query, opening=open_readable)  # most are small
     tables.find(named)
     visible, state = tables.references[each.name]
     if bytes_to_read(state, [KeyRange()]) <= visible.table.properties.query_cut_bytes:
         return None, _SMALL
     if is_answered_directly(tables, text, parameters):
         return None, _SMALL
-    tables = tables_of(services, query, set())
+    tables = tables_of(services, query)
     tables.find(named)
     cut = plan_cut(tables, text, parameters, services.scratch, limits_of(services, query))
     return (None if cut.whole_because else tables.references[each.name]), cut

@@ -17,14 +17,16 @@ from dormouse.features.queries.query import (
     Query,
     QueryEnd,
     TaskEnd,
+    all_columns,
+    all_versions,
     question,
     tracked_query,
 )
 from dormouse.features.queries.stored import save_end
 from dormouse.jobs.tracking import record
-from dormouse.model.as_of import AsOf
-from dormouse.model.job_events import Cancelled, Failed, Finished
-from dormouse.model.pins import OwnerKind, Pin, PinOwner
+from dormouse.model.jobs.job_events import Cancelled, Failed, Finished
+from dormouse.model.versions.as_of import AsOf
+from dormouse.model.versions.pins import OwnerKind, Pin, PinOwner
 from dormouse.ports import Services
 from dormouse.query_messages import AnswerQuery
 from dormouse.tables.table import Table
@@ -119,7 +121,6 @@ def finish(services: Services, query: Query, ends: Iterable[TaskEnd]) -> None:
     done = list(ends)
     result = [end for task, end in enumerate(done) if query.is_of_result(task)]
     files = tuple(file for end in result for file in end.files)
-    versions = {name: version for end in done for name, version in end.versions.items()}
     end = QueryEnd(
         query=query.id,
         state="finished",
@@ -130,8 +131,8 @@ def finish(services: Services, query: Query, ends: Iterable[TaskEnd]) -> None:
         to=query.asked.to,
         format=query.asked.format,
         schema=result[0].schema,
-        versions=versions,
-        table_ids=tuple(dict.fromkeys(each for end in done for each in end.table_ids)),
+        versions=all_versions(done),
+        columns=all_columns(done),
         files=files,
         rows=sum(end.rows for end in result),
         size_bytes=sum(file.size_bytes for file in files),
@@ -165,7 +166,7 @@ def settle(services: Services, end: QueryEnd) -> None:
         )
         record(services, tracked_query(end.query), event)
     if end.state == "finished":
-        for table_id in end.table_ids:
+        for table_id in end.columns:
             table = services.table(table_id)
             if table is not None:
                 unpin(services, table, end.query)

@@ -1,4 +1,4 @@
-"""Tell the connection on which a query was asked how far it is.
+"""Send the progress of a query to the connection on which it was asked.
 
 What is sent is news, not the result: rows are fetched by their tokens. So a message may be lost or
 come twice. Who follows a query may lose the connection and come back with another, which then
@@ -15,8 +15,11 @@ from msgspec import UNSET
 
 from dormouse.connections import ConnectionGoneError
 from dormouse.errors import NotFoundError, UnavailableError
+from dormouse.features.queries.limits import Spent
 from dormouse.features.queries.query import Query, QueryEnd
+from dormouse.jobs.tracking import record
 from dormouse.messages import OutboundMessage
+from dormouse.model.jobs.job_events import Progressed
 from dormouse.ports import Services, Storage
 from dormouse.query_messages import AnswerQuery, LeaveQuery
 from dormouse.socket_frames import ProgressFrame, encode_frame
@@ -30,13 +33,27 @@ GRACE_SECONDS = 60
 """How long a client has to come back; it asks for its next page after a quarter of that."""
 
 
-def send_progress(services: Services, query: Query, done: int, rows: int) -> list[OutboundMessage]:
-    """Send that so many sub-queries are done; return a message to look again if nobody seems to
-    follow the query.
+def report_progress(services: Services, query: Query, done: int, spent: Spent) -> bool:
+    """Record and send that so many sub-queries are done, and what the query has spent; return
+    whether anybody follows it.
     """
-    if _send(services, query.asked, _progress(query, done, rows)):
+    progress = Progressed(
+        rows=spent.rows,
+        size_bytes=spent.read_bytes,
+        requests=spent.requests,
+        parts=query.tasks,
+        parts_done=done,
+    )
+    record(services, query.tracked_job, progress)
+    return _send(services, query.asked, _progress(query, done, spent.rows))
+
+
+def look_again(query: Query, *, is_followed: bool) -> list[OutboundMessage]:
+    """Return a message to look again at a query that nobody seems to follow."""
+    if is_followed:
         return []
-    return [OutboundMessage("queries", LeaveQuery(query_id=query.id), GRACE_SECONDS)]
+    message = LeaveQuery(query_id=query.id, who=query.asked.who)
+    return [OutboundMessage("queries", message, GRACE_SECONDS)]
 
 
 def is_followed(services: Services, query: Query, done: int) -> bool:
@@ -59,10 +76,10 @@ def may_follow(results: Storage, query: Query, connection: str) -> bool:
 
 
 def follow(services: Services, query: Query, connection: str, done: int) -> None:
-    """Let another connection follow a query, and tell it how far it is.
+    """Let another connection follow a query, and send it the progress.
 
-    One that does already is told nothing: a client that asks for its page again when there is news
-    would never stop.
+    One that follows it already is sent nothing: a client that asks for its page again when there is
+    news would never stop.
     """
     if services.results.put(query_follower_path(query.id, connection), b""):
         _reaches(services, connection, _progress(query, done, 0))

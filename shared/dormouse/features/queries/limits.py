@@ -13,7 +13,7 @@ from dormouse.readers.read_counters import ReadCounters
 from dormouse.tables.properties import Properties
 
 LOOK_MS = 1000
-"""How often a sub-query looks whether it was cancelled."""
+"""How often a sub-query looks whether it was cancelled, and says how far it is."""
 DOLLARS_PER_REQUEST = 0.4e-6
 """Of a GET request of S3; see docs/cost.md."""
 DOLLARS_PER_GIB_SECOND = 13.3334e-6
@@ -102,7 +102,8 @@ def check_time(limits: QueryLimits, begun_ms: int, now_ms: int) -> None:
 class Watch:
     """Watches one sub-query while its rows are read.
 
-    `before` is what other sub-queries have spent. `has_ended` says whether the query has ended.
+    `before` is what other sub-queries have spent. `look` is called from time to time with what this
+    one has, and returns whether the query has ended.
     """
 
     limits: QueryLimits
@@ -110,7 +111,7 @@ class Watch:
     memory_bytes: int
     before: Spent
     now_ms: Callable[[], int]
-    has_ended: Callable[[], bool]
+    look: Callable[[Spent], bool]
     rows: int = 0
     _started_ms: int = field(init=False)
     _looked_ms: int = field(init=False)
@@ -133,9 +134,9 @@ class Watch:
         """
         now_ms = self.now_ms()
         check_time(self.limits, self.begun_ms, now_ms)
-        spent = self.before.plus(self.spent(reads, result_bytes))
-        check_spent(self.limits, spent, self.memory_bytes)
+        spent = self.spent(reads, result_bytes)
+        check_spent(self.limits, self.before.plus(spent), self.memory_bytes)
         if now_ms - self._looked_ms >= LOOK_MS:
             self._looked_ms = now_ms
-            if self.has_ended():
+            if self.look(spent):
                 raise EndedError

@@ -18,7 +18,7 @@ from dormouse.features.queries.stored import (
 )
 from dormouse.jobs.sweep_check import SweepCheck
 from dormouse.messages import OutboundMessage
-from dormouse.model.pins import Pin
+from dormouse.model.versions.pins import Pin
 
 FUNCTION_MS = 15 * 60 * 1000
 """How long a function may still be at work on a query that is not stored yet, or has ended; none

@@ -7,8 +7,8 @@ from dormouse.access.visible import VisibleTable
 from dormouse.features.queries.ending import owner
 from dormouse.features.tables.versions import read_version
 from dormouse.features.versions.as_of import read_as_of
-from dormouse.model.as_of import AsOf
 from dormouse.model.state import DAY_MS, TableState
+from dormouse.model.versions.as_of import AsOf
 from dormouse.ports import Services
 from dormouse.query_messages import AnswerQuery
 

@@ -8,15 +8,15 @@ nothing of its result is visible; after that, exactly the files that the manifes
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
 
-from dormouse.model.job_events import TrackedJob
+from dormouse.model.jobs.job_events import TrackedJob
 from dormouse.query.selection import Selection
 from dormouse.query.selection_codec import StoredSelection, load_selection, store_selection
 from dormouse.query_messages import AnswerQuery, ResultFormat
@@ -135,6 +135,27 @@ def question(asked: AnswerQuery) -> str:
     return blake2b(msgspec.json.encode(plain), digest_size=16).hexdigest()
 
 
+ColumnsRead: TypeAlias = Mapping[str, tuple[str, ...]]
+"""The columns that were read, sorted, by the ids of their tables. A table whose rows were only
+counted has none."""
+
+
+def all_versions(ends: Iterable[TaskEnd]) -> dict[str, tuple[int, ...]]:
+    """Return the versions that several sub-queries have read, by the names of tables; all have read
+    the same of each.
+    """
+    return {name: versions for end in ends for name, versions in end.versions.items()}
+
+
+def all_columns(ends: Iterable[TaskEnd]) -> ColumnsRead:
+    """Return what several sub-queries have read together."""
+    found: dict[str, set[str]] = {}
+    for end in ends:
+        for table_id, columns in end.columns.items():
+            found.setdefault(table_id, set()).update(columns)
+    return {table_id: tuple(sorted(columns)) for table_id, columns in found.items()}
+
+
 class ResultFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A file of a result; `name` is relative to the query's prefix."""
 
@@ -147,8 +168,8 @@ class TaskEnd(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a sub-query that is done wrote and took.
 
     `schema` is that of the rows: an Arrow schema as a message of Arrow's, in base64. `requests` and
-    `read_bytes` are what was read of shards, `milliseconds` how long the function ran. `table_ids`
-    are those of the tables that it read.
+    `read_bytes` are what was read of shards, `milliseconds` how long the function ran. `columns`
+    are those that it read, under whatever name they are in the rows, by the ids of tables.
     """
 
     files: tuple[ResultFile, ...]
@@ -157,7 +178,7 @@ class TaskEnd(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     requests: int = 0
     read_bytes: int = 0
     milliseconds: int = 0
-    table_ids: tuple[str, ...] = ()
+    columns: ColumnsRead = {}
     versions: dict[str, tuple[int, ...]] = {}
 
 
@@ -170,7 +191,8 @@ class QueryEnd(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     `question` tells one question from another that has the same id. `error` is the class of the
     error of one that failed. `to` is the queue that this is sent to, if any. `files` are in the
     order of the rows; names are relative to the manifest. `versions` are those that were read, by
-    the names of tables, whose ids are `table_ids`. `checksum` covers all other bytes.
+    the names of tables, and `columns` those, by the ids of tables. `checksum` covers all other
+    bytes.
     """
 
     query: str
@@ -185,7 +207,7 @@ class QueryEnd(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     format: str = ""
     schema: str = ""
     versions: Mapping[str, tuple[int, ...]] = {}
-    table_ids: tuple[str, ...] = ()
+    columns: ColumnsRead = {}
     files: tuple[ResultFile, ...] = ()
     rows: int = 0
     size_bytes: int = 0

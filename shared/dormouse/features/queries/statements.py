@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
@@ -16,10 +16,16 @@ from dormouse.arrow.types import arrow_schema, conform, frame_schema
 from dormouse.errors import LimitExceededError
 from dormouse.features.queries.limits import Spent
 from dormouse.features.queries.pinning import open_pinned
-from dormouse.features.queries.query import PARTIAL_FORMAT, Query
+from dormouse.features.queries.query import (
+    PARTIAL_FORMAT,
+    Query,
+    TaskEnd,
+    all_columns,
+    all_versions,
+)
 from dormouse.features.queries.stored import load_pieces, load_task_ends
-from dormouse.model.as_of import AsOf, parse_as_of
 from dormouse.model.part_of_state import part_of_state
+from dormouse.model.versions.as_of import AsOf, parse_as_of
 from dormouse.ports import Services
 from dormouse.query.result import PeekableBatches, QueryResult
 from dormouse.query_messages import AnswerQuery
@@ -46,36 +52,39 @@ _WITH_SPARK = (
 
 
 def statement_rows(
-    services: Services, query: Query, task: int, before: Spent, table_ids: set[str]
+    services: Services, query: Query, task: int, before: Spent, read: dict[str, set[str]]
 ) -> QueryResult:
-    """Return the rows of a sub-query of a statement, and note its tables.
+    """Return the rows of a sub-query of a statement; add the columns that it reads to `read`, by
+    the ids of tables.
 
     Raises:
         LimitExceededError: it needs too much; at the latest, that is known when rows are taken.
     """
     reason = query.statement.whole_because if query.statement is not None else ""
     with _naming_spark(reason):
-        found = _opened(services, query, task, before, table_ids)
+        found = _opened(services, query, task, before, read)
     batches = PeekableBatches(_naming_spark_in(found.batches, reason))
     return replace(found, batches=batches)
 
 
 def tables_of(
-    services: Services, query: Query, table_ids: set[str], *, opening: Opening = open_pinned
+    services: Services,
+    query: Query,
+    read: dict[str, set[str]] | None = None,
+    *,
+    opening: Opening = open_pinned,
 ) -> Tables:
     """Return the tables of a statement as who asks may see them, each at one version.
 
-    The ids of those that are opened are added to `table_ids`.
+    The columns that are read of those that are opened are added to `read`, by the ids of tables.
     """
     from dormouse.statements.scans import Tables
 
     def opened(name: str, as_of: str) -> tuple[VisibleTable, TableState]:
         at = parse_as_of(as_of) if as_of else None
-        visible, state = opening(services, query.asked, name, at)
-        table_ids.add(visible.table.id)
-        return visible, state
+        return opening(services, query.asked, name, at)
 
-    return Tables(services, opened, query.begun_ms)
+    return Tables(services, opened, query.begun_ms, {} if read is None else read)
 
 
 def limits_of(services: Services, query: Query) -> Limits:
@@ -90,30 +99,31 @@ def limits_of(services: Services, query: Query) -> Limits:
 
 
 def _opened(
-    services: Services, query: Query, task: int, before: Spent, table_ids: set[str]
+    services: Services, query: Query, task: int, before: Spent, read: dict[str, set[str]]
 ) -> QueryResult:
-    from dormouse.statements.running import run_statement
+    from dormouse.statements.answering import run_statement
 
     limits, asked = limits_of(services, query), query.asked
     if query.read is None or query.statement is None:
-        tables = tables_of(services, query, table_ids)
+        tables = tables_of(services, query, read)
         return run_statement(tables, asked.sql, asked.parameters, services.scratch, limits)
     cut = query.statement
     if task == query.final_task:
         text, names, schema = cut.final, cut.final_names, _result_schema(cut)
-        source: Tables | Partials = _partials(services, query, cut)
+        ends = load_task_ends(services.results, query.id, range(query.tasks - 1))
+        read |= {table_id: set(columns) for table_id, columns in all_columns(ends).items()}
+        source: Tables | Partials = _partials(services, query, cut, ends)
     else:
-        table_ids.add(query.read.id)
         limit = "" if cut.limit is None else f" LIMIT {max(0, cut.limit - before.rows)}"
         text, names = cut.partial + limit, cut.partial_names
         schema = _partial_schema(cut) if cut.final else _result_schema(cut)
-        source = _piece(services, query, task)
+        source = _piece(services, query, task, read)
     values = {name: asked.parameters[name] for name in names}
     found = run_statement(source, text, values, services.scratch, limits)
     return _as(found, schema)
 
 
-def _piece(services: Services, query: Query, task: int) -> Tables:
+def _piece(services: Services, query: Query, task: int, noted: dict[str, set[str]]) -> Tables:
     """Return the part of its table that a partial statement reads, as who asked could see it."""
     from dormouse.statements.scans import Tables
 
@@ -122,10 +132,12 @@ def _piece(services: Services, query: Query, task: int) -> Tables:
     hidden = {field.name for field in read.schema.fields} - set(read.selection.columns)
     visible = VisibleTable.of(read.table, Permission(frozenset({"read"}), frozenset(hidden)))
     state = part_of_state(load_pieces(services.results, query, task), read.selection.version)
-    return Tables(services, lambda _name, _as_of: (visible, state), query.begun_ms)
+    return Tables(services, lambda _name, _as_of: (visible, state), query.begun_ms, noted)
 
 
-def _partials(services: Services, query: Query, cut: StatementCut) -> Partials:
+def _partials(
+    services: Services, query: Query, cut: StatementCut, ends: Sequence[TaskEnd]
+) -> Partials:
     """Return what the partial statements wrote, in the order of the pieces."""
     from dormouse.results.formats import ResultFormat
     from dormouse.results.reading import read_rows
@@ -134,7 +146,6 @@ def _partials(services: Services, query: Query, cut: StatementCut) -> Partials:
     reads = ReadCounters()
     schema = Schema.from_json(cut.columns, is_part=True)
     objects = CountedObjects(services.results, reads)
-    ends = load_task_ends(services.results, query.id, range(query.tasks - 1))
 
     def rows() -> Iterator[pa.RecordBatch]:
         for file in (file for end in ends for file in end.files):
@@ -143,7 +154,7 @@ def _partials(services: Services, query: Query, cut: StatementCut) -> Partials:
             form = ResultFormat(PARTIAL_FORMAT)
             yield from read_rows(objects, form, stored, path, file.size_bytes, file.rows)
 
-    return Partials(schema, rows, reads)
+    return Partials(schema, rows, reads, all_versions(ends))
 
 
 def _partial_schema(cut: StatementCut) -> pa.Schema:

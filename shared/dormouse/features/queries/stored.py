@@ -107,7 +107,9 @@ def task_messages(query: Query, done: list[int]) -> list[OutboundMessage]:
         left = [task for task in left if task != query.final_task]
     wanted = left[:1] if query.in_turn else left
     tasks = wanted or [query.tasks - 1]
-    return [OutboundMessage("queries", QueryTask(query.id, task)) for task in tasks]
+    return [
+        OutboundMessage("queries", QueryTask(query.id, task, query.asked.who)) for task in tasks
+    ]
 
 
 def load_task_ends(results: Storage, query_id: str, tasks: Iterable[int]) -> list[TaskEnd]:

@@ -8,13 +8,14 @@ SQL reads says `statements`.
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from msgspec import structs
 
+from dormouse.features.queries.following import report_progress
 from dormouse.features.queries.limits import EndedError, Spent, Watch
 from dormouse.features.queries.query import Query, TaskEnd
 from dormouse.features.queries.sinks import FileSink, ResultSink
@@ -58,15 +59,26 @@ def answer(
         services.memory_bytes,
         before,
         services.clock.now_ms,
-        lambda: load_end(services.results, query.id) is not None,
+        lambda spent: _look(services, query, spent),
     )
     sink = _file_sink(services, query, task)
-    table_ids: set[str] = set()
-    with _aborting(sink), _rows(services, query, task, before, table_ids) as rows:
+    read: dict[str, set[str]] = {}
+    with _aborting(sink), _rows(services, query, task, before, read) as rows:
         try:
-            return _written(rows, sink, watch, table_ids)
+            return _written(rows, sink, watch, read)
         except EndedError:
             return None
+
+
+def _look(services: Services, query: Query, spent: Spent) -> bool:
+    """Return whether a query has ended; if it has not, and there is no other sub-query whose end
+    would be news, say how far this one is.
+    """
+    if load_end(services.results, query.id) is not None:
+        return True
+    if query.tasks == 1:
+        report_progress(services, query, 0, spent)
+    return False
 
 
 def task_limits(query: Query, task: int) -> QueryLimits:
@@ -80,7 +92,7 @@ def task_limits(query: Query, task: int) -> QueryLimits:
 
 
 def _written(
-    rows: QueryResult, sink: ResultSink, watch: Watch, table_ids: Iterable[str]
+    rows: QueryResult, sink: ResultSink, watch: Watch, read: Mapping[str, set[str]]
 ) -> TaskEnd:
     sink.begin(rows.schema)
     for batch in rows:
@@ -97,7 +109,7 @@ def _written(
         spent.requests,
         spent.read_bytes,
         spent.milliseconds,
-        tuple(sorted(table_ids)),
+        {table_id: tuple(sorted(columns)) for table_id, columns in read.items()},
         dict(rows.versions),
     )
 
@@ -112,15 +124,17 @@ def _aborting(sink: ResultSink) -> Iterator[None]:
 
 @contextmanager
 def _rows(
-    services: Services, query: Query, task: int, before: Spent, table_ids: set[str]
+    services: Services, query: Query, task: int, before: Spent, noted: dict[str, set[str]]
 ) -> Iterator[QueryResult]:
-    """Open the rows of a sub-query, and note the tables; rows are read while they are taken."""
+    """Open the rows of a sub-query, and note the columns that it reads, by the ids of tables; rows
+    are read while they are taken.
+    """
     read = query.read
     if read is None or query.statement is not None:
-        found = statement_rows(services, query, task, before, table_ids)
+        found = statement_rows(services, query, task, before, noted)
     else:
-        table_ids.add(read.id)
         selection = read.selection
+        noted[read.id] = {*selection.columns, *selection.tested_columns}
         if selection.limit is not None:
             selection = replace(selection, limit=max(0, selection.limit - before.rows))
         parts = slices_from(load_pieces(services.results, query, task))

@@ -17,7 +17,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from dormouse.keys.ranges import KeyRange
-from dormouse.model.provenance import Provenance
+from dormouse.model.versions.provenance import Provenance
 from dormouse.stored.paths import PART_NUMBERS, run_of_shard
 
 _INCOMPLETE = "its run is incomplete, so it was never committed"
@@ -98,7 +98,7 @@ def choose_runs(shards: Mapping[str, Provenance], known: frozenset[str] = frozen
 
 
 def _merged_runs(shards: Iterable[Provenance]) -> frozenset[str]:
-    """Return the runs of which at least one shard was merged, and which were thus committed."""
+    """Return the runs of which at least one shard was merged, and which were so committed."""
     lineages = [provenance.lineage for provenance in shards]
     return frozenset(
         run_of_shard(shard)[0]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping
 
-from dormouse.model.provenance import Provenance
+from dormouse.model.versions.provenance import Provenance
 from dormouse.stored.paths import PART_NUMBERS, run_of_shard
 
 MARKER_NUMBER = 2**63

@@ -13,10 +13,10 @@ from dormouse.features.rebuild.choose_runs import RunChoice, choose_runs
 from dormouse.features.rebuild.duplicate_shards import MARKER_NUMBER, duplicate_shards, is_marker
 from dormouse.keys.ranges import KeyRange, prefix_successor
 from dormouse.model.partitions import PartitionTree
-from dormouse.model.provenance import Provenance
 from dormouse.model.shards import Shard
 from dormouse.model.source_segments import SourceSegment
 from dormouse.model.state import TableState
+from dormouse.model.versions.provenance import Provenance
 from dormouse.schema.key_types import KeyTypes, key_problem
 from dormouse.shards.run_markers import RunMarker
 from dormouse.stored.paths import make_shard_id, run_of_shard

@@ -39,8 +39,8 @@ from dormouse.features.spark.requests import (
 )
 from dormouse.jobs.tracking import record, tracked_job
 from dormouse.messages import CompactionJob, OutboundMessage, SparkJob, SparkJobStep
-from dormouse.model.job_events import Assigned, Failed
-from dormouse.model.spark_threshold import PATIENCE_SECONDS, cluster_size
+from dormouse.model.jobs.job_events import Assigned, Failed
+from dormouse.model.jobs.spark_threshold import PATIENCE_SECONDS, cluster_size
 from dormouse.model.state import TableState
 from dormouse.ports import Services, Spark, SparkRun
 from dormouse.tables.table import Table

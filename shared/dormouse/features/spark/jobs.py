@@ -27,9 +27,9 @@ from dormouse.messages import (
     SparkJobStep,
     TableChanged,
 )
-from dormouse.model.job_events import Failed, Refused, TrackedJob
+from dormouse.model.jobs.job_events import Failed, Refused, TrackedJob
+from dormouse.model.jobs.spark_threshold import wait_seconds
 from dormouse.model.sources import Source
-from dormouse.model.spark_threshold import wait_seconds
 from dormouse.model.state import TableState
 from dormouse.ports import JobRecord, Services
 from dormouse.stored.names import dead_letter_queue

@@ -11,7 +11,7 @@ from dormouse.features.spark.jobs import finish, is_spark_job_complete, retry_me
 from dormouse.features.spark.requests import load_spark_request, newest_spark_run
 from dormouse.jobs.tracking import record, tracked_job
 from dormouse.messages import OutboundMessage, SparkRunChanged, TableChanged
-from dormouse.model.job_events import Failed
+from dormouse.model.jobs.job_events import Failed
 from dormouse.ports import Services
 
 

@@ -15,7 +15,7 @@ from dormouse.features.tables.reset import is_for
 from dormouse.jobs.retry_policy import backoff_ms
 from dormouse.jobs.tracking import finalise, record, tracked
 from dormouse.messages import OutboundMessage, PartitionSplits, TableChanged
-from dormouse.model.job_events import Finished, Started, TrackedJob
+from dormouse.model.jobs.job_events import Finished, Started, TrackedJob
 from dormouse.model.state import TableState
 from dormouse.model.transactions import SplitPartition
 from dormouse.ports import Services

@@ -26,7 +26,7 @@ from dormouse.features.ingest.known_sources import look_up_sources, refusal_of
 from dormouse.features.ingest.seal_sources import obsolete_segments
 from dormouse.features.publishing.collect_iceberg import collect_iceberg
 from dormouse.features.spark.requests import SparkRequest, leftover_run_notes, list_spark_requests
-from dormouse.features.tables.delete_table import delete_whole_table
+from dormouse.features.tables.changing.delete_table import delete_whole_table
 from dormouse.features.tables.reset import stale_trees
 from dormouse.features.tables.restored import obsolete_restored, unpin_restored
 from dormouse.jobs.crashes import job_notes
@@ -34,7 +34,7 @@ from dormouse.jobs.retry_policy import is_retry_due
 from dormouse.jobs.sweep_check import SweepCheck, unknown
 from dormouse.jobs.tracking import finalise, record, tracked
 from dormouse.messages import STAGES, IngestJob, OutboundMessage, TableChanged, load
-from dormouse.model.job_events import Finished, Started, TrackedJob
+from dormouse.model.jobs.job_events import Finished, Started, TrackedJob
 from dormouse.model.sources import Source
 from dormouse.model.state import DAY_MS, TableState
 from dormouse.ports import Services

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dormouse.model.metrics import Metric
+from dormouse.model.jobs.metrics import Metric
 from dormouse.model.state import TableState
 
 

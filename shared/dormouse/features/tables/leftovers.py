@@ -19,13 +19,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from dormouse.errors import CorruptDataError
-from dormouse.features.tables.delete_table import delete_table_objects
+from dormouse.features.tables.changing.delete_table import delete_table_objects
 from dormouse.features.tables.tombstone_policy import (
     RECHECK_MS,
     UNREGISTERED_AGE_MS,
     tombstones_to_recheck,
 )
-from dormouse.model.metrics import Metric
+from dormouse.model.jobs.metrics import Metric
 from dormouse.ports import NO_TABLE, Services
 from dormouse.stored.paths import SPARK_CODE, table_prefix
 from dormouse.tables.tombstones import Tombstone

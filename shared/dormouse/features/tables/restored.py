@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dormouse.errors import CorruptDataError, NotFoundError
-from dormouse.model.pins import OwnerKind, PinOwner
 from dormouse.model.state import TableState
+from dormouse.model.versions.pins import OwnerKind, PinOwner
 from dormouse.ports import Services, Storage
 from dormouse.state_store import REBUILD, Rejected, StateStore
 from dormouse.stored.decoding import raise_corrupt

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dormouse.errors import InvalidRequestError
-from dormouse.model.pins import OwnerKind, Pin
+from dormouse.model.versions.pins import OwnerKind, Pin
 from dormouse.ports import Services
 from dormouse.tables.table import Table
 

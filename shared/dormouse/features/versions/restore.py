@@ -26,9 +26,9 @@ from dormouse.features.tables.restored import put_restored, restorer
 from dormouse.features.tables.versions import REBUILDING, refuse_purged
 from dormouse.features.versions.as_of import read_as_of
 from dormouse.messages import OutboundMessage, TableChanged
-from dormouse.model.pins import OwnerKind
 from dormouse.model.source_segments import SourceSegment
 from dormouse.model.state import TableState
+from dormouse.model.versions.pins import OwnerKind
 from dormouse.ports import Services
 from dormouse.requests import RestoreVersion
 from dormouse.state_store import StateStore, VersionRecord

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import msgspec
 import pyarrow as pa
 
 from dormouse.arrow.types import conform, frame_schema
-from dormouse.client.queries import QUEUE, failure_of
+from dormouse.client.reading.queries import QUEUE, failure_of
 from dormouse.connections import MOST_FRAME_BYTES
 from dormouse.errors import NotFoundError
 from dormouse.features.http.asked import check_readable, own_query
@@ -111,7 +111,7 @@ def _not_yet(
     more to come. Raises as `pages`; and ProblemError: the sub-query has written rows that are gone.
     """
     if end is not None:
-        _check(call, query, end.versions, end.table_ids, end.schema)
+        _check(call, end)
         if any(task_of(file.name) >= task for file in end.files):
             raise ProblemError(410, _GONE, hint=_AGAIN)
         return _empty(asked, end.schema, "")
@@ -147,22 +147,14 @@ def _task_end(call: Call, query: Query, task: int) -> TaskEnd | None:
         (found,) = load_task_ends(call.services.results, query.id, [task])
     except NotFoundError:
         return None
-    _check(call, query, found.versions, found.table_ids, found.schema)
+    _check(call, found)
     return found
 
 
-def _check(
-    call: Call, query: Query, names: Iterable[str], table_ids: Iterable[str], schema: str
-) -> None:
-    """Check that the caller may still see rows of these tables, and of the one that a cut query
-    reads: its final sub-query reads what others wrote, so its end names no table.
-    """
-    names, table_ids = set(names), set(table_ids)
-    if query.read is not None:
-        names.add(query.read.name)
-        table_ids.add(query.read.id)
-    check_readable(call, query.id, names, schema)
-    if any(call.services.table(table_id) is None for table_id in table_ids):
+def _check(call: Call, end: TaskEnd | QueryEnd) -> None:
+    """Check that the caller may still see what was read."""
+    check_readable(call, end)
+    if any(call.services.table(table_id) is None for table_id in end.columns):
         raise ProblemError(410, "a table of this query was deleted", hint="ask another query")
 
 

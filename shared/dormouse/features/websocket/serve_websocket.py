@@ -15,7 +15,7 @@ import msgspec
 
 from dormouse.access.principals import NOBODY
 from dormouse.client.instance import Instance
-from dormouse.client.queries import message_parameters
+from dormouse.client.reading.queries import message_parameters
 from dormouse.connections import (
     MOST_FRAME_BYTES,
     Connected,
@@ -34,7 +34,7 @@ from dormouse.features.websocket.tokens import Place, token_of
 from dormouse.features.websocket.watching import watch
 from dormouse.http.messages import HttpRequest
 from dormouse.message_base import ALL_ROWS
-from dormouse.model.job_events import Finished, Started, TrackedRequest
+from dormouse.model.jobs.job_events import Finished, Started, TrackedRequest
 from dormouse.ports import Services
 from dormouse.query.selection_codec import decode_selection
 from dormouse.query_messages import AnswerQuery

@@ -12,7 +12,7 @@ from hashlib import blake2b
 import msgspec
 
 from dormouse.connections import MOST_FRAME_BYTES
-from dormouse.features.http import asked, tables, upkeep
+from dormouse.features.http import asked, tables, upkeep, uploads
 from dormouse.features.http.calls import Call
 from dormouse.features.http.problems import ProblemError
 from dormouse.features.http.serve_http import find_route
@@ -21,13 +21,18 @@ from dormouse.socket_frames import ChangedFrame, UnchangedFrame, WatchFrame, enc
 
 WATCHED: tuple[Callable[..., object], ...] = (
     tables.list_tables,
+    tables.show_table,
     tables.show_metrics,
     tables.show_status,
     upkeep.list_jobs,
     upkeep.list_other_jobs,
+    upkeep.list_refused_files,
+    upkeep.list_queues,
+    upkeep.show_request,
+    uploads.show_file,
     asked.list_queries,
 )
-"""What can be watched: routes of the group `read` that change by themselves."""
+"""What can be watched: routes of the group `read` whose answers change by themselves."""
 
 
 def watch(call: Call, frame: WatchFrame) -> ChangedFrame | UnchangedFrame:
@@ -44,7 +49,7 @@ def watch(call: Call, frame: WatchFrame) -> ChangedFrame | UnchangedFrame:
         raise ProblemError(
             422,
             "this path cannot be watched",
-            hint="watch jobs, queries, metrics, status or tables",
+            hint="watch tables, their status, metrics, jobs and files, queries, queues or requests",
         )
     inner = Call(call.instance, request)
     content = msgspec.json.encode(route.answer(inner, **names, **route.arguments(inner)))

@@ -7,10 +7,10 @@ parts, one after the other:
 
     blocks      each is a small Parquet file (`rows`)
     index       JSON, compressed: facts of the state; of each block the key where it begins, its
-                size, and its checksum
+                size, and its checksum; of a shared block also where its keys end
     sizes       8 bytes: how many all of this has; 4 bytes: how many the index has
     checksum    16 bytes of BLAKE2b over the index, the sizes and the id of the table
-    format      1 byte
+    format      1 byte: 1, or 2 if there are shared blocks, which format 1 does not have
     "DMbykey"   7 bytes
     footer      of the Parquet file, and the 8 bytes that say how long it is
 
@@ -29,22 +29,21 @@ from hashlib import blake2b
 
 import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dormouse.errors import CorruptDataError
 from dormouse.key_forms.stored import encode_key
 from dormouse.keys.ranges import KeyRange
-from dormouse.statestore.by_key.rows import SCHEMA, Block
+from dormouse.statestore.by_key.rows import SCHEMA, Block, SharedBlock, distinct_rows
 from dormouse.stored.decoding import decode_json, raise_corrupt
 
-FORMAT = 1
+PLAIN, FORMAT = 1, 2
 _TAIL_BYTES, _TAIL_SHARE = 20 * 1024, 2048
 _MAGIC = b"DMbykey"
 _INDEX_SUM, _BLOCK_SUM = 16, 8
 _SIZES = struct.Struct(">QI")
-_MARK = bytes([FORMAT]) + _MAGIC
-_TRAILER = _SIZES.size + _INDEX_SUM + len(_MARK)
+_MARKS = {bytes([known]) + _MAGIC for known in (PLAIN, FORMAT)}
+_TRAILER = _SIZES.size + _INDEX_SUM + 1 + len(_MAGIC)
 
 
 class Facts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -64,9 +63,19 @@ class _Place(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
     checksum: bytes
 
 
-class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _SharedPlace(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    low: bytes
+    high: bytes | None
+    size_bytes: int
+    checksum: bytes
+
+
+class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Blocks and then shared blocks, in the order in which they lie."""
+
     facts: Facts
     places: tuple[_Place, ...]
+    shared: tuple[_SharedPlace, ...] = ()
 
 
 class KeyIndex:
@@ -74,9 +83,10 @@ class KeyIndex:
 
     def __init__(self, stored: _Stored, end: int) -> None:
         """Hold an index which begins at `end` of its object, where the last block ends."""
-        self.facts, self._places = stored.facts, stored.places
+        self.facts, self._shared = stored.facts, stored.shared
+        self._places: tuple[_Place | _SharedPlace, ...] = (*stored.places, *stored.shared)
         self._fences = [place.fence for place in stored.places]
-        sizes = [place.size_bytes for place in stored.places]
+        sizes = [place.size_bytes for place in self._places]
         at = end - sum(sizes)
         self._starts = []
         for size_bytes in sizes:
@@ -84,23 +94,28 @@ class KeyIndex:
             at += size_bytes
 
     def __len__(self) -> int:
-        """Count the blocks."""
-        return len(self._places)
+        """Count the blocks, without shared ones."""
+        return len(self._fences)
+
+    @property
+    def numbers(self) -> range:
+        """The numbers of all blocks; those of shared ones are the last."""
+        return range(len(self._places))
 
     def blocks(self, wanted: Iterable[KeyRange]) -> list[int]:
         """Return the numbers of the blocks that have all rows of the keys in some ranges."""
         found: set[int] = set()
         for span in wanted:
-            first = max(bisect_right(self._fences, encode_key(span.min)) - 1, 0)
-            last = (
-                len(self) if span.max is None else bisect_left(self._fences, encode_key(span.max))
-            )
-            found.update(range(first, max(last, first + 1)))
-        return sorted(found & set(range(len(self))))
-
-    def fence(self, number: int) -> bytes:
-        """Return the stored form of the key where a block begins."""
-        return self._fences[number]
+            low, high = encode_key(span.min), None if span.max is None else encode_key(span.max)
+            first = max(bisect_right(self._fences, low) - 1, 0)
+            last = len(self) if high is None else bisect_left(self._fences, high)
+            found.update(range(first, min(max(last, first + 1), len(self))))
+            for number, place in enumerate(self._shared, len(self)):
+                if (high is None or place.low <= high) and (
+                    place.high is None or low <= place.high
+                ):
+                    found.add(number)
+        return sorted(found)
 
     def place(self, number: int) -> tuple[int, int]:
         """Return where a block begins and ends in its object."""
@@ -125,16 +140,25 @@ class KeyIndex:
             raise CorruptDataError(problem) from error
 
 
-def encode_key_index(table_id: str, facts: Facts, blocks: Iterable[Block]) -> bytes:
+def encode_key_index(table_id: str, facts: Facts, blocks: Iterable[Block | SharedBlock]) -> bytes:
     """Return blocks and their index, as they lie in the object of a snapshot or increment."""
     bodies, places = [], []
+    shared_bodies, shared = [], []
     for block in blocks:
         body = _encode_rows(block.rows)
-        bodies.append(body)
-        places.append(_Place(block.fence, len(body), _digest(body, _BLOCK_SUM)))
-    index = zlib.compress(msgspec.json.encode(_Stored(facts, tuple(places))))
+        of_body = len(body), _digest(body, _BLOCK_SUM)
+        if isinstance(block, SharedBlock):
+            shared_bodies.append(body)
+            shared.append(_SharedPlace(block.low, block.high, *of_body))
+        else:
+            bodies.append(body)
+            places.append(_Place(block.fence, *of_body))
+    bodies += shared_bodies
+    stored = _Stored(facts, tuple(places), tuple(shared))
+    index = zlib.compress(msgspec.json.encode(stored))
     sizes = _SIZES.pack(sum(map(len, bodies)) + len(index) + _TRAILER, len(index))
-    return b"".join([*bodies, index, sizes, _index_sum(index, sizes, table_id), _MARK])
+    mark = bytes([FORMAT if shared else PLAIN]) + _MAGIC
+    return b"".join([*bodies, index, sizes, _index_sum(index, sizes, table_id), mark])
 
 
 def with_key_index(body: bytes, section: bytes) -> bytes:
@@ -184,12 +208,10 @@ def all_rows(table_id: str, body: bytes, where: str) -> pa.Table | None:
         return None
     index = decode_key_index(table_id, body, len(body), where)
     found = [SCHEMA.empty_table()]
-    for number in range(len(index)):
+    for number in index.numbers:
         start, end = index.place(number)
-        rows = index.rows(number, body[start:end], where)
-        # Those of partitions that begin in a block before are there, too.
-        found.append(rows.filter(pc.greater_equal(rows["low"], pa.scalar(index.fence(number)))))
-    return pa.concat_tables(found).combine_chunks()
+        found.append(index.rows(number, body[start:end], where))
+    return distinct_rows(pa.concat_tables(found).combine_chunks())
 
 
 def tail_bytes(size_bytes: int) -> int:
@@ -211,7 +233,7 @@ def bytes_needed(tail: bytes) -> int | None:
     end = len(tail) - footer
     if end < _TRAILER:
         return footer + _TRAILER
-    if tail[end - len(_MARK) : end] != _MARK:
+    if tail[end - 1 - len(_MAGIC) : end] not in _MARKS:
         return None
     _, size = _SIZES.unpack_from(tail, end - _TRAILER)
     return footer + _TRAILER + int(size)

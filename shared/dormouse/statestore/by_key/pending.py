@@ -2,8 +2,8 @@
 
 No rule is known here, and no verdict: an entry that breaks a rule changes nothing, so whatever it
 is, to take it for one that changes something is safe. The other direction is what the property test
-is about (``tests/unit/statestore/test_part.py``): what does not concern a part by this code changes
-nothing there by the fold.
+is about (``tests/unit/statestore/test_partial_reads.py``): what does not concern a part by this
+code changes nothing there by the fold.
 
 A reader sees leaves, and the shards with references to a leaf or to a partition above it whose keys
 overlap the wanted ones. So an entry concerns the part only if

@@ -7,7 +7,8 @@ more are marked as `gone`. What only jobs and rules need is not here.
 
 Rows are handed on in blocks, each of which has all rows whose partitions overlap its range of keys:
 a partition that reaches into several blocks has its rows in each. A reader of one key needs one
-block.
+block. But if jobs hold many references of such partitions, their rows are in *shared* blocks, once,
+each with the range of keys that it may concern; a reader of a key there needs these, too.
 """
 
 from __future__ import annotations
@@ -43,6 +44,11 @@ BLOCK_ROWS = 1024
 """About how many rows a block has: some 20 KB."""
 
 
+MOST_REACHING = 128
+"""More rows that reach on are in no second block but in shared ones. So a key index has at most an
+eighth more rows than there are, whatever is held where."""
+
+
 @dataclass(frozen=True, slots=True)
 class Block:
     """The rows of the partitions that overlap the keys from `fence` to the next block's fence."""
@@ -51,9 +57,20 @@ class Block:
     rows: pa.Table
 
 
+@dataclass(frozen=True, slots=True)
+class SharedBlock:
+    """Rows of partitions none of which begins before `low` or ends after `high`, the end of all
+    keys if that is None.
+    """
+
+    low: bytes
+    high: bytes | None
+    rows: pa.Table
+
+
 def blocks_of_snapshot(
     partitions: pa.Table, shards: pa.Table, references: pa.Table
-) -> Iterator[Block]:
+) -> Iterator[Block | SharedBlock]:
     """Yield the blocks of a state whose items a snapshot holds as these rows."""
     places = pc.sort_indices(partitions, sort_keys=[("min_key", "ascending"), ("id", "ascending")])
     tree = partitions.take(places)
@@ -77,7 +94,7 @@ def blocks_of_snapshot(
     return _blocks(tree["min_key"].to_pylist(), sizes, rows_between)
 
 
-def blocks_of_changes(rows: pa.Table) -> Iterator[Block]:
+def blocks_of_changes(rows: pa.Table) -> Iterator[Block | SharedBlock]:
     """Yield the blocks of changed rows."""
     rows = rows.sort_by([("low", "ascending")]).combine_chunks()
     lows = rows["low"].to_pylist()
@@ -99,6 +116,13 @@ def joined_rows(lower: pa.Table, upper: pa.Table) -> pa.Table:
     """Return the changes of an increment and of the one that follows it as one."""
     kept = lower.filter(pc.invert(pc.is_in(_names(lower), _names(upper))))
     return pa.concat_tables([kept, upper]).combine_chunks()
+
+
+def distinct_rows(rows: pa.Table) -> pa.Table:
+    """Return each row once: those of a partition over several blocks are in each of them."""
+    places = pa.table({"name": _names(rows), "place": pa.array(range(len(rows)), pa.int64())})
+    first = places.group_by("name", use_threads=False).aggregate([("place", "min")])
+    return rows.take(first["place_min"].sort())
 
 
 def _names(rows: pa.Table) -> pa.Array[Any]:
@@ -183,22 +207,37 @@ def _ends(ranks: pa.ChunkedArray[Any], size: int) -> list[int]:
 
 def _blocks(
     lows: Sequence[Any], sizes: Sequence[int], rows_between: Callable[[int, int], pa.Table]
-) -> Iterator[Block]:
+) -> Iterator[Block | SharedBlock]:
     """Cut things, in the order of their `lows`, into blocks; each has so many of the rows.
 
     A cut lies where the low key changes. For example, with two rows a block and the ranges [a, c),
     [a, z), [c, e), [e, z), the fences are "", c and e; the second block also has [a, z), and so has
-    the third.
+    the third. With more such rows than `MOST_REACHING`, the first block lacks [a, z), and a shared
+    block has it.
     """
     fence, first, held = b"", 0, 0
-    reaching = SCHEMA.empty_table()
+    reaching, shared = SCHEMA.empty_table(), [SCHEMA.empty_table()]
     for place, low in enumerate(lows):
         if held >= BLOCK_ROWS and low != lows[place - 1]:
             block = pa.concat_tables([rows_between(first, place), reaching]).combine_chunks()
-            yield Block(fence, block)
             goes_on: Any = pc.fill_null(pc.greater(block["high"], pa.scalar(low)), True)  # type: ignore[type-var]  # the stubs lose the type
-            fence, first, held, reaching = low, place, 0, block.filter(goes_on)
+            reaching = block.filter(goes_on)
+            if len(reaching) > MOST_REACHING:
+                shared.append(reaching)
+                block, reaching = block.filter(pc.invert(goes_on)), SCHEMA.empty_table()
+            yield Block(fence, block)
+            fence, first, held = low, place, 0
         held += sizes[place]
     if lows:
         block = pa.concat_tables([rows_between(first, len(lows)), reaching])
         yield Block(fence, block.combine_chunks())
+    yield from _shared_blocks(pa.concat_tables(shared))
+
+
+def _shared_blocks(rows: pa.Table) -> Iterator[SharedBlock]:
+    # By their ends: so a block has rows of partitions that lie near one another.
+    rows = rows.sort_by([("high", "ascending"), ("low", "ascending")])
+    for start in range(0, len(rows), BLOCK_ROWS):
+        some = rows.slice(start, BLOCK_ROWS).combine_chunks()
+        high = None if some["high"].null_count else pc.max(some["high"]).as_py()
+        yield SharedBlock(pc.min(some["low"]).as_py(), high, some)

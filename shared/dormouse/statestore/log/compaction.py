@@ -1,6 +1,6 @@
 """Log compaction: deltas of full pages become segments, and now and then a state a snapshot.
 
-That keeps reading cheap.
+That keeps reading cheap, and the head small (`segment_levels`).
 
 It is off the commit path. Any number of processes may do it at once: each makes a blob of a
 new name, and the first change of the manifest wins; the blobs of the others are garbage.
@@ -8,7 +8,8 @@ new name, and the first change of the manifest wins; the blobs of the others are
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from dormouse.errors import CorruptDataError, InvariantError
 from dormouse.fold.invariants import broken_invariants
@@ -23,17 +24,19 @@ from dormouse.statestore.log.pages import (
     Manifest,
     Segment,
     Snapshot,
-    place_after,
     version_before,
 )
 from dormouse.statestore.log.reader import Reader
+from dormouse.statestore.log.segment_levels import (
+    absorbed_by,
+    history_to_merge,
+    with_history_merged,
+    with_segment,
+)
 from dormouse.statestore.snapshot.trimming import without_expired
 
 PAGES_AT_ONCE = 64
 """How many pages one call compacts at most, so that it stays short after a long rest."""
-SEGMENTS_PER_LEVEL = 8
-"""So many segments of a size become one: a delta is written again once a level, and the number of
-segments grows with the logarithm of the log."""
 LEAST_BYTES_TO_SNAPSHOT = 256 * 1024
 COMMITS_TO_INCREMENT = 256
 """An increment is due after so many commits: a cold reader folds no more than these, and those of a
@@ -67,9 +70,9 @@ class LogCompaction:
 
     def compact(self, head: Head) -> bool:
         """Make full pages a segment, if there are enough; return whether the manifest changed."""
-        from dormouse.statestore.delta.segments import encode_segment
+        from dormouse.statestore.delta.segments import StoredSegment, encode_segment
 
-        manifest, segments = head.manifest, self.reader.segments
+        manifest = head.manifest
         first = manifest.covered_pages
         end = min(head.last_page, first + PAGES_AT_ONCE)
         if end - first < self.policy.least_pages:
@@ -77,15 +80,38 @@ class LogCompaction:
         absorbed = absorbed_by(end - first, manifest)
         after = absorbed[0].after if absorbed else version_before(first)
         try:
-            deltas = [*self.reader.from_segments(absorbed, after)]
-            deltas += self._of_pages(first, end)
+            deltas = self._of_pages(first, end)
+            body = encode_segment(deltas, self.reader.log.table_id)
+            if absorbed:
+                fresh = StoredSegment(body, "what follows them", len(deltas))
+                body = self.reader.joined(absorbed, fresh)
         except CollectedError:
             return False  # another process was quicker
-        segment_id, body = self.ids.new(), encode_segment(deltas, self.reader.log.table_id)
-        segments.put(segment_id, body)
-        restores = tuple(delta.id for delta in deltas if delta.restores)
-        made = Segment(segment_id, after, version_before(end), len(body), restores)
-        return self.reader.log.install(segment_id, lambda now: with_segment(now, manifest, made))
+        restores = [delta_id for segment in absorbed for delta_id in segment.restores]
+        restores += [delta.id for delta in deltas if delta.restores]
+        made = self._stored(body, after, version_before(end), restores)
+        return self.reader.log.install(made.id, lambda now: with_segment(now, manifest, made))
+
+    def merge_history(self, manifest: Manifest) -> bool:
+        """Make one of segments that only earlier versions need, if there are many; return whether.
+
+        Order of writes: the new segment, the manifest. Those that it replaces are garbage then.
+        """
+        run = history_to_merge(manifest)
+        if not run:
+            return False
+        try:
+            body = self.reader.joined(run)
+        except CollectedError:
+            return False  # another process was quicker
+        restores = [delta_id for segment in run for delta_id in segment.restores]
+        made = self._stored(body, run[0].after, run[-1].version, restores)
+        return self.reader.log.install(made.id, lambda now: with_history_merged(now, run, made))
+
+    def _stored(self, body: bytes, after: int, version: int, restores: Sequence[str]) -> Segment:
+        segment_id = self.ids.new()
+        self.reader.segments.put(segment_id, body)
+        return Segment(segment_id, after, version, len(body), tuple(restores))
 
     def snapshot(self, state: TableState) -> bool:
         """Keep a state whole; return whether it became the newest snapshot.
@@ -173,51 +199,3 @@ def is_increment_due(manifest: Manifest) -> bool:
     if not (manifest.cuts and manifest.segments):
         return False
     return manifest.segments[-1].version - manifest.cuts[-1] >= COMMITS_TO_INCREMENT
-
-
-def absorbed_by(pages: int, manifest: Manifest) -> tuple[Segment, ...]:
-    """Return the last segments that become one with `pages` more, like a carry in addition.
-
-    Segments have levels: below 8 pages level 0, below 64 level 1, and so on. Seven segments of a
-    level take part when one more of that level comes, and the sum may carry on to the next level.
-    With segments of 64, 8, 8, 8, 8, 8, 8, 8, 1, 1, 1, 1, 1, 1, 1 pages, one more page absorbs the
-    seven of 1 page; that makes 8 pages, which absorb the seven of 8; the one of 64 is left.
-
-    Segments which a cold reader does not need, for the newest snapshot covers them, are left.
-    """
-    since = manifest.newest.version if manifest.newest else 0
-    open_ = [s for s in manifest.segments if s.after >= since]
-    taken = 0
-    while True:
-        level = _level(pages)
-        run = 0
-        while taken + run < len(open_) and _level(_pages(open_[-1 - taken - run])) <= level:
-            run += 1
-        if run < SEGMENTS_PER_LEVEL - 1:
-            return tuple(open_[len(open_) - taken :])
-        pages += sum(_pages(s) for s in open_[len(open_) - taken - run : len(open_) - taken])
-        taken += run
-
-
-def with_segment(now: Manifest, seen: Manifest, made: Segment) -> Manifest | None:
-    """Return the manifest with a segment in place of those it was made from.
-
-    None if these changed since `seen`.
-    """
-    if now.covered_pages != seen.covered_pages:
-        return None
-    before = tuple(s for s in now.segments if s.version <= made.after)
-    if now.segments and (before[-1].version if before else now.segments[0].after) != made.after:
-        return None
-    return replace(now, revision=now.revision + 1, segments=(*before, made))
-
-
-def _pages(segment: Segment) -> int:
-    return place_after(segment.version)[0] - place_after(segment.after)[0]
-
-
-def _level(pages: int) -> int:
-    level = 0
-    while pages >= SEGMENTS_PER_LEVEL:
-        pages, level = pages // SEGMENTS_PER_LEVEL, level + 1
-    return level

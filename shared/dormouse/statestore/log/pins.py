@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from dormouse.errors import CorruptDataError
-from dormouse.model.pins import Pin, PinOwner
+from dormouse.model.versions.pins import Pin, PinOwner
 
 
 def damaged_pin(owner: str, table_id: str) -> CorruptDataError:

@@ -23,6 +23,7 @@ from dormouse.statestore.log.pages import Increment, Manifest, Segment, Snapshot
 from dormouse.stored.decoding import raise_corrupt
 
 if TYPE_CHECKING:
+    from dormouse.statestore.delta.segments import StoredSegment
     from dormouse.statestore.snapshot.changes import StateChanges
 
 _DELTAS_AT_ONCE = 256
@@ -107,14 +108,13 @@ class Reader:
             CorruptDataError: one is lost, or not what the manifest says.
         """
         try:
+            changed = self._changes(increments)
             body = self._without_key_index(snapshot)
-            changes = self.snapshots.get([each.id for each in increments])
         except MissingBlobError as error:
             manifest = self.manifest()
             known = {each.id for each in manifest.snapshots}
             known |= {each.id for each in manifest.increments}
             raise self._gone(error, error.blob_id in known) from error
-        changed = self._changes(increments, changes)
         state = self._decoded(snapshot.id, body, changed)
         if (state.version if changed is None else changed.after) != snapshot.version:
             raise self._of_another_version("snapshot", snapshot)
@@ -138,22 +138,22 @@ class Reader:
     def changes(self, increment: Increment) -> StateChanges:
         """Return what an increment says, with the rows of its key index. Raises as `snapshot`."""
         try:
-            (body,) = self.snapshots.get([increment.id])
+            changes = self._changes([increment], by_key=True)
         except MissingBlobError as error:
             known = {known.id for known in self.manifest().increments}
             raise self._gone(error, increment.id in known) from error
-        changes = self._changes([increment], [body], by_key=True)
         assert changes is not None
         return changes
 
     def _changes(
-        self, increments: Sequence[Increment], bodies: Sequence[bytes], *, by_key: bool = False
+        self, increments: Sequence[Increment], *, by_key: bool = False
     ) -> StateChanges | None:
-        """Return all increments as one; None if there are none."""
+        """Return all increments as one; None if there are none. Raises MissingBlobError."""
         from dormouse.statestore.snapshot.changes import joined
         from dormouse.statestore.snapshot.increments import decode_increment
 
         changes: StateChanges | None = None
+        bodies = self.snapshots.get([each.id for each in increments])
         for increment, body in zip(increments, bodies, strict=True):
             with self._damage_reported():
                 name = f"increment {increment.id}"
@@ -200,6 +200,20 @@ class Reader:
                         hint=REBUILD,
                     )
                 yield from deltas
+
+    def joined(self, segments: Sequence[Segment], *more: StoredSegment) -> bytes:
+        """Return the body of one segment in place of several, and of `more` that follow them.
+
+        Raises: as `snapshot`.
+        """
+        from dormouse.statestore.delta.segments import StoredSegment, join_segments  # loads Arrow
+
+        parts = [
+            StoredSegment(body, f"segment {each.id}", each.version - each.after)
+            for each, body in zip(segments, self._segment_bodies(segments), strict=True)
+        ]
+        with self._damage_reported():
+            return join_segments([*parts, *more], self.log.table_id)
 
     def from_pages(
         self, version: int, known: Mapping[str, tuple[Entry, ...]] | None = None

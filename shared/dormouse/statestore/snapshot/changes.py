@@ -55,7 +55,7 @@ class StateChanges:
     after: int
     facts: Mapping[str, str]
     counts: tuple[int, ...]
-    rows: Mapping[str, pa.Table]
+    rows: dict[str, pa.Table]
     by_key: pa.Table | None = None
 
     @property

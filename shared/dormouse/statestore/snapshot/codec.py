@@ -29,9 +29,9 @@ from dormouse.statestore.by_key.blocks import (
 from dormouse.statestore.by_key.rows import blocks_of_snapshot
 from dormouse.statestore.delta.rows import types_of_stored
 from dormouse.statestore.parquet_file import open_file, write_file
-from dormouse.statestore.snapshot.applying import RowsOf, has_digests, laid_over
+from dormouse.statestore.snapshot.applying import ColumnOf, RowsOf, has_digests, laid_over
 from dormouse.statestore.snapshot.changes import StateChanges, counts_of
-from dormouse.statestore.snapshot.columns import Column, StoredIds, column, piece
+from dormouse.statestore.snapshot.columns import Column, StoredIds, column, hand_back, piece
 from dormouse.statestore.snapshot.digests import packed, unpacked
 from dormouse.statestore.snapshot.disputes import (
     dispute_columns,
@@ -117,7 +117,7 @@ def decode_snapshot(
 ) -> TableState:
     """Return the state of a snapshot of this table, with the `changes` since applied.
 
-    `where` names the snapshot in errors.
+    `where` names the snapshot in errors. The rows of `changes` are used up (`laid_over`).
 
     Raises:
         CorruptDataError: it is damaged, another table's, or from a later version of Dormouse; or
@@ -127,12 +127,12 @@ def decode_snapshot(
     if facts.get("dormouse.table") != table_id:
         raise CorruptDataError(f"{where} is not a snapshot of table {table_id}")
     try:
-        rows_of = _reader(file, facts)
+        column_of = _reader(file, facts)
         if changes is None:
-            return _state(rows_of, facts)
+            return state_of(_rows(column_of), facts)
         if changes.after != int(facts["dormouse.version"]):
             raise ValueError(f"what changed since is of version {changes.after}")
-        state = _state(laid_over(rows_of, changes), changes.facts)
+        state = state_of(laid_over(column_of, changes), changes.facts)
         if changes.counts != counts_of(state):
             raise ValueError("what changed since does not fit it")
         return state
@@ -140,20 +140,34 @@ def decode_snapshot(
         raise CorruptDataError(f"{where} does not hold a whole state: {error!r}") from error
 
 
-def _reader(file: pq.ParquetFile, facts: dict[str, str]) -> RowsOf:
+def _reader(file: pq.ParquetFile, facts: dict[str, str]) -> ColumnOf:
     groups = facts["dormouse.items"].split()
 
-    def rows_of(item: str) -> pa.Table:
-        columns = list(ITEMS[item])
+    def column_of(item: str, name: str) -> Column:
+        group = groups.index(item)
+        hand_back(file.metadata.row_group(group).num_rows)  # what the column before took besides
         # A thread of Arrow that still holds the body when Python ends would abort the process.
-        found = file.read_row_group(groups.index(item), columns, use_threads=False)
-        return found.select(ITEMS[item]).combine_chunks()
+        return piece(file.read_row_group(group, [name], use_threads=False), name)
 
-    return rows_of
+    return column_of
 
 
-def _state(rows_of: RowsOf, facts: Mapping[str, str]) -> TableState:
-    partitions, shards, references = rows_of("partition"), rows_of("shard"), rows_of("reference")
+def _rows(column_of: ColumnOf) -> RowsOf:
+    return lambda item: pa.table({name: column_of(item, name) for name in ITEMS[item]})
+
+
+def state_of(rows_of: RowsOf, facts: Mapping[str, str]) -> TableState:
+    """Return the state whose items have these rows, each asked for once, and these facts.
+
+    Raises:
+        ValueError, LookupError: the rows contradict one another.
+    """
+    # In this order, what takes most memory besides is done while few of the columns are there.
+    partitions, shards = rows_of("partition"), rows_of("shard")
+    sources = _numbers(rows_of("source"), "version")
+    transactions = _numbers(rows_of("transaction"), "time_ms")
+    unreferenced = _numbers(rows_of("unreferenced"), "time_ms")
+    references = rows_of("reference")
     partition_ids, shard_ids = StoredIds(column(partitions, "id")), StoredIds(column(shards, "id"))
     counts = number_columns(_counted(references, len(shards)), shard_ids)
     job_cells = rows_of("job").select(ITEMS["job"]).columns
@@ -174,13 +188,13 @@ def _state(rows_of: RowsOf, facts: Mapping[str, str]) -> TableState:
         reference_counts=OverlayMap(counts),
         taken=OverlayMap(taken_columns(rows_of("taken"))),
         disputed=OverlayMap(dispute_columns(rows_of("dispute"))),
-        unreferenced=_numbers(rows_of("unreferenced"), "time_ms"),
+        unreferenced=unreferenced,
         jobs=HashTrieMap(jobs),
-        sources=_numbers(rows_of("source"), "version"),
+        sources=sources,
         sealed_to=sealed.sealed_to,
         source_segments=sealed.segments,
         adopted_segments=sealed.adopted,
-        transactions=_numbers(rows_of("transaction"), "time_ms"),
+        transactions=transactions,
     )
 
 
@@ -190,12 +204,16 @@ def _counted(references: pa.Table, shards: int) -> Column:
     Raises:
         ValueError: a reference is to a shard there is not.
     """
-    every = pa.array(range(shards), pa.int32())  # each is counted once too often, so none is missed
-    named = pa.concat_arrays([every, column(references, "shard_row")])
-    counted = sorted_by(pa.Table.from_struct_array(pc.value_counts(named)), "values")
-    if len(counted) != shards:
+    rows = column(references, "shard_row")
+    runs = pc.call_function("run_end_encode", [rows.take(pc.sort_indices(rows))])
+    named, ends = runs.values, runs.run_ends
+    if len(named) and not 0 <= named[0].as_py() <= named[-1].as_py() < shards:
         raise ValueError("there are references to shards which are not there")
-    return pc.subtract(column(counted, "counts"), 1)
+    counts = pc.coalesce(pc.call_function("pairwise_diff", [ends]), ends)  # the first has none
+    found: Column = pc.scatter(  # type: ignore[attr-defined]  # the stubs lack it
+        counts, named, max_index=shards - 1
+    )
+    return found.fill_null(0)
 
 
 def _numbers(rows: pa.Table, number: str) -> OverlayMap[str, int]:

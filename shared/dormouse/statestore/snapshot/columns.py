@@ -15,10 +15,15 @@ import pyarrow.compute as pc
 V = TypeVar("V")
 Column: TypeAlias = "pa.Array[Any]"
 """An Arrow array of a type that is known where it is used."""
+Values: TypeAlias = "pa.ChunkedArray[Any]"
+"""The same in pieces."""
 
 _FENCE = 64
 """A search begins at the nearest of the ids kept as objects, one of so many: it then takes as many
 steps in a large table as in a small one."""
+
+_MANY_ROWS = 50_000
+"""Below this, the memory is not worth the time."""
 
 
 class SortedIds(ABC):
@@ -157,8 +162,34 @@ def column(rows: pa.Table, name: str) -> Column:
 
 def piece(rows: pa.Table, name: str) -> Column:
     """Return a column in one piece, as it is if it is one already."""
-    pieces = rows[name].chunks
-    return pieces[0] if len(pieces) == 1 else rows[name].combine_chunks()
+    return in_one(rows[name])
+
+
+def in_one(values: Values) -> Column:
+    """Return values in one piece, as they are if they are one already."""
+    pieces = values.chunks
+    return pieces[0] if len(pieces) == 1 else values.combine_chunks()
+
+
+def places_among(wanted: Column, ids: Column) -> Column:
+    """Return the place of each of the `wanted` among `ids`; null for one that is not there.
+
+    The ids ascend, so no table of hashes is made of them, which would take more than they do.
+    """
+    if not len(ids):
+        return pa.nulls(len(wanted), pa.int32())
+    last = pa.scalar(len(ids) - 1, pa.int32())
+    at = pc.call_function("search_sorted", [ids, wanted]).cast(pa.int32())
+    at = pc.if_else(pc.greater(at, last), last, at)
+    is_there = pc.equal(ids.take(at), wanted)
+    places: Column = pc.if_else(is_there, at, pa.scalar(None, pa.int32()))
+    return places
+
+
+def hand_back(rows: int) -> None:
+    """Let Arrow's pool hand back to the system what was needed beside so many rows, if many."""
+    if rows >= _MANY_ROWS:
+        pa.default_memory_pool().release_unused()
 
 
 def check_order(ids: Column) -> None:

@@ -8,7 +8,6 @@ they are when the state is written again.
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from typing import Generic, TypeVar
@@ -223,5 +222,5 @@ def number_columns(numbers: Column, ids: StoredIds) -> ColumnMap[int]:
 
 def _sums_to(numbers: Column, ends: Column) -> memoryview:
     """Return the sums of the numbers before each end, after a 0."""
-    sums = integers(pc.cumulative_sum(numbers.cast(pa.int64())))
-    return memoryview(array("q", [0, *(sums[end - 1] for end in integers(ends))]))
+    sums = pc.cumulative_sum(numbers.cast(pa.int64())).take(pc.subtract(ends, 1))
+    return integers(pa.concat_arrays([pa.array([0], pa.int64()), sums]))

@@ -13,7 +13,7 @@ from dormouse.errors import AlreadyExistsError, ContendedError, InvalidRequestEr
 from dormouse.features.administration.administer import administer
 from dormouse.features.rebuild.rebuild import rebuild
 from dormouse.features.requests.work import RequestResult
-from dormouse.features.tables.delete_table import delete_whole_table
+from dormouse.features.tables.changing.delete_table import delete_whole_table
 from dormouse.messages import load
 from dormouse.ports import Services
 from dormouse.requests import (

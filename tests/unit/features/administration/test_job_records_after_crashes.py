@@ -9,7 +9,7 @@ import pytest
 
 from dormouse.errors import OutcomeUnknownError, UnavailableError
 from dormouse.messages import OutboundMessage, PartitionSplits
-from dormouse.model.job_events import JobEvent, Tracked
+from dormouse.model.jobs.job_events import JobEvent, Tracked
 from dormouse.requests import ReinitialiseTable, SplitPartitions
 from dormouse.tables.table import Table
 from tests.support.world import Crash, World, letters

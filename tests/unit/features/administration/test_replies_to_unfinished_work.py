@@ -11,7 +11,7 @@ from dormouse.features.requests.resolve_table import request_key
 from dormouse.jobs.retry_policy import MAX_RECEIVES
 from dormouse.jobs.tracking import record
 from dormouse.messages import CompactionJob, RequestStep, SelectionMessage
-from dormouse.model.job_events import Failed, Started, TrackedJob
+from dormouse.model.jobs.job_events import Failed, Started, TrackedJob
 from dormouse.model.transactions import ReleaseJob
 from dormouse.ports import NO_TABLE
 from dormouse.replies import Counts, Reply

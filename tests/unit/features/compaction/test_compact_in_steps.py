@@ -11,8 +11,8 @@ import pytest
 from dormouse.features.compaction import compact as compact_stage
 from dormouse.features.compaction import compact_in_steps as compact_apart
 from dormouse.jobs.crashes import CRASH_LIMIT
-from dormouse.model.provenance import Provenance
 from dormouse.model.state import DAY_MS
+from dormouse.model.versions.provenance import Provenance
 from dormouse.requests import CompactTable
 from dormouse.shards.run_markers import RunMarker, put_run_marker
 from dormouse.stored.paths import (

@@ -15,7 +15,7 @@ from dormouse.features.dead_letters.dead_letters import (
 )
 from dormouse.jobs.tracking import record
 from dormouse.messages import ExportTask, IngestJob, PartitionSplits, PurgeStep, encode
-from dormouse.model.job_events import Failed, Started, TrackedJob
+from dormouse.model.jobs.job_events import Failed, Started, TrackedJob
 from dormouse.ports import NO_TABLE, DeadLetter
 from dormouse.requests import Redrive
 from tests.support.adapters import MemoryDeadLetters

@@ -19,7 +19,7 @@ from dormouse.features.export import stored as exports
 from dormouse.features.export.manifests import load_manifest, save_manifest
 from dormouse.features.export.stored import load_export
 from dormouse.messages import ExportTask, OutboundMessage, PartitionSplits
-from dormouse.model.job_events import JobEvent, Tracked
+from dormouse.model.jobs.job_events import JobEvent, Tracked
 from dormouse.ports import Storage
 from dormouse.requests import ExportRows, ReinitialiseTable
 from dormouse.stored.paths import shard_path

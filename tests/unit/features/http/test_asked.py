@@ -116,8 +116,10 @@ def test_a_statement_that_would_read_very_much_is_answered_later_without_being_c
         patch.setattr(queries, "_taken", lambda *_, **__: pytest.fail("it was computed"))
         location = people.ask("POST", "/sql", grouped).headers["location"]
     assert answered(people, location)["rows"] == 1
-    bounded = {"text": "SELECT name FROM people WHERE age = 4"}
-    assert people.ask("POST", "/sql", bounded).status == 200
+    plain = {"text": "SELECT name FROM people WHERE age = 4"}
+    assert people.ask("POST", "/sql", plain).status == 202
+    from_the_state = {"text": "SELECT count(*) AS n FROM people"}
+    assert people.ask("POST", "/sql", from_the_state).status == 200
 
 
 def test_a_condition_on_very_much_is_answered_later_and_its_pages_are_not(
@@ -137,6 +139,11 @@ def test_a_condition_on_very_much_is_answered_later_and_its_pages_are_not(
         ("text/csv", "text/csv"),
         ("application/vnd.apache.parquet", "application/vnd.apache.parquet"),
         ("image/png, application/vnd.apache.arrow.stream", "application/vnd.apache.arrow.stream"),
+        ("text/csv;q=0.5, application/vnd.apache.parquet", "application/vnd.apache.parquet"),
+        ("text/csv;q=0, application/vnd.apache.parquet;q=0.1", "application/vnd.apache.parquet"),
+        ("application/json, text/csv;q=0.1", "text/csv"),
+        ("application/json", "application/x-ndjson"),
+        ("image/png, */*;q=0.1", "application/x-ndjson"),
     ],
 )
 def test_files_are_of_what_the_client_accepts(people: Api, accept: str, media_type: str) -> None:
@@ -220,6 +227,30 @@ def test_rules_say_what_a_query_reads_and_who_reads_its_result(people: Api) -> N
     people.instance.services.tables.change_access_rules(lambda rules: ())
     assert eve.problem("GET", location)["status"] == 403
     assert eve.problem("GET", f"{location}/files/x")["status"] == 403
+
+
+def test_a_column_that_is_hidden_later_is_not_read_under_another_name(people: Api) -> None:
+    grant(people, EVE)
+    eve = Api(people.instance, EVE)
+    location = ask(eve, "/sql", {"text": "SELECT name AS n, age FROM people WHERE note IS NULL"})
+    file = answered(eve, location)["files"][0]["url"]
+    for column in ("name", "age", "note"):
+        grant(people, EVE, column)
+        assert eve.problem("GET", location)["status"] == 403
+        assert eve.problem("GET", file)["status"] == 403
+    grant(people, EVE, "other")
+    assert eve.ask("GET", file).status == 200
+
+
+def test_a_hidden_column_of_a_deleted_table_stays_hidden(people: Api) -> None:
+    grant(people, EVE)
+    eve = Api(people.instance, EVE)
+    location = ask(eve, "/sql", {"text": "SELECT name AS n FROM people"})
+    assert answered(eve, location)["files"]
+    grant(people, EVE, "name")
+    people.instance.delete_table("people")
+    people.instance.wait()
+    assert eve.problem("GET", location)["status"] == 403
 
 
 def test_a_query_that_failed_says_why_and_faults_of_this_side_are_not_explained(

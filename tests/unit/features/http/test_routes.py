@@ -234,6 +234,13 @@ def test_a_body_that_is_too_long_is_refused(people: Api, monkeypatch: pytest.Mon
     assert people.problem("POST", "/tables/people/rows", body)["status"] == 413
 
 
+def test_a_body_of_11_mb_is_refused_by_each_route_that_takes_one(people: Api) -> None:
+    body = json.dumps([{"age": 1, "name": "x" * 11_000_000, "note": None}]).encode()
+    for path in ("/tables/people/rows", "/tables/people/query", "/sql", "/tables"):
+        found = people.problem("POST", path, body, content_type="application/json")
+        assert (found["status"], "people" in found["detail"]) == (413, False), path
+
+
 def test_a_method_that_a_path_has_not_is_told_those_it_has(api: Api) -> None:
     response = api.ask("PUT", "/tables")
     assert (response.status, response.headers["allow"]) == (405, "GET, POST")

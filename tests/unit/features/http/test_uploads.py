@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -52,6 +54,20 @@ def test_other_rows_under_one_key_are_refused(people: Api) -> None:
     assert count(people) == 31
     count(people)
     assert people.problem("POST", ROWS, [other], idempotency_key="k")["status"] == 422
+
+
+def test_of_writers_with_one_key_side_by_side_one_adds_its_rows(people: Api) -> None:
+    begun = threading.Barrier(8)
+
+    def write(writer: int) -> int:
+        begun.wait()
+        row = {**ROW, "name": f"writer {writer % 2}"}
+        return people.ask("POST", ROWS, [row], idempotency_key="k").status
+
+    with ThreadPoolExecutor(8) as threads:
+        found = sorted(threads.map(write, range(8)))
+    assert found == [202] * 4 + [422] * 4
+    assert count(people) == 31
 
 
 @pytest.mark.parametrize(

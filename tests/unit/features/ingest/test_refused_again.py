@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dormouse.client.jobs import SINCE_INGESTED, jobs_of
+from dormouse.client.operating.jobs import SINCE_INGESTED, jobs_of
 from dormouse.features.ingest.known_sources import refusal_of
 from dormouse.requests import IngestFiles, SetProperties
 from dormouse.schema.schema import Field, Primitive

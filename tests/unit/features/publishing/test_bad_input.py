@@ -12,7 +12,7 @@ from dormouse.features.publishing.look import problems, published_metadata
 from dormouse.features.publishing.publish_iceberg import publish_iceberg
 from dormouse.http.messages import HttpRequest
 from dormouse.messages import TableChanged
-from dormouse.model.publications import PublicationRecord
+from dormouse.model.versions.publications import PublicationRecord
 from dormouse.requests import PublishIceberg
 from dormouse.stored.paths import iceberg_prefix
 from dormouse.tables.table import Table

@@ -16,7 +16,7 @@ from dormouse.errors import (
 from dormouse.features.publishing.lag import lag_ms
 from dormouse.features.publishing.publish_iceberg import publish_iceberg
 from dormouse.messages import TableChanged
-from dormouse.model.publications import PublicationRecord
+from dormouse.model.versions.publications import PublicationRecord
 from dormouse.publications import MirrorEntry
 from dormouse.requests import RenameTable, SetDefaults, SetProperties
 from dormouse.tables.table import Table

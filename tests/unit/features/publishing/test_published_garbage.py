@@ -23,7 +23,7 @@ from dormouse.features.sweep.measure import current_metrics
 from dormouse.features.sweep.sweep import sweep
 from dormouse.iceberg.reachable import show_metadata
 from dormouse.messages import GarbageCandidates, OutboundMessage, TableChanged
-from dormouse.model.metrics import Metric
+from dormouse.model.jobs.metrics import Metric
 from dormouse.requests import CollectGarbage, SetProperties
 from dormouse.tables.table import Table
 from tests.support.world import Crash, World, letters

@@ -12,7 +12,7 @@ from dormouse.features.publishing.publish_iceberg import publish_iceberg
 from dormouse.features.purge.proof import Proof
 from dormouse.features.purge.prove_purge import prove_purge
 from dormouse.features.purge.row_matcher import RowMatcher
-from dormouse.iceberg import avro
+from dormouse.iceberg.files import avro
 from dormouse.messages import TableChanged
 from dormouse.requests import ReinitialiseTable
 from dormouse.schema.columns import parse_schema

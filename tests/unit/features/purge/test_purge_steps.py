@@ -14,7 +14,7 @@ from dormouse.features.purge.purge_rows import purge_rows
 from dormouse.features.purge.row_matcher import RowMatcher
 from dormouse.features.purge.stored import load_matches
 from dormouse.messages import CompactionJob, PurgeStep
-from dormouse.model.job_events import JobEvent, Tracked
+from dormouse.model.jobs.job_events import JobEvent, Tracked
 from dormouse.model.partitions import ROOT
 from dormouse.model.transactions import AssignJob, ReleaseJob
 from dormouse.stored.paths import purge_prefix, shard_path

@@ -47,7 +47,7 @@ def test_each_leaf_has_a_part_and_the_last_one_sends_the_final(world: World) -> 
     end = ended(world)
     assert (end.tasks, end.rows, len(end.files)) == (5, 1, 1)
     assert dict(end.versions) == {"letters": (world.state(table).version,)}
-    assert end.table_ids == (table.id,)
+    assert end.columns == {table.id: ("letter", "note")}
     assert end.size_bytes == sum(file.size_bytes for file in end.files)
     assert not pins(world, table)
 

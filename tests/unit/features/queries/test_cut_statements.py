@@ -19,8 +19,8 @@ from dormouse.model.state import TableState
 from dormouse.results.reading import read_schema
 from dormouse.schema.schema import Schema
 from dormouse.sql.cut.statement_cut import StatementCut
+from dormouse.statements.answering import run_statement
 from dormouse.statements.limits import Limits
-from dormouse.statements.running import run_statement
 from dormouse.statements.scans import Tables
 from tests.support.world import World
 from tests.unit.features.asking import asks, ended, pins, result

@@ -11,9 +11,9 @@ from dormouse.features.rebuild.new_state import planned_state
 from dormouse.features.rebuild.plan_rebuild import FoundShard, RebuildPlan, Refusal, plan_rebuild
 from dormouse.keys.ranges import KeyRange
 from dormouse.model.partitions import ROOT
-from dormouse.model.provenance import Lineage, Provenance
 from dormouse.model.shards import Shard
 from dormouse.model.state import DAY_MS, TableState
+from dormouse.model.versions.provenance import Lineage, Provenance
 from dormouse.shards.run_markers import RunMarker
 from dormouse.stored.paths import make_shard_id, part_shard_number
 from tests.support.trees import LEFT, RIGHT, TEXT

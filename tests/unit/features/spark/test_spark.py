@@ -30,8 +30,8 @@ from dormouse.messages import (
     SparkRunChanged,
     TableChanged,
 )
-from dormouse.model.metrics import Metric
-from dormouse.model.spark_threshold import compaction_queue
+from dormouse.model.jobs.metrics import Metric
+from dormouse.model.jobs.spark_threshold import compaction_queue
 from dormouse.model.state import DAY_MS
 from dormouse.model.transactions import AssignJob
 from dormouse.requests import IngestFiles, ReinitialiseTable

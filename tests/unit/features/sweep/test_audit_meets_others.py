@@ -8,7 +8,7 @@ import pytest
 
 from dormouse.features.sweep import sweep
 from dormouse.keys.ranges import KeyRange
-from dormouse.model.provenance import Lineage, Provenance
+from dormouse.model.versions.provenance import Lineage, Provenance
 from dormouse.ports import StoredObject
 from dormouse.shards.run_markers import RunMarker, put_run_marker
 from dormouse.stored.paths import (

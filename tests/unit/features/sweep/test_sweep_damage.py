@@ -9,7 +9,7 @@ import pytest
 from dormouse.errors import CorruptDataError
 from dormouse.features.sweep.sweep import sweep
 from dormouse.messages import ExportTask, OutboundMessage, PurgeStep
-from dormouse.model.provenance import Provenance
+from dormouse.model.versions.provenance import Provenance
 from dormouse.shards.run_markers import RunMarker, put_run_marker
 from dormouse.stored.paths import (
     data_prefix,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dormouse.errors import InvalidRequestError, NotFoundError
 from dormouse.features.versions.as_of import read_as_of
-from dormouse.model.as_of import checked_as_of, is_tag, milliseconds_of, parse_as_of
+from dormouse.model.versions.as_of import checked_as_of, is_tag, milliseconds_of, parse_as_of
 from dormouse.requests import TagVersion
 from tests.support.world import World
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 
-from dormouse.client.versions import changes_of
+from dormouse.client.reading.versions import changes_of
 from dormouse.errors import ContendedError, CorruptDataError, NotFoundError
 from dormouse.features.administration.administer import administer
 from dormouse.features.garbage import collect_garbage as collecting

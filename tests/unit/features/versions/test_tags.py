@@ -13,7 +13,7 @@ from dormouse.features.checking.check import check
 from dormouse.features.tables.versions import read_version
 from dormouse.features.versions.tags import tagged
 from dormouse.keys.ranges import KeyRange
-from dormouse.model.as_of import is_tag
+from dormouse.model.versions.as_of import is_tag
 from dormouse.query.planner import select
 from dormouse.query.rows import query_rows
 from dormouse.requests import (

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from dormouse.access.principals import NOBODY
-from dormouse.access.rules import AccessRule, granted
+from dormouse.access.rules import AccessRule, AccessRules, granted
 from dormouse.connections import MOST_FRAME_BYTES, Received
 from dormouse.features.http.pages import sealed
 from dormouse.features.queries.stored import delete_parts
@@ -30,7 +30,7 @@ def connected(client: Client, principal: str) -> Client:
 
 
 def grant(client: Client, *rules: AccessRule) -> None:
-    def change(found):  # type: ignore[no-untyped-def]
+    def change(found: AccessRules) -> AccessRules:
         for rule in rules:
             found = granted(found, rule)
         return found

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
 
 from dormouse.access.principals import LOCAL
 from dormouse.connections import ConnectionGoneError, HeldConnections, NoConnections
+from dormouse.errors import NotFoundError
 from dormouse.features.http.asked import send_query
 from dormouse.features.http.calls import Call
+from dormouse.features.queries import answer_query as answer_query_module
 from dormouse.features.queries.answer_query import answer_query
 from dormouse.features.queries.following import GRACE_SECONDS
 from dormouse.features.queries.stored import load_end
 from dormouse.folder.queues import SqliteQueues
 from dormouse.http.messages import HttpRequest
 from dormouse.messages import OutboundMessage
-from dormouse.model.pins import OwnerKind
+from dormouse.model.versions.pins import OwnerKind
 from dormouse.query_messages import AnswerQuery, CancelQuery, FollowQuery, LeaveQuery, QueryTask
 from dormouse.socket_frames import ProgressFrame, encode_frame
 from tests.unit.features.websocket.conftest import Client
@@ -30,7 +33,7 @@ def answer_first(client: Client, query_id: str) -> list[OutboundMessage]:
     folder = client.instance.folder
     assert folder is not None
     folder.worker.step(("queries",))
-    return answer_query(services, QueryTask(query_id, 0))
+    return answer_query(services, QueryTask(query_id, 0, LOCAL))
 
 
 def pins(client: Client) -> int:
@@ -43,10 +46,12 @@ def test_a_query_that_nobody_follows_any_more_is_cancelled_after_a_while(cut: Cl
     query_id, after = cut.query(table="people")
     cut.is_closed = True
     (later,) = answer_first(cut, query_id)
-    assert later == OutboundMessage("queries", LeaveQuery(query_id=query_id), GRACE_SECONDS)
+    assert later == OutboundMessage(
+        "queries", LeaveQuery(query_id=query_id, who=LOCAL), GRACE_SECONDS
+    )
     services = cut.instance.services
     assert load_end(services.results, query_id) is None, "its client may come back"
-    answer_query(services, LeaveQuery(query_id=query_id))
+    answer_query(services, LeaveQuery(query_id=query_id, who=LOCAL))
     end = load_end(services.results, query_id)
     assert end is not None and end.state == "cancelled"
     other = Client(cut.instance)
@@ -65,7 +70,7 @@ def test_a_client_that_comes_back_in_time_has_all_rows_and_the_news(cut: Client)
     assert (then["type"], then["id"]) == ("progress", "1")
     other.work()
     assert [frame["state"] for frame in other.got[2:]][-1] == "finished"
-    answer_query(cut.instance.services, LeaveQuery(query_id=query_id))
+    answer_query(cut.instance.services, LeaveQuery(query_id=query_id, who=LOCAL))
     names = [row["name"] for row in first["rows"]] + other.names(query_id, first["next"])
     assert names == [f"n{n:02}" for n in range(30)]
     assert pins(cut) == 0
@@ -100,7 +105,7 @@ def test_a_query_is_not_cancelled_while_a_client_that_came_back_reads_it(
     (message,) = followed
     assert message == FollowQuery(query_id=query_id, connection=other.name, who=LOCAL)
     answer_query(services, message)
-    answer_query(services, LeaveQuery(query_id=query_id))
+    answer_query(services, LeaveQuery(query_id=query_id, who=LOCAL))
     assert load_end(services.results, query_id) is None
     other.work()
     names = [row["name"] for row in page["rows"]] + other.names(query_id, page["next"])
@@ -134,7 +139,7 @@ def test_a_query_that_was_asked_without_a_connection_has_no_followers(
     assert followed == []
 
 
-def test_nobody_is_told_how_a_query_ended_without_a_connection_to_tell(
+def test_how_a_query_ended_is_sent_only_to_a_connection_that_is_named(
     cut: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     query_id, _ = cut.query(table="people")
@@ -158,6 +163,37 @@ def test_only_who_asked_follows_a_query(cut: Client) -> None:
     cut.work()
     answer_query(cut.instance.services, message)
     assert eve.got == []
+
+
+def test_nobody_else_ends_a_query_whose_connection_was_closed(cut: Client) -> None:
+    query_id, _ = cut.query(table="people")
+    cut.is_closed = True
+    answer_first(cut, query_id)
+    services = cut.instance.services
+    for stranger in (EVE, ""):
+        with pytest.raises(NotFoundError, match="you have no query"):
+            answer_query(services, LeaveQuery(query_id=query_id, who=stranger))
+    assert load_end(services.results, query_id) is None
+
+
+def test_nobody_else_fails_a_query_by_attempts_side_by_side(
+    cut: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query_id, _ = cut.query(table="people")
+    services = cut.instance.services
+    real = answer_query_module.answer
+    strangers = [QueryTask(query_id, 0, EVE)] * 3
+
+    def answer(*given: Any) -> Any:
+        while strangers:
+            with pytest.raises(NotFoundError):
+                answer_query(services, strangers.pop())
+        return real(*given)
+
+    monkeypatch.setattr(answer_query_module, "answer", answer)
+    cut.work()
+    end = load_end(services.results, query_id)
+    assert end is not None and (end.state, end.rows) == ("finished", 30)
 
 
 def test_a_query_without_a_connection_goes_on(cut: Client) -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from dormouse.features.queries import following
 from dormouse.features.queries.stored import load_query
+from dormouse.model.jobs.job_events import JobEvent, TrackedJob
+from dormouse.ports import Services
 from tests.unit.features.websocket.conftest import Client
 
 NAMES = [f"n{n:02}" for n in range(30)]
@@ -68,3 +71,24 @@ def test_a_question_with_one_key_is_one_query_on_all_connections(cut: Client) ->
     assert len({query_id, *others}) == 4
     cut.work()
     assert cut.names(query_id, after) == other.names(query_id, after) == NAMES
+
+
+def test_a_query_of_one_sub_query_says_how_far_it_is(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dormouse.features.queries.limits.LOOK_MS", 0)
+    recorded: list[tuple[int, int]] = []
+    real = following.record
+
+    def record(services: Services, job: TrackedJob, event: JobEvent) -> None:
+        recorded.append((event.rows, event.parts))
+        real(services, job, event)
+
+    monkeypatch.setattr(following, "record", record)
+    query_id, _ = client.query(table="people")
+    client.got.clear()
+    client.work()
+    running = [each for each in client.got if each["state"] == "running"]
+    assert (running[-1]["rows"], running[-1]["query_id"]) == (30, query_id)
+    assert client.got[-1]["state"] == "finished"
+    assert recorded[-1] == (30, 1)

@@ -19,8 +19,8 @@ from dormouse.features.http.problems import refusal
 from dormouse.features.http.serve_http import serve_http
 from dormouse.features.websocket.upgrades import frames, with_websocket
 from dormouse.http.loopback import LoopbackServer
-from dormouse.http.messages import SocketClosedError
-from tests.support.waiting import LIMIT_SECONDS
+from dormouse.http.messages import HttpResponse, Socket, SocketClosedError
+from tests.support.waiting import LIMIT_SECONDS, eventually
 
 KEY = "key"
 
@@ -147,3 +147,19 @@ def test_a_connection_is_closed_after_two_hours_whatever_comes() -> None:
     client = Silent(*"abcdefghij", takes_ms=MOST_SECONDS * 1000 // 4)
     assert list(frames(client, client)) == list("abcd")
     assert client.closed == "1001 connected for two hours"
+
+
+def test_a_reader_that_takes_nothing_loses_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dormouse.http.websocket.SEND_SECONDS", 0.05)
+    ended: list[type[Exception]] = []
+
+    def flood(socket: Socket) -> None:
+        try:
+            for _ in range(10_000):
+                socket.send("x" * MOST_FRAME_BYTES)
+        except SocketClosedError as error:
+            ended.append(type(error))
+
+    flooding = LoopbackServer(lambda request: HttpResponse(200, socket=flood))
+    with flooding as server, connect(url_of(server), max_queue=1):
+        eventually(lambda: ended == [SocketClosedError])

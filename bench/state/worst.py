@@ -1,0 +1,92 @@
+"""A table at its worst for who loads it: just before a snapshot is due, and before an increment.
+
+The increments are those that maintenance would have kept, and the last commits are made by the
+store itself. In between, transactions are folded without a log, which takes a tenth of the time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import islice
+
+from bench.state.commits import Table, table_of
+from bench.state.counting import Requests
+from bench.state.memory import TABLE
+from bench.state.workload import Ids, Mix
+from dormouse.model.state import TableState
+from dormouse.model.transactions import Entry
+from dormouse.statestore.gc_pause import gc_paused
+from dormouse.statestore.log.compaction import COMMITS_TO_INCREMENT, has_key_index
+from dormouse.statestore.log.pages import PAGE_CAPACITY, Increment, Segment
+from dormouse.statestore.log.reader import fold_delta
+from dormouse.statestore.snapshot.changes import changes_between, rebased
+from dormouse.statestore.snapshot.increments import encode_increment
+
+PERIOD = -(-COMMITS_TO_INCREMENT // PAGE_CAPACITY) * PAGE_CAPACITY
+"""Commits from increment to increment, where maintenance follows each full page."""
+_SEED_OF_IDS, _SEED_OF_MIX = 3, 4
+_MS_BETWEEN = 1000
+
+
+def spans(periods: int) -> list[int]:
+    """Return how many periods each increment spans after so many: 13 are 8, 4 and 1.
+
+    For an increment takes in those before it that are as short.
+    """
+    return [1 << bit for bit in range(periods.bit_length() - 1, -1, -1) if periods >> bit & 1]
+
+
+def worst_table(snapshot: bytes, kept_in: str, commits: int) -> Table:
+    """Return a table with about so many commits since its snapshot, kept in `s3` or `dynamodb`."""
+    table = table_of(snapshot, kept_in)
+    state = cut = table.store(Requests(), 1).current()
+    ids = Ids(table.clock, _SEED_OF_IDS)
+    deltas = Mix(state, ids, _SEED_OF_MIX).deltas()
+    increments: list[Increment] = []
+    for span in spans(commits // PERIOD):
+        for transactions in islice(deltas, span * PERIOD):
+            table.clock.ms += _MS_BETWEEN
+            with gc_paused():
+                entries = [Entry(each, table.clock.ms, 0) for each in transactions]
+                state, _ = fold_delta(state, entries)
+        increments.append(_keep_increment(table, ids.new(), cut, state))
+        cut = state
+    _end_log_at(table, state.version, increments)
+    writer, maintainer = table.store(Requests(), 1), table.store(Requests(), 2)
+    writer.current()
+    for number in range((COMMITS_TO_INCREMENT - 1) // PAGE_CAPACITY):
+        if number:
+            maintainer.maintain()
+        for transactions in islice(deltas, PAGE_CAPACITY):
+            table.clock.ms += _MS_BETWEEN
+            writer.commit(*transactions, generation=0)
+    assert writer.current().version - state.version > PERIOD - 2 * PAGE_CAPACITY
+    return table
+
+
+def _keep_increment(
+    table: Table, increment_id: str, cut: TableState, state: TableState
+) -> Increment:
+    laid_over = rebased(state, cut)
+    assert laid_over is not None, "nothing was reset"
+    by_key = has_key_index(state)
+    body = encode_increment(changes_between(TABLE, cut, laid_over, by_key=by_key))
+    table.store(Requests(), 0).reader.snapshots.put(increment_id, body)
+    return Increment(increment_id, cut.version, state.version, state.time_ms, len(body))
+
+
+def _end_log_at(table: Table, version: int, increments: list[Increment]) -> None:
+    """Make a log whose pages up to a version were compacted; that segment itself is not there."""
+    head = table.pages.head(TABLE)
+    assert head is not None
+    segments = (Segment(f"{1:032x}", 0, version, 1),) if version else ()
+    for number in range(head.last_page + 1, version // PAGE_CAPACITY + 1):
+        table.pages.open_page(TABLE, number, head.low_water_mark)
+    table.pages.delete_pages(TABLE, 0, version // PAGE_CAPACITY)
+    manifest = replace(
+        head.manifest,
+        revision=head.manifest.revision + 1,
+        increments=tuple(increments),
+        segments=segments,
+    )
+    table.pages.set_manifest(TABLE, manifest)

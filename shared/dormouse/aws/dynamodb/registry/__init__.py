@@ -1,0 +1,1 @@
+"""The registry of tables as items of DynamoDB: tables, their copies, tombstones."""

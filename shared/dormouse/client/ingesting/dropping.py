@@ -1,0 +1,201 @@
+"""Drop files into the ingest bucket: their keys, the upload, and the wait for their rows."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from pathlib import Path
+
+from dormouse.client.access import TableAccess
+from dormouse.client.waiting import WAIT_SECONDS, Watch
+from dormouse.errors import InvalidRequestError, NotFoundError, RefusedSourceError
+from dormouse.features.ingest.known_sources import look_up_sources, refusal_of, remembered_ids
+from dormouse.model.sources import Source, format_of, table_name_of
+from dormouse.model.state import TableState
+from dormouse.ports import JobRecord, Services
+from dormouse.sources.frames import Frame
+from dormouse.sources.path_columns import folder_prefix
+from dormouse.statestore.source_lookup import ingested_of
+from dormouse.tables.table import Table
+
+_PATTERN = re.compile(r"[*?\[]")
+Ingestible = Frame | str | Path | Iterable[str | Path]
+"""A frame; or a file, a folder or a pattern of files; or several of these."""
+
+
+def paths_of(what: object) -> list[str | Path]:
+    """Return the paths that were given: one, or several.
+
+    Raises:
+        InvalidRequestError: something else was given.
+    """
+    if isinstance(what, str | Path):
+        return [what]
+    if hasattr(what, "collect"):
+        raise InvalidRequestError(
+            f"a {type(what).__name__} has no rows yet", hint="collect it, and ingest the result"
+        )
+    given = what if isinstance(what, Iterable) and not isinstance(what, Mapping) else [what]
+    paths: list[str | Path] = []
+    for path in given:
+        if not isinstance(path, str | Path):
+            raise InvalidRequestError(
+                f"a {type(path).__name__} cannot be ingested",
+                hint="give a frame that speaks Arrow, or paths of files; single rows go to "
+                "`with table.writer() as w: w.write(row)`",
+            )
+        paths.append(path)
+    return paths
+
+
+def files_to_drop(table_name: str, paths: Iterable[str | Path]) -> list[tuple[str, Path]]:
+    """Return the key of each file in the ingest bucket, in the table's folder there.
+
+    A file has its own name, or if others have that too, the path that was given. A folder means all
+    files below it, each named by its path in the folder; a pattern, such as ``data/*/*.parquet``,
+    the files that fit it, each named by its path below the folder before the first star. Files and
+    folders below a folder whose names begin with ``_`` or a dot, such as manifests, are left out.
+    Folders above a file that are called ``column=value`` stay in its name, which gives its rows
+    that value.
+
+    Raises:
+        NotFoundError: a file does not exist, a folder has none, or none fits a pattern.
+        InvalidRequestError: two files have the same name, and were given by the same path.
+        RefusedSourceError: a name is refused as a key, or its ending is no known format.
+    """
+    found = [(name, file) for path in paths for name, file in _files(Path(path))]
+    shared = _repeated(name for name, _ in found)
+    found = [(_given(file) if name in shared else name, file) for name, file in found]
+    if twice := _repeated(name for name, _ in found):
+        raise InvalidRequestError(
+            f"several files are called {', '.join(sorted(twice))}",
+            hint="ingest them one after the other, or under different names",
+        )
+    return [(ingest_key(table_name, name), path) for name, path in found]
+
+
+def _repeated(names: Iterable[str]) -> set[str]:
+    return {name for name, count in Counter(names).items() if count > 1}
+
+
+def _given(path: Path) -> str:
+    """Return a path as it was given, as the name of an object: from no root, and without ``..``."""
+    return "/".join(part for part in path.parts if part not in (path.anchor, ".."))
+
+
+def _files(path: Path) -> list[tuple[str, Path]]:
+    """Return the files that a path means, in order, each with its name below the table's folder."""
+    if path.is_file():
+        return [(folder_prefix(path.parent) + path.name, path)]
+    if path.is_dir():
+        files = _below(path, path.rglob("*"))
+        if not files:
+            raise NotFoundError(f"there are no files in the folder {str(path)!r}")
+        return files
+    plain = takewhile(lambda part: not _PATTERN.search(part), path.parts)
+    folder = Path(*plain)
+    if folder == path:
+        raise NotFoundError(f"there is no file {str(path)!r}")
+    files = _below(folder, folder.glob(str(path.relative_to(folder))))
+    if not files:
+        raise NotFoundError(f"no file fits {str(path)!r}")
+    return files
+
+
+def _below(folder: Path, paths: Iterable[Path]) -> list[tuple[str, Path]]:
+    relative = sorted((path.relative_to(folder), path) for path in paths)
+    own = folder_prefix(folder)
+    return [
+        (own + name.as_posix(), path)
+        for name, path in relative
+        if path.is_file() and not any(part.startswith(("_", ".")) for part in name.parts)
+    ]
+
+
+def ingest_key(table_name: str, name: str) -> str:
+    """Return the key to drop a file of this name under.
+
+    Raises:
+        RefusedSourceError: the key would be refused, as one with ``..`` or control characters, or
+            the ending of the name is no known format.
+    """
+    key = f"{table_name}/{name}"
+    table_name_of(key)
+    format_of(key)
+    return key
+
+
+def drop_files(
+    handle: TableAccess,
+    files: Sequence[tuple[str, Path]],
+    again: bool,
+    watch: Callable[[Source], None] | None,
+    *,
+    once: bool = False,
+) -> Ingested:
+    """Upload files under their keys; `again`, in a folder of their own below that of the table.
+
+    With `once`, an object that has such a key already is kept, and taken for the file.
+    """
+    before = handle.state()  # before the upload: a file may be ingested at once
+    own = f"{handle.name}/"
+    beside = f"{own}again-{handle.services.ids.new()}/" if again else own
+    sources = []
+    for key, local in files:
+        sources.append(handle.bucket.drop(beside + key.removeprefix(own), local, once=once))
+        if watch is not None:
+            watch(sources[-1])
+    known = _ingested_before(handle.services, handle.current(), before, sources)
+    return Ingested(handle, tuple(sources), known)
+
+
+def _ingested_before(
+    services: Services, table: Table, before: TableState, sources: Sequence[Source]
+) -> frozenset[str]:
+    """Return the ids of dropped sources which the table had ingested at an earlier state of it."""
+    if not len(before.sources) and not before.all_source_segments:
+        return frozenset()
+    named = remembered_ids(table, sources)
+    try:
+        found = ingested_of(services.storage, table.id, before, named)
+    except NotFoundError:  # segments were merged since; few files are ingested that quickly
+        return look_up_sources(services, table, sources).ids
+    return frozenset(named[each] for each in found)
+
+
+@dataclass(frozen=True, slots=True)
+class Ingested:
+    """Files on their way into a table."""
+
+    handle: TableAccess
+    sources: tuple[Source, ...]
+    known: frozenset[str] = frozenset()
+    """The ids of those sources that were rows of the table before: they add nothing."""
+
+    def wait(self, timeout_seconds: float = WAIT_SECONDS, *, watch: Watch | None = None) -> None:
+        """Wait until each file is ingested or refused.
+
+        Raises:
+            RefusedSourceError: some were refused, and why; the others are ingested.
+            TimedOutError: some were neither after `timeout_seconds`.
+        """
+        refused: dict[str, JobRecord] = {}
+        left = list(self.sources)
+        services, table_id = self.handle.services, self.handle.table.id
+
+        def look() -> int:
+            left[:] = look_up_sources(services, self.handle.current(), left).fresh(left)
+            refusals = ((s.id, refusal_of(services, s, table_id)) for s in left)
+            found = {source: record for source, record in refusals if record is not None}
+            left[:] = [s for s in left if s.id not in found]
+            refused.update(found)
+            return len(left)
+
+        self.handle.polling.until_nothing(look, timeout_seconds=timeout_seconds, watch=watch)
+        if refused:
+            raise RefusedSourceError(
+                "\n".join(f"{r.subject} was refused: {r.reason}" for r in refused.values())
+            )

@@ -1,0 +1,98 @@
+"""Rows of a program on their way into a table: checked and converted here, dropped as one file.
+
+A frame is one file and so one commit: all of its rows or none. It is validated before anything is
+uploaded, so what does not fit is refused at once, with the column and the row.
+
+With an idempotency key, the file's name is derived from the key, and the file is only created,
+never replaced. So however often a call is repeated, with whatever the frame then holds, the rows
+that were uploaded first are those of the table.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from hashlib import blake2b
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dormouse.arrow.types import arrow_schema
+from dormouse.client.access import TableAccess
+from dormouse.client.ingesting.dropping import Ingested, drop_files, ingest_key
+from dormouse.errors import InvalidRequestError
+from dormouse.model.sources import Source
+from dormouse.schema.schema import Schema
+from dormouse.sources.frames import Frame, frame_reader, read_frame
+
+MAX_KEY_CHARACTERS = 1024
+
+
+def ingest_frame(
+    handle: TableAccess,
+    frame: Frame,
+    name: str | None,
+    *,
+    again: bool,
+    idempotency_key: str | None,
+    watch: Callable[[Source], None] | None,
+) -> Ingested:
+    """Drop the rows of a frame as one file; see `TableHandle.ingest`.
+
+    Raises:
+        RefusedSourceError: the frame does not fit the table; nothing was uploaded.
+        InvalidRequestError: a name and an idempotency key, or a key together with `again`.
+    """
+    if idempotency_key is not None and (name is not None or again):
+        raise InvalidRequestError(
+            "an idempotency key decides what the file is called, and that it is ingested once",
+            hint="leave out name and again",
+        )
+    if idempotency_key is None:
+        key = ingest_key(handle.name, name or f"{handle.services.ids.new()}.parquet")
+    else:
+        key = idempotent_key(handle.name, idempotency_key)
+    if not key.endswith(".parquet"):
+        raise InvalidRequestError(
+            f"a frame is dropped as a Parquet file, which cannot be called {name!r}",
+            hint="end the name in .parquet",
+        )
+    with scratch_file(handle) as local:
+        write_frame(frame_reader(frame), handle.current().schema, local)
+        return drop_files(handle, [(key, local)], again, watch, once=idempotency_key is not None)
+
+
+def idempotent_key(table_name: str, idempotency_key: str, part: str = "") -> str:
+    """Return the key in the ingest bucket of the rows that have this idempotency key.
+
+    Raises:
+        InvalidRequestError: the key is empty or too long.
+    """
+    if not 1 <= len(idempotency_key) <= MAX_KEY_CHARACTERS:
+        raise InvalidRequestError(
+            f"an idempotency key has 1 to {MAX_KEY_CHARACTERS:,} characters",
+            hint="a key that names what is ingested, such as 'orders-2026-01-31'",
+        )
+    digest = blake2b(idempotency_key.encode(), digest_size=16).hexdigest()
+    return ingest_key(table_name, f"once-{digest}{part}.parquet")
+
+
+@contextmanager
+def scratch_file(handle: TableAccess) -> Iterator[Path]:
+    """Yield the path of a local file to be, which is removed in the end."""
+    with tempfile.TemporaryDirectory(dir=handle.services.scratch) as folder:
+        yield Path(folder) / "rows.parquet"
+
+
+def write_frame(reader: pa.RecordBatchReader, schema: Schema, local: Path) -> None:
+    """Write the rows of a frame to a Parquet file with the types of the table.
+
+    Raises:
+        RefusedSourceError: they do not fit the table.
+    """
+    batches = read_frame(reader, schema)
+    with pq.ParquetWriter(local, arrow_schema(schema), compression="zstd") as writer:
+        for batch in batches:
+            writer.write_batch(batch)

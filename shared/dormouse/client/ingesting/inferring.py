@@ -1,0 +1,123 @@
+"""Schemas of new tables: written, or inferred from a file, a frame or an Arrow schema."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+import pyarrow as pa
+
+from dormouse.errors import InvalidRequestError, NotFoundError
+from dormouse.schema.columns import FoundColumn, choose_schema, parse_schema
+from dormouse.schema.schema import FieldType, Schema
+from dormouse.sources.formats import read_source
+from dormouse.sources.frames import Frame, frame_columns
+from dormouse.sources.inferring.inference import infer_file
+from dormouse.sources.path_columns import infer_path_columns
+from dormouse.tables.csv_dialect import CsvDialect, csv_dialect
+from dormouse.tables.properties import parse_settings, properties_of
+
+Like: TypeAlias = "str | Path | pa.Schema | Frame"
+"""What a schema is inferred from: the path of a file, an Arrow schema, or a frame."""
+
+Types: TypeAlias = Mapping[str, "FieldType | str"]
+"""Types of columns by name, where the inferred ones will not do; text is in the short form."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inferred:
+    """A schema, and what each column was taken for. `sampled_rows` is None unless only the first
+    rows of a file decided.
+    """
+
+    schema: Schema
+    columns: tuple[FoundColumn, ...]
+    sampled_rows: int | None = None
+
+
+def infer_schema(
+    like: Like,
+    row_keys: Sequence[str],
+    sort_keys: Sequence[str] = (),
+    types: Types | None = None,
+    *,
+    properties: Mapping[str, object] | None = None,
+) -> Inferred:
+    """Infer the schema of a table for rows like these; nothing is created.
+
+    `properties` are those of the table to be: they say how CSV files are written.
+
+    Raises:
+        NotFoundError: there is no such file.
+        InvalidRequestError: a column has no type, or a key cannot be one.
+    """
+    _check_names("row_keys", row_keys)
+    _check_names("sort_keys", sort_keys)
+    sampled: int | None = None
+    if isinstance(like, str | Path):
+        path = Path(like)
+        if not path.is_file():
+            raise NotFoundError(f"there is no file {str(path)!r}")
+        found = infer_file(path, _dialect(properties))
+        names = {column.name for column in found.columns}
+        columns, of = (*found.columns, *infer_path_columns(path, names)), "the file"
+        sampled = None if found.is_whole else found.rows
+    else:
+        columns, of = tuple(frame_columns(like)), "the frame"
+    return Inferred(choose_schema(columns, row_keys, sort_keys, types, of=of), columns, sampled)
+
+
+def new_schema(
+    schema: Schema | str | None,
+    like: Like | None,
+    row_keys: Sequence[str],
+    sort_keys: Sequence[str],
+    types: Types | None,
+    properties: Mapping[str, object] | None,
+) -> Schema:
+    """Return the schema of a table to be created, from the arguments of `Instance.create_table`.
+
+    Raises:
+        InvalidRequestError: not exactly one of `schema` and `like` is given, or it is invalid.
+    """
+    if (schema is None) == (like is None):
+        raise InvalidRequestError(
+            "a new table needs a schema, or something like its rows",
+            hint="give either schema=… or like=…",
+        )
+    if like is not None:
+        return infer_schema(like, row_keys, sort_keys, types, properties=properties).schema
+    if types or (isinstance(schema, Schema) and (row_keys or sort_keys)):
+        raise InvalidRequestError("the schema names the keys and types itself")
+    if isinstance(schema, str):
+        return parse_schema(schema, row_keys, sort_keys)
+    if not isinstance(schema, Schema):
+        raise InvalidRequestError(
+            f"a schema is a Schema or text, not {type(schema).__name__}",
+            hint='write it as "id:long, name:string?", or give rows like those of the table as '
+            "like=…",
+        )
+    return schema
+
+
+def check_file(path: Path, schema: Schema, properties: Mapping[str, object] | None = None) -> None:
+    """Read a whole file as rows of a schema, to find out whether it would be ingested.
+
+    Raises:
+        RefusedSourceError: it would be refused, and why.
+    """
+    for _ in read_source(path, path.as_posix(), schema, _dialect(properties)):
+        pass
+
+
+def _dialect(properties: Mapping[str, object] | None) -> CsvDialect:
+    return csv_dialect(properties_of(parse_settings(properties or {})))
+
+
+def _check_names(what: str, names: object) -> None:
+    if isinstance(names, str):
+        raise InvalidRequestError(
+            f"{what} is a list of names, not a text", hint=f"write {what}=[{names!r}]"
+        )

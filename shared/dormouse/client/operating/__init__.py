@@ -1,0 +1,1 @@
+"""What keeps an instance in order: access, checks, copies, dead letters, jobs, purges."""

@@ -1,0 +1,1 @@
+"""Requests that change one table: create, alter, rename, reset, delete, set."""

@@ -1,0 +1,1 @@
+"""What an instance in a folder keeps: one adapter for each port of records, over SQLite."""

@@ -1,0 +1,1 @@
+"""Files of published metadata: Avro records, manifests, and which rows of shards are dead."""

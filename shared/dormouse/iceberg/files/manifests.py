@@ -1,0 +1,235 @@
+"""Manifests: the lists of a table's shards and of the files that say which of their rows are dead.
+
+A manifest is named by what is in it, after the sequence number of its publication. So what the
+publication before has need not be written again, and no name is ever used again for an object that
+may be about to be collected.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any
+
+from dormouse.iceberg.files import avro, entries, position_deletes, vectors
+from dormouse.iceberg.files.liveness import LiveShard
+from dormouse.iceberg.files.vectors import RowRange
+from dormouse.iceberg.types import key_bounds
+from dormouse.key_forms.stored import encode_key
+from dormouse.model.shards import Shard
+from dormouse.schema.schema import Schema
+from dormouse.stored.paths import iceberg_deletes_path, iceberg_metadata_path, shard_path
+
+_DIGEST_BYTES = 16
+
+
+def content_digest(content: bytes) -> str:
+    """Return what the names of metadata and of manifest lists end with."""
+    return blake2b(content, digest_size=_DIGEST_BYTES).hexdigest()
+
+
+def content_name(uri: str) -> str:
+    """Return the part of an object's name that follows from its content."""
+    return uri.rpartition("/")[2].partition("-")[2]
+
+
+@dataclass(frozen=True, slots=True)
+class NewObject:
+    """An object to put. Its name follows from its content, so one that is there is the same."""
+
+    path: str
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """A manifest: its record in a list, and the object, unless that was put before."""
+
+    record: Mapping[str, Any]
+    object: NewObject | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteFile:
+    """A file that says which rows of a shard are dead: its entry, and the object, unless that was
+    put before.
+    """
+
+    file: Mapping[str, Any]
+    object: NewObject | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a table is published, and in which form: its id, the URI of the data root, its schema,
+    and the version of Iceberg's format.
+
+    `sequence` is the first sequence number of the publication. All names begin with it.
+    `listed_schema` is the schema as the metadata lists it, with its id.
+    """
+
+    table_id: str
+    root: str
+    schema: Schema
+    format_version: int
+    sequence: int
+    listed_schema: Mapping[str, Any]
+
+    def metadata_path(self, name: str) -> str:
+        """Return the path of an object of the publication."""
+        return iceberg_metadata_path(self.table_id, f"{self.sequence:05d}-{name}")
+
+    def deletes_path(self, name: str) -> str:
+        """Return the path of a file that says which rows are dead."""
+        return iceberg_deletes_path(self.table_id, f"{self.sequence:05d}-{name}")
+
+    def uri(self, path: str) -> str:
+        """Return the URI of an object of the data root."""
+        return f"{self.root}/{path}"
+
+    def shard_uri(self, shard: Shard) -> str:
+        """Return the URI of a shard."""
+        return self.uri(shard_path(self.table_id, shard.id))
+
+    @property
+    def schema_text(self) -> str:
+        """Return the schema as manifests have it: some readers refuse a table whose metadata lists
+        another one with the same id.
+        """
+        return json.dumps(self.listed_schema)
+
+    def digest(self, *parts: str) -> str:
+        """Return a name for what is made of `parts`, of this place and by these libraries."""
+        libraries = avro.LIBRARY, position_deletes.LIBRARY
+        context = self.table_id, self.root, str(self.format_version), *libraries
+        return blake2b(
+            json.dumps([*context, *parts]).encode(), digest_size=_DIGEST_BYTES
+        ).hexdigest()
+
+
+def data_manifest(
+    place: Place,
+    shards: Sequence[Shard],
+    known: Mapping[str, Mapping[str, Any]],
+    added_in: tuple[int, int] | None = None,
+) -> Manifest:
+    """Return the manifest of some shards; `known` has the records of earlier manifests by
+    `content_name`.
+
+    `added_in` has id and sequence number of the snapshot in which the shards are new, if they are.
+    """
+    kind = "data" if added_in is None else "news"
+    ids = (shard.id for shard in shards)
+    name = f"{kind}-{place.digest(kind, place.schema_text, *ids, str(added_in))}.avro"
+    if name in known:
+        return Manifest(known[name])
+    files = [_data_file(place, shard) for shard in shards]
+    return _manifest(place, name, entries.DATA, files, added_in)
+
+
+def delete_manifest(
+    place: Place, deletes: Sequence[DeleteFile], known: Mapping[str, Mapping[str, Any]]
+) -> Manifest:
+    """Return the manifest of all files that say which rows are dead."""
+    files = [delete.file for delete in deletes]
+    paths = (str(file["file_path"]) for file in files)
+    name = f"deletes-{place.digest('deletes', place.schema_text, *paths)}.avro"
+    if name in known:
+        return Manifest(known[name])
+    return _manifest(place, name, entries.DELETES, files, None)
+
+
+def delete_name(place: Place, live: LiveShard) -> str:
+    """Return the `content_name` of the file with the dead rows of a shard."""
+    ends = [
+        [encode_key(gap.min).hex(), None if gap.max is None else encode_key(gap.max).hex()]
+        for gap in live.dead
+    ]
+    ending = "parquet" if place.format_version == 2 else "puffin"
+    return f"{place.digest('dead', live.shard.id, json.dumps(ends))}.{ending}"
+
+
+def delete_file(place: Place, live: LiveShard, rows: Sequence[RowRange]) -> DeleteFile:
+    """Return the file that says that these rows of a shard are dead."""
+    path, target = place.deletes_path(delete_name(place, live)), place.shard_uri(live.shard)
+    bound = [{"key": entries.FILE_PATH_ID, "value": target.encode()}]
+    described = {
+        "content": entries.DELETES,
+        "file_path": place.uri(path),
+        "partition": {},
+        "record_count": vectors.count_rows(rows),
+        "referenced_data_file": target,
+    }
+    if place.format_version == 2:
+        content = position_deletes.position_deletes(target, rows)
+        described |= {"file_format": "PARQUET", "lower_bounds": bound, "upper_bounds": bound}
+    else:
+        content = vectors.puffin(target, rows)
+        described |= {
+            "file_format": "PUFFIN",
+            "content_offset": vectors.VECTOR_OFFSET,
+            "content_size_in_bytes": len(vectors.vector(rows)),
+        }
+    described["file_size_in_bytes"] = len(content)
+    return DeleteFile(described, NewObject(path, content))
+
+
+def manifest_list(
+    place: Place, snapshot_id: int, parent: int | None, sequence: int, manifests: Sequence[Manifest]
+) -> NewObject:
+    """Return the manifest list of a snapshot."""
+    metadata = {
+        "snapshot-id": str(snapshot_id),
+        "parent-snapshot-id": "null" if parent is None else str(parent),
+        "sequence-number": str(sequence),
+        "format-version": str(place.format_version),
+    }
+    content = avro.write_container(
+        entries.manifest_schema(place.format_version), [m.record for m in manifests], metadata
+    )
+    name = f"snap-{snapshot_id}-{content_digest(content)}.avro"
+    return NewObject(place.metadata_path(name), content)
+
+
+def _manifest(
+    place: Place,
+    name: str,
+    content: int,
+    files: Sequence[Mapping[str, Any]],
+    added_in: tuple[int, int] | None,
+) -> Manifest:
+    metadata = {
+        "schema": place.schema_text,
+        "schema-id": str(place.listed_schema["schema-id"]),
+        "partition-spec": "[]",
+        "partition-spec-id": "0",
+        "format-version": str(place.format_version),
+        "content": "data" if content == entries.DATA else "deletes",
+    }
+    data = avro.write_container(
+        entries.entry_schema(place.format_version),
+        (entries.entry(file, added=added_in is not None) for file in files),
+        metadata,
+    )
+    totals = entries.Totals(len(files), sum(file["record_count"] for file in files))
+    path = place.metadata_path(name)
+    record = entries.manifest(place.uri(path), len(data), content, totals, added_in)
+    return Manifest(record, NewObject(path, data))
+
+
+def _data_file(place: Place, shard: Shard) -> dict[str, Any]:
+    lower, upper = key_bounds(place.schema, shard.min_key, shard.max_key)
+    return {
+        "content": entries.DATA,
+        "file_path": place.shard_uri(shard),
+        "file_format": "PARQUET",
+        "partition": {},
+        "record_count": shard.rows,
+        "file_size_in_bytes": shard.size_bytes,
+        "value_counts": [{"key": key.id, "value": shard.rows} for key in place.schema.keys],
+        "null_value_counts": [{"key": key.id, "value": 0} for key in place.schema.keys],
+        "lower_bounds": [{"key": number, "value": bound} for number, bound in lower.items()],
+        "upper_bounds": [{"key": number, "value": bound} for number, bound in upper.items()],
+    }

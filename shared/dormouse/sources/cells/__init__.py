@@ -1,0 +1,1 @@
+"""Values of ingested files, parsed and cast to columns of the table, exactly."""

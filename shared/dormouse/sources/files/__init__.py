@@ -1,0 +1,1 @@
+"""Formats of ingested files: Parquet, Arrow, CSV and JSON lines, also compressed."""

@@ -1,0 +1,170 @@
+"""Read ingested CSV files as batches of the table.
+
+The first record names the columns, in any order, unless the table's properties say that there is no
+header. `csv_structure` validates the syntax, `text_cells` parses values. An empty field is null;
+``""`` is empty text. Lists, maps and structs are written in JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import BinaryIO, cast
+
+import pyarrow as pa
+from pyarrow import csv
+
+from dormouse.arrow.types import Array
+from dormouse.errors import RefusedSourceError
+from dormouse.schema.schema import Field, Schema
+from dormouse.sources.cells.casting import check_file_columns, convert_batch
+from dormouse.sources.cells.json_cells import json_column
+from dormouse.sources.cells.text_cells import text_parser
+from dormouse.sources.files.csv_structure import UTF8_BOM, Block, CsvBlocks, CsvStructure
+from dormouse.tables.csv_dialect import CsvDialect
+
+
+def read_csv(
+    file: BinaryIO, schema: Schema, dialect: CsvDialect | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a CSV file.
+
+    Raises:
+        RefusedSourceError: it is damaged, or its columns or values are not the table's.
+    """
+    dialect = dialect or CsvDialect()
+    structure = CsvStructure(dialect)
+    blocks = CsvBlocks(file, structure)
+    structure.names = tuple(_names(blocks, schema, dialect))
+    for block, batch in _text_batches(blocks, structure, dialect):
+        yield convert_batch(batch, schema, _Lines(structure, block), _cell_parser)
+
+
+def read_csv_texts(file: BinaryIO, dialect: CsvDialect) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a CSV file with a header, every cell as text; the first batch has none.
+
+    Raises:
+        RefusedSourceError: it is damaged, or it has no header.
+    """
+    if not dialect.has_header:
+        raise RefusedSourceError(
+            "the CSV file has no header, so its columns have no names",
+            hint="write the schema, or infer it from a file with a header",
+        )
+    structure = CsvStructure(dialect)
+    blocks = CsvBlocks(file, structure)
+    structure.names = tuple(_header(blocks))
+    yield pa.RecordBatch.from_arrays(
+        [pa.array([], pa.string()) for _ in structure.names], names=list(structure.names)
+    )
+    for _, batch in _text_batches(blocks, structure, dialect):
+        yield batch
+
+
+def _text_batches(
+    blocks: CsvBlocks, structure: CsvStructure, dialect: CsvDialect
+) -> Iterator[tuple[Block, pa.RecordBatch]]:
+    parse = _parser(dialect, structure.names)
+    for block in blocks:
+        try:
+            found = parse(block.data)
+        except pa.ArrowException as error:
+            raise _refusal(structure, block) from error
+        structure.check_lines(block, found.num_rows)
+        for batch in found.combine_chunks().to_batches():
+            yield block, batch
+
+
+def _names(blocks: CsvBlocks, schema: Schema, dialect: CsvDialect) -> Sequence[str]:
+    if not dialect.has_header:
+        return [field.name for field in schema.fields]
+    names = _header(blocks)
+    check_file_columns(names, schema)
+    return names
+
+
+def _header(blocks: CsvBlocks) -> list[str]:
+    try:
+        return [name.decode() for name in blocks.header()]
+    except UnicodeDecodeError as error:
+        raise RefusedSourceError("the column names in the CSV header are not UTF-8") from error
+
+
+def _parser(dialect: CsvDialect, names: Sequence[str]) -> Callable[[bytes], pa.Table]:
+    """Return a function that parses a well-formed block into text columns.
+
+    A blank line is skipped, unless the file has one column: then it is a record whose field is
+    null.
+    """
+    schema = pa.schema([(name, pa.string()) for name in names])
+    parsing = csv.ParseOptions(
+        delimiter=dialect.separator,
+        quote_char=dialect.quote or False,
+        ignore_empty_lines=len(names) > 1,
+    )
+    converting = csv.ConvertOptions(
+        column_types=schema,
+        null_values=[dialect.null],
+        strings_can_be_null=True,
+        quoted_strings_can_be_null=False,
+    )
+
+    def parse(data: bytes) -> pa.Table:
+        if not data.strip(b"\r\n") and len(names) > 1:
+            return schema.empty_table()
+        if data.startswith(UTF8_BOM):  # Arrow would skip it as a BOM in each block
+            data = UTF8_BOM + data
+        # without a line end, Arrow reads an empty last field after a quoted one as ""
+        if not data.endswith(b"\n"):
+            data += b"\n"
+        reading = csv.ReadOptions(
+            use_threads=False, block_size=len(data) + 1, column_names=list(names)
+        )
+        return csv.read_csv(cast(BinaryIO, pa.BufferReader(data)), reading, parsing, converting)
+
+    return parse
+
+
+class _Lines:
+    """Finds the line of the file in which a row of a block begins."""
+
+    def __init__(self, structure: CsvStructure, block: Block) -> None:
+        self._structure, self._block = structure, block
+
+    def __call__(self, row: int) -> str:
+        keep_blank = len(self._structure.names) == 1
+        records = self._structure.records(self._block)
+        rows = (record for record in records if keep_blank or not record.is_blank)
+        return f"line {next(islice(rows, row, None)).line}"
+
+
+def _refusal(structure: CsvStructure, block: Block) -> RefusedSourceError:
+    """Return the error for a well-formed block that Arrow cannot parse."""
+    wanted = len(structure.names)
+    for record in structure.records(block):
+        if record.is_blank and wanted > 1:
+            continue
+        if len(record.fields) != wanted:
+            return RefusedSourceError(
+                f"line {record.line}: fields of the record: {len(record.fields)}; "
+                f"of the file: {wanted}",
+                hint="a separator within a field needs quotes around it",
+            )
+        for at, field in enumerate(record.fields):
+            try:
+                field.decode()
+            except UnicodeDecodeError:
+                return structure.refused(record.line, at, "the text is not UTF-8")
+    return RefusedSourceError(f"the records from line {block.line} on cannot be parsed as CSV")
+
+
+def _cell_parser(field: Field) -> Callable[[Array], Array]:
+    return text_parser(field) or _json_parser(field)
+
+
+def _json_parser(field: Field) -> Callable[[Array], Array]:
+    def parse(cells: Array) -> Array:
+        texts = cells.to_pylist()
+        return json_column([None if text is None else text.encode() for text in texts], field)
+
+    return parse

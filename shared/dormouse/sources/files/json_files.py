@@ -1,0 +1,139 @@
+"""Read ingested JSON lines as batches of the table: one object on each line, in UTF-8.
+
+A nullable column may be missing from an object. `json_cells` describes how values are written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import BinaryIO, TypeVar
+
+import msgspec
+import pyarrow as pa
+
+from dormouse.arrow.types import Array, arrow_schema
+from dormouse.errors import RefusedSourceError
+from dormouse.schema.schema import Field, Schema
+from dormouse.sources.cells.casting import cell_refusal, check_file_columns, convert
+from dormouse.sources.cells.json_cells import check_names, json_column
+from dormouse.sources.files.csv_structure import strip_bom
+
+BATCH_ROWS = 16 * 1024
+BATCH_BYTES = 16 * 1024 * 1024
+LINE_BYTES = 16 * 1024 * 1024
+"""The longest allowed line: no other limit bounds the memory that a line needs."""
+_NULL = b"null"
+_T = TypeVar("_T")
+_objects = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_values = msgspec.json.Decoder(dict[str, object])
+
+
+@dataclass(slots=True)
+class Rows:
+    """Lines that are not blank: their line numbers, their bytes, and their values by name."""
+
+    numbers: list[int] = field(default_factory=list)
+    lines: list[bytes] = field(default_factory=list)
+    objects: list[dict[str, msgspec.Raw]] = field(default_factory=list)
+    size_bytes: int = 0
+
+    def place(self, row: int) -> str:
+        """Return the line of the file in which a row is, as text."""
+        return f"line {self.numbers[row]}"
+
+    def cells(self, name: str) -> list[bytes | None]:
+        """Return the values of one name as written; None where it is missing or null."""
+        found = [values.get(name) for values in self.objects]
+        cells = [None if cell is None else bytes(cell) for cell in found]
+        return [None if cell == _NULL else cell for cell in cells] if _NULL in cells else cells
+
+
+def read_json_lines(file: BinaryIO, schema: Schema) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a file of JSON lines; blank lines are skipped.
+
+    Raises:
+        RefusedSourceError: a line is not a JSON object, or its names or values do not fit the
+            table.
+    """
+    rows = Rows()
+    for number, text in _lines(file):
+        rows.numbers.append(number)
+        rows.lines.append(text)
+        rows.objects.append(_object(number, text, _objects))
+        rows.size_bytes += len(text)
+        if len(rows.lines) == BATCH_ROWS or rows.size_bytes >= BATCH_BYTES:
+            yield _batch(rows, schema)
+            rows = Rows()
+    if rows.lines:
+        yield _batch(rows, schema)
+
+
+def read_json_objects(file: BinaryIO) -> Iterator[tuple[int, int, dict[str, object]]]:
+    """Yield the line number, the size in bytes and the values of each object in a file of JSON
+    lines.
+
+    Raises:
+        RefusedSourceError: a line is not a JSON object.
+    """
+    for number, text in _lines(file):
+        yield number, len(text), _object(number, text, _values)
+
+
+def _lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines that are not blank, with their numbers from 1."""
+    for number, line in enumerate(iter(lambda: file.readline(LINE_BYTES + 1), b""), start=1):
+        if len(line) > LINE_BYTES:
+            raise RefusedSourceError(f"line {number} is longer than {LINE_BYTES:,} bytes")
+        text = strip_bom(line) if number == 1 else line
+        if text and not text.isspace():
+            yield number, text
+
+
+def _object(number: int, line: bytes, decoder: msgspec.json.Decoder[_T]) -> _T:
+    try:
+        return decoder.decode(line)
+    except RecursionError as error:
+        raise RefusedSourceError(f"line {number} is nested too deep") from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise RefusedSourceError(
+            f"line {number} is not a JSON object: {error}", hint="each line holds one object"
+        ) from error
+
+
+def _batch(rows: Rows, schema: Schema) -> pa.RecordBatch:
+    names = {f.name for f in schema.fields}
+    for number, values in zip(rows.numbers, rows.objects, strict=True):
+        if not values.keys() <= names:
+            try:
+                check_file_columns(list(values), schema, of="the line")
+            except RefusedSourceError as error:
+                raise RefusedSourceError(f"line {number}: {error}", hint=error.hint) from error
+    cells = {field.name: rows.cells(field.name) for field in schema.fields}
+    columns = [_column(cells[field.name], rows, field) for field in schema.fields]
+    _check_twice(rows, cells)
+    return pa.RecordBatch.from_arrays(columns, schema=arrow_schema(schema))
+
+
+def _column(cells: list[bytes | None], rows: Rows, field: Field) -> Array:
+    if not field.nullable and None in cells:
+        reason = "there is no value, and the column cannot be null"
+        raise cell_refusal(rows.place(cells.index(None)), field, reason)
+    return convert(cells, field, rows.place, lambda cells: json_column(cells, field))
+
+
+def _check_twice(rows: Rows, cells: dict[str, list[bytes | None]]) -> None:
+    """Check that no object has a name twice; the decoder would silently keep the last value.
+
+    A line has one colon for each name, and the colons in its values. Only if there are more colons
+    than that, the names of each line are decoded and compared.
+    """
+    names = sum(map(len, rows.objects))
+    within = sum(b"".join(filter(None, column)).count(b":") for column in cells.values())
+    if b"".join(rows.lines).count(b":") == names + within:
+        return
+    for number, line in zip(rows.numbers, rows.lines, strict=True):
+        try:
+            check_names(line)
+        except ValueError as error:
+            raise RefusedSourceError(f"line {number}: {error}") from error

@@ -1,0 +1,1 @@
+"""Types of columns, inferred from the values of a file."""

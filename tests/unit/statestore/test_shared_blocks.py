@@ -1,0 +1,146 @@
+"""A key index is little larger than what it indexes, whichever jobs hold wide partitions."""
+
+from __future__ import annotations
+
+from unittest.mock import patch
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dormouse.key_forms.stored import encode_key
+from dormouse.keys.ranges import Key, KeyRange
+from dormouse.model.overlay_map import OverlayMap
+from dormouse.model.partitions import ROOT, PartitionTree
+from dormouse.model.shards import PartitionReferences, Reference, Shard
+from dormouse.model.state import TableState
+from dormouse.statestore.by_key import rows
+from dormouse.statestore.by_key.blocks import (
+    FORMAT,
+    PLAIN,
+    all_rows,
+    bytes_needed,
+    decode_key_index,
+)
+from dormouse.statestore.by_key.merging import known_part
+from dormouse.statestore.by_key.rows import SCHEMA, blocks_of_changes
+from dormouse.statestore.snapshot.codec import encode_snapshot
+from tests.support.strategies import short_keys
+
+LEAVES = 6000
+
+
+def state_of(wide: int, leaves: int = LEAVES) -> TableState:
+    """A state with a reference on each leaf, and many that jobs hold of the root."""
+    tree = PartitionTree.from_split_points([(number,) for number in range(1, leaves)])
+    held: dict[str, PartitionReferences] = {}
+    shards: dict[str, Shard] = {}
+    places = [(leaf.id, (f"{n:08}",)) for n, leaf in enumerate(tree.leaves())]
+    places.append((ROOT, tuple(f"w{n:07}" for n in range(wide))))
+    for partition, names in places:
+        if not names:
+            continue
+        here = {name: Reference(partition, name, 10, True, f"job{name}") for name in names}
+        shards |= {name: Shard(name, 10, 1000, (0,), (leaves,)) for name in names}
+        held[partition] = PartitionReferences(OverlayMap.of(here), 10 * len(here), 0)
+    return TableState(
+        partitions=tree,
+        shards=OverlayMap.of(shards),
+        references=OverlayMap.of(held),
+        reference_counts=OverlayMap.of(dict.fromkeys(shards, 1)),
+        rows=10 * len(shards),
+        reference_count=len(shards),
+    )
+
+
+def parts_of(state: TableState) -> tuple[bytes, int]:
+    """Return a snapshot with its key index, and how many bytes that has."""
+    plain = encode_snapshot("t", state)
+    whole = encode_snapshot("t", state, has_key_index=True)
+    return whole, len(whole) - len(plain)
+
+
+def test_a_key_index_is_bounded_by_what_there_is_whoever_holds_wide_partitions() -> None:
+    _, narrow = parts_of(state_of(0))
+    whole, wide = parts_of(state_of(3000))
+    assert wide < 1.75 * narrow, "half as many references more, not that many for each block"
+    assert bytes([FORMAT]) + b"DMbykey" in whole
+
+
+def test_an_index_without_shared_blocks_has_the_former_format() -> None:
+    whole, _ = parts_of(state_of(0))
+    assert bytes([PLAIN]) + b"DMbykey" in whole
+
+
+@pytest.mark.parametrize("wide", [0, 3, 400])
+def test_a_reader_of_a_key_finds_what_wide_partitions_hold(wide: int) -> None:
+    with patch.multiple(rows, BLOCK_ROWS=64, MOST_REACHING=16):
+        state = state_of(wide, 500)
+        whole, _ = parts_of(state)
+    for key in ((0,), (77,), (255,), (499,)):
+        found = read(whole, KeyRange.exactly(key))
+        _, references = next(iter(state.partitions_to_read(KeyRange.exactly(key))))
+        (piece,) = found
+        assert [shard.id for shard in piece.shards] == [r.shard for r in references]
+
+
+def read(whole: bytes, wanted: KeyRange) -> list[object]:
+    index = decode_key_index("t", whole, len(whole), "it")
+    tables = []
+    for number in index.blocks([wanted]):
+        start, end = index.place(number)
+        tables.append(index.rows(number, whole[start:end], "it"))
+    return list(known_part([tables], [wanted]).pieces())
+
+
+def test_each_row_of_all_is_there_once() -> None:
+    with patch.multiple(rows, BLOCK_ROWS=64, MOST_REACHING=16):
+        state = state_of(100, 500)
+        whole, _ = parts_of(state)
+        assert bytes_needed(whole)
+        found = all_rows("t", whole, "it")
+    assert found is not None
+    assert len(found) == len(state.partitions.by_id) + state.reference_count
+
+
+ends = st.tuples(short_keys, short_keys).filter(lambda pair: pair[0] != pair[1])
+
+
+@given(
+    st.lists(st.tuples(ends, st.booleans(), st.integers(0, 5)), max_size=40),
+    short_keys,
+    st.integers(1, 4),
+    st.integers(0, 3),
+)
+def test_blocks_and_shared_ones_have_all_rows_of_any_key(
+    drawn: list[tuple[tuple[Key, Key], bool, int]], key: Key, per_block: int, most: int
+) -> None:
+    spans = [(*sorted(map(encode_key, pair)), is_open) for pair, is_open, _ in drawn]
+    cells = [
+        {"low": low, "high": None if is_open else high, "shard": f"s{number}", "gone": False}
+        for number, ((low, high, is_open), (_, _, count)) in enumerate(
+            zip(spans, drawn, strict=True)
+        )
+        for number in range(10 * number, 10 * number + 1 + count)
+    ]
+    table = pa.Table.from_pylist(cells, SCHEMA)
+    with patch.multiple(rows, BLOCK_ROWS=per_block, MOST_REACHING=most):
+        found = list(blocks_of_changes(table))
+    at = encode_key(key)
+    plain = [block for block in found if isinstance(block, rows.Block)]
+    here = [block for block in plain if block.fence <= at][-1:] or plain[:1]
+    here += [
+        block
+        for block in found
+        if isinstance(block, rows.SharedBlock)
+        and block.low <= at
+        and (block.high is None or at <= block.high)
+    ]
+    seen = {row["shard"] for block in here for row in block.rows.to_pylist()}
+    wanted = {
+        cell["shard"]
+        for cell in cells
+        if cell["low"] <= at and (cell["high"] is None or at < cell["high"])
+    }
+    assert wanted <= seen
