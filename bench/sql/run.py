@@ -108,7 +108,7 @@ def main(system: str, name: str, folder: Path, rows: int) -> None:
         found = run(query.text)
     seconds = perf_counter() - started
     if system == "dormouse":
-        from dormouse.statements.processes import end_server
+        from dormouse.statements.server.processes import end_server
 
         end_server()  # only what has ended is in the CPU time of children
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]

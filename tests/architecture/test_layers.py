@@ -125,7 +125,7 @@ HOMES = {
         "statestore/source_codec",
         "client/",
     ),
-    "datafusion": ("engine/", "shards/", "statements/"),
+    "datafusion": ("engine/", "shards/", "statements/child/"),
     "pyspark": (),
     "websockets": ("http/websocket", "client/socket"),
     "sqlglot": ("sql/",),

@@ -30,8 +30,8 @@ from dormouse.statements.explaining import explain
 from dormouse.statements.files import linked_files
 from dormouse.statements.limits import Limits
 from dormouse.statements.partials import Partials
-from dormouse.statements.processes import StatementProcess, begin
 from dormouse.statements.scans import Tables, check_reads
+from dormouse.statements.server.processes import StatementProcess, begin
 from dormouse.stored.decoding import decode_json
 from dormouse.system import SystemClock
 

@@ -19,7 +19,9 @@ from dormouse.errors import (
     LimitExceededError,
     NotFoundError,
 )
-from dormouse.statements import child, processes, protocol, running
+from dormouse.statements import protocol, running
+from dormouse.statements.child import computing
+from dormouse.statements.server import processes
 
 ROWS = 5_000
 LIMIT_SECONDS = 2.0
@@ -264,7 +266,7 @@ def test_a_panic_of_datafusion_is_an_error_that_says_so(
     run = protocol.Run("SELECT 1", b"", str(tmp_path), 2**30, 1, 1)
     for panic in (PanicException("offset overflow"), Exception("task 1 panicked with message x")):
         with socket.socket() as channel:
-            child_run = child._Child(channel, 0, run)
+            child_run = computing._Child(channel, 0, run)
             monkeypatch.setattr(child_run, "_planned", Mock(side_effect=panic))
             with pytest.raises(InvariantError, match="DataFusion broke the statement off"):
                 child_run.run()

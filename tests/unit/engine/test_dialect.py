@@ -16,8 +16,8 @@ from dormouse.arrow.types import arrow_schema
 from dormouse.engine.predicates import parse_predicate
 from dormouse.errors import InvalidRequestError
 from dormouse.schema.schema import Schema
-from dormouse.statements.conditions import translated
-from dormouse.statements.session import open_session
+from dormouse.statements.child.conditions import translated
+from dormouse.statements.child.session import open_session
 
 MEMBERS = [
     {"name": "city", "type": "StringType", "nullable": True},

@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from dormouse.schema.schema import Field, Primitive, Schema
-from dormouse.statements.planning import FileUse, file_use
-from dormouse.statements.session import open_session, plan, register_files
+from dormouse.statements.child.planning import FileUse, file_use
+from dormouse.statements.child.session import open_session, plan, register_files
 
 FILES, ROWS = 6, 500
 SCHEMA = Schema(

@@ -15,7 +15,8 @@ import pytest
 
 from dormouse.client import Instance
 from dormouse.errors import LimitExceededError, NotFoundError
-from dormouse.statements import answering, processes
+from dormouse.statements import answering
+from dormouse.statements.server import processes
 from tests.support.waiting import LIMIT_SECONDS, eventually
 
 BOMB = "SELECT count(*) FROM range(1000000) a, range(1000000) b WHERE a.value + b.value < 0"
@@ -74,16 +75,16 @@ def test_the_server_has_one_thread_and_nothing_of_the_environment(
 
 _PLANNED = """
 import sys
-from dormouse.statements import start
+from dormouse.statements.server import start
 start._import_all()
 known = set(sys.modules)
 
 from dormouse.arrow.types import arrow_schema
 from dormouse.schema.schema import Field, Primitive, Schema
 from dormouse.sql.statements import parse_statement
-from dormouse.statements.datasets import TableDataset
-from dormouse.statements.planning import plan_scans
-from dormouse.statements.session import open_session, plan, register
+from dormouse.statements.child.datasets import TableDataset
+from dormouse.statements.child.planning import plan_scans
+from dormouse.statements.child.session import open_session, plan, register
 schema = Schema((Field("k", Primitive.LONG),), (), (Field("f", Primitive.DOUBLE),))
 context = open_session(sys.argv[1], 2**28, 2)
 register(context, "#0", TableDataset(arrow_schema(schema), lambda _: iter(())), fenced=False)
@@ -127,7 +128,7 @@ def test_a_server_that_is_killed_leaves_nothing_and_is_replaced(mice: Instance) 
 def script(tmp_path: Path, text: str) -> subprocess.Popen[str]:
     head = (
         "import os, sys\nfrom dormouse.client import Instance\n"
-        "from dormouse.statements import processes\n"
+        "from dormouse.statements.server import processes\n"
         f"mice = Instance.open({str(tmp_path / 'other')!r}, background=False)\n"
     )
     command = [sys.executable, "-c", head + text]
@@ -179,8 +180,8 @@ def test_a_server_that_cannot_fork_or_has_gone_to_rest_answers_as_others_do(
     is_replaced: bool,
 ) -> None:
     module = (
-        f"from dormouse.statements import fork_server\nfork_server.{setting}\n"
-        "from dormouse.statements.start import main\nimport sys\nmain(int(sys.argv[1]))\n"
+        f"from dormouse.statements.server import fork_server\nfork_server.{setting}\n"
+        "from dormouse.statements.server.start import main\nimport sys\nmain(int(sys.argv[1]))\n"
     )
     (tmp_path / "server_of_test.py").write_text(module)
     monkeypatch.syspath_prepend(tmp_path)

@@ -4,6 +4,6 @@
 - `aggregates`: how each aggregate is computed from those of pieces
 - `texts`: the SQL of the partial and of the final statement
 
-Nothing here knows types but those that it is shown: `statements.cuts` asks DataFusion for them, and
-has it confirm that the parts say what the whole says.
+Nothing here knows types but those that it is shown: `statements.child.cuts` asks DataFusion for
+them, and has it confirm that the parts say what the whole says.
 """

@@ -26,8 +26,8 @@ from dormouse.sql.cut.shape import Shape, present, read_shape
 from dormouse.sql.cut.statement_cut import StatementCut
 from dormouse.sql.cut.texts import PARTIALS, Texts, arguments_text
 from dormouse.sql.statements import Reference, Statement, parse_statement, to_sql
-from dormouse.statements.datasets import TableDataset
-from dormouse.statements.session import plan, register
+from dormouse.statements.child.datasets import TableDataset
+from dormouse.statements.child.session import plan, register
 
 _STEPS = ("TableScan", "SubqueryAlias", "Filter", "Projection", "Sort", "Limit", "Aggregate")
 _DISTINCT = "Distinct"

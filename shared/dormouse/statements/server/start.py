@@ -10,7 +10,7 @@ import gc
 import socket
 import sys
 
-from dormouse.statements.fork_server import FORKS, ForkServer
+from dormouse.statements.server.fork_server import FORKS, ForkServer
 
 
 def main(*descriptors: int) -> None:
@@ -26,14 +26,14 @@ def main(*descriptors: int) -> None:
 
 
 def _run(channel: int, results: int) -> None:
-    from dormouse.statements.child import main as run
+    from dormouse.statements.child.computing import main as run
 
     run(channel, results)
 
 
 def _import_all() -> None:
     """Import what forks use, and leave it where it is in memory: they share what nobody changes."""
-    import dormouse.statements.child  # noqa: F401
+    import dormouse.statements.child.computing  # noqa: F401
     from dormouse.schema.schema import Field, Primitive, Schema
     from dormouse.sql.conditions import parse_condition
     from dormouse.sql.statements import parse_statement

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from dormouse import lifeline
 from dormouse.errors import InvariantError
 from dormouse.settings import python_environment
-from dormouse.statements.fork_server import MODULE, NUMBER
+from dormouse.statements.server.fork_server import MODULE, NUMBER
 
 _ATTEMPTS = 2
 """A server that has just ended, because it was idle for long, is replaced once."""

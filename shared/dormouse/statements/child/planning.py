@@ -19,7 +19,7 @@ from datafusion.plan import LogicalPlan
 from dormouse.errors import InvalidRequestError
 from dormouse.schema.schema import DecimalType, FieldType, Primitive, Schema
 from dormouse.sql.conditions import parse_condition
-from dormouse.statements.conditions import column_of, conjuncts, translated, variant_of
+from dormouse.statements.child.conditions import column_of, conjuncts, translated, variant_of
 from dormouse.statements.protocol import First, Scan
 
 FENCE = "!"

@@ -26,8 +26,8 @@ from dormouse.errors import (
 )
 from dormouse.schema.schema import Schema
 from dormouse.sql.expressions import quoted
-from dormouse.statements.datasets import TableDataset
-from dormouse.statements.planning import FENCE, FENCE_ROWS, ROWS_ALONE, FileUse
+from dormouse.statements.child.datasets import TableDataset
+from dormouse.statements.child.planning import FENCE, FENCE_ROWS, ROWS_ALONE, FileUse
 
 _OPTIONS = {
     # names of tables and columns are what they are, as in conditions; SQL would fold them

@@ -23,10 +23,10 @@ from dormouse.errors import DormouseError, InvalidRequestError, InvariantError
 from dormouse.schema.schema import Schema
 from dormouse.sql.statements import Statement, parse_statement
 from dormouse.statements import protocol
-from dormouse.statements.cuts import CutPlanner, cut
-from dormouse.statements.datasets import TableDataset
-from dormouse.statements.planning import ROWS_ALONE, FileUse, ScanPlan, file_use, plan_scans
-from dormouse.statements.session import (
+from dormouse.statements.child.cuts import CutPlanner, cut
+from dormouse.statements.child.datasets import TableDataset
+from dormouse.statements.child.planning import ROWS_ALONE, FileUse, ScanPlan, file_use, plan_scans
+from dormouse.statements.child.session import (
     explained,
     is_panic,
     open_session,

@@ -5,9 +5,9 @@ thread, and runs nothing of DataFusion, whose threads would be missing in a fork
 does to its process ends with it; the next one begins as the first did.
 
 The caller sends a byte on the control socket, with three open files: a socket for this run, and the
-two that `child` gets. This process answers on the run's socket with the id of the process that it
-began, and when that has ended with how, as `Popen.returncode` has it. If the caller closes the
-run's socket, that process is killed; if it closes standard input, or ends, all of them are.
+two that `child.computing` gets. This process answers on the run's socket with the id of the process
+that it began, and when that has ended with how, as `Popen.returncode` has it. If the caller closes
+the run's socket, that process is killed; if it closes standard input, or ends, all of them are.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import NoReturn, TypeAlias
 
 from dormouse import lifeline
 
-MODULE = "dormouse.statements.start"
+MODULE = "dormouse.statements.server.start"
 """What is run as a process; see there."""
 FORKS = sys.platform == "linux"
 """Elsewhere, libraries of the system refuse to work after a fork, so no process is forked."""
