@@ -114,7 +114,7 @@ HOMES = {
         "iceberg/files/position_deletes",
         "features/compaction/merge",
         "features/export/files",
-        "features/http/",
+        "features/http/resources/",
         "features/queries/",
         "features/websocket/",
         "features/purge/row_matcher",

@@ -322,7 +322,7 @@ def test_what_changes_comes_by_the_websocket_once(console: Console) -> None:
 def test_an_answer_that_is_too_large_for_one_response_comes_in_pages(
     console: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dormouse.features.http.queries.STATEMENT_ROWS", 100)
+    monkeypatch.setattr("dormouse.features.http.resources.queries.STATEMENT_ROWS", 100)
     ready(console, "#/query")
     console.fill("textarea", "SELECT flight, day FROM flights ORDER BY day")
     console.press("Run")

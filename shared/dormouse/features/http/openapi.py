@@ -10,12 +10,12 @@ from typing import Any
 import msgspec
 
 from dormouse import __version__
-from dormouse.features.http.asked import RESPOND_LATER
 from dormouse.features.http.calls import JSON, NoQuery, Route
-from dormouse.features.http.changes import IDEMPOTENCY_KEY, Accepted
-from dormouse.features.http.forms import NEXT, VERSION, RowForm, Rows
 from dormouse.features.http.problems import PROBLEM_JSON, Problem
-from dormouse.features.http.uploads import RowsTaken
+from dormouse.features.http.resources.asked import RESPOND_LATER
+from dormouse.features.http.resources.changes import IDEMPOTENCY_KEY, Accepted
+from dormouse.features.http.resources.forms import NEXT, VERSION, RowForm, Rows
+from dormouse.features.http.resources.uploads import RowsTaken
 from dormouse.http.messages import HttpResponse
 from dormouse.results.formats import ResultFormat
 

@@ -5,8 +5,8 @@ A path has parts and names in braces; nothing in it is optional. No two routes f
 
 from __future__ import annotations
 
-from dormouse.features.http import asked, changes, queries, tables, upkeep, uploads
 from dormouse.features.http.calls import Route
+from dormouse.features.http.resources import asked, changes, queries, tables, upkeep, uploads
 
 ROUTES = (
     Route("GET", "/tables", "read", tables.list_tables),

@@ -18,9 +18,9 @@ from dormouse.arrow.types import conform, frame_schema
 from dormouse.client.reading.queries import QUEUE, failure_of
 from dormouse.connections import MOST_FRAME_BYTES
 from dormouse.errors import NotFoundError
-from dormouse.features.http.asked import check_readable, own_query
 from dormouse.features.http.calls import Call
 from dormouse.features.http.problems import ProblemError
+from dormouse.features.http.resources.asked import check_readable, own_query
 from dormouse.features.queries.following import may_follow
 from dormouse.features.queries.query import Query, QueryEnd, TaskEnd
 from dormouse.features.queries.stored import load_end, load_query, load_task_ends

@@ -26,9 +26,9 @@ from dormouse.connections import (
     SocketEvent,
 )
 from dormouse.errors import DormouseError
-from dormouse.features.http.asked import cancel_query, send_query
 from dormouse.features.http.calls import Call
 from dormouse.features.http.problems import Problem, ProblemError, problem_of
+from dormouse.features.http.resources.asked import cancel_query, send_query
 from dormouse.features.websocket.result_pages import pages
 from dormouse.features.websocket.tokens import Place, token_of
 from dormouse.features.websocket.watching import watch

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import msgspec
 
-from dormouse.features.http.pages import sealed, unsealed
 from dormouse.features.http.problems import ProblemError
+from dormouse.features.http.resources.pages import sealed, unsealed
 from dormouse.model.sources import WholeNumber
 from dormouse.stored.decoding import decode_json
 

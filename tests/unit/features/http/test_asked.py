@@ -9,7 +9,7 @@ import pytest
 
 from dormouse.access.principals import LOCAL, NOBODY
 from dormouse.access.rules import AccessRule, granted
-from dormouse.features.http import asked, forms, queries
+from dormouse.features.http.resources import asked, forms, queries
 from dormouse.http.messages import HttpResponse
 from tests.unit.features.http.conftest import Api
 

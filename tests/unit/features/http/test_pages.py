@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dormouse.features.http import forms, queries
+from dormouse.features.http.resources import forms, queries
 from tests.unit.features.http.conftest import Api
 
 QUERY = "/tables/people/query"

@@ -10,8 +10,8 @@ import pytest
 from dormouse.access.principals import LOCAL
 from dormouse.connections import ConnectionGoneError, HeldConnections, NoConnections
 from dormouse.errors import NotFoundError
-from dormouse.features.http.asked import send_query
 from dormouse.features.http.calls import Call
+from dormouse.features.http.resources.asked import send_query
 from dormouse.features.queries import answer_query as answer_query_module
 from dormouse.features.queries.answer_query import answer_query
 from dormouse.features.queries.following import GRACE_SECONDS

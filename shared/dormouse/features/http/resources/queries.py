@@ -14,10 +14,15 @@ from dormouse.client.reading.queries import message_parameters
 from dormouse.client.reading.statements import named_parameters
 from dormouse.client.reading.versions import table_as_of
 from dormouse.errors import InvalidRequestError, LimitExceededError, NotFoundError
-from dormouse.features.http.asked import ask_later, prefers_later
 from dormouse.features.http.calls import Call, Form
-from dormouse.features.http.forms import RowPage, TooMuchError, accepted_form, rows_response
-from dormouse.features.http.pages import Paging, decode, digest, gone
+from dormouse.features.http.resources.asked import ask_later, prefers_later
+from dormouse.features.http.resources.forms import (
+    RowPage,
+    TooMuchError,
+    accepted_form,
+    rows_response,
+)
+from dormouse.features.http.resources.pages import Paging, decode, digest, gone
 from dormouse.http.messages import HttpResponse
 from dormouse.key_forms.codec import EMPTY_RANGE, KeyCodec
 from dormouse.keys.ranges import KeyRange

@@ -19,10 +19,10 @@ from dormouse.access.rules import AccessRules, permission
 from dormouse.client.reading.queries import QUEUE, failure_of
 from dormouse.errors import ForbiddenError
 from dormouse.features.http.calls import Call, Page, Shown, json_answer
-from dormouse.features.http.changes import idempotency_key
-from dormouse.features.http.forms import MOST_ANSWER_BYTES
 from dormouse.features.http.problems import ProblemError, shown_reason
-from dormouse.features.http.tables import page_of
+from dormouse.features.http.resources.changes import idempotency_key
+from dormouse.features.http.resources.forms import MOST_ANSWER_BYTES
+from dormouse.features.http.resources.tables import page_of
 from dormouse.features.queries.query import QUERIES, QueryEnd, ResultFile, TaskEnd
 from dormouse.features.queries.stored import load_end
 from dormouse.http.accept import preferred_type

@@ -22,8 +22,8 @@ from dormouse.client.ingesting.dropping import ingest_key
 from dormouse.client.table import TableHandle
 from dormouse.errors import DiskFullError, ForbiddenError, InvalidRequestError
 from dormouse.features.http.calls import JSON, JSON_LINES, Call, Form, OpenTable, Shown, check_body
-from dormouse.features.http.changes import idempotency_key
 from dormouse.features.http.problems import ProblemError
+from dormouse.features.http.resources.changes import idempotency_key
 from dormouse.features.ingest.known_sources import look_up_sources, refusal_of
 from dormouse.http.bodies import Readable
 from dormouse.model.sources import Source

@@ -13,7 +13,7 @@ from dormouse.client.instance import Instance
 from dormouse.errors import ForbiddenError
 from dormouse.features.http.calls import Call, OpenTable, Page, Shown
 from dormouse.features.http.problems import ProblemError
-from dormouse.features.http.tables import page_of
+from dormouse.features.http.resources.tables import page_of
 from dormouse.features.tables.changing.create_table import made_table_id
 from dormouse.ports import NO_TABLE, DeadLetter, JobRecord
 
