@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from dormouse.features.queries import answer_query, ending, overdue, planning, sub_query
+from dormouse.features.queries import answer_query, ending, overdue
+from dormouse.features.queries.answering import sub_query
+from dormouse.features.queries.beginning import planning
 from dormouse.features.queries.limits import Spent
 from dormouse.features.queries.query import QueryEnd
 from tests.simulation.event_log import Violation

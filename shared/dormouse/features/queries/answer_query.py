@@ -17,6 +17,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from dormouse.errors import InvalidRequestError, JobTooLargeError, NotFoundError
+from dormouse.features.queries.answering.sub_query import ResultAttempts, answer
+from dormouse.features.queries.beginning.planning import begin_query
 from dormouse.features.queries.ending import CANCELLED, LEFT, end_early, failing, finish, settle
 from dormouse.features.queries.following import (
     follow,
@@ -26,7 +28,6 @@ from dormouse.features.queries.following import (
     send_end_to,
 )
 from dormouse.features.queries.limits import Spent, check_spent, check_time
-from dormouse.features.queries.planning import begin_query
 from dormouse.features.queries.query import Query, TaskEnd, question
 from dormouse.features.queries.stored import (
     done_tasks,
@@ -36,7 +37,6 @@ from dormouse.features.queries.stored import (
     save_task_end,
     task_messages,
 )
-from dormouse.features.queries.sub_query import ResultAttempts, answer
 from dormouse.jobs.attempts import crashed_attempts, record_attempt
 from dormouse.jobs.crashes import CRASH_LIMIT
 from dormouse.jobs.tracking import record

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 
 from dormouse.errors import DormouseError, OutcomeUnknownError, UnavailableError
 from dormouse.features.queries.following import send_end
+from dormouse.features.queries.pinning import unpin
 from dormouse.features.queries.query import (
     EndState,
     Query,
@@ -25,11 +26,8 @@ from dormouse.features.queries.query import (
 from dormouse.features.queries.stored import save_end
 from dormouse.jobs.tracking import record
 from dormouse.model.jobs.job_events import Cancelled, Failed, Finished
-from dormouse.model.versions.as_of import AsOf
-from dormouse.model.versions.pins import OwnerKind, Pin, PinOwner
 from dormouse.ports import Services
 from dormouse.query_messages import AnswerQuery
-from dormouse.tables.table import Table
 
 CANCELLED = "it was cancelled"
 LEFT = "its connection was closed, and nobody waits for it"
@@ -38,29 +36,6 @@ _EVENTS: Mapping[EndState, type[Finished | Failed | Cancelled]] = {
     "failed": Failed,
     "cancelled": Cancelled,
 }
-
-
-def owner(query_id: str, as_of: AsOf | None = None) -> PinOwner:
-    """Return the owner of the pin of a table that a query reads as of some version.
-
-    A statement may read several versions of one table, each held by a pin of its own.
-    """
-    return PinOwner(OwnerKind.QUERY, f"{query_id}@{'' if as_of is None else as_of}")
-
-
-def query_of(pin: Pin) -> str | None:
-    """Return the query that a pin is of; None if it is of something else."""
-    if pin.owner.kind is not OwnerKind.QUERY:
-        return None
-    return pin.owner.name.partition("@")[0]
-
-
-def unpin(services: Services, table: Table, query_id: str) -> None:
-    """Remove all pins of a query on a table."""
-    pins = services.store(table).pins
-    for pin in pins.all():
-        if query_of(pin) == query_id:
-            pins.remove(pin.owner)
 
 
 @contextmanager

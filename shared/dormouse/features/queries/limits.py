@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from dormouse.errors import LimitExceededError
+from dormouse.features.queries.query import Query
+from dormouse.ports import Services
 from dormouse.query_messages import QueryLimits
 from dormouse.readers.read_counters import ReadCounters
 from dormouse.tables.properties import Properties
+
+if TYPE_CHECKING:
+    from dormouse.statements.limits import Limits
 
 LOOK_MS = 1000
 """How often a sub-query looks whether it was cancelled, and says how far it is."""
@@ -18,6 +24,8 @@ DOLLARS_PER_REQUEST = 0.4e-6
 """Of a GET request of S3; see docs/cost.md."""
 DOLLARS_PER_GIB_SECOND = 13.3334e-6
 """Of a function on arm64; see docs/cost.md."""
+LEAST_STATEMENT_BYTES = 16 * 1024 * 1024
+"""What the process of a statement may take at least, however small the function."""
 MEMORY_SHARE = 3
 """A function has so many times the memory that sorting and merging may use."""
 _LESS = "ask for less, or export the rows, with Spark if there are many"
@@ -61,6 +69,17 @@ def effective_limits(asked: QueryLimits, properties: Properties) -> QueryLimits:
         read_bytes=least(asked.read_bytes, properties.query_limit_read_bytes),
         seconds=least(asked.seconds, properties.query_limit_seconds),
     )
+
+
+def statement_limits(services: Services, query: Query) -> Limits:
+    """Return what the process of a statement may take: half of the memory, as the other half
+    reads, and the time that the query has left.
+    """
+    from dormouse.statements.limits import MOST_SECONDS, Limits
+
+    left_ms = max(1000, query.deadline_ms - services.clock.now_ms())
+    memory_bytes = max(LEAST_STATEMENT_BYTES, services.memory_bytes // 2)
+    return Limits(memory_bytes, min(left_ms / 1000, MOST_SECONDS))
 
 
 def dollars(spent: Spent, memory_bytes: int) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dormouse.features.queries.ending import query_of
+from dormouse.features.queries.pinning import query_of
 from dormouse.features.queries.stored import (
     delete_parts,
     done_tasks,

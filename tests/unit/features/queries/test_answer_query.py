@@ -6,7 +6,7 @@ import pytest
 
 from dormouse.errors import InvalidRequestError, NotFoundError
 from dormouse.features.queries import answer_query as stage
-from dormouse.features.queries import sub_query
+from dormouse.features.queries.answering import sub_query
 from dormouse.messages import OutboundMessage, SelectionMessage
 from dormouse.query_messages import CancelQuery, QueryTask
 from dormouse.requests import CompactTable

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from dormouse.features.queries.sinks import FileSink
+from dormouse.features.queries.answering.sinks import FileSink
 from dormouse.results import writers
 from dormouse.stored.query_paths import query_prefix
 from tests.support.memory_storage import MemoryStorage

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from msgspec import structs
 
-from dormouse.features.queries.cutting import statement_query
+from dormouse.features.queries.beginning.cutting import statement_query
 from dormouse.features.queries.limits import effective_limits
 from dormouse.features.queries.pinning import open_pinned
 from dormouse.features.queries.query import Query, ReadTable, question

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from dormouse.features.queries.limits import effective_limits
-from dormouse.features.queries.pinning import open_readable
+from dormouse.features.queries.limits import effective_limits, statement_limits
+from dormouse.features.queries.pinning import open_readable, statement_tables
 from dormouse.features.queries.query import Query, ReadTable, question
-from dormouse.features.queries.statements import limits_of, tables_of
 from dormouse.features.queries.stored import save_tasks
 from dormouse.keys.ranges import KeyRange
 from dormouse.messages import SelectionMessage
@@ -70,16 +69,16 @@ def _find_cut(
         return None, _NOT_ONE_TABLE
     (each,) = statement.references
     named = Named(each.name, each.table, each.as_of, each.line, each.column)
-    tables = tables_of(services, query, opening=open_readable)  # most are small
+    tables = statement_tables(services, query, opening=open_readable)  # most are small
     tables.find(named)
     visible, state = tables.references[each.name]
     if bytes_to_read(state, [KeyRange()]) <= visible.table.properties.query_cut_bytes:
         return None, _SMALL
     if is_answered_directly(tables, text, parameters):
         return None, _SMALL
-    tables = tables_of(services, query)
+    tables = statement_tables(services, query)
     tables.find(named)
-    cut = plan_cut(tables, text, parameters, services.scratch, limits_of(services, query))
+    cut = plan_cut(tables, text, parameters, services.scratch, statement_limits(services, query))
     return (None if cut.whole_because else tables.references[each.name]), cut
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -14,8 +14,8 @@ from dormouse.access.rules import Permission
 from dormouse.access.visible import VisibleTable
 from dormouse.arrow.types import arrow_schema, conform, frame_schema
 from dormouse.errors import LimitExceededError
-from dormouse.features.queries.limits import Spent
-from dormouse.features.queries.pinning import open_pinned
+from dormouse.features.queries.limits import Spent, statement_limits
+from dormouse.features.queries.pinning import statement_tables
 from dormouse.features.queries.query import (
     PARTIAL_FORMAT,
     Query,
@@ -25,26 +25,17 @@ from dormouse.features.queries.query import (
 )
 from dormouse.features.queries.stored import load_pieces, load_task_ends
 from dormouse.model.part_of_state import part_of_state
-from dormouse.model.versions.as_of import AsOf, parse_as_of
 from dormouse.ports import Services
 from dormouse.query.result import PeekableBatches, QueryResult
-from dormouse.query_messages import AnswerQuery
 from dormouse.readers.read_counters import CountedObjects, ReadCounters
 from dormouse.schema.schema import Schema
 from dormouse.sql.cut.statement_cut import StatementCut
 from dormouse.stored.query_paths import query_prefix
 
 if TYPE_CHECKING:
-    from dormouse.model.state import TableState
-    from dormouse.statements.limits import Limits
     from dormouse.statements.partials import Partials
     from dormouse.statements.scans import Tables
 
-Opening: TypeAlias = Callable[
-    [Services, AnswerQuery, str, AsOf | None], tuple[VisibleTable, "TableState"]
-]
-"""Opens a table at a version for who asks."""
-LEAST_STATEMENT_BYTES = 16 * 1024 * 1024
 _WITH_SPARK = (
     "ask for less, or let Spark run it: spark.read.format('dormouse').option('table', …).load() "
     "reads a table, createOrReplaceTempView names it, and spark.sql runs the statement"
@@ -67,45 +58,14 @@ def statement_rows(
     return replace(found, batches=batches)
 
 
-def tables_of(
-    services: Services,
-    query: Query,
-    read: dict[str, set[str]] | None = None,
-    *,
-    opening: Opening = open_pinned,
-) -> Tables:
-    """Return the tables of a statement as who asks may see them, each at one version.
-
-    The columns that are read of those that are opened are added to `read`, by the ids of tables.
-    """
-    from dormouse.statements.scans import Tables
-
-    def opened(name: str, as_of: str) -> tuple[VisibleTable, TableState]:
-        at = parse_as_of(as_of) if as_of else None
-        return opening(services, query.asked, name, at)
-
-    return Tables(services, opened, query.begun_ms, {} if read is None else read)
-
-
-def limits_of(services: Services, query: Query) -> Limits:
-    """Return what the process of a statement may take: half of the memory, as the other half
-    reads, and the time that the query has left.
-    """
-    from dormouse.statements.limits import MOST_SECONDS, Limits
-
-    left_ms = max(1000, query.deadline_ms - services.clock.now_ms())
-    memory_bytes = max(LEAST_STATEMENT_BYTES, services.memory_bytes // 2)
-    return Limits(memory_bytes, min(left_ms / 1000, MOST_SECONDS))
-
-
 def _opened(
     services: Services, query: Query, task: int, before: Spent, read: dict[str, set[str]]
 ) -> QueryResult:
     from dormouse.statements.answering import run_statement
 
-    limits, asked = limits_of(services, query), query.asked
+    limits, asked = statement_limits(services, query), query.asked
     if query.read is None or query.statement is None:
-        tables = tables_of(services, query, read)
+        tables = statement_tables(services, query, read)
         return run_statement(tables, asked.sql, asked.parameters, services.scratch, limits)
     cut = query.statement
     if task == query.final_task:

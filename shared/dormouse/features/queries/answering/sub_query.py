@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
+from dormouse.features.queries.answering.sinks import FileSink, ResultSink
+from dormouse.features.queries.answering.statements import statement_rows
 from dormouse.features.queries.following import report_progress
 from dormouse.features.queries.limits import EndedError, Spent, Watch
 from dormouse.features.queries.query import Query, TaskEnd
-from dormouse.features.queries.sinks import FileSink, ResultSink
-from dormouse.features.queries.statements import statement_rows
 from dormouse.features.queries.stored import load_end, load_pieces
 from dormouse.ports import Services, Storage
 from dormouse.query.planner import slices_from
