@@ -10,11 +10,12 @@ and the third are read, and the last two are not.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, cast
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from dormouse.arrow.types import COUNTS, arrow_schema, conform, frame_schema
 from dormouse.engine.predicates import Predicate
@@ -60,10 +61,11 @@ class Top:
 @dataclass(frozen=True, slots=True)
 class _Candidate:
     """A row group, and what its statistics say of the column: its best value, None if it may have
-    any; whether it may have values, and nulls.
+    any; whether it may have values, and nulls. All `slices` with rows in it are read at once:
+    what is read of a shard has the rows of its row groups in any of the slices that are read.
     """
 
-    groups: RowGroups
+    slices: tuple[RowGroups, ...]
     number: int
     bound: Any
     may_have_values: bool
@@ -140,7 +142,7 @@ class _Search:
         while left:
             taken, left = left[:step], left[step:]
             groups_read += len(taken)
-            bytes_read += sum(c.groups.index.column_bytes(c.number, fields) for c in taken)
+            bytes_read += sum(c.slices[0].index.column_bytes(c.number, fields) for c in taken)
             if groups_read > most_groups or bytes_read > LOOK_UP_BYTES:
                 return None
             self.reads.row_groups += len(taken)
@@ -235,28 +237,43 @@ def _ordinal(value: Any) -> Any:
 
 
 def _candidates(found: Iterable[RowGroups], column: Field, top: Top) -> Iterator[_Candidate]:
+    """Yield each row group once, however many leaves have rows in it."""
+    slices: dict[tuple[str, int], list[RowGroups]] = {}
     for groups in found:
-        place = groups.index.stored.columns.get(column.id)
         for number in groups.numbers:
-            if place is None:  # the shard is older than the column
-                yield _Candidate(groups, number, None, False, True)
-                continue
-            statistics = groups.metadata.row_group(number).column(place[1]).statistics
-            nulls = None if statistics is None else statistics.null_count
-            if statistics is None or nulls is None:
-                yield _Candidate(groups, number, None, True, True)
-                continue
-            bound = None
-            if statistics.has_min_max:
-                raw = statistics.max_raw if top.descending else statistics.min_raw
-                bound = statistics_part(cast(int | bytes, raw), column)
-            yield _Candidate(groups, number, bound, nulls < groups.index.rows(number), nulls > 0)
+            slices.setdefault((groups.slice.shard.id, number), []).append(groups)
+    for (_, number), of_group in slices.items():
+        place = of_group[0].index.stored.columns.get(column.id)
+        if place is None:  # the shard is older than the column
+            yield _Candidate(tuple(of_group), number, None, False, True)
+            continue
+        row_group = of_group[0].metadata.row_group(number)
+        yield _candidate(of_group, number, row_group.column(place[1]).statistics, column, top)
+
+
+def _candidate(
+    slices: Sequence[RowGroups],
+    number: int,
+    statistics: pq.Statistics | None,
+    column: Field,
+    top: Top,
+) -> _Candidate:
+    nulls = None if statistics is None else statistics.null_count
+    if statistics is None or nulls is None:
+        return _Candidate(tuple(slices), number, None, True, True)
+    bound = None
+    if statistics.has_min_max:
+        raw = statistics.max_raw if top.descending else statistics.min_raw
+        bound = statistics_part(cast(int | bytes, raw), column)
+    has_values = nulls < slices[0].index.rows(number)
+    return _Candidate(tuple(slices), number, bound, has_values, nulls > 0)
 
 
 def _together(taken: Iterable[_Candidate]) -> list[RowGroups]:
-    """Return row groups by their slices, each of which is read once."""
+    """Return row groups by their slices, each of which is there once."""
     numbers: dict[tuple[str, Key], tuple[RowGroups, list[int]]] = {}
     for each in taken:
-        place = each.groups.slice.shard.id, each.groups.slice.range.min
-        numbers.setdefault(place, (each.groups, []))[1].append(each.number)
+        for groups in each.slices:
+            place = groups.slice.shard.id, groups.slice.range.min
+            numbers.setdefault(place, (groups, []))[1].append(each.number)
     return [replace(groups, numbers=tuple(sorted(of))) for groups, of in numbers.values()]

@@ -172,3 +172,19 @@ def test_rules_of_a_table_apply_to_the_first_rows(
         found, wanted, was_taken = both_ways(mice, "SELECT l FROM t ORDER BY l DESC LIMIT 1")
         assert found.equals(wanted)
         assert not was_taken
+
+
+def test_a_row_group_on_both_sides_of_a_split_point_is_read_once(
+    tmp_path: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parquet, "FIRST_ROW_GROUP_ROWS", 16)
+    monkeypatch.setattr(parquet, "ROW_GROUP_BYTES", 256)
+    properties = {"ingest_file_strategy": "one_reference_per_leaf"}
+    with Instance.open(f"{tmp_path}/mice", background=False) as mice:
+        made: dict[str, list[object]] = {"row_keys": ["k"], "split_points": [40, 42, 44, 300]}
+        table = mice.create_table("t", "k:long, l:long", properties, **made)
+        table.ingest(pa.table({"k": range(400), "l": [n * 7 % 397 for n in range(400)]}))
+        mice.wait()
+        found, wanted, was_taken = both_ways(mice, "SELECT k, l FROM t ORDER BY l, k LIMIT 300")
+        assert found.equals(wanted)
+        assert was_taken
