@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from dormouse.ports import StreamedObjects
+from dormouse.seekable import WrappedFile
 
 
 @dataclass(slots=True)
@@ -44,32 +44,17 @@ class ReadCounters:
             self.scans += other.scans
 
 
-class _CountedFile(io.RawIOBase):
+class _CountedFile(WrappedFile):
     """A file that counts its reads."""
 
     def __init__(self, file: BinaryIO, reads: ReadCounters) -> None:
-        self._file, self._reads = file, reads
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._file.tell()
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        return self._file.seek(offset, whence)
+        super().__init__(file)
+        self._reads = reads
 
     def read(self, size: int = -1) -> bytes:
         body = self._file.read(size)
         self._reads.add_request(len(body))
         return body
-
-    def close(self) -> None:
-        self._file.close()
-        super().close()
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,18 +8,15 @@ message is handed back for another process, or for the next run of this one.
 
 from __future__ import annotations
 
-import io
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import BinaryIO, cast
 
 from dormouse.errors import DormouseError
 from dormouse.ports import NoncurrentObject, Storage, StoredObject
+from dormouse.seekable import WrappedFile
 from dormouse.uploads import UnfinishedUpload, Upload, WholeUpload
-
-if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
 
 
 class LeavingError(DormouseError):
@@ -131,35 +128,13 @@ class LeavingStorage:
         self._storage.delete(paths)
 
 
-class _LeavingFile(io.RawIOBase):
+class _LeavingFile(WrappedFile):
     """A file whose every read first checks whether to leave."""
 
     def __init__(self, file: BinaryIO, leaving: Leaving) -> None:
-        self._file, self._leaving = file, leaving
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._file.tell()
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        return self._file.seek(offset, whence)
+        super().__init__(file)
+        self._leaving = leaving
 
     def read(self, size: int = -1) -> bytes:
         self._leaving.check()
         return self._file.read(size)
-
-    def readinto(self, buffer: WriteableBuffer, /) -> int:
-        self._leaving.check()
-        view = memoryview(buffer).cast("B")
-        found = self._file.read(len(view))
-        view[: len(found)] = found
-        return len(found)
-
-    def close(self) -> None:
-        self._file.close()
-        super().close()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from typing import Any, Literal, TypeVar
 
 from dormouse.access.doors import damaged_entries, visible_tables
 from dormouse.access.visible import VisibleTable
+from dormouse.client.operating.status import Status
 from dormouse.features.http.calls import Call, Page, Shown
 from dormouse.model.versions.as_of import parse_as_of
 from dormouse.tables.table import property_sources
@@ -53,19 +53,6 @@ class Property(Shown, frozen=True, kw_only=True):
 
     value: int | str
     set_by: Literal["table", "instance", "default"]
-
-
-class TableStatus(Shown, frozen=True, kw_only=True):
-    """A table in numbers, at one version."""
-
-    rows: int
-    shards: int
-    references: int
-    partitions: int
-    leaf_partitions: int
-    version: int
-    files_waiting: int
-    pending: int
 
 
 class Partition(Shown, frozen=True, kw_only=True):
@@ -171,9 +158,9 @@ def show_properties(call: Call, table: str) -> dict[str, Property]:
     }
 
 
-def show_status(call: Call, table: str) -> TableStatus:
+def show_status(call: Call, table: str) -> Status:
     """Return a table in numbers: rows, shards, partitions, and work that is pending."""
-    return TableStatus(**asdict(call.table(table).handle.status()))
+    return call.table(table).handle.status()
 
 
 def show_metrics(call: Call, table: str) -> dict[str, float]:
