@@ -55,6 +55,10 @@ class TimedOutError(DormouseError):
     """The caller stopped waiting for something. It may still happen."""
 
 
+class DeadLetterError(DormouseError):
+    """What the caller waits for failed too often: its message is a dead letter. Needs a person."""
+
+
 class OutOfSpaceError(DormouseError):
     """The inputs of one job do not fit into its scratch space together. Start with fewer at
     once.

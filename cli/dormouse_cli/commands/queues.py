@@ -34,7 +34,10 @@ def queues(ctx: typer.Context, form: ListFormatOption = ListFormat.table) -> Non
 
 
 def list_dead_letters(ctx: typer.Context, form: ListFormatOption = ListFormat.table) -> None:
-    """Show how many dead letters each queue has, since when, and the commonest reasons."""
+    """Show how many dead letters each queue has, since when, and the commonest reasons.
+
+    A dead letter is a message that failed three times, or that nothing can read.
+    """
     rows = [_summary_row(each) for each in instance_of(ctx).dead_letters().summary()]
     print_listing(("queue", "dead", "oldest", "reasons"), rows, form)
 

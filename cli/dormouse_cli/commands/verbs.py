@@ -69,7 +69,7 @@ _QUERIES = Verbs(
     default="list",
 )
 _DLQ = Verbs(
-    "Messages in the dead-letter queues: show, redrive, discard.",
+    "Dead letters (DLQ), messages that failed too often: show, redrive, discard.",
     {
         "list": Verb("commands.queues:list_dead_letters"),
         "show": Verb("commands.queues:show"),

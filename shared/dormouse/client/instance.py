@@ -25,7 +25,7 @@ from dormouse.client.ports import (
 )
 from dormouse.client.reading.statements import QueriedInstance
 from dormouse.client.table import TableHandle
-from dormouse.client.waiting import WAIT_SECONDS, Polling, Watch, count_pending
+from dormouse.client.waiting import WAIT_SECONDS, Polling, Watch, count_pending, pending_names
 from dormouse.errors import CorruptDataError, DamagedEntryError
 from dormouse.features.tables.leftovers import Unregistered, list_unregistered
 from dormouse.key_forms.codec import KeyCodec
@@ -353,6 +353,7 @@ class Instance(OpenedInstance, ShownInstance, QueriedInstance, RuledInstance):
 
         Raises:
             TimedOutError: work was still pending after `timeout_seconds`.
+            DeadLetterError: only a dead letter is left of some work.
             CorruptDataError: something of a table is damaged, so its pending work is unknown;
                 nothing is pending for the others.
         """
@@ -362,7 +363,10 @@ class Instance(OpenedInstance, ShownInstance, QueriedInstance, RuledInstance):
             count, damaged[:] = count_pending(*self.list_readable(), self.queues)
             return count
 
-        self.polling.until_nothing(left, timeout_seconds=timeout_seconds, looks=2, watch=watch)
+        awaited = self.polling.awaited(self, lambda: pending_names(self.list_readable()[0]))
+        self.polling.until_nothing(
+            left, timeout_seconds=timeout_seconds, looks=2, watch=watch, awaited=awaited
+        )
         for error in damaged:
             raise error
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from typing import TYPE_CHECKING
@@ -12,7 +12,13 @@ from msgspec import structs
 from dormouse.client.operating.status import Status
 from dormouse.client.reading.querying import QueriedTable
 from dormouse.client.reading.versions import table_as_of
-from dormouse.client.waiting import WAIT_SECONDS, WORKING_QUEUES, Watch
+from dormouse.client.waiting import (
+    WAIT_SECONDS,
+    WORKING_QUEUES,
+    Named,
+    Watch,
+    source_names,
+)
 from dormouse.errors import InvalidRequestError
 from dormouse.key_forms.python import KeyLike, Ranges
 from dormouse.model.versions.as_of import AsOf
@@ -218,10 +224,23 @@ class TableHandle(QueriedTable):
 
         Raises:
             TimedOutError: work was still pending after `timeout_seconds`.
+            DeadLetterError: only a dead letter is left of some work.
         """
         self.polling.until_nothing(
-            lambda: self.status().pending, timeout_seconds=timeout_seconds, looks=2, watch=watch
+            lambda: self.status().pending,
+            timeout_seconds=timeout_seconds,
+            looks=2,
+            watch=watch,
+            awaited=self.polling.awaited(self, self.pending_names),
         )
+
+    def pending_names(self) -> Iterator[Named]:
+        """Yield how messages name the table's own pending work: its files and jobs."""
+        from dormouse.client.ingesting.waiting_files import files_that_wait
+
+        known, files = files_that_wait(self.services, self.current())
+        yield from source_names(files)
+        yield from ((job_id,) for job_id in known.state.jobs)
 
     def pending(self) -> int:
         """Return the table's own pending work: files neither ingested nor refused, and jobs.

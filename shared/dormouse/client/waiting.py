@@ -1,21 +1,34 @@
-"""Waiting for work of the instance, by polling."""
+"""Waiting for work of the instance, by polling.
+
+A wait ends early if what is left of its work is a dead letter: nobody would ever do it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
+from urllib.parse import unquote_plus
 
 from dormouse.client.ports import Queues
-from dormouse.errors import CorruptDataError, TimedOutError
+from dormouse.errors import CorruptDataError, DeadLetterError, TimedOutError, UnavailableError
 from dormouse.messages import STAGES
-from dormouse.ports import Clock
+from dormouse.model.sources import Source
+from dormouse.ports import Clock, DeadLetter, Services
 
 WORKING_QUEUES = tuple(stage.queue for stage in STAGES if stage.changes_tables)
 """The queues of work that changes a table; garbage collection is not waited for."""
 
+FILE_QUEUES = ("files", "ingest-jobs", "spark-jobs")
+"""The queues of a file on its way into a table."""
+
 WAIT_SECONDS = 600
 """How long to wait if the caller does not say."""
+
+STALLED_LOOKS = 16
+"""After so many looks without progress, dead letters are looked at; then after twice as many."""
 
 Watch = Callable[[int], None]
 """Called at every poll with the amount of work left."""
@@ -31,6 +44,91 @@ class Progress(Protocol):
 
 _Progress = TypeVar("_Progress", bound=Progress)
 
+Named = tuple[str, ...]
+"""Texts all of which are in a message that is about something."""
+
+
+@dataclass(frozen=True, slots=True)
+class Awaited:
+    """What a caller waits for, as messages name it.
+
+    `names` returns the names of what is left, and `sent_to` the queues of the messages about it.
+    With `queues`, messages from before `since_ms` may be about an earlier attempt at the same: such
+    a dead letter counts only while no message waits or is worked on.
+    """
+
+    services: Services
+    sent_to: Sequence[str]
+    names: Callable[[], Iterable[Named]]
+    queues: Queues | None = None
+    since_ms: int = 0
+
+    def check(self) -> None:
+        """Raise DeadLetterError if nobody works on what is left, and a dead letter is about it."""
+        try:
+            found = self._dead_letter()
+        except UnavailableError:  # who waits may have no right to look at dead letters
+            return
+        if found is not None:
+            queue, letter = found
+            raise DeadLetterError(
+                f"what is waited for failed at each attempt: its message is dead letter "
+                f"{letter.id} of queue {queue}: {letter.reason}",
+                hint=f"repair the cause, then run `dormouse dlq redrive {queue} --id {letter.id}`; "
+                f"or give it up: `dormouse dlq discard {queue} --id {letter.id}`",
+            )
+
+    def _is_worked_on(self) -> bool:
+        counts = self.queues.counts(self.sent_to).values() if self.queues is not None else ()
+        return any(found.waiting + found.in_flight + found.delayed for found in counts)
+
+    def _dead_letter(self) -> tuple[str, DeadLetter] | None:
+        from dormouse.features.dead_letters.dead_letters import list_letters
+
+        names: list[Named] = []
+        for queue in self.sent_to:
+            for letter in list_letters(self.services, queue):
+                texts, names = set(texts_of(letter.body)), names or list(self.names())
+                if any(texts.issuperset(name) for name in names) and (
+                    letter.sent_ms >= self.since_ms or not self._is_worked_on()
+                ):
+                    return queue, letter
+        return None
+
+
+class Caller(Protocol):
+    """An instance or a table, as its caller waits for it."""
+
+    @property
+    def services(self) -> Services:
+        """What stages use."""
+
+    @property
+    def queues(self) -> Queues:
+        """Its queues."""
+
+
+def source_names(sources: Iterable[Source]) -> Iterator[Named]:
+    """Yield the names of files in messages: key and content."""
+    return ((source.key, source.etag) for source in sources)
+
+
+def texts_of(body: str) -> Iterator[str]:
+    """Yield the texts in the JSON of a message; S3 encodes keys as in a URL, so also decoded."""
+    try:
+        left = [json.loads(body)]
+    except (ValueError, RecursionError):  # then nobody knows what it is about
+        return
+    while left:
+        match left.pop():
+            case dict() as entries:
+                left += entries.values()
+            case list() as items:
+                left += items
+            case str() as text:
+                yield text
+                yield unquote_plus(text)
+
 
 @dataclass(frozen=True, slots=True)
 class Polling:
@@ -44,6 +142,15 @@ class Polling:
     look_every_seconds: float = 0.5
     works_here: bool = False
 
+    def awaited(
+        self,
+        caller: Caller,
+        names: Callable[[], Iterable[Named]],
+        sent_to: Sequence[str] = WORKING_QUEUES,
+    ) -> Awaited:
+        """Return what is waited for from now on, and may have been tried before."""
+        return Awaited(caller.services, sent_to, names, caller.queues, self.clock.now_ms())
+
     def until_nothing(
         self,
         left: Callable[[], int],
@@ -51,14 +158,16 @@ class Polling:
         timeout_seconds: float,
         looks: int = 1,
         watch: Watch | None = None,
+        awaited: Awaited | None = None,
     ) -> None:
         """Wait until `left` has returned zero `looks` times in a row.
 
         Raises:
             TimedOutError: it did not within `timeout_seconds`.
+            DeadLetterError: nobody works on what is left of `awaited`.
         """
         deadline_ms = self.clock.now_ms() + timeout_seconds * 1000
-        zeros = 0
+        zeros, last, stalled, due = 0, -1, 0, STALLED_LOOKS
         while True:
             count = left()
             if watch is not None:
@@ -66,7 +175,13 @@ class Polling:
             zeros = zeros + 1 if count == 0 else 0
             if zeros == looks:
                 return
-            if self.clock.now_ms() >= deadline_ms:
+            stalled = stalled + 1 if count == last else 0
+            due, last = due if stalled else STALLED_LOOKS, count
+            is_late = self.clock.now_ms() >= deadline_ms
+            if awaited is not None and count and (is_late or stalled == due):
+                awaited.check()
+                due *= 2
+            if is_late:
                 raise TimedOutError(
                     f"not done after {timeout_seconds:g} seconds: {count} pending",
                     hint="the work goes on; wait longer, or see what failed: `dormouse jobs NAME "
@@ -80,11 +195,13 @@ class Polling:
         *,
         timeout_seconds: float,
         watch: Callable[[_Progress], None] | None = None,
+        awaited: Awaited | None = None,
     ) -> None:
         """Wait until `progress` returns None; call `watch` with each progress until then.
 
         Raises:
             TimedOutError: it did not within `timeout_seconds`.
+            DeadLetterError: nobody works on what is left of `awaited`.
         """
 
         def left() -> int:
@@ -95,7 +212,7 @@ class Polling:
                 watch(found)
             return max(1, found.left)
 
-        self.until_nothing(left, timeout_seconds=timeout_seconds)
+        self.until_nothing(left, timeout_seconds=timeout_seconds, awaited=awaited)
 
 
 class Pending(Protocol):
@@ -103,6 +220,16 @@ class Pending(Protocol):
 
     def pending(self) -> int:
         """Return how much it is. Raises CorruptDataError if that is unknown."""
+
+    def pending_names(self) -> Iterator[Named]:
+        """Yield how messages name it. Raises CorruptDataError if that is unknown."""
+
+
+def pending_names(tables: Iterable[Pending]) -> Iterator[Named]:
+    """Yield how messages name what is pending of tables, as far as it is known."""
+    for table in tables:
+        with suppress(CorruptDataError):  # `count_pending` returns these
+            yield from table.pending_names()
 
 
 def count_pending(

@@ -10,7 +10,7 @@ from itertools import takewhile
 from pathlib import Path
 
 from dormouse.client.access import TableAccess
-from dormouse.client.waiting import WAIT_SECONDS, Watch
+from dormouse.client.waiting import FILE_QUEUES, WAIT_SECONDS, Watch, source_names
 from dormouse.errors import InvalidRequestError, NotFoundError, RefusedSourceError
 from dormouse.features.ingest.known_sources import look_up_sources, refusal_of, remembered_ids
 from dormouse.model.sources import Source, format_of, table_name_of
@@ -181,6 +181,7 @@ class Ingested:
         Raises:
             RefusedSourceError: some were refused, and why; the others are ingested.
             TimedOutError: some were neither after `timeout_seconds`.
+            DeadLetterError: only a dead letter is left of some.
         """
         refused: dict[str, JobRecord] = {}
         left = list(self.sources)
@@ -194,7 +195,9 @@ class Ingested:
             refused.update(found)
             return len(left)
 
-        self.handle.polling.until_nothing(look, timeout_seconds=timeout_seconds, watch=watch)
+        polling = self.handle.polling
+        awaited = polling.awaited(self.handle, lambda: source_names(left), FILE_QUEUES)
+        polling.until_nothing(look, timeout_seconds=timeout_seconds, watch=watch, awaited=awaited)
         if refused:
             raise RefusedSourceError(
                 "\n".join(f"{r.subject} was refused: {r.reason}" for r in refused.values())

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from msgspec import structs
 
 from dormouse.client.access import TableAccess
-from dormouse.client.waiting import WAIT_SECONDS
+from dormouse.client.requested import RequestedWork
 from dormouse.errors import InvalidRequestError
 from dormouse.features.administration.administer import administer
 from dormouse.features.purge.proof import Proof
@@ -39,18 +39,15 @@ class PurgeProgress:
         return self.to_examine + self.to_rewrite
 
 
-@dataclass(frozen=True, slots=True)
-class Purge:
-    """A requested purge. Its steps run in the instance, whether the caller waits or not."""
+@dataclass(frozen=True)
+class Purge(RequestedWork[PurgeProgress, None]):
+    """A requested purge. Its steps run in the instance, whether the caller waits or not.
 
-    handle: TableAccess
-    table: Table
+    Once it has ended, the table has no matching row; objects with such rows may be deleted later.
+    """
+
+    queue = "purges"
     rows: PurgeRequest
-
-    @property
-    def id(self) -> str:
-        """The id under which the table's jobs show it."""
-        return self.rows.id
 
     def progress(self) -> PurgeProgress | None:
         """Return the progress; None once the purge is finished or has failed."""
@@ -65,19 +62,7 @@ class Purge:
             len(known), len(unchecked_shards(state, request, known)), len(rewritten)
         )
 
-    def wait(
-        self,
-        timeout_seconds: float = WAIT_SECONDS,
-        *,
-        watch: Callable[[PurgeProgress], None] | None = None,
-    ) -> None:
-        """Wait until the table has no matching row; objects with such rows may be deleted later.
-
-        Raises:
-            InvalidRequestError: it failed; the message says why.
-            TimedOutError: it was not finished after `timeout_seconds`.
-        """
-        self.handle.polling.until_ended(self.progress, timeout_seconds=timeout_seconds, watch=watch)
+    def _result(self) -> None:
         record = self.handle.services.tracker.get(self.table.id, self.id)
         if record is not None and record.state == "failed":
             raise InvalidRequestError(f"the purge failed: {record.reason}")
@@ -106,7 +91,7 @@ def start_purge(
     request = structs.replace(request, spark=spark, release_tags=release_tags)
     rows = build_purge_request(table, request)
     handle.queues.send(administer(handle.services, request))
-    return Purge(handle, table, rows)
+    return Purge(handle, table, rows.id, rows)
 
 
 def proof_of(

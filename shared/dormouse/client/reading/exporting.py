@@ -9,7 +9,7 @@ from pathlib import Path
 
 from dormouse.client.access import TableAccess
 from dormouse.client.reading.selecting import selection_message
-from dormouse.client.waiting import WAIT_SECONDS
+from dormouse.client.requested import RequestedWork
 from dormouse.errors import CorruptDataError, InvalidRequestError, NotFoundError
 from dormouse.features.administration.administer import administer
 from dormouse.features.export.manifests import Manifest, encode_manifest, load_manifest
@@ -37,16 +37,14 @@ class ExportProgress:
         return self.tasks - self.done
 
 
-@dataclass(frozen=True, slots=True)
-class Export:
+@dataclass(frozen=True)
+class Export(RequestedWork[ExportProgress, Manifest]):
     """A requested export. Its tasks run in the instance, whether the caller waits or not.
 
-    `id` is its id among the table's jobs, `to` the prefix in the results bucket.
+    `to` is the prefix in the results bucket. Once it has ended, `wait` returns its manifest.
     """
 
-    handle: TableAccess
-    table: Table
-    id: str
+    queue = "exports"
     to: str
 
     @property
@@ -62,19 +60,7 @@ class Export:
             return None
         return ExportProgress(len(finished_task_paths(services, table_id, self.id)), export.tasks)
 
-    def wait(
-        self,
-        timeout_seconds: float = WAIT_SECONDS,
-        *,
-        watch: Callable[[ExportProgress], None] | None = None,
-    ) -> Manifest:
-        """Wait until all files are complete, and return their manifest.
-
-        Raises:
-            NotFoundError: it failed; the message says why.
-            TimedOutError: it was not complete after `timeout_seconds`.
-        """
-        self.handle.polling.until_ended(self.progress, timeout_seconds=timeout_seconds, watch=watch)
+    def _result(self) -> Manifest:
         return self.manifest()
 
     def manifest(self) -> Manifest:

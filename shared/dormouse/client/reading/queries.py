@@ -13,7 +13,7 @@ from math import ceil, inf
 from typing import TYPE_CHECKING, Any
 
 from dormouse import errors
-from dormouse.client.waiting import WAIT_SECONDS, Polling
+from dormouse.client.waiting import WAIT_SECONDS, Awaited, Polling
 from dormouse.errors import (
     CorruptDataError,
     DormouseError,
@@ -99,8 +99,12 @@ class AskedQuery:
             DormouseError: it failed: the error is of the class that it would have been here.
             NotFoundError: it was cancelled, or its result has expired.
             TimedOutError: it had not ended after `timeout_seconds`; it goes on.
+            DeadLetterError: only a dead letter is left of it.
         """
-        self.polling.until_ended(self.progress, timeout_seconds=timeout_seconds, watch=watch)
+        awaited = Awaited(self.services, (QUEUE,), lambda: [(self.id,)])
+        self.polling.until_ended(
+            self.progress, timeout_seconds=timeout_seconds, watch=watch, awaited=awaited
+        )
         return self.end()
 
     def end(self) -> QueryEnd:
