@@ -159,7 +159,7 @@ def test_whatever_is_in_the_log_all_the_same_folds_to_a_verdict_for_every_reader
     [
         (DeleteShards(("s1", "s1")), "s1: it is named more than once"),
         (ReplaceShards("j1", LEFT, ("s1", "s1"), ()), "each once"),
-        (SplitPartition(RIGHT, (7,)), "its part 1 is not of type StringType"),
+        (SplitPartition(RIGHT, (7,)), "its part 1 is not of type string"),
         (SplitPartition(RIGHT, ("secret" * 1000,)), "it takes 6,000 bytes, more than 4,096"),
         (RaiseRules(RULES + 1), f"judges by rules {RULES}"),
     ],

@@ -17,6 +17,7 @@ from dormouse.schema.times import (
     to_count,
     to_days,
 )
+from dormouse.schema.type_text import show_type
 from dormouse.schema.types import NANOSECONDS, TIMESTAMPS, UUID_BYTES, ZONED
 from dormouse.schema.uuids import parse_uuid, show_uuid
 
@@ -130,7 +131,7 @@ def _problem(value: object, kind: object) -> str:
         case Primitive(), int() if kind in _COUNTED:
             return "" if INT64_MIN <= value <= INT64_MAX else "it needs more than 64 bits"
         case Primitive(), _:
-            return f"the column is {kind.value}"
+            return f"the column is {show_type(kind)}"
         case _:
             return "the column cannot be a key"
 

@@ -17,6 +17,7 @@ from dormouse.schema.times import (
     show_count,
     to_days,
 )
+from dormouse.schema.type_text import show_type
 from dormouse.schema.types import TIMESTAMPS, UUID_BYTES
 from dormouse.schema.uuids import parse_uuid, show_uuid
 
@@ -90,7 +91,7 @@ def _parse(text: str, kind: Primitive) -> KeyPart:
                 return int(text)
             return to_days(dt.date.fromisoformat(text))
         case _:
-            raise InvalidRequestError(f"{kind.value} cannot be the type of a key")
+            raise InvalidRequestError(f"{show_type(kind)} cannot be the type of a key")
 
 
 def show_part(part: KeyPart, kind: Primitive) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 from dormouse.keys.ranges import INT64_MAX, INT64_MIN, Key, KeyPart
+from dormouse.schema.type_text import show_type
 from dormouse.schema.types import MAX_TIME, TIMESTAMPS, UUID_BYTES, Primitive
 
 KeyTypes = tuple[Primitive, ...]
@@ -47,7 +48,7 @@ def key_problem(key: Key, types: KeyTypes, *, fewest_parts: int) -> str:
         return f"it has {len(key)} parts, not {_between(fewest_parts, len(types))}"
     for number, (part, kind) in enumerate(zip(key, types, strict=False), start=1):
         if not _fits(part, kind):
-            return f"its part {number} is not of type {kind.value}"
+            return f"its part {number} is not of type {show_type(kind)}"
     if (size_bytes := key_size_bytes(key)) > MAX_KEY_BYTES:
         return f"it takes {size_bytes:,} bytes, more than {MAX_KEY_BYTES:,}"
     return ""

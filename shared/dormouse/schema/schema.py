@@ -35,7 +35,6 @@ from dormouse.schema.types import (
     parse_named,
     parse_object,
     parse_type,
-    type_name,
 )
 from dormouse.showing import show_table
 
@@ -53,7 +52,7 @@ __all__ = [
     "StructType",
     "parse_field",
     "parse_type",
-    "type_name",
+    "show_type",
 ]
 
 _PARTS = {"rowKeyFields", "sortKeyFields", "valueFields", "nextFieldId", "formerNames"}
@@ -96,7 +95,7 @@ class Field:
         if self.unit and not any(applies):
             raise InvalidRequestError(
                 f"field {self.name!r} cannot have numbers of the unit {self.unit!r}",
-                hint="units are days for a DateType; for timestamps seconds, milliseconds, "
+                hint="units are days for a date; for timestamps seconds, milliseconds, "
                 "microseconds or nanoseconds",
             )
 
@@ -383,7 +382,7 @@ def _id(value: object, where: str) -> int:
 def _check_key(key: Field) -> None:
     if key.type not in KEY_TYPES:
         raise InvalidRequestError(
-            f"field {key.name!r} cannot be a key: {type_name(key.type)} has no key order",
+            f"field {key.name!r} cannot be a key: {show_type(key.type)} has no key order",
             hint="keys are " + ", ".join(sorted(t.value for t in KEY_TYPES)),
         )
     if key.nullable:

@@ -50,7 +50,7 @@ class DecimalType:
         """Refuse a precision or scale that Parquet cannot hold."""
         if not (1 <= self.precision <= 38 and 0 <= self.scale <= self.precision):
             raise InvalidRequestError(
-                f"DecimalType({self.precision}, {self.scale}) is not a decimal type",
+                f"decimal({self.precision},{self.scale}) is not a decimal type",
                 hint="precision is 1 to 38, scale 0 to precision",
             )
 
@@ -161,11 +161,6 @@ KEY_TYPES = frozenset(
         *TIMESTAMPS,
     }
 )
-
-
-def type_name(kind: FieldType) -> str:
-    """Return the name of a type without its parameters."""
-    return kind.value if isinstance(kind, Primitive) else type(kind).__name__
 
 
 def leaf_columns(kind: FieldType) -> int:

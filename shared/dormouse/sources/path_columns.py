@@ -21,7 +21,8 @@ from dormouse.arrow.types import Array, arrow_schema, nulls
 from dormouse.errors import RefusedSourceError
 from dormouse.schema.columns import FoundColumn
 from dormouse.schema.schema import Field, Schema
-from dormouse.sources.cells.casting import describe_without_values, type_name
+from dormouse.schema.type_text import show_type
+from dormouse.sources.cells.casting import describe_without_values
 from dormouse.sources.cells.text_cells import text_parser
 from dormouse.sources.inferring.inferred_text import TextColumn
 
@@ -59,7 +60,7 @@ def _value(field: Field, text: str) -> Array:
     if parse is None:
         raise RefusedSourceError(
             f"the folder of column {field.name!r} gives it a value, and it is a "
-            f"{type_name(field.type)}",
+            f"{show_type(field.type)}",
             hint="only columns of single values can be in the names of folders",
         )
     if text == NULL:
@@ -72,7 +73,7 @@ def _value(field: Field, text: str) -> Array:
         return parse(pa.array([text]))
     except (pa.ArrowException, ValueError, OverflowError) as error:
         raise RefusedSourceError(
-            f"the folder of column {field.name!r} gives no {type_name(field.type)}",
+            f"the folder of column {field.name!r} gives no {show_type(field.type)}",
             hint=describe_without_values(error, field.type),
         ) from error
 

@@ -13,7 +13,7 @@ from sqlglot import exp
 
 from dormouse.errors import InvalidRequestError
 from dormouse.keys.ranges import INT64_MAX, INT64_MIN
-from dormouse.schema.schema import DecimalType, FieldType, Primitive, Schema, type_name
+from dormouse.schema.schema import DecimalType, FieldType, Primitive, Schema, show_type
 from dormouse.schema.types import TIMESTAMPS
 from dormouse.sql.casts import can_cast, refused_cast, target_type
 from dormouse.sql.constants import cast_time, coerce_literal, show_node
@@ -184,7 +184,7 @@ def extract(checker: Checker, node: exp.Expr, depth: int) -> Expression:
     time = checker.check(node.expression, depth + 1)
     has_clock = time.type is Primitive.TIME and part in ("HOUR", "MINUTE")
     if not is_time(time.type) and not has_clock:
-        raise InvalidRequestError(f"{show_node(node)} extracts from {type_name(time.type)}")
+        raise InvalidRequestError(f"{show_node(node)} extracts from {show_type(time.type)}")
     return Call(f"EXTRACT {part}", (time,), Primitive.LONG)
 
 
@@ -197,7 +197,7 @@ def truncation(checker: Checker, node: exp.Expr, depth: int) -> Expression:
         )
     time = checker.check(node.this, depth + 1)
     if not is_time(time.type):
-        raise InvalidRequestError(f"{show_node(node)}: {type_name(time.type)} is no time")
+        raise InvalidRequestError(f"{show_node(node)}: {show_type(time.type)} is no time")
     if isinstance(time, Literal):
         constant = cast_time(time, Primitive.TIMESTAMP) or time
         assert isinstance(constant.value, int)
@@ -215,7 +215,7 @@ def interval_sum(
     base = checker.check(time, depth + 1)
     if not is_time(base.type):
         raise InvalidRequestError(
-            f"{show_node(node)}: {type_name(base.type)} and an interval cannot be added",
+            f"{show_node(node)}: {show_type(base.type)} and an interval cannot be added",
             hint="intervals are added to timestamps and dates",
         )
     if base.type is Primitive.DATE and by.microseconds:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from sqlglot import exp
 
 from dormouse.errors import InvalidRequestError
-from dormouse.schema.schema import DecimalType, FieldType, Primitive, type_name
+from dormouse.schema.schema import DecimalType, FieldType, Primitive, show_type
 from dormouse.schema.types import TIMESTAMPS
 
 _WHOLE = (Primitive.INT, Primitive.LONG)
@@ -89,7 +89,7 @@ def refused_cast(node: str, found: FieldType, wanted: FieldType) -> InvalidReque
     """Return the error for a cast that is not allowed."""
     if can_cast(found, wanted, may_fail=True):
         return InvalidRequestError(
-            f"{node}: not every {type_name(found)} can be cast",
+            f"{node}: not every {show_type(found)} can be cast",
             hint="TRY_CAST makes NULL of those that cannot",
         )
-    return InvalidRequestError(f"{node}: {type_name(found)} cannot be cast to that in a condition")
+    return InvalidRequestError(f"{node}: {show_type(found)} cannot be cast to that in a condition")

@@ -13,7 +13,7 @@ from typing import Protocol
 from dormouse.errors import InvalidRequestError
 from dormouse.key_forms.python import uuid_bytes
 from dormouse.keys.ranges import INT64_MAX, INT64_MIN
-from dormouse.schema.schema import DecimalType, FieldType, Primitive, type_name
+from dormouse.schema.schema import DecimalType, FieldType, Primitive, show_type
 from dormouse.schema.times import from_days, parse_clock, parse_count, to_days, type_of_time
 from dormouse.schema.types import NANOSECONDS, TIMESTAMPS, ZONED
 from dormouse.schema.uuids import parse_uuid
@@ -105,7 +105,7 @@ def _timestamp(node: Shown, literal: Literal, kind: Primitive) -> Literal:
     assert isinstance(literal.value, int)
     if literal.type in ZONED and kind not in ZONED:
         raise InvalidRequestError(
-            f"{show_node(node)}: the time has a zone, and {type_name(kind)} has none",
+            f"{show_node(node)}: the time has a zone, and {show_type(kind)} has none",
             hint="write the time without a zone",
         )
     count = literal.value * (1 if literal.type in NANOSECONDS else 1000)
@@ -115,7 +115,7 @@ def _timestamp(node: Shown, literal: Literal, kind: Primitive) -> Literal:
         return Literal(count // 1000, kind)
     if not INT64_MIN <= count <= INT64_MAX:
         raise InvalidRequestError(
-            f"{show_node(node)}: the time is beyond what {type_name(kind)} can hold"
+            f"{show_node(node)}: the time is beyond what {show_type(kind)} can hold"
         )
     return Literal(count, kind)
 
@@ -141,7 +141,7 @@ def _decimal(node: Shown, value: Decimal, kind: DecimalType) -> Literal:
         if common_type(own, kind) is not None:
             return Literal(value, own)
     raise InvalidRequestError(
-        f"{show_node(node)}: {value} and {type_name(kind)} have no 38 digits in common"
+        f"{show_node(node)}: {value} and {show_type(kind)} have no 38 digits in common"
     )
 
 

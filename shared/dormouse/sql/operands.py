@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dormouse.errors import InvalidRequestError
-from dormouse.schema.schema import DecimalType, FieldType, Primitive, type_name
+from dormouse.schema.schema import DecimalType, FieldType, Primitive, show_type
 from dormouse.schema.types import TIMESTAMPS
 from dormouse.sql.constants import Shown, coerce_literal, show_node
 from dormouse.sql.expressions import Call, Expression, Literal, common_type
@@ -34,7 +34,7 @@ def alike(node: Shown, operands: Sequence[Expression]) -> list[Expression]:
     checked = [coerce_literal(node, e, wanted) if isinstance(e, Literal) else e for e in operands]
     if not isinstance(wanted, Primitive | DecimalType):
         raise InvalidRequestError(
-            f"{show_node(node)}: {type_name(wanted)} cannot be compared",
+            f"{show_node(node)}: {show_type(wanted)} cannot be compared",
             hint="it can only be tested with IS NULL",
         )
     kind = checked[0].type
@@ -42,7 +42,7 @@ def alike(node: Shown, operands: Sequence[Expression]) -> list[Expression]:
         found = common_type(kind, other.type)
         if found is None:
             raise InvalidRequestError(
-                f"{show_node(node)}: {type_name(kind)} and {type_name(other.type)} "
+                f"{show_node(node)}: {show_type(kind)} and {show_type(other.type)} "
                 "cannot be compared",
                 hint=_HINTS.get(other.type) or _HINTS.get(kind, ""),
             )
@@ -59,7 +59,7 @@ def calculated(node: Shown, op: str, both: Sequence[Expression]) -> Expression:
     numbers = (Primitive.INT, Primitive.LONG, Primitive.FLOAT, Primitive.DOUBLE)
     if other := next((part.type for part in both if part.type not in numbers), None):
         raise InvalidRequestError(
-            f"{show_node(node)} calculates with {type_name(other)}",
+            f"{show_node(node)} calculates with {show_type(other)}",
             hint="only whole and floating numbers can be calculated with",
         )
     kind = common(both)
@@ -89,6 +89,6 @@ def check_types(node: Shown, arguments: Sequence[Expression], wanted: Sequence[F
         InvalidRequestError: they are not.
     """
     if [a.type for a in arguments] != list(wanted):
-        found = ", ".join(type_name(a.type) for a in arguments)
-        needed = ", ".join(type_name(kind) for kind in wanted)
+        found = ", ".join(show_type(a.type) for a in arguments)
+        needed = ", ".join(show_type(kind) for kind in wanted)
         raise InvalidRequestError(f"{show_node(node)} is for {needed}, not for {found}")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from sqlglot import exp
 
 from dormouse.errors import InvalidRequestError
-from dormouse.schema.schema import Primitive, Schema, type_name
+from dormouse.schema.schema import Primitive, Schema, show_type
 from dormouse.sql import calls
 from dormouse.sql.calls import check_count
 from dormouse.sql.constants import coerce_literal, show_node
@@ -71,7 +71,7 @@ def parse(text: str, schema: Schema, now_ms: int | None) -> Expression:
         raise too_deep() from error
     if checked.type is not Primitive.BOOLEAN:
         raise InvalidRequestError(
-            f"{show_node(tree)} is {type_name(checked.type)}, not a condition",
+            f"{show_node(tree)} is {show_type(checked.type)}, not a condition",
             hint="compare it with something",
         )
     # requests store the normal form, so it must be accepted as well
@@ -170,7 +170,7 @@ class _Checker:
         checked = self.check(node, depth)
         if checked.type is not Primitive.BOOLEAN:
             raise InvalidRequestError(
-                f"{show_node(node)} is {type_name(checked.type)}; a condition is needed there"
+                f"{show_node(node)} is {show_type(checked.type)}; a condition is needed there"
             )
         return checked
 

@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from sqlglot import exp
 
 from dormouse.errors import InvalidRequestError
-from dormouse.schema.schema import Primitive, Schema, type_name
+from dormouse.schema.schema import Primitive, Schema, show_type
 from dormouse.schema.types import ListType, MapType, StructType
 from dormouse.sql.constants import show_node
 from dormouse.sql.expressions import Call, Column, Expression, Literal
@@ -49,7 +49,7 @@ def member_of(node: exp.Expr, whole: Expression, name: str) -> Expression:
     """
     if not isinstance(whole.type, StructType):
         raise InvalidRequestError(
-            f"{show_node(node)}: {type_name(whole.type)} has no members",
+            f"{show_node(node)}: {show_type(whole.type)} has no members",
             hint="a value of a map is tags['colour'], an element of a list stops[1]",
         )
     members = {member.name: member.type for member in whole.type.members}
@@ -79,6 +79,6 @@ def part_of(node: exp.Expr, whole: Expression, inside: Literal) -> Expression:
             f"{show_node(node)}: only values of maps whose keys are text can be taken"
         )
     raise InvalidRequestError(
-        f"{show_node(node)}: {type_name(kind)} has no such part",
+        f"{show_node(node)}: {show_type(kind)} has no such part",
         hint="write place['city'], tags['colour'] or stops[1]",
     )

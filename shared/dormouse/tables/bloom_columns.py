@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dormouse.errors import InvalidRequestError
 from dormouse.schema.schema import Schema
-from dormouse.schema.types import FILTERED, Primitive, type_name
+from dormouse.schema.type_text import show_type
+from dormouse.schema.types import FILTERED, Primitive
 from dormouse.tables.properties import Properties
 
 
@@ -25,8 +26,8 @@ def bloom_columns(schema: Schema, properties: Properties) -> tuple[str, ...]:
             )
         if field.type not in FILTERED:
             raise InvalidRequestError(
-                f"bloom_columns: {name} is {type_name(field.type)}, which can have no Bloom filter",
+                f"bloom_columns: {name} is {show_type(field.type)}, which can have no Bloom filter",
                 hint="these types can: "
-                + ", ".join(type_name(kind) for kind in Primitive if kind in FILTERED),
+                + ", ".join(show_type(kind) for kind in Primitive if kind in FILTERED),
             )
     return found

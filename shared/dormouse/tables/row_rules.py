@@ -21,7 +21,7 @@ from dormouse.schema.schema import (
     MapType,
     Primitive,
     Schema,
-    type_name,
+    show_type,
 )
 from dormouse.schema.types import TIMESTAMPS
 from dormouse.sql.conditions import Condition, greater_than, parse_condition
@@ -201,9 +201,9 @@ def _age_off(inner: str, schema: Schema) -> AgeOff:
     field = schema.field_named(_unquoted(name))
     if field.type not in _PER_MILLISECOND:
         raise InvalidRequestError(
-            f"filters: ageOff cannot use {field.name}, which is {type_name(field.type)}",
-            hint="it takes a LongType of milliseconds since 1970, a TimestampType or a "
-            "TimestampNsType; a time without a zone has no age",
+            f"filters: ageOff cannot use {field.name}, which is {show_type(field.type)}",
+            hint="it takes a long of milliseconds since 1970, a timestamp or a "
+            "timestamp_ns; a time without a zone has no age",
         )
     return AgeOff(Column(field.name, field.type), int(age))
 
@@ -270,7 +270,7 @@ def _check_operation(op: Operation, field: Field) -> None:
     if op.startswith("map_"):
         if not isinstance(kind, MapType):
             raise InvalidRequestError(
-                f"aggregations: {op} needs a map; {field.name} is {type_name(kind)}"
+                f"aggregations: {op} needs a map; {field.name} is {show_type(kind)}"
             )
         kind = kind.value
         what = cast(Operation, op.removeprefix("map_"))
@@ -278,7 +278,7 @@ def _check_operation(op: Operation, field: Field) -> None:
         _check_sum(op, field, kind)
     elif not (isinstance(kind, DecimalType) or kind in _ORDERED):
         raise InvalidRequestError(
-            f"aggregations: {op} cannot use {field.name}: {type_name(kind)} has no order"
+            f"aggregations: {op} cannot use {field.name}: {show_type(kind)} has no order"
         )
 
 
@@ -287,9 +287,9 @@ def _check_sum(op: Operation, field: Field, kind: FieldType) -> None:
         return
     if kind in (Primitive.FLOAT, Primitive.DOUBLE):
         raise InvalidRequestError(
-            f"aggregations: {op} cannot use {field.name}: a sum of {type_name(kind)} depends on "
+            f"aggregations: {op} cannot use {field.name}: a sum of {show_type(kind)} depends on "
             "the order of adding, and so on when shards were merged",
-            hint="make it a DecimalType of precision 38",
+            hint="make it a decimal of precision 38",
         )
     if isinstance(kind, DecimalType):
         if kind.precision == 38:
@@ -297,9 +297,9 @@ def _check_sum(op: Operation, field: Field, kind: FieldType) -> None:
         raise InvalidRequestError(
             f"aggregations: {op} cannot use {field.name}: sums outgrow a precision of "
             f"{kind.precision}",
-            hint="make it a DecimalType of precision 38",
+            hint="make it a decimal of precision 38",
         )
-    raise InvalidRequestError(f"aggregations: {op} cannot add {type_name(kind)} ({field.name})")
+    raise InvalidRequestError(f"aggregations: {op} cannot add {show_type(kind)} ({field.name})")
 
 
 def _calls(text: str, where: str) -> Iterator[tuple[str, str]]:

@@ -163,7 +163,7 @@ def test_a_schema_that_cannot_be_inferred_makes_no_table(
     [
         ({"id": [1], "other": ["x"]}, "no column 'other' of the frame"),
         ({"name": ["x"]}, "the frame has no column 'id'"),
-        ({"id": ["SECRET"]}, "column 'id' is string in the frame; the table wants LongType"),
+        ({"id": ["SECRET"]}, "column 'id' is string in the frame; the table wants long"),
         ({"id": [1.0]}, "column 'id' is double in the frame"),
         ({"id": [1, None]}, "row 2, column 'id': there is no value"),
         ({"id": [1], "name": [7]}, "column 'name' is int64 in the frame"),
@@ -262,7 +262,7 @@ def test_rows_are_written_one_by_one_in_files_of_a_sensible_size(table: TableHan
 
 
 def test_a_writer_drops_nothing_of_what_came_before_an_error(table: TableHandle) -> None:
-    mistyped = pytest.raises(RefusedSourceError, match="row 2, column 'id': .* not a LongType")
+    mistyped = pytest.raises(RefusedSourceError, match="row 2, column 'id': .* not of type long")
     with mistyped, table.writer() as writer:
         writer.write({"id": 1})
         writer.write({"id": "x"})

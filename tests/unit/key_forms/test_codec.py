@@ -65,13 +65,13 @@ def test_times_and_dates_become_numbers_without_rounding() -> None:
     ("kind", "value", "reason"),
     [
         (Primitive.TIMESTAMP, dt.datetime(2013, 1, 1), "no time zone"),  # noqa: DTZ001
-        (Primitive.TIMESTAMP, dt.date(2013, 1, 1), "TimestampType"),
-        (Primitive.DATE, dt.datetime(2013, 1, 1, tzinfo=dt.UTC), "DateType"),
-        (Primitive.LONG, "12", "LongType"),
+        (Primitive.TIMESTAMP, dt.date(2013, 1, 1), "timestamp"),
+        (Primitive.DATE, dt.datetime(2013, 1, 1, tzinfo=dt.UTC), "date"),
+        (Primitive.LONG, "12", "long"),
         (Primitive.LONG, True, "boolean"),
         (Primitive.LONG, 2**63, "64 bits"),
-        (Primitive.STRING, 12, "StringType"),
-        (Primitive.BYTES, "12", "ByteArrayType"),
+        (Primitive.STRING, 12, "string"),
+        (Primitive.BYTES, "12", "bytes"),
     ],
 )
 def test_a_value_of_another_type_is_refused_and_never_guessed_at(

@@ -158,7 +158,7 @@ def test_what_is_not_well_formed_is_refused_with_its_place(body: str | bytes, wh
 
 def test_a_value_is_refused_with_the_line_its_record_begins_in() -> None:
     body = 'k,v\n\n1,"a\nb"\n\n2,"c\r\n\r\nd"\nx,"e\nf"\n'
-    with refused("line 9, column 'k': the value is not a LongType"):
+    with refused("line 9, column 'k': the value is not of type long"):
         read(body, LONGS)
 
 
@@ -166,7 +166,7 @@ def test_an_empty_field_is_null_and_empty_quotes_are_empty_text() -> None:
     assert read('k,v\na,\nb,""\n"",c\n') == [["a", None], ["b", ""], ["", "c"]]
     with refused("line 3, column 'k': there is no value"):
         read('k,v\n1,""\n,x\n', LONGS)
-    with refused("line 2, column 'k': the value is not a LongType"):
+    with refused("line 2, column 'k': the value is not of type long"):
         read('k,v\n"",x\n', LONGS)
 
 

@@ -165,18 +165,18 @@ def test_long_values_that_parquet_stores_once_come_in_small_batches(tmp_path: Pa
         ("x.csv", b"k,w\na,1\n", "the table has no column 2 of the file"),
         ("x.csv", b"k\na\n", "the file has no column 'v'"),
         ("x.csv", b"k,v,v\na,1,1\n", "'v' more than once"),
-        ("x.csv", b"k,v\na,1\nb,x\n", "line 3, column 'v': the value is not a LongType"),
+        ("x.csv", b"k,v\na,1\nb,x\n", "line 3, column 'v': the value is not of type long"),
         (
             "x.csv",
             b"k,v\na,1\nb,9223372036854775808\n",
-            "line 3, column 'v': the value is not a LongType",
+            "line 3, column 'v': the value is not of type long",
         ),
         ("x.csv", b"k,v\na,1\n,1\n", "line 3, column 'k': there is no value"),
         ("x.json", b'{"k":"a","v":1}\n{"k":"b"}', "line 2, column 'v': .* no value"),
         (
             "x.json",
             b'{"k":"a","v":1}\n{"k":"b","v":1.5}',
-            "line 2, column 'v': the value is not a LongType",
+            "line 2, column 'v': the value is not of type long",
         ),
         ("x.json", b'{"k":"a","v":1}\n{"k":"b","v":', "line 2 is not a JSON object"),
         ("x.json", b'[{"k":"a","v":1}]', "line 1 is not a JSON object"),
@@ -205,7 +205,7 @@ def test_long_values_that_parquet_stores_once_come_in_small_batches(tmp_path: Pa
         (
             "x.parquet",
             parquet([{"k": "a", "v": 2**63}], pa.schema(UNSIGNED)),
-            "row group 1, column 'v': the value is not a LongType",
+            "row group 1, column 'v': the value is not of type long",
         ),
     ],
 )

@@ -33,8 +33,8 @@ def test_columns_are_named_once_each(text: str, names: tuple[str, ...]) -> None:
     ("text", "reason", "hint"),
     [
         ("mail, post", "no column 'post'", "k, mail, price, tags"),
-        ("price", "price is DoubleType", "StringType"),
-        ("tags", "tags is .*can have no Bloom filter", "StringType"),
+        ("price", "price is double", "string"),
+        ("tags", "tags is .*can have no Bloom filter", "string"),
     ],
 )
 def test_other_columns_are_refused(text: str, reason: str, hint: str) -> None:

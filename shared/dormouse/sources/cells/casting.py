@@ -125,7 +125,7 @@ def convert(cells: Cells, field: Field, place: Place, build: Callable[[Cells], A
     try:
         build(cells[at : at + 1])  # type: ignore[arg-type]  # a slice is of the same type
     except (pa.ArrowException, ValueError, OverflowError) as error:
-        reason = f"the value is not a {type_name(field.type)}"
+        reason = f"the value is not of type {show_type(field.type)}"
         raise cell_refusal(
             place(at), field, reason, describe_without_values(error, field.type)
         ) from error
@@ -302,11 +302,6 @@ _ACCEPTED: dict[Primitive, tuple[Callable[[pa.DataType], bool], ...]] = {
     Primitive.UUID: (_is_uuid_sized, types.is_string, types.is_large_string, types.is_string_view),
     Primitive.DATE: (types.is_date,),
 }
-
-
-def type_name(kind: FieldType) -> str:
-    """Return the name of a type for messages, as schemas spell it."""
-    return kind.value if isinstance(kind, Primitive) else show_type(kind)
 
 
 def _quoted(names: Sequence[str]) -> str:

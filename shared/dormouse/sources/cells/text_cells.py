@@ -20,6 +20,7 @@ from dormouse.arrow.decimals import parse_decimals
 from dormouse.arrow.types import Array, arrow_type
 from dormouse.schema.schema import DecimalType, Field, Primitive
 from dormouse.schema.times import parse_clock
+from dormouse.schema.type_text import show_type
 from dormouse.schema.types import NANOSECONDS, TIMESTAMPS, UNITS, ZONED
 from dormouse.schema.uuids import parse_uuid
 
@@ -242,7 +243,7 @@ def _check_exact(cells: Array, numbers: Array, kind: Primitive) -> None:
     for text, value in zip(texts, values, strict=True):
         digits = text.lstrip("+-0")
         if digits.isdecimal() and int(digits) != abs(value):
-            raise ValueError(f"the whole number does not fit a {kind.value} exactly")
+            raise ValueError(f"the whole number does not fit a {show_type(kind)} exactly")
 
 
 def _check_all(cells: Array, pattern: str, reason: str) -> None:

@@ -10,8 +10,9 @@ import pyarrow as pa
 from dormouse.arrow.types import Array
 from dormouse.errors import RefusedSourceError
 from dormouse.schema.schema import Field, FieldType, Schema
+from dormouse.schema.type_text import show_type
 from dormouse.schema.types import UNITS
-from dormouse.sources.cells.casting import can_cast, cast, type_name
+from dormouse.sources.cells.casting import can_cast, cast
 
 
 def check_column_types(found: pa.Schema, schema: Schema, *, of: str) -> None:
@@ -26,7 +27,7 @@ def check_column_types(found: pa.Schema, schema: Schema, *, of: str) -> None:
         if not can_cast(column.type, field.type, field.unit):
             raise RefusedSourceError(
                 f"column {column.name!r} is {column.type} in {of}; "
-                f"the table wants {type_name(field.type)}",
+                f"the table wants {show_type(field.type)}",
                 hint=_hint(column.type, field.type),
             )
 

@@ -96,7 +96,7 @@ def test_partitions_stay_with_row_keys_of_the_same_types(world: World, table: Ta
 def test_partitions_that_do_not_fit_the_new_row_keys_are_refused_and_nothing_is_changed(
     world: World, table: Table
 ) -> None:
-    with pytest.raises(InvalidRequestError, match="part 1 is not of type LongType") as refused:
+    with pytest.raises(InvalidRequestError, match="part 1 is not of type long") as refused:
         world.administer(ReinitialiseTable("r", "letters", schema=NUMBERS))
     assert "delete the partitions, or give split points" in refused.value.hint
     assert "'m'" not in refused.value.explanation
