@@ -126,6 +126,7 @@ HOMES = {
         "client/",
     ),
     "datafusion": ("engine/", "shards/", "statements/child/"),
+    "isal": ("stored/crc32",),
     "pyspark": (),
     "websockets": ("http/websocket", "client/socket"),
     "sqlglot": ("sql/",),
@@ -178,6 +179,13 @@ def test_each_third_party_library_has_its_home(path: Path) -> None:
     for module in imports_of(path):
         homes = HOMES.get(module.partition(".")[0])
         assert homes is None or place.startswith(homes), f"{place} imports {module}"
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name_of)
+def test_crcs_are_computed_in_one_place_only(path: Path) -> None:
+    if path.relative_to(LIBRARY).as_posix() != "stored/crc32.py":
+        assert "zlib.crc32" not in imports_of(path), path
+        assert "zlib.crc32(" not in path.read_text(), path
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=name_of)

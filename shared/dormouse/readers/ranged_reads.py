@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from math import inf
-from zlib import crc32
 
 from dormouse.errors import InvariantError
 from dormouse.ports import Objects, StreamedObjects
@@ -18,6 +17,7 @@ from dormouse.readers.threads import Start
 from dormouse.seekable import SeekableFile
 from dormouse.shards.crcs import Section
 from dormouse.shards.footer import raise_damaged
+from dormouse.stored.crc32 import crc32
 
 MAX_GAP_BYTES = 64 * 1024
 """Sections with at most this gap between them are read together: reading the gap takes

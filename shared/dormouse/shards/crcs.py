@@ -14,7 +14,6 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
-from zlib import crc32
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -31,6 +30,7 @@ from dormouse.shards.stored_index import (
     form_of,
 )
 from dormouse.stored import checksums
+from dormouse.stored.crc32 import crc32
 
 TRAILER_BYTES = 8
 """The end of a Parquet file: the length of the footer, in four bytes, and the magic bytes."""

@@ -16,13 +16,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from math import ceil, log2
-from zlib import crc32
 
 import msgspec
 
 from dormouse.errors import CorruptDataError
 from dormouse.shards.bounds import KeyBounds
 from dormouse.shards.thrift import read_varint
+from dormouse.stored.crc32 import crc32
 
 INDEX_KEY = "dormouse.index"
 VERSION = 1

@@ -24,7 +24,6 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
-from zlib import crc32
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -35,6 +34,7 @@ from dormouse.model.source_segments import SourceSegment
 from dormouse.statestore.parquet_file import open_file
 from dormouse.statestore.snapshot.columns import Column
 from dormouse.stored import checksums
+from dormouse.stored.crc32 import crc32
 
 KIND, FORMAT = "sources", 1
 ID_BYTES = 16

@@ -11,13 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
-from zlib import crc32
 
 from botocore.exceptions import ClientError
 
 from dormouse.aws.base.failures import code_of
 from dormouse.errors import InvariantError, OutcomeUnknownError
 from dormouse.seekable import SeekableFile
+from dormouse.stored.crc32 import crc32
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer

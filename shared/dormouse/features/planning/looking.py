@@ -8,10 +8,10 @@ left. A table with few partitions is always planned whole.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from zlib import crc32
 
 from dormouse.jobs.retry_policy import SWEEP_SECONDS
 from dormouse.model.state import TableState
+from dormouse.stored.crc32 import crc32
 
 LOOKED_AT_ONCE = 4096
 """About how many partitions a planning looks at besides those that changed: a CPU second."""

@@ -10,7 +10,8 @@ import json
 from collections.abc import Iterator, Sequence
 from struct import pack
 from typing import TypeAlias
-from zlib import crc32
+
+from dormouse.stored.crc32 import crc32
 
 RowRange: TypeAlias = tuple[int, int]
 """The first of some rows of a shard, and the row after the last."""

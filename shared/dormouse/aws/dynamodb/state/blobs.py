@@ -21,7 +21,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Literal, TypeVar
-from zlib import crc32
 
 from dormouse.aws.base.failures import ConditionFailedError, read_pages, reading, writing
 from dormouse.aws.dynamodb.batch_deletes import delete_items
@@ -35,6 +34,7 @@ from dormouse.errors import (
 from dormouse.retry_policy import RetryPolicy
 from dormouse.state_store import REBUILD
 from dormouse.statestore.blobs import BlobRange, MissingBlobError
+from dormouse.stored.crc32 import crc32
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
