@@ -8,7 +8,7 @@ import pytest
 
 from dormouse.access.rules import Permission
 from dormouse.features.queries import answer_query as stage
-from dormouse.features.queries import pinning
+from dormouse.features.queries import opening
 from dormouse.features.queries.overdue import FUNCTION_MS
 from dormouse.features.queries.stored import done_tasks, load_query, load_task_ends
 from dormouse.messages import OutboundMessage
@@ -222,14 +222,14 @@ def test_the_version_that_was_pinned_is_read_by_all_parts(world: World) -> None:
 
 def test_hidden_columns_stay_hidden_in_parts(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     four_leaves(world)
-    opened = pinning.allowed_table
+    opened = opening.allowed_table
 
     def hiding(*arguments: object) -> object:
         found = opened(*arguments)  # type: ignore[arg-type]
         some = Permission(frozenset({"read"}), frozenset({"note"}))
         return type(found).of(found.table, some)
 
-    monkeypatch.setattr(pinning, "allowed_table", hiding)
+    monkeypatch.setattr(opening, "allowed_table", hiding)
     world.queue += begun(world, "SELECT * FROM letters WHERE at + 0 >= 0")
     world.settle()
     assert result(world).column_names == ["letter", "at"]

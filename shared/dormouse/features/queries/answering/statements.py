@@ -15,7 +15,7 @@ from dormouse.access.visible import VisibleTable
 from dormouse.arrow.types import arrow_schema, conform, frame_schema
 from dormouse.errors import LimitExceededError
 from dormouse.features.queries.limits import Spent, statement_limits
-from dormouse.features.queries.pinning import statement_tables
+from dormouse.features.queries.opening import statement_tables
 from dormouse.features.queries.query import (
     PARTIAL_FORMAT,
     Query,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from dormouse.features.queries.limits import effective_limits, statement_limits
-from dormouse.features.queries.pinning import open_readable, statement_tables
+from dormouse.features.queries.opening import open_readable, statement_tables
 from dormouse.features.queries.query import Query, ReadTable, question
 from dormouse.features.queries.stored import save_tasks
 from dormouse.keys.ranges import KeyRange

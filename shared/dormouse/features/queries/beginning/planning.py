@@ -13,7 +13,7 @@ from msgspec import structs
 
 from dormouse.features.queries.beginning.cutting import statement_query
 from dormouse.features.queries.limits import effective_limits
-from dormouse.features.queries.pinning import open_pinned
+from dormouse.features.queries.opening import open_pinned
 from dormouse.features.queries.query import Query, ReadTable, question
 from dormouse.features.queries.stored import save_query, save_tasks
 from dormouse.ports import Services
