@@ -95,9 +95,12 @@ def digest(rows: list[Row], query: Query) -> int:
 
 
 def _shown(value: object) -> str:
+    """Return a value as it is compared: a float with eleven digits. Sums of the tenths that are
+    measured have up to ten, so with nine, exact sums lie half-way where rounding errors decide.
+    """
     if isinstance(value, dt.datetime):
         return value.strftime("%Y-%m-%dT%H:%M:%S.%f")
-    return f"{value:.9g}" if isinstance(value, float) else str(value)
+    return f"{value:.11g}" if isinstance(value, float) else str(value)
 
 
 def main(system: str, name: str, folder: Path, rows: int) -> None:
