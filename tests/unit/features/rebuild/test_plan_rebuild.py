@@ -109,7 +109,7 @@ def test_no_shards_make_an_empty_table() -> None:
         ([shard("r-0", span=KeyRange(("m",), ("c",)))], "r-0 was written for a range without keys"),
         (
             [shard("r-0", span=KeyRange((), (7,)))],
-            "r-0 does not fit the table: its part 1 is not of type Str",
+            "r-0 does not fit the table: its part 1 is not of type string",
         ),
         (
             [shard("r-0", span=KeyRange((), ("m", "n")))],
