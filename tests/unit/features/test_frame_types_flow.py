@@ -148,12 +148,12 @@ def test_conditions_compare_values_of_the_types(
         ("ntz > TIMESTAMP '2024-02-29 14:00:00Z'", "the time has a zone"),
         ("ntz > TIMESTAMP '2024-02-29 14:00:00.0000001'", "whole microseconds"),
         ("ns > TIMESTAMP '2024-02-29 14:00:00.0000000001'", "whole nanoseconds"),
-        ("ns > TIMESTAMP '1600-01-01'", "beyond what TimestampNsType can hold"),
+        ("ns > TIMESTAMP '1600-01-01'", "beyond what timestamp_ns can hold"),
         ("clock > TIME '25:00'", "is not a time"),
         ("clock > TIME '12:00Z'", "is not a time"),
         ("clock > TIMESTAMP '2024-02-29'", "cannot be compared"),
-        ("EXTRACT(YEAR FROM clock) = 1", "extracts from TimeType"),
-        ("ns + 1 > ns", "TimestampNsType and LongType cannot be compared"),
+        ("EXTRACT(YEAR FROM clock) = 1", "extracts from time"),
+        ("ns + 1 > ns", "cannot be compared"),
     ],
 )
 def test_what_has_no_meaning_for_the_type_is_refused(
