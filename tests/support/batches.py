@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import uuid
 from collections.abc import Sequence
 from decimal import Context, Decimal
 
@@ -130,6 +131,8 @@ def part_of(cell: object) -> KeyPart:
         return (dt.datetime.combine(_EPOCH, cell) - midnight) // _MICROSECOND
     if isinstance(cell, dt.date):
         return (cell - _EPOCH.date()).days
+    if isinstance(cell, uuid.UUID):
+        return cell.bytes
     assert isinstance(cell, int | str | bytes)
     return cell
 
