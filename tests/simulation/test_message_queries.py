@@ -69,7 +69,7 @@ PLANTED: dict[str, tuple[object, str, Callable[..., object], int]] = {
         overdue,
         "task_messages",
         _nothing,
-        15,
+        75,
     ),
     "the end of a query is not recorded": (ending, "record", _nothing, 15),
     "a result is not sent to its queue": (ending, "_deliver", lambda *_: "", 15),
