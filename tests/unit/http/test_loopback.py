@@ -145,6 +145,15 @@ def test_a_client_that_still_sends_reads_why_it_is_refused(server: LoopbackServe
     assert answer.startswith(b"HTTP/1.1 414 ")
 
 
+def test_a_client_that_is_refused_and_does_not_end_is_cut_off(server: LoopbackServer) -> None:
+    refused = f"POST / HTTP/1.1\r\n{HERE}Content-Length: {MOST_BODY_BYTES + 1}\r\n\r\n".encode()
+    with socket.create_connection(("127.0.0.1", server.server_port), LIMIT_SECONDS) as connection:
+        connection.sendall(refused)
+        with pytest.raises(ConnectionError):
+            for _ in range(10):  # 100 MB
+                connection.sendall(b"x" * MOST_BODY_BYTES)
+
+
 def test_refusals_are_those_of_what_is_served() -> None:
     with LoopbackServer(echo, refuse=refusal) as server:
         for text, status in (
