@@ -152,6 +152,8 @@ def benchmark(
     `name` is the target of make, which marks the figures in a page.
     """
     console = Console(stderr=True)
+    if given.page:
+        page_with(given.page.read_text(), name, "")  # a page without marks is refused at once
     parent = ROOT / "build" / "bench"
     parent.mkdir(parents=True, exist_ok=True)
     compile_sources()
