@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, cast, get_args
 
@@ -170,10 +171,20 @@ def group_keys(schema: Schema, properties: Properties) -> tuple[Field, ...]:
     return schema.keys if aggregation is None else aggregation.group_keys(schema)
 
 
+@contextmanager
+def _of_property(name: str) -> Iterator[None]:
+    """Begin what is wrong with the property `name` with its name."""
+    try:
+        yield
+    except InvalidRequestError as error:
+        raise InvalidRequestError(f"{name}: {error}", hint=error.hint) from error
+
+
+@_of_property("filters")
 def _filters(text: str, schema: Schema) -> tuple[AgeOff | None, Condition | None]:
     age_off: AgeOff | None = None
     where: Condition | None = None
-    for name, inner in _calls(text, "filters"):
+    for name, inner in _calls(text):
         kind = name.lower()
         if kind == "ageoff" and age_off is None:
             age_off = _age_off(inner, schema)
@@ -181,10 +192,10 @@ def _filters(text: str, schema: Schema) -> tuple[AgeOff | None, Condition | None
             where = parse_condition(inner, schema)
         elif kind in ("ageoff", "where"):
             hint = "combine conditions with AND" if kind == "where" else ""
-            raise InvalidRequestError(f"filters: {name} is there twice", hint=hint)
+            raise InvalidRequestError(f"{name} is there twice", hint=hint)
         else:
             raise InvalidRequestError(
-                f"filters: there is no filter {name!r}",
+                f"there is no filter {name!r}",
                 hint="filters are ageOff(field, milliseconds) and where(condition)",
             )
     return age_off, where
@@ -195,27 +206,28 @@ def _age_off(inner: str, schema: Schema) -> AgeOff:
     age = age.strip()
     if not comma or not _NUMBER.fullmatch(age) or not int(age):
         raise InvalidRequestError(
-            f"filters: ageOff({inner}) is not ageOff(field, milliseconds)",
+            f"ageOff({inner}) is not ageOff(field, milliseconds)",
             hint="the age is a whole number above zero, as in ageOff(timestamp, 86400000)",
         )
     field = schema.field_named(_unquoted(name))
     if field.type not in _PER_MILLISECOND:
         raise InvalidRequestError(
-            f"filters: ageOff cannot use {field.name}, which is {show_type(field.type)}",
+            f"ageOff cannot use {field.name}, which is {show_type(field.type)}",
             hint="it takes a long of milliseconds since 1970, a timestamp or a "
             "timestamp_ns; a time without a zone has no age",
         )
     return AgeOff(Column(field.name, field.type), int(age))
 
 
+@_of_property("aggregations")
 def _aggregation(text: str, schema: Schema) -> Aggregation | None:
-    pairs = [(op.lower(), _unquoted(name)) for op, name in _calls(text, "aggregations")]
+    pairs = [(op.lower(), _unquoted(name)) for op, name in _calls(text)]
     if not pairs:
         return None
     for op, _ in pairs:
         if op not in (*_OPERATIONS, *_KEPT):
             raise InvalidRequestError(
-                f"aggregations: there is no operation {op!r}",
+                f"there is no operation {op!r}",
                 hint="operations are " + ", ".join((*_OPERATIONS, *_KEPT)),
             )
     _check_fields([name for _, name in pairs], schema)
@@ -240,7 +252,7 @@ def _check_fields(names: Sequence[str], schema: Schema) -> None:
     ):
         if fields:
             raise InvalidRequestError(
-                f"aggregations {problem}: {', '.join(fields)}",
+                f"they {problem}: {', '.join(fields)}",
                 hint="each value field has one operation: " + ", ".join(values),
             )
 
@@ -248,13 +260,13 @@ def _check_fields(names: Sequence[str], schema: Schema) -> None:
 def _kept(operations: set[str], schema: Schema) -> Kept:
     if len(operations) > 1:
         raise InvalidRequestError(
-            f"aggregations mix {', '.join(sorted(operations))}",
+            f"they mix {', '.join(sorted(operations))}",
             hint="first and last choose whole rows: use the same one for every value field",
         )
     (kept,) = operations
     if not schema.sort_keys:
         raise InvalidRequestError(
-            f"aggregations: {kept} needs a sort key, by which rows of equal row keys are ordered"
+            f"{kept} needs a sort key, by which rows of equal row keys are ordered"
         )
     return cast(Kept, kept)
 
@@ -262,24 +274,20 @@ def _kept(operations: set[str], schema: Schema) -> Kept:
 def _check_operation(op: Operation, field: Field) -> None:
     if field.nullable:
         raise InvalidRequestError(
-            f"aggregations: {op} cannot use {field.name}, which can be null",
+            f"{op} cannot use {field.name}, which can be null",
             hint="make the field not nullable, or use first or last",
         )
     kind: FieldType = field.type
     what = op
     if op.startswith("map_"):
         if not isinstance(kind, MapType):
-            raise InvalidRequestError(
-                f"aggregations: {op} needs a map; {field.name} is {show_type(kind)}"
-            )
+            raise InvalidRequestError(f"{op} needs a map; {field.name} is {show_type(kind)}")
         kind = kind.value
         what = cast(Operation, op.removeprefix("map_"))
     if what == "sum":
         _check_sum(op, field, kind)
     elif not (isinstance(kind, DecimalType) or kind in _ORDERED):
-        raise InvalidRequestError(
-            f"aggregations: {op} cannot use {field.name}: {show_type(kind)} has no order"
-        )
+        raise InvalidRequestError(f"{op} cannot use {field.name}: {show_type(kind)} has no order")
 
 
 def _check_sum(op: Operation, field: Field, kind: FieldType) -> None:
@@ -287,7 +295,7 @@ def _check_sum(op: Operation, field: Field, kind: FieldType) -> None:
         return
     if kind in (Primitive.FLOAT, Primitive.DOUBLE):
         raise InvalidRequestError(
-            f"aggregations: {op} cannot use {field.name}: a sum of {show_type(kind)} depends on "
+            f"{op} cannot use {field.name}: a sum of {show_type(kind)} depends on "
             "the order of adding, and so on when shards were merged",
             hint="make it a decimal of precision 38",
         )
@@ -295,26 +303,25 @@ def _check_sum(op: Operation, field: Field, kind: FieldType) -> None:
         if kind.precision == 38:
             return
         raise InvalidRequestError(
-            f"aggregations: {op} cannot use {field.name}: sums outgrow a precision of "
-            f"{kind.precision}",
+            f"{op} cannot use {field.name}: sums outgrow a precision of {kind.precision}",
             hint="make it a decimal of precision 38",
         )
-    raise InvalidRequestError(f"aggregations: {op} cannot add {show_type(kind)} ({field.name})")
+    raise InvalidRequestError(f"{op} cannot add {show_type(kind)} ({field.name})")
 
 
-def _calls(text: str, where: str) -> Iterator[tuple[str, str]]:
+def _calls(text: str) -> Iterator[tuple[str, str]]:
     """Yield the name and argument of each ``name(argument)`` in a comma-separated text."""
     rest = text.strip()
     while rest:
         name, opened, after = rest.partition("(")
         end = _closing(after) if opened else -1
         if end < 0 or not name.strip():
-            raise InvalidRequestError(f"{where}: {rest!r} is not of the form name(…)")
+            raise InvalidRequestError(f"{rest!r} is not of the form name(…)")
         yield name.strip(), after[:end].strip()
         rest = after[end + 1 :].strip()
         if rest:
             if not rest.startswith(",") or not rest[1:].strip():
-                raise InvalidRequestError(f"{where}: a comma is expected before {rest!r}")
+                raise InvalidRequestError(f"a comma is expected before {rest!r}")
             rest = rest[1:].strip()
 
 

@@ -199,7 +199,8 @@ def test_a_server_that_cannot_fork_or_has_gone_to_rest_answers_as_others_do(
 
 def test_an_interruption_ends_the_statement_and_not_the_process_that_asks(tmp_path: Path) -> None:
     text = (
-        "import threading\n"
+        "import signal, threading\n"  # the tests may run in the background, where it is ignored
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "mice.sql('SELECT 1').to_arrow()\n"
         "server = processes._PROCESSES._server.process.pid\n"
         "def children(): return open(f'/proc/{server}/task/{server}/children').read().split()\n"

@@ -117,6 +117,7 @@ def test_folding_needs_the_keys_the_requested_columns_and_those_of_filters() -> 
 def test_filters_that_make_no_sense_are_refused_with_why(text: str, reason: str) -> None:
     with pytest.raises(InvalidRequestError) as refusal:
         filters(text)
+    assert str(refusal.value).startswith("filters: ")
     assert reason in refusal.value.explanation
 
 
@@ -139,6 +140,7 @@ def test_filters_that_make_no_sense_are_refused_with_why(text: str, reason: str)
 def test_aggregations_that_make_no_sense_are_refused_with_why(text: str, reason: str) -> None:
     with pytest.raises(InvalidRequestError) as refusal:
         aggregations(text)
+    assert str(refusal.value).startswith("aggregations: ")
     assert reason in refusal.value.explanation
 
 
