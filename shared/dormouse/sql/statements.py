@@ -244,10 +244,11 @@ def _is_function(table: exp.Table) -> bool:
         return False
     if isinstance(table.this, exp.GenerateSeries | exp.Unnest):
         return True
-    name = table.this.name if isinstance(table.this, exp.Anonymous) else table.this.key
+    known = isinstance(table.this, exp.Func) and not isinstance(table.this, exp.Anonymous)
+    name = table.this.sql_name() if known else table.this.name or table.this.key
     if name.lower() not in _ROW_FUNCTIONS:
         raise InvalidRequestError(
-            f"{name} is not allowed in the place of a table",
+            f"{name.lower()} is not allowed in the place of a table",
             hint=f"name a table, or one of the functions {', '.join(_ROW_FUNCTIONS)}",
         )
     return True

@@ -83,7 +83,7 @@ def test_tables_are_told_from_ctes_and_from_other_words(text: str, tables: list[
         ("WITH a AS (DELETE FROM t RETURNING *) SELECT * FROM a", "DELETE"),
         ("SELECT * INTO a FROM t", "INTO is not allowed"),
         ("SELECT * FROM t FOR UPDATE", "LOCK is not allowed"),
-        ("SELECT * FROM read_parquet('/x')", "not allowed in the place of a table"),
+        ("SELECT * FROM read_parquet('/x')", "read_parquet is not allowed in the place of a table"),
         ("SELECT * FROM read_csv_auto('http://x')", "not allowed in the place of a table"),
         ("SELECT * FROM other.t", "line 1, column 21: a table is named by itself alone"),
         ("SELECT * FROM t TABLESAMPLE (5)", "a table is named by itself alone"),
