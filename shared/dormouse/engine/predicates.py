@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 import pyarrow as pa
 
@@ -238,6 +238,8 @@ def _plain(value: bool | int | float | Decimal | str | bytes) -> str:
 
 
 def _call(call: Call, parts: list[str]) -> str:
+    if call.op in ("AND", "OR"):
+        return call_sql(call, _kept_apart(call, parts))
     if call.op in ARITHMETIC and call.type in _WHOLE:
         parts = [f"CAST({part} AS BIGINT)" for part in parts]  # 64 bits, which wrap around
     if call.op in CASTS and call.type is not Primitive.BOOLEAN:
@@ -255,6 +257,37 @@ def _call(call: Call, parts: list[str]) -> str:
     if call.type in _FLOATS and call.op in (*CASTS, "FIELD", "VALUE", "ELEMENT"):
         return _comparable(f"CAST({sql} AS DOUBLE)")
     return sql
+
+
+def _kept_apart(junction: Call, parts: list[str]) -> list[str]:
+    """Return the terms of a junction, with a function around each test by a list that follows
+    another one of the same operand: DataFusion makes one of both, and forgets that the operand may
+    be null.
+    """
+    tested: list[Expression] = []
+    kept = []
+    for term, part in zip(junction.arguments, parts, strict=True):
+        operand = _listed(term)
+        kept.append(f"greatest({part})" if operand in tested else part)
+        tested += [] if operand is None else [operand]
+    return kept
+
+
+def _listed(term: Expression) -> Expression | None:
+    """Return what a term compares with each value of a list; None if it does not."""
+    match term:
+        case Call("NOT", (inner,)):
+            return _listed(inner)
+        case Call("IN", (operand, *_)):
+            return operand
+        case Call("OR", terms):
+            found = [t.arguments[0] if _is_equality(t) else _listed(t) for t in terms]
+            return found[0] if all(operand == found[0] for operand in found) else None
+    return None
+
+
+def _is_equality(term: Expression) -> TypeGuard[Call]:
+    return isinstance(term, Call) and term.op == "="
 
 
 def _cast(call: Call, part: str) -> str:

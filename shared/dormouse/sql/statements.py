@@ -13,15 +13,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 import sqlglot
 from sqlglot import exp
-from sqlglot.dialects.postgres import Postgres
 from sqlglot.errors import SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from dormouse.errors import InvalidRequestError
+from dormouse.sql.exact.dialect import StatementDialect
+from dormouse.sql.exact.edits import Edit, edited, replaced
+from dormouse.sql.exact.sources import find_cte
 from dormouse.sql.expressions import quoted
 from dormouse.sql.text_limits import check_statement
 
@@ -30,19 +31,6 @@ MAX_REFERENCES = 64
 
 MAX_SELECTS = 256
 """The most SELECTs of a statement: DataFusion plans thousands of them for many seconds."""
-
-
-class _Dialect(Postgres):
-    """PostgreSQL's, with parameters and without strings in dollars, of which ``$1,$`` could be the
-    beginning.
-    """
-
-    class Tokenizer(Postgres.Tokenizer):
-        HEREDOC_STRINGS: ClassVar[list[str | tuple[str, str]]] = []
-        SINGLE_TOKENS: ClassVar[dict[str, TokenType]] = {
-            **Postgres.Tokenizer.SINGLE_TOKENS,
-            "$": TokenType.PARAMETER,
-        }
 
 
 _EXPLAIN = re.compile(r"\s*explain\s", re.IGNORECASE)
@@ -102,15 +90,6 @@ class Statement:
     tree: exp.Expr = field(compare=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True)
-class _Edit:
-    """The characters from `start` up to, not including, `end` become `text`."""
-
-    start: int
-    end: int
-    text: str
-
-
 def parse_statement(text: str) -> Statement:
     """Return a statement that is one query: SELECT, WITH, VALUES, or a set operation on these.
 
@@ -122,7 +101,7 @@ def parse_statement(text: str) -> Statement:
     if explains:
         text = " " * explains.end() + text[explains.end() :]  # positions stay what they are
     try:
-        tokens = _first_statement(sqlglot.tokenize(text, read=_Dialect), text)
+        tokens = _first_statement(sqlglot.tokenize(text, read=StatementDialect), text)
         tree = _parsed(tokens, text)
         references = list(_references(tree, tokens))
     except RecursionError as error:
@@ -133,7 +112,7 @@ def parse_statement(text: str) -> Statement:
     parameters = list(_parameters(tokens))
     edits += [edit for _, edit in parameters if edit is not None]
     return Statement(
-        _edited(text[: tokens[-1].end + 1], edits),
+        edited(text[: tokens[-1].end + 1], edits),
         tuple(reference for reference, _ in references),
         tuple(dict.fromkeys(name for name, _ in parameters)),
         explains is not None,
@@ -143,7 +122,7 @@ def parse_statement(text: str) -> Statement:
 
 def to_sql(tree: exp.Expr) -> str:
     """Return a part of a tree as text. It may not mean what it was parsed from: compare plans."""
-    return tree.sql(dialect=_Dialect)
+    return tree.sql(dialect=StatementDialect)
 
 
 def _first_statement(tokens: Sequence[Token], text: str) -> list[Token]:
@@ -168,7 +147,7 @@ def _first_statement(tokens: Sequence[Token], text: str) -> list[Token]:
 
 
 def _parsed(tokens: list[Token], text: str) -> exp.Expr:
-    trees = _Dialect().parser().parse(tokens, text)
+    trees = StatementDialect().parser().parse(tokens, text)
     tree = trees[0]
     if not isinstance(tree, _QUERIES):
         raise InvalidRequestError(
@@ -195,11 +174,11 @@ def _parsed(tokens: list[Token], text: str) -> exp.Expr:
     return tree
 
 
-def _references(tree: exp.Expr, tokens: Sequence[Token]) -> Iterator[tuple[Reference, _Edit]]:
+def _references(tree: exp.Expr, tokens: Sequence[Token]) -> Iterator[tuple[Reference, Edit]]:
     """Yield the references to tables, in the order of the text, each with its edit."""
     places = {token.start: number for number, token in enumerate(tokens)}
     tables = [node for node in tree.find_all(exp.Table) if not _is_function(node)]
-    named = [node for node in tables if not _is_cte(node)]
+    named = [node for node in tables if find_cte(node) is None]
     named.sort(key=lambda node: int(node.this.meta["start"]))
     if len(named) > MAX_REFERENCES:
         raise InvalidRequestError(
@@ -220,7 +199,7 @@ def _references(tree: exp.Expr, tokens: Sequence[Token]) -> Iterator[tuple[Refer
         name, table = f"{_OWN}{number}", node.name
         alias = "" if node.args.get("alias") else f" AS {quoted(table)}"
         line, column = _place(token)
-        edit = _Edit(token.start, last.end + 1, f"{quoted(name)}{alias}")
+        edit = replaced((token.start, last.end + 1), f"{quoted(name)}{alias}")
         yield Reference(name, table, as_of, line, column), edit
 
 
@@ -254,35 +233,7 @@ def _is_function(table: exp.Table) -> bool:
     return True
 
 
-def _is_cte(table: exp.Table) -> bool:
-    """Return whether the name of a table is that of a WITH that it is in the scope of."""
-    if table.args.get("db"):
-        return False
-    inside: exp.Expr = table
-    node = table.parent
-    while node is not None:
-        scope = node if isinstance(node, exp.With) else node.args.get("with_")
-        if isinstance(scope, exp.With) and table.name in _visible(scope, inside):
-            return True
-        inside, node = node, node.parent
-    return False
-
-
-def _visible(scope: exp.With, inside: exp.Expr) -> set[str]:
-    """Return the names of a WITH that a part of it, or of its query, can use."""
-    names: set[str] = set()
-    if inside is scope:  # its parts were looked at before
-        return names
-    for cte in scope.expressions:
-        if cte is inside and not scope.args.get("recursive"):
-            break
-        names.add(cte.alias)
-        if cte is inside:
-            break
-    return names
-
-
-def _parameters(tokens: Sequence[Token]) -> Iterator[tuple[str, _Edit | None]]:
+def _parameters(tokens: Sequence[Token]) -> Iterator[tuple[str, Edit | None]]:
     """Yield the names of the parameters ``$1``, ``$name`` and ``:name``; the last form is
     replaced by the one before.
     """
@@ -299,13 +250,7 @@ def _parameters(tokens: Sequence[Token]) -> Iterator[tuple[str, _Edit | None]]:
             continue
         is_colon = token.token_type is TokenType.COLON and after.text.isidentifier()
         if is_colon and number and tokens[number - 1].token_type not in _ENDS_A_VALUE:
-            yield after.text, _Edit(token.start, token.end + 1, "$")
-
-
-def _edited(text: str, edits: Sequence[_Edit]) -> str:
-    for edit in sorted(edits, key=lambda edit: edit.start, reverse=True):
-        text = f"{text[: edit.start]}{edit.text}{text[edit.end :]}"
-    return text
+            yield after.text, replaced((token.start, token.end + 1), "$")
 
 
 def _place(token: Token) -> tuple[int, int]:

@@ -12,7 +12,7 @@ import socket
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -21,6 +21,7 @@ from datafusion import DataFrame, SessionContext
 from dormouse.arrow.types import arrow_schema, frame_schema
 from dormouse.errors import DormouseError, InvalidRequestError, InvariantError
 from dormouse.schema.schema import Schema
+from dormouse.sql.exact.rewriting import exact_sql
 from dormouse.sql.statements import Statement, parse_statement
 from dormouse.statements import protocol
 from dormouse.statements.child.cuts import CutPlanner, cut
@@ -36,6 +37,7 @@ from dormouse.statements.child.session import (
     without_views,
 )
 
+_Parameters: TypeAlias = "dict[str, pa.Scalar[Any]]"
 _Answer = TypeVar("_Answer", bound=protocol.Message)
 
 
@@ -62,11 +64,13 @@ class _Child:
             if self._run.cut_ms:
                 self._cut(statement, parameters)
                 return
-            frame = self._planned(statement, parameters)
+            sql = self._exact(statement.sql, parameters)
+            frame = self._planned(sql, parameters, explains=statement.explains)
             if statement.explains:
                 self._explain(frame)
             else:
-                self._write(frame)
+                names = self._names(statement.sql, parameters) if sql != statement.sql else []
+                self._write(frame, names or frame.schema().names)
         except DormouseError:
             raise
         except BrokenPipeError:  # nobody wants the rest
@@ -87,20 +91,31 @@ class _Child:
             self._schemas[name] = Schema.from_json(schema, is_part=True)
             register(self._context, name, self._dataset(name), fenced=False)
 
-    def _planned(self, statement: Statement, parameters: dict[str, pa.Scalar[Any]]) -> DataFrame:
+    def _exact(self, sql: str, parameters: _Parameters) -> str:
+        """Return the statement as DataFusion understands it as it is meant."""
+        return exact_sql(sql, self._schemas, {n: _value(v) for n, v in parameters.items()})
+
+    def _names(self, sql: str, parameters: _Parameters) -> list[str]:
+        """Return the names that columns have by the words of the statement, if DataFusion
+        understands them.
+        """
+        try:
+            return plan(self._context, sql, parameters).schema().names
+        except Exception:  # DataFusion has no class of errors of its own
+            return []
+
+    def _planned(self, sql: str, parameters: _Parameters, *, explains: bool) -> DataFrame:
         """Return the frame of the statement, once its scans are known."""
-        frame, fenced = self._find_scans(statement.sql, parameters)
-        found = {} if statement.explains else self._find_files()
+        frame, fenced = self._find_scans(sql, parameters)
+        found = {} if explains else self._find_files()
         if not found:
             return frame
         no_nan = {name: files.no_nan for name, files in found.items()}
         use = file_use(frame.optimized_logical_plan(), self._schemas, no_nan)
         self._reopen({name: files.folder for name, files in found.items()}, fenced, use)
-        return plan(self._context, statement.sql, parameters)
+        return plan(self._context, sql, parameters)
 
-    def _find_scans(
-        self, sql: str, parameters: dict[str, pa.Scalar[Any]]
-    ) -> tuple[DataFrame, frozenset[str]]:
+    def _find_scans(self, sql: str, parameters: _Parameters) -> tuple[DataFrame, frozenset[str]]:
         """Keep what the scans of a text need; return its frame, and the references with fences."""
         fenced: frozenset[str] = frozenset()
         while True:
@@ -113,16 +128,17 @@ class _Child:
             for name in found.to_fence:
                 register(self._context, name, self._dataset(name), fenced=True)
 
-    def _cut(self, statement: Statement, parameters: dict[str, pa.Scalar[Any]]) -> None:
+    def _cut(self, statement: Statement, parameters: _Parameters) -> None:
         """Write the parts of the statement, as a row with their JSON form."""
 
         def where(sql: str, name: str) -> str:
-            self._find_scans(sql, parameters)
+            self._find_scans(self._exact(sql, parameters), parameters)
             return self._scans[name].where
 
-        (name,) = self._schemas
-        planner = CutPlanner(self._context, parameters, where)
-        found = cut(planner, statement, self._schemas[name], self._run.cut_ms)
+        names = self._names(statement.sql, parameters)
+        exact = partial(self._exact, parameters=parameters)
+        planner = CutPlanner(self._context, parameters, self._schemas, where, exact)
+        found = cut(planner, statement, names, self._run.cut_ms)
         text = msgspec.json.encode(found).decode()
         self._write_rows(pa.RecordBatch.from_pydict({"cut": [text]}))
 
@@ -161,8 +177,9 @@ class _Child:
             with pa.ipc.open_stream(source) as rows:
                 yield from rows
 
-    def _write(self, frame: DataFrame) -> None:
+    def _write(self, frame: DataFrame, names: Sequence[str]) -> None:
         schema = without_views(frame.schema())
+        schema = pa.schema([f.with_name(n) for f, n in zip(schema, names, strict=True)])
         with os.fdopen(self._results, "wb") as sink, pa.ipc.new_stream(sink, schema) as writer:
             sink.flush()
             for batch in frame.execute_stream():
@@ -231,6 +248,13 @@ def _conformed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         for column, field in zip(batch.columns, schema, strict=True)
     ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _value(parameter: pa.Scalar[Any]) -> object:
+    """Return a parameter that is a number or a text as a value of Python, others as None."""
+    kind = parameter.type
+    is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+    return parameter.as_py() if is_number or pa.types.is_string(kind) else None
 
 
 def _parameters(stream: bytes, statement: Statement) -> dict[str, pa.Scalar[Any]]:

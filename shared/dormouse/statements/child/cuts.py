@@ -37,12 +37,14 @@ _FLOATS = (Primitive.FLOAT, Primitive.DOUBLE)
 @dataclass(frozen=True, slots=True)
 class CutPlanner:
     """DataFusion, with the table of the statement. `where` returns the condition that a text has
-    for the rows of a reference.
+    for the rows of a reference, `exact` a text as DataFusion understands it as it is meant.
     """
 
     context: SessionContext
     parameters: Mapping[str, pa.Scalar[Any]]
+    tables: dict[str, Schema]
     where: Callable[[str, str], str]
+    exact: Callable[[str], str]
 
     def frame(self, sql: str) -> DataFrame:
         """Return the frame of a text.
@@ -50,22 +52,27 @@ class CutPlanner:
         Raises:
             Exception: DataFusion refuses it.
         """
-        return plan(self.context, sql, self.parameters)
+        return plan(self.context, self.exact(sql), self.parameters)
 
-    def add(self, name: str, columns: pa.Schema) -> None:
+    def add(self, name: str, table: Schema) -> None:
         """Make a relation known that has no rows."""
-        register(self.context, name, TableDataset(columns, lambda _: iter(())), fenced=False)
+        self.tables[name] = table
+        rows = TableDataset(frame_schema(arrow_schema(table)), lambda _: iter(()))
+        register(self.context, name, rows, fenced=False)
 
 
-def cut(planner: CutPlanner, statement: Statement, schema: Schema, time_ms: int) -> StatementCut:
-    """Return the parts of a statement on one table, as of a time; or why there are none.
+def cut(
+    planner: CutPlanner, statement: Statement, names: Sequence[str], time_ms: int
+) -> StatementCut:
+    """Return the parts of a statement on one table, as of a time; or why there are none. `names`
+    are those of the columns of its result; without them, DataFusion says.
 
     Raises:
         Exception: DataFusion refuses the statement.
     """
     whole = planner.frame(statement.sql)
     try:
-        return _cut(planner, statement, schema, time_ms, whole)
+        return _cut(planner, statement, names or whole.schema().names, time_ms, whole)
     except NotCutError as error:
         return StatementCut(whole_because=str(error))
     except RecursionError:
@@ -73,10 +80,15 @@ def cut(planner: CutPlanner, statement: Statement, schema: Schema, time_ms: int)
 
 
 def _cut(
-    planner: CutPlanner, statement: Statement, schema: Schema, time_ms: int, whole: DataFrame
+    planner: CutPlanner,
+    statement: Statement,
+    names: Sequence[str],
+    time_ms: int,
+    whole: DataFrame,
 ) -> StatementCut:
     tree = parse_statement(statement.sql).tree
     (reference,) = statement.references
+    schema = planner.tables[reference.name]
     shape = read_shape(tree, [field.name for field in schema.fields])
     if _text(_planned(planner, to_sql(tree))) != _text(whole):
         raise NotCutError("its text is not understood as DataFusion understands it")
@@ -87,10 +99,10 @@ def _cut(
         field.type for field in _planned(planner, arguments_text(shape, reference.name)).schema()
     ]
     numbers = [_number(kind) for kind in types]
-    if any(a.is_distinct and n.is_float for a, n in zip(shape.aggregates, numbers, strict=True)):
-        raise NotCutError("it has DISTINCT of floats, of which groups know fewer")
-    texts = Texts(shape, whole.schema().names, numbers, _sorting(schema))
-    return _confirmed(planner, texts, reference, whole.schema())
+    texts = Texts(shape, names, numbers, _sorting(schema))
+    fields = zip(whole.schema(), names, strict=True)
+    wanted = pa.schema([field.with_name(name) for field, name in fields])
+    return _confirmed(planner, texts, reference, wanted)
 
 
 def _confirmed(
@@ -103,7 +115,7 @@ def _confirmed(
     if texts.has_final:
         stored = _stored(found)
         columns = stored.to_json()
-        planner.add(PARTIALS, frame_schema(arrow_schema(stored)))
+        planner.add(PARTIALS, stored)
         final = texts.final({field.name: _decimal(field.type) for field in found})
         found = _planned(planner, final).schema()
     if found.names != wanted.names or found.types != wanted.types:

@@ -105,13 +105,13 @@ def measures(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     yield world
 
 
-def whole(world: World, text: str, values: dict[str, Any], name: str) -> pa.Table:
+def whole(world: World, text: str, values: dict[str, Any]) -> pa.Table:
     """Return the rows that one process computes."""
-    table = world.tables.named(name)
-    assert table is not None
-    store = world.services.store(table)
 
-    def opened(_name: str, as_of: str) -> tuple[VisibleTable, TableState]:
+    def opened(name: str, as_of: str) -> tuple[VisibleTable, TableState]:
+        table = world.tables.named(name)
+        assert table is not None
+        store = world.services.store(table)
         state = store.at(version=int(as_of)) if as_of else store.current()
         return VisibleTable.whole(table), state
 
@@ -132,7 +132,7 @@ def check(world: World, text: str, *, cut: bool = True, table: str = "t", **valu
     name = f"q{next(_IDS)}"
     asks(world, name, sql=text, parameters=values)
     world.settle()
-    found, wanted = result(world, name), whole(world, text, values, table)
+    found, wanted = result(world, name), whole(world, text, values)
     kind = read_schema(ended(world, name).schema, name)
     assert kind.equals(wanted.schema), (text, kind, wanted.schema)
     both = [rows.to_pylist() for rows in (found, wanted)]
@@ -166,6 +166,9 @@ def shown(row: dict[str, Any]) -> dict[str, Any]:
         "SELECT s, count(*) FROM t WHERE i = 99 GROUP BY s",
         "SELECT s, b, count(*) AS n, sum(v) FROM t GROUP BY s, b ORDER BY n DESC, s, b",
         "SELECT f, count(*) FROM t GROUP BY f",
+        "SELECT s, count(DISTINCT f), count(DISTINCT g), min(f), max(f) FROM t GROUP BY s",
+        "SELECT s, avg(d) FROM t WHERE d <> 1.255 GROUP BY s HAVING sum(d) * 1.5 > 0.125",
+        "SELECT k, m FROM t WHERE i IS DISTINCT FROM 12 AND d > -7.015 ORDER BY d - 0.5, k, m",
         "SELECT s, count(DISTINCT i), sum(DISTINCT d), avg(DISTINCT i), count(*), sum(v), "
         "min(DISTINCT v) FROM t GROUP BY s",
         "SELECT s, sum(i) FILTER (WHERE v > 0), avg(d) FILTER (WHERE b) FROM t GROUP BY 1",
@@ -200,11 +203,10 @@ def test_a_statement_that_is_cut_has_the_rows_and_types_of_the_whole(
         ("SELECT count(*) FROM (SELECT k FROM t)", "not a plain SELECT|sub-query"),
         ("SELECT k, m, sum(i) OVER (PARTITION BY s) FROM t", "window"),
         ("SELECT median(d), stddev(f) FROM t", "MEDIAN"),
-        ("SELECT count(DISTINCT f) FROM t", "floats"),
         ("SELECT s, count(*) FROM t GROUP BY ROLLUP (s)", "sets of groups"),
         ("SELECT regr_count(i, f) FROM t", "REGR"),
         ("SELECT k AS m, m AS k FROM t ORDER BY k, m", "name of another"),
-        ("SELECT sum(CAST(i AS FLOAT)) FROM t", "not understood"),
+        ("SELECT sum(log10(g)) FROM t", "not understood"),
         ("SELECT approx_distinct(s) AS n FROM t WHERE k < 50", "APPROX"),
         ("SELECT unnest([k, m]) FROM t", "Unnest|rows of lists"),
         ("SELECT count(DISTINCT i) FILTER (WHERE b) FROM t", "DISTINCT and FILTER"),

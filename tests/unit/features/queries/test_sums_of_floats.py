@@ -67,13 +67,13 @@ def direct(world: World) -> pa.Table:
     """Sums of decimals are no part of plain statements."""
     with pytest.MonkeyPatch.context() as patched:
         patched.delattr(running, "run_in_process")
-        return whole(world, TEXT.replace(", sum(d)", ""), {}, "t")
+        return whole(world, TEXT.replace(", sum(d)", ""), {})
 
 
 def from_files(world: World) -> pa.Table:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(answering, "answer_plain", lambda *_: None)
-        return whole(world, TEXT, {}, "t")
+        return whole(world, TEXT, {})
 
 
 def streamed(world: World) -> pa.Table:
