@@ -1,0 +1,55 @@
+"""A statement that is being computed is ended by whatever ends its query, and at once."""
+
+from __future__ import annotations
+
+import pytest
+
+from dormouse.features.queries import limits
+from dormouse.features.queries.answering import sub_query
+from dormouse.features.queries.limits import Spent
+from dormouse.features.queries.query import Query
+from dormouse.messages import OutboundMessage
+from dormouse.ports import Services
+from dormouse.query_messages import CancelQuery
+from dormouse.statements import running
+from tests.support.world import World
+from tests.unit.features.asking import asks, ended, four_leaves, parts, record
+
+ENDLESS = "SELECT max(at + value) FROM letters, generate_series(1, 9000000000000000)"
+"""A statement that would go on until the time of its query is over."""
+
+
+@pytest.fixture
+def looking(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let statements be looked at all the time."""
+    monkeypatch.setattr(running, "WATCH_MS", 0)
+    monkeypatch.setattr(limits, "LOOK_MS", 0)
+
+
+def test_a_statement_that_is_cancelled_while_it_is_computed_stops(
+    world: World, monkeypatch: pytest.MonkeyPatch, looking: None
+) -> None:
+    four_leaves(world)
+    asks(world, sql=ENDLESS, limits={"seconds": 20})
+    look = sub_query._look
+
+    def cancelled_meanwhile(services: Services, query: Query, spent: Spent) -> bool:
+        world.deliver(OutboundMessage("queries", CancelQuery(query_id="q")))
+        return look(services, query, spent)
+
+    monkeypatch.setattr(sub_query, "_look", cancelled_meanwhile)
+    world.settle()
+    assert (ended(world).state, record(world).state) == ("cancelled", "cancelled")
+    assert not parts(world)
+    assert not list(world.services.scratch.iterdir())
+
+
+def test_a_statement_that_has_read_too_much_stops_before_it_is_computed(
+    world: World, looking: None
+) -> None:
+    four_leaves(world)
+    asks(world, sql=ENDLESS, limits={"seconds": 20, "read_bytes": 1})
+    world.settle()
+    assert (ended(world).state, ended(world).error) == ("failed", "LimitExceededError")
+    assert "bytes read" in ended(world).reason
+    assert not list(world.services.scratch.iterdir())
