@@ -53,3 +53,11 @@ def test_a_statement_that_has_read_too_much_stops_before_it_is_computed(
     assert (ended(world).state, ended(world).error) == ("failed", "LimitExceededError")
     assert "bytes read" in ended(world).reason
     assert not list(world.services.scratch.iterdir())
+
+
+def test_rows_that_the_format_does_not_have_fail_the_query_once(world: World) -> None:
+    four_leaves(world)
+    asks(world, sql="SELECT INTERVAL '1 day' AS day")
+    world.settle()
+    assert (ended(world).state, ended(world).error) == ("failed", "InvalidRequestError")
+    assert not list(world.services.scratch.iterdir())
