@@ -1,9 +1,11 @@
-"""A statement that is being computed is ended by whatever ends its query, and at once."""
+"""Queries are ended by whoever and whatever may end them, once, and at once."""
 
 from __future__ import annotations
 
 import pytest
 
+from dormouse.access.rules import AccessRule
+from dormouse.errors import NotFoundError
 from dormouse.features.queries import limits
 from dormouse.features.queries.answering import sub_query
 from dormouse.features.queries.limits import Spent
@@ -61,3 +63,25 @@ def test_rows_that_the_format_does_not_have_fail_the_query_once(world: World) ->
     world.settle()
     assert (ended(world).state, ended(world).error) == ("failed", "InvalidRequestError")
     assert not list(world.services.scratch.iterdir())
+
+
+def test_who_administers_the_instance_by_a_rule_can_cancel_any_query(world: World) -> None:
+    four_leaves(world)
+    cancel = OutboundMessage("queries", CancelQuery(query_id="q", who="aws-id:ROOT"))
+    rules = (
+        AccessRule("aws-id:ADAM", "*", ("read",)),
+        AccessRule("aws-id:ROOT", "letters", ("read", "administer")),
+    )
+    world.tables.change_access_rules(lambda _: rules)
+    asks(world, who="aws-id:ADAM")
+    tasks = world.deliver(world.queue.popleft())
+    with pytest.raises(NotFoundError, match="you have no query"):
+        world.deliver(cancel)  # one table is not the instance
+    everything = AccessRule("aws-id:ROOT", "*", ("administer",))
+    world.tables.change_access_rules(lambda _: (*rules, everything))
+    world.deliver(cancel)
+    world.queue += tasks
+    world.settle()
+    end = ended(world)
+    assert (end.state, end.who) == ("cancelled", "aws-id:ADAM")
+    assert end.reason == "it was cancelled by who administers the instance"
