@@ -73,7 +73,9 @@ class AnswerQuery(Message, frozen=True, tag="answer_query", kw_only=True):
 
 
 class CancelQuery(Message, frozen=True, tag="cancel_query", kw_only=True):
-    """End a query that has not ended. Only who asked can cancel it, as `AnswerQuery` has it."""
+    """End a query that has not ended. Who asked can cancel it, as `AnswerQuery` has it, and who
+    administers all tables of the instance by an access rule.
+    """
 
     query_id: QueryId
     who: str = ""

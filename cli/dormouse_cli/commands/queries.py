@@ -107,7 +107,10 @@ def result(
 
 
 def cancel(ctx: typer.Context, query_id: QueryId, timeout: TimeoutOption = WAIT_SECONDS) -> None:
-    """Cancel a query that has not ended; it has no result then. Who asked it can cancel it."""
+    """Cancel a query that has not ended; it has no result then.
+
+    Who asked it can, and who administers all tables of the instance by an access rule.
+    """
     asked = instance_of(ctx).asked(query_id)
     if asked.progress() is not None:
         asked.cancel()

@@ -115,6 +115,17 @@ def check_instance(services: Services, principal: str, verb: Verb) -> None:
         )
 
 
+def administers_instance(services: Services, principal: str) -> bool:
+    """Return whether a rule lets a caller administer all tables of the instance. Without rules
+    nobody is known to: IAM has only judged that the caller may ask.
+
+    Raises:
+        CorruptDataError: the rules are damaged.
+    """
+    rules = services.tables.access_rules()
+    return rules is not None and "administer" in instance_permission(rules, principal).verbs
+
+
 def instance_permission(rules: AccessRules, principal: str) -> Permission:
     """Return what rules for all tables permit a caller."""
     if rules is None:

@@ -20,6 +20,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dormouse.results.unwritable import refusing_unwritable
 from dormouse.schema.times import show_clock
 from dormouse.schema.types import UUID_BYTES
 from dormouse.schema.uuids import show_uuid
@@ -205,8 +206,13 @@ def json_text(value: object) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
+@refusing_unwritable()
 def json_objects(batch: pa.RecordBatch) -> Iterator[dict[str, object]]:
-    """Yield the rows of a batch as JSON objects."""
+    """Return the rows of a batch as JSON objects.
+
+    Raises:
+        InvalidRequestError: a value has no form.
+    """
     names = batch.schema.names
     columns = [json_cells(column) for column in batch.columns]
     return (dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True))

@@ -8,6 +8,7 @@ from typing import BinaryIO, Protocol
 
 import pyarrow as pa
 
+from dormouse.results.unwritable import refusing_unwritable
 from dormouse.results.writers import (
     ArrowFileRows,
     ArrowRows,
@@ -84,12 +85,19 @@ def row_writer(form: ResultFormat, sink: BinaryIO, schema: pa.Schema) -> RowWrit
 def write_rows(
     form: ResultFormat, batches: Iterable[pa.RecordBatch], schema: pa.Schema, sink: BinaryIO
 ) -> int:
-    """Write all rows in a format; return their number."""
-    writer = row_writer(form, sink, schema)
+    """Write all rows in a format; return their number.
+
+    Raises:
+        InvalidRequestError: the format lacks the type of a column, or a value.
+    """
+    with refusing_unwritable():
+        writer = row_writer(form, sink, schema)
     try:
         for batch in batches:
-            writer.write(batch)
-        writer.close()
+            with refusing_unwritable():
+                writer.write(batch)
+        with refusing_unwritable():
+            writer.close()
     finally:
         writer.end()
     return writer.rows

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from dormouse.sql.text_limits import check_statement
 from dormouse.statements.direct import answer_plain
-from dormouse.statements.limits import Limits
+from dormouse.statements.limits import Limits, Watch
 from dormouse.statements.protocol import encode_parameters
 from dormouse.statements.scans import Tables
 
@@ -26,8 +26,10 @@ def run_statement(
     parameters: Mapping[str, object],
     scratch: Path,
     limits: Limits,
+    watch: Watch | None = None,
 ) -> QueryResult:
-    """Return the rows of a statement, which are computed while they are taken.
+    """Return the rows of a statement, which are computed while they are taken; `watch` may end it
+    while its process computes.
 
     Raises:
         DormouseError: it cannot be planned.
@@ -40,4 +42,4 @@ def run_statement(
             return found
     from dormouse.statements.running import run_in_process
 
-    return run_in_process(tables, text, stream, scratch, limits)
+    return run_in_process(tables, text, stream, scratch, limits, watch=watch)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeAlias
+
 import msgspec
 
 from dormouse.errors import InvalidRequestError, LimitExceededError
+from dormouse.readers.read_counters import ReadCounters
 
 MEMORY_BYTES = 1024 * 1024 * 1024
 """What sorting, grouping and joining may use before they spill; a caller can say otherwise."""
@@ -12,6 +16,11 @@ TIMEOUT_SECONDS = 600.0
 """How long a caller waits for a statement in all; it can say otherwise."""
 _LEAST_BYTES, _MOST_BYTES = 16 * 1024 * 1024, 1024**4
 MOST_SECONDS = 7 * 24 * 3600
+WATCH_MS = 1000
+"""How often who runs a statement may end it, while its process computes."""
+Watch: TypeAlias = Callable[[ReadCounters], None]
+"""Raises an error if a statement that has read so much should not go on; it becomes the error of
+the statement. It is called by another thread than the one that takes the rows."""
 
 
 class Limits(msgspec.Struct, frozen=True):

@@ -32,6 +32,10 @@ class Partials:
         """Return the columns; there is no other table."""
         return self.schema
 
+    def read_so_far(self) -> ReadCounters:
+        """Return what was read, also by scans that go on."""
+        return self.reads
+
     def result(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> QueryResult:
         """Return rows as the result of the statement."""
         return QueryResult(schema, PeekableBatches(batches), self.reads, 0, self.versions)

@@ -19,6 +19,10 @@ from dormouse.errors import InvalidRequestError, InvariantError
 from dormouse.stored.decoding import decode_json
 
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
+MAX_PARAMETERS = 1000
+"""The most parameters of a statement: each is a column, and planning takes long for thousands."""
+MAX_PARAMETER_BYTES = 16 * 1024 * 1024
+_AS_TABLE = "ingest long lists of values into a table, and join it"
 _LENGTH = struct.Struct("!I")
 
 
@@ -213,10 +217,15 @@ def encode_parameters(values: Mapping[str, object]) -> bytes:
     """Return the values of parameters as `Run` has them: an Arrow stream of one row.
 
     Raises:
-        InvalidRequestError: one has no type of Arrow.
+        InvalidRequestError: one has no type of Arrow, or they are too many or too large.
     """
     if not values:
         return b""
+    if len(values) > MAX_PARAMETERS:
+        raise InvalidRequestError(
+            f"the statement has {len(values):,} parameters; at most {MAX_PARAMETERS:,} are allowed",
+            hint=_AS_TABLE,
+        )
     try:
         batch = pa.RecordBatch.from_pydict({name: [value] for name, value in values.items()})
     except (pa.ArrowException, OverflowError, UnicodeEncodeError) as error:
@@ -224,4 +233,10 @@ def encode_parameters(values: Mapping[str, object]) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
-    return sink.getvalue().to_pybytes()
+    stream = sink.getvalue()
+    if stream.size > MAX_PARAMETER_BYTES:
+        raise InvalidRequestError(
+            f"the parameters take {stream.size:,} bytes; at most {MAX_PARAMETER_BYTES:,} may be",
+            hint=_AS_TABLE,
+        )
+    return stream.to_pybytes()

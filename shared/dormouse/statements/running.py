@@ -28,7 +28,7 @@ from dormouse.sql.cut.statement_cut import StatementCut
 from dormouse.statements import protocol
 from dormouse.statements.explaining import explain
 from dormouse.statements.files import linked_files
-from dormouse.statements.limits import Limits
+from dormouse.statements.limits import WATCH_MS, Limits, Watch
 from dormouse.statements.partials import Partials
 from dormouse.statements.scans import Tables, check_reads
 from dormouse.statements.server.processes import StatementProcess, begin
@@ -56,14 +56,15 @@ def run_in_process(
     limits: Limits,
     *,
     cut_ms: int = 0,
+    watch: Watch | None = None,
 ) -> QueryResult:
     """Return the rows of a statement, which a process of its own computes while they are taken;
-    with `cut_ms`, its parts as of that time.
+    with `cut_ms`, its parts as of that time. `watch` may end it.
 
     Raises:
         DormouseError: it cannot be planned.
     """
-    running = _Running(tables, scratch, limits)
+    running = _Running(tables, scratch, limits, watch)
     try:
         running.start(text, parameters, cut_ms)
         schema, batches = running.results()
@@ -106,15 +107,17 @@ class _Pipe(io.FileIO):
 class _Running:
     """One statement while it runs."""
 
-    def __init__(self, tables: Tables | Partials, scratch: Path, limits: Limits) -> None:
-        self._tables, self._limits = tables, limits
+    def __init__(
+        self, tables: Tables | Partials, scratch: Path, limits: Limits, watch: Watch | None
+    ) -> None:
+        self._tables, self._limits, self._watch = tables, limits, watch
         self._folder = TemporaryDirectory(prefix="sql-", dir=scratch)
         self._channel, self._childs = socket.socketpair()
         results, self._write_results = os.pipe()
         self._source = io.BufferedReader(_Pipe(results))
         self._process: StatementProcess | None = None
         self._clock = SystemClock()
-        self._looked_ms = self._clock.now_ms()
+        self._looked_ms = self._watched_ms = self._clock.now_ms()
         self._waited_ms = 0
         self._waits = False
         self._failure: BaseException | None = None
@@ -282,7 +285,8 @@ class _Running:
             self._process.kill()
 
     def _check_limits(self) -> None:
-        """Count the time that the caller waits; refuse a child that takes too much.
+        """Count the time that the caller waits; refuse a child that takes too much, or that who
+        runs it ends.
 
         Raises:
             LimitExceededError: it does.
@@ -301,6 +305,9 @@ class _Running:
                 f"the statement took more than {most // 2**20:,} MiB of memory",
                 hint="ask for less at once, or give it more memory",
             )
+        if self._watch is not None and now_ms - self._watched_ms >= WATCH_MS:
+            self._watched_ms = now_ms
+            self._watch(self._tables.read_so_far())
 
 
 def _resident_bytes(pid: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeAlias
@@ -59,7 +60,7 @@ class ScanResources:
 @dataclass(frozen=True, slots=True)
 class Tables:
     """The tables of a statement: one version of each, for all its scans. `columns` has what the
-    scans read of each table, in rows or conditions, by its id.
+    scans read of each table, in rows or conditions, by its id. `going` counts for scans that go on.
     """
 
     resources: QueryResources
@@ -70,6 +71,7 @@ class Tables:
     references: dict[str, Opened] = field(default_factory=dict)
     reads: ReadCounters = field(default_factory=ReadCounters)
     first: dict[str, pa.Table] = field(default_factory=dict)
+    going: list[ReadCounters] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def find(self, reference: Named) -> Schema:
@@ -96,6 +98,13 @@ class Tables:
         for opened, state in self.references.values():
             found.setdefault(opened.table.name, set()).add(state.version)
         return {name: tuple(sorted(versions)) for name, versions in found.items()}
+
+    def read_so_far(self) -> ReadCounters:
+        """Return the requests and bytes that were read, also by scans that go on."""
+        with self.lock:
+            each = [self.reads, *self.going]
+        requests = sum(reads.requests for reads in each)
+        return ReadCounters(requests=requests, size_bytes=sum(reads.size_bytes for reads in each))
 
     def result(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> QueryResult:
         """Return rows as the result of the statement."""
@@ -186,19 +195,24 @@ class Tables:
 
             whole = replace(selection, limit=None)
             reads = ReadCounters()
-            try:
+            with self._counting(reads):
                 yield from last_rows(resources, table, state, whole, selection.limit, reads)
-            finally:
-                with self.lock:
-                    self.reads.add(reads)
             return
         found = query_rows(resources, table, state, selection).for_programs()
-        try:
+        with self._counting(found.reads), closing(found):
             yield from found
+
+    @contextmanager
+    def _counting(self, reads: ReadCounters) -> Iterator[None]:
+        """Count what the block reads, while it reads and for good after."""
+        with self.lock:
+            self.going.append(reads)
+        try:
+            yield
         finally:
-            found.close()
             with self.lock:
-                self.reads.add(found.reads)
+                self.going[:] = [each for each in self.going if each is not reads]
+                self.reads.add(reads)
 
 
 def check_reads(tables: Tables, scans: Iterable[ScanRows], limits: Limits) -> None:

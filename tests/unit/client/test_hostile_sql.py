@@ -55,6 +55,21 @@ def test_what_is_too_large_is_refused(mice: Instance, text: str, problem: str) -
 
 
 @pytest.mark.parametrize(
+    ("parameters", "problem"),
+    [
+        pytest.param(["x"] * 1_000_000, "1,000,000 parameters", id="a million"),
+        pytest.param(["x" * (16 * 1024 * 1024)], "bytes; at most", id="a long one"),
+        pytest.param([[["x"] * 4_000_000]], "bytes; at most", id="a long list"),
+    ],
+)
+def test_parameters_that_are_too_many_or_too_large_are_refused(
+    mice: Instance, parameters: list[object], problem: str
+) -> None:
+    with pytest.raises(InvalidRequestError, match=problem):
+        mice.sql("SELECT 1", parameters)
+
+
+@pytest.mark.parametrize(
     "text",
     [
         pytest.param(

@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dormouse.arrow.types import arrow_schema, frame_schema
+from dormouse.errors import InvalidRequestError
 from dormouse.results import writers
 from dormouse.results.cells import json_cells
 from dormouse.results.files import RowFile
@@ -187,6 +188,29 @@ def test_types_that_only_statements_have_are_exact_in_text(
     (_, line) = csv.reader(io.StringIO(texts[ResultFormat.csv]))
     if isinstance(cell, str):
         assert line == [cell]
+
+
+@pytest.mark.parametrize(
+    ("form", "column"),
+    [
+        (ResultFormat.parquet, pa.array([pa.MonthDayNano([1, 2, 3])])),
+        (ResultFormat.parquet, pa.array([2**62], pa.timestamp("s"))),
+        (ResultFormat.json, pa.array([2**62], pa.date64())),
+        (ResultFormat.csv, pa.array([2**62], pa.date64())),
+    ],
+    ids=str,
+)
+def test_what_a_format_does_not_have_is_refused_and_not_quoted(
+    form: ResultFormat, column: pa.Array[Any], tmp_path: Path
+) -> None:
+    batch = pa.record_batch([column], names=["v"])
+    with pytest.raises(InvalidRequestError, match="does not have") as caught:
+        write_rows(form, [batch], batch.schema, io.BytesIO())
+    assert str(2**62) not in caught.value.explanation
+    with pytest.raises(InvalidRequestError, match="does not have"):
+        file = RowFile(tmp_path / "rows", form, batch.schema)
+        file.write(batch)
+        file.close()
 
 
 def test_small_batches_share_a_row_group(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,10 +16,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from dormouse.access.doors import administers_instance
 from dormouse.errors import InvalidRequestError, JobTooLargeError, NotFoundError
 from dormouse.features.queries.answering.sub_query import ResultAttempts, answer
 from dormouse.features.queries.beginning.planning import begin_query
-from dormouse.features.queries.ending import CANCELLED, LEFT, end_early, failing, finish, settle
+from dormouse.features.queries.ending import (
+    CANCELLED,
+    CANCELLED_BY_ADMINISTRATOR,
+    LEFT,
+    end_early,
+    failing,
+    finish,
+    settle,
+)
 from dormouse.features.queries.following import (
     follow,
     is_followed,
@@ -119,24 +128,35 @@ def _check_same(asked: AnswerQuery, digest: str, who: str) -> None:
 
 
 def _cancel(services: Services, message: CancelQuery) -> list[OutboundMessage]:
-    """End a query without a result; one that has not begun never will."""
-    query = _own_query(services, message)
+    """End a query without a result, for who asked it or administers the instance; one that has not
+    begun never will.
+    """
+    query = load_query(services.results, message.query_id)
     if query is None:
         asked = AnswerQuery(query_id=message.query_id, table="-", who=message.who)
         end_early(services, asked, "cancelled", reason=CANCELLED, digest="")
         return []
+    reason = CANCELLED
+    if query.asked.who != message.who:
+        if not administers_instance(services, message.who):
+            raise _not_yours(message.query_id)
+        reason = CANCELLED_BY_ADMINISTRATOR
+    _end_cancelled(services, query, reason)
+    return []
+
+
+def _end_cancelled(services: Services, query: Query, reason: str) -> None:
     end_early(
         services,
         query.asked,
         "cancelled",
         begun_ms=query.begun_ms,
-        reason=CANCELLED,
+        reason=reason,
         digest=query.question,
     )
-    return []
 
 
-def _own_query(services: Services, message: CancelQuery | LeaveQuery | QueryTask) -> Query | None:
+def _own_query(services: Services, message: LeaveQuery | QueryTask) -> Query | None:
     """Return the query of a message, which is from who asked it, or from the instance itself: its
     own messages say who asked. None if the query has not begun.
 
@@ -145,11 +165,16 @@ def _own_query(services: Services, message: CancelQuery | LeaveQuery | QueryTask
     """
     query = load_query(services.results, message.query_id)
     if query is not None and query.asked.who != message.who:
-        raise NotFoundError(
-            f"you have no query {message.query_id!r}",
-            hint="who asked a query can cancel it, and the sweep continues it",
-        )
+        raise _not_yours(message.query_id)
     return query
+
+
+def _not_yours(query_id: str) -> NotFoundError:
+    return NotFoundError(
+        f"you have no query {query_id!r}",
+        hint="who asked a query or administers the instance can cancel it, and the sweep "
+        "continues it",
+    )
 
 
 def _follow(services: Services, message: FollowQuery) -> None:
@@ -165,14 +190,7 @@ def _leave(services: Services, message: LeaveQuery) -> None:
     query = _own_query(services, message)
     if query is None or is_followed(services, query, len(done_tasks(services.results, query))):
         return
-    end_early(
-        services,
-        query.asked,
-        "cancelled",
-        begun_ms=query.begun_ms,
-        reason=LEFT,
-        digest=query.question,
-    )
+    _end_cancelled(services, query, LEFT)
 
 
 def _continue(services: Services, query: Query, task: int) -> list[OutboundMessage]:

@@ -9,11 +9,12 @@ sends them again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
 
+from dormouse.errors import InvalidRequestError
 from dormouse.features.queries.query import QueryEnd
 from dormouse.ports import Services, Storage
 from dormouse.results.cells import json_objects
@@ -96,13 +97,22 @@ def _text(message: ResultMessage) -> str:
 
 
 def _row_groups(results: Storage, end: QueryEnd) -> list[list[bytes]] | None:
-    """Return the rows of each message as JSON; None if they are too many or too large."""
+    """Return the rows of each message as JSON; None if they are too many or too large, or JSON
+    lacks a value.
+    """
     form = ResultFormat(end.format)
     if form not in READABLE or end.size_bytes > MOST_MESSAGES * MESSAGE_BYTES:
         return None
+    try:
+        return _grouped(_lines(results, end, form))
+    except InvalidRequestError:
+        return None
+
+
+def _grouped(lines: Iterable[bytes]) -> list[list[bytes]] | None:
     groups: list[list[bytes]] = [[]]
     size_bytes = 0
-    for line in _lines(results, end, form):
+    for line in lines:
         if len(line) > MESSAGE_BYTES:
             return None
         if size_bytes + len(line) > MESSAGE_BYTES:

@@ -30,6 +30,7 @@ from dormouse.ports import Services
 from dormouse.query_messages import AnswerQuery
 
 CANCELLED = "it was cancelled"
+CANCELLED_BY_ADMINISTRATOR = "it was cancelled by who administers the instance"
 LEFT = "its connection was closed, and nobody waits for it"
 _EVENTS: Mapping[EndState, type[Finished | Failed | Cancelled]] = {
     "finished": Finished,

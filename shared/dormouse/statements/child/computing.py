@@ -50,6 +50,7 @@ class _Child:
         self._context = self._session()
         self._schemas: dict[str, Schema] = {}
         self._scans: dict[str, protocol.Scan] = {}
+        self._has_begun = False
 
     def run(self) -> None:
         """Run the statement, and write its results.
@@ -79,7 +80,8 @@ class _Child:
             if not isinstance(error, Exception) and not is_panic(error):
                 raise
             columns = [f.name for schema in self._schemas.values() for f in schema.fields]
-            raise explained(error, dict.fromkeys(columns)) from error
+            names = dict.fromkeys(columns)
+            raise explained(error, names, of_rows=self._has_begun) from error
 
     def _find_tables(self, statement: Statement) -> None:
         asked = tuple(
@@ -182,6 +184,7 @@ class _Child:
         schema = pa.schema([f.with_name(n) for f, n in zip(schema, names, strict=True)])
         with os.fdopen(self._results, "wb") as sink, pa.ipc.new_stream(sink, schema) as writer:
             sink.flush()
+            self._has_begun = True
             for batch in frame.execute_stream():
                 writer.write_batch(_conformed(batch.to_pyarrow(), schema))
                 sink.flush()

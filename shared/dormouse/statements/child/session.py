@@ -46,11 +46,15 @@ _VIEWS: dict[pa.DataType, pa.DataType] = {
 _TELLS_OF_THE_MACHINE = ("version",)
 _NO_FIELD = re.compile(r"No field named (.+?)\.(?:\s|$)")
 _IN_A_FILTER = re.compile(
-    r".*Error evaluating filter predicate: ArrowError\("
-    r"(?:\w+\(\"(?P<text>.*)\"\)|(?P<kind>\w+)), .*",
+    r".*Error evaluating filter predicate: (?:ArrowError\()?"
+    r"(?:\w+\(\"(?P<text>.*)\"\)|(?P<kind>\w+)).*",
     re.DOTALL,
 )
 """An error in a row that is tested while it is decoded."""
+_VALUES = re.compile(r"'.*'|\".*\"|(?<![\w.])[-+]?\d[\w.+:-]*", re.DOTALL)
+"""What may be a value in an error: a text in quotes, a number, a time."""
+_LINES = re.compile(r"\n|\\n")
+"""Ends of lines, as they are or as in quotes: a pattern that is none is on lines of its own."""
 _PREFIXES = re.compile(
     r"^(?:(?:DataFusion error|Error during planning|Schema error|SQL error|Execution error|"
     r"External error|Arrow error|Optimizer rule '\w+' failed|type_coercion|caused by)[:\s]+)+"
@@ -149,8 +153,13 @@ def is_panic(error: BaseException) -> bool:
     return type(error).__name__ == "PanicException" or " panicked with message " in str(error)
 
 
-def explained(error: BaseException, columns: Iterable[str]) -> DormouseError:
-    """Return an error of DataFusion as one of ours; `columns` are those that could be meant."""
+def explained(
+    error: BaseException, columns: Iterable[str], *, of_rows: bool = False
+) -> DormouseError:
+    """Return an error of DataFusion as one of ours; `columns` are those that could be meant.
+
+    One `of_rows`, that is, from running a plan, may quote values of rows, which no error has.
+    """
     text = str(error)
     if missing := _NO_FIELD.search(text):
         name = missing[1].replace('"', "").rpartition(".")[2]
@@ -170,4 +179,6 @@ def explained(error: BaseException, columns: Iterable[str]) -> DormouseError:
     if within := _IN_A_FILTER.fullmatch(text):
         text = within["text"] or re.sub(r"(?<!^)(?=[A-Z])", " ", within["kind"]).capitalize()
     plain = _PREFIXES.sub("", text).split("This issue was likely caused by", 1)[0].strip()
+    if of_rows:
+        plain = _LINES.split(_VALUES.sub("…", plain), 1)[0].rstrip("(: ")
     return InvalidRequestError(f"the statement failed: {plain[:2_000]}")

@@ -179,6 +179,27 @@ def test_only_who_asked_a_query_sees_it(people: Api) -> None:
     assert answered(people, location)["state"] == "finished"
 
 
+def test_who_administers_all_tables_by_a_rule_lists_and_cancels_the_queries_of_others(
+    people: Api,
+) -> None:
+    location = ask(people)
+    other = Api(people.instance, EVE)
+    assert other.problem("GET", "/queries", query="all=true")["status"] == 403  # without rules, too
+    grant(people, LOCAL)
+    rule = AccessRule(EVE, "people", ("administer",))
+    people.instance.services.tables.change_access_rules(lambda rules: granted(rules, rule))
+    assert other.problem("GET", "/queries", query="all=true")["status"] == 403
+    rule = AccessRule(EVE, "*", ("administer",))
+    people.instance.services.tables.change_access_rules(lambda rules: granted(rules, rule))
+    work(people)
+    (listed,) = other.get("/queries", "all=true")["queries"]
+    assert (listed["who"], listed["state"]) == (LOCAL, "finished")
+    assert other.get("/queries")["queries"] == []
+    assert other.ask("DELETE", location).status == 202
+    for path in (location, f"{location}/files/rows"):  # which only who asked reads
+        assert other.ask("GET", path).status == 404
+
+
 def test_nobody_is_answered_later(people: Api) -> None:
     location = ask(people)
     people.principal = NOBODY

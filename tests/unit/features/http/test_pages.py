@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from dormouse.features.http.resources import forms, queries
+from dormouse.features.http.resources.pages import sealed, unsealed
 from tests.unit.features.http.conftest import Api
 
 QUERY = "/tables/people/query"
@@ -101,6 +102,13 @@ def test_a_damaged_continuation_is_refused(people: Api) -> None:
     for bad in (changed, good[:-3], "x", "é", "a" * 5000, good + "!"):
         found = people.problem("POST", QUERY, {"after": bad})
         assert (found["status"], "continuation" in found["detail"]) == (400, True)
+
+
+@pytest.mark.parametrize("name", ["repeats", "given", "version", "time_ms"])
+def test_a_continuation_that_counts_below_zero_is_refused(people: Api, name: str) -> None:
+    said = json.loads(unsealed(continuation(people)))
+    after = sealed(json.dumps({**said, name: -1}).encode())
+    assert people.problem("POST", QUERY, {"after": after})["status"] == 400
 
 
 def test_a_continuation_of_another_question_is_refused(people: Api) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
+from dormouse.access.doors import administers_instance
 from dormouse.access.principals import NOBODY
 from dormouse.access.rules import AccessRules, permission
 from dormouse.client.reading.queries import QUEUE, failure_of
@@ -57,19 +58,26 @@ class QueryAccepted(Shown, frozen=True, kw_only=True):
 
 
 class QuerySummary(Shown, frozen=True, kw_only=True):
-    """A query of the caller. `state` is waiting, running, finished, failed or cancelled; `subject`
-    is the table, or SQL. Of its sub-queries, `parts`, `parts_done` are done. Times are milliseconds
-    since 1970; 0 is not yet.
+    """A query that `who` asked. `state` is waiting, running, finished, failed or cancelled;
+    `subject` is the table, or SQL. Of its sub-queries, `parts`, `parts_done` are done. Times are
+    milliseconds since 1970; 0 is not yet.
     """
 
     id: str
     state: str
     subject: str = ""
+    who: str = ""
     rows: int = 0
     parts: int = 0
     parts_done: int = 0
     started_ms: int = 0
     finished_ms: int = 0
+
+
+class QueriesPage(Page, frozen=True, kw_only=True):
+    """Which part of a list is wanted; with `all`, of the queries of all callers."""
+
+    all: bool = False
 
 
 class QueryPage(Shown, frozen=True, kw_only=True):
@@ -147,10 +155,18 @@ def send_query(call: Call, asked: AnswerQuery, key: str = "") -> str:
     return query_id
 
 
-def list_queries(call: Call, query: Page) -> QueryPage:
-    """List the queries that the caller has asked to be answered later, and that have begun."""
+def list_queries(call: Call, query: QueriesPage) -> QueryPage:
+    """List the queries that the caller has asked to be answered later, and that have begun.
+
+    With `all`, list those of all callers, for who administers all tables by an access rule.
+    """
+    if query.all and not administers_instance(call.services, call.principal):
+        raise ForbiddenError(
+            "you may not see the queries of others",
+            hint="a rule that lets you administer all tables, *, does",
+        )
     records = call.services.tracker.records(QUERIES)
-    own = [each for each in records if each.who == call.principal != NOBODY]
+    own = [each for each in records if query.all or each.who == call.principal != NOBODY]
     own.sort(key=lambda each: (-(each.started_ms or each.updated_ms), each.job_id))
     some, more = page_of(own, query, lambda each: each.job_id)
     return QueryPage(queries=[QuerySummary(**_summary(each)) for each in some], next=more)
@@ -177,8 +193,12 @@ def show_query(call: Call, query_id: str) -> QueryShown:
 
 
 def cancel_query(call: Call, query_id: str) -> QueryAccepted:
-    """Cancel a query that the caller has asked, unless it has ended."""
-    record = own_query(call, query_id)
+    """Cancel a query that the caller has asked, unless it has ended. Who administers all tables by
+    an access rule can cancel those of others that have begun.
+    """
+    record = call.services.tracker.get(QUERIES, query_id)
+    if record is None or not administers_instance(call.services, call.principal):
+        record = own_query(call, query_id)
     if record is None or not record.is_finished:
         message = CancelQuery(query_id=query_id, who=call.principal)
         call.instance.queues.send([OutboundMessage(QUEUE, message)])

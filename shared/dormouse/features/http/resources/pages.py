@@ -21,6 +21,7 @@ from dormouse.features.http.problems import ProblemError
 from dormouse.key_forms.arrow import key_part
 from dormouse.key_forms.codec import EMPTY_RANGE, KeyCodec
 from dormouse.keys.ranges import Key, KeyRange
+from dormouse.model.sources import WholeNumber
 from dormouse.schema.schema import Schema
 from dormouse.stored.decoding import decode_json
 from dormouse.tables.table import Table
@@ -36,12 +37,12 @@ class Position(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """
 
     state: str
-    version: int
-    time_ms: int
+    version: WholeNumber
+    time_ms: WholeNumber
     question: str
     key: tuple[object, ...]
-    repeats: int
-    given: int
+    repeats: WholeNumber
+    given: WholeNumber
     v: int = 1
 
 

@@ -33,6 +33,7 @@ from dormouse.sql.cut.statement_cut import StatementCut
 from dormouse.stored.query_paths import query_prefix
 
 if TYPE_CHECKING:
+    from dormouse.statements.limits import Watch
     from dormouse.statements.partials import Partials
     from dormouse.statements.scans import Tables
 
@@ -43,30 +44,40 @@ _WITH_SPARK = (
 
 
 def statement_rows(
-    services: Services, query: Query, task: int, before: Spent, read: dict[str, set[str]]
+    services: Services,
+    query: Query,
+    task: int,
+    before: Spent,
+    read: dict[str, set[str]],
+    watch: Watch,
 ) -> QueryResult:
     """Return the rows of a sub-query of a statement; add the columns that it reads to `read`, by
-    the ids of tables.
+    the ids of tables. `watch` may end it while it is computed.
 
     Raises:
         LimitExceededError: it needs too much; at the latest, that is known when rows are taken.
     """
     reason = query.statement.whole_because if query.statement is not None else ""
     with _naming_spark(reason):
-        found = _opened(services, query, task, before, read)
+        found = _opened(services, query, task, before, read, watch)
     batches = PeekableBatches(_naming_spark_in(found.batches, reason))
     return replace(found, batches=batches)
 
 
 def _opened(
-    services: Services, query: Query, task: int, before: Spent, read: dict[str, set[str]]
+    services: Services,
+    query: Query,
+    task: int,
+    before: Spent,
+    read: dict[str, set[str]],
+    watch: Watch,
 ) -> QueryResult:
     from dormouse.statements.answering import run_statement
 
     limits, asked = statement_limits(services, query), query.asked
     if query.read is None or query.statement is None:
         tables = statement_tables(services, query, read)
-        return run_statement(tables, asked.sql, asked.parameters, services.scratch, limits)
+        return run_statement(tables, asked.sql, asked.parameters, services.scratch, limits, watch)
     cut = query.statement
     if task == query.final_task:
         text, names, schema = cut.final, cut.final_names, _result_schema(cut)
@@ -79,7 +90,7 @@ def _opened(
         schema = _partial_schema(cut) if cut.final else _result_schema(cut)
         source = _piece(services, query, task, read)
     values = {name: asked.parameters[name] for name in names}
-    found = run_statement(source, text, values, services.scratch, limits)
+    found = run_statement(source, text, values, services.scratch, limits, watch)
     return _as(found, schema)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -29,6 +29,8 @@ from dormouse.query.rows import query_slices
 if TYPE_CHECKING:
     from dormouse.ports import Ids
     from dormouse.query_messages import QueryLimits
+    from dormouse.readers.read_counters import ReadCounters
+    from dormouse.statements.limits import Watch as StatementWatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +65,14 @@ def answer(
     )
     sink = _file_sink(services, query, task)
     read: dict[str, set[str]] = {}
-    with _aborting(sink), _rows(services, query, task, before, read) as rows:
-        try:
-            return _written(rows, sink, watch, read)
-        except EndedError:
-            return None
+
+    def look(reads: ReadCounters) -> None:
+        watch.check(reads, sink.size_bytes)
+
+    opening = _rows(services, query, task, before, read, look)
+    with _aborting(sink), suppress(EndedError), opening as rows:
+        return _written(rows, sink, watch, read)
+    return None
 
 
 def _look(services: Services, query: Query, spent: Spent) -> bool:
@@ -124,14 +129,19 @@ def _aborting(sink: ResultSink) -> Iterator[None]:
 
 @contextmanager
 def _rows(
-    services: Services, query: Query, task: int, before: Spent, noted: dict[str, set[str]]
+    services: Services,
+    query: Query,
+    task: int,
+    before: Spent,
+    noted: dict[str, set[str]],
+    look: StatementWatch,
 ) -> Iterator[QueryResult]:
     """Open the rows of a sub-query, and note the columns that it reads, by the ids of tables; rows
-    are read while they are taken.
+    are read while they are taken. `look` looks whether to go on while a statement is computed.
     """
     read = query.read
     if read is None or query.statement is not None:
-        found = statement_rows(services, query, task, before, noted)
+        found = statement_rows(services, query, task, before, noted, look)
     else:
         selection = read.selection
         noted[read.id] = {*selection.columns, *selection.tested_columns}

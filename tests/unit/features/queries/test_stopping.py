@@ -1,0 +1,87 @@
+"""Queries are ended by whoever and whatever may end them, once, and at once."""
+
+from __future__ import annotations
+
+import pytest
+
+from dormouse.access.rules import AccessRule
+from dormouse.errors import NotFoundError
+from dormouse.features.queries import limits
+from dormouse.features.queries.answering import sub_query
+from dormouse.features.queries.limits import Spent
+from dormouse.features.queries.query import Query
+from dormouse.messages import OutboundMessage
+from dormouse.ports import Services
+from dormouse.query_messages import CancelQuery
+from dormouse.statements import running
+from tests.support.world import World
+from tests.unit.features.asking import asks, ended, four_leaves, parts, record
+
+ENDLESS = "SELECT max(at + value) FROM letters, generate_series(1, 9000000000000000)"
+"""A statement that would go on until the time of its query is over."""
+
+
+@pytest.fixture
+def looking(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let statements be looked at all the time."""
+    monkeypatch.setattr(running, "WATCH_MS", 0)
+    monkeypatch.setattr(limits, "LOOK_MS", 0)
+
+
+def test_a_statement_that_is_cancelled_while_it_is_computed_stops(
+    world: World, monkeypatch: pytest.MonkeyPatch, looking: None
+) -> None:
+    four_leaves(world)
+    asks(world, sql=ENDLESS, limits={"seconds": 20})
+    look = sub_query._look
+
+    def cancelled_meanwhile(services: Services, query: Query, spent: Spent) -> bool:
+        world.deliver(OutboundMessage("queries", CancelQuery(query_id="q")))
+        return look(services, query, spent)
+
+    monkeypatch.setattr(sub_query, "_look", cancelled_meanwhile)
+    world.settle()
+    assert (ended(world).state, record(world).state) == ("cancelled", "cancelled")
+    assert not parts(world)
+    assert not list(world.services.scratch.iterdir())
+
+
+def test_a_statement_that_has_read_too_much_stops_before_it_is_computed(
+    world: World, looking: None
+) -> None:
+    four_leaves(world)
+    asks(world, sql=ENDLESS, limits={"seconds": 20, "read_bytes": 1})
+    world.settle()
+    assert (ended(world).state, ended(world).error) == ("failed", "LimitExceededError")
+    assert "bytes read" in ended(world).reason
+    assert not list(world.services.scratch.iterdir())
+
+
+def test_rows_that_the_format_does_not_have_fail_the_query_once(world: World) -> None:
+    four_leaves(world)
+    asks(world, sql="SELECT INTERVAL '1 day' AS day")
+    world.settle()
+    assert (ended(world).state, ended(world).error) == ("failed", "InvalidRequestError")
+    assert not list(world.services.scratch.iterdir())
+
+
+def test_who_administers_the_instance_by_a_rule_can_cancel_any_query(world: World) -> None:
+    four_leaves(world)
+    cancel = OutboundMessage("queries", CancelQuery(query_id="q", who="aws-id:ROOT"))
+    rules = (
+        AccessRule("aws-id:ADAM", "*", ("read",)),
+        AccessRule("aws-id:ROOT", "letters", ("read", "administer")),
+    )
+    world.tables.change_access_rules(lambda _: rules)
+    asks(world, who="aws-id:ADAM")
+    tasks = world.deliver(world.queue.popleft())
+    with pytest.raises(NotFoundError, match="you have no query"):
+        world.deliver(cancel)  # one table is not the instance
+    everything = AccessRule("aws-id:ROOT", "*", ("administer",))
+    world.tables.change_access_rules(lambda _: (*rules, everything))
+    world.deliver(cancel)
+    world.queue += tasks
+    world.settle()
+    end = ended(world)
+    assert (end.state, end.who) == ("cancelled", "aws-id:ADAM")
+    assert end.reason == "it was cancelled by who administers the instance"
