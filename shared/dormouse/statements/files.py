@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
+from itertools import pairwise
 
 from dormouse.arrow.evolution import stored_names
 from dormouse.arrow.types import arrow_schema, frame_schema
@@ -57,7 +58,7 @@ def _linked(tables: Tables, asked: ScanRows, held: ExitStack) -> LinkedFiles | N
     selected = _slices(state, selected_ranges(table, selection))
     shards = {slice.shard.id for slice in selected}
     held_by_leaves = (s for s in _slices(state, [KeyRange()]) if s.shard.id in shards)
-    slices = list(_whole(held_by_leaves))
+    slices = list(whole_shards(held_by_leaves))
     if not slices:
         return None
     storage = CountedObjects(resources.storage, tables.reads)
@@ -102,13 +103,27 @@ def _slices(state: TableState, ranges: Sequence[KeyRange]) -> list[Slice]:
     return [slice for part in slices_to_read(state, ranges) for slice in part]
 
 
-def _whole(slices: Iterable[Slice]) -> Iterator[Slice]:
-    """Yield each shard once; none if one of them has rows that do not count."""
+def whole_shards(slices: Iterable[Slice]) -> Iterator[Slice]:
+    """Yield each shard once; none if one of them has rows that do not count, or count twice.
+
+    A shard that was ingested before its leaf was split, or with rows for several leaves, has a
+    slice in each of them. Its file has the rows of all, if these leave no key out between them.
+    """
     ranges: dict[str, list[Slice]] = {}
     for slice in slices:
         ranges.setdefault(slice.shard.id, []).append(slice)
-    if all(len(of_shard) == 1 and of_shard[0].is_whole for of_shard in ranges.values()):
-        yield from (of_shard[0] for of_shard in ranges.values())
+    joined = [_joined(of_shard) for of_shard in ranges.values()]
+    if all(slice is not None for slice in joined):
+        yield from (slice for slice in joined if slice is not None)
+
+
+def _joined(of_shard: Sequence[Slice]) -> Slice | None:
+    """Return disjoint slices of a shard as the one that is all of it; None if they are not."""
+    ordered = sorted((slice.range for slice in of_shard), key=lambda range: range.min)
+    if any(a.max != b.min for a, b in pairwise(ordered)):
+        return None
+    whole = Slice(of_shard[0].shard, KeyRange(ordered[0].min, ordered[-1].max))
+    return whole if whole.is_whole else None
 
 
 def _has_names(groups: RowGroups, fields: tuple[Field, ...]) -> bool:
