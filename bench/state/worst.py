@@ -6,6 +6,7 @@ store itself. In between, transactions are folded without a log, which takes a t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice
 
@@ -17,6 +18,7 @@ from dormouse.model.state import TableState
 from dormouse.model.transactions import Entry
 from dormouse.statestore.gc_pause import gc_paused
 from dormouse.statestore.log.compaction import COMMITS_TO_INCREMENT, has_key_index
+from dormouse.statestore.log.key_indexes import key_indexes
 from dormouse.statestore.log.pages import PAGE_CAPACITY, Increment, Segment
 from dormouse.statestore.log.reader import fold_delta
 from dormouse.statestore.snapshot.changes import changes_between, rebased
@@ -49,7 +51,7 @@ def worst_table(snapshot: bytes, kept_in: str, commits: int) -> Table:
             with gc_paused():
                 entries = [Entry(each, table.clock.ms, 0) for each in transactions]
                 state, _ = fold_delta(state, entries)
-        increments.append(_keep_increment(table, ids.new(), cut, state))
+        increments.append(_keep_increment(table, ids.new(), cut, state, increments))
         cut = state
     _end_log_at(table, state.version, increments)
     writer, maintainer = table.store(Requests(), 1), table.store(Requests(), 2)
@@ -65,13 +67,19 @@ def worst_table(snapshot: bytes, kept_in: str, commits: int) -> Table:
 
 
 def _keep_increment(
-    table: Table, increment_id: str, cut: TableState, state: TableState
+    table: Table,
+    increment_id: str,
+    cut: TableState,
+    state: TableState,
+    before: Sequence[Increment],
 ) -> Increment:
     laid_over = rebased(state, cut)
     assert laid_over is not None, "nothing was reset"
     by_key = has_key_index(state)
-    body = encode_increment(changes_between(TABLE, cut, laid_over, by_key=by_key))
-    table.store(Requests(), 0).reader.snapshots.put(increment_id, body)
+    reader = table.store(Requests(), 0).reader
+    indexes = key_indexes(reader, before, {}) if by_key else None
+    body = encode_increment(changes_between(TABLE, cut, laid_over, by_key=by_key), indexes)
+    reader.snapshots.put(increment_id, body)
     return Increment(increment_id, cut.version, state.version, state.time_ms, len(body))
 
 

@@ -37,11 +37,8 @@ from dormouse.model.state import TableState
 from dormouse.model.transactions import Entry, RestoreVersion, Transaction
 from dormouse.ports import Clock, Ids
 from dormouse.state_store import (
-    AlreadyCommitted,
     CommitReport,
-    Committed,
     Outcome,
-    Rejected,
     VersionRecord,
 )
 from dormouse.statestore.admission import admit
@@ -49,6 +46,7 @@ from dormouse.statestore.blobs import ABOVE_ALL_IDS
 from dormouse.statestore.delta.codec import encode_delta, identity_of
 from dormouse.statestore.gc_pause import gc_paused
 from dormouse.statestore.group_commit import Entries, GroupCommit, Outcomes
+from dormouse.statestore.log.carrying import packed
 from dormouse.statestore.log.collection import Collector
 from dormouse.statestore.log.compaction import (
     CompactionPolicy,
@@ -61,6 +59,7 @@ from dormouse.statestore.log.log import CollectedError, Placement
 from dormouse.statestore.log.pages import LOWEST_ID, Manifest, Page, not_below, place_after
 from dormouse.statestore.log.reader import Reader, fold_delta
 from dormouse.statestore.log.tail import LogTail
+from dormouse.statestore.outcomes import holding, outcomes_of
 from dormouse.statestore.overlap import Overlap, in_turn
 from dormouse.statestore.partial_reads import PartialReads
 from dormouse.statestore.pinning import Pinning
@@ -271,11 +270,7 @@ class LogStateStore:
         """Append a delta wherever the log ends; what holds there is known after the fold."""
         started_ms, attempts, sent_bytes, mark = self._clock.now_ms(), 0, 0, LOWEST_ID
         for _ in range(self._retry_policy.attempts):
-            upload = partial(self._upload, entries, mark, earlier)
-            # What others committed is folded while the delta is on its way. So the append goes to
-            # the page where the log ends, and few deltas are left between that and this one. And
-            # the fold begins before the delta, else it would never learn the verdict.
-            delta_id, size_bytes = self._options.overlap(upload, self.current)
+            delta_id, size_bytes = self._upload_and_look(entries, mark, earlier)
             sent_bytes += size_bytes
             page = self._log.page_after(self._tail.last_seen().version, self._tail.overtaken)
             with self._tail.awaiting(delta_id, entries):
@@ -284,12 +279,29 @@ class LogStateStore:
                 if placed.page and placed.version is not None:
                     verdicts, version = self._verdicts(delta_id, placed.page), placed.version
                     self._report(version, attempts, sent_bytes, started_ms, verdicts)
-                    return _outcomes(verdicts, version)
+                    return outcomes_of(verdicts, version)
             mark = placed.low_water_mark or mark
         raise ContendedError(
             f"every commit to table {self._table_id} came too late after its upload",
             hint="nothing was changed; try again later",
         )
+
+    def _upload_and_look(
+        self, entries: Entries, mark: str, earlier: TableState | None
+    ) -> tuple[str, int]:
+        """Store a delta, and fold what others committed; return as `_upload`.
+
+        So the append goes to the page where the log ends, and few deltas are left between that and
+        this one. And the fold begins before the delta, else it would never learn the verdict.
+
+        A writer that others overtook looks while its delta is on its way: time is short, and where
+        the delta will be cannot be known. Another one looks before, for that is where it will be.
+        """
+        upload = partial(self._upload, entries, mark, earlier)
+        if self.reader.carries and not self._tail.overtaken:
+            self.current()
+            return upload(carried=packed(self._tail.next_carried()))
+        return self._options.overlap(upload, self.current)
 
     @gc_paused()
     def _commit_strictly(self, entries: Entries, earlier: TableState | None = None) -> Outcomes:
@@ -302,19 +314,20 @@ class LogStateStore:
                 self._retry_policy.pause(failures)
             state = self.current()
             verdicts = fold_delta(state, entries, earlier)[1]
-            holding = _holding(entries, verdicts)
-            if not holding:
+            held = holding(entries, verdicts)
+            if not held:
                 self._report(state.version, attempts, sent_bytes, started_ms, verdicts)
-                return _outcomes(verdicts, state.version)
-            if holding != uploaded:
-                delta_id, size_bytes = self._upload(holding, mark, earlier)
-                uploaded = holding
+                return outcomes_of(verdicts, state.version)
+            if held != uploaded:
+                carried = packed(self._tail.next_carried()) if self.reader.carries else ()
+                delta_id, size_bytes = self._upload(held, mark, earlier, carried)
+                uploaded = held
                 sent_bytes += size_bytes
-            placed = self._place_after(state.version, delta_id, holding)
+            placed = self._place_after(state.version, delta_id, held)
             attempts += placed.attempts
             if placed.version is not None:
                 self._report(placed.version, attempts, sent_bytes, started_ms, verdicts)
-                return _outcomes(verdicts, placed.version)
+                return outcomes_of(verdicts, placed.version)
             if placed.low_water_mark:
                 mark, uploaded = placed.low_water_mark, ()
         raise ContendedError(
@@ -327,7 +340,13 @@ class LogStateStore:
         with self._tail.awaiting(delta_id, entries):
             return self._log.append(delta_id, page, after=version)
 
-    def _upload(self, entries: Entries, mark: str, earlier: TableState | None) -> tuple[str, int]:
+    def _upload(
+        self,
+        entries: Entries,
+        mark: str,
+        earlier: TableState | None,
+        carried: Sequence[tuple[str, bytes]] = (),
+    ) -> tuple[str, int]:
         """Store a delta under a new id; return the id, and how many bytes were sent.
 
         If it restores a version, a snapshot of that is stored under the same id before. The id is
@@ -341,7 +360,7 @@ class LogStateStore:
             snapshot = encode_snapshot(self._table_id, earlier)
             self.reader.snapshots.put(delta_id, snapshot)
             sent_bytes = len(snapshot)
-        body = encode_delta(entries, identity_of(self._table_id, delta_id))
+        body = encode_delta(entries, identity_of(self._table_id, delta_id), carried)
         self.reader.deltas.put(delta_id, body)
         return delta_id, sent_bytes + len(body)
 
@@ -368,18 +387,3 @@ class LogStateStore:
         self._options.observe(
             CommitReport(version, attempts, size_bytes, milliseconds, len(verdicts), rejected)
         )
-
-
-def _holding(entries: Entries, verdicts: Sequence[Verdict]) -> Entries:
-    pairs = zip(entries, verdicts, strict=True)
-    return tuple(e for e, verdict in pairs if not (verdict.repeated or verdict.violations))
-
-
-def _outcomes(verdicts: Sequence[Verdict], version: int) -> Outcomes:
-    return tuple(_outcome(verdict, version) for verdict in verdicts)
-
-
-def _outcome(verdict: Verdict, version: int) -> Outcome:
-    if verdict.repeated:
-        return AlreadyCommitted()
-    return Rejected(verdict.violations) if verdict.violations else Committed(version)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from dormouse.ports import Clock, Ids, Storage
 from dormouse.retry_policy import WITHOUT_PAUSES, RetryPolicy
 from dormouse.statestore.engine import DEFAULTS, LogStateStore, Options
@@ -13,7 +15,12 @@ from dormouse.stored.paths import delta_prefix, segment_prefix, snapshot_prefix
 
 
 class ObjectStateStore(LogStateStore):
-    """The engine over objects below the table's prefix."""
+    """The engine over objects below the table's prefix.
+
+    Deltas carry those before them if a request takes longer than a few kilobytes (`carries`).
+    """
+
+    carries: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -43,5 +50,6 @@ class ObjectStateStore(LogStateStore):
             ),
             segments=blobs(segment_prefix(table_id), "segment"),
             snapshots=blobs(snapshot_prefix(table_id), "snapshot"),
+            carries=self.carries,
         )
         super().__init__(reader, clock, ids, options)

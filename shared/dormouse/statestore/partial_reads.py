@@ -15,24 +15,21 @@ Nothing is written, so a crash leaves nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
-from dormouse.errors import CorruptDataError
 from dormouse.keys.ranges import KeyRange
 from dormouse.model.part_of_state import PartOfState, shards_of
 from dormouse.model.state import TableState
 from dormouse.schema.key_types import KeyTypes, key_problem
-from dormouse.state_store import REBUILD
 from dormouse.statestore.blobs import BlobRange, MissingBlobError
 from dormouse.statestore.delta.codec import Delta
 from dormouse.statestore.delta.rows import types_of_stored
+from dormouse.statestore.log.key_indexes import Run, key_indexes, name_of, runs_of
 from dormouse.statestore.log.log import CollectedError
-from dormouse.statestore.log.pages import Increment, Manifest, Snapshot
+from dormouse.statestore.log.pages import Manifest
 from dormouse.statestore.log.reader import Reader, check_rules
-from dormouse.stored.decoding import raise_corrupt
 
 if TYPE_CHECKING:
     from dormouse.statestore.by_key.blocks import KeyIndex
@@ -87,8 +84,8 @@ class PartialReads:
         manifest = self.reader.manifest()
         if manifest.newest is None or manifest.newest.size_bytes < LEAST_BYTES:
             raise _NoPartError
-        runs: list[_Run] = [manifest.newest, *manifest.increments]
-        indexes = self._indexes_of(runs)
+        runs = runs_of(manifest)
+        indexes = [*self._indexes_of(manifest).values()]
         facts = indexes[-1].facts
         check_rules(facts.rules, facts.version)
         key_types = types_of_stored(facts.key_types)
@@ -120,51 +117,17 @@ class PartialReads:
             yield delta
         yield from self.reader.from_pages(version)
 
-    def _indexes_of(self, runs: Sequence[_Run]) -> list[KeyIndex]:
-        """Return the indexes of a snapshot and of increments, those not known yet fetched."""
-        from dormouse.statestore.by_key.blocks import bytes_needed, decode_key_index, tail_bytes
-
+    def _indexes_of(self, manifest: Manifest) -> dict[str, KeyIndex]:
+        """Return the indexes of the newest snapshot and its increments, as far as not known yet."""
         known = dict(self._indexes)  # another thread may replace them meanwhile
-        tails: dict[str, bytes] = {}
-        lacking = {r.id: tail_bytes(r.size_bytes) for r in runs if r.id not in known}
-        while lacking:
-            asked = [run for run in runs if run.id in lacking]
-            tails |= self._tails(asked, lacking)
-            lacking = {}
-            for run in asked:
-                needed = bytes_needed(tails[run.id])
-                if needed is None or needed > run.size_bytes:
-                    raise _NoPartError
-                if needed > len(tails[run.id]):
-                    lacking[run.id] = needed
-        for run in runs:
-            if run.id in tails:
-                with self._damage_reported():
-                    found = decode_key_index(
-                        self.reader.log.table_id, tails[run.id], run.size_bytes, _name(run)
-                    )
-                    self._check(run, found)
-                known[run.id] = found
-        self._indexes = {run.id: known[run.id] for run in runs}
-        return [known[run.id] for run in runs]
-
-    def _tails(self, runs: Sequence[_Run], sizes: Mapping[str, int]) -> dict[str, bytes]:
-        ranges = [
-            BlobRange(
-                run.id, run.size_bytes, max(run.size_bytes - sizes[run.id], 0), run.size_bytes
-            )
-            for run in runs
-        ]
-        bodies = self.reader.snapshots.get_ranges(ranges)
-        return {run.id: body for run, body in zip(runs, bodies, strict=True)}
-
-    def _check(self, run: _Run, index: KeyIndex) -> None:
-        after = run.after if isinstance(run, Increment) else 0
-        if (index.facts.after, index.facts.version) != (after, run.version):
-            raise CorruptDataError(f"the key index of {_name(run)} is of another version")
+        found = key_indexes(self.reader, runs_of(manifest), known)
+        if found is None:
+            raise _NoPartError
+        self._indexes = found
+        return found
 
     def _known(
-        self, runs: Sequence[_Run], indexes: Sequence[KeyIndex], wanted: tuple[KeyRange, ...]
+        self, runs: Sequence[Run], indexes: Sequence[KeyIndex], wanted: tuple[KeyRange, ...]
     ) -> KnownPart:
         """Return what the blocks of some keys say."""
         from dormouse.statestore.by_key.merging import known_part
@@ -183,21 +146,12 @@ class PartialReads:
         if sum(each.end - each.start for each in ranges) > MOST_BYTES:
             raise _NoPartError
         bodies = self.reader.snapshots.get_ranges(ranges)
-        with self._damage_reported():
+        with self.reader.damage_reported():
             found = [
-                (run, index.rows(number, body, _name(run)))
+                (run, index.rows(number, body, name_of(run)))
                 for (run, index, number), body in zip(places, bodies, strict=True)
             ]
             return known_part([[rows for of, rows in found if of == run] for run in runs], wanted)
-
-    def _damage_reported(self) -> AbstractContextManager[None]:
-        return raise_corrupt(
-            f"the state of table {self.reader.log.table_id} is damaged", hint=REBUILD
-        )
-
-
-_Run: TypeAlias = Snapshot | Increment
-"""What a manifest says of an object that has a key index."""
 
 
 def _fits(wanted: KeyRange, key_types: KeyTypes) -> bool:
@@ -205,7 +159,3 @@ def _fits(wanted: KeyRange, key_types: KeyTypes) -> bool:
     ends = (wanted.min, wanted.max or ())
     size = len(key_types)  # an end may go on with sort keys
     return not any(key_problem(end[:size], key_types, fewest_parts=0) for end in ends)
-
-
-def _name(run: _Run) -> str:
-    return f"{'increment' if isinstance(run, Increment) else 'snapshot'} {run.id}"

@@ -35,9 +35,10 @@ from dormouse.model.transactions import (
     SplitPartition,
 )
 from dormouse.schema.schema import Primitive
-from dormouse.statestore.delta.codec import FORMAT, Delta, encode_delta, identity_of
+from dormouse.statestore.delta.codec import CARRYING, FORMAT, Delta, encode_delta, identity_of
 from dormouse.statestore.delta.segments import FORMAT as SEGMENT_FORMAT
 from dormouse.statestore.delta.segments import encode_segment
+from dormouse.statestore.log.carrying import packed
 from dormouse.statestore.log.reader import fold_delta
 from dormouse.statestore.snapshot.changes import StateChanges, changes_between, rebased
 from dormouse.statestore.snapshot.codec import FORMAT as SNAPSHOT_FORMAT
@@ -133,6 +134,8 @@ def golden_files() -> dict[str, bytes]:
     """The golden files of the present formats by name."""
     files = {f"{name}-{FORMAT}": encode_delta([entry], DELTA) for name, entry in ENTRIES.items()}
     files[f"all-{FORMAT}"] = encode_delta(list(ENTRIES.values()), DELTA)
+    others = [Delta(f"{n:032x}", (ENTRIES[name],)) for n, name in enumerate(sorted(ENTRIES)[:3])]
+    files[f"carrying-{CARRYING}"] = encode_delta([ENTRIES["release_job"]], DELTA, packed(others))
     files[f"segment-{SEGMENT_FORMAT}"] = encode_segment(sample_deltas(), "t")
     files[f"increment-{INCREMENT_FORMAT}"] = encode_increment(sample_increment())
     files[f"snapshot-{SNAPSHOT_FORMAT}"] = encode_snapshot("t", sample_state())

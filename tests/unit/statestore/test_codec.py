@@ -130,7 +130,7 @@ def test_a_delta_takes_less_than_a_write_unit() -> None:
     assert len(encode_delta([ENTRIES["replace_shards"]], DELTA)) < 500
 
 
-@pytest.mark.parametrize(("step", "advice"), [(1, "upgrade"), (-1, "with that one")])
+@pytest.mark.parametrize(("step", "advice"), [(2, "upgrade"), (-1, "with that one")])
 def test_a_delta_of_another_format_is_refused_with_what_to_do(
     step: int, advice: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

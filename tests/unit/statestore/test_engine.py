@@ -53,11 +53,10 @@ def test_a_commit_is_one_object_one_look_at_the_log_and_one_update(rig: Rig) -> 
     store.current()
     rig.quiet()
     store.commit(addition(1), generation=0)
-    assert [c for c in rig.calls if c.startswith("before")] == [
-        f"before {PUT[rig.home]}",
-        "before page",
-        "before append",
-    ]
+    put, look = f"before {PUT[rig.home]}", "before page"
+    # An object carries deltas before it, so where it will be is looked up first.
+    upload = [look, put] if rig.home == "objects" else [put, look]
+    assert [c for c in rig.calls if c.startswith("before")] == [*upload, "before append"]
 
 
 def test_a_reader_fetches_each_new_delta_once(rig: Rig) -> None:
@@ -265,7 +264,7 @@ def test_a_read_that_fails_is_tried_again_a_bounded_number_of_times(rig: Rig) ->
 
 
 def later_delta(delta_id: str) -> bytes:
-    with patch.object(codec, "FORMAT", codec.FORMAT + 1):
+    with patch.object(codec, "FORMAT", codec.CARRYING + 1):
         return codec.encode_delta((), codec.identity_of("t", delta_id))
 
 

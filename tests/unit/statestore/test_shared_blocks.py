@@ -17,8 +17,8 @@ from dormouse.model.shards import PartitionReferences, Reference, Shard
 from dormouse.model.state import TableState
 from dormouse.statestore.by_key import rows
 from dormouse.statestore.by_key.blocks import (
-    FORMAT,
     PLAIN,
+    SHARED,
     all_rows,
     bytes_needed,
     decode_key_index,
@@ -65,7 +65,7 @@ def test_a_key_index_is_bounded_by_what_there_is_whoever_holds_wide_partitions()
     _, narrow = parts_of(state_of(0))
     whole, wide = parts_of(state_of(3000))
     assert wide < 1.75 * narrow, "half as many references more, not that many for each block"
-    assert bytes([FORMAT]) + b"DMbykey" in whole
+    assert bytes([SHARED]) + b"DMbykey" in whole
 
 
 def test_an_index_without_shared_blocks_has_the_former_format() -> None:

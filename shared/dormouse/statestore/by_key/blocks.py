@@ -7,10 +7,11 @@ parts, one after the other:
 
     blocks      each is a small Parquet file (`rows`)
     index       JSON, compressed: facts of the state; of each block the key where it begins, its
-                size, and its checksum; of a shared block also where its keys end
+                size, and its checksum; of a shared block also where its keys end; the same of the
+                increments before this one, so that one request tells where all their blocks lie
     sizes       8 bytes: how many all of this has; 4 bytes: how many the index has
     checksum    16 bytes of BLAKE2b over the index, the sizes and the id of the table
-    format      1 byte: 1, or 2 if there are shared blocks, which format 1 does not have
+    format      1 byte: 1; 2 if there are shared blocks; 3 if there are increments before
     "DMbykey"   7 bytes
     footer      of the Parquet file, and the 8 bytes that say how long it is
 
@@ -24,7 +25,7 @@ import io
 import struct
 import zlib
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 
 import msgspec
@@ -37,12 +38,12 @@ from dormouse.keys.ranges import KeyRange
 from dormouse.statestore.by_key.rows import SCHEMA, Block, SharedBlock, distinct_rows
 from dormouse.stored.decoding import decode_json, raise_corrupt
 
-PLAIN, FORMAT = 1, 2
+PLAIN, SHARED, FORMAT = 1, 2, 3
 _TAIL_BYTES, _TAIL_SHARE = 20 * 1024, 2048
 _MAGIC = b"DMbykey"
 _INDEX_SUM, _BLOCK_SUM = 16, 8
 _SIZES = struct.Struct(">QI")
-_MARKS = {bytes([known]) + _MAGIC for known in (PLAIN, FORMAT)}
+_MARKS = {bytes([known]) + _MAGIC for known in (PLAIN, SHARED, FORMAT)}
 _TRAILER = _SIZES.size + _INDEX_SUM + 1 + len(_MAGIC)
 
 
@@ -70,12 +71,24 @@ class _SharedPlace(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_
     checksum: bytes
 
 
+class _Earlier(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """The index of an increment before this one, whose last block ends at `end`."""
+
+    id: str
+    after: int
+    version: int
+    end: int
+    places: tuple[_Place, ...]
+    shared: tuple[_SharedPlace, ...]
+
+
 class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Blocks and then shared blocks, in the order in which they lie."""
 
     facts: Facts
     places: tuple[_Place, ...]
     shared: tuple[_SharedPlace, ...] = ()
+    before: tuple[_Earlier, ...] = ()
 
 
 class KeyIndex:
@@ -83,6 +96,7 @@ class KeyIndex:
 
     def __init__(self, stored: _Stored, end: int) -> None:
         """Hold an index which begins at `end` of its object, where the last block ends."""
+        self._stored, self._end = stored, end
         self.facts, self._shared = stored.facts, stored.shared
         self._places: tuple[_Place | _SharedPlace, ...] = (*stored.places, *stored.shared)
         self._fences = [place.fence for place in stored.places]
@@ -96,6 +110,21 @@ class KeyIndex:
     def __len__(self) -> int:
         """Count the blocks, without shared ones."""
         return len(self._fences)
+
+    @property
+    def earlier(self) -> dict[str, KeyIndex]:
+        """The indexes of the increments before this one, by their ids."""
+        found = {}
+        for each in self._stored.before:
+            facts = msgspec.structs.replace(self.facts, after=each.after, version=each.version)
+            found[each.id] = KeyIndex(_Stored(facts, each.places, each.shared), each.end)
+        return found
+
+    def as_earlier(self, increment_id: str) -> _Earlier:
+        """Return this index as that of a later increment has it."""
+        facts = self.facts.after, self.facts.version
+        places = self._stored.places, self._stored.shared
+        return _Earlier(increment_id, *facts, self._end, *places)
 
     @property
     def numbers(self) -> range:
@@ -140,8 +169,16 @@ class KeyIndex:
             raise CorruptDataError(problem) from error
 
 
-def encode_key_index(table_id: str, facts: Facts, blocks: Iterable[Block | SharedBlock]) -> bytes:
-    """Return blocks and their index, as they lie in the object of a snapshot or increment."""
+def encode_key_index(
+    table_id: str,
+    facts: Facts,
+    blocks: Iterable[Block | SharedBlock],
+    before: Mapping[str, KeyIndex] | None = None,
+) -> bytes:
+    """Return blocks and their index, as they lie in the object of a snapshot or increment.
+
+    `before` are the indexes of the increments before this one, by their ids.
+    """
     bodies, places = [], []
     shared_bodies, shared = [], []
     for block in blocks:
@@ -154,10 +191,11 @@ def encode_key_index(table_id: str, facts: Facts, blocks: Iterable[Block | Share
             bodies.append(body)
             places.append(_Place(block.fence, *of_body))
     bodies += shared_bodies
-    stored = _Stored(facts, tuple(places), tuple(shared))
+    earlier = tuple(index.as_earlier(name) for name, index in (before or {}).items())
+    stored = _Stored(facts, tuple(places), tuple(shared), earlier)
     index = zlib.compress(msgspec.json.encode(stored))
     sizes = _SIZES.pack(sum(map(len, bodies)) + len(index) + _TRAILER, len(index))
-    mark = bytes([FORMAT if shared else PLAIN]) + _MAGIC
+    mark = bytes([FORMAT if earlier else SHARED if shared else PLAIN]) + _MAGIC
     return b"".join([*bodies, index, sizes, _index_sum(index, sizes, table_id), mark])
 
 
@@ -214,13 +252,15 @@ def all_rows(table_id: str, body: bytes, where: str) -> pa.Table | None:
     return distinct_rows(pa.concat_tables(found).combine_chunks())
 
 
-def tail_bytes(size_bytes: int) -> int:
+def tail_bytes(size_bytes: int, before_bytes: int = 0) -> int:
     """Return how much of the end of an object of so many bytes has most likely all of its index.
 
     The footer of a Parquet file has 14 KB, a place in the index some 35 bytes for 20 KB of blocks,
-    which are a third of a snapshot and half of an increment.
+    which are a third of a snapshot and half of an increment. It also has those of increments before
+    it, of `before_bytes` together.
     """
-    return min(_TAIL_BYTES + size_bytes // _TAIL_SHARE, size_bytes)
+    places = size_bytes // _TAIL_SHARE + 2 * before_bytes // _TAIL_SHARE
+    return min(_TAIL_BYTES + places, size_bytes)
 
 
 def bytes_needed(tail: bytes) -> int | None:

@@ -205,7 +205,7 @@ def packed_rows(entries: Sequence[Entry]) -> bytes:
     return msgspec.msgpack.encode([_row(entry) for entry in entries])
 
 
-def unpacked_entries(packed: bytes, where: str) -> tuple[Entry, ...]:
+def unpacked_entries(packed: bytes | msgspec.Raw, where: str) -> tuple[Entry, ...]:
     """Return the entries of rows in MessagePack, decoded without a step between.
 
     Raises: as `entries_of`.

@@ -9,14 +9,17 @@ new name, and the first change of the manifest wins; the blobs of the others are
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from dormouse.errors import CorruptDataError, InvariantError
 from dormouse.fold.invariants import broken_invariants
 from dormouse.model.state import TableState
 from dormouse.ports import Ids
+from dormouse.statestore.blobs import MissingBlobError
 from dormouse.statestore.delta.codec import Delta
 from dormouse.statestore.log.history import with_increment, with_snapshot
+from dormouse.statestore.log.key_indexes import key_indexes
 from dormouse.statestore.log.log import CollectedError
 from dormouse.statestore.log.pages import (
     Head,
@@ -152,7 +155,11 @@ class LogCompaction:
         before = [each for each in manifest.increments if each.version <= cut.version]
         while before and before[-1].version - before[-1].after <= state.version - changes.after:
             changes = joined(self.reader.changes(before.pop()), changes)
-        increment_id, body = self.ids.new(), encode_increment(changes)
+        indexes = None
+        if by_key and before:
+            with suppress(MissingBlobError):  # then each reader looks where they are
+                indexes = key_indexes(self.reader, before, {})
+        increment_id, body = self.ids.new(), encode_increment(changes, indexes)
         self.reader.snapshots.put(increment_id, body)
         made = Increment(increment_id, changes.after, state.version, state.time_ms, len(body))
         return self.reader.log.install(increment_id, lambda now: with_increment(now, made))

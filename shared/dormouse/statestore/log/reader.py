@@ -17,7 +17,8 @@ from dormouse.model.state import TableState
 from dormouse.model.transactions import RULES, Entry
 from dormouse.state_store import REBUILD
 from dormouse.statestore.blobs import BlobRange, BlobStore, MissingBlobError
-from dormouse.statestore.delta.codec import Delta, decode_delta, identity_of
+from dormouse.statestore.delta.codec import Delta, identity_of, open_delta
+from dormouse.statestore.log.carrying import carriers
 from dormouse.statestore.log.log import CollectedError, Log
 from dormouse.statestore.log.pages import Increment, Manifest, Segment, Snapshot, place_after
 from dormouse.stored.decoding import raise_corrupt
@@ -68,12 +69,16 @@ def check_rules(rules: int, version: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """One table's log, and the three kinds of blobs that it leads to."""
+    """One table's log, and the three kinds of blobs that it leads to.
+
+    Some deltas carry those before them (`carrying`) if `carries`.
+    """
 
     log: Log
     deltas: BlobStore
     segments: BlobStore
     snapshots: BlobStore
+    carries: bool = False
 
     def manifest(self) -> Manifest:
         """Return the head's manifest, or the empty one of a log that has not begun."""
@@ -155,7 +160,7 @@ class Reader:
         changes: StateChanges | None = None
         bodies = self.snapshots.get([each.id for each in increments])
         for increment, body in zip(increments, bodies, strict=True):
-            with self._damage_reported():
+            with self.damage_reported():
                 name = f"increment {increment.id}"
                 found = decode_increment(self.log.table_id, body, name, by_key=by_key)
             if (found.after, found.version) != (increment.after, increment.version):
@@ -176,7 +181,7 @@ class Reader:
     def _decoded(self, snapshot_id: str, body: bytes, changes: StateChanges | None) -> TableState:
         from dormouse.statestore.snapshot.codec import decode_snapshot
 
-        with self._damage_reported():
+        with self.damage_reported():
             name = f"snapshot {snapshot_id}"
             state = decode_snapshot(self.log.table_id, body, name, changes)
         check_rules(state.rules, state.version)
@@ -191,7 +196,7 @@ class Reader:
             some = wanted[start : start + _SEGMENTS_AT_ONCE]
             for segment, body in zip(some, self._segment_bodies(some), strict=True):
                 known = max(version - segment.after, 0)
-                with self._damage_reported():
+                with self.damage_reported():
                     name = f"segment {segment.id}"
                     deltas = decode_segment(body, self.log.table_id, name, without=known)
                 if known + len(deltas) != segment.version - segment.after:
@@ -212,11 +217,15 @@ class Reader:
             StoredSegment(body, f"segment {each.id}", each.version - each.after)
             for each, body in zip(segments, self._segment_bodies(segments), strict=True)
         ]
-        with self._damage_reported():
+        with self.damage_reported():
             return join_segments([*parts, *more], self.log.table_id)
 
     def from_pages(
-        self, version: int, known: Mapping[str, tuple[Entry, ...]] | None = None
+        self,
+        version: int,
+        known: Mapping[str, tuple[Entry, ...]] | None = None,
+        *,
+        at_once: bool = False,
     ) -> Iterator[Delta]:
         """Yield the deltas that follow a version, by the pages of the log.
 
@@ -229,29 +238,48 @@ class Reader:
         ids = self.log.ids_after(version)
         for start in range(0, len(ids), _DELTAS_AT_ONCE):
             some = ids[start : start + _DELTAS_AT_ONCE]
-            yield from self.by_id(some, version + start, known or {})
+            yield from self.by_id(some, version + start, known or {}, at_once=at_once)
 
     def by_id(
-        self, ids: Sequence[str], version: int, known: Mapping[str, tuple[Entry, ...]]
+        self,
+        ids: Sequence[str],
+        version: int,
+        known: Mapping[str, tuple[Entry, ...]],
+        *,
+        at_once: bool = False,
     ) -> list[Delta]:
-        """Return the deltas of `ids`, the first of which follows `version`."""
-        wanted = [delta_id for delta_id in ids if delta_id not in known]
+        """Return the deltas of `ids`, the first of which follows `version`.
+
+        Those that should carry all others are fetched first, then what they lack. `at_once` fetches
+        all in one round: for deltas of writers that did not know of one another.
+        """
+        found = {delta_id: known[delta_id] for delta_id in ids if delta_id in known}
+        if self.carries and not at_once:
+            self._fetch(carriers(ids, version, found), ids, version, found)
+        self._fetch([each for each in ids if each not in found], ids, version, found)
+        return [Delta(delta_id, found[delta_id]) for delta_id in ids]
+
+    def _fetch(
+        self,
+        wanted: Sequence[str],
+        ids: Sequence[str],
+        version: int,
+        found: dict[str, tuple[Entry, ...]],
+    ) -> None:
+        """Add deltas to those that were found, with those of `ids` that they carry."""
         try:
-            bodies = dict(zip(wanted, self.deltas.get(wanted), strict=True))
+            bodies = self.deltas.get(wanted)
         except MissingBlobError as error:
             place = version + ids.index(error.blob_id)
             needed = place_after(place)[0] >= self.manifest().covered_pages
             raise self._gone(error, needed) from error
-
-        def delta(delta_id: str) -> Delta:
-            if delta_id in known:
-                return Delta(delta_id, known[delta_id])
-            with self._damage_reported():
+        with self.damage_reported():
+            for delta_id, body in zip(wanted, bodies, strict=True):
                 identity = identity_of(self.log.table_id, delta_id)
-                entries = decode_delta(bodies[delta_id], identity, f"delta {delta_id}")
-                return Delta(delta_id, entries)
-
-        return [delta(delta_id) for delta_id in ids]
+                stored = open_delta(body, identity, f"delta {delta_id}")
+                found[delta_id] = stored.entries
+                for carried in stored.carried.keys() & set(ids) - found.keys():
+                    found[carried] = stored.entries_of(carried)
 
     def _segment_bodies(self, segments: Sequence[Segment]) -> list[bytes]:
         try:
@@ -260,7 +288,8 @@ class Reader:
             known = {segment.id for segment in self.manifest().segments}
             raise self._gone(error, error.blob_id in known) from error
 
-    def _damage_reported(self) -> AbstractContextManager[None]:
+    def damage_reported(self) -> AbstractContextManager[None]:
+        """Raise as CorruptDataError what shows that the state is damaged."""
         return raise_corrupt(f"the state of table {self.log.table_id} is damaged", hint=REBUILD)
 
     def _gone(self, error: MissingBlobError, is_needed: bool) -> CollectedError | CorruptDataError:

@@ -6,6 +6,7 @@ Used by `engine`, which also learns here which verdicts its own transactions got
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from dormouse.fold.fold import Verdict
 from dormouse.model.state import TableState
 from dormouse.model.transactions import Entry
 from dormouse.statestore.delta.codec import Delta
+from dormouse.statestore.log.carrying import MOST_CARRIED, carried_before
 from dormouse.statestore.log.log import CollectedError
 from dormouse.statestore.log.pages import Manifest, Page, place_after
 from dormouse.statestore.log.reader import Reader
@@ -40,6 +42,7 @@ class LogTail:
         self._state: TableState | None = None
         self._cut: TableState | None = None
         self._awaited: dict[str, AwaitedDelta] = {}
+        self._folded: deque[tuple[int, Delta]] = deque(maxlen=MOST_CARRIED)
         self._lock = threading.Lock()
         self.overtaken = 0
         """How many deltas of others came last between the newest state and a delta of its own."""
@@ -76,6 +79,14 @@ class LogTail:
         with self._lock:
             return self._state or self._refresh()
 
+    def next_carried(self) -> list[Delta]:
+        """Return what a delta that follows the newest state carries: a copy of each of some."""
+        with self._lock:
+            version = self._state.version if self._state else 0
+            first = version - carried_before(version + 1)
+            # A fold that failed half-way has left some twice.
+            return [*{at: each for at, each in self._folded if first < at <= version}.values()]
+
     def verdicts(self, delta_id: str, page: Page) -> tuple[Verdict, ...]:
         """Return the verdicts on an awaited delta that `page` shows in the log."""
         with self._lock:
@@ -109,7 +120,7 @@ class LogTail:
             with suppress(CollectedError):
                 ids, version, known = page.ids[position:], self._state.version, self._known()
                 self.overtaken = sum(delta_id not in known for delta_id in ids)
-                found = self._reader.by_id(ids, version, known)
+                found = self._reader.by_id(ids, version, known, at_once=True)
                 self._state = self._fold(self._state, found)
 
     def _known(self) -> dict[str, tuple[Entry, ...]]:
@@ -128,7 +139,10 @@ class LogTail:
             state, missed = self._by_manifest(None)
         while True:
             try:
-                found = self._reader.from_pages(state.version, self._known())
+                # Who was overtaken is among many writers, whose deltas do not carry one another.
+                found = self._reader.from_pages(
+                    state.version, self._known(), at_once=self.overtaken > 0
+                )
                 self._state = self._fold(state, found)
                 return self._state
             except CollectedError:
@@ -166,6 +180,7 @@ class LogTail:
     def _fold(self, state: TableState, deltas: Iterable[Delta]) -> TableState:
         for delta in deltas:
             state, verdicts = self._reader.fold(state, delta)
+            self._folded.append((state.version, delta))
             if awaited := self._awaited.get(delta.id):
                 awaited.verdicts = verdicts
         return state

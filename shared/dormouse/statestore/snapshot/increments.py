@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from dormouse.errors import CorruptDataError
 from dormouse.statestore.by_key.blocks import (
+    KeyIndex,
     all_rows,
     encode_key_index,
     with_key_index,
@@ -34,8 +35,10 @@ _AFTER, _COUNTS = "dormouse.after", "dormouse.counts"
 _SCHEMA = pa.schema(list(TYPES.items()))
 
 
-def encode_increment(increment: StateChanges) -> bytes:
-    """Return the stored form of an increment."""
+def encode_increment(
+    increment: StateChanges, before: Mapping[str, KeyIndex] | None = None
+) -> bytes:
+    """Return the stored form of an increment; `before` are the key indexes of those before it."""
     rows = {**increment.rows, "reference": _placed(increment.rows)}
     groups = (row_group(item, rows[item], _SCHEMA) for item in ITEMS)
     counts = msgspec.json.encode(increment.counts).decode()
@@ -44,7 +47,8 @@ def encode_increment(increment: StateChanges) -> bytes:
     if increment.by_key is None:
         return body
     blocks = blocks_of_changes(increment.by_key)
-    indexed = encode_key_index(facts["dormouse.table"], key_facts(facts, increment.after), blocks)
+    of_state = key_facts(facts, increment.after)
+    indexed = encode_key_index(facts["dormouse.table"], of_state, blocks, before)
     return with_key_index(body, indexed)
 
 

@@ -1,0 +1,59 @@
+"""Which deltas carry others: a reader of a page then fetches few objects, in one round.
+
+An object takes a request, however small it is, so the open page of the log takes up to 47. Some
+deltas therefore carry copies of those before them in their page: at a place that four divides, the
+three before; at one that sixteen divides, the fifteen before. A reader of 47 deltas fetches those
+at the places 16, 32, 36, 40, 44, 45, 46 and 47.
+
+Where a delta will be is a guess of its writer, who may be overtaken. It carries what it names, so
+what a reader looks for and does not find in the deltas of these places it fetches itself, in a
+second round. Nothing depends on the guess but the number of requests.
+
+Pure rules; `tail` knows what can be carried, `reader` looks into what was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+
+from dormouse.statestore.delta.codec import Delta
+from dormouse.statestore.delta.rows import packed_rows
+from dormouse.statestore.log.pages import place_after
+
+RADIX = 4
+MOST_CARRIED = RADIX * RADIX - 1
+MOST_BYTES = 16 * 1024
+"""A delta of more, not yet compressed, is not carried: a reader fetches it itself."""
+
+
+def carried_before(version: int) -> int:
+    """Return how many deltas before it that one carries which makes a version.
+
+    In the first page, version 12 carries 3 and version 16 carries 15; versions 11 and 13 none.
+    """
+    _, before = place_after(version - 1)
+    place, count = before + 1, 1
+    while place % (count * RADIX) == 0 and count <= MOST_CARRIED:
+        count *= RADIX
+    return count - 1
+
+
+def carriers(ids: Sequence[str], version: int, known: Collection[str]) -> list[str]:
+    """Return which of the deltas that follow a version are to be fetched for all of them.
+
+    Those that are `known` need not be; what a delta should carry that was put at its place is left
+    out.
+    """
+    found, place = [], len(ids)
+    while place > 0:
+        place -= 1
+        if ids[place] not in known:
+            found.append(ids[place])
+            place -= carried_before(version + place + 1)
+    return found
+
+
+def packed(deltas: Iterable[Delta]) -> list[tuple[str, bytes]]:
+    """Return deltas as another one carries them, without those that are large."""
+    found = [(delta.id, packed_rows(delta.entries)) for delta in deltas]
+    return [(delta_id, rows) for delta_id, rows in found if len(rows) <= MOST_BYTES]
