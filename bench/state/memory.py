@@ -42,6 +42,7 @@ from dormouse.model.transactions import (
     ReplaceShards,
     Transaction,
 )
+from dormouse.schema.schema import Primitive
 from dormouse.statestore.snapshot.codec import decode_snapshot, encode_snapshot
 from dormouse.tables.properties import Properties
 
@@ -79,6 +80,7 @@ def built(references: int) -> TableState:
     return TableState(
         version=0,
         time_ms=references,
+        key_types=(Primitive.STRING,),
         partitions=tree,
         shards=OverlayMap.of(shards),
         references=OverlayMap.of(held),

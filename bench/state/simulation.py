@@ -2,10 +2,14 @@
 
 One thread runs at a time; when it pauses, the one whose pause ends first goes on. The CPU a thread
 uses is added to its time, as if each writer had a machine like this one to itself.
+
+Python's cyclic collector looks through the objects of all writers, which lie in one process here.
+So the writer in whose turn it runs does not pay for it alone: each pays the same part.
 """
 
 from __future__ import annotations
 
+import gc
 import heapq
 import random
 import threading
@@ -35,18 +39,20 @@ class Simulation:
         self._own = threading.local()
         self._owed: list[float] = []
         self._failure: BaseException | None = None
-        self._cpu = 0.0
+        self._began_turn = 0.0
+        self._collector = _CollectorTime()
+        self._writers = 1
 
     def run(self, writers: Sequence[Callable[[], None]]) -> None:
         """Run writers until all have returned; raises what one of them raised."""
-        left = len(writers)
+        left = self._writers = len(writers)
         done = threading.Event()
 
         def life(writer: Callable[[], None], turn: threading.Event) -> None:
             nonlocal left
-            self._own.turn = turn
+            self._own.turn, self._own.settled = turn, 0.0
             turn.wait()
-            self._cpu = time.process_time()
+            self._began_turn = self._cpu()
             try:
                 writer()
             except BaseException as error:  # noqa: BLE001  # raised again by `run`
@@ -61,8 +67,9 @@ class Simulation:
             turn = threading.Event()
             self._push(0, turn)
             threading.Thread(target=life, args=(writer, turn), daemon=True).start()
-        self._next()
-        done.wait()
+        with self._collector:
+            self._next()
+            done.wait()
         if self._failure:
             raise self._failure
 
@@ -72,13 +79,13 @@ class Simulation:
         if turn is None:
             self._owed.append(seconds)
             return
-        used = time.process_time() - self._cpu
+        used = self._cpu() - self._began_turn + self._share_of_collector()
         owed, self._owed = _at_once(self._owed), []
         turn.clear()
         self._push(seconds + owed + used, turn)
         self._next()
         turn.wait()
-        self._cpu = time.process_time()
+        self._began_turn = self._cpu()
 
     def overlap(self, first: Callable[[], _Result], second: Callable[[], object]) -> _Result:
         """Do `second` on a simulated thread of its own meanwhile; an `Overlap` of the store."""
@@ -95,7 +102,7 @@ class Simulation:
                 turn.clear()
                 self._next()
                 turn.wait()
-                self._cpu = time.process_time()
+                self._began_turn = self._cpu()
             if beside.failure:
                 raise beside.failure
 
@@ -103,7 +110,7 @@ class Simulation:
         """Be the thread of `overlap`."""
         self._own.turn = beside.turn
         beside.turn.wait()
-        self._cpu = time.process_time()
+        self._began_turn = self._cpu()
         try:
             beside.work()
         except BaseException as error:  # noqa: BLE001  # raised again by `overlap`
@@ -113,6 +120,17 @@ class Simulation:
         if beside.awaited_by:
             self._push(0, beside.awaited_by)
         self._next()
+
+    def _cpu(self) -> float:
+        """Return the CPU seconds of this process but for the collector's."""
+        return time.process_time() - self._collector.seconds
+
+    def _share_of_collector(self) -> float:
+        """Return what a writer has not paid yet of the collector's time; 0 for a thread beside."""
+        total = self._collector.seconds
+        since = total - getattr(self._own, "settled", total)
+        self._own.settled = total
+        return since / self._writers
 
     def _push(self, seconds: float, turn: threading.Event) -> None:
         heapq.heappush(self._waiting, (self.now + seconds, self._counted(), turn))
@@ -124,6 +142,26 @@ class Simulation:
     def _counted(self) -> int:
         self._turns += 1
         return self._turns
+
+
+class _CollectorTime:
+    """The CPU seconds that Python's cyclic collector has taken since this was entered."""
+
+    def __init__(self) -> None:
+        self.seconds = self._began = 0.0
+
+    def __enter__(self) -> None:
+        gc.callbacks.append(self._note)
+
+    def __exit__(self, *_: object) -> None:
+        gc.callbacks.remove(self._note)
+
+    def _note(self, phase: str, _: dict[str, int]) -> None:
+        now = time.process_time()
+        if phase == "start":
+            self._began = now
+        else:
+            self.seconds += now - self._began
 
 
 class _Beside:

@@ -7,8 +7,12 @@ changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
+
+from rpds import HashTrieMap
 
 from dormouse.fold.conservation import open_disputes, record_taken, resolve_disputes
 from dormouse.fold.restoring import restore_violations, restored
@@ -97,20 +101,19 @@ def _changed(  # noqa: C901  # a case a kind
         case RaiseRules(rules=rules):
             return replace(state, rules=rules)
         case AddShards(shards=shards, sources=sources):
-            known = state.sources.update(dict.fromkeys(sources, state.version + 1))
-            return replace(_add(state, shards), sources=known)
+            known = dict.fromkeys(sources, state.version + 1)
+            return _add(state, shards, sources=state.sources.extend(known))
         case AssignJob(job=job, partition=partition, inputs=inputs) as wanted:
             cause = wanted.purge_id, wanted.request_key
             assigned = Job(job, partition, inputs, state.time_ms, *cause)
-            marked = _mark(state, assigned, job)
-            return replace(marked, jobs=state.jobs.insert(job, assigned))
+            return _mark(state, assigned, job, state.jobs.insert(job, assigned))
         case ReleaseJob(job=job):
             return _release(state, job)
         case ReplaceShards(job=job, partition=partition, inputs=inputs, outputs=outputs) as done:
             rows, span = dict(done.rows_taken), state.partitions.get(partition).range
             taken = {shard: RowsTaken(job, partition, rows.get(shard), span) for shard in inputs}
             state = record_taken(_drop(state, partition, inputs), taken)
-            return replace(_add(state, outputs), jobs=state.jobs.remove(job))
+            return _add(state, outputs, jobs=state.jobs.remove(job))
         case SplitPartition(partition=partition, at=at, rows_left=rows_left):
             return _split(state, partition, at, dict(rows_left))
         case ExtendTree(splits=splits):
@@ -134,11 +137,12 @@ def _changed(  # noqa: C901  # a case a kind
 
 def _release(state: TableState, job: str) -> TableState:
     released = state.jobs[job]
-    free = replace(_mark(state, released, None), jobs=state.jobs.remove(job))
+    free = _mark(state, released, None, state.jobs.remove(job))
     return _push_down(free, released.partition, {})
 
 
-def _add(state: TableState, shards: Iterable[NewShard]) -> TableState:
+def _add(state: TableState, shards: Iterable[NewShard], **others: Any) -> TableState:
+    """Return the state with new shards and their references, and with `others` of its fields."""
     placed = [
         reference
         for new in shards
@@ -147,8 +151,14 @@ def _add(state: TableState, shards: Iterable[NewShard]) -> TableState:
             state.partitions, Reference(partition, new.shard.id, rows), new.shard, {}
         )
     ]
-    added = {new.shard.id: new.shard for new in shards}
-    return _put(replace(state, shards=state.shards.update(added)), placed)
+    # What is new has no counts yet, so none is looked up.
+    return _hold(
+        state,
+        _with(state, placed),
+        shards=state.shards.extend({new.shard.id: new.shard for new in shards}),
+        reference_counts=state.reference_counts.extend(Counter(r.shard for r in placed)),
+        **others,
+    )
 
 
 def _split(state: TableState, partition: str, at: Key, rows_left: Mapping[str, int]) -> TableState:
@@ -192,43 +202,50 @@ def _seal(state: TableState, segment: SourceSegment, replaced: int) -> TableStat
     )
 
 
-def _mark(state: TableState, job: Job, mark: str | None) -> TableState:
+def _mark(state: TableState, job: Job, mark: str | None, jobs: HashTrieMap[str, Job]) -> TableState:
     held = state.references[job.partition]
     marked = (held.reference(shard).held_by(mark) for shard in job.inputs)
-    return _hold(state, {job.partition: held.insert(*marked)})
+    return _hold(state, {job.partition: held.insert(*marked)}, jobs=jobs)
 
 
-def _put(state: TableState, references: Iterable[Reference]) -> TableState:
-    """Return the state with references to its shards added."""
-    counts: dict[str, int] = {}
-    by_partition: dict[str, list[Reference]] = {}
-    for reference in references:
-        shard = reference.shard
-        before = counts[shard] if shard in counts else state.reference_counts.get(shard, 0)
-        counts[shard] = before + 1
-        by_partition.setdefault(reference.partition, []).append(reference)
-    none = PartitionReferences()
-    held = {p: state.references.get(p, none).insert(*new) for p, new in by_partition.items()}
-    return replace(
-        _hold(state, held),
+def _put(state: TableState, references: Sequence[Reference]) -> TableState:
+    """Return the state with references to shards added that it has already."""
+    counts = Counter(reference.shard for reference in references)
+    for shard in counts:
+        counts[shard] += state.reference_counts.get(shard, 0)
+    return _hold(
+        state,
+        _with(state, references),
         reference_counts=state.reference_counts.update(counts),
         unreferenced=state.unreferenced.discard(*counts),
     )
+
+
+def _with(state: TableState, references: Iterable[Reference]) -> dict[str, PartitionReferences]:
+    """Return what partitions hold once references are added to them."""
+    by_partition: dict[str, list[Reference]] = {}
+    for reference in references:
+        by_partition.setdefault(reference.partition, []).append(reference)
+    none = PartitionReferences()
+    return {p: state.references.get(p, none).insert(*new) for p, new in by_partition.items()}
 
 
 def _drop(state: TableState, partition: str, shards: Iterable[str]) -> TableState:
     """Return the state without the references to shards in a partition."""
     counts = {shard: state.reference_counts[shard] - 1 for shard in shards}
     unreferenced = {shard: state.time_ms for shard, count in counts.items() if not count}
-    return replace(
-        _hold(state, {partition: state.references[partition].discard(*counts)}),
+    return _hold(
+        state,
+        {partition: state.references[partition].discard(*counts)},
         reference_counts=state.reference_counts.update(counts),
         unreferenced=state.unreferenced.update(unreferenced),
     )
 
 
-def _hold(state: TableState, held: Mapping[str, PartitionReferences]) -> TableState:
-    """Return the state in which partitions have other references, with the totals adjusted."""
+def _hold(state: TableState, held: Mapping[str, PartitionReferences], **others: Any) -> TableState:
+    """Return the state in which partitions have other references, with the totals adjusted, and
+    `others` of its fields: a state is made once, as it has many fields.
+    """
     none, rows, count = PartitionReferences(), state.rows, state.reference_count
     for partition, after in held.items():
         before = state.references.get(partition, none)
@@ -237,7 +254,7 @@ def _hold(state: TableState, held: Mapping[str, PartitionReferences]) -> TableSt
     kept = {partition: after for partition, after in held.items() if after}
     emptied = (partition for partition in held if partition not in kept)
     references = state.references.update(kept).discard(*emptied)
-    return replace(state, references=references, rows=rows, reference_count=count)
+    return replace(state, references=references, rows=rows, reference_count=count, **others)
 
 
 def _push_down(state: TableState, partition: str, rows_left: Mapping[str, int]) -> TableState:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from dormouse.keys.ranges import Key
-from dormouse.model.partitions import PartitionTree
-from dormouse.model.shards import NewShard
+from dormouse.model.partitions import Partition, PartitionTree
+from dormouse.model.shards import NewShard, Shard
 from dormouse.model.source_segments import SourceSegment
 from dormouse.model.state import TableState
 from dormouse.model.transactions import (
@@ -178,23 +178,36 @@ def _new_shards(state: TableState, shards: tuple[NewShard, ...]) -> Iterator[Vio
 
 
 def _placement(state: TableState, new: NewShard) -> Iterator[Violation]:
-    shard, placed = new.shard, [partition for partition, _ in new.rows_by_partition]
-    missing = [p for p in placed if p not in state.partitions]
-    for partition in missing:
-        yield Violation(Rule.PARTITION_MISSING, partition)
-    if missing:
+    placed: list[Partition] = []
+    for partition, _ in new.rows_by_partition:
+        found = state.partitions.by_id.get(partition)
+        if found is None:
+            yield Violation(Rule.PARTITION_MISSING, partition)
+        else:
+            placed.append(found)
+    if len(placed) < len(new.rows_by_partition):
         return
-    ranges = [state.partitions.get(partition).range for partition in placed]
-    # A shard may have gaps between its least and greatest key, so a partition need not hold any of
-    # its rows. But its range must overlap, and both keys are rows, which some partition holds.
-    if not (
-        all(span.overlaps_span(shard.min_key, shard.max_key) for span in ranges)
-        and any(span.contains(shard.min_key) for span in ranges)
-        and any(span.contains(shard.max_key) for span in ranges)
-    ):
-        yield Violation(Rule.OUTSIDE_PARTITION, shard.id)
-    if len(placed) > 1 and _overlap(state, placed):
-        yield Violation(Rule.ROWS_COUNTED_TWICE, shard.id)
+    if not _hold_its_ends(placed, new.shard):
+        yield Violation(Rule.OUTSIDE_PARTITION, new.shard.id)
+    if len(placed) > 1 and _overlap(state, [partition.id for partition in placed]):
+        yield Violation(Rule.ROWS_COUNTED_TWICE, new.shard.id)
+
+
+def _hold_its_ends(placed: Iterable[Partition], shard: Shard) -> bool:
+    """Return whether a shard can lie in partitions, by its least and its greatest key.
+
+    It may have gaps between these, so a partition need not hold any of its rows. But each range
+    must overlap, and both keys are rows, which some partition holds.
+    """
+    low, high = shard.min_key, shard.max_key
+    holds_low = holds_high = False
+    for partition in placed:
+        span = partition.range
+        if not span.overlaps_span(low, high):
+            return False
+        holds_low = holds_low or span.contains(low)
+        holds_high = holds_high or span.contains(high)
+    return holds_low and holds_high
 
 
 def _overlap(state: TableState, placed: list[str]) -> bool:
@@ -229,7 +242,8 @@ def _replace(state: TableState, done: ReplaceShards) -> Iterator[Violation]:
         elif reference.job != done.job:
             yield Violation(Rule.REFERENCE_NOT_ASSIGNED, shard)
     for shard, rows in done.rows_taken:
-        if shard in state.shards and rows > state.shards[shard].rows:
+        there = state.shards.get(shard)
+        if there is not None and rows > there.rows:
             yield Violation(Rule.ROWS_NOT_COUNTED, shard)
     yield from _new_shards(state, done.outputs)
     if done.partition in state.partitions:

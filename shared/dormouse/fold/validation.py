@@ -49,7 +49,7 @@ bits."""
 MAX_TIME_MS = 253_402_300_799_999
 """The end of the year 9999. A clock beyond it would stop the time of its table."""
 
-_ID = re.compile(r"[ -.0-~]+")
+_ID = re.compile(rf"[ -.0-~]{{1,{MAX_ID_LENGTH}}}")
 """Printable ASCII without a slash, since slashes separate the parts of object and item names."""
 
 
@@ -192,35 +192,44 @@ def _shards(shards: Sequence[NewShard], types: KeyTypes) -> Iterator[Violation]:
 
 
 def _shard(new: NewShard, types: KeyTypes) -> Iterator[Violation]:
-    shard, name = new.shard, shown(new.shard.id)
-    yield from _number(shard.size_bytes, name, MAX_SHARD_BYTES)
-    yield from _number(shard.rows, name, MAX_SHARD_ROWS)
-    unfit = [
-        *_key(shard.min_key, types, len(types), f"the least key of shard {name}"),
-        *_key(shard.max_key, types, len(types), f"the greatest key of shard {name}"),
-    ]
-    yield from unfit
-    is_reversed = bool(types) and not unfit and shard.max_key < shard.min_key
+    """Yield what is wrong with a shard. Most of a log is shards, and most of them are sound."""
+    shard, name = new.shard, new.shard.id
+    if not 0 <= shard.size_bytes <= MAX_SHARD_BYTES:
+        yield Violation(Rule.OUT_OF_BOUNDS, shown(name))
+    if not 0 <= shard.rows <= MAX_SHARD_ROWS:
+        yield Violation(Rule.OUT_OF_BOUNDS, shown(name))
+    low, high = (_key_fault(key, types, len(types)) for key in (shard.min_key, shard.max_key))
+    if low:
+        yield Violation(Rule.KEY_UNFIT, f"the least key of shard {shown(name)} ({low})")
+    if high:
+        yield Violation(Rule.KEY_UNFIT, f"the greatest key of shard {shown(name)} ({high})")
+    is_reversed = bool(types) and not (low or high) and shard.max_key < shard.min_key
     if shard.rows == 0 or not new.rows_by_partition or is_reversed:
-        yield Violation(Rule.SHARD_EMPTY, name)
-    placed = [partition for partition, _ in new.rows_by_partition]
-    yield from _ids(placed)
-    if len(set(placed)) < len(placed):
-        yield Violation(Rule.ROWS_COUNTED_TWICE, name)
-    counts = [rows for _, rows in new.rows_by_partition]
-    if sum(counts) != shard.rows or min(counts, default=0) < 0:
-        yield Violation(Rule.ROWS_MISCOUNTED, name)
+        yield Violation(Rule.SHARD_EMPTY, shown(name))
+    placed, rows, least = set[str](), 0, 0
+    for partition, count in new.rows_by_partition:
+        if not _ID.fullmatch(partition):
+            yield Violation(Rule.ID_UNFIT, shown(partition))
+        placed.add(partition)
+        rows, least = rows + count, min(least, count)
+    if len(placed) < len(new.rows_by_partition):
+        yield Violation(Rule.ROWS_COUNTED_TWICE, shown(name))
+    if rows != shard.rows or least < 0:
+        yield Violation(Rule.ROWS_MISCOUNTED, shown(name))
 
 
 def _key(key: Key, types: KeyTypes, fewest_parts: int, where: str) -> Iterator[Violation]:
-    fault = key_problem(key, types, fewest_parts=fewest_parts) if types else key_part_problem(key)
-    if fault:
+    if fault := _key_fault(key, types, fewest_parts):
         yield Violation(Rule.KEY_UNFIT, f"{where} ({fault})")
+
+
+def _key_fault(key: Key, types: KeyTypes, fewest_parts: int) -> str:
+    return key_problem(key, types, fewest_parts=fewest_parts) if types else key_part_problem(key)
 
 
 def _ids(ids: Iterable[str]) -> Iterator[Violation]:
     for name in ids:
-        if len(name) > MAX_ID_LENGTH or not _ID.fullmatch(name):
+        if not _ID.fullmatch(name):
             yield Violation(Rule.ID_UNFIT, shown(name))
 
 

@@ -91,9 +91,8 @@ class OverlayMap(Generic[K, V]):
 
     def __contains__(self, key: object) -> bool:
         """Return whether there is an entry with that key."""
-        if key in self.changes:
-            return self.changes[cast(K, key)] is not TOMBSTONE
-        return key in self.base
+        change = self.changes.get(cast(K, key))
+        return key in self.base if change is None else change is not TOMBSTONE
 
     @overload
     def get(self, key: K, /) -> V | None: ...
@@ -104,7 +103,8 @@ class OverlayMap(Generic[K, V]):
         value = self.changes.get(key)
         if value is None:
             value = self.base.get(key)
-        return default if value is None or value is TOMBSTONE else value
+            return default if value is None else value
+        return default if value is TOMBSTONE else value
 
     def __getitem__(self, key: K) -> V:
         """Return the value of a key.
@@ -150,8 +150,18 @@ class OverlayMap(Generic[K, V]):
         """Return the map with these entries added; they replace its own."""
         if not entries:
             return self
-        size = self._size + sum(key not in self for key in entries)
+        size = self._size
+        for key in entries:
+            if self.get(key) is None:
+                size += 1
         return OverlayMap(self.base, self.changes.update(entries), size)
+
+    def extend(self, entries: Mapping[K, V]) -> OverlayMap[K, V]:
+        """Return the map with entries added whose keys are all new to it; it looks none of them up.
+
+        Requires: it has none of the keys (a rule of the fold checked this).
+        """
+        return OverlayMap(self.base, self.changes.update(entries), self._size + len(entries))
 
     def retain(self, keep: Callable[[V], bool]) -> OverlayMap[K, V]:
         """Return the map of those entries whose value `keep` accepts."""

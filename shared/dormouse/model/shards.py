@@ -88,11 +88,11 @@ class PartitionReferences:
         """Return the references with these added, in place of others to the same shards."""
         added = {reference.shard: reference for reference in references}
         rest = self.discard(*added)
-        return PartitionReferences(
-            _with(rest.by_shard, added),
-            rest.rows + sum(reference.rows for reference in added.values()),
-            rest.free + sum(reference.job is None for reference in added.values()),
-        )
+        rows, free = rest.rows, rest.free
+        for reference in added.values():
+            rows += reference.rows
+            free += reference.job is None
+        return PartitionReferences(_with(rest.by_shard, added), rows, free)
 
     def discard(self, *shards: str) -> PartitionReferences:
         """Return the references without those to `shards`, as far as there are any."""
@@ -109,7 +109,7 @@ class PartitionReferences:
 def _with(held: Base[str, Reference], added: dict[str, Reference]) -> Base[str, Reference]:
     """Return references with others added, none of which is to the same shard."""
     if len(held) + len(added) <= MOST_IN_A_DICT:
-        return dict(held.items()) | added
+        return {**held, **added} if isinstance(held, dict) else {**dict(held.items()), **added}
     shared = held if isinstance(held, OverlayMap) else OverlayMap.of(dict(held.items()))
     return shared.update(added)
 

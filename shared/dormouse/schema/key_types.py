@@ -35,7 +35,7 @@ _HALF_OF_A_CHARACTER = re.compile("[\ud800-\udfff]")
 
 def key_size_bytes(key: Key) -> int:
     """Return the size of a key in bytes, as `MAX_KEY_BYTES` counts it."""
-    return sum(_size_bytes(part) for part in key)
+    return sum(map(_size_bytes, key))
 
 
 def key_problem(key: Key, types: KeyTypes, *, fewest_parts: int) -> str:
@@ -57,21 +57,25 @@ def key_problem(key: Key, types: KeyTypes, *, fewest_parts: int) -> str:
 def key_part_problem(key: Key) -> str:
     """Return why no table at all can have `key`; an empty string if one can."""
     for number, part in enumerate(key, start=1):
-        if not any(
-            _fits(part, kind) for kind in (Primitive.LONG, Primitive.STRING, Primitive.BYTES)
-        ):
+        if not (_is_text(part) or isinstance(part, bytes) or _fits(part, Primitive.LONG)):
             return f"its part {number} has a type that no row key can have"
     return ""
 
 
 def _fits(part: KeyPart, kind: Primitive) -> bool:
+    if kind is Primitive.STRING:
+        return _is_text(part)
     if kind in _WHOLE:
         return type(part) is int and part in _WHOLE[kind]  # a bool is not a number here
     if kind is Primitive.BYTES:
         return isinstance(part, bytes)
     if kind is Primitive.UUID:
         return isinstance(part, bytes) and len(part) == UUID_BYTES
-    return isinstance(part, str) and not _HALF_OF_A_CHARACTER.search(part)
+    return _is_text(part)
+
+
+def _is_text(part: KeyPart) -> bool:
+    return isinstance(part, str) and (part.isascii() or not _HALF_OF_A_CHARACTER.search(part))
 
 
 def _size_bytes(part: KeyPart) -> int:

@@ -62,7 +62,8 @@ class ColumnMap(Generic[V]):
 
     def __contains__(self, key: object) -> bool:
         """Return whether there is a row of that id."""
-        return isinstance(key, str) and self._found(key) is not None
+        # Most are asked for to learn that they are new. To remember those would forget others.
+        return isinstance(key, str) and self._ids.find(key) is not None
 
     def __iter__(self) -> Iterator[str]:
         """Return the ids in order."""
