@@ -159,19 +159,35 @@ def slices_of_size(batch: pa.RecordBatch, size_bytes: int) -> Iterator[pa.Record
         yield batch.slice(start, rows)
 
 
-def gathered(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
-    """Yield the same rows in longer batches: each but the last has at least `rows`.
+def halved(batch: pa.RecordBatch, size_bytes: int) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a batch in slices of at most `size_bytes`, or of one row: however the sizes
+    of rows differ.
+    """
+    if batch.num_rows > 1 and batch.nbytes > size_bytes:
+        middle = batch.num_rows // 2
+        yield from halved(batch.slice(0, middle), size_bytes)
+        yield from halved(batch.slice(middle), size_bytes)
+    else:
+        yield batch
+
+
+def gathered(
+    batches: Iterable[pa.RecordBatch], rows: int, size_bytes: int
+) -> Iterator[pa.RecordBatch]:
+    """Yield the same rows in longer batches: each but the last has at least `rows`, or takes at
+    least `size_bytes`.
 
     A batch costs Python as much time as copying thousands of rows.
     """
     pending: list[pa.RecordBatch] = []
-    pending_rows = 0
+    pending_rows = pending_bytes = 0
     for batch in batches:
         pending.append(batch)
         pending_rows += batch.num_rows
-        if pending_rows >= rows:
+        pending_bytes += batch.nbytes
+        if pending_rows >= rows or pending_bytes >= size_bytes:
             yield from _joined(pending)
-            pending, pending_rows = [], 0
+            pending, pending_rows, pending_bytes = [], 0, 0
     if pending:
         yield from _joined(pending)
 

@@ -19,9 +19,13 @@ from typing import TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dormouse.arrow.types import gathered
+
 INPUTS_BYTES = 160 * 1024 * 1024
 """What a merge may hold of all its inputs, unless it has less memory."""
 LEAST_INPUTS = 2
+GROUP_ROWS, GROUP_BYTES = 16_384, 1024 * 1024
+"""How many rows a row group of a file in between has, or about how many bytes of them."""
 
 _Input = TypeVar("_Input")
 
@@ -65,11 +69,11 @@ def merge_in_levels(
 
 
 def _write(local: Path, batches: Iterable[pa.RecordBatch]) -> pa.Schema | None:
-    """Write rows to a file, each batch as a row group; return its columns, None without rows."""
+    """Write rows to a file; return its columns, None without rows."""
     writer: pq.ParquetWriter | None = None
     columns: pa.Schema | None = None
     try:
-        for batch in batches:
+        for batch in gathered(batches, GROUP_ROWS, GROUP_BYTES):
             if writer is None:  # scratch space is scarce, and the file is read only once
                 columns = batch.schema
                 writer = pq.ParquetWriter(

@@ -10,11 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import pyarrow.parquet as pq
-
-from dormouse.arrow.statistics import compressed_bytes, key_span
 from dormouse.keys.ranges import Key, KeyRange
-from dormouse.schema.schema import Schema
 
 SHARE_OF_MEMORY = 4
 """A window reads at most this fraction (1/4) of the available memory."""
@@ -23,17 +19,16 @@ WINDOW_BYTES = 64 * 1024 * 1024
 soon. Smaller windows would cost more CPU time, because row groups at their borders are read twice.
 """
 GROUPS_PER_WINDOW = 4
-"""The least row groups of each overlapping file in a window: with fewer, too many row groups would
-be border row groups, which are read twice.
+"""The least row groups of each overlapping file in a window, if all were of the mean size: with
+fewer, too many would be border row groups, which are read twice.
 """
 
 
-def merge_windows(
-    files: Sequence[pq.FileMetaData], schema: Schema, memory_bytes: int
-) -> list[KeyRange]:
+def merge_windows(files: Sequence[Sequence[tuple[Key, int]]], memory_bytes: int) -> list[KeyRange]:
     """Return ascending ranges that cover all keys, each with a bounded share of the files' bytes.
 
-    Windows are cut only where a row group begins, so all rows with one key are in one window.
+    Each file is given as the least key and the size of each of its row groups. Windows are cut only
+    where a row group begins, so all rows with one key are in one window.
 
     For example, two files with these row groups, each of 10 MB, and a budget of 30 MB:
 
@@ -44,18 +39,10 @@ def merge_windows(
     first cut is at e; e, f and k fill the second window. The windows are [-∞, e) and [e, ∞). The
     row group [c … f] is in both.
     """
-    lows = [
-        [key_span(file.row_group(i), schema.row_keys)[0] for i in range(file.num_row_groups)]
-        for file in files
-    ]
-    groups = [
-        (low, compressed_bytes(file.row_group(i)))
-        for file, begins in zip(files, lows, strict=True)
-        for i, low in enumerate(begins)
-    ]
-    largest = max((size_bytes for _, size_bytes in groups), default=0)
-    open_files = max_overlap([(begins[0], begins[-1]) for begins in lows if begins])
-    least_bytes = GROUPS_PER_WINDOW * open_files * largest
+    groups = [group for file in files for group in file]
+    mean_bytes = sum(size_bytes for _, size_bytes in groups) // max(1, len(groups))
+    open_files = max_overlap([(file[0][0], file[-1][0]) for file in files if file])
+    least_bytes = GROUPS_PER_WINDOW * open_files * mean_bytes
     budget_bytes = max(min(memory_bytes // SHARE_OF_MEMORY, WINDOW_BYTES), least_bytes)
     cuts: list[Key] = []
     taken_bytes = 0

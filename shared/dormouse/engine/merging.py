@@ -14,18 +14,24 @@ import pyarrow as pa
 from datafusion import DataFrame, SessionContext
 
 from dormouse.arrow.order import rows_within
-from dormouse.arrow.statistics import row_bytes
 from dormouse.arrow.types import arrow_schema, conform, gathered
 from dormouse.cache import Cache
 from dormouse.engine import datafusion as engine
 from dormouse.engine.file_ranges import read_ranges
+from dormouse.engine.group_sizes import Sizes, Widest, sizes_of
 from dormouse.engine.merge_levels import inputs_at_once, merge_in_levels
 from dormouse.engine.merge_windows import merge_windows
 from dormouse.engine.predicates import Predicate
 from dormouse.engine.pruning import ValueBounds
-from dormouse.engine.wide_rows import ROWS_PER_INPUT, WIDE_ROW_BYTES, WideRows, merge_rows
+from dormouse.engine.wide_rows import (
+    ROWS_PER_INPUT,
+    UNEVEN_BYTES,
+    WIDE_ROW_BYTES,
+    WideRows,
+    merge_rows,
+)
 from dormouse.errors import CorruptDataError
-from dormouse.keys.ranges import KeyRange
+from dormouse.keys.ranges import Key, KeyRange
 from dormouse.ports import StreamedObjects
 from dormouse.readers.local_copies import LocalCopies, MergeWindow
 from dormouse.readers.reading import RowGroups, Slice, find_row_groups
@@ -93,25 +99,29 @@ def merge_row_groups(
         return
     used = {*(f.name for f in schema.keys), *wanted.names, *(where.columns if where else ())}
     fields = [field for field in schema.fields if field.name in used]
-    plan = _MergePlan(
-        table_id,
-        schema,
-        where,
-        bounds,
-        memory_bytes,
-        names=[field.name for field in fields],
-        row_bytes=max(row_bytes(groups.metadata) for groups in found),
-        group_bytes=max(groups.largest_bytes(fields) for groups in found),
-    )
-    out_rows = engine.batch_rows(memory_bytes, 0, plan.row_bytes)
-    spans = merge_windows([groups.metadata for groups in found], schema, memory_bytes)
+    names, sizes = [field.name for field in fields], sizes_of(found, fields)
+    spans = merge_windows(_stored(found, sizes), memory_bytes)
     copies = LocalCopies(objects, table_id, fields, scratch, memory_bytes)
     windows = _windows(found, spans, bounds, schema)
     with closing(copies.windows(windows)) as verified:
         for window in verified:
-            merged = gathered(plan.rows(window), out_rows)
+            widest = Widest.of(sizes, window.found)
+            plan = _MergePlan(table_id, schema, where, bounds, memory_bytes, names, widest)
+            rows = engine.batch_rows(memory_bytes, 0, widest.row_bytes)
+            merged = gathered(plan.rows(window), rows, engine.MAX_BATCH_BYTES)
             for batch in rows_within(merged, window.span, schema):
                 yield conform(batch, wanted)
+
+
+def _stored(found: Iterable[RowGroups], sizes: Sizes) -> list[list[tuple[Key, int]]]:
+    """Return the first key and the stored size of each row group, shard by shard."""
+    return [
+        [
+            (g.index.first_key(number), sizes[g.slice.shard.id][number].stored_bytes)
+            for number in g.numbers
+        ]
+        for g in found
+    ]
 
 
 def _windows(
@@ -128,10 +138,9 @@ def _windows(
 
 @dataclass(frozen=True, slots=True)
 class _MergePlan:
-    """How the windows of a stream are merged.
+    """How a window of a stream is merged.
 
-    `names` are the columns that are read, all keys among them; a row of them takes up to about
-    `row_bytes`, a row group `group_bytes`, as stored and decoded.
+    `names` are the columns that are read, all keys among them; `widest` is what they take at most.
     """
 
     table_id: str
@@ -140,26 +149,30 @@ class _MergePlan:
     bounds: ValueBounds
     memory_bytes: int
     names: Sequence[str]
-    row_bytes: float
-    group_bytes: int
+    widest: Widest
 
     def rows(self, window: MergeWindow) -> Iterator[pa.RecordBatch]:
         """Merge a window; its rows have all columns that are read."""
         inputs = list(zip(window.found, window.files, strict=True))
-        if self.row_bytes < WIDE_ROW_BYTES:
-            most = self._inputs_at_once(engine.BATCHES_PER_INPUT)
-            rows = engine.batch_rows(self.memory_bytes, min(most, len(inputs)), self.row_bytes)
+        widest = self.widest
+        if widest.row_bytes < WIDE_ROW_BYTES and widest.uneven_bytes <= UNEVEN_BYTES:
+            held_bytes = engine.BATCHES_PER_INPUT * widest.row_bytes
+            most = inputs_at_once(
+                self.memory_bytes, held_bytes + widest.stored_bytes + widest.pages_bytes
+            )
+            held = min(most, len(inputs))
+            rows = engine.batch_rows(self.memory_bytes, held, widest.row_bytes)
             sources = [self._source(*each) for each in inputs]
             merge = partial(self._merged, window, rows)
             return merge_in_levels(sources, most, merge, self._reopened, window.scratch)
         wide = [self._wide_rows(*each) for each in inputs]
         merge_wide = partial(merge_rows, schema=self.schema)
-        most = self._inputs_at_once(ROWS_PER_INPUT)
+        held_bytes = ROWS_PER_INPUT * widest.row_bytes
+        most = inputs_at_once(
+            self.memory_bytes, held_bytes + widest.stored_bytes + widest.decoded_bytes
+        )
         merged = merge_in_levels(wide, most, merge_wide, WideRows.of_file, window.scratch)
         return merged if self.where is None else self.where.apply(merged)
-
-    def _inputs_at_once(self, rows: int) -> int:
-        return inputs_at_once(self.memory_bytes, rows * self.row_bytes + self.group_bytes)
 
     def _wide_rows(self, groups: RowGroups, local: Path) -> WideRows:
         columns = arrow_schema(self.schema)

@@ -1,26 +1,25 @@
-"""Merge rows that are wide, one by one, with as little of each input in memory as possible.
+"""Merge rows that are wide, and those among which some are, with as little of each input in memory
+as possible.
 
 DataFusion holds about eleven batches of each input, of at least a row each, and its allocator
 keeps much of what is freed: 50 inputs with values of a megabyte took a gigabyte. Here an input
-holds a row, the page that it is in and the stored column chunk of that. What Python takes for a row
-does not matter where rows are as wide as this.
+holds a short batch, the page that it is in and the stored column chunk of that.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from operator import itemgetter
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dormouse.arrow.evolution import stored_names
-from dormouse.arrow.order import rows_in_ranges, sort_key
+from dormouse.arrow.order import row_span, rows_in_ranges, sort_in_memory, sort_key
 from dormouse.arrow.ranges import fit_range
-from dormouse.arrow.types import conform
+from dormouse.arrow.types import conform, halved
 from dormouse.errors import CorruptDataError
 from dormouse.keys.ranges import Key, KeyRange
 from dormouse.readers.reading import RowGroups
@@ -28,6 +27,12 @@ from dormouse.schema.schema import Schema
 
 WIDE_ROW_BYTES = 32 * 1024
 """Rows that are wider on average are merged one by one."""
+BATCH_BYTES = 128 * 1024
+"""About what is decoded at once of a row group in which most rows are narrow, and at most what is
+passed on at once, but for a single row.
+"""
+UNEVEN_BYTES = 64 * 1024 * 1024
+"""Rows are also merged here if those that are wider than most could take more than this at once."""
 ROWS_PER_INPUT = 2
 """What is held of an input besides the row group: a row, and the next one while it is decoded."""
 
@@ -64,35 +69,97 @@ class WideRows:
         """Return all rows of a file."""
         return cls(local, str(local), columns, {name: name for name in columns.names})
 
-    def rows(self, schema: Schema) -> Iterator[tuple[Key, pa.RecordBatch]]:
-        """Yield each row with its key.
+    def batches(self, schema: Schema) -> Iterator[pa.RecordBatch]:
+        """Yield the rows in short batches: wide ones one by one.
 
         Raises:
             CorruptDataError: the file cannot be decoded.
         """
         for batch in self._batches():
-            for part in rows_in_ranges(batch, [self.span], schema):
-                for row in range(part.num_rows):
-                    yield sort_key(part, row, schema), part.slice(row, 1)
+            yield from rows_in_ranges(batch, [self.span], schema)
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         names = {stored: name for name, stored in self.stored.items()}
         try:
             with pq.ParquetFile(self.local, pre_buffer=False) as file:
                 groups = range(file.num_row_groups) if self.groups is None else self.groups
-                for batch in file.iter_batches(
-                    1, row_groups=list(groups), columns=list(names), use_threads=False
-                ):
-                    columns = [names[name] for name in batch.schema.names]
-                    yield conform(batch.rename_columns(columns), self.wanted)
+                for number in groups:
+                    for batch in file.iter_batches(
+                        _batch_rows(file.metadata.row_group(number)),
+                        row_groups=[number],
+                        columns=list(names),
+                        use_threads=False,
+                    ):
+                        columns = [names[name] for name in batch.schema.names]
+                        yield conform(batch.rename_columns(columns), self.wanted)
         except (pa.ArrowException, OSError) as error:
             raise CorruptDataError(f"{self.path} is damaged: {error}") from error
 
 
-def merge_rows(inputs: Sequence[WideRows], schema: Schema) -> Iterable[pa.RecordBatch]:
-    """Return the rows of all inputs in the order of their keys; equal ones in that of the inputs.
+def _batch_rows(group: pq.RowGroupMetaData) -> int:
+    """Return how many rows to decode at once: one if they are wide."""
+    row_bytes = group.total_byte_size / max(1, group.num_rows)
+    return max(1, int(BATCH_BYTES / max(1.0, row_bytes)))
+
+
+def merge_rows(inputs: Sequence[WideRows], schema: Schema) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of all inputs in the order of their keys.
+
+    Of each input there is one batch. Up to the least of their last keys, all rows are there: they
+    are taken from the batches that have some, and sorted. Wide rows are thus taken one by one, and
+    narrow ones, which may lie among them, many at once.
+
+    For example, with the batches (a, d, f), (b, c) and (e, g), the least last key is c: a, b and c
+    are taken, and the second input's next batch is due.
 
     Requires: the inputs have all keys, as their first columns.
     """
-    rows = heapq.merge(*(each.rows(schema) for each in inputs), key=itemgetter(0))
-    return map(itemgetter(1), rows)
+    opened = [_Input(each.batches(schema), schema) for each in inputs]
+    waiting = [(each.first, number) for number, each in enumerate(opened) if each.advance()]
+    heapq.heapify(waiting)
+    while waiting:
+        end = min(opened[number].last for _, number in waiting)
+        parts = []
+        while waiting and waiting[0][0] <= end:
+            _, number = waiting[0]
+            parts.append(opened[number].take(end))
+            if opened[number].advance():
+                heapq.heapreplace(waiting, (opened[number].first, number))
+            else:
+                heapq.heappop(waiting)
+        for batch in parts if len(parts) == 1 else sort_in_memory(parts, schema):
+            yield from halved(batch, BATCH_BYTES)
+
+
+class _Input:
+    """The batch of an input that is being merged, as far as it was not taken: its first and its
+    last key.
+    """
+
+    first: Key
+    last: Key
+
+    def __init__(self, batches: Iterator[pa.RecordBatch], schema: Schema) -> None:
+        """Begin before the first of sorted batches."""
+        self._batches, self._schema = batches, schema
+        self._rows: pa.RecordBatch | None = None
+
+    def advance(self) -> bool:
+        """Go on to the next batch if all of this one was taken; return False at the end."""
+        if self._rows is None:
+            self._rows = next(self._batches, None)
+            if self._rows is None:
+                return False
+            self.last = sort_key(self._rows, self._rows.num_rows - 1, self._schema)
+        self.first = sort_key(self._rows, 0, self._schema)
+        return True
+
+    def take(self, end: Key) -> pa.RecordBatch:
+        """Return the rows up to a key, that with it as well. Requires: there is one."""
+        assert self._rows is not None
+        if self.last <= end:
+            rows, self._rows = self._rows, None
+            return rows
+        taken = row_span(self._rows, end, self._schema)[1]
+        rows, self._rows = self._rows.slice(0, taken), self._rows.slice(taken)
+        return rows

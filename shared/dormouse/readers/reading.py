@@ -7,7 +7,7 @@ request is needed to find its end.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -19,7 +19,7 @@ from dormouse.keys.ranges import KeyRange
 from dormouse.model.shards import Shard
 from dormouse.ports import Objects
 from dormouse.readers.threads import reading_threads
-from dormouse.schema.schema import Field, Schema
+from dormouse.schema.schema import Schema
 from dormouse.shards.index import ShardIndex, cached_index, read_index
 
 
@@ -66,20 +66,6 @@ class RowGroups:
         """
         first, last = (self.index.span(self.numbers[at], 0)[0] for at in (0, -1))
         return range(first, last + 1)
-
-    def largest_bytes(self, fields: Collection[Field]) -> int:
-        """Return about what the largest of its row groups takes, as stored and decoded, of some
-        columns.
-        """
-        index, leaves = self.index, [leaf for _, leaf in self.index.leaves(fields)]
-        return max(
-            (
-                index.column_bytes(number, fields)
-                + sum(stop - start for start, stop in (index.span(number, n) for n in leaves))
-                for number in self.numbers
-            ),
-            default=0,
-        )
 
     def within(self, span: KeyRange, schema: Schema) -> RowGroups:
         """Return it with the row groups that can hold rows in `span`, too, of the same slice."""

@@ -84,6 +84,10 @@ class ShardIndex:
         number = group * self.stored.leaves + leaf
         return self.stored.starts[number], self.stored.starts[number + 1]
 
+    def has_dictionary(self, leaf: int) -> bool:
+        """Return whether a chunk of a Parquet column may begin with a dictionary."""
+        return self.stored.has_dictionary(leaf)
+
     def leaves(self, fields: Iterable[Field]) -> Iterator[tuple[str, int]]:
         """Yield the Parquet columns of some fields that the shard has, with the fields' names."""
         for field in present_fields(self.names, fields):

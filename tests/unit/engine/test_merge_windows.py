@@ -2,57 +2,58 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import pyarrow as pa
-import pyarrow.parquet as pq
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from dormouse.arrow.statistics import compressed_bytes, may_contain
-from dormouse.arrow.types import arrow_schema
 from dormouse.engine.merge_windows import (
     GROUPS_PER_WINDOW,
     SHARE_OF_MEMORY,
+    WINDOW_BYTES,
     max_overlap,
     merge_windows,
 )
-from dormouse.schema.schema import Schema
 
-SCHEMA = Schema.from_json({"rowKeyFields": [{"name": "k", "type": "LongType"}]})
-
-
-def file_of(keys: list[int], rows: int, folder: Path) -> pq.FileMetaData:
-    """Return the metadata of a file of `keys`, `rows` of them in a row group."""
-    local = folder / "file.parquet"
-    table = pa.table({"k": sorted(keys)}, arrow_schema(SCHEMA))
-    pq.write_table(table, local, row_group_size=rows)
-    return pq.read_metadata(local)
+MB = 10**6
+group_sizes = st.sampled_from([100, 5_000, 4 * MB])
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    files=st.lists(st.lists(st.integers(0, 50), min_size=1, max_size=60), min_size=1, max_size=3),
-    rows=st.integers(1, 4),
-    memory_bytes=st.sampled_from([0, 10_000, 10**9]),
+    files=st.lists(
+        st.lists(st.tuples(st.integers(0, 50), group_sizes), max_size=60), min_size=1, max_size=3
+    ),
+    memory_bytes=st.sampled_from([0, 100 * MB, 10**9]),
 )
-def test_steps_tile_the_keys_and_each_reads_a_bounded_share(
-    tmp_path: Path, files: list[list[int]], rows: int, memory_bytes: int
+def test_windows_tile_the_keys_and_each_reads_a_bounded_share(
+    files: list[list[tuple[int, int]]], memory_bytes: int
 ) -> None:
-    metadatas = [file_of(keys, rows, tmp_path) for keys in files]
-    found = merge_windows(metadatas, SCHEMA, memory_bytes)
+    shards = [sorted(((key,), size) for key, size in file) for file in files]
+    found = merge_windows(shards, memory_bytes)
     assert (found[0].min, found[-1].max) == ((), None)
     assert all(a.max == b.min for a, b in zip(found, found[1:], strict=False))
-    assert not any(step.is_empty() for step in found)
-    groups = [m.row_group(i) for m in metadatas for i in range(m.num_row_groups)]
-    largest = max(compressed_bytes(group) for group in groups)
-    share = max(memory_bytes // SHARE_OF_MEMORY, GROUPS_PER_WINDOW * len(files) * largest)
-    alike = max(sum(key == k for keys in files for k in keys) for key in range(51))
-    for step in found:
-        taken = sum(compressed_bytes(g) for g in groups if may_contain(g, step, SCHEMA.row_keys))
-        assert taken <= share + (len(files) + alike) * largest
-    if memory_bytes == 10**9:
+    assert not any(window.is_empty() for window in found)
+    groups = [group for file in shards for group in file]
+    if not groups:
         assert len(found) == 1
+        return
+    mean_bytes = sum(size for _, size in groups) // len(groups)
+    largest = max(size for _, size in groups)
+    share = min(memory_bytes // SHARE_OF_MEMORY, WINDOW_BYTES)
+    share = max(share, GROUPS_PER_WINDOW * len(files) * mean_bytes)
+    of_one_key = max(sum(size for (key,), size in groups if key == k) for k in range(51))
+    for window in found:
+        begun = sum(size for key, size in groups if window.contains(key))
+        assert begun <= share + of_one_key + largest
+    if sum(size for _, size in groups) <= min(memory_bytes // SHARE_OF_MEMORY, WINDOW_BYTES):
+        assert len(found) == 1
+
+
+def test_a_few_large_row_groups_do_not_make_one_window_of_all() -> None:
+    narrow = [((number,), 100_000) for number in range(1000)]
+    wide = [((number,), 4 * MB) for number in range(1000, 1010)]
+    found = merge_windows([narrow + wide] * 50, 10**9)
+    assert len(found) > 50
+    ends = [window for window in found if window.contains((1000,))]
+    assert all(not window.contains((500,)) for window in ends)
 
 
 def test_shards_one_after_the_other_are_not_all_open_at_once() -> None:

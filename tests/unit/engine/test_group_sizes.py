@@ -1,0 +1,103 @@
+"""What row groups take in a merge is told from the indexes of shards, for each window by itself."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from dormouse.arrow.types import arrow_schema
+from dormouse.engine.group_sizes import PAGE_BYTES, UNEVEN, GroupSize, Widest, sizes_of
+from dormouse.keys.ranges import KeyRange
+from dormouse.readers.reading import RowGroups, Slice, find_row_groups
+from dormouse.schema.schema import Schema
+from dormouse.storage import FolderStorage
+from tests.support.tables import ShardTable
+
+ROWS = 5000
+LETTERS = "abcdefghij"
+
+
+def shard_of(
+    folder: Path, kind: object, values: list[object]
+) -> tuple[RowGroups, pa.RecordBatch, Schema]:
+    """Return the row groups of a shard with these values, its rows in memory, and their schema."""
+    schema = Schema.from_json(
+        {
+            "rowKeyFields": [{"name": "k", "type": "LongType"}],
+            "valueFields": [{"name": "v", "type": kind}],
+        }
+    )
+    (folder / "scratch").mkdir()
+    table = ShardTable(FolderStorage(folder / "data"), schema, folder / "scratch")
+    keys = pa.array(range(len(values)), pa.int64())
+    column = pa.array(values, arrow_schema(schema).field("v").type)
+    rows = pa.record_batch([keys, column], schema=arrow_schema(schema))
+    (new,) = table.add_sorted(iter([rows]), "job")
+    slices = [Slice(new.shard, KeyRange())]
+    (groups,) = find_row_groups(table.storage, "table", slices, schema, footers=True)
+    return groups, rows, schema
+
+
+CHANCE = random.Random(1)
+VALUES: dict[str, tuple[object, list[object]]] = {
+    "packed numbers": ("LongType", [7] * ROWS),
+    "empty texts": ("StringType", [""] * ROWS),
+    "texts in a dictionary": ("StringType", [CHANCE.choice(LETTERS) * 500 for _ in range(ROWS)]),
+    "long texts in a dictionary": (
+        "StringType",
+        [CHANCE.choice(LETTERS) * 20_000 for _ in range(ROWS // 10)],
+    ),
+    "random texts": ("StringType", [CHANCE.randbytes(50).hex() for _ in range(ROWS)]),
+    "lists": ({"ListType": {"elementType": "LongType"}}, [list(range(50))] * ROWS),
+}
+
+
+@pytest.mark.parametrize(("kind", "values"), VALUES.values(), ids=VALUES)
+def test_rows_count_as_they_are_in_memory_however_they_are_stored(
+    kind: object, values: list[object], tmp_path: Path
+) -> None:
+    groups, rows, schema = shard_of(tmp_path, kind, values)
+    sizes = sizes_of([groups], schema.fields)
+    found = sizes[groups.slice.shard.id].values()
+    assert sum(size.rows for size in found) == rows.num_rows
+    assert sum(size.decoded_bytes for size in found) >= 0.9 * rows.nbytes
+    assert all(size.pages_bytes <= 2 * PAGE_BYTES for size in found)
+    assert Widest.of(sizes, [groups]).row_bytes >= 0.9 * rows.nbytes / rows.num_rows
+
+
+def test_only_columns_that_are_read_count(tmp_path: Path) -> None:
+    groups, _, schema = shard_of(tmp_path, *VALUES["random texts"])
+    (key,) = sizes_of([groups], schema.keys).values()
+    assert all(size.row_bytes <= 16 for size in key.values())
+
+
+NARROW, WIDE = GroupSize(1000, 20_000, 36_000, 36_000), GroupSize(4, 3_000_000, 4_000_000, 10**6)
+MIXED = GroupSize(1000, 3_000_000, 3_036_000, 10**6)
+
+
+def test_a_window_counts_as_the_widest_row_groups_that_it_reads(tmp_path: Path) -> None:
+    groups, *_ = shard_of(tmp_path, *VALUES["random texts"])
+    sizes = {groups.slice.shard.id: {0: NARROW, 1: MIXED, 2: WIDE, 3: NARROW}}
+    narrow, mixed, both = (
+        Widest.of(sizes, [replace(groups, numbers=numbers)] * 3)
+        for numbers in ([0], [1, 0], [0, 2])
+    )
+    assert narrow == Widest(36, 20_000, 36_000, 36_000, 0)
+    assert mixed.row_bytes < 32_000
+    assert mixed.uneven_bytes == 3 * (3_036_000 - UNEVEN * 36_000)
+    assert (both.row_bytes, both.stored_bytes, both.decoded_bytes) == (10**6, 3_000_000, 4_000_000)
+
+
+def test_shards_in_which_all_rows_are_alike_are_even(tmp_path: Path) -> None:
+    groups, *_ = shard_of(tmp_path, *VALUES["random texts"])
+    same = GroupSize(13_000, 500_000, 4_000_000, 10**6)
+    less = replace(same, decoded_bytes=3_000_000)
+    read = [replace(groups, numbers=[0, 1])] * 50
+    sizes = {groups.slice.shard.id: dict(enumerate([same, less, same, same]))}
+    assert Widest.of(sizes, read).uneven_bytes == 0
+    few = {groups.slice.shard.id: {0: same, 1: less}}
+    assert Widest.of(few, read).uneven_bytes == 50 * same.decoded_bytes
