@@ -102,6 +102,7 @@ def merge_row_groups(
         names=[field.name for field in fields],
         row_bytes=max(row_bytes(groups.metadata) for groups in found),
         group_bytes=max(groups.largest_bytes(fields) for groups in found),
+        most_rows=sum(groups.metadata.num_rows for groups in found),
     )
     out_rows = engine.batch_rows(memory_bytes, 0, plan.row_bytes)
     spans = merge_windows([groups.metadata for groups in found], schema, memory_bytes)
@@ -131,7 +132,7 @@ class _MergePlan:
     """How the windows of a stream are merged.
 
     `names` are the columns that are read, all keys among them; a row of them takes up to about
-    `row_bytes`, a row group `group_bytes`, as stored and decoded.
+    `row_bytes`, a row group `group_bytes`, as stored and decoded. All shards have `most_rows`.
     """
 
     table_id: str
@@ -142,13 +143,16 @@ class _MergePlan:
     names: Sequence[str]
     row_bytes: float
     group_bytes: int
+    most_rows: int
 
     def rows(self, window: MergeWindow) -> Iterator[pa.RecordBatch]:
         """Merge a window; its rows have all columns that are read."""
         inputs = list(zip(window.found, window.files, strict=True))
         if self.row_bytes < WIDE_ROW_BYTES:
             most = self._inputs_at_once(engine.BATCHES_PER_INPUT)
-            rows = engine.batch_rows(self.memory_bytes, min(most, len(inputs)), self.row_bytes)
+            held = min(most, len(inputs))
+            held += engine.merge_groups(held)
+            rows = engine.batch_rows(self.memory_bytes, held, self.row_bytes)
             sources = [self._source(*each) for each in inputs]
             merge = partial(self._merged, window, rows)
             return merge_in_levels(sources, most, merge, self._reopened, window.scratch)
@@ -194,7 +198,8 @@ class _MergePlan:
         if not frames:
             return
         ranges = {end: read for frame, some in opened if frame for end, read in some.items()}
-        plan = read_ranges(context, engine.plan_merge(frames, self.schema, self.names), ranges)
+        merge = engine.plan_merge(frames, self.schema, self.names, most_rows=self.most_rows)
+        plan = read_ranges(context, merge, ranges)
         try:
             yield from engine.execute_plan(context, plan)
         except CorruptDataError as error:
