@@ -36,7 +36,7 @@ from dormouse.stored import checksums
 
 FIRST_ROW_GROUP_ROWS = 2048
 """The rows of the first row group, whose size shows how wide the rows are."""
-ROW_GROUP_BYTES = 128 * 1024
+ROW_GROUP_BYTES = 160 * 1024
 COLUMN_BYTES = 20 * 1024
 """The compressed size of the first row groups is this for each column, up to `ROW_GROUP_BYTES`:
 smaller ones would cost more time to write and merge.
