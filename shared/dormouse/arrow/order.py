@@ -208,7 +208,10 @@ def _first_descent(batch: pa.RecordBatch, keys: int) -> int | None:
 
     rows = batch.select(range(keys))
     before, after = rows.slice(0, rows.num_rows - 1), rows.slice(1)
-    unclear = pc.indices_nonzero(pc.invert(pc.less(before.column(0), after.column(0))))
+    ascends = pc.less(before.column(0), after.column(0))
+    if ascends.true_count == len(ascends):
+        return None
+    unclear = pc.indices_nonzero(pc.invert(ascends))
     if not len(unclear):
         return None
     if MANY * len(unclear) > before.num_rows:

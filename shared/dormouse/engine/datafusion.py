@@ -57,6 +57,16 @@ BATCHES_PER_INPUT = 11
 the current one and the one before it, the sort keys of both, and the room that buffers have beyond
 their values.
 """
+MOST_IN_ONE_MERGE = 32
+"""A merge of more inputs than these is a merge of merges, which run on threads of their own: one
+thread that compares the rows of so many inputs takes longer than the one that writes them.
+"""
+GROUP_INPUTS = 12
+"""The most inputs of one of these merges. With this many, comparing rows twice takes no more CPU
+time than comparing them once with all others.
+"""
+MOST_ROWS = 2**32
+"""The serialized form of a plan counts rows in 32 bits."""
 
 
 def session(batch_rows: int = MAX_BATCH_ROWS) -> SessionContext:
@@ -172,23 +182,27 @@ def has_no_rows(frame: DataFrame) -> bool:
     return frame.optimized_logical_plan().display_indent().startswith("EmptyRelation")
 
 
+def merge_groups(inputs: int) -> int:
+    """Return in how many groups so many inputs are merged before these are merged; 0 if they are
+    all merged at once.
+    """
+    return 0 if inputs <= MOST_IN_ONE_MERGE else -(-inputs // GROUP_INPUTS)
+
+
 def plan_merge(
-    frames: Sequence[DataFrame], schema: Schema, columns: Sequence[str]
+    frames: Sequence[DataFrame], schema: Schema, columns: Sequence[str], *, most_rows: int
 ) -> ExecutionPlan:
     """Return a plan that merges frames, each one file sorted by the keys of
     `schema`, into one sorted stream.
 
-    Requires: none of the frames `has_no_rows`, because DataFusion also takes a missing file for no
-    rows.
+    Requires: they have at most `most_rows` rows in all; and none of the frames `has_no_rows`,
+    because DataFusion also takes a missing file for no rows.
 
     Raises:
         InvariantError: a file is missing, or the plan would sort rows that are sorted already.
     """
-    union = frames[0]
-    for frame in frames[1:]:
-        union = union.union(frame)
-    merged = union.sort(*key_order(schema)).select(*(column(name) for name in columns))
-    plan = merged.execution_plan()
+    merged = _merged(_merged_in_groups(frames, schema, most_rows), schema)
+    plan = merged.select(*(column(name) for name in columns)).execution_plan()
     # only the names of the steps: the text of a filter quotes values
     steps = [line.strip().partition(":")[0] for line in plan.display_indent().splitlines()]
     if steps.count("DataSourceExec") != len(frames):
@@ -198,6 +212,27 @@ def plan_merge(
             f"the merge would sort rows that are sorted already: {', '.join(steps)}"
         )
     return plan
+
+
+def _merged_in_groups(
+    frames: Sequence[DataFrame], schema: Schema, most_rows: int
+) -> Sequence[DataFrame]:
+    """Return the frames, or a merge of each group of them.
+
+    DataFusion would leave out a merge within a merge, but for its limit: which is `most_rows`, so
+    that it leaves out no row.
+    """
+    groups = merge_groups(len(frames))
+    if not groups or most_rows >= MOST_ROWS:
+        return frames
+    return [_merged(frames[i::groups], schema).limit(most_rows) for i in range(groups)]
+
+
+def _merged(frames: Sequence[DataFrame], schema: Schema) -> DataFrame:
+    union = frames[0]
+    for frame in frames[1:]:
+        union = union.union(frame)
+    return union.sort(*key_order(schema))
 
 
 def execute_plan(context: SessionContext, plan: ExecutionPlan) -> Iterator[pa.RecordBatch]:

@@ -100,13 +100,16 @@ def merge_row_groups(
     used = {*(f.name for f in schema.keys), *wanted.names, *(where.columns if where else ())}
     fields = [field for field in schema.fields if field.name in used]
     names, sizes = [field.name for field in fields], sizes_of(found, fields)
+    most_rows = sum(groups.metadata.num_rows for groups in found)
     spans = merge_windows(_stored(found, sizes), memory_bytes)
     copies = LocalCopies(objects, table_id, fields, scratch, memory_bytes)
     windows = _windows(found, spans, bounds, schema)
     with closing(copies.windows(windows)) as verified:
         for window in verified:
             widest = Widest.of(sizes, window.found)
-            plan = _MergePlan(table_id, schema, where, bounds, memory_bytes, names, widest)
+            plan = _MergePlan(
+                table_id, schema, where, bounds, memory_bytes, names, widest, most_rows
+            )
             rows = engine.batch_rows(memory_bytes, 0, widest.row_bytes)
             merged = gathered(plan.rows(window), rows, engine.MAX_BATCH_BYTES)
             for batch in rows_within(merged, window.span, schema):
@@ -141,6 +144,7 @@ class _MergePlan:
     """How a window of a stream is merged.
 
     `names` are the columns that are read, all keys among them; `widest` is what they take at most.
+    All shards have `most_rows`.
     """
 
     table_id: str
@@ -150,6 +154,7 @@ class _MergePlan:
     memory_bytes: int
     names: Sequence[str]
     widest: Widest
+    most_rows: int
 
     def rows(self, window: MergeWindow) -> Iterator[pa.RecordBatch]:
         """Merge a window; its rows have all columns that are read."""
@@ -161,6 +166,7 @@ class _MergePlan:
                 self.memory_bytes, held_bytes + widest.stored_bytes + widest.pages_bytes
             )
             held = min(most, len(inputs))
+            held += engine.merge_groups(held)
             rows = engine.batch_rows(self.memory_bytes, held, widest.row_bytes)
             sources = [self._source(*each) for each in inputs]
             merge = partial(self._merged, window, rows)
@@ -207,7 +213,8 @@ class _MergePlan:
         if not frames:
             return
         ranges = {end: read for frame, some in opened if frame for end, read in some.items()}
-        plan = read_ranges(context, engine.plan_merge(frames, self.schema, self.names), ranges)
+        merge = engine.plan_merge(frames, self.schema, self.names, most_rows=self.most_rows)
+        plan = read_ranges(context, merge, ranges)
         try:
             yield from engine.execute_plan(context, plan)
         except CorruptDataError as error:

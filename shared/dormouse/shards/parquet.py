@@ -36,7 +36,7 @@ from dormouse.stored import checksums
 
 FIRST_ROW_GROUP_ROWS = 2048
 """The rows of the first row group, whose size shows how wide the rows are."""
-ROW_GROUP_BYTES = 128 * 1024
+ROW_GROUP_BYTES = 160 * 1024
 COLUMN_BYTES = 20 * 1024
 """The compressed size of the first row groups is this for each column, up to `ROW_GROUP_BYTES`:
 smaller ones would cost more time to write and merge.
@@ -148,7 +148,7 @@ class ParquetFileWriter:
         self._groups: list[tuple[int, Key, Key]] = []
         self._pending: list[pa.RecordBatch] = []
         self._pending_rows = 0
-        self._pending_bytes = 0
+        self._known_bytes: int | None = 0
 
     @property
     def size_bytes(self) -> int:
@@ -167,17 +167,18 @@ class ParquetFileWriter:
         These are all if the file stays smaller in any case; else those that fit into the pending
         row group. A batch that is written whole costs less than its parts.
         """
-        memory_bytes = self._pending_bytes + batch.nbytes
-        if self.size_bytes + MOST_GROWTH * memory_bytes + MOST_HEADER_BYTES < target_bytes:
+        left_bytes = (target_bytes - self.size_bytes - MOST_HEADER_BYTES) / MOST_GROWTH
+        left_bytes -= self._pending_bytes
+        if batch.get_total_buffer_size() < left_bytes or batch.nbytes < left_bytes:
             return batch.num_rows
         return min(batch.num_rows, max(1, self._group_rows() - self._pending_rows))
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Add the rows of a batch."""
         self._floats.see(batch)
+        self._known_bytes = self._pending_bytes + batch.nbytes
         self._pending.append(batch)
         self._pending_rows += batch.num_rows
-        self._pending_bytes += batch.nbytes
         if self._pending_rows >= self._group_rows():
             self._write_groups()
 
@@ -229,11 +230,25 @@ class ParquetFileWriter:
             size_bytes = self.size_bytes
             wanted_bytes = row_group_bytes(size_bytes, self._columns)
             rows = min(MAX_ROW_GROUP_ROWS, wanted_bytes * self._written_rows // size_bytes)
-        if self._pending_rows:
-            rows = min(
-                rows, MAX_ROW_GROUP_BYTES * self._pending_rows // max(1, self._pending_bytes)
-            )
+        most_bytes = MAX_ROW_GROUP_BYTES * self._pending_rows
+        if self._pending_rows and most_bytes < rows * self._buffers_bytes():
+            rows = min(rows, most_bytes // max(1, self._pending_bytes))
         return max(1, rows)
+
+    @property
+    def _pending_bytes(self) -> int:
+        """What the pending rows take in memory, in bytes. Adding it up takes Arrow as long as to
+        encode dozens of rows, so it is known only once it is asked for.
+        """
+        if self._known_bytes is None:
+            self._known_bytes = sum(batch.nbytes for batch in self._pending)
+        return self._known_bytes
+
+    def _buffers_bytes(self) -> int:
+        """Return `_pending_bytes`, or if that is not known more: the size of all their buffers."""
+        if self._known_bytes is not None:
+            return self._known_bytes
+        return sum(batch.get_total_buffer_size() for batch in self._pending)
 
     def _write_groups(self) -> None:
         """Write the pending rows but for those that do not fill a row group."""
@@ -241,8 +256,8 @@ class ParquetFileWriter:
         while self._pending_rows >= (rows := self._group_rows()):
             self._write_group(rest.slice(0, rows))
             rest = rest.slice(rows)
-            self._pending_rows, self._pending_bytes = rest.num_rows, rest.nbytes
-        self._pending = rest.to_batches()
+            self._pending, self._pending_rows = rest.to_batches(), rest.num_rows
+            self._known_bytes = None
 
     def _write_group(self, group: pa.Table) -> None:
         if self._writer is None:

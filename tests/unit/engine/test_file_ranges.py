@@ -91,7 +91,7 @@ def forget_others(path: Path, found: RowGroups) -> None:
 def read(path: Path, found: RowGroups) -> list[pa.RecordBatch]:
     context = engine.session(3)
     frame = engine.sorted_file(context, path, NAMES, SCHEMA, KeyRange())
-    plan = engine.plan_merge([frame], SCHEMA, COLUMNS)
+    plan = engine.plan_merge([frame], SCHEMA, COLUMNS, most_rows=0)
     ranges = {f"{path.parent.name}/{path.name}": found.first_bytes}
     return list(engine.execute_plan(context, read_ranges(context, plan, ranges)))
 
@@ -132,7 +132,7 @@ def test_a_plan_without_the_file_is_refused(tmp_path: Path) -> None:
     found = written(path, [("a", 1, 1)], 1)
     context = engine.session()
     frame = engine.sorted_file(context, path, NAMES, SCHEMA, KeyRange())
-    plan = engine.plan_merge([frame], SCHEMA, COLUMNS)
+    plan = engine.plan_merge([frame], SCHEMA, COLUMNS, most_rows=0)
     with pytest.raises(InvariantError, match="does not read another"):
         with_range(plan.to_bytes(), b"another", found.first_bytes)
 

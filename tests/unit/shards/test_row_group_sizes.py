@@ -21,4 +21,4 @@ def test_row_groups_and_the_index_stay_in_balance(size_bytes: int, columns: int)
 
 def test_the_first_row_groups_are_small_where_there_are_few_columns() -> None:
     assert parquet.row_group_bytes(0, 3) == 60 * 1024
-    assert parquet.row_group_bytes(0, 8) == parquet.row_group_bytes(0, 500) == 128 * 1024
+    assert parquet.row_group_bytes(0, 8) == parquet.row_group_bytes(0, 500) == 160 * 1024
