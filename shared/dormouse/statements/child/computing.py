@@ -80,8 +80,8 @@ class _Child:
             if not isinstance(error, Exception) and not is_panic(error):
                 raise
             columns = [f.name for schema in self._schemas.values() for f in schema.fields]
-            names = dict.fromkeys(columns)
-            raise explained(error, names, of_rows=self._has_begun) from error
+            known = dict.fromkeys(columns)
+            raise explained(error, known, of_rows=self._has_begun) from error
 
     def _find_tables(self, statement: Statement) -> None:
         asked = tuple(
