@@ -51,6 +51,7 @@ _IN_A_FILTER = re.compile(
     re.DOTALL,
 )
 """An error in a row that is tested while it is decoded."""
+_MADE_ALIKE = re.compile(r"\b(?:CASE|Union|RecursiveQuery)\b")
 _PREFIXES = re.compile(
     r"^(?:(?:DataFusion error|Error during planning|Schema error|SQL error|Execution error|"
     r"External error|Arrow error|Optimizer rule '\w+' failed|type_coercion|caused by)[:\s]+)+"
@@ -142,6 +143,15 @@ def plan(context: SessionContext, sql: str, parameters: Mapping[str, pa.Scalar[A
         ValueError: DataFusion refuses it.
     """
     return context.sql_with_options(sql, _ONLY_QUERIES, param_values=dict(parameters))
+
+
+def result_schema(context: SessionContext, frame: DataFrame) -> pa.Schema:
+    """Return the schema that the rows of a frame will have. Its own has the types of the first of
+    several queries, or branches of CASE, before they are made alike.
+    """
+    if not _MADE_ALIKE.search(frame.logical_plan().display_indent()):
+        return frame.schema()
+    return context.create_dataframe_from_logical_plan(frame.optimized_logical_plan()).schema()
 
 
 def is_panic(error: BaseException) -> bool:
