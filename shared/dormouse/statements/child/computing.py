@@ -34,6 +34,7 @@ from dormouse.statements.child.session import (
     plan,
     register,
     register_files,
+    result_schema,
     without_views,
 )
 
@@ -180,7 +181,7 @@ class _Child:
                 yield from rows
 
     def _write(self, frame: DataFrame, names: Sequence[str]) -> None:
-        schema = without_views(frame.schema())
+        schema = without_views(result_schema(self._context, frame))
         schema = pa.schema([f.with_name(n) for f, n in zip(schema, names, strict=True)])
         with os.fdopen(self._results, "wb") as sink, pa.ipc.new_stream(sink, schema) as writer:
             sink.flush()

@@ -27,7 +27,7 @@ from dormouse.sql.cut.statement_cut import StatementCut
 from dormouse.sql.cut.texts import PARTIALS, Texts, arguments_text
 from dormouse.sql.statements import Reference, Statement, parse_statement, to_sql
 from dormouse.statements.child.datasets import TableDataset
-from dormouse.statements.child.session import plan, register
+from dormouse.statements.child.session import plan, register, result_schema
 
 _STEPS = ("TableScan", "SubqueryAlias", "Filter", "Projection", "Sort", "Limit", "Aggregate")
 _DISTINCT = "Distinct"
@@ -53,6 +53,10 @@ class CutPlanner:
             Exception: DataFusion refuses it.
         """
         return plan(self.context, self.exact(sql), self.parameters)
+
+    def schema(self, frame: DataFrame) -> pa.Schema:
+        """Return the schema that the rows of a frame will have."""
+        return result_schema(self.context, frame)
 
     def add(self, name: str, table: Schema) -> None:
         """Make a relation known that has no rows."""
@@ -95,12 +99,11 @@ def _cut(
     _check_steps(whole.logical_plan(), shape)
     now, today = present(time_ms, _timestamp(planner.frame("SELECT now()").schema().field(0).type))
     shape = shape.with_time(now, today)
-    types = [
-        field.type for field in _planned(planner, arguments_text(shape, reference.name)).schema()
-    ]
+    arguments = _planned(planner, arguments_text(shape, reference.name))
+    types = [field.type for field in planner.schema(arguments)]
     numbers = [_number(kind) for kind in types]
     texts = Texts(shape, names, numbers, _sorting(schema))
-    fields = zip(whole.schema(), names, strict=True)
+    fields = zip(planner.schema(whole), names, strict=True)
     wanted = pa.schema([field.with_name(name) for field, name in fields])
     return _confirmed(planner, texts, reference, wanted)
 
@@ -110,14 +113,14 @@ def _confirmed(
 ) -> StatementCut:
     """Return the parts whose result has the columns that are wanted."""
     text, planned = texts.partial(reference.table), texts.partial(reference.name)
-    found = _planned(planner, planned).schema()
+    found = planner.schema(_planned(planner, planned))
     columns, final = {}, ""
     if texts.has_final:
         stored = _stored(found)
         columns = stored.to_json()
         planner.add(PARTIALS, stored)
         final = texts.final({field.name: _decimal(field.type) for field in found})
-        found = _planned(planner, final).schema()
+        found = planner.schema(_planned(planner, final))
     if found.names != wanted.names or found.types != wanted.types:
         raise NotCutError("its parts have other types")
     return StatementCut(

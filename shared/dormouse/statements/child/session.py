@@ -55,6 +55,7 @@ _VALUES = re.compile(r"'.*'|\".*\"|(?<![\w.])[-+]?\d[\w.+:-]*", re.DOTALL)
 """What may be a value in an error: a text in quotes, a number, a time."""
 _LINES = re.compile(r"\n|\\n")
 """Ends of lines, as they are or as in quotes: a pattern that is none is on lines of its own."""
+_MADE_ALIKE = re.compile(r"\b(?:CASE|Union|RecursiveQuery)\b")
 _PREFIXES = re.compile(
     r"^(?:(?:DataFusion error|Error during planning|Schema error|SQL error|Execution error|"
     r"External error|Arrow error|Optimizer rule '\w+' failed|type_coercion|caused by)[:\s]+)+"
@@ -146,6 +147,15 @@ def plan(context: SessionContext, sql: str, parameters: Mapping[str, pa.Scalar[A
         ValueError: DataFusion refuses it.
     """
     return context.sql_with_options(sql, _ONLY_QUERIES, param_values=dict(parameters))
+
+
+def result_schema(context: SessionContext, frame: DataFrame) -> pa.Schema:
+    """Return the schema that the rows of a frame will have. Its own has the types of the first of
+    several queries, or branches of CASE, before they are made alike.
+    """
+    if not _MADE_ALIKE.search(frame.logical_plan().display_indent()):
+        return frame.schema()
+    return context.create_dataframe_from_logical_plan(frame.optimized_logical_plan()).schema()
 
 
 def is_panic(error: BaseException) -> bool:
