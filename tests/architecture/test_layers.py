@@ -41,7 +41,7 @@ LAYERS = [
     {"replies"},
     {"downloads", "uploads", "publications", "reader_access", "result_queues", "spark_runs"},
     {"ports"},
-    {"access.doors"},
+    {"access.doors", "access.results"},
     {"storage", "seekable"},
     {"profiles", "settings", "system"},
     {"statestore.blobs", "statestore.parquet_file"},

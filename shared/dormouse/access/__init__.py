@@ -5,4 +5,5 @@
 - `renames`: names that rules guard
 - `visible`: a table as a caller may see it, without the columns that are hidden from the caller
 - `doors`: the one way by which services that answer for any caller come to tables
+- `results`: whether a caller may have what was read before
 """

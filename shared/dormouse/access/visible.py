@@ -44,8 +44,10 @@ class VisibleTable:
 
     @property
     def is_whole(self) -> bool:
-        """Whether no column of it is hidden, so that its files may be read."""
-        return len(self.schema.fields) == len(self.table.schema.fields)
+        """Whether nothing of it is hidden, so that its files may be read. Files hold columns that
+        were dropped since, and those of an earlier schema: it does not matter which there are now.
+        """
+        return self.permission.hides_nothing
 
     @property
     def shows_all_keys(self) -> bool:

@@ -2,7 +2,7 @@
 
 A table with row rules is in the catalog as the table of its stored rows, and as a view of its own
 name, if SQL can say the rules. Readers open its files, which hold all columns: so only tables are
-listed that their caller may read whole, by the access rules of the instance.
+listed of which the access rules of the instance hide nothing from the caller.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _readable(services: Services, principal: str, name: str) -> Table | None:
     found = find_table(services, principal, name, "read")
     if found is not None and not found.is_whole:
         raise ForbiddenError(
-            f"columns of table {name!r} are hidden from you, and its files hold them",
+            f"rules about table {name!r} hide columns from you, and its files hold all it ever had",
             hint="query it by a service of the instance",
         )
     return None if found is None else found.table

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
+from dormouse.access.results import check_readable
 from dormouse.errors import DormouseError, OutcomeUnknownError, UnavailableError
 from dormouse.features.queries.following import send_end
 from dormouse.features.queries.pinning import unpin
@@ -93,8 +94,14 @@ def end_early(
 
 
 def finish(services: Services, query: Query, ends: Iterable[TaskEnd]) -> None:
-    """Put the manifest of a query whose sub-queries are done, in their order."""
+    """Put the manifest of a query whose sub-queries are done, in their order.
+
+    Raises:
+        ForbiddenError: rules have changed meanwhile, and do not let who asked read it any more.
+    """
     done = list(ends)
+    versions, columns = all_versions(done), all_columns(done)
+    check_readable(services, query.asked.who, versions, columns)
     result = [end for task, end in enumerate(done) if query.is_of_result(task)]
     files = tuple(file for end in result for file in end.files)
     end = QueryEnd(
@@ -107,8 +114,8 @@ def finish(services: Services, query: Query, ends: Iterable[TaskEnd]) -> None:
         to=query.asked.to,
         format=query.asked.format,
         schema=result[0].schema,
-        versions=all_versions(done),
-        columns=all_columns(done),
+        versions=versions,
+        columns=columns,
         files=files,
         rows=sum(end.rows for end in result),
         size_bytes=sum(file.size_bytes for file in files),

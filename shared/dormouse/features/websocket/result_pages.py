@@ -14,13 +14,14 @@ from dataclasses import dataclass
 import msgspec
 import pyarrow as pa
 
+from dormouse.access.results import check_readable
 from dormouse.arrow.types import conform, frame_schema
 from dormouse.client.reading.queries import QUEUE, failure_of
 from dormouse.connections import MOST_FRAME_BYTES
 from dormouse.errors import NotFoundError
 from dormouse.features.http.calls import Call
 from dormouse.features.http.problems import ProblemError
-from dormouse.features.http.resources.asked import check_readable, own_query
+from dormouse.features.http.resources.asked import own_query
 from dormouse.features.queries.following import may_follow
 from dormouse.features.queries.query import Query, QueryEnd, TaskEnd
 from dormouse.features.queries.stored import load_end, load_query, load_task_ends
@@ -153,7 +154,7 @@ def _task_end(call: Call, query: Query, task: int) -> TaskEnd | None:
 
 def _check(call: Call, end: TaskEnd | QueryEnd) -> None:
     """Check that the caller may still see what was read."""
-    check_readable(call, end)
+    check_readable(call.services, call.principal, end.versions, end.columns)
     if any(call.services.table(table_id) is None for table_id in end.columns):
         raise ProblemError(410, "a table of this query was deleted", hint="ask another query")
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from dormouse.access.rules import AccessRule
@@ -10,12 +13,13 @@ from dormouse.features.queries import limits
 from dormouse.features.queries.answering import sub_query
 from dormouse.features.queries.limits import Spent
 from dormouse.features.queries.query import Query
-from dormouse.messages import OutboundMessage
+from dormouse.messages import OutboundMessage, SelectionMessage
 from dormouse.ports import Services
 from dormouse.query_messages import CancelQuery
 from dormouse.statements import running
+from tests.support.result_queues import MemoryResultQueues
 from tests.support.world import World
-from tests.unit.features.asking import asks, ended, four_leaves, parts, record
+from tests.unit.features.asking import asks, ended, four_leaves, parts, pins, record
 
 ENDLESS = "SELECT max(at + value) FROM letters, generate_series(1, 9000000000000000)"
 """A statement that would go on until the time of its query is over."""
@@ -85,3 +89,39 @@ def test_who_administers_the_instance_by_a_rule_can_cancel_any_query(world: Worl
     end = ended(world)
     assert (end.state, end.who) == ("cancelled", "aws-id:ADAM")
     assert end.reason == "it was cancelled by who administers the instance"
+
+
+@pytest.mark.parametrize(
+    "later",
+    [(), (AccessRule("aws-id:ADAM", "letters", ("read",), ("note",)),)],
+    ids=["revoked", "hidden"],
+)
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"selection": SelectionMessage(where="note <> 'x'", columns=("letter",))},
+        {"sql": "SELECT letter, max(note) AS other FROM letters GROUP BY letter"},
+    ],
+    ids=["rows", "parts of a statement"],
+)
+def test_a_rule_that_is_changed_while_a_query_runs_counts_at_its_end(
+    world: World, asked: dict[str, Any], later: tuple[AccessRule, ...]
+) -> None:
+    table = four_leaves(world)
+    queues = MemoryResultQueues()
+    world.services = replace(world.services, result_queues=queues)
+    world.tables.change_access_rules(lambda _: (AccessRule("aws-id:ADAM", "letters", ("read",)),))
+    asks(world, who="aws-id:ADAM", to="answers", **asked)
+    tasks = world.deliver(world.queue.popleft())
+    world.tables.change_access_rules(lambda _: later)
+    world.queue += tasks
+    world.settle()
+    end = ended(world)
+    assert (end.state, end.error, end.files) == ("failed", "ForbiddenError", ())
+    (message,) = queues.messages
+    assert (message["state"], message["error"]) == ("failed", "ForbiddenError")
+    assert "rows" not in message and "manifest" not in message
+    world.clock.advance(seconds=2000)
+    world.sweep()
+    world.settle()
+    assert not parts(world) and not pins(world, table)

@@ -7,7 +7,7 @@ it; nothing is written here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Any
 
@@ -16,7 +16,7 @@ from msgspec import UNSET
 
 from dormouse.access.doors import administers_instance
 from dormouse.access.principals import NOBODY
-from dormouse.access.rules import AccessRules, permission
+from dormouse.access.results import check_readable
 from dormouse.client.reading.queries import QUEUE, failure_of
 from dormouse.errors import ForbiddenError
 from dormouse.features.http.calls import Call, Page, Shown, json_answer
@@ -24,7 +24,7 @@ from dormouse.features.http.problems import ProblemError, shown_reason
 from dormouse.features.http.resources.changes import idempotency_key
 from dormouse.features.http.resources.forms import MOST_ANSWER_BYTES
 from dormouse.features.http.resources.tables import page_of
-from dormouse.features.queries.query import QUERIES, QueryEnd, ResultFile, TaskEnd
+from dormouse.features.queries.query import QUERIES, QueryEnd, ResultFile
 from dormouse.features.queries.stored import load_end
 from dormouse.http.accept import preferred_type
 from dormouse.http.messages import HttpResponse
@@ -269,41 +269,8 @@ def _end(call: Call, record: JobRecord) -> QueryEnd:
     end = load_end(call.services.results, record.job_id)
     if end is None:
         raise ProblemError(410, "the result is not kept any more", hint="ask again")
-    check_readable(call, end)
+    check_readable(call.services, call.principal, end.versions, end.columns)
     return end
-
-
-def check_readable(call: Call, end: TaskEnd | QueryEnd) -> None:
-    """Check that the caller may still see what was read for a result, whatever its rows call it.
-
-    Tables and columns count under the names that they had and those that they have: rules are about
-    names, and are changed together with them.
-
-    Raises:
-        ForbiddenError: rules do not let the caller read one of the tables or columns any more.
-    """
-    rules = call.services.tables.access_rules()
-    before = [permission(rules, call.principal, name) for name in end.versions]
-    is_allowed = all("read" in each.verbs for each in before)
-    if rules is not None:
-        hidden = frozenset[str]().union(*(each.hidden for each in before))
-        is_allowed = is_allowed and all(
-            hidden.isdisjoint(columns) and _shows(call, rules, table_id, columns)
-            for table_id, columns in end.columns.items()
-        )
-    if not is_allowed:
-        raise ForbiddenError("you may not read any more what this query has read")
-
-
-def _shows(call: Call, rules: AccessRules, table_id: str, columns: Iterable[str]) -> bool:
-    """Return whether the caller may read these columns of a table as it is now."""
-    table = call.services.table(table_id)
-    if table is None:
-        return True
-    allowed = permission(rules, call.principal, table.name)
-    hidden = {field.id for field in table.schema.fields if field.name in allowed.hidden}
-    former = {each.name for each in table.schema.former if each.id in hidden}
-    return "read" in allowed.verbs and allowed.hidden.union(former).isdisjoint(columns)
 
 
 def _file(call: Call, query_id: str, each: ResultFile) -> QueryFile:
