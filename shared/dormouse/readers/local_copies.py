@@ -18,9 +18,11 @@ from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
+
+from msgspec import structs
 
 from dormouse.errors import DamagedShardError
 from dormouse.keys.ranges import KeyRange
@@ -171,7 +173,8 @@ class LocalCopies:
         shard = groups.slice.shard
         sections = list(groups.index.sections(groups.numbers, self.fields))
         if shard.id not in self._ends:
-            sections.append(replace(self._page_indexes(groups), end=shard.size_bytes, crc=None))
+            end = self._page_indexes(groups)
+            sections.append(structs.replace(end, end=shard.size_bytes, crc=None))
         for together in coalesce(sections, MAX_GET_BYTES):
             get = threads.submit(self._get, groups, together, copy)
             if any(section.group is None for section in together):

@@ -97,11 +97,12 @@ class ShardIndex:
 
     def sections(self, groups: Iterable[int], fields: Iterable[Field]) -> Iterator[Section]:
         """Yield the chunks of some fields in some row groups."""
-        wanted = list(self.leaves(fields))
+        wanted, stored = list(self.leaves(fields)), self.stored
         for group in groups:
             for name, leaf in wanted:
-                crc = self.stored.crc(group * self.stored.leaves + leaf)
-                yield Section(*self.span(group, leaf), crc, group, name)
+                at = group * stored.leaves + leaf
+                start, end = stored.starts[at], stored.starts[at + 1]
+                yield Section(start, end, stored.crc(at), group, name)
 
     def column_bytes(self, group: int, fields: Iterable[Field]) -> int:
         """Return the approximate size in memory of some columns of a row group."""

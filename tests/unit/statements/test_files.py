@@ -86,3 +86,20 @@ def test_statistics_of_floats_are_used_where_no_nan_is_known(
     logical = plan(context, text, {}).optimized_logical_plan()
     for no_nan, is_used in (({"watts"}, known), ({"kind"}, unknown), (set(), unknown)):
         assert file_use(logical, {"readings": SCHEMA}, {"readings": no_nan}).statistics == is_used
+
+
+def test_the_ends_of_all_rows_leave_out_none_of_those_with_a_condition(tmp_path: Path) -> None:
+    rows = 20_000
+    for number in range(FILES):
+        kind = "z" if number == 0 else "b"
+        of_file = {"meter": [number] * rows, "at": list(range(rows)), "kind": [kind] * rows}
+        watts = pa.array([0.5] * rows)
+        table = pa.table({**of_file, "watts": watts}).select(["meter", "at", "watts", "kind"])
+        pq.write_table(table, tmp_path / f"{number}.parquet", row_group_size=2_000)
+    context = open_session(str(tmp_path), 2**28, 2, ALL)
+    register_files(context, "readings", str(tmp_path), SCHEMA, ALL)
+    last = f"max(kind) FILTER (WHERE meter = {FILES - 1})"
+    (row,) = (
+        plan(context, f"SELECT {last}, max(kind) FROM readings", {}).to_arrow_table().to_pylist()
+    )
+    assert list(row.values()) == ["b", "z"]
