@@ -18,7 +18,7 @@ from pathlib import Path
 
 from bench.common.figures import Figures
 from bench.common.runner import OUT, Step, benchmark, options
-from bench.rows import compaction, ingest, long_jobs, look_ups, original_plan
+from bench.rows import compaction, ingest, long_jobs, look_ups, original_plan, worst_cases
 from bench.rows.function import function
 from bench.rows.goals import ON_S3
 from bench.rows.report import report
@@ -75,6 +75,8 @@ def made(folder: Path, scale: Scale) -> Iterator[Step]:
     yield sources("one", "narrow", 1, scale.ingest)
     yield sources("tiny", "narrow", 1, 1000)
     yield table("tiny-table", "narrow", "tiny", 1, 1)
+    for number, name in enumerate(worst_cases.CASES):
+        yield Step("rows.worst_cases", ("make", f"{folder}/worst-{number}", name))
 
 
 def measured(folder: Path, scale: Scale, peers: Sequence[str] = ()) -> Iterator[Step]:
@@ -89,6 +91,10 @@ def measured(folder: Path, scale: Scale, peers: Sequence[str] = ()) -> Iterator[
         rest = (OUT, str(scale.memory_bytes))
         environment = _environment("compact" if stage == "compaction" else "ingest")
         yield Step("rows.memory", given + rest, on_disk=True, environment=environment)
+    for number, name in enumerate(worst_cases.CASES):
+        given = (worst_cases.PART, name, "0", f"{folder}/worst-{number}", OUT)
+        environment = _environment("compact")
+        yield Step("rows.worst_cases", given, on_disk=True, environment=environment)
 
 
 def _local(folder: Path, scale: Scale, number: int, built: Sequence[str]) -> Iterator[Step]:

@@ -20,6 +20,7 @@ from bench.rows.digest import ALL, DIGESTS, saved
 from bench.rows.output import report
 from bench.rows.rounds import FLOOR, GROUPS_FLOOR, PLAIN_FLOOR
 from dormouse.ports import Storage
+from dormouse.schema.schema import Schema
 
 Work = Callable[[], object]
 DUCKDB_PARQUET = (
@@ -43,6 +44,17 @@ def dormouse(
 
     With a `storage`, the stage reaches the folder `out` through that.
     """
+    return of_schema(files, SCHEMAS[kind], out, memory_bytes, storage)
+
+
+def of_schema(
+    files: Sequence[Path],
+    schema: Schema,
+    out: Path,
+    memory_bytes: int = 0,
+    storage: Storage | None = None,
+) -> Work:
+    """Return the same work for shards of any schema."""
     from dormouse import settings
     from dormouse.features.compaction.compact import compact
     from dormouse.messages import CompactionJob
@@ -51,7 +63,7 @@ def dormouse(
     folder = rows_instance.linked(files, out)
     scratch, memory = out.parent / "scratch", memory_bytes or settings.memory_bytes()
     maker = rows_instance.services(folder, scratch, memory, seed=2)
-    table = rows_instance.reopened(maker, SCHEMAS[kind])
+    table = rows_instance.reopened(maker, schema)
     state = maker.store(table).current()
     job = AssignJob(maker.ids.new(), "root", tuple(state.shards))
     maker.store(table).commit(job, generation=state.generation)

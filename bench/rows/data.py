@@ -89,20 +89,22 @@ def _schema(kind: str) -> pa.Schema:
 def _batches(kind: str, rows: int, chance: np.random.Generator) -> Iterator[pa.RecordBatch]:
     for start in range(0, rows, CHUNK_ROWS[kind]):
         count = min(CHUNK_ROWS[kind], rows - start)
-        columns = [_texts(chance, count, LETTERS), _numbers(chance, count)]
-        columns.append(_texts(chance, count, LETTERS_OF_VALUE[kind]))
+        columns = [texts(chance, count, LETTERS), numbers(chance, count)]
+        columns.append(texts(chance, count, LETTERS_OF_VALUE[kind]))
         if kind == "wide":
-            columns += [_numbers(chance, count) for _ in NUMBERS]
+            columns += [numbers(chance, count) for _ in NUMBERS]
         yield pa.RecordBatch.from_arrays(columns, schema=_schema(kind))
 
 
-def _texts(chance: np.random.Generator, count: int, length: int) -> pa.Array:
+def texts(chance: np.random.Generator, count: int, length: int) -> pa.Array:
+    """Return texts of so many random letters each."""
     letters = chance.integers(97, 123, count * length, dtype=np.uint8)
     ends = np.arange(0, (count + 1) * length, length, dtype=np.int32)
     return pa.StringArray.from_buffers(count, pa.py_buffer(ends), pa.py_buffer(letters))
 
 
-def _numbers(chance: np.random.Generator, count: int) -> pa.Array:
+def numbers(chance: np.random.Generator, count: int) -> pa.Array:
+    """Return random numbers below 10^10."""
     return pa.array(chance.integers(0, 10**10, count))
 
 

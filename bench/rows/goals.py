@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from bench.common.figures import Figures
 from bench.common.goals import Goal
-from bench.rows import original_plan
+from bench.rows import original_plan, worst_cases
 from bench.rows.on_s3 import name_of
 from bench.rows.rounds import FLOOR, PLAIN_FLOOR, median_of, median_ratio, round_trips
 
@@ -36,6 +36,10 @@ def _of_part(figures: Figures, part: str) -> Iterator[Goal]:
         yield from _look_ups(figures, part)
     elif part.endswith(ON_S3):
         yield from _on_s3(figures, part)
+    elif part == worst_cases.PART:
+        for case in figures.subjects(part):
+            peak = median_of(figures, part, case, "peak_rss_mb")
+            yield Goal(3, f"compaction of {case}: peak of memory, MB", peak, 300)
     elif part == "memory":
         yield from _memory(figures, part)
     elif part.startswith(("compaction", "ingest")):

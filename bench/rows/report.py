@@ -11,6 +11,7 @@ from importlib.util import find_spec
 
 from bench.common.figures import Figures, short, table
 from bench.common.goals import HEAD
+from bench.rows import worst_cases
 from bench.rows.goals import ON_S3, goals
 from bench.rows.on_s3 import name_of
 from bench.rows.rounds import FLOOR, PLAIN_FLOOR, median_of, median_ratio
@@ -41,6 +42,8 @@ S3_HEAD = ("", "M rows/s", "to 0 ms", "CPU s / M rows", *S3_COLUMNS.values())
 STEP_HEAD = ("", "M rows/s", "CPU s / M rows")
 MEMORY_HEAD = ("", "memory, MB", "rows, MB", "peak RSS, MB", "rows to memory", "peak to memory")
 
+WORST_HEAD = ("a compaction of", "inputs, MB", "peak RSS, MB", "CPU s")
+
 
 def report(figures: Figures, *, quick: bool, notes: Sequence[str] = ()) -> str:
     """Return all tables, after what is to be said of how they were made."""
@@ -66,6 +69,8 @@ def _sections(figures: Figures, quick: bool, notes: Sequence[str]) -> Iterator[s
             head, rows = STEP_HEAD, _steps(figures, part)
         elif part.endswith(ON_S3):
             head, rows = S3_HEAD, _on_s3(figures, part)
+        elif part == worst_cases.PART:
+            head, rows = WORST_HEAD, _worst(figures, part)
         elif part == "memory":
             head, rows = MEMORY_HEAD, _memory(figures, part)
         else:
@@ -121,6 +126,12 @@ def _look_ups(figures: Figures, part: str) -> Iterator[list[str]]:
 def _memory(figures: Figures, part: str) -> Iterator[list[str]]:
     for of in figures.subjects(part):
         names = ("memory_mb", "rows_mb", "peak_rss_mb", "rows_to_memory", "peak_to_memory")
+        yield [of, *(short(median_of(figures, part, of, name)) for name in names)]
+
+
+def _worst(figures: Figures, part: str) -> Iterator[list[str]]:
+    for of in figures.subjects(part):
+        names = ("stored_mb", "peak_rss_mb", "cpu_seconds")
         yield [of, *(short(median_of(figures, part, of, name)) for name in names)]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -72,6 +73,25 @@ def test_an_ingest_is_measured_and_cut_into_sixteen(
         out.mkdir()
         bench.main("bench.rows.ingest", "part", system, 0, "wide", source, out)
         assert bench.figures(capsys)["files"] == 16
+
+
+def test_worst_cases_of_memory_are_measured_and_a_lost_row_is_none(
+    bench: Bench,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cases = bench.module("bench.rows.worst_cases")
+    for number, (name, case) in enumerate(cases.CASES.items()):
+        small = replace(case, inputs=2, rows=40)
+        monkeypatch.setitem(cases.CASES, name, small)
+        folder = tmp_path / str(number)
+        bench.main("bench.rows.worst_cases", "make", folder, name)
+        bench.main("bench.rows.worst_cases", cases.PART, name, 0, folder, folder / "out")
+        assert bench.figures(capsys)["peak_rss_mb"] > 10
+    monkeypatch.setitem(cases.CASES, name, replace(small, rows=41))
+    with pytest.raises(ValueError, match="80 rows were written of 82"):
+        bench.main("bench.rows.worst_cases", cases.PART, name, 0, folder, tmp_path / "again")
 
 
 def test_the_steps_of_both_stages_are_measured(

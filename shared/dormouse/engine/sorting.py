@@ -30,7 +30,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from dormouse.arrow.order import row_spans, sort_key
-from dormouse.arrow.types import arrow_schema, slices_of_size
+from dormouse.arrow.types import arrow_schema, halved, slices_of_size
 from dormouse.engine.pieces import sort_piece
 from dormouse.keys.ranges import Key
 from dormouse.schema.schema import Schema
@@ -42,6 +42,9 @@ PIECES_IN_MEMORY = 32
 BLOCKS_IN_MEMORY = 2048
 """With little memory, pieces and the blocks of files are smaller."""
 SAMPLES_PER_PIECE = 32
+"""About how many rows of a piece are samples, with as many bytes from each to the next: a row that
+is wider than that is a sample itself. So ranges are small wherever wide rows lie.
+"""
 MAX_FILES = 64
 """The most files merged at once: one block of each is in memory."""
 
@@ -160,7 +163,7 @@ class Sorter:
         options = pa.ipc.IpcWriteOptions(compression="lz4")  # scratch space is scarce
         with pa.ipc.new_stream(str(path), arrow_schema(self._schema), options=options) as stream:
             for batch in self._merged(runs):
-                for block in slices_of_size(batch, self._block_bytes):
+                for block in halved(batch, self._block_bytes):
                     samples.append(_Sample(sort_key(block, 0, self._schema), block.nbytes))
                     stream.write_batch(block)
         return _SortedRun(_stored(path), samples, path)
@@ -270,10 +273,9 @@ def _key(item: _Sample | _RangeEnd) -> Key:
 
 
 def _held_run(batch: pa.RecordBatch, schema: Schema) -> _SortedRun:
-    step = -(-batch.num_rows // SAMPLES_PER_PIECE)
-    rows = range(0, batch.num_rows, step)
-    share_bytes = batch.nbytes // len(rows) + 1
-    samples = [_Sample(sort_key(batch, row, schema), share_bytes) for row in rows]
+    share_bytes = 3 * batch.nbytes // (2 * SAMPLES_PER_PIECE)  # parts of even rows take two thirds
+    parts = halved(batch, share_bytes)
+    samples = [_Sample(sort_key(part, 0, schema), part.nbytes) for part in parts]
     return _SortedRun([batch], samples)
 
 

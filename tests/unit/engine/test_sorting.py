@@ -119,6 +119,23 @@ def test_batches_of_wide_rows_shrink_with_the_memory(tmp_path: Path) -> None:
     assert max(batch.nbytes for batch in rows) <= 256 * 1024
 
 
+def test_wide_rows_that_meet_among_narrow_ones_are_sorted_a_few_at_a_time(tmp_path: Path) -> None:
+    sorter = Sorter(SCHEMA, tmp_path, memory_bytes=32 << 20)  # pieces of a megabyte
+    wide = 0
+    for piece in range(40):
+        rows: list[dict[str, object]] = [{"k": k * 40 + piece, "v": "x" * 40} for k in range(2000)]
+        for row in rows[1000:1003]:
+            row["v"] = "x" * 100_000
+            wide += 1
+        sorter.add(next(iter(batches_of(rows, SCHEMA, len(rows)))))
+        if piece == 20:
+            sorter.spill()
+    batches = list(sorter.sorted_rows())
+    assert [n for batch in batches for n in batch.column(0).to_pylist()] == list(range(80_000))
+    assert sum(batch.nbytes for batch in batches) > wide * 100_000
+    assert max(batch.nbytes for batch in batches) < 2 << 20
+
+
 def test_a_failing_source_or_a_reader_that_stops_leaves_scratch_clean(tmp_path: Path) -> None:
     sorter = Sorter(SCHEMA, tmp_path, memory_bytes=1 << 18)
     for batch in scrambled(2**12, 100):
