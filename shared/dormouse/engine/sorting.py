@@ -95,6 +95,14 @@ class Sorter:
             if self._pending_bytes >= self._piece_bytes:
                 self._sort_pending()
 
+    def add_sorted(self, batches: Sequence[pa.RecordBatch]) -> None:
+        """Add rows that are sorted already, batch by batch: they are a run as they are."""
+        self.rows += sum(batch.num_rows for batch in batches)
+        self.size_bytes += sum(batch.nbytes for batch in batches)
+        run = _held_run(batches, self._piece_bytes // SAMPLES_PER_PIECE, self._schema)
+        self._held.append(run)
+        self._held_bytes += run.size_bytes
+
     def absorb(self, other: Sorter) -> None:
         """Take over all rows of another sorter of the same table;
         `other` must not be used afterwards.
@@ -140,7 +148,7 @@ class Sorter:
         if self._pending:
             pending, self._pending, self._pending_bytes = self._pending, [], 0
             for batch in sort_piece(pending, self._schema):
-                run = _held_run(batch, self._schema)
+                run = _held_run([batch], batch.nbytes // SAMPLES_PER_PIECE, self._schema)
                 self._held.append(run)
                 self._held_bytes += run.size_bytes
 
@@ -269,12 +277,15 @@ def _key(item: _Sample | _RangeEnd) -> Key:
     return item.key
 
 
-def _held_run(batch: pa.RecordBatch, schema: Schema) -> _SortedRun:
-    step = -(-batch.num_rows // SAMPLES_PER_PIECE)
-    rows = range(0, batch.num_rows, step)
-    share_bytes = batch.nbytes // len(rows) + 1
-    samples = [_Sample(sort_key(batch, row, schema), share_bytes) for row in rows]
-    return _SortedRun([batch], samples)
+def _held_run(batches: Sequence[pa.RecordBatch], sample_bytes: int, schema: Schema) -> _SortedRun:
+    """Return sorted rows as a run, with a sample of each `sample_bytes` of a batch."""
+    samples: list[_Sample] = []
+    for batch in batches:
+        count = max(1, min(batch.num_rows, batch.nbytes // max(1, sample_bytes)))
+        rows = range(0, batch.num_rows, -(-batch.num_rows // count))
+        share_bytes = batch.nbytes // len(rows) + 1
+        samples += [_Sample(sort_key(batch, row, schema), share_bytes) for row in rows]
+    return _SortedRun(batches, samples)
 
 
 def _stored(path: Path) -> Iterator[pa.RecordBatch]:
