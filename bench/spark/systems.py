@@ -22,6 +22,7 @@ from bench.rows.data import KEYS, SCHEMAS, split_points, write_source
 from bench.rows.digest import ALL, DIGESTS, Digest, saved
 from bench.rows.output import check
 from bench.spark.processes import measured, shuffled_bytes
+from dormouse.features.spark import jvm
 from dormouse.messages import CompactionJob, IngestJob
 from dormouse.model.sources import Source, job_id_of
 from dormouse.model.transactions import AssignJob
@@ -58,8 +59,11 @@ def cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def started(events: Path, scratch: Path) -> SparkSession:
-    """Start Spark on all cores this process may use, quiet, with a log of events."""
+def started(events: Path, scratch: Path, system: str) -> SparkSession:
+    """Start Spark on all cores this process may use, quiet, with a log of events.
+
+    Dormouse's jobs are submitted with options of the JVM, other systems have Spark's own.
+    """
     os.environ |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     os.environ["PYTHONPATH"] = os.pathsep.join(str(Path(path).resolve()) for path in sys.path)
     settings = {
@@ -77,6 +81,8 @@ def started(events: Path, scratch: Path) -> SparkSession:
         "spark.sql.parquet.compression.codec": "zstd",
         "spark.hadoop.parquet.compression.codec.zstd.level": "1",
     }
+    if system == "dormouse":
+        settings["spark.driver.extraJavaOptions"] = jvm.OPTIONS
     builder = SparkSession.builder.master(f"local[{cores()}]")
     for name, value in settings.items():
         builder = builder.config(name, value)
@@ -180,7 +186,7 @@ def main() -> None:
         folder = Path(name)
         for each in ("events", "warm", "warm-in", "scratch"):
             (folder / each).mkdir()
-        spark = started(folder / "events", folder / "scratch")
+        spark = started(folder / "events", folder / "scratch", system)
         warm_up(spark, make, part, files, folder)
         before = shuffled_bytes(folder / "events")
         taken = measured(make(spark, files, int(leaves), out, folder / "scratch"))

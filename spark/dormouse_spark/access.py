@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -79,6 +80,17 @@ def opened(settings: Settings) -> Iterator[tuple[Services, InstanceAccess]]:
         yield instance.services, InstanceAccess(settings)
     finally:
         instance.close()
+
+
+def new_file(task: int) -> Path:
+    """Return a new file for a task in a folder that Spark deletes when its executor ends.
+
+    No other executor has a file with the same path, also not on another machine.
+    """
+    folders = os.environ["SPARK_LOCAL_DIRS"].split(",")  # Spark tells each of its workers
+    folder = folders[task % len(folders)]
+    with tempfile.NamedTemporaryFile(dir=folder, prefix="dormouse-", delete=False) as file:
+        return Path(file.name)
 
 
 @cache

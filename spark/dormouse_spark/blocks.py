@@ -1,4 +1,5 @@
-"""Blocks of sorted rows, the form in which rows pass through Spark: opaque bytes.
+"""Blocks of sorted rows, the form in which rows pass through Spark: opaque bytes. Before they are
+cut into blocks, sorted rows are in a file of the executor that read them.
 
 A shuffle moves few large records instead of many rows, nothing is converted, and every column type
 is preserved.
@@ -9,17 +10,20 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 
 import pyarrow as pa
 
 from dormouse.arrow.order import row_spans, sort_key
-from dormouse.arrow.types import arrow_schema, slices_of_size
+from dormouse.arrow.types import arrow_schema
 from dormouse.keys.ranges import Key
 from dormouse.schema.schema import Schema
 
 BLOCKS_IN_MEMORY = 2048
 """Spark's Python workers collect up to a thousand records before they pass them on."""
+ALIGNED_BYTES = 64
+"""Rows are read where they are in a file of blocks if each block begins at a multiple of this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,68 +34,95 @@ class Block:
     number: int
     rows: bytes
 
-    def batch(self, schema: Schema) -> pa.RecordBatch:
-        """Return the rows."""
-        return pa.ipc.read_record_batch(pa.py_buffer(self.rows), arrow_schema(schema))
+
+def store_rows(path: Path, batches: Iterable[pa.RecordBatch], schema: Schema) -> None:
+    """Write rows to a new file, and remove it on an error."""
+    try:
+        with pa.ipc.new_stream(str(path), arrow_schema(schema)) as stream:
+            for batch in batches:
+                stream.write_batch(batch)
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
 
 
-def blocks(task: int, batches: Iterable[pa.RecordBatch], block_bytes: int) -> Iterator[Block]:
-    """Yield a sorted stream in blocks of about `block_bytes`."""
-    number = 0
-    for batch in batches:
-        for part in slices_of_size(batch, block_bytes):
-            yield _block(task, number, part)
-            number += 1
+def stored_rows(path: Path) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a file, and then remove it."""
+    with pa.memory_map(str(path)) as file, pa.ipc.open_stream(file) as stream:
+        yield from stream
+    path.unlink(missing_ok=True)
 
 
-def route_blocks(
-    stream: Iterable[Block], cuts: Sequence[Key], schema: Schema
+def route_rows(
+    task: int, batches: Iterable[pa.RecordBatch], cuts: Sequence[Key], schema: Schema
 ) -> Iterator[tuple[int, Block]]:
-    """Yield blocks with the number of their key range; a block that
+    """Yield the sorted rows of a task as blocks with the numbers of their key ranges; a batch that
     spans several ranges is divided.
 
     The ranges meet at `cuts`: each cut is the first key of the range after it. For example, with
-    the cuts d and k, a block with the keys b, c, e, p becomes (0, b c), (1, e) and (2, p).
+    the cuts d and k, a batch with the keys b, c, e, p becomes (0, b c), (1, e) and (2, p).
     """
-    for block in stream:
-        batch = block.batch(schema)
+    for number, batch in enumerate(batches):
         first = bisect_right(cuts, sort_key(batch, 0, schema))
         last = bisect_right(cuts, sort_key(batch, batch.num_rows - 1, schema))
-        if first == last:
-            yield first, block
-            continue
-        spans = row_spans(batch, cuts[first:last], schema)
+        spans = row_spans(batch, cuts[first:last], schema) if first < last else []
         starts = [0, *(start for start, _ in spans)]
         ends = [*starts[1:], batch.num_rows]
         for part, (start, end) in enumerate(zip(starts, ends, strict=True), start=first):
             if start < end:
-                yield part, _block(block.task, block.number, batch.slice(start, end - start))
+                rows = batch.slice(start, end - start).serialize()
+                yield part, Block(task, number, rows.to_pybytes())
 
 
 class Spool:
-    """Blocks in a file, returned in a fixed order, whatever the order in which they were added."""
+    """Blocks in memory and then in a file, returned in a fixed order, whatever the order in which
+    they were added.
+    """
 
-    def __init__(self, path: Path) -> None:
-        """Create the file `path` and store blocks in it."""
-        self._file = path.open("w+b")
-        self._places: list[tuple[int, int, int, int]] = []
+    def __init__(self, path: Path, memory_bytes: int) -> None:
+        """Store blocks in the new file `path` once those in memory take `memory_bytes`."""
+        self._path = path
+        self._file = path.open("wb")
+        self._left_bytes = memory_bytes
+        self._places: list[tuple[int, int, bytes | range]] = []
 
     def add(self, block: Block) -> None:
         """Add a block."""
-        at = self._file.tell()
-        self._file.write(block.rows)
-        self._places.append((block.task, block.number, at, len(block.rows)))
+        size_bytes = len(block.rows)
+        place: bytes | range = block.rows
+        if size_bytes <= self._left_bytes:
+            self._left_bytes -= size_bytes
+        else:
+            at = self._file.tell()
+            self._file.write(block.rows + bytes(-size_bytes % ALIGNED_BYTES))
+            place = range(at, at + size_bytes)
+        self._places.append((block.task, block.number, place))
 
-    def __iter__(self) -> Iterator[Block]:
-        """Yield the blocks, task by task, each stream in its order."""
-        for task, number, at, size_bytes in sorted(self._places):
-            self._file.seek(at)
-            yield Block(task, number, self._file.read(size_bytes))
+    def streams(self, schema: Schema) -> Iterator[list[pa.RecordBatch]]:
+        """Yield the sorted stream of each task, in the order of the tasks; no block can be added
+        any more.
+
+        Rows in the file are read where it is mapped, and take no other memory.
+        """
+        self._file.close()
+        stored = pa.py_buffer(b"")
+        if self._path.stat().st_size:
+            with pa.memory_map(str(self._path)) as mapped:
+                stored = mapped.read_buffer()
+        wanted = arrow_schema(schema)
+        for _, places in groupby(sorted(self._places, key=_in_order), lambda place: place[0]):
+            yield [
+                pa.ipc.read_record_batch(
+                    stored.slice(at.start, len(at)) if isinstance(at, range) else pa.py_buffer(at),
+                    wanted,
+                )
+                for _, _, at in places
+            ]
 
     def close(self) -> None:
         """Close the file."""
         self._file.close()
 
 
-def _block(task: int, number: int, batch: pa.RecordBatch) -> Block:
-    return Block(task, number, batch.serialize().to_pybytes())
+def _in_order(place: tuple[int, int, object]) -> tuple[int, int]:
+    return place[:2]

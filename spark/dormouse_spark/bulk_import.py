@@ -35,8 +35,15 @@ from dormouse.stored.paths import run_of_shard
 from dormouse.tables.bloom_columns import bloom_columns
 from dormouse.tables.table import Table
 from dormouse_spark.access import AccessFactory
-from dormouse_spark.blocks import Block, route_blocks
-from dormouse_spark.importing import Plan, ReadResult, WriteResult, read_sources, write_range
+from dormouse_spark.blocks import Block
+from dormouse_spark.importing import (
+    Plan,
+    ReadResult,
+    WriteResult,
+    read_sources,
+    route_reads,
+    write_range,
+)
 from dormouse_spark.running import collect_results, run_task
 
 READ_BYTES = 256 * 1024 * 1024
@@ -68,10 +75,9 @@ class _Import:
         self, services: Services, table: Table, state: TableState, sources: Sequence[Source]
     ) -> Written:
         """Write the rows of sources to shards."""
-        blocks = self._read(table, sources).persist(StorageLevel.DISK_ONLY)
+        tasks = self._read(table, sources).persist(StorageLevel.MEMORY_AND_DISK)
         try:
-            results = collect_results(blocks.filter(_is_result))
-            reads = [one for one in results if isinstance(one, ReadResult)]
+            reads = collect_results(tasks)
             for source, error in (refusal for one in reads for refusal in one.refused):
                 refuse(services, table, source, error)
             taken = {source for one in reads for source in one.accepted}
@@ -89,9 +95,9 @@ class _Import:
                 _context(services, table, state, job_id_of(accepted)),
                 tuple(leaf_tasks(leaves, known, limit)),
             )
-            wrote = self._write(blocks, plan)
+            wrote = self._write(tasks, plan)
         finally:
-            blocks.unpersist()
+            tasks.unpersist()
         _check_rows(sum(one.rows for one in reads), sum(one.rows for one in wrote))
         shards = tuple(new for one in wrote for new in one.shards)
         _put_marker(
@@ -99,31 +105,29 @@ class _Import:
         )
         return Written(accepted, known.rows, shards)
 
-    def _read(
-        self, table: Table, sources: Sequence[Source]
-    ) -> RDD[Block | ReadResult | DormouseError]:
+    def _read(self, table: Table, sources: Sequence[Source]) -> RDD[ReadResult | DormouseError]:
         bundles = balanced_batches(sources, self.spark.defaultParallelism, READ_BYTES)
-        samples = max(256, min(8192, SAMPLES // len(bundles)))
+        samples = max(256, min(2048, SAMPLES // len(bundles)))
         open_access = self.open_access
 
         def task(
             number: int, found: Iterable[tuple[Source, ...]]
-        ) -> Iterator[Block | ReadResult | DormouseError]:
+        ) -> Iterator[ReadResult | DormouseError]:
             (bundle,) = found
-            return run_task(lambda: read_sources(open_access(), table, samples, number, bundle))
+            return run_task(lambda: [read_sources(open_access(), table, samples, number, bundle)])
 
         return self.spark.parallelize(bundles, len(bundles)).mapPartitionsWithIndex(task)
 
-    def _write(
-        self, blocks: RDD[Block | ReadResult | DormouseError], plan: Plan
-    ) -> list[WriteResult]:
-        open_access, schema = self.open_access, plan.table.schema
+    def _write(self, tasks: RDD[ReadResult | DormouseError], plan: Plan) -> list[WriteResult]:
+        open_access, table = self.open_access, plan.table
         cuts = [task.span.min for task in plan.tasks[1:]]
 
         def route(
-            found: Iterable[Block | ReadResult | DormouseError],
+            number: int, found: Iterable[ReadResult | DormouseError]
         ) -> Iterator[tuple[int, Block]]:
-            return route_blocks((one for one in found if isinstance(one, Block)), cuts, schema)
+            reads = [one for one in found if isinstance(one, ReadResult)]
+            routed = run_task(lambda: route_reads(open_access(), table, number, reads, cuts))
+            return (one for one in routed if not isinstance(one, DormouseError))
 
         def task(
             number: int, found: Iterable[tuple[int, Block]]
@@ -132,7 +136,7 @@ class _Import:
                 lambda: [write_range(open_access(), plan, number, (block for _, block in found))]
             )
 
-        routes = blocks.mapPartitions(route)
+        routes = tasks.mapPartitionsWithIndex(route)
         return collect_results(
             routes.partitionBy(len(plan.tasks), _number).mapPartitionsWithIndex(task)
         )
@@ -152,10 +156,6 @@ def _check_rows(read: int, wrote: int) -> None:
             f"of {read:,} rows that were read, {wrote:,} arrived to be written, because "
             "an executor was lost and some files could not be read again; nothing was committed"
         )
-
-
-def _is_result(item: object) -> bool:
-    return not isinstance(item, Block)
 
 
 def _number(part: int) -> int:

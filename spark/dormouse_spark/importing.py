@@ -6,21 +6,22 @@ They run on executors, and do not read the state.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
 
+from dormouse.arrow.types import slices_of_size
 from dormouse.engine.row_rules import apply_row_rules
 from dormouse.engine.sorting import Sorter
 from dormouse.errors import RefusedSourceError
 from dormouse.features.compaction.slicing import KeyTask
 from dormouse.keys.histogram import KeyHistogram
+from dormouse.keys.ranges import Key
 from dormouse.model.shards import NewShard
 from dormouse.model.sources import Source
-from dormouse.schema.schema import Schema
 from dormouse.shards.samples import KeySampler
 from dormouse.shards.writing import ShardContext, write_shards
 from dormouse.sources.loader import SourceLoader, load_sources
@@ -28,8 +29,15 @@ from dormouse.stored.paths import make_shard_id
 from dormouse.tables.csv_dialect import csv_dialect
 from dormouse.tables.row_rules import row_rules
 from dormouse.tables.table import Table
-from dormouse_spark.access import Access
-from dormouse_spark.blocks import BLOCKS_IN_MEMORY, Block, Spool, blocks
+from dormouse_spark.access import Access, new_file
+from dormouse_spark.blocks import (
+    BLOCKS_IN_MEMORY,
+    Block,
+    Spool,
+    route_rows,
+    store_rows,
+    stored_rows,
+)
 
 SAMPLE_BYTES = 128
 """The average size of a sampled key, at most."""
@@ -37,8 +45,8 @@ SAMPLE_BYTES = 128
 
 @dataclass(frozen=True, slots=True)
 class ReadResult:
-    """The last item that a reading task yields: valid and invalid files,
-    and the distribution of the rows.
+    """The result of a reading task: valid and invalid files, the distribution of their rows, and
+    the file of its executor that has the rows.
     """
 
     accepted: tuple[Source, ...]
@@ -46,6 +54,7 @@ class ReadResult:
     rows: int
     size_bytes: int
     keys: KeyHistogram
+    path: Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +80,8 @@ class Plan:
 
 def read_sources(
     access: Access, table: Table, samples: int, task: int, sources: Iterable[Source]
-) -> Iterator[Block | ReadResult]:
-    """Yield the rows of the valid files among `sources`, sorted, and at the end a `ReadResult`."""
+) -> ReadResult:
+    """Write the rows of the valid files among `sources`, sorted, to a file of this executor."""
     accepted: list[Source] = []
     refused: list[tuple[Source, RefusedSourceError]] = []
     sampler = KeySampler(table.schema, samples, samples * SAMPLE_BYTES)
@@ -89,17 +98,35 @@ def read_sources(
                     accepted.append(source)
                 else:
                     refused.append((source, refusal))
-        rows = _sampled(loader.sorted_rows(), sampler)
-        yield from blocks(task, rows, access.memory_bytes // BLOCKS_IN_MEMORY)
-    yield ReadResult(
-        tuple(accepted), tuple(refused), sampler.rows, loader.size_bytes, sampler.keys()
+        rows = _sampled(loader.sorted_rows(), sampler, access.memory_bytes // BLOCKS_IN_MEMORY)
+        path = new_file(task)
+        store_rows(path, rows, table.schema)
+    return ReadResult(
+        tuple(accepted), tuple(refused), sampler.rows, loader.size_bytes, sampler.keys(), path
     )
 
 
-def _sampled(batches: Iterable[pa.RecordBatch], sampler: KeySampler) -> Iterator[pa.RecordBatch]:
+def _sampled(
+    batches: Iterable[pa.RecordBatch], sampler: KeySampler, block_bytes: int
+) -> Iterator[pa.RecordBatch]:
+    """Yield batches in blocks of about `block_bytes`, after `sampler` has seen them."""
     for batch in batches:
         sampler.see(batch)
-        yield batch
+        yield from slices_of_size(batch, block_bytes)
+
+
+def route_reads(
+    access: Access, table: Table, task: int, reads: Iterable[ReadResult], cuts: Sequence[Key]
+) -> Iterator[tuple[int, Block]]:
+    """Yield the rows that a reading task stored, with the numbers of their key ranges.
+
+    Spark prefers the executor that has them. Elsewhere, or a second time, the files are read again.
+    """
+    for read in reads:
+        path = read.path
+        if not path.exists():
+            path = read_sources(access, table, 1, task, read.accepted).path
+        yield from route_rows(task, stored_rows(path), cuts, table.schema)
 
 
 def write_range(access: Access, plan: Plan, part: int, found: Iterable[Block]) -> WriteResult:
@@ -109,15 +136,16 @@ def write_range(access: Access, plan: Plan, part: int, found: Iterable[Block]) -
     same shards, and the second adopts those of the first.
     """
     table = plan.table
-    with tempfile.TemporaryDirectory(dir=access.scratch) as name:
+    with (
+        tempfile.TemporaryDirectory(dir=access.scratch) as name,
+        closing(Spool(Path(name) / "blocks", access.memory_bytes // 2)) as spool,
+    ):
         folder = Path(name)
+        for block in found:
+            spool.add(block)
         sorter = Sorter(table.schema, folder, memory_bytes=access.memory_bytes)
-        rows = 0
-        for batch in _spooled(found, table.schema, folder / "blocks"):
-            rows += batch.num_rows
-            sorter.add(batch)
-            if sorter.held_bytes > access.memory_bytes // 2:
-                sorter.spill()
+        for stream in spool.streams(table.schema):
+            sorter.add_sorted(stream)
         rules = row_rules(table.schema, table.properties)
         context = replace(plan.context, part=part)
         shards = write_shards(
@@ -129,16 +157,4 @@ def write_range(access: Access, plan: Plan, part: int, found: Iterable[Block]) -
             scratch=folder,
             target_bytes=table.properties.shard_target_bytes,
         )
-    return WriteResult(rows, tuple(shards))
-
-
-def _spooled(found: Iterable[Block], schema: Schema, path: Path) -> Iterator[pa.RecordBatch]:
-    spool = Spool(path)
-    try:
-        for block in found:
-            spool.add(block)
-        for block in spool:
-            yield block.batch(schema)
-    finally:
-        spool.close()
-        path.unlink()
+    return WriteResult(sorter.rows, tuple(shards))

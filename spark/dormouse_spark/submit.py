@@ -12,9 +12,11 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+from dormouse.features.spark import jvm
+
 _CONF = {
     "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC",
+    "spark.driver.extraJavaOptions": f"-XX:+UseSerialGC {jvm.OPTIONS}",
     "spark.driver.host": "127.0.0.1",
     "spark.ui.enabled": "false",
 }

@@ -61,6 +61,14 @@ def test_memory_is_shared_by_the_jvm_and_python() -> None:
     assert "spark.executor.cores=4" in text
 
 
+def test_parameters_are_words_without_spaces() -> None:
+    words = parameters(SIZE, "s3://bucket/environment.tar.gz").split(" ")
+    assert set(words[::2]) == {"--conf"}
+    settings = dict(word.split("=", 1) for word in words[1::2])
+    assert settings["spark.executor.extraJavaOptions"] == "-XX:TieredStopAtLevel=1"
+    assert settings["spark.locality.wait"] == "30s"
+
+
 def test_one_token_is_one_run(emr: EmrServerless) -> None:
     assert emr.start(RUN) == emr.start(RUN)
 

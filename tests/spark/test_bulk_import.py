@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections import Counter
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -27,6 +28,7 @@ from dormouse.stored.paths import data_prefix, run_marker_prefix
 from dormouse.tables.table import Table
 from dormouse_spark import bulk_import as module
 from dormouse_spark.bulk_import import bulk_import
+from dormouse_spark.importing import ReadResult
 from tests.support.every_type import EVERY_TYPE, row_of_every_type
 from tests.support.spark_access import WorldAccess
 from tests.support.world import Crash, World, letters, letters_file
@@ -291,6 +293,44 @@ def test_rows_that_were_lost_when_files_had_to_be_read_again_are_missed_and_noth
     assert world.names(table) == ""
     assert not world.state(table).sources
     assert preview_rebuild(world.services, table).state.rows == 0
+
+
+def test_rows_are_read_again_where_the_file_of_sorted_rows_is_not(
+    spark: SparkContext, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = world.create(splits=[("m",)])
+    sources = drop(world, ROWS, "abc")
+    collect = module.collect_results
+
+    def lose(tasks: Any) -> Any:
+        results = collect(tasks)
+        for one in results:
+            if isinstance(one, ReadResult):
+                one.path.unlink()
+        return results
+
+    monkeypatch.setattr(module, "collect_results", lose)
+    run(spark, world, table, *sources)
+    assert world.names(table) == "".join(sorted(ROWS + "abc"))
+
+
+def test_no_sorted_rows_are_left_on_the_executors(
+    spark: SparkContext, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = world.create(splits=[("m",)])
+    paths: list[Path] = []
+    collect = module.collect_results
+
+    def note(tasks: Any) -> Any:
+        results = collect(tasks)
+        new = [one.path for one in results if isinstance(one, ReadResult)]
+        assert all(path.exists() for path in new)
+        paths.extend(new)
+        return results
+
+    monkeypatch.setattr(module, "collect_results", note)
+    run(spark, world, table, *drop(world, ROWS, "abc"))
+    assert paths and not [path for path in paths if path.exists()]
 
 
 def _broken(*_: object) -> Any:

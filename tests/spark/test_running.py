@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 import traceback
+import zipfile
 from collections.abc import Iterable, Iterator
+from importlib import import_module
+from pathlib import Path
+from zipimport import zipimporter
 
 import pytest
 from pyspark import SparkContext
@@ -31,3 +36,23 @@ def test_an_unexpected_error_of_a_task_is_reported_by_its_type_and_place(
     assert "a task ended with ValueError" in text
     assert "in broken" in text
     assert SECRET not in text
+
+
+def test_finders_of_archives_are_forgotten_after_a_task_and_made_again_by_an_import(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PySpark has each of them read its archive again at the start of each task."""
+    with zipfile.ZipFile(tmp_path / "archive.zip", "w") as archive:
+        archive.writestr("first_in_archive.py", "")
+        archive.writestr("second_in_archive.py", "")
+    monkeypatch.syspath_prepend(tmp_path / "archive.zip")
+
+    def is_known() -> bool:
+        return any(isinstance(one, zipimporter) for one in sys.path_importer_cache.values())
+
+    import_module("first_in_archive")
+    assert is_known()
+    assert list(run_task(lambda: [1])) == [1]
+    assert not is_known()
+    import_module("second_in_archive")
+    assert is_known()

@@ -15,6 +15,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from dormouse.aws.base.clients import client
 from dormouse.aws.base.failures import code_of, read_pages
 from dormouse.errors import InvalidRequestError, OutcomeUnknownError, UnavailableError
+from dormouse.features.spark import jvm
 from dormouse.features.spark.package_files import ARCHIVE
 from dormouse.model.jobs.spark_threshold import ClusterSize
 from dormouse.ports import SparkRun, SparkRunState
@@ -34,6 +35,9 @@ ENTRY_POINTS = {
 """The entry point of each kind of job."""
 UNPACKED = "environment"
 """The folder into which the archive is unpacked; the application's settings refer to it."""
+LOCALITY_WAIT = "30s"
+"""How long a task waits for the executor that has its rows: elsewhere, a bulk import reads its
+files again."""
 
 _OUTCOMES = {"SUCCESS": "succeeded", "FAILED": "failed", "CANCELLED": "failed"}
 _NEVER = ("ValidationException", "ResourceNotFoundException", "AccessDeniedException")
@@ -164,9 +168,11 @@ def parameters(size: ClusterSize, archive: str) -> str:
         "spark.executor.cores": size.executor_cores,
         "spark.executor.memory": half,
         "spark.executor.memoryOverhead": half,
+        "spark.executor.extraJavaOptions": jvm.OPTIONS,
         "spark.executor.instances": 1,
         "spark.dynamicAllocation.initialExecutors": 1,
         "spark.dynamicAllocation.maxExecutors": size.executors,
+        "spark.locality.wait": LOCALITY_WAIT,
     }
     return " ".join(f"--conf {name}={value}" for name, value in settings.items())
 

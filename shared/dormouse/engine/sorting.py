@@ -98,6 +98,14 @@ class Sorter:
             if self._pending_bytes >= self._piece_bytes:
                 self._sort_pending()
 
+    def add_sorted(self, batches: Sequence[pa.RecordBatch]) -> None:
+        """Add rows that are sorted already, batch by batch: they are a run as they are."""
+        self.rows += sum(batch.num_rows for batch in batches)
+        self.size_bytes += sum(batch.nbytes for batch in batches)
+        run = _held_run(batches, self._piece_bytes // SAMPLES_PER_PIECE, self._schema)
+        self._held.append(run)
+        self._held_bytes += run.size_bytes
+
     def absorb(self, other: Sorter) -> None:
         """Take over all rows of another sorter of the same table;
         `other` must not be used afterwards.
@@ -143,7 +151,7 @@ class Sorter:
         if self._pending:
             pending, self._pending, self._pending_bytes = self._pending, [], 0
             for batch in sort_piece(pending, self._schema):
-                run = _held_run(batch, self._schema)
+                run = _held_run([batch], batch.nbytes // SAMPLES_PER_PIECE, self._schema)
                 self._held.append(run)
                 self._held_bytes += run.size_bytes
 
@@ -272,11 +280,12 @@ def _key(item: _Sample | _RangeEnd) -> Key:
     return item.key
 
 
-def _held_run(batch: pa.RecordBatch, schema: Schema) -> _SortedRun:
-    share_bytes = 3 * batch.nbytes // (2 * SAMPLES_PER_PIECE)  # parts of even rows take two thirds
-    parts = halved(batch, share_bytes)
+def _held_run(batches: Sequence[pa.RecordBatch], sample_bytes: int, schema: Schema) -> _SortedRun:
+    """Return sorted rows as a run, with a sample about each `sample_bytes`."""
+    share_bytes = max(1, 3 * sample_bytes // 2)  # parts of even rows take two thirds of it
+    parts = (part for batch in batches for part in halved(batch, share_bytes))
     samples = [_Sample(sort_key(part, 0, schema), part.nbytes) for part in parts]
-    return _SortedRun([batch], samples)
+    return _SortedRun(batches, samples)
 
 
 def _stored(path: Path) -> Iterator[pa.RecordBatch]:

@@ -52,6 +52,30 @@ def test_rows_come_sorted_whatever_fits_the_memory_and_whenever_they_are_spilled
     assert not list(tmp_path.iterdir())
 
 
+@settings(deadline=None, max_examples=40, suppress_health_check=list(HealthCheck))
+@given(data=st.data(), memory_bytes=st.sampled_from([1, 2000, 10**8]))
+def test_rows_that_are_sorted_already_come_sorted_with_all_others(
+    tmp_path: Path, data: st.DataObject, memory_bytes: int
+) -> None:
+    schema = data.draw(schemas())
+    parts = data.draw(st.lists(rows_of(schema).filter(bool), min_size=1, max_size=3))
+    choices = data.draw(st.lists(st.booleans(), min_size=6, max_size=6))
+    sorter = Sorter(schema, tmp_path, memory_bytes=memory_bytes)
+    for rows, is_sorted, is_spilled in zip(parts, choices[::2], choices[1::2], strict=False):
+        if is_sorted:
+            rows.sort(key=lambda row: sort_key_of(row, schema))
+            sorter.add_sorted(list(batches_of(rows, schema, 3)))
+        else:
+            for batch in batches_of(rows, schema, 3):
+                sorter.add(batch)
+        if is_spilled:
+            sorter.spill()
+    found = [row for batch in sorter.sorted_rows() for row in batch.to_pylist()]
+    assert_same_rows(found, [row for rows in parts for row in rows], schema)
+    assert sorter.rows == len(found)
+    assert not list(tmp_path.iterdir())
+
+
 @settings(deadline=None, max_examples=60)
 @given(data=st.data())
 def test_rows_before_and_up_to_a_key_are_counted_exactly(data: st.DataObject) -> None:
