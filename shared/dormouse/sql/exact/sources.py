@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from typing import TypeAlias
 
 from sqlglot import exp
@@ -11,6 +12,8 @@ from dormouse.schema.schema import FieldType, Schema
 
 Columns: TypeAlias = list[tuple[str, FieldType | None]]
 """Names and types, None for unknown ones."""
+_MOST_COLUMNS = 10_000
+"""The most columns of a relation of which types are looked for: stars of joins may double them."""
 KindOf: TypeAlias = Callable[[exp.Expr], FieldType | None]
 
 
@@ -121,7 +124,9 @@ class Sources:
         """Return the columns of the result of a query."""
         match query:
             case exp.Select():
-                return [column for each in query.expressions for column in self._item(query, each)]
+                found = (column for e in query.expressions for column in self._item(query, e))
+                columns = list(islice(found, _MOST_COLUMNS + 1))
+                return columns if len(columns) <= _MOST_COLUMNS else []
             case exp.SetOperation():
                 left, right = self.columns(query.this), self.columns(query.expression)
                 if len(left) != len(right):
