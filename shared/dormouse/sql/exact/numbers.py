@@ -156,9 +156,6 @@ def _text_of(
     """
     number = kinds.number(node)
     if number is not None:
-        is_summed = (
-            is_compared and node.parent is not None and node.parent.find(exp.Sum) is not None
-        )
         return _written(
             number,
             decimals,

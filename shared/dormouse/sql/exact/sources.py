@@ -52,21 +52,36 @@ class Sources:
         """Take tables by the names that the statement has for them."""
         self._tables, self._kind_of = tables, kind_of
         self._known: dict[int, Columns] = {}
+        self._parts: dict[int, exp.Expr] = {}
 
     def resolve(self, column: exp.Column) -> tuple[FieldType | None, list[str]]:
         """Return the type of the column that a name begins with, and what follows of the name."""
         first, *others = [part.name for part in column.parts]
-        node: exp.Expr = column
-        scope = column.parent
+        scope: exp.Expr | None = column
         while scope is not None:
+            part = self._part_of_select(scope)
+            scope = part.parent
             if isinstance(scope, exp.Select):
                 for found, rest in self._seen(scope, first, others):
                     return found, rest
-                named = self._named(scope, node, first) if not others else None
+                named = self._named(scope, part, first) if not others else None
                 if named is not None:
                     return self._kind_of(named), []
-            node, scope = scope, scope.parent
         return None, []
+
+    def _part_of_select(self, node: exp.Expr) -> exp.Expr:
+        """Return the node above that is a part of a SELECT itself, or the root. What is above of
+        each node on the way is noted, as chains of AND and OR are as deep as they are long.
+        """
+        way = [node]
+        while way[-1].parent is not None and not isinstance(way[-1].parent, exp.Select):
+            known = self._parts.get(id(way[-1]))
+            if known is not None:
+                way.append(known)
+                break
+            way.append(way[-1].parent)
+        self._parts.update(dict.fromkeys(map(id, way), way[-1]))
+        return way[-1]
 
     def _seen(
         self, select: exp.Select, first: str, others: list[str]
