@@ -18,37 +18,41 @@ KEPT_APART = "greatest"
 
 
 def list_edits(node: exp.Expr) -> Iterator[Edit]:
-    """Yield the edit for a test by a list that is beside another one."""
-    if not isinstance(node, exp.And | exp.Or):
+    """Yield the edits for tests by lists that follow another one in a chain of AND or OR."""
+    if not isinstance(node, exp.And | exp.Or) or isinstance(node.parent, type(node)):
         return
-    left, right, span = _listed(node.left), _listed(node.right), span_of(node.right)
     # lists of which either may hold the operand become one without harm
-    are_excluded = [_is_excluded(node.left), _is_excluded(node.right)]
-    is_harmless = all(are_excluded) if isinstance(node, exp.And) else not any(are_excluded)
-    if left is not None and left == right and span is not None and not is_harmless:
-        yield wrapped(span, f"{KEPT_APART}(", ")")
+    harmless = isinstance(node, exp.And)
+    tested: dict[exp.Expr, bool] = {}
+    for term in node.flatten(unnest=False):
+        operand, is_excluded = _listed(term)
+        if operand is None:
+            continue
+        span = span_of(term)
+        if operand in tested and span is not None:
+            if not (is_excluded == tested[operand] == harmless):
+                yield wrapped(span, f"{KEPT_APART}(", ")")
+        else:
+            tested[operand] = is_excluded
 
 
-def _listed(node: exp.Expr) -> exp.Expr | None:
-    """Return the operand that a test compares with each value of a list; None if it is none."""
-    match node:
-        case exp.Paren() | exp.Not():
-            return _listed(node.this)
-        case exp.In():
-            return node.this if node.expressions else None
-        case exp.Or():
-            left, right = (
-                side.left if isinstance(side, exp.EQ) else _listed(side)
-                for side in (node.left, node.right)
-            )
-            return left if left == right else None
-    return None
-
-
-def _is_excluded(node: exp.Expr) -> bool:
-    """Return whether the operand must not be in the list."""
+def _listed(node: exp.Expr) -> tuple[exp.Expr | None, bool]:
+    """Return the operand that a test compares with each value of a list, None if it is none; and
+    whether it must not be in the list.
+    """
     is_excluded = False
     while isinstance(node, exp.Paren | exp.Not):
         is_excluded ^= isinstance(node, exp.Not)
         node = node.this
-    return is_excluded
+    if isinstance(node, exp.In) and node.expressions:
+        return node.this, is_excluded
+    if isinstance(node, exp.Or):
+        found = [_compared(term) for term in node.flatten()]
+        if found[0] is not None and all(operand == found[0] for operand in found):
+            return found[0], is_excluded
+    return None, False
+
+
+def _compared(term: exp.Expr) -> exp.Expr | None:
+    is_list = isinstance(term, exp.In) and term.expressions
+    return term.this if is_list or isinstance(term, exp.EQ) else None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
+from functools import partial
 
 from sqlglot import exp
 
@@ -94,7 +95,9 @@ def _of_operands(
     decimals = [kind for kind in others if isinstance(kind, DecimalType)]
     if not decimals:
         return
-    written = [_text_of(node, decimals, kinds, is_compared=is_compared) for node in operands]
+    is_summed = any(node.find(exp.Sum) is not None for node in operands)
+    write = partial(_text_of, decimals=decimals, kinds=kinds, is_summed=is_summed)
+    written = [write(node, is_compared=is_compared) for node in operands]
     if any(kind in FLOATS for kind in others) or None in written:
         yield from _as_floats(operands, kinds)
         return
@@ -139,7 +142,12 @@ def _of_branches(branches: Sequence[exp.Expr], kinds: Kinds) -> Iterator[Edit]:
 
 
 def _text_of(
-    node: exp.Expr, decimals: Sequence[DecimalType], kinds: Kinds, *, is_compared: bool
+    node: exp.Expr,
+    decimals: Sequence[DecimalType],
+    kinds: Kinds,
+    *,
+    is_compared: bool,
+    is_summed: bool,
 ) -> str | None:
     """Return what is written for an operand, empty if it stays as it is; None if it is a number of
     which no type has all digits.
@@ -148,9 +156,6 @@ def _text_of(
     """
     number = kinds.number(node)
     if number is not None:
-        is_summed = (
-            is_compared and node.parent is not None and node.parent.find(exp.Sum) is not None
-        )
         return _written(
             number,
             decimals,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from typing import TypeAlias
 
 from sqlglot import exp
@@ -11,6 +12,8 @@ from dormouse.schema.schema import FieldType, Schema
 
 Columns: TypeAlias = list[tuple[str, FieldType | None]]
 """Names and types, None for unknown ones."""
+_MOST_COLUMNS = 10_000
+"""The most columns of a relation of which types are looked for: stars of joins may double them."""
 KindOf: TypeAlias = Callable[[exp.Expr], FieldType | None]
 
 
@@ -49,21 +52,36 @@ class Sources:
         """Take tables by the names that the statement has for them."""
         self._tables, self._kind_of = tables, kind_of
         self._known: dict[int, Columns] = {}
+        self._parts: dict[int, exp.Expr] = {}
 
     def resolve(self, column: exp.Column) -> tuple[FieldType | None, list[str]]:
         """Return the type of the column that a name begins with, and what follows of the name."""
         first, *others = [part.name for part in column.parts]
-        node: exp.Expr = column
-        scope = column.parent
+        scope: exp.Expr | None = column
         while scope is not None:
+            part = self._part_of_select(scope)
+            scope = part.parent
             if isinstance(scope, exp.Select):
                 for found, rest in self._seen(scope, first, others):
                     return found, rest
-                named = self._named(scope, node, first) if not others else None
+                named = self._named(scope, part, first) if not others else None
                 if named is not None:
                     return self._kind_of(named), []
-            node, scope = scope, scope.parent
         return None, []
+
+    def _part_of_select(self, node: exp.Expr) -> exp.Expr:
+        """Return the node above that is a part of a SELECT itself, or the root. What is above of
+        each node on the way is noted, as chains of AND and OR are as deep as they are long.
+        """
+        way = [node]
+        while way[-1].parent is not None and not isinstance(way[-1].parent, exp.Select):
+            known = self._parts.get(id(way[-1]))
+            if known is not None:
+                way.append(known)
+                break
+            way.append(way[-1].parent)
+        self._parts.update(dict.fromkeys(map(id, way), way[-1]))
+        return way[-1]
 
     def _seen(
         self, select: exp.Select, first: str, others: list[str]
@@ -121,7 +139,9 @@ class Sources:
         """Return the columns of the result of a query."""
         match query:
             case exp.Select():
-                return [column for each in query.expressions for column in self._item(query, each)]
+                found = (column for e in query.expressions for column in self._item(query, e))
+                columns = list(islice(found, _MOST_COLUMNS + 1))
+                return columns if len(columns) <= _MOST_COLUMNS else []
             case exp.SetOperation():
                 left, right = self.columns(query.this), self.columns(query.expression)
                 if len(left) != len(right):
