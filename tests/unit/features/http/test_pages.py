@@ -111,6 +111,13 @@ def test_a_continuation_that_counts_below_zero_is_refused(people: Api, name: str
     assert people.problem("POST", QUERY, {"after": after})["status"] == 400
 
 
+@pytest.mark.parametrize("name", ["keys", "ranges"])
+def test_more_keys_or_ranges_than_a_page_can_look_at_are_refused(people: Api, name: str) -> None:
+    one = 1 if name == "keys" else [1, 2]
+    assert people.problem("POST", QUERY, {name: [one] * 50_001})["status"] == 400
+    assert len(people.found("POST", QUERY, {name: [one] * 1000})["rows"]) == 3
+
+
 def test_a_continuation_of_another_question_is_refused(people: Api) -> None:
     after = continuation(people)
     for other in ({"where": "age > 3"}, {"columns": ["age"]}, {"limit": 7}, {"keys": [1]}):

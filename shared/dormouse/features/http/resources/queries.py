@@ -51,6 +51,8 @@ take, and a statement that reads more would hardly be done in time: they are ans
 nothing is computed twice."""
 _UNASKED = "-"
 """The id of a query before it has one."""
+_MANY = msgspec.Meta(max_length=50_000)
+"""How many keys or ranges one question may have: each is checked again for each page."""
 STATEMENT_ROWS = 100_000
 STATEMENT_BYTES = 512 * 1024 * 1024
 """What a statement may take of memory, beside what reads the tables."""
@@ -66,8 +68,8 @@ class Question(Form, frozen=True, kw_only=True):
     rows in an answer; with `after`, which is `next` of the last answer, the rows after that follow.
     """
 
-    keys: list[KeyJson] | None = None
-    ranges: list[tuple[KeyJson | None, KeyJson | None]] | None = None
+    keys: Annotated[list[KeyJson], _MANY] | None = None
+    ranges: Annotated[list[tuple[KeyJson | None, KeyJson | None]], _MANY] | None = None
     where: str = ""
     columns: list[str] | None = None
     limit: Annotated[int, msgspec.Meta(ge=0)] | None = None
