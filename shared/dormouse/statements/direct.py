@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
+from msgspec import structs
 
 from dormouse.errors import InvalidRequestError
 from dormouse.key_forms.arrow import key_scalar
@@ -22,7 +23,7 @@ from dormouse.schema.schema import Primitive
 from dormouse.sql.plain.reading import read_text
 from dormouse.sql.plain.statements import Output, Plain, read_plain
 from dormouse.statements.limits import Limits
-from dormouse.statements.protocol import Named, Scan, ScanRows
+from dormouse.statements.protocol import First, Named, Scan, ScanRows
 from dormouse.statements.scans import Tables, check_reads, known_ends
 from dormouse.tables.row_rules import row_rules
 
@@ -45,9 +46,15 @@ def answer_plain(
     found = _plain_scan(tables, text, parameters)
     if found is None:
         return None
-    plain, name, scan = found
-    check_reads(tables, [ScanRows(name, scan)], limits)
-    read, batches = tables.rows(name, scan)
+    plain, scan = found
+    if scan.first is None and not _reads_little(tables, scan):
+        return None
+    check_reads(tables, [ScanRows(_NAME, scan)], limits)
+    if scan.first is not None and not tables.find_first(_NAME, scan):
+        return None
+    read, batches = tables.rows(_NAME, scan)
+    if scan.first is not None:
+        batches = _sorted(pa.Table.from_batches(batches, read), scan.first)
     if plain.aggregates:
         return tables.result(_aggregated_schema(plain, read), _aggregated(plain, read, batches))
     chosen = [read.field(output.column).with_name(output.name) for output in plain.outputs]
@@ -60,13 +67,14 @@ def is_answered_directly(tables: Tables, text: str, parameters: Mapping[str, obj
     Raises:
         DormouseError: it is no query, or its table cannot be read.
     """
-    return _plain_scan(tables, text, parameters) is not None
+    found = _plain_scan(tables, text, parameters)
+    return found is not None and found[1].first is None and _reads_little(tables, found[1])
 
 
 def _plain_scan(
     tables: Tables, text: str, parameters: Mapping[str, object]
-) -> tuple[Plain, str, Scan] | None:
-    """Return a statement as a plain one, its reference and its scan, if that reads little."""
+) -> tuple[Plain, Scan] | None:
+    """Return a statement as a plain one, and its scan; None if it is not plain."""
     said = read_text(text)
     if said is None or said.parameters != set(parameters):
         return None
@@ -75,16 +83,21 @@ def _plain_scan(
     if plain is None:
         return None
     scan = Scan(columns=plain.columns, where=plain.where, limit=plain.limit, ends=plain.ends)
+    if plain.first is not None and plain.limit is not None:
+        order = plain.first
+        column, rows = order.column.name, plain.limit
+        first = First(column, rows, order.descending, order.nulls_first, ties=False)
+        scan = structs.replace(scan, limit=None, first=first)
     try:
-        reads_little = _reads_little(tables, _NAME, scan)
+        tables.selection(_NAME, scan)
     except InvalidRequestError:  # the condition is too large, or a date is none: DataFusion says so
         return None
-    return (plain, _NAME, scan) if reads_little else None
+    return plain, scan
 
 
-def _reads_little(tables: Tables, name: str, scan: Scan) -> bool:
-    visible, state = tables.references[name]
-    table, selection = visible.table, tables.selection(name, scan)
+def _reads_little(tables: Tables, scan: Scan) -> bool:
+    visible, state = tables.references[_NAME]
+    table, selection = visible.table, tables.selection(_NAME, scan)
     if selection.condition is None and row_rules(table.schema, table.properties).is_empty:
         if not scan.columns:
             return True  # the state and footers count all but the rows at the ends of ranges
@@ -101,6 +114,31 @@ def _reads_little(tables: Tables, name: str, scan: Scan) -> bool:
         found = find_row_groups(objects, table.id, slices, table.schema, tables.resources.cache)
     read = (g.index.column_bytes(n, table.schema.fields) for g in found for n in g.numbers)
     return sum(read) <= LOOK_UP_BYTES
+
+
+def _sorted(rows: pa.Table, first: First) -> Iterator[pa.RecordBatch]:
+    """Yield the first rows by a column, in DataFusion's order."""
+    import pyarrow.compute as pc  # which takes long to import, and look-ups need none of it
+
+    column: Any = rows.column(first.column).combine_chunks()
+    if pa.types.is_floating(column.type):
+        column = _ordinals(column)
+    direction: Any = "descending" if first.descending else "ascending"
+    nulls: Any = "at_start" if first.nulls_first else "at_end"
+    order = pc.array_sort_indices(column, order=direction, null_placement=nulls)
+    yield from rows.take(order.slice(0, first.rows)).to_batches()
+
+
+def _ordinals(column: Any) -> Any:
+    """Return whole numbers that sort as the floats of a column do, -0.0 before 0.0: their bits, of
+    which a negative number has all but its sign turned over.
+    """
+    import pyarrow.compute as pc
+
+    kind = pa.int32() if pa.types.is_float32(column.type) else pa.int64()
+    bits, others = column.view(kind), pa.scalar(2 ** (kind.bit_width - 1) - 1, kind)
+    is_negative = pc.less(bits, pa.scalar(0, kind))
+    return pc.if_else(is_negative, pc.bit_wise_xor(bits, others), bits)
 
 
 def _renamed(

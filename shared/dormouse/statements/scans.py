@@ -72,6 +72,7 @@ class Tables:
     reads: ReadCounters = field(default_factory=ReadCounters)
     first: dict[str, pa.Table] = field(default_factory=dict)
     going: list[ReadCounters] = field(default_factory=list)
+    not_first: set[str] = field(default_factory=set)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def find(self, reference: Named) -> Schema:
@@ -136,7 +137,7 @@ class Tables:
         Raises:
             DormouseError: a shard is gone or damaged.
         """
-        if scan.first is None:
+        if scan.first is None or name in self.not_first:
             return False
         from dormouse.query import top_rows  # which few statements need
 
@@ -146,7 +147,9 @@ class Tables:
         found = top_rows.top_rows(self.resources, visible.table, state, selection, top, reads)
         with self.lock:
             self.reads.add(reads)
-        if found is not None:
+        if found is None:
+            self.not_first.add(name)  # who asks again need not search again
+        else:
             self.first[name] = found
         return found is not None
 

@@ -12,6 +12,7 @@ import pytest
 
 from dormouse.client import Instance
 from dormouse.errors import InvalidRequestError, LimitExceededError, NotFoundError
+from dormouse.query import top_rows
 from dormouse.statements import answering, direct
 
 ROWS = 200
@@ -83,6 +84,17 @@ DIRECT: list[tuple[str, Mapping[str, object]]] = [
     ("SELECT s, n FROM two WHERE n = 3", {}),
     ("SELECT count(*) FROM two WHERE s > 'a' AND s <= 'b' AND n <> 3", {}),
     ("SELECT s, n FROM two WHERE s < 'b' ORDER BY s, n LIMIT 3", {}),
+    ("SELECT k FROM t ORDER BY i LIMIT 5", {}),
+    ("SELECT i AS n, s, i FROM t AS x WHERE k < 40 AND s <> 'b' ORDER BY x.i DESC LIMIT 7", {}),
+    ("SELECT v FROM t ORDER BY v DESC LIMIT 90", {}),
+    ("SELECT v FROM t ORDER BY v DESC NULLS LAST LIMIT 90", {}),
+    ("SELECT v FROM t ORDER BY v ASC NULLS FIRST LIMIT 90", {}),
+    ("SELECT v FROM t ORDER BY v LIMIT 300", {}),
+    ("SELECT s FROM t ORDER BY s LIMIT 60", {}),
+    ("SELECT f FROM t WHERE k >= 3 ORDER BY f DESC LIMIT 3", {}),
+    ("SELECT d FROM t ORDER BY d DESC LIMIT 30", {}),
+    ("SELECT at FROM t FOR VERSION AS OF 2 ORDER BY at LIMIT 2", {}),
+    ("SELECT s FROM nothing ORDER BY s LIMIT 2", {}),
     ("SELECT k FROM t WHERE k = $1 AND s > $2", {"1": 7, "2": "a"}),
     ("SELECT k FROM t WHERE s = :s", {"s": "x' OR '1'='1"}),
     ("SELECT k FROM t FOR VERSION AS OF 2 WHERE k = 7", {}),
@@ -93,7 +105,12 @@ DIRECT: list[tuple[str, Mapping[str, object]]] = [
 COMPUTED: list[tuple[str, Mapping[str, object]]] = [
     ("SELECT k FROM t ORDER BY k DESC LIMIT 3", {}),
     ("SELECT k AS s, s AS k FROM t ORDER BY k LIMIT 5", {}),
-    ("SELECT k FROM t ORDER BY i LIMIT 5", {}),
+    ("SELECT k FROM t ORDER BY i, k LIMIT 5", {}),
+    ("SELECT k FROM t ORDER BY i", {}),
+    ("SELECT k AS i, i AS k FROM t ORDER BY i LIMIT 5", {}),
+    ("SELECT k FROM t ORDER BY b LIMIT 5", {}),
+    ("SELECT i FROM t ORDER BY i LIMIT 0", {}),
+    ("SELECT k FROM t ORDER BY k NULLS FIRST LIMIT 5", {}),
     ('SELECT min("Odd") FROM t', {}),
     ("SELECT f FROM t WHERE f > 98.5", {}),
     ("SELECT max(f) FROM t", {}),
@@ -152,6 +169,41 @@ def test_a_statement_has_the_rows_names_and_types_that_datafusion_gives(
         assert found.column(0).equals(wanted.column(0))
     assert versions == other.versions
     assert was_direct == is_direct
+
+
+@pytest.mark.parametrize("column", ["f", "g"])
+@pytest.mark.parametrize("order", ["", "DESC"])
+def test_zeros_are_sorted_by_their_signs(
+    mice: Instance, monkeypatch: pytest.MonkeyPatch, column: str, order: str
+) -> None:
+    name = f"zeros_{column}{order}"
+    floats = [0.0, -0.0, 2.5, -0.0, 0.0, -2.5, float("inf"), float("-inf"), -3.5]
+    held = pa.table({"k": range(9), "f": floats, "g": pa.array(floats, pa.float32())})
+    mice.create_table(name, like=held, row_keys=["k"]).ingest(held)
+    text = f"SELECT {column} FROM {name} ORDER BY {column} {order} LIMIT 9"
+    found, _, was_direct = answered(mice, monkeypatch, text, {})
+    ascending = ["-inf", "-3.5", "-2.5", "-0.0", "-0.0", "0.0", "0.0", "2.5", "inf"]
+    assert was_direct
+    assert list(map(str, found.column(0).to_pylist())) == ascending[:: -1 if order else 1]
+
+
+def test_rows_that_are_first_by_a_column_are_searched_once(
+    mice: Instance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searched = []
+
+    def nothing(*_: object) -> None:
+        searched.append(1)
+
+    monkeypatch.setattr(top_rows, "top_rows", nothing)
+    found = mice.sql("SELECT i FROM t ORDER BY i DESC LIMIT 2").to_arrow()
+    assert found.column(0).to_pylist() == [199, 198]
+    assert searched == [1]
+
+
+def test_rows_that_are_first_by_a_column_are_read_within_the_limit(mice: Instance) -> None:
+    with pytest.raises(LimitExceededError):
+        mice.sql("SELECT i FROM t ORDER BY i DESC LIMIT 2", read_bytes=10)
 
 
 def condition_on_keys(chosen: random.Random) -> str:

@@ -64,6 +64,16 @@ class Term(NamedTuple):
     values: tuple[Value, ...] = ()
 
 
+class Order(NamedTuple):
+    """A column that rows are sorted by, and where nulls come: as DataFusion has it if nothing is
+    said of them.
+    """
+
+    column: NamedColumn
+    descending: bool
+    nulls_first: bool
+
+
 class PlainText(NamedTuple):
     """The parts of a text: all terms hold of its rows. `as_of` is a version, a tag or a time, empty
     for the newest. The name of the table begins at `line` and `column`, from 1.
@@ -74,7 +84,7 @@ class PlainText(NamedTuple):
     as_of: str
     alias: str
     terms: tuple[Term, ...]
-    order: tuple[NamedColumn, ...]
+    order: tuple[Order, ...]
     limit: int | None
     parameters: frozenset[str]
     line: int
@@ -204,11 +214,18 @@ class _Reader:
             return Value(PARAMETER, token.text[1:])
         return Value(token.kind, sign + token.text)
 
-    def _order(self) -> Iterator[NamedColumn]:
+    def _order(self) -> Iterator[Order]:
+        tokens = self._tokens
         while True:
-            yield self._column()
-            self._tokens.take("ASC")
-            if not self._tokens.take(","):
+            column = self._column()
+            descending = not tokens.take("ASC") and tokens.take("DESC")
+            nulls_first = descending
+            if tokens.take("NULLS", "FIRST"):
+                nulls_first = True
+            elif tokens.take("NULLS", "LAST"):
+                nulls_first = False
+            yield Order(column, descending, nulls_first)
+            if not tokens.take(","):
                 return
 
     def _limit(self) -> int:

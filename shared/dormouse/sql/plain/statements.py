@@ -2,8 +2,8 @@
 
 A plain statement selects columns of one table, or counts its rows or takes sums, least and greatest
 values of columns; it may have a condition that compares columns with values, ORDER BY the first
-keys, ascending, and LIMIT. What is not surely plain is not plain: then DataFusion answers it, and
-says what is wrong with it.
+keys, ascending, and LIMIT, or ORDER BY another column with LIMIT. What is not surely plain is not
+plain: then DataFusion answers it, and says what is wrong with it.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from dormouse.sql.plain.reading import (
     COUNT,
     Item,
     NamedColumn,
+    Order,
     PlainText,
     Term,
     Value,
@@ -43,9 +44,9 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """A plain statement: the first `limit` rows, in key order, for which `where` is true, empty
-    for all. If it `aggregates`, they become one row. With `ends`, only the least and the greatest
-    first row key are asked for.
+    """A plain statement: the first `limit` rows for which `where` is true, empty for all, in key
+    order, or in that of a column, `first`. If it `aggregates`, they become one row. With `ends`,
+    only the least and the greatest first row key are asked for.
     """
 
     outputs: tuple[Output, ...]
@@ -53,11 +54,13 @@ class Plain:
     limit: int | None
     aggregates: bool
     ends: bool
+    first: Order | None
 
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns of the table that are read; none if just the number of rows is wanted."""
-        return tuple(dict.fromkeys(output.column for output in self.outputs if output.column))
+        read = [output.column for output in self.outputs if output.column]
+        return tuple(dict.fromkeys([*read, *([self.first.column.name] if self.first else [])]))
 
 
 def read_plain(said: PlainText, schema: Schema, parameters: Mapping[str, object]) -> Plain | None:
@@ -93,9 +96,9 @@ class _Reading:
         where = " AND ".join(map(self._term, self._said.terms))
         if functions[0]:
             need(self._said.limit is None and not self._said.order)
-        self._check_order(outputs)
+        first = None if self._is_key_order(outputs) else self._first(outputs)
         ends = not where and self._are_ends(outputs)
-        return Plain(outputs, where, self._said.limit, functions[0], ends)
+        return Plain(outputs, where, self._said.limit, functions[0], ends, first)
 
     def _outputs(self, item: Item) -> Iterator[Output]:
         if item.column is None:
@@ -125,16 +128,28 @@ class _Reading:
             output.function in ("min", "max") and output.column == first.name for output in outputs
         )
 
-    def _check_order(self, outputs: Sequence[Output]) -> None:
-        """Make sure that the order is that of the first keys, none of which can be null."""
+    def _is_key_order(self, outputs: Sequence[Output]) -> bool:
+        """Return whether the order is that of the first keys, none of which can be null."""
         order = self._said.order
         keys = self._schema.keys[: len(order)]
-        need(len(keys) == len(order) and not any(key.nullable for key in keys))
-        sources = {output.name: output.column for output in outputs}
-        for column, key in zip(order, keys, strict=True):
-            name = self._field(column).name
-            # a name of the result comes before one of the table
-            need(name == key.name == sources.get(name, name))
+        names = [self._sorting(term, outputs) for term in order]
+        is_ascending = not any(term.descending or term.nulls_first for term in order)
+        return is_ascending and names == [key.name for key in keys if not key.nullable]
+
+    def _first(self, outputs: Sequence[Output]) -> Order:
+        """Return the only column of the order, if the rows that are first by it are wanted."""
+        need(len(self._said.order) == 1 and self._said.limit)
+        (term,) = self._said.order
+        name = self._sorting(term, outputs)
+        need(name not in [key.name for key in self._schema.keys])  # these need no statistics
+        return term._replace(column=NamedColumn("", name))
+
+    def _sorting(self, term: Order, outputs: Sequence[Output]) -> str:
+        """Return the column that a term of the order is."""
+        name = self._field(term.column).name
+        # a name of the result comes before one of the table
+        need(all(output.column == name for output in outputs if output.name == name))
+        return name
 
     def _term(self, term: Term) -> str:
         """Return a term as a condition; each value as SQL of the type of the column."""

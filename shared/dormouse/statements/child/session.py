@@ -64,6 +64,13 @@ _PREFIXES = re.compile(
 )
 
 
+def make_functions() -> None:
+    """Have DataFusion make its functions, which all sessions of a process share; no thread is
+    started for that.
+    """
+    SessionContext()
+
+
 def open_session(
     scratch: str, memory_bytes: int, threads: int, use: FileUse = ROWS_ALONE
 ) -> SessionContext:

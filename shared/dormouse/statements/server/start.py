@@ -37,12 +37,14 @@ def _import_all() -> None:
     from dormouse.schema.schema import Field, Primitive, Schema
     from dormouse.sql.conditions import parse_condition
     from dormouse.sql.statements import parse_statement
+    from dormouse.statements.child.session import make_functions
 
     # what these import when they are first used, they import now: both readers of conditions, too
     parse_statement("SELECT 1")
     schema = Schema((), (), (Field("a", Primitive.LONG),), is_part=True)
     for condition in ("a = 1", "a + 1 = 2"):
         parse_condition(condition, schema)
+    make_functions()
     gc.collect()
     gc.freeze()
 
