@@ -18,6 +18,7 @@ from dormouse.model.state import TableState
 from dormouse.model.transactions import Entry
 from dormouse.statestore.gc_pause import gc_paused
 from dormouse.statestore.log.compaction import COMMITS_TO_INCREMENT, has_key_index
+from dormouse.statestore.log.increment_runs import ends_at
 from dormouse.statestore.log.key_indexes import key_indexes
 from dormouse.statestore.log.pages import PAGE_CAPACITY, Increment, Segment
 from dormouse.statestore.log.reader import fold_delta
@@ -31,11 +32,9 @@ _MS_BETWEEN = 1000
 
 
 def spans(periods: int) -> list[int]:
-    """Return how many periods each increment spans after so many: 13 are 8, 4 and 1.
-
-    For an increment takes in those before it that are as short.
-    """
-    return [1 << bit for bit in range(periods.bit_length() - 1, -1, -1) if periods >> bit & 1]
+    """Return how many periods each increment spans after so many: 8 are 6, 1 and 1."""
+    ends = ends_at(periods)
+    return [end - begin for begin, end in zip([0, *ends], ends, strict=False)]
 
 
 def worst_table(snapshot: bytes, kept_in: str, commits: int) -> Table:

@@ -252,7 +252,8 @@ def small_pages(capacity: int) -> Iterator[None]:
     with (
         patch.multiple(pages, PAGE_CAPACITY=capacity),
         patch.multiple(compaction, LEAST_BYTES_TO_SNAPSHOT=3000),
-        patch.multiple(segment_levels, SEGMENTS_PER_LEVEL=2, HISTORY_PER_LEVEL=2, MOST_SEGMENTS=2),
+        patch.multiple(segment_levels, PAGES_PER_SEGMENT=2, SEGMENTS_PER_LEVEL=2),
+        patch.multiple(segment_levels, HISTORY_PER_LEVEL=2, MOST_SEGMENTS=2),
         patch.multiple(collection, PAGES_PER_ROUND=2),
         patch.multiple(state_store, COMPACTION=CompactionPolicy()),
     ):

@@ -18,7 +18,7 @@ REFERENCES = 20_000
 
 
 @pytest.mark.parametrize(
-    ("kept_in", "most_requests", "most_bytes"), [("s3", 55, 200_000), ("dynamodb", 9, 300_000)]
+    ("kept_in", "most_requests", "most_bytes"), [("s3", 22, 200_000), ("dynamodb", 10, 300_000)]
 )
 def test_a_cold_plan_of_one_key_is_bounded_at_any_time(
     kept_in: str, most_requests: int, most_bytes: int

@@ -88,7 +88,7 @@ def test_a_maintainer_that_dies_or_meets_another_while_it_merges_history_loses_n
     ]
     with small_pages(2):
         with patch.object(segment_levels, "MOST_SEGMENTS", 10**6):
-            before = made("objects", additions=12)
+            before = made("objects", additions=15)
         manifest = before.head().manifest
         places = len(merging(before, -1, actions[0]).calls)
         assert places > 4

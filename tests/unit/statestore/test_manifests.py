@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count
+from random import Random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.state.counting import item_bytes
 from dormouse.aws.dynamodb.state.log_items import head_item
 from dormouse.statestore.log.compaction import (
+    COMMITS_TO_INCREMENT,
     CompactionPolicy,
+    increment_period,
     is_increment_due,
     is_snapshot_due,
 )
@@ -21,6 +25,7 @@ from dormouse.statestore.log.history import (
     with_snapshot,
     without_versions_before,
 )
+from dormouse.statestore.log.increment_runs import MOST_INCREMENTS, ends_at, left_before
 from dormouse.statestore.log.pages import (
     PAGE_CAPACITY,
     Head,
@@ -35,6 +40,7 @@ from dormouse.statestore.log.pages import (
 from dormouse.statestore.log.segment_levels import (
     HISTORY_PER_LEVEL,
     MOST_HISTORY_BYTES,
+    PAGES_PER_SEGMENT,
     SEGMENTS_PER_LEVEL,
     absorbed_by,
     history_to_merge,
@@ -67,13 +73,13 @@ def test_segments_are_few_and_each_page_is_written_a_few_times(steps: list[int])
     while SEGMENTS_PER_LEVEL**levels < max(sum(steps), 1):
         levels += 1
     assert manifest.covered_pages == sum(steps)
-    assert written <= (levels + 1 + SEGMENTS_PER_LEVEL // 2) * sum(steps)
+    assert written <= (levels + 1 + PAGES_PER_SEGMENT // 2) * sum(steps)
     assert len(manifest.segments) <= SEGMENTS_PER_LEVEL * (levels + 1)
     assert [s.after for s in manifest.segments] == [0, *(s.version for s in manifest.segments)][:-1]
 
 
-@given(st.integers(0, 47), st.integers(1, SEGMENTS_PER_LEVEL - 1))
-def test_a_reader_fetches_one_segment_of_what_was_committed_since_the_newest_cut(
+@given(st.integers(0, 47), st.integers(1, COMMITS_TO_INCREMENT // PAGE_CAPACITY + 1))
+def test_a_reader_fetches_two_segments_of_what_was_committed_since_the_newest_cut(
     place: int, pages: int
 ) -> None:
     manifest, _ = grown(Manifest(), 20)
@@ -84,13 +90,14 @@ def test_a_reader_fetches_one_segment_of_what_was_committed_since_the_newest_cut
         manifest, _ = grown(manifest, 1)
     newest = manifest.newest
     assert newest
-    assert len([s for s in manifest.segments if s.version > newest.version]) == 1
+    since = [s for s in manifest.segments if s.version > newest.version]
+    assert len(since) == -(-pages // PAGES_PER_SEGMENT) <= 2
 
 
 def test_segments_before_the_newest_snapshot_are_not_written_again() -> None:
-    manifest, _ = grown(Manifest(), 4)
+    manifest, _ = grown(Manifest(), PAGES_PER_SEGMENT - 1)
     assert absorbed_by(1, manifest) == manifest.segments
-    taken = with_snapshot(manifest, Snapshot("s", version_before(4) + 5, 1, 1), 0)
+    taken = with_snapshot(manifest, Snapshot("s", manifest.segments[-1].version + 5, 1, 1), 0)
     assert taken
     assert absorbed_by(1, taken) == ()
 
@@ -109,16 +116,16 @@ def test_a_segment_made_of_what_others_have_changed_since_is_dropped() -> None:
     )
 
 
-def test_a_snapshot_is_due_when_what_follows_the_last_is_a_quarter_of_it() -> None:
+def test_a_snapshot_is_due_when_what_follows_the_last_is_a_third_of_it() -> None:
     small = Manifest(1, (), (Segment("a", 0, 48, 256 * 1024 - 1),))
     assert not is_snapshot_due(small, CompactionPolicy())
     enough = Manifest(1, (), (Segment("a", 0, 48, 256 * 1024),))
     assert is_snapshot_due(enough, CompactionPolicy())
     big = Snapshot("s", 40, 1, 50_000_000)
-    for size_bytes, is_due in ((12_499_999, False), (12_500_000, True)):
+    for size_bytes, is_due in ((16_666_665, False), (16_666_666, True)):
         manifest = Manifest(1, (big,), (Segment("a", 0, 48, size_bytes),))
         assert is_snapshot_due(manifest, CompactionPolicy()) == is_due
-        assert is_snapshot_due(manifest, CompactionPolicy(snapshot_share=3)) is False
+        assert is_snapshot_due(manifest, CompactionPolicy(snapshot_share=2)) is False
 
 
 @given(st.lists(st.integers(0, 40), max_size=40), st.integers(1, 60), st.integers(0, 60))
@@ -163,6 +170,37 @@ def test_an_id_that_is_not_below_the_floor_keeps_its_chance(
     assert chosen == made or floor_ms > made_ms
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_increments_are_few_and_each_commit_is_written_a_few_times(seed: int) -> None:
+    random = Random(seed)
+    steps = [random.randrange(256, 330) for _ in range(250)]
+    manifest, written, end = Manifest(1, (Snapshot("s", 7, 0, 1),)), 0, 7
+    for number, commits in enumerate(steps):
+        after, before, end = manifest.cuts[-1], list(manifest.increments), end + commits
+        left = left_before(end, before, increment_period())
+        while len(before) > left:
+            after = before.pop().after
+        written += end - after
+        made = Increment(f"{number:032x}", after, end, 0, 1)
+        manifest = with_increment(manifest, made) or manifest
+        assert manifest.cuts[-1] == end
+        assert len(manifest.increments) <= MOST_INCREMENTS
+    assert written <= 6 * sum(steps)
+
+
+def test_an_increment_takes_in_only_the_last_before_it() -> None:
+    written, before = 0, ends_at(0)
+    assert before == []
+    for periods in range(1, 226):
+        ends = ends_at(periods)
+        assert ends[-1] == periods
+        assert ends[:-1] == before[: len(ends) - 1]
+        written += periods - (ends[-2] if len(ends) > 1 else 0)
+        assert len(ends) <= MOST_INCREMENTS
+        before = ends
+    assert written <= 4.2 * 225
+
+
 # History
 
 
@@ -195,7 +233,8 @@ def heads_of(snapshot_bytes: int, pages: int) -> Iterator[Head]:
             manifest = with_snapshot(manifest, kept, keep_ms) or manifest
         elif is_increment_due(manifest):
             after, before = manifest.cuts[-1], list(manifest.increments)
-            while before and before[-1].version - before[-1].after <= version - after:
+            left = left_before(version, before, increment_period())
+            while len(before) > left:
                 after = before.pop().after
             row = Increment(f"{next(ids):032x}", after, version, time_ms, 200 * (version - after))
             manifest = with_increment(manifest, row) or manifest

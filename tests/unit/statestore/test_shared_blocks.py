@@ -127,8 +127,9 @@ def test_blocks_and_shared_ones_have_all_rows_of_any_key(
     table = pa.Table.from_pylist(cells, SCHEMA)
     with patch.multiple(rows, BLOCK_ROWS=per_block, MOST_REACHING=most):
         found = list(blocks_of_changes(table))
-    at = encode_key(key)
     plain = [block for block in found if isinstance(block, rows.Block)]
+    assert sum(len(block.rows) for block in found) <= len(table) + most * len(plain)
+    at = encode_key(key)
     here = [block for block in plain if block.fence <= at][-1:] or plain[:1]
     here += [
         block

@@ -1,9 +1,8 @@
 """Which deltas carry others: a reader of a page then fetches few objects, in one round.
 
-An object takes a request, however small it is, so the open page of the log takes up to 47. Some
-deltas therefore carry copies of those before them in their page: at a place that four divides, the
-three before; at one that sixteen divides, the fifteen before. A reader of 47 deltas fetches those
-at the places 16, 32, 36, 40, 44, 45, 46 and 47.
+An object takes a request, however small it is, so the open page of the log takes up to 47. Every
+eighth delta of a page therefore carries copies of the seven before it. A reader of 47 deltas
+fetches those at the places 8, 16, 24, 32, 40, and 41 to 47.
 
 Where a delta will be is a guess of its writer, who may be overtaken. It carries what it names, so
 what a reader looks for and does not find in the deltas of these places it fetches itself, in a
@@ -20,8 +19,10 @@ from dormouse.statestore.delta.codec import Delta
 from dormouse.statestore.delta.rows import packed_rows
 from dormouse.statestore.log.pages import place_after
 
-RADIX = 4
-MOST_CARRIED = RADIX * RADIX - 1
+PLACES = 8
+"""A commit writes some 450 bytes more for it, and 840 more if it were four with fifteen carried by
+every sixteenth, which saves a reader four requests."""
+MOST_CARRIED = PLACES - 1
 MOST_BYTES = 16 * 1024
 """A delta of more, not yet compressed, is not carried: a reader fetches it itself."""
 
@@ -29,13 +30,10 @@ MOST_BYTES = 16 * 1024
 def carried_before(version: int) -> int:
     """Return how many deltas before it that one carries which makes a version.
 
-    In the first page, version 12 carries 3 and version 16 carries 15; versions 11 and 13 none.
+    In the first page, version 8 carries 7; versions 7 and 9 none.
     """
     _, before = place_after(version - 1)
-    place, count = before + 1, 1
-    while place % (count * RADIX) == 0 and count <= MOST_CARRIED:
-        count *= RADIX
-    return count - 1
+    return 0 if (before + 1) % PLACES else MOST_CARRIED
 
 
 def carriers(ids: Sequence[str], version: int, known: Collection[str]) -> list[str]:

@@ -19,6 +19,7 @@ from dormouse.ports import Ids
 from dormouse.statestore.blobs import MissingBlobError
 from dormouse.statestore.delta.codec import Delta
 from dormouse.statestore.log.history import with_increment, with_snapshot
+from dormouse.statestore.log.increment_runs import left_before
 from dormouse.statestore.log.key_indexes import key_indexes
 from dormouse.statestore.log.log import CollectedError
 from dormouse.statestore.log.pages import (
@@ -54,12 +55,12 @@ class CompactionPolicy:
 
     Pages become a segment once there are `least_pages` full ones: until then a reader fetches their
     deltas one by one. A snapshot is due when the segments since the last one are a
-    `snapshot_share`-th of its size: with 4, commits pay four times their own small size for it.
+    `snapshot_share`-th of its size: with 3, commits pay three times their own small size for it.
     What was committed since, a cold reader reads in increments.
     """
 
     least_pages: int = 1
-    snapshot_share: int = 4
+    snapshot_share: int = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +138,7 @@ class LogCompaction:
     def increment(self, cut: TableState, state: TableState, manifest: Manifest) -> bool:
         """Keep what changed since a state that is kept; return whether `state` is kept now, too.
 
-        It takes in those increments before it that are as short, so that there are few.
+        It takes in some of the increments before it, so that there are few (`increment_runs`).
 
         Raises:
             InvariantError: the state contradicts itself; nothing was kept.
@@ -153,7 +154,8 @@ class LogCompaction:
         table_id, by_key = self.reader.log.table_id, has_key_index(later)
         changes = changes_between(table_id, cut, later, by_key=by_key)
         before = [each for each in manifest.increments if each.version <= cut.version]
-        while before and before[-1].version - before[-1].after <= state.version - changes.after:
+        left = left_before(state.version, before, increment_period())
+        while len(before) > left:
             changes = joined(self.reader.changes(before.pop()), changes)
         indexes = None
         if by_key and before:
@@ -182,6 +184,12 @@ class LogCompaction:
                 raise CorruptDataError(f"page {number} of the log of the table is not whole")
             ids += page.ids
         return self.reader.by_id(ids, version_before(first), {})
+
+
+def increment_period() -> int:
+    """Return after how many commits increments follow one another: those of whole pages."""
+    pages = -(-COMMITS_TO_INCREMENT // version_before(1))
+    return version_before(pages)
 
 
 def has_key_index(state: TableState) -> bool:

@@ -2,9 +2,8 @@
 
 *Open* segments begin on the page of the newest cut (the newest snapshot, or an increment after it)
 or later: a cold reader folds them. All before are *history*: only readers of earlier versions need
-them, and a reader that fell behind. Open ones are one segment as long as that is short. Beyond, and
-of history, segments have levels, so a delta is written again once a level, and the number of
-segments grows with the logarithm of the log.
+them, and a reader that fell behind. Segments have levels, so a delta is written again once a level,
+and the number of segments grows with the logarithm of the log.
 
 Pure rules; `compaction` carries them out.
 """
@@ -15,9 +14,11 @@ from dataclasses import replace
 
 from dormouse.statestore.log.pages import Manifest, Segment, place_after
 
+PAGES_PER_SEGMENT = 3
+"""An open segment of fewer pages takes in those that come next."""
 SEGMENTS_PER_LEVEL = 8
 """So many segments of a size become one."""
-MOST_SEGMENTS = 12
+MOST_SEGMENTS = 13
 """With more, history is merged. A table whose versions need fewer never pays for it."""
 HISTORY_PER_LEVEL = 3
 """So many segments of history of a size become one."""
@@ -28,19 +29,19 @@ MOST_HISTORY_BYTES = 32 * 1024 * 1024
 def absorbed_by(pages: int, manifest: Manifest) -> tuple[Segment, ...]:
     """Return the last segments that become one with `pages` more, like a carry in addition.
 
-    Open segments have levels: below 8 pages level 0, below 64 level 1, and so on. Those of level 0
-    become one with whatever comes; of a higher level, seven take part when one more comes, and the
-    sum may carry on to the next level. With segments of 64, 8, 8, 8, 8, 8, 8, 8, 7 pages, one more
-    page absorbs the one of 7; that makes 8 pages, which absorb the seven of 8; the one of 64 is
-    left.
+    Open segments have levels: below 3 pages level 0, below 24 level 1, below 192 level 2, and so
+    on. One of level 0 becomes one with whatever comes; of a higher level, seven take part when one
+    more comes, and the sum may carry on to the next level. With segments of 24, 3, 3, 3, 3, 3, 3,
+    3, 2 pages, one more page absorbs the one of 2; that makes 3 pages, which absorb the seven of 3;
+    the one of 24 is left.
     """
     open_ = _open(manifest)
     taken = 0
     while True:
-        level = _level(pages, SEGMENTS_PER_LEVEL)
+        level = _open_level(pages)
         run = 0
         while taken + run < len(open_):
-            if _level(_pages(open_[-1 - taken - run]), SEGMENTS_PER_LEVEL) > level:
+            if _open_level(_pages(open_[-1 - taken - run])) > level:
                 break
             run += 1
         if run < (SEGMENTS_PER_LEVEL - 1 if level else 1):
@@ -120,6 +121,14 @@ def with_history_merged(now: Manifest, run: tuple[Segment, ...], made: Segment) 
 
 def _pages(segment: Segment) -> int:
     return place_after(segment.version)[0] - place_after(segment.after)[0]
+
+
+def _open_level(pages: int) -> int:
+    return (
+        1 + _level(pages // PAGES_PER_SEGMENT, SEGMENTS_PER_LEVEL)
+        if pages >= PAGES_PER_SEGMENT
+        else 0
+    )
 
 
 def _level(pages: int, per_level: int) -> int:
