@@ -55,6 +55,11 @@ class Verdict:
     repeated: bool = False
 
 
+_APPLIED = Verdict()
+_Held = Mapping[str, tuple[PartitionReferences, PartitionReferences]]
+"""What partitions hold before a change and after it."""
+
+
 def apply(
     state: TableState, entry: Entry, earlier: TableState | None = None
 ) -> tuple[TableState, Verdict]:
@@ -77,8 +82,12 @@ def apply(
         return state, Verdict(repeated=True)
     if broken := violations(state, entry) or _restore_violations(state, entry, earlier):
         return state, Verdict(broken)
-    changed = _changed(replace(state, time_ms=now_ms), entry, earlier or TableState())
-    return replace(changed, transactions=changed.transactions.insert(name, now_ms)), Verdict()
+    known = state.transactions.insert(name, now_ms)
+    begun = replace(state, time_ms=now_ms, transactions=known)
+    changed = _changed(begun, entry, earlier or TableState())
+    if changed.generation != state.generation:  # it has forgotten the transactions before it
+        changed = replace(changed, transactions=changed.transactions.insert(name, now_ms))
+    return changed, _APPLIED
 
 
 def _restore_violations(
@@ -102,7 +111,7 @@ def _changed(  # noqa: C901  # a case a kind
             return replace(state, rules=rules)
         case AddShards(shards=shards, sources=sources):
             known = dict.fromkeys(sources, state.version + 1)
-            return _add(state, shards, sources=state.sources.extend(known))
+            return _add(state, shards, sources=state.sources.put(known, new=len(known)))
         case AssignJob(job=job, partition=partition, inputs=inputs) as wanted:
             cause = wanted.purge_id, wanted.request_key
             assigned = Job(job, partition, inputs, state.time_ms, *cause)
@@ -151,12 +160,13 @@ def _add(state: TableState, shards: Iterable[NewShard], **others: Any) -> TableS
             state.partitions, Reference(partition, new.shard.id, rows), new.shard, {}
         )
     ]
-    # What is new has no counts yet, so none is looked up.
+    # The rules found that these shards are new, so they have no counts yet.
+    added, counts = {new.shard.id: new.shard for new in shards}, Counter(r.shard for r in placed)
     return _hold(
         state,
         _with(state, placed),
-        shards=state.shards.extend({new.shard.id: new.shard for new in shards}),
-        reference_counts=state.reference_counts.extend(Counter(r.shard for r in placed)),
+        shards=state.shards.put(added, new=len(added)),
+        reference_counts=state.reference_counts.put(counts, new=len(counts)),
         **others,
     )
 
@@ -205,7 +215,7 @@ def _seal(state: TableState, segment: SourceSegment, replaced: int) -> TableStat
 def _mark(state: TableState, job: Job, mark: str | None, jobs: HashTrieMap[str, Job]) -> TableState:
     held = state.references[job.partition]
     marked = (held.reference(shard).held_by(mark) for shard in job.inputs)
-    return _hold(state, {job.partition: held.insert(*marked)}, jobs=jobs)
+    return _hold(state, {job.partition: (held, held.insert(*marked))}, jobs=jobs)
 
 
 def _put(state: TableState, references: Sequence[Reference]) -> TableState:
@@ -221,39 +231,47 @@ def _put(state: TableState, references: Sequence[Reference]) -> TableState:
     )
 
 
-def _with(state: TableState, references: Iterable[Reference]) -> dict[str, PartitionReferences]:
-    """Return what partitions hold once references are added to them."""
+def _with(state: TableState, references: Iterable[Reference]) -> _Held:
+    """Return what partitions hold before and after references are added to them."""
     by_partition: dict[str, list[Reference]] = {}
     for reference in references:
         by_partition.setdefault(reference.partition, []).append(reference)
-    none = PartitionReferences()
-    return {p: state.references.get(p, none).insert(*new) for p, new in by_partition.items()}
+    none, held = PartitionReferences(), {}
+    for partition, added in by_partition.items():
+        before = state.references.get(partition, none)
+        held[partition] = before, before.insert(*added)
+    return held
 
 
 def _drop(state: TableState, partition: str, shards: Iterable[str]) -> TableState:
     """Return the state without the references to shards in a partition."""
     counts = {shard: state.reference_counts[shard] - 1 for shard in shards}
     unreferenced = {shard: state.time_ms for shard, count in counts.items() if not count}
+    before = state.references[partition]
     return _hold(
         state,
-        {partition: state.references[partition].discard(*counts)},
+        {partition: (before, before.discard(*counts))},
         reference_counts=state.reference_counts.update(counts),
         unreferenced=state.unreferenced.update(unreferenced),
     )
 
 
-def _hold(state: TableState, held: Mapping[str, PartitionReferences], **others: Any) -> TableState:
-    """Return the state in which partitions have other references, with the totals adjusted, and
-    `others` of its fields: a state is made once, as it has many fields.
+def _hold(state: TableState, held: _Held, **others: Any) -> TableState:
+    """Return the state in which partitions hold other references than before, with the totals
+    adjusted, and `others` of its fields: it has many, so it is made once.
     """
-    none, rows, count = PartitionReferences(), state.rows, state.reference_count
-    for partition, after in held.items():
-        before = state.references.get(partition, none)
+    rows, count, new = state.rows, state.reference_count, 0
+    kept: dict[str, PartitionReferences] = {}
+    for partition, (before, after) in held.items():
+        count_before, count_after = len(before), len(after)
         rows += after.rows - before.rows
-        count += len(after) - len(before)
-    kept = {partition: after for partition, after in held.items() if after}
-    emptied = (partition for partition in held if partition not in kept)
-    references = state.references.update(kept).discard(*emptied)
+        count += count_after - count_before
+        if count_after:
+            kept[partition] = after
+            new += not count_before
+    references = state.references.put(kept, new=new)
+    if len(kept) < len(held):
+        references = references.discard(*(p for p in held if p not in kept))
     return replace(state, references=references, rows=rows, reference_count=count, **others)
 
 

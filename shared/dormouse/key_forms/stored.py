@@ -13,6 +13,7 @@ from dormouse.errors import CorruptDataError
 from dormouse.keys.ranges import INT64_MIN, Key, KeyPart
 
 _BYTES, _STRING, _INT = 1, 2, 3
+_ONE_STRING = bytes([_STRING])
 
 
 def encode_key(key: Key) -> bytes:
@@ -50,6 +51,8 @@ def decode_key(stored: bytes) -> Key:
     parts: list[KeyPart] = []
     at = 0
     try:
+        if stored[:1] == _ONE_STRING and stored.find(b"\0") == len(stored) - 1:
+            return (stored[1:-1].decode(),)  # as most keys are
         while at < len(stored):
             tag, at = stored[at], at + 1
             if tag == _INT and at + 8 <= len(stored):

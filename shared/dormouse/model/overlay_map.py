@@ -148,20 +148,16 @@ class OverlayMap(Generic[K, V]):
 
     def update(self, entries: Mapping[K, V]) -> OverlayMap[K, V]:
         """Return the map with these entries added; they replace its own."""
+        return self.put(entries, new=sum(self.get(key) is None for key in entries))
+
+    def put(self, entries: Mapping[K, V], *, new: int) -> OverlayMap[K, V]:
+        """Return the map with these entries added, as `update`, but without looking for their keys.
+
+        Requires: the map lacks just `new` of the keys, as the caller knows.
+        """
         if not entries:
             return self
-        size = self._size
-        for key in entries:
-            if self.get(key) is None:
-                size += 1
-        return OverlayMap(self.base, self.changes.update(entries), size)
-
-    def extend(self, entries: Mapping[K, V]) -> OverlayMap[K, V]:
-        """Return the map with entries added whose keys are all new to it; it looks none of them up.
-
-        Requires: it has none of the keys (a rule of the fold checked this).
-        """
-        return OverlayMap(self.base, self.changes.update(entries), self._size + len(entries))
+        return OverlayMap(self.base, self.changes.update(entries), self._size + new)
 
     def retain(self, keep: Callable[[V], bool]) -> OverlayMap[K, V]:
         """Return the map of those entries whose value `keep` accepts."""

@@ -46,9 +46,9 @@ def key_problem(key: Key, types: KeyTypes, *, fewest_parts: int) -> str:
     """
     if not fewest_parts <= len(key) <= len(types):
         return f"it has {len(key)} parts, not {_between(fewest_parts, len(types))}"
-    for number, (part, kind) in enumerate(zip(key, types, strict=False), start=1):
-        if not _fits(part, kind):
-            return f"its part {number} is not of type {show_type(kind)}"
+    for number, part in enumerate(key):
+        if not _fits(part, types[number]):
+            return f"its part {number + 1} is not of type {show_type(types[number])}"
     if (size_bytes := key_size_bytes(key)) > MAX_KEY_BYTES:
         return f"it takes {size_bytes:,} bytes, more than {MAX_KEY_BYTES:,}"
     return ""
@@ -81,7 +81,7 @@ def _is_text(part: KeyPart) -> bool:
 def _size_bytes(part: KeyPart) -> int:
     if isinstance(part, int):
         return 8
-    return len(part if isinstance(part, bytes) else part.encode())
+    return len(part) if isinstance(part, bytes) or part.isascii() else len(part.encode())
 
 
 def _between(fewest: int, most: int) -> str:

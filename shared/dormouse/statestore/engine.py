@@ -272,7 +272,8 @@ class LogStateStore:
         for _ in range(self._retry_policy.attempts):
             delta_id, size_bytes = self._upload_and_look(entries, mark, earlier)
             sent_bytes += size_bytes
-            page = self._log.page_after(self._tail.last_seen().version, self._tail.overtaken)
+            # Twice as many as last time may come between: a look is cheaper than a full page.
+            page = self._log.page_after(self._tail.last_seen().version, 2 * self._tail.overtaken)
             with self._tail.awaiting(delta_id, entries):
                 placed = self._log.append(delta_id, page)
                 attempts += placed.attempts

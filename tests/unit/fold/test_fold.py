@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
 
 from dormouse.fold.fold import Verdict, apply
 from dormouse.fold.rules import Rule
@@ -25,8 +25,10 @@ from dormouse.model.transactions import (
     transaction_id,
 )
 from dormouse.schema.schema import Primitive
+from dormouse.statestore.log.reader import fold_delta
 from tests.support.machine import TableMachine, shard_of
 from tests.support.trees import LEFT, RIGHT, TEXT, initialise, part
+from tests.unit.statestore.histories import Delta, histories
 
 TestAnyHistory = TableMachine.TestCase
 TestAnyHistory.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
@@ -116,6 +118,23 @@ def test_a_broken_rule_is_named_with_what_broke_it(
     after, verdict = apply(before, Entry(transaction, two_days_ms, 0))
     assert (rule_broken, subject) in [(v.rule, v.subject) for v in verdict.violations]
     assert after is before
+
+
+def test_a_state_knows_the_transaction_that_began_its_generation() -> None:
+    reset = ResetTable(1, SPLIT_AT_M)
+    after, _ = apply(state_after(ADDED), Entry(reset, 5, 0))
+    assert dict(after.transactions.items()) == {transaction_id(reset): 5}
+
+
+@settings(max_examples=40, deadline=None)
+@given(deltas=histories())
+def test_the_maps_of_a_state_count_their_entries(deltas: list[Delta]) -> None:
+    state = TableState()
+    for delta in deltas:
+        state, _ = fold_delta(state, delta.entries)
+        for name in ("references", "reference_counts", "shards", "sources", "unreferenced"):
+            entries = getattr(state, name)
+            assert len(entries) == len(dict(entries.items())), name
 
 
 def test_an_entry_queued_before_a_reset_is_refused_after_it() -> None:

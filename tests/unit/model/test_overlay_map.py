@@ -13,6 +13,7 @@ entries = st.dictionaries(keys, st.integers(0, 3))
 steps = st.lists(
     st.one_of(
         st.tuples(st.just("insert"), keys, st.integers(0, 3)),
+        st.tuples(st.just("put"), keys, st.integers(0, 3)),
         st.tuples(st.just("discard"), keys, st.just(0)),
         st.tuples(st.just("retain"), st.just(""), st.integers(0, 3)),
     ),
@@ -26,6 +27,8 @@ def changed(
     kind, key, number = step
     if kind == "insert":
         return layered.insert(key, number), plain | {key: number}
+    if kind == "put":
+        return layered.put({key: number}, new=key not in plain), plain | {key: number}
     if kind == "retain":
         kept = {k: v for k, v in plain.items() if v >= number}
         return layered.retain(lambda value: value >= number), kept

@@ -349,13 +349,13 @@ def _shards(stored: tuple[_Shard, ...]) -> tuple[NewShard, ...]:
     return tuple(
         NewShard(
             Shard(
-                id=item.id,
-                rows=item.rows,
-                size_bytes=item.size_bytes,
-                min_key=decode_key(item.min_key),
-                max_key=decode_key(item.max_key),
+                item.id,
+                item.rows,
+                item.size_bytes,
+                decode_key(item.min_key),
+                decode_key(item.max_key),
             ),
-            tuple((placed.partition, placed.rows) for placed in item.placed),
+            tuple([(placed.partition, placed.rows) for placed in item.placed]),
         )
         for item in stored
     )
