@@ -29,9 +29,16 @@ def row_keys(batch: pa.RecordBatch, rows: Sequence[int], schema: Schema) -> list
     """Return the row keys of some rows of `batch`; many are taken together, which is quicker."""
     if len(rows) <= FEW_ROWS:
         return [row_key(batch, row, schema) for row in rows]
+    return taken_keys(batch, rows, schema.row_keys)
+
+
+def taken_keys(
+    batch: pa.RecordBatch | pa.Table, rows: Sequence[int], fields: Sequence[Field]
+) -> list[Key]:
+    """Return the keys of some rows of `batch`, whose first columns are `fields`, taken together."""
     wanted = pa.array(rows, pa.int64())
     parts = []
-    for i, field in enumerate(schema.row_keys):
+    for i, field in enumerate(fields):
         cells = batch.column(i).take(wanted)
         plain: Any = cells.cast(COUNTS[field.type]) if field.type in COUNTS else cells
         parts.append(plain.to_pylist())  # an integer, a string or bytes, as a key part is

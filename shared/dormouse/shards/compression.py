@@ -1,4 +1,6 @@
-"""Choose which columns of a shard are compressed: those that zstd makes smaller.
+"""Choose which columns of a shard have dictionaries, and which are compressed.
+
+Dictionaries are for values that repeat, and compression is for what zstd makes smaller.
 
 Packed numbers are often as short as they can be: random ones shrink by nothing, and compressing
 them takes as long as compressing text does. The first row group shows which columns these are.
@@ -8,6 +10,7 @@ Columns of text, bytes and nested values are always compressed, because what is 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Literal, TypeAlias
 
 import pyarrow as pa
@@ -18,6 +21,10 @@ from dormouse.schema.schema import DecimalType, Primitive, Schema
 Codec: TypeAlias = Literal["zstd", "none"]
 LEAST_SAVING = 0.02
 """The part of a column's bytes that compressing it must save."""
+REPETITION = 4
+"""A dictionary pays if, on average, each value occurs at least
+this often in the first row group.
+"""
 
 
 def column_codecs(
@@ -44,12 +51,13 @@ def column_codecs(
     return codecs | {chunk.path_in_schema: "none" for chunk in chunks if not _shrinks(chunk)}
 
 
-def _paths(stored: pa.Schema) -> list[str]:
+@lru_cache(maxsize=64)
+def _paths(stored: pa.Schema) -> tuple[str, ...]:
     """Return the paths of all Parquet columns; a nested column has several, with longer names."""
     sink = pa.BufferOutputStream()
     pq.ParquetWriter(sink, stored).close()
     columns = pq.read_metadata(pa.BufferReader(sink.getvalue())).schema
-    return [columns.column(i).path for i in range(len(columns))]
+    return tuple(columns.column(i).path for i in range(len(columns)))
 
 
 def _is_number(kind: object) -> bool:
@@ -62,3 +70,20 @@ def _is_number(kind: object) -> bool:
 def _shrinks(chunk: pq.ColumnChunkMetaData) -> bool:
     plain_bytes = chunk.total_uncompressed_size
     return chunk.total_compressed_size <= (1 - LEAST_SAVING) * plain_bytes
+
+
+def repetitive_columns(rows: pa.Table) -> list[str]:
+    """Return the text and binary columns whose values repeat often
+    enough for a dictionary to pay.
+    """
+    import pyarrow.compute as pc  # what reads shards needs none of it, and it takes long to import
+
+    most = rows.num_rows // REPETITION
+    texts = [
+        (name, column)
+        for name, column in zip(rows.column_names, rows.columns, strict=True)
+        if pa.types.is_string(column.type) or pa.types.is_binary(column.type)
+    ]
+    # where most values are unique, the first ones show it
+    some = [(name, c) for name, c in texts if pc.count_distinct(c[: 2 * most]).as_py() <= most]
+    return [name for name, column in some if pc.count_distinct(column).as_py() <= most]

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dormouse.arrow.evolution import stored_schema
-from dormouse.arrow.order import sort_key
+from dormouse.arrow.order import sort_keys
 from dormouse.arrow.types import arrow_schema
 from dormouse.keys.ranges import Key
 from dormouse.schema.schema import DecimalType, FieldType, Primitive, Schema
@@ -29,7 +30,7 @@ from dormouse.schema.types import TIMESTAMPS, leaf_columns
 from dormouse.shards import crcs
 from dormouse.shards.bloom import FALSE_POSITIVES
 from dormouse.shards.bounds import KeyBounds
-from dormouse.shards.compression import column_codecs
+from dormouse.shards.compression import column_codecs, repetitive_columns
 from dormouse.shards.floats import NaNSearch
 from dormouse.shards.stored_index import INDEX_KEY, Facts, IndexedColumn, encode_index
 from dormouse.stored import checksums
@@ -69,10 +70,6 @@ a key may be stored in a page, twice in the page's header and twice in the foote
 """
 TYPICAL_BYTES = 64 * 1024 * 1024
 """The size of a shard whose row groups the Bloom filters are made for."""
-REPETITION = 4
-"""A dictionary pays if, on average, each value occurs at least
-this often in the first row group.
-"""
 
 _ENCODINGS: dict[FieldType, str] = {
     Primitive.STRING: "DELTA_LENGTH_BYTE_ARRAY",
@@ -189,7 +186,9 @@ class ParquetFileWriter:
         Requires: at least one row was written.
         """
         if self._pending_rows:
-            self._write_group(pa.Table.from_batches(self._pending, self._arrow))
+            rest = pa.Table.from_batches(self._pending, self._arrow)
+            self._write_group(rest)
+            self._note_groups(rest, [rest.num_rows])
         assert self._writer is not None
         blank = encode_index(
             table_id,
@@ -252,20 +251,35 @@ class ParquetFileWriter:
 
     def _write_groups(self) -> None:
         """Write the pending rows but for those that do not fill a row group."""
-        rest = pa.Table.from_batches(self._pending, self._arrow)
+        rest = pending = pa.Table.from_batches(self._pending, self._arrow)
+        written = []
         while self._pending_rows >= (rows := self._group_rows()):
             self._write_group(rest.slice(0, rows))
+            written.append(rows)
             rest = rest.slice(rows)
             self._pending, self._pending_rows = rest.to_batches(), rest.num_rows
             self._known_bytes = None
+        self._note_groups(pending, written)
 
     def _write_group(self, group: pa.Table) -> None:
         if self._writer is None:
             self._writer = self._open(group)
         self._writer.write_table(group, row_group_size=group.num_rows)
         self._written_rows += group.num_rows
-        first, last = (sort_key(group, row, self._schema) for row in (0, group.num_rows - 1))
-        self._groups.append((group.num_rows, first, last))
+
+    def _note_groups(self, rows: pa.Table, sizes: Sequence[int]) -> None:
+        """Note the sizes of row groups that the first of `rows` were written to, and the first and
+        the last key of each.
+        """
+        starts = accumulate(sizes, initial=0)
+        ends = [edge for low, high in pairwise(starts) for edge in (low, high - 1)]
+        keys: list[Key] = []
+        at = 0
+        for batch in rows.to_batches():  # Arrow would join them before it takes rows of several
+            here = [edge - at for edge in ends if at <= edge < at + batch.num_rows]
+            keys += sort_keys(batch, here, self._schema)
+            at += batch.num_rows
+        self._groups.extend(zip(sizes, keys[::2], keys[1::2], strict=True))
 
     def _open(self, first: pa.Table) -> pq.ParquetWriter:
         repetitive = repetitive_columns(first)
@@ -307,20 +321,6 @@ def _filter_rows(first: pa.Table, schema: Schema) -> int:
     row_bytes = max(1, first.nbytes // first.num_rows)
     wanted_bytes = row_group_bytes(TYPICAL_BYTES, schema.leaf_columns)
     return max(FIRST_ROW_GROUP_ROWS, min(MAX_ROW_GROUP_ROWS, 2 * wanted_bytes // row_bytes))
-
-
-def repetitive_columns(rows: pa.Table) -> list[str]:
-    """Return the text and binary columns whose values repeat often
-    enough for a dictionary to pay.
-    """
-    import pyarrow.compute as pc  # what reads shards needs none of it, and it takes long to import
-
-    return [
-        name
-        for name, column in zip(rows.column_names, rows.columns, strict=True)
-        if (pa.types.is_string(column.type) or pa.types.is_binary(column.type))
-        and pc.count_distinct(column).as_py() * REPETITION <= len(column)
-    ]
 
 
 def _is_ordered(kind: FieldType) -> bool:

@@ -1,0 +1,37 @@
+"""Keys of some rows, taken together, are those of each row alone."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from dormouse.arrow.order import sort_key, sort_keys
+from dormouse.arrow.types import arrow_schema
+from dormouse.key_forms.arrow import FEW_ROWS
+from dormouse.schema.schema import KEY_TYPES, Primitive, Schema
+from tests.support.every_type import EVERY_TYPE, row_of_every_type
+
+ROWS = FEW_ROWS + 5
+
+
+@pytest.mark.parametrize("kind", sorted(KEY_TYPES, key=str), ids=str)
+def test_keys_of_rows_taken_together_are_those_of_each_row(kind: Primitive) -> None:
+    name = next(field.name for field in EVERY_TYPE.fields if field.type == kind)
+    cells = (row_of_every_type(n)[name] for n in range(9 * ROWS))
+    known = [cell for cell in cells if cell is not None][:ROWS]
+    assert len(known) == ROWS
+    schema = Schema.from_json(
+        {
+            "rowKeyFields": [{"name": "k", "type": kind.to_json()}],
+            "sortKeyFields": [],
+            "valueFields": [],
+        }
+    )
+    column = pa.array(known, arrow_schema(EVERY_TYPE).field(name).type)
+    batch = pa.RecordBatch.from_arrays([column], schema=arrow_schema(schema))
+    for wanted in ([], [3], range(ROWS), [0, 0, 2, 2, ROWS - 1]):
+        expected = [sort_key(batch, row, schema) for row in wanted]
+        assert sort_keys(batch, list(wanted), schema) == expected
+        assert [list(map(type, k)) for k in sort_keys(batch, list(wanted), schema)] == [
+            list(map(type, k)) for k in expected
+        ]
