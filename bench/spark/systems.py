@@ -21,37 +21,22 @@ from bench.rows import instance as rows_instance
 from bench.rows.data import KEYS, SCHEMAS, split_points, write_source
 from bench.rows.digest import ALL, DIGESTS, Digest, saved
 from bench.rows.output import check
+from bench.spark.access import MEMORY_BYTES, LocalAccess
 from bench.spark.processes import measured, shuffled_bytes
 from dormouse.features.spark import jvm
 from dormouse.messages import CompactionJob, IngestJob
 from dormouse.model.sources import Source, job_id_of
 from dormouse.model.transactions import AssignJob
 from dormouse.storage import FolderStorage
-from dormouse_spark.access import Access
 from dormouse_spark.bulk_import import bulk_import
 from dormouse_spark.compact import compact
 
-MEMORY_BYTES = 512 * 1024**2
 DRIVER_MEMORY = "4g"
 WARM_UP_ROWS = 20_000
 WORKERS_START_SECONDS = 2
 """How long a worker stays busy after its start, so that the next task needs another one."""
 ENGINE = "the function's engine"
 Work = Callable[[], object]
-
-
-class LocalAccess:
-    """The folder of an instance's shards, for the executors; sources are local files."""
-
-    def __init__(self, root: Path, scratch: Path) -> None:
-        """Reach `root`, and let tasks keep files in `scratch`."""
-        self._root, self._scratch = root, scratch
-
-    def __call__(self) -> Access:
-        """Return the access."""
-        storage = FolderStorage(self._root)
-        sources = rows_instance.LocalSources()
-        return Access(storage, storage, sources, self._scratch, MEMORY_BYTES)
 
 
 def cores() -> int:

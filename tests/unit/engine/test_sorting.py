@@ -129,6 +129,16 @@ def test_files_are_merged_before_there_are_too_many_to_read_at_once(
     assert not list(tmp_path.iterdir())
 
 
+def test_ranges_of_a_sorted_run_are_as_small_as_pieces(tmp_path: Path) -> None:
+    sorter = Sorter(SCHEMA, tmp_path, memory_bytes=1 << 20)
+    rows = [{"k": k, "v": "x" * 10} for k in range(2**14)]
+    for part in (rows[::2], rows[1::2]):
+        sorter.add_sorted(list(batches_of(part, SCHEMA, 2**12)))
+    found = list(sorter.sorted_rows())
+    assert keys_of(found) == list(range(2**14))
+    assert max(batch.nbytes for batch in found) <= 64 * 1024
+
+
 def test_rows_of_one_key_beyond_the_memory_are_returned_unsorted(tmp_path: Path) -> None:
     rows: list[dict[str, object]] = [{"k": 5, "v": "x" * 1000} for _ in range(4000)]
     rows += [{"k": k, "v": ""} for k in (9, 1)]

@@ -17,6 +17,9 @@ MIN_MERGE_TASK_BYTES = 32 * 1024 * 1024
 groups at its borders twice, cost little compared with that."""
 MAX_SMALL_MERGE_TASKS = 16
 """The most tasks of a small compaction; a larger one has about one task for each output."""
+EXECUTOR_CORES = 4
+"""The usual cores of an executor: so many tasks run at once, and a few more would leave some idle
+at the end. It is a constant, because each run of a job must have the same tasks."""
 TASKS_PER_SHARD = 4 / 3
 """Tasks for each target size of a shard: a task's rows then seldom exceed one shard by a little,
 which would leave a second, small shard."""
@@ -68,6 +71,8 @@ def merge_ranges(
     `size_bytes` is the stored size of its inputs, and `target_bytes` that of an output.
     """
     few = min(MAX_SMALL_MERGE_TASKS, -(-size_bytes // MIN_MERGE_TASK_BYTES))
+    if few > EXECUTOR_CORES:
+        few -= few % EXECUTOR_CORES
     return equal_row_ranges(
         span, histogram, max(1, few, int(TASKS_PER_SHARD * size_bytes / target_bytes))
     )

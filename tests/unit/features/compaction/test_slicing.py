@@ -87,6 +87,12 @@ def test_a_small_compaction_has_few_tasks_and_a_large_one_as_many_as_shards() ->
         assert len(merge_ranges(KeyRange(), known, size_bytes, 512 * MIB)) == tasks
 
 
+def test_tasks_of_a_small_compaction_leave_no_core_of_an_executor_idle_at_the_end() -> None:
+    known = sampled(list(range(10_000)), 1)
+    for size_bytes, tasks in ((96 * MIB, 3), (128 * MIB, 4), (200 * MIB, 4), (310 * MIB, 8)):
+        assert len(merge_ranges(KeyRange(), known, size_bytes, 512 * MIB)) == tasks
+
+
 @given(
     rows=keys,
     points=st.lists(st.integers(1, 300), unique=True, max_size=12).map(sorted),
