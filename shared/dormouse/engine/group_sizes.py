@@ -61,12 +61,15 @@ def sizes_of(
 
 
 def _size_of(groups: RowGroups, number: int, leaves: Sequence[int]) -> GroupSize:
+    """Return the size of a row group. Values of unknown length count as if the row group with most
+    rows were as large as the writer makes one.
+    """
     index, rows = groups.index.stored, groups.index.rows(number)
     first = number * index.leaves
     decoded = [index.memory_bytes(first + leaf) + _VALUE_BYTES * rows for leaf in leaves]
     for at, leaf in enumerate(leaves):
         if index.has_dictionary(leaf) and _is_unknown(groups, number, leaf):
-            decoded[at] = max(decoded[at], MAX_ROW_GROUP_BYTES)
+            decoded[at] = max(decoded[at], MAX_ROW_GROUP_BYTES * rows // max(index.rows))
     return GroupSize(
         rows,
         sum(index.starts[first + leaf + 1] - index.starts[first + leaf] for leaf in leaves),
