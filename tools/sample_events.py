@@ -27,12 +27,12 @@ from dormouse.features.export.request import export_id_of
 from dormouse.features.ingest.ingest import ingest
 from dormouse.features.purge.request import purge_id_of
 from dormouse.features.spark.requests import save_spark_request, save_spark_run
-from dormouse.messages import CompactionJob, IngestJob, SelectionMessage
+from dormouse.messages.requests import CreateTable, ExportRows, PurgeRows, TagVersion
+from dormouse.messages.stages import CompactionJob, IngestJob, SelectionMessage
 from dormouse.model.jobs.spark_threshold import ClusterSize
 from dormouse.model.sources import Source
 from dormouse.model.transactions import AssignJob
-from dormouse.ports import Services, SparkRun
-from dormouse.requests import CreateTable, ExportRows, PurgeRows, TagVersion
+from dormouse.ports.services import Services, SparkRun
 from dormouse.settings import SparkSettings
 from dormouse.stored.names import InstanceNames
 from dormouse.stored.paths import make_shard_id

@@ -34,8 +34,8 @@ def export(s3: LocalS3, kind: str, table: Path) -> tuple[Work, Digest]:
     """Return the export of all rows of a table, and the digest of these."""
     from dormouse.features.administration.administer import administer
     from dormouse.features.export.export_rows import export_rows
-    from dormouse.messages import ExportTask
-    from dormouse.requests import ExportRows
+    from dormouse.messages.requests import ExportRows
+    from dormouse.messages.stages import ExportTask
 
     folder = rows_instance.linked(
         sorted(table.resolve().glob("*/data/*.parquet")), s3.folder / DATA

@@ -19,7 +19,7 @@ from bench.rows.data import KEYS, SCHEMAS
 from bench.rows.digest import ALL, DIGESTS, saved
 from bench.rows.output import report
 from bench.rows.rounds import FLOOR, GROUPS_FLOOR, PLAIN_FLOOR
-from dormouse.ports import Storage
+from dormouse.ports.services import Storage
 from dormouse.schema.schema import Schema
 
 Work = Callable[[], object]
@@ -57,7 +57,7 @@ def of_schema(
     """Return the same work for shards of any schema."""
     from dormouse import settings
     from dormouse.features.compaction.compact import compact
-    from dormouse.messages import CompactionJob
+    from dormouse.messages.stages import CompactionJob
     from dormouse.model.transactions import AssignJob
 
     folder = rows_instance.linked(files, out)

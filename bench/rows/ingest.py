@@ -22,7 +22,7 @@ from bench.rows.data import KEYS, SCHEMAS, split_points
 from bench.rows.digest import DIGESTS, saved
 from bench.rows.output import report
 from bench.rows.rounds import FLOOR, GROUPS_FLOOR, PLAIN_FLOOR
-from dormouse.shards.parquet import first_bytes
+from dormouse.shards.format.row_groups import first_bytes
 
 Work = Callable[[], object]
 LEAVES = 16

@@ -11,15 +11,15 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import mkdtemp
 
-from dormouse.downloads import Arrived
 from dormouse.errors import InvariantError
 from dormouse.features.administration.administer import administer
 from dormouse.features.ingest.ingest import ingest
 from dormouse.features.rebuild.rebuild import rebuild
-from dormouse.messages import IngestJob
+from dormouse.messages.requests import CreateTable
+from dormouse.messages.stages import IngestJob
 from dormouse.model.sources import Source, job_id_of
-from dormouse.ports import Services, Sources, Storage
-from dormouse.requests import CreateTable
+from dormouse.ports.downloads import Arrived
+from dormouse.ports.services import Services, Sources, Storage
 from dormouse.schema.schema import Schema
 from dormouse.storage import FolderStorage
 from dormouse.tables.table import Table

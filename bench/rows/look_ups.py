@@ -29,7 +29,7 @@ from bench.rows.digest import Digest, digest_of, save, saved
 from bench.rows.ingest import LEAVES
 from bench.rows.measure import bytes_read, run, set_aside
 from dormouse.client.instance import Instance
-from dormouse.ports import Storage
+from dormouse.ports.services import Storage
 from dormouse.storage import FolderStorage
 
 PARTS = {

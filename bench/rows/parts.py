@@ -25,8 +25,8 @@ from dormouse.readers.auditing import audit_shard
 from dormouse.readers.reading import Slice
 from dormouse.schema.schema import Schema
 from dormouse.settings import memory_bytes
-from dormouse.shards.parquet import ParquetFileWriter
-from dormouse.shards.samples import KeySampler
+from dormouse.shards.writing.parquet import ParquetFileWriter
+from dormouse.shards.writing.samples import KeySampler
 from dormouse.sources.loader import SourceLoader
 from dormouse.stored.paths import shard_path
 

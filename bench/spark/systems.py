@@ -24,7 +24,7 @@ from bench.rows.output import check
 from bench.spark.access import MEMORY_BYTES, LocalAccess
 from bench.spark.processes import measured, shuffled_bytes
 from dormouse.features.spark import jvm
-from dormouse.messages import CompactionJob, IngestJob
+from dormouse.messages.stages import CompactionJob, IngestJob
 from dormouse.model.sources import Source, job_id_of
 from dormouse.model.transactions import AssignJob
 from dormouse.storage import FolderStorage

@@ -21,7 +21,7 @@ from bench.sql.report import PART
 from dormouse.client import Instance
 from dormouse.client.reading.queries import ask
 from dormouse.features.queries.stored import load_end
-from dormouse.query_messages import AnswerQuery, QueryLimits
+from dormouse.messages.queries import AnswerQuery, QueryLimits
 
 FUNCTION_MB = 1769
 ATHENA_DOLLARS_PER_TB = 5.0

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from dormouse.aws.dynamodb.state.log_items import head_item
-from dormouse.ports import StoredObject
+from dormouse.ports.services import StoredObject
 from dormouse.statestore.log.pages import PAGE_CAPACITY, Head
 from tests.support.memory_pages import MemoryPages
 from tests.support.memory_storage import MemoryStorage

@@ -23,8 +23,8 @@ from bench.state.counting import Requests
 from bench.state.workload import Ids
 from dormouse.aws.sqs.queues import SqsOutbox
 from dormouse.features.planning.plan_table import plan_table
-from dormouse.messages import TableChanged
-from dormouse.ports import Services
+from dormouse.messages.stages import TableChanged
+from dormouse.ports.services import Services
 from dormouse.schema.schema import Schema
 from dormouse.statestore.snapshot.codec import encode_snapshot
 from dormouse.stored.names import InstanceNames

@@ -3,7 +3,7 @@
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from dormouse.aws.functions.handling import Event, handle_tables
-from dormouse.messages import SCHEDULED, load
+from dormouse.messages.stages import SCHEDULED, load
 
 MEASURE = load(SCHEDULED["measure"])
 

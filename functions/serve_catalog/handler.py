@@ -4,7 +4,7 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from dormouse.aws.functions.handling import Event
 from dormouse.aws.functions.http_api import handle_catalog
-from dormouse.messages import SERVED, load
+from dormouse.messages.stages import SERVED, load
 
 SERVE = load(SERVED["serve_catalog"])
 

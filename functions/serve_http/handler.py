@@ -7,7 +7,7 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 from dormouse.aws.functions.handling import Event, process
 from dormouse.aws.functions.http_api import handle_http
 from dormouse.client.deployment import instance_of
-from dormouse.messages import SERVED, load
+from dormouse.messages.stages import SERVED, load
 
 SERVE = load(SERVED["serve_http"])
 

@@ -7,7 +7,7 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 from dormouse.aws.functions.handling import Event, process
 from dormouse.aws.functions.websocket_api import handle_socket
 from dormouse.client.deployment import instance_of
-from dormouse.messages import CONNECTED, load
+from dormouse.messages.stages import CONNECTED, load
 
 SERVE = load(CONNECTED["serve_websocket"])
 

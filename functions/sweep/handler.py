@@ -4,7 +4,7 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from dormouse.aws.functions.handling import Event, handle_schedule
 from dormouse.features.tables.leftovers import collect_leftovers
-from dormouse.messages import SCHEDULED, load
+from dormouse.messages.stages import SCHEDULED, load
 
 SWEEP = load(SCHEDULED["sweep"])
 

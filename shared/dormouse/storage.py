@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from dormouse.errors import DiskFullError, InvalidRequestError, NotFoundError, UnavailableError
-from dormouse.ports import NoncurrentObject, StoredObject
-from dormouse.uploads import UnfinishedUpload, Upload, WholeUpload
+from dormouse.ports.services import NoncurrentObject, StoredObject
+from dormouse.ports.uploads import UnfinishedUpload, Upload, WholeUpload
 
 INCOMING = ".incoming"
 """The folder of files that are not whole yet, below the root."""

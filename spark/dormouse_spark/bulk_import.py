@@ -22,14 +22,14 @@ from dormouse.features.splitting.extending import plan_extension
 from dormouse.jobs.runs import new_run
 from dormouse.keys.histogram import KeyHistogram, merge_histograms
 from dormouse.keys.ranges import KeyRange
-from dormouse.messages import IngestJob
+from dormouse.messages.stages import IngestJob
 from dormouse.model.sources import Source, job_id_of
 from dormouse.model.state import TableState
 from dormouse.model.transactions import ExtendTree
 from dormouse.model.versions.provenance import Lineage
-from dormouse.ports import Services
-from dormouse.shards.run_markers import RunMarker, put_run_marker
-from dormouse.shards.writing import ShardContext
+from dormouse.ports.services import Services
+from dormouse.shards.writing.division import ShardContext
+from dormouse.shards.writing.run_markers import RunMarker, put_run_marker
 from dormouse.state_store import Rejected
 from dormouse.stored.paths import run_of_shard
 from dormouse.tables.bloom_columns import bloom_columns

@@ -17,8 +17,8 @@ from pyspark import SparkContext
 
 from dormouse.errors import DormouseError
 from dormouse.features.spark.requests import load_spark_request
-from dormouse.messages import CompactionJob, ExportJob, IngestJob
-from dormouse.ports import Services
+from dormouse.messages.stages import CompactionJob, ExportJob, IngestJob
+from dormouse.ports.services import Services
 from dormouse.settings import Settings
 from dormouse_spark.access import AccessFactory, opened
 from dormouse_spark.bulk_import import bulk_import

@@ -15,8 +15,8 @@ from dormouse.errors import DormouseError
 from dormouse.features.export.export import Export
 from dormouse.features.export.export_rows import export_all
 from dormouse.features.export.export_task import write_task
-from dormouse.messages import ExportJob
-from dormouse.ports import Services
+from dormouse.messages.stages import ExportJob
+from dormouse.ports.services import Services
 from dormouse_spark.access import AccessFactory
 from dormouse_spark.running import collect_results, run_task
 

@@ -22,8 +22,8 @@ from dormouse.keys.histogram import KeyHistogram
 from dormouse.keys.ranges import Key
 from dormouse.model.shards import NewShard
 from dormouse.model.sources import Source
-from dormouse.shards.samples import KeySampler
-from dormouse.shards.writing import ShardContext, write_shards
+from dormouse.shards.writing.division import ShardContext, write_shards
+from dormouse.shards.writing.samples import KeySampler
 from dormouse.sources.loader import SourceLoader, load_sources
 from dormouse.stored.paths import make_shard_id
 from dormouse.tables.csv_dialect import csv_dialect

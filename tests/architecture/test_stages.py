@@ -11,10 +11,9 @@ from typing import get_args, get_origin, get_type_hints
 import pytest
 
 from dormouse.client.instance import Instance
-from dormouse.connections import Served, SocketEvent
 from dormouse.http.messages import HttpRequest, HttpResponse
 from dormouse.jobs.sweep_check import SweepCheck
-from dormouse.messages import (
+from dormouse.messages.stages import (
     CONNECTED,
     QUEUES,
     SCHEDULED,
@@ -24,7 +23,8 @@ from dormouse.messages import (
     Stage,
     load,
 )
-from dormouse.ports import Services
+from dormouse.ports.connections import Served, SocketEvent
+from dormouse.ports.services import Services
 from dormouse.stored.names import REPLIES, dead_letter_queue
 from dormouse.tables.table import Table
 

@@ -23,10 +23,11 @@ from dormouse.features.export.manifests import load_manifest
 from dormouse.features.purge.prove_purge import prove_purge
 from dormouse.features.purge.row_matcher import RowMatcher
 from dormouse.keys.ranges import KeyRange
-from dormouse.messages import CompactionJob
+from dormouse.messages.stages import CompactionJob
 from dormouse.model.transactions import AssignJob, ResolveDisputes
 from dormouse.query.rows import LOOK_UP_BYTES
-from dormouse.shards import parquet
+from dormouse.shards.format import row_groups
+from dormouse.shards.writing import parquet
 from dormouse.stored.paths import shard_path
 from tests.support.damage import flipped, regions, rewrite
 from tests.support.every_type import EVERY_TYPE, row_of_every_type
@@ -111,7 +112,7 @@ class Trial:
         rows = [row_of_every_type(n) for n in range(ROWS)]
         with (
             patch.object(parquet, "FIRST_ROW_GROUP_ROWS", 40),
-            patch.object(parquet, "ROW_GROUP_BYTES", 2048),
+            patch.object(row_groups, "ROW_GROUP_BYTES", 2048),
         ):
             self.table = world.create("t", EVERY_TYPE)
             world.set_online(self.table, False)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from dormouse.client import Instance
 from dormouse.client.waiting import WORKING_QUEUES
-from dormouse.messages import QUEUES
+from dormouse.messages.stages import QUEUES
 from dormouse.stored.paths import data_prefix, shard_id_of
 from tests.chaos.dropping import Files
 from tests.chaos.reading import rows_now

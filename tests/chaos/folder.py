@@ -25,7 +25,7 @@ from threading import Thread
 from dormouse.client import Instance, TableHandle
 from dormouse.errors import NotFoundError
 from dormouse.features.checking.findings import Damage
-from dormouse.messages import QUEUES
+from dormouse.messages.stages import QUEUES
 from dormouse.schema.schema import Field, Primitive, Schema
 from tests.support.waiting import LIMIT_SECONDS
 

@@ -15,8 +15,8 @@ from dormouse.features.export.request import export_id_of
 from dormouse.features.export.stored import load_export
 from dormouse.features.purge.request import purge_id_of
 from dormouse.features.purge.stored import load_purge
-from dormouse.messages import OutboundMessage, SelectionMessage
-from dormouse.requests import ExportRows, PurgeRows
+from dormouse.messages.requests import ExportRows, PurgeRows
+from dormouse.messages.stages import OutboundMessage, SelectionMessage
 from tests.chaos.row_ledger import Expected, RowLedger
 from tests.chaos.tables import Plan
 from tests.chaos.tally import Tally

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from dormouse.client import Instance
-from dormouse.messages import QUEUES
+from dormouse.messages.stages import QUEUES
 from dormouse_cli.local.stack import LocalStack
 
 LOOK_SECONDS = 1.0

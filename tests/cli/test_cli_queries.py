@@ -10,8 +10,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from dormouse.messages import OutboundMessage
-from dormouse.query_messages import AnswerQuery, CancelQuery
+from dormouse.messages.queries import AnswerQuery, CancelQuery
+from dormouse.messages.stages import OutboundMessage
 from dormouse_cli.session import Session, queries_beginning
 from tests.cli.conftest import Dormouse
 from tests.support.instances import InMemory

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dormouse.errors import UnavailableError
-from dormouse.messages import QUEUES
+from dormouse.messages.stages import QUEUES
 from tests.cli.conftest import Dormouse
 from tests.support.adapters import MemoryDeadLetters
 from tests.support.instances import InMemory

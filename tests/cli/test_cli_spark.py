@@ -13,7 +13,7 @@ from dormouse.client.ports import NoSpark, SparkApplications
 from dormouse.errors import UnavailableError
 from dormouse.features.spark.package_files import ARCHIVE
 from dormouse.library import library_version
-from dormouse.messages import Message
+from dormouse.messages.stages import Message
 from dormouse.stored.paths import spark_package_path
 from dormouse.tables.spark_options import SparkOptions
 from dormouse_cli.main import app

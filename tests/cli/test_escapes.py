@@ -9,7 +9,7 @@ import pytest
 
 from dormouse.errors import NotFoundError
 from dormouse.model.jobs.job_events import Refused, TrackedJob
-from dormouse.ports import NO_TABLE
+from dormouse.ports.services import NO_TABLE
 from tests.cli.conftest import Dormouse
 from tests.support.instances import InMemory
 

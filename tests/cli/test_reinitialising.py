@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dormouse.requests import decode_admin
+from dormouse.messages.requests import decode_admin
 from dormouse.schema.schema import Schema
 from tests.cli.conftest import Dormouse
 from tests.support.instances import InMemory

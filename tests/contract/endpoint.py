@@ -19,7 +19,7 @@ from mypy_boto3_dynamodb import DynamoDBClient
 from dormouse.aws.dynamodb.state.log_pages import DynamoPages
 from dormouse.aws.dynamodb.state.state_store import BlobTables
 from dormouse.aws.s3.storage import S3Storage
-from dormouse.ports import Storage
+from dormouse.ports.services import Storage
 from tests.support.memory_storage import MemoryStorage
 
 ANYWHERE = os.environ.get("AWS_ENDPOINT_URL")

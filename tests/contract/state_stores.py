@@ -16,7 +16,7 @@ from dormouse.aws.dynamodb.state import state_store
 from dormouse.aws.dynamodb.state.state_store import BlobTables, DynamoDBStateStore
 from dormouse.aws.s3.state_store import S3StateStore
 from dormouse.folder.stores.log_pages import SqlitePages
-from dormouse.ports import Ids, Storage
+from dormouse.ports.services import Ids, Storage
 from dormouse.state_store import StateStore
 from dormouse.statestore.engine import DEFAULTS, Options
 from dormouse.statestore.log.compaction import CompactionPolicy

@@ -22,9 +22,9 @@ from dormouse.aws.s3.ingest_bucket import S3IngestBucket
 from dormouse.aws.s3.storage import S3Sources, S3Storage
 from dormouse.aws.sqs.queues import SqsOutbox
 from dormouse.errors import OutcomeUnknownError, UnavailableError
-from dormouse.messages import OutboundMessage, TableChanged
+from dormouse.messages.stages import OutboundMessage, TableChanged
 from dormouse.model.sources import Source
-from dormouse.ports import JobRecord
+from dormouse.ports.services import JobRecord
 from dormouse.retry_policy import WITHOUT_PAUSES, RetryPolicy
 from dormouse.stored.names import InstanceNames
 

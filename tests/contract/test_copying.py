@@ -17,7 +17,7 @@ from dormouse.errors import AlreadyExistsError
 from dormouse.features.checking.check import check
 from dormouse.features.ingest.batch_files import batch_files
 from dormouse.features.ingest.ingest import ingest
-from dormouse.messages import QUEUES, IngestJob
+from dormouse.messages.stages import QUEUES, IngestJob
 from dormouse.settings import Settings
 from dormouse.stored.names import InstanceNames, dead_letter_queue
 from dormouse_cli.local.moto_server import make_atomic

@@ -16,8 +16,8 @@ from dormouse.client.ports import Queues
 from dormouse.errors import NotFoundError, UnavailableError
 from dormouse.folder.dead_letters import SqliteDeadLetters
 from dormouse.folder.queues import SqliteQueues
-from dormouse.messages import OutboundMessage, TableChanged
-from dormouse.ports import DeadLetter, DeadLetters, QueueCounts
+from dormouse.messages.stages import OutboundMessage, TableChanged
+from dormouse.ports.services import DeadLetter, DeadLetters, QueueCounts
 from dormouse.retry_policy import WITHOUT_PAUSES
 from dormouse.stored.names import InstanceNames, dead_letter_queue
 from dormouse.system import SystemClock

@@ -13,8 +13,8 @@ from mypy_boto3_sqs import SQSClient
 from dormouse.aws.sqs.batching import MAX_BATCH_BYTES
 from dormouse.aws.sqs.queues import SENDERS, SqsOutbox
 from dormouse.errors import InvalidRequestError, NotFoundError, UnavailableError
-from dormouse.messages import GarbageCandidates, OutboundMessage, TableChanged, decode
-from dormouse.requests import Redrive
+from dormouse.messages.requests import Redrive
+from dormouse.messages.stages import GarbageCandidates, OutboundMessage, TableChanged, decode
 from dormouse.retry_policy import WITHOUT_PAUSES
 from dormouse.stored.names import InstanceNames, dead_letter_queue
 from tests.contract.mocked_aws import mocked_aws, sqs_queues

@@ -12,7 +12,7 @@ from dormouse.aws.dynamodb.publications import DynamoPublications
 from dormouse.errors import CorruptDataError
 from dormouse.folder.stores.publications import SqlitePublications
 from dormouse.model.versions.publications import Checkpoint, PublicationRecord
-from dormouse.publications import Publications
+from dormouse.ports.publications import Publications
 from tests.contract.folders import database_in
 from tests.contract.state_pages import dynamodb_pages
 from tests.support.memory_publications import MemoryPublications

@@ -12,7 +12,7 @@ from mypy_boto3_cloudwatch import CloudWatchClient
 
 from dormouse.aws.sqs.queue_ages import CloudWatchAges
 from dormouse.errors import UnavailableError
-from dormouse.messages import QUEUES
+from dormouse.messages.stages import QUEUES
 from dormouse.stored.names import InstanceNames
 from tests.contract.mocked_aws import REGION, mocked_aws
 

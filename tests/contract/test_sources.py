@@ -16,11 +16,11 @@ from mypy_boto3_s3 import S3Client
 
 from dormouse.aws.s3 import downloads
 from dormouse.aws.s3.storage import S3Sources
-from dormouse.downloads import StoppedError
 from dormouse.errors import RefusedSourceError, UnavailableError
 from dormouse.folder.inbox import Inbox
 from dormouse.model.sources import Source
-from dormouse.ports import Sources
+from dormouse.ports.downloads import StoppedError
+from dormouse.ports.services import Sources
 from tests.contract.folders import database_in
 from tests.contract.mocked_aws import mocked_aws, s3_bucket
 from tests.support.adapters import FakeClock, MemorySources

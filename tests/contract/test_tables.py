@@ -18,7 +18,7 @@ from dormouse.errors import (
     UnavailableError,
 )
 from dormouse.folder.stores.tables import SqliteTables
-from dormouse.ports import Tables
+from dormouse.ports.services import Tables
 from dormouse.schema.schema import Field, Primitive
 from dormouse.tables.properties import Properties
 from dormouse.tables.table import Table

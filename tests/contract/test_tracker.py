@@ -13,7 +13,7 @@ from dormouse.aws.dynamodb.tracker import DynamoTracker
 from dormouse.errors import CorruptDataError
 from dormouse.folder.stores.tracker import SqliteTracker
 from dormouse.model.jobs.job_events import Assigned, Failed, Finished, Refused, Started, TrackedJob
-from dormouse.ports import DAMAGED, NO_TABLE, JobRecord, Tracker
+from dormouse.ports.services import DAMAGED, NO_TABLE, JobRecord, Tracker
 from tests.contract.folders import database_in
 from tests.contract.mocked_aws import dynamodb_table, mocked_aws
 from tests.support.adapters import MemoryTracker

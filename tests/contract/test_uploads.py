@@ -25,9 +25,10 @@ from dormouse.errors import (
     OutcomeUnknownError,
     UnavailableError,
 )
-from dormouse.ports import Storage
+from dormouse.ports.services import Storage
 from dormouse.readers.auditing import audit_shard
-from dormouse.shards import parquet
+from dormouse.shards.format import row_groups
+from dormouse.shards.writing import parquet
 from dormouse.storage import FolderStorage
 from tests.contract.test_s3_storage import Wire
 from tests.contract.test_shards_on_s3 import SCHEMA
@@ -190,7 +191,7 @@ def test_a_shard_that_came_in_parts_is_the_shard_that_was_written(
     on_s3: S3Storage, requests: Requests, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(parquet, "FIRST_ROW_GROUP_ROWS", 100)
-    monkeypatch.setattr(parquet, "ROW_GROUP_BYTES", 1)
+    monkeypatch.setattr(row_groups, "ROW_GROUP_BYTES", 1)
     table = ShardTable(on_s3, SCHEMA, tmp_path)
     table.add([{"k": k, "v": f"v{k}"} for k in range(1000)])
     assert len(requests.of("UploadPart")) > 5

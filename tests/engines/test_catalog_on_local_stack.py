@@ -19,7 +19,7 @@ from dormouse.client import Instance
 from dormouse.features.ingest.ingest import ingest
 from dormouse.features.publishing.publish_iceberg import publish_iceberg
 from dormouse.iceberg.serving.rest import BASE
-from dormouse.messages import IngestJob, TableChanged
+from dormouse.messages.stages import IngestJob, TableChanged
 from dormouse_cli.local.commands import LOCAL_PARAMETERS, find_template
 from dormouse_cli.local.stack import LocalStack
 from tests.engines.environment import run

@@ -12,7 +12,7 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from dormouse.aws.glue import GlueMirror
-from dormouse.requests import SetProperties
+from dormouse.messages.requests import SetProperties
 from tests.engines.environment import run
 from tests.support.world import World, letters
 

@@ -16,7 +16,7 @@ from dormouse.aws.functions import handling
 from dormouse.aws.wiring import Wiring
 from dormouse.errors import UnavailableError
 from dormouse.features.tables.changing.create_table import new_table_id
-from dormouse.messages import OutboundMessage
+from dormouse.messages.stages import OutboundMessage
 from dormouse.model.partitions import PartitionTree
 from dormouse.settings import Settings
 from dormouse.tables.table import Table

@@ -6,7 +6,9 @@ from collections.abc import Callable
 
 from dormouse.features.export.request import export_id_of
 from dormouse.features.purge.request import purge_id_of
-from dormouse.messages import (
+from dormouse.messages.queries import AnswerQuery
+from dormouse.messages.requests import CollectGarbage, ExportRows, PurgeRows
+from dormouse.messages.stages import (
     CompactionJob,
     ExportTask,
     FilesWaiting,
@@ -21,8 +23,6 @@ from dormouse.messages import (
 )
 from dormouse.model.sources import job_id_of
 from dormouse.model.transactions import AssignJob
-from dormouse.query_messages import AnswerQuery
-from dormouse.requests import CollectGarbage, ExportRows, PurgeRows
 from tests.functions.conftest import TABLE_ID, Functions
 from tests.functions.disclosure import SECRET, ingest, rows
 

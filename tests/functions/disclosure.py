@@ -11,7 +11,7 @@ import pytest
 
 from dormouse.features.administration.malformed import VERBS
 from dormouse.features.queries.query import QUERIES
-from dormouse.messages import IngestJob, encode
+from dormouse.messages.stages import IngestJob, encode
 from dormouse.model.sources import Source, job_id_of
 from tests.functions.conftest import TABLE_ID, Functions
 from tests.support.lambda_context import Context

@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 from dormouse.aws.functions import handling
 from dormouse.aws.wiring import Wiring
 from dormouse.errors import CorruptDataError, DormouseError
-from dormouse.messages import (
+from dormouse.messages.stages import (
     CompactionJob,
     ExportTask,
     GarbageCandidates,

@@ -16,7 +16,7 @@ from dormouse.features.export.manifests import load_manifest
 from dormouse.features.export.stored import save_export, save_tasks
 from dormouse.features.purge.purge import encode_request
 from dormouse.features.queries.stored import load_end
-from dormouse.messages import (
+from dormouse.messages.stages import (
     CompactionJob,
     FilesWaiting,
     GarbageCandidates,
@@ -27,7 +27,7 @@ from dormouse.messages import (
 )
 from dormouse.model.sources import Source
 from dormouse.model.transactions import AssignJob
-from dormouse.ports import NO_TABLE, Services
+from dormouse.ports.services import NO_TABLE, Services
 from dormouse.query.pieces import plan_tasks
 from dormouse.query.selection import Selection
 from dormouse.stored.paths import purge_path

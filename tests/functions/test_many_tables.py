@@ -12,7 +12,7 @@ from dormouse.aws.functions.handling import Event, handle_changes, handle_notifi
 from dormouse.errors import ContendedError, CorruptDataError, DamagedEntryError, UnavailableError
 from dormouse.features.ingest.batch_files import batch_files
 from dormouse.features.planning.plan_table import plan_table
-from dormouse.messages import (
+from dormouse.messages.stages import (
     CompactionJob,
     IngestJob,
     OfTable,
@@ -23,7 +23,7 @@ from dormouse.messages import (
 from dormouse.model.partitions import PartitionTree
 from dormouse.model.sources import Source, table_name_of
 from dormouse.model.transactions import ReleaseJob
-from dormouse.ports import Services
+from dormouse.ports.services import Services
 from dormouse.tables.table import Table
 from tests.functions.conftest import TABLE_ID, Functions, record
 from tests.support.lambda_context import Context

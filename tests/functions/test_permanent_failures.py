@@ -6,7 +6,7 @@ import pytest
 
 from dormouse.errors import UnavailableError
 from dormouse.jobs.retry_policy import MAX_RECEIVES
-from dormouse.messages import PartitionSplits, PurgeStep, TableChanged, encode
+from dormouse.messages.stages import PartitionSplits, PurgeStep, TableChanged, encode
 from dormouse.stored.paths import purge_path, shard_path
 from tests.functions.conftest import TABLE_ID, Functions
 from tests.functions.test_many_tables import notification

@@ -7,8 +7,8 @@ import io
 import pytest
 
 from dormouse.errors import UnavailableError
-from dormouse.messages import encode
-from dormouse.requests import ReinitialiseTable
+from dormouse.messages.requests import ReinitialiseTable
+from dormouse.messages.stages import encode
 from tests.functions.conftest import Functions
 from tests.functions.damage import DAMAGES, damage, with_everything
 from tests.functions.disclosure import SECRET, disclosed, run_scheduled, values_in

@@ -13,7 +13,7 @@ from dormouse.aws.functions import handling
 from dormouse.features.export.request import export_id_of
 from dormouse.features.spark.requests import save_spark_request
 from dormouse.jobs.tracking import tracked_job
-from dormouse.messages import ExportJob, IngestJob, SparkJob
+from dormouse.messages.stages import ExportJob, IngestJob, SparkJob
 from dormouse.model.sources import job_id_of
 from dormouse_spark import entry
 from dormouse_spark.entry import main

@@ -11,8 +11,8 @@ from typing import Any, get_args
 
 import pytest
 
-from dormouse.replies import Reply
-from dormouse.requests import AdminRequest
+from dormouse.messages.replies import Reply
+from dormouse.messages.requests import AdminRequest
 from tests.functions.conftest import TABLE_ID, Functions
 from tests.support.world import LETTERS, letters
 

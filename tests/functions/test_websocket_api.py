@@ -19,10 +19,10 @@ from dormouse.aws.base import clients
 from dormouse.aws.functions import handling
 from dormouse.aws.functions.senders import asked_by
 from dormouse.aws.functions.websocket_api import socket_event_of
-from dormouse.connections import Connected, Disconnected, HeldConnections, Received
 from dormouse.errors import InvalidRequestError
 from dormouse.features.websocket.serve_websocket import CONNECTIONS
-from dormouse.query_messages import AnswerQuery, FollowQuery, LeaveQuery, QueryTask
+from dormouse.messages.queries import AnswerQuery, FollowQuery, LeaveQuery, QueryTask
+from dormouse.ports.connections import Connected, Disconnected, HeldConnections, Received
 from tests.functions.conftest import Functions
 from tests.support.lambda_context import Context
 

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from dormouse import messages as m
 from dormouse.aws.functions import handling
 from dormouse.features.export.export import Export
 from dormouse.features.export.manifests import load_manifest
@@ -25,12 +24,13 @@ from dormouse.features.export.stored import save_export, save_tasks
 from dormouse.features.purge.purge import encode_request
 from dormouse.features.queries.stored import load_end
 from dormouse.features.spark.dispatch_spark import dispatch_spark
+from dormouse.messages import stages as m
+from dormouse.messages.queries import AnswerQuery, CancelQuery, QueryTask
+from dormouse.messages.requests import SetOnline
 from dormouse.model.sources import Source
 from dormouse.model.transactions import AssignJob, ReplaceShards
 from dormouse.query.pieces import plan_tasks
 from dormouse.query.selection import Selection
-from dormouse.query_messages import AnswerQuery, CancelQuery, QueryTask
-from dormouse.requests import SetOnline
 from dormouse.stored.paths import purge_path
 from tests.functions.conftest import RUN, TABLE_ID, Functions, instance_in
 from tests.fuzz import samples

@@ -9,8 +9,6 @@ from typing import Any
 
 import msgspec
 
-from dormouse import messages as m
-from dormouse import requests as r
 from dormouse.access.rules import AccessRule
 from dormouse.features.export.export import (
     Export,
@@ -40,16 +38,18 @@ from dormouse.features.queries.query import (
     encode_task_end,
 )
 from dormouse.keys.ranges import KeyRange
+from dormouse.messages import requests as r
+from dormouse.messages import stages as m
+from dormouse.messages.queries import AnswerQuery, CancelQuery, QueryLimits, QueryTask
 from dormouse.model.part_of_state import Piece
 from dormouse.model.shards import Shard
 from dormouse.model.sources import Source
 from dormouse.model.versions.provenance import Lineage, Provenance
 from dormouse.query.pieces import decode_pieces, encode_pieces
 from dormouse.query.selection import Selection
-from dormouse.query_messages import AnswerQuery, CancelQuery, QueryLimits, QueryTask
 from dormouse.schema.schema import KEY_TYPES, Schema
-from dormouse.shards.footer import ShardFooter, decode_footer, encode_footer
-from dormouse.shards.run_markers import RunMarker, put_run_marker, read_run_markers
+from dormouse.shards.format.footer import ShardFooter, decode_footer, encode_footer
+from dormouse.shards.writing.run_markers import RunMarker, put_run_marker, read_run_markers
 from dormouse.sql.conditions import parse_condition
 from dormouse.stored.paths import run_marker_path
 from tests.support.every_type import EVERY_TYPE

@@ -20,7 +20,7 @@ from dormouse.arrow.types import arrow_schema
 from dormouse.engine.predicates import parse_predicate
 from dormouse.errors import CorruptDataError, InvalidRequestError, RefusedSourceError
 from dormouse.schema.schema import Schema
-from dormouse.shards.footer import read_footer
+from dormouse.shards.format.footer import read_footer
 from dormouse.sources.formats import read_source
 from dormouse.storage import FolderStorage
 from dormouse.stored.paths import shard_path

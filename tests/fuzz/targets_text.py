@@ -13,7 +13,6 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from dormouse import messages, requests
 from dormouse.access.rules import dump_rules, load_rules, permission
 from dormouse.arrow.types import arrow_schema
 from dormouse.aws.functions.s3_events import created_objects
@@ -22,6 +21,7 @@ from dormouse.client.operating.declaring import parse_declarations, plan_declare
 from dormouse.errors import CorruptDataError, InvalidRequestError, NotFoundError
 from dormouse.key_forms.codec import KeyCodec
 from dormouse.key_forms.text import parse_part
+from dormouse.messages import requests, stages
 from dormouse.schema.schema import Schema
 from dormouse.schema.type_text import parse_type_text
 from dormouse.sql.conditions import parse_condition
@@ -41,16 +41,16 @@ from tests.support.world import World
 def _message(body: bytes) -> None:
     for kind in samples.MESSAGES:
         with refusing(InvalidRequestError):
-            found = messages.decode(body, type(kind))
-            assert messages.decode(messages.encode(found), type(kind)) == found
+            found = stages.decode(body, type(kind))
+            assert stages.decode(stages.encode(found), type(kind)) == found
     with refusing(InvalidRequestError):
-        messages.STAGE_OF["spark-jobs"].decode(body)
+        stages.STAGE_OF["spark-jobs"].decode(body)
 
 
 def _request(body: bytes) -> None:
     with refusing(InvalidRequestError):
         found = requests.decode_admin(body)
-        assert requests.decode_admin(messages.encode(found)) == found
+        assert requests.decode_admin(stages.encode(found)) == found
 
 
 def _notification(body: bytes) -> None:
@@ -165,8 +165,8 @@ _NOTES: dict[str, Target] = {
     for name, (good, _, _) in samples.NOTES.items()
 }
 _conditions = mangled_text(samples.CONDITIONS)
-_kinds: Any = [json.loads(messages.encode(message)) for message in samples.MESSAGES]
-_asked: Any = [json.loads(messages.encode(request)) for request in samples.REQUESTS]
+_kinds: Any = [json.loads(stages.encode(message)) for message in samples.MESSAGES]
+_asked: Any = [json.loads(stages.encode(request)) for request in samples.REQUESTS]
 
 TARGETS: dict[str, Target] = {
     "messages": Target(mangled_json(_kinds), _message, guided=True),

@@ -13,9 +13,9 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
 from dormouse.aws.functions.websocket_api import socket_event_of
-from dormouse.connections import Connected, Disconnected, Received
 from dormouse.http.loopback import LoopbackServer
 from dormouse.http.messages import HttpResponse
+from dormouse.ports.connections import Connected, Disconnected, Received
 from dormouse_cli.local.sandbox import Outcome
 from dormouse_cli.local.websocket_api import WebSocketApi
 from tests.support.waiting import LIMIT_SECONDS

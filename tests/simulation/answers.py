@@ -8,10 +8,8 @@ from dormouse.features.export.manifests import load_manifest
 from dormouse.features.export.request import export_id_of
 from dormouse.features.purge.request import purge_id_of
 from dormouse.features.requests.resolve_table import request_key
-from dormouse.messages import decode
-from dormouse.ports import JobRecord
-from dormouse.replies import Reply
-from dormouse.requests import (
+from dormouse.messages.replies import Reply
+from dormouse.messages.requests import (
     AdminRequest,
     AlterSchema,
     CreateTable,
@@ -24,6 +22,8 @@ from dormouse.requests import (
     SetOnline,
     SetProperties,
 )
+from dormouse.messages.stages import decode
+from dormouse.ports.services import JobRecord
 from dormouse.stored.names import REPLIES
 from dormouse.tables.table import Table
 from tests.simulation.event_log import Violation

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 
-from dormouse.messages import SelectionMessage
-from dormouse.requests import CompactTable, PurgeRows, Redrive
+from dormouse.messages.requests import CompactTable, PurgeRows, Redrive
+from dormouse.messages.stages import SelectionMessage
 from dormouse.tables.spark_options import SparkOptions
 from tests.simulation.crash_operations import (
     ALL,

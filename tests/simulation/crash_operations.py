@@ -9,8 +9,7 @@ from unittest.mock import patch
 from dormouse.errors import DormouseError
 from dormouse.features.ingest import sealing
 from dormouse.features.ingest.seal_sources import seal_sources
-from dormouse.messages import SelectionMessage
-from dormouse.requests import (
+from dormouse.messages.requests import (
     AdminRequest,
     AlterSchema,
     CollectGarbage,
@@ -29,6 +28,7 @@ from dormouse.requests import (
     SetProperties,
     SplitPartitions,
 )
+from dormouse.messages.stages import SelectionMessage
 from dormouse.statestore.blobs import BlobStore
 from dormouse.statestore.engine import LogStateStore
 from dormouse.tables.table import Table

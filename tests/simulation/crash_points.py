@@ -17,7 +17,7 @@ from pathlib import Path
 from random import Random
 
 from dormouse.errors import UnavailableError
-from dormouse.requests import AdminRequest
+from dormouse.messages.requests import AdminRequest
 from tests.simulation.crash_recovery import (
     Rows,
     dangling,

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 
 from dormouse.features.queries.query import QUERIES, QueryEnd
 from dormouse.features.queries.stored import load_end
-from dormouse.messages import Message, SelectionMessage, encode
-from dormouse.query_messages import AnswerQuery, CancelQuery, QueryLimits
+from dormouse.messages.queries import AnswerQuery, CancelQuery, QueryLimits
+from dormouse.messages.stages import Message, SelectionMessage, encode
 from dormouse.stored.query_paths import query_prefix
 from tests.simulation.crash_operations import NAME, TEXTS, Prepare, filled, handles, rows
 from tests.simulation.crash_points import Answer, Operation

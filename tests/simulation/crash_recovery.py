@@ -15,7 +15,7 @@ from dormouse.features.publishing.collect_iceberg import READERS_MS, reachable
 from dormouse.features.publishing.look import problems as published_problems
 from dormouse.features.tables.versions import read_version
 from dormouse.fold.invariants import broken_invariants
-from dormouse.ports import NO_TABLE
+from dormouse.ports.services import NO_TABLE
 from dormouse.stored.paths import SPARK_CODE, data_prefix, shard_path, sources_path, state_prefix
 from dormouse.tables.published import is_published
 from dormouse.tables.table import Table

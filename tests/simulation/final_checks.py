@@ -16,11 +16,11 @@ from dormouse.features.publishing.look import problems
 from dormouse.features.requests.request_paths import request_in, request_reply_path
 from dormouse.features.tables.leftovers import list_unregistered
 from dormouse.keys.ranges import KeyRange
+from dormouse.messages.requests import CompactTable, DeleteTable, IngestFiles, Redrive, UntagVersion
 from dormouse.model.sources import table_name_of
 from dormouse.model.state import TableState
-from dormouse.ports import NO_TABLE
-from dormouse.requests import CompactTable, DeleteTable, IngestFiles, Redrive, UntagVersion
-from dormouse.shards.run_markers import obsolete_run_markers
+from dormouse.ports.services import NO_TABLE
+from dormouse.shards.writing.run_markers import obsolete_run_markers
 from dormouse.stored.paths import (
     MANIFEST,
     SPARK_CODE,

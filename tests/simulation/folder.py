@@ -15,7 +15,7 @@ from dormouse.folder.stores.table_records import COPIES, TABLE, StoredTable
 from dormouse.folder.stores.tables import SqliteTables
 from dormouse.folder.stores.tracker import SqliteTracker
 from dormouse.model.jobs.job_events import JobEvent, Tracked, fold_event
-from dormouse.ports import JobRecord
+from dormouse.ports.services import JobRecord
 from dormouse.statestore.log.pages import Head, Page
 from dormouse.tables.table import Table
 from dormouse.tables.tombstones import Tombstone

@@ -37,10 +37,10 @@ from dormouse.aws.sqs.dead_letters import SqsDeadLetters
 from dormouse.aws.sqs.queues import SqsOutbox
 from dormouse.aws.wiring import Wiring
 from dormouse.folder.stores.publications import SqlitePublications
-from dormouse.messages import encode
+from dormouse.messages.requests import AdminRequest
+from dormouse.messages.stages import encode
 from dormouse.model.sources import Source
-from dormouse.ports import Clock, Services
-from dormouse.requests import AdminRequest
+from dormouse.ports.services import Clock, Services
 from dormouse.retry_policy import RetryPolicy
 from dormouse.settings import Settings
 from dormouse.state_store import StateStore

@@ -8,8 +8,8 @@ from random import Random
 from typing import TYPE_CHECKING, Literal
 
 from dormouse.keys.ranges import KeyRange
-from dormouse.messages import Message, SelectionMessage, encode
-from dormouse.query_messages import AnswerQuery, CancelQuery, QueryLimits
+from dormouse.messages.queries import AnswerQuery, CancelQuery, QueryLimits
+from dormouse.messages.stages import Message, SelectionMessage, encode
 from tests.simulation.fault_injection import no_faults
 from tests.simulation.rows import LETTERS
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from dormouse.errors import NotFoundError, OutcomeUnknownError, UnavailableError
 from dormouse.iceberg.files import avro
-from dormouse.requests import AdminRequest, PublishIceberg, SetProperties
+from dormouse.messages.requests import AdminRequest, PublishIceberg, SetProperties
 from tests.simulation.fault_injection import HOUR_MS
 from tests.simulation.instance import Worker
 from tests.simulation.published import PublishedWatch

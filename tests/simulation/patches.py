@@ -27,7 +27,7 @@ from dormouse.aws.wiring import Wiring
 from dormouse.engine import datafusion as engine
 from dormouse.features.ingest import sealing
 from dormouse.features.ingest.seal_sources import seal_sources
-from dormouse.shards.shard_writer import ShardWriter
+from dormouse.shards.writing.shard_writer import ShardWriter
 from tests.unit.statestore.faults import small_items, small_pages
 from tests.unit.statestore.parts import indexed_early
 

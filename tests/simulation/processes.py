@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, TypeVar, cast
 
 from dormouse.errors import OutcomeUnknownError, UnavailableError
 from dormouse.model.sources import Source
-from dormouse.ports import JobRecord, Objects, SparkRun, StreamedObjects
+from dormouse.ports.services import JobRecord, Objects, SparkRun, StreamedObjects
 from dormouse.seekable import SeekableFile
 from dormouse.tables.table import Table
 from tests.support.memory_dynamodb import MemoryDynamoDB

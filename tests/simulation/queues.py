@@ -13,7 +13,7 @@ from typing import Any
 from botocore.exceptions import ClientError, EndpointConnectionError
 
 from dormouse.errors import OutcomeUnknownError, UnavailableError
-from dormouse.messages import QUEUES
+from dormouse.messages.stages import QUEUES
 from dormouse.stored.names import REPLIES, InstanceNames, dead_letter_queue
 from tests.simulation.processes import Process
 from tests.support.adapters import FakeClock

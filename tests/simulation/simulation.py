@@ -16,8 +16,8 @@ from random import Random
 
 from dormouse.errors import CorruptDataError, DormouseError
 from dormouse.features.checking.disputes import acknowledge
-from dormouse.messages import QUEUES
-from dormouse.requests import AdminRequest
+from dormouse.messages.requests import AdminRequest
+from dormouse.messages.stages import QUEUES
 from dormouse.stored.names import REPLIES
 from tests.simulation.backpressure import Turn
 from tests.simulation.event_log import EventLog, Violation

@@ -15,7 +15,7 @@ import pytest
 from dormouse.aws.dynamodb.state.blobs import DynamoBlobs
 from dormouse.features.compaction import compact as compact_stage
 from dormouse.features.compaction.merge import Compaction, Merged
-from dormouse.ports import Services
+from dormouse.ports.services import Services
 from dormouse.statestore.object_blobs import ObjectBlobs
 from dormouse.stored.paths import shard_path
 from tests.simulation.crash_heavy import OPERATIONS

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dormouse.requests import CreateTable
+from dormouse.messages.requests import CreateTable
 from tests.simulation.instance import Instance, Worker
 from tests.simulation.processes import Call, Died, Fate
 from tests.simulation.queues import feeds

@@ -18,9 +18,7 @@ from dormouse.features.planning import plan_table
 from dormouse.features.sweep import sweep
 from dormouse.features.tables.changing import delete_table
 from dormouse.fold import fold
-from dormouse.model.state import TableState
-from dormouse.readers.reading import Slice
-from dormouse.requests import (
+from dormouse.messages.requests import (
     AlterSchema,
     CompactTable,
     DeleteTable,
@@ -29,7 +27,9 @@ from dormouse.requests import (
     Request,
     SetProperties,
 )
-from dormouse.shards.shard_writer import ShardWriter
+from dormouse.model.state import TableState
+from dormouse.readers.reading import Slice
+from dormouse.shards.writing.shard_writer import ShardWriter
 from dormouse.statestore import source_lookup
 from dormouse.statestore.engine import LogStateStore
 from dormouse.statestore.object_blobs import ObjectBlobs

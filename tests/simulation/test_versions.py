@@ -9,8 +9,8 @@ import pytest
 
 from dormouse.features.garbage import collect_garbage
 from dormouse.fold import fold
+from dormouse.messages.requests import CompactTable, RestoreVersion, TagVersion
 from dormouse.model.state import TableState
-from dormouse.requests import CompactTable, RestoreVersion, TagVersion
 from dormouse.tables.table import Table
 from tests.simulation.event_log import Violation
 from tests.simulation.final_checks import check_rest, check_tags, come_to_rest, wait

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from functools import cached_property
 from random import Random
 
+from dormouse.messages.requests import AdminRequest, RestoreVersion, TagVersion, UntagVersion
 from dormouse.model.versions.pins import OwnerKind, Pin
-from dormouse.ports import Services
-from dormouse.requests import AdminRequest, RestoreVersion, TagVersion, UntagVersion
+from dormouse.ports.services import Services
 from dormouse.statestore.pinning import CLOCK_MARGIN_MS
 from dormouse.tables.table import Table
 from tests.simulation.instance import Instance

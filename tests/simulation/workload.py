@@ -11,8 +11,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from dormouse.features.purge.request import purge_id_of
-from dormouse.messages import SelectionMessage
-from dormouse.requests import (
+from dormouse.messages.requests import (
     AdminRequest,
     AlterSchema,
     CollectGarbage,
@@ -30,6 +29,7 @@ from dormouse.requests import (
     SetProperties,
     SplitPartitions,
 )
+from dormouse.messages.stages import SelectionMessage
 from dormouse.tables.spark_options import SparkOptions
 from tests.simulation.instance import Instance
 from tests.simulation.oracle import Dropped

@@ -19,11 +19,11 @@ from dormouse.features.compaction import slicing
 from dormouse.features.compaction.compact import compact
 from dormouse.features.ingest.ingest import ingest
 from dormouse.features.rebuild.rebuild import preview_rebuild
-from dormouse.messages import CompactionJob, IngestJob
+from dormouse.messages.stages import CompactionJob, IngestJob
 from dormouse.model.sources import Source, job_id_of
 from dormouse.model.transactions import AssignJob, SplitPartition
 from dormouse.model.versions.provenance import Provenance
-from dormouse.shards.footer import read_footer
+from dormouse.shards.format.footer import read_footer
 from dormouse.stored.paths import data_prefix, run_marker_prefix
 from dormouse.tables.table import Table
 from dormouse_spark import bulk_import as module

@@ -16,13 +16,13 @@ from dormouse.features.purge.purge import encode_request
 from dormouse.features.purge.stored import load_purge
 from dormouse.features.rebuild.rebuild import preview_rebuild
 from dormouse.keys.ranges import KeyRange
-from dormouse.messages import CompactionJob, OutboundMessage, SparkRunChanged
+from dormouse.messages.stages import CompactionJob, OutboundMessage, SparkRunChanged
 from dormouse.model.shards import Shard
 from dormouse.model.transactions import AssignJob, ReleaseJob
-from dormouse.ports import Objects, Services
+from dormouse.ports.services import Objects, Services
 from dormouse.readers import reading
-from dormouse.shards import parquet
-from dormouse.shards.index import ShardIndex
+from dormouse.shards.format.index import ShardIndex
+from dormouse.shards.writing import parquet
 from dormouse.stored.paths import (
     PART_NUMBERS,
     purge_path,

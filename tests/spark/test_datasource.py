@@ -20,7 +20,7 @@ from dormouse.aws.wiring import wire
 from dormouse.client import Instance, TableHandle
 from dormouse.errors import DormouseError
 from dormouse.features.spark.requests import save_spark_request
-from dormouse.messages import IngestJob
+from dormouse.messages.stages import IngestJob
 from dormouse.model.sources import Source, job_id_of
 from dormouse.settings import Settings
 from dormouse_spark.datasource import DormouseSource, register

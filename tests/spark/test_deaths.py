@@ -22,11 +22,11 @@ from dormouse.features.rebuild.rebuild import preview_rebuild
 from dormouse.features.spark.jobs import is_spark_job_complete
 from dormouse.features.spark.requests import list_spark_requests, save_spark_request
 from dormouse.jobs.tracking import tracked_job
-from dormouse.messages import IngestJob, OutboundMessage, SparkJob, SparkRunChanged
+from dormouse.messages.requests import CompactTable
+from dormouse.messages.stages import IngestJob, OutboundMessage, SparkJob, SparkRunChanged
 from dormouse.model.sources import job_id_of
-from dormouse.requests import CompactTable
+from dormouse.ports.uploads import Upload, WholeUpload
 from dormouse.tables.table import Table
-from dormouse.uploads import Upload, WholeUpload
 from dormouse_spark.access import Access
 from dormouse_spark.bulk_import import bulk_import
 from dormouse_spark.compact import compact

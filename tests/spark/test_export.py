@@ -9,7 +9,7 @@ from pyspark import SparkContext
 
 from dormouse.errors import DormouseError, UnavailableError
 from dormouse.features.export import request as request
-from dormouse.messages import ExportJob
+from dormouse.messages.stages import ExportJob
 from dormouse.stored.paths import export_prefix
 from dormouse.tables.table import Table
 from dormouse_spark.export_rows import export_rows

@@ -8,7 +8,6 @@ from hashlib import md5
 from pathlib import Path
 
 from dormouse.access.rules import AccessRules
-from dormouse.downloads import Arrived
 from dormouse.errors import (
     AlreadyExistsError,
     CorruptDataError,
@@ -18,13 +17,14 @@ from dormouse.errors import (
     UnavailableError,
 )
 from dormouse.keys.ranges import KeyRange
-from dormouse.messages import OutboundMessage
+from dormouse.messages.stages import OutboundMessage
 from dormouse.model.jobs.job_events import JobEvent, Tracked, fold_event
 from dormouse.model.jobs.metrics import Metric
 from dormouse.model.sources import Source
 from dormouse.model.state import TableState
 from dormouse.model.transactions import Transaction
-from dormouse.ports import DeadLetter, JobRecord, SparkRun, SparkRunState
+from dormouse.ports.downloads import Arrived
+from dormouse.ports.services import DeadLetter, JobRecord, SparkRun, SparkRunState
 from dormouse.state_store import Outcome, StateStore, VersionPins, VersionRecord
 from dormouse.tables.table import Table, with_applied_request
 from dormouse.tables.tombstones import Tombstone

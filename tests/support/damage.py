@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from dormouse.shards.crcs import chunk_sections, page_index_section
+from dormouse.shards.format.crcs import chunk_sections, page_index_section
 from dormouse.stored import checksums
 from dormouse.stored.json_objects import with_checksum
 

@@ -34,12 +34,12 @@ from dormouse.features.requests.resolve_table import request_key
 from dormouse.features.tables import reset
 from dormouse.features.versions import restore
 from dormouse.jobs.crashes import set_aside
-from dormouse.messages import CompactionJob, OutboundMessage, SelectionMessage
+from dormouse.messages.replies import Reply
+from dormouse.messages.requests import ExportRows, PurgeRows, ReinitialiseTable, RestoreVersion
+from dormouse.messages.stages import CompactionJob, OutboundMessage, SelectionMessage
 from dormouse.model.transactions import AssignJob, ReleaseJob
 from dormouse.model.versions.provenance import Lineage, Provenance
-from dormouse.replies import Reply
-from dormouse.requests import ExportRows, PurgeRows, ReinitialiseTable, RestoreVersion
-from dormouse.shards.run_markers import RunMarker, put_run_marker
+from dormouse.shards.writing.run_markers import RunMarker, put_run_marker
 from dormouse.state_store import StateStore
 from dormouse.statestore.log import compaction
 from dormouse.statestore.log.compaction import CompactionPolicy

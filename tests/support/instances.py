@@ -8,9 +8,9 @@ from pathlib import Path
 
 from dormouse.client import Instance
 from dormouse.client.waiting import Polling
-from dormouse.messages import OutboundMessage
+from dormouse.messages.stages import OutboundMessage
 from dormouse.model.sources import Source
-from dormouse.ports import QueueCounts
+from dormouse.ports.services import QueueCounts
 from dormouse.stored.names import dead_letter_queue
 from tests.support.world import World
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 from dormouse.errors import NotFoundError
-from dormouse.ports import Clock, NoncurrentObject, StoredObject
+from dormouse.ports.services import Clock, NoncurrentObject, StoredObject
+from dormouse.ports.uploads import UnfinishedUpload, Upload
 from dormouse.storage import check_path, check_prefix, read_pieces
-from dormouse.uploads import UnfinishedUpload, Upload
 
 PART_BYTES = 512
 """Small, so that the shards of tests have parts."""

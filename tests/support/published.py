@@ -22,7 +22,7 @@ from dormouse.model.transactions import AssignJob, Entry, ReplaceShards, SplitPa
 from dormouse.query.count import count_slices
 from dormouse.schema.columns import parse_schema
 from dormouse.schema.schema import Schema
-from dormouse.shards.writing import ShardContext, write_shards
+from dormouse.shards.writing.division import ShardContext, write_shards
 from dormouse.storage import FolderStorage
 from tests.support.tables import MEMORY_BYTES, ShardTable
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dormouse.access.rules import EVERYTHING
 from dormouse.features.purge.purge import PurgeRequest
-from dormouse.messages import SelectionMessage
+from dormouse.messages.stages import SelectionMessage
 from dormouse.query.selection_codec import decode_selection
 from dormouse.schema.schema import Schema
 

@@ -11,7 +11,7 @@ from dormouse.cache import Cache
 from dormouse.engine.predicates import Predicate
 from dormouse.keys.ranges import KeyRange
 from dormouse.model.state import TableState
-from dormouse.ports import Storage
+from dormouse.ports.services import Storage
 from dormouse.query import count, rows
 from dormouse.query.planner import select
 from dormouse.query.result import QueryResult

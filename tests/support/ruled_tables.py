@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dormouse.arrow.types import arrow_schema
-from dormouse.requests import SetProperties
+from dormouse.messages.requests import SetProperties
 from dormouse.schema.schema import Field, Schema, parse_field
 from dormouse.schema.type_text import parse_type_text
 from dormouse.tables.table import Table

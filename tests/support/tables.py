@@ -19,11 +19,11 @@ from dormouse.model.shards import NewShard
 from dormouse.model.state import TableState
 from dormouse.model.transactions import AddShards, Entry
 from dormouse.model.versions.provenance import Lineage
-from dormouse.ports import Storage
+from dormouse.ports.services import Storage
 from dormouse.query.result import QueryResult
 from dormouse.query.rows import LOOK_UP_BYTES
 from dormouse.schema.schema import Schema
-from dormouse.shards.writing import ShardContext, write_shards
+from dormouse.shards.writing.division import ShardContext, write_shards
 from dormouse.stored.paths import make_run_id
 from dormouse.tables.bloom_columns import bloom_columns
 from dormouse.tables.properties import Properties

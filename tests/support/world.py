@@ -23,12 +23,8 @@ from dormouse.features.purge.request import purge_id_of
 from dormouse.features.sweep.sweep import sweep
 from dormouse.fold.invariants import broken_invariants
 from dormouse.keys.ranges import KeyRange
-from dormouse.messages import STAGE_OF, OutboundMessage, RequestStep, SelectionMessage, encode
-from dormouse.model.sources import Source
-from dormouse.model.state import TableState
-from dormouse.ports import JobRecord, Services
-from dormouse.replies import Reply
-from dormouse.requests import (
+from dormouse.messages.replies import Reply
+from dormouse.messages.requests import (
     AdminRequest,
     AlterSchema,
     CreateTable,
@@ -37,6 +33,16 @@ from dormouse.requests import (
     PurgeRows,
     SetOnline,
 )
+from dormouse.messages.stages import (
+    STAGE_OF,
+    OutboundMessage,
+    RequestStep,
+    SelectionMessage,
+    encode,
+)
+from dormouse.model.sources import Source
+from dormouse.model.state import TableState
+from dormouse.ports.services import JobRecord, Services
 from dormouse.schema.schema import Field, Schema
 from dormouse.statestore.engine import Options
 from dormouse.storage import FolderStorage

@@ -18,7 +18,7 @@ import pytest
 from dormouse.client import Instance
 from dormouse.errors import NotFoundError
 from dormouse.features.export.manifests import load_manifest
-from dormouse.ports import NO_TABLE
+from dormouse.ports.services import NO_TABLE
 from dormouse.stored.paths import data_prefix, shard_id_of
 from dormouse_cli.local.commands import LOCAL_PARAMETERS, find_template
 from dormouse_cli.local.stack import LocalStack

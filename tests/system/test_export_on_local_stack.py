@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dormouse.features.export.manifests import load_manifest
-from dormouse.messages import OutboundMessage, SelectionMessage
-from dormouse.requests import ExportRows
+from dormouse.messages.requests import ExportRows
+from dormouse.messages.stages import OutboundMessage, SelectionMessage
 from dormouse.schema.schema import Schema
 from tests.support.waiting import LIMIT_SECONDS
 from tests.system.conftest import System

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from dormouse.messages import encode
-from dormouse.requests import CreateTable
+from dormouse.messages.requests import CreateTable
+from dormouse.messages.stages import encode
 from tests.system.conftest import System
 
 EVENTS = Path(__file__).parents[2] / "events"

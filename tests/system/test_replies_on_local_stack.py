@@ -10,8 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dormouse.features.export.manifests import load_manifest
-from dormouse.messages import SelectionMessage, encode
-from dormouse.requests import (
+from dormouse.messages.requests import (
     AdminRequest,
     CompactTable,
     ExportRows,
@@ -20,6 +19,7 @@ from dormouse.requests import (
     SplitPartitions,
     verb_of,
 )
+from dormouse.messages.stages import SelectionMessage, encode
 from dormouse.schema.schema import Schema
 from dormouse.stored.paths import data_prefix, shard_id_of
 from tests.support.waiting import LIMIT_SECONDS

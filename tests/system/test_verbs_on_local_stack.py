@@ -14,9 +14,7 @@ from typer.testing import CliRunner
 
 from dormouse.client import TableHandle
 from dormouse.features.ingest.known_sources import refusal_of
-from dormouse.messages import SelectionMessage, encode
-from dormouse.ports import NO_TABLE
-from dormouse.requests import (
+from dormouse.messages.requests import (
     AdminRequest,
     AlterSchema,
     ClearAccess,
@@ -35,6 +33,8 @@ from dormouse.requests import (
     SplitPartitions,
     verb_of,
 )
+from dormouse.messages.stages import SelectionMessage, encode
+from dormouse.ports.services import NO_TABLE
 from dormouse.schema.schema import Schema
 from dormouse.stored.paths import table_prefix
 from dormouse_cli.main import app

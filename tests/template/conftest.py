@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from dormouse.messages import CONNECTED as CONNECTED
-from dormouse.messages import SCHEDULED as SCHEDULED
-from dormouse.messages import SERVED as SERVED
-from dormouse.messages import STAGES as QUEUE_STAGES
+from dormouse.messages.stages import CONNECTED as CONNECTED
+from dormouse.messages.stages import SCHEDULED as SCHEDULED
+from dormouse.messages.stages import SERVED as SERVED
+from dormouse.messages.stages import STAGES as QUEUE_STAGES
 from dormouse.stored.names import InstanceNames
 from dormouse_cli.generated.granted import policies_of
 from dormouse_cli.local.intrinsics import Resolver

@@ -11,7 +11,7 @@ from typing import Any
 from moto.sqs.models import sqs_backends
 
 from dormouse.aws.wiring import Wiring, wire
-from dormouse.messages import QUEUES
+from dormouse.messages.stages import QUEUES
 from dormouse.model.sources import Source
 from dormouse.settings import Settings
 from dormouse.tables.table import Table

@@ -19,20 +19,8 @@ from dormouse.features.queries.query import QUERIES
 from dormouse.features.queries.stored import load_end
 from dormouse.features.requests.request_paths import request_path
 from dormouse.features.requests.resolve_table import NamesTable, request_key
-from dormouse.messages import (
-    QUEUES,
-    GarbageCandidates,
-    PurgeStep,
-    RequestStep,
-    SelectionMessage,
-    encode,
-)
-from dormouse.model.partitions import ROOT, Partition
-from dormouse.model.shards import NewShard, Shard
-from dormouse.model.state import TableState
-from dormouse.model.transactions import AddShards, AssignJob, ReleaseJob, ReplaceShards
-from dormouse.query_messages import AnswerQuery, CancelQuery, QueryTask
-from dormouse.requests import (
+from dormouse.messages.queries import AnswerQuery, CancelQuery, QueryTask
+from dormouse.messages.requests import (
     AdminRequest,
     AlterSchema,
     ClearAccess,
@@ -55,6 +43,18 @@ from dormouse.requests import (
     TagVersion,
     UntagVersion,
 )
+from dormouse.messages.stages import (
+    QUEUES,
+    GarbageCandidates,
+    PurgeStep,
+    RequestStep,
+    SelectionMessage,
+    encode,
+)
+from dormouse.model.partitions import ROOT, Partition
+from dormouse.model.shards import NewShard, Shard
+from dormouse.model.state import TableState
+from dormouse.model.transactions import AddShards, AssignJob, ReleaseJob, ReplaceShards
 from dormouse.statestore.log.pages import PAGE_CAPACITY
 from dormouse.stored.paths import (
     export_done_path,

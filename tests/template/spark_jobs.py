@@ -19,11 +19,11 @@ from dormouse.features.export.request import export_id_of
 from dormouse.features.export.stored import load_export
 from dormouse.features.spark.requests import load_spark_request
 from dormouse.jobs.tracking import tracked_job
-from dormouse.messages import CompactionJob, ExportJob, IngestJob, SparkJob, encode
+from dormouse.messages.requests import ExportRows
+from dormouse.messages.stages import CompactionJob, ExportJob, IngestJob, SparkJob, encode
 from dormouse.model.sources import job_id_of
 from dormouse.model.transactions import AssignJob, ReleaseJob
-from dormouse.ports import Services
-from dormouse.requests import ExportRows
+from dormouse.ports.services import Services
 from dormouse.stored.paths import make_shard_id, shard_path, spark_request_path
 from dormouse.tables.spark_options import SparkOptions
 from dormouse.tables.table import Table

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dormouse.messages import QUEUES
+from dormouse.messages.stages import QUEUES
 from dormouse.stored.names import REPLIES, dead_letter_queue
 from tests.template.conftest import NAMES, REGION, ROLES, STAGES, Template
 from tests.template.test_template import arn_of

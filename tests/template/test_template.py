@@ -13,10 +13,10 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from dormouse import messages
 from dormouse.jobs.retry_policy import MAX_RECEIVES, SWEEP_SECONDS
-from dormouse.messages import QUEUES
-from dormouse.requests import AdminRequest
+from dormouse.messages import stages
+from dormouse.messages.requests import AdminRequest
+from dormouse.messages.stages import QUEUES
 from dormouse.stored.names import REPLIES, dead_letter_queue
 from dormouse_cli.generated.granted import grants_in
 from tests.architecture.test_layers import LIBRARY, SOURCES, imports_of
@@ -212,11 +212,11 @@ def paths_of(function: str) -> list[str]:
         return [kind.path for kind in get_args(AdminRequest)]
     paths = [{**SCHEDULED, **SERVED, **CONNECTED}.get(function, "") or STAGE_PATHS[function]]
     if function == "sweep":
-        paths += [stage.overdue for stage in messages.STAGES if stage.overdue]
+        paths += [stage.overdue for stage in stages.STAGES if stage.overdue]
     return paths
 
 
-STAGE_PATHS = {stage.name: stage.path for stage in messages.STAGES}
+STAGE_PATHS = {stage.name: stage.path for stage in stages.STAGES}
 
 
 def needs_engine(stage: str) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dormouse.aws.base.metrics import NAMESPACE, WATCHED, log_commit
-from dormouse.messages import QUEUES
+from dormouse.messages.stages import QUEUES
 from dormouse.model.jobs.metrics import Metric
 from dormouse.state_store import CommitReport
 from dormouse.stored.names import dead_letter_queue

@@ -11,7 +11,8 @@ import pytest
 from dormouse.aws.functions.s3_events import created_objects
 from dormouse.aws.functions.spark_events import changed_run
 from dormouse.errors import InvalidRequestError
-from dormouse.messages import (
+from dormouse.messages.requests import decode_admin
+from dormouse.messages.stages import (
     STAGE_OF,
     CompactionJob,
     ExportTask,
@@ -22,7 +23,6 @@ from dormouse.messages import (
     decode,
     encode,
 )
-from dormouse.requests import decode_admin
 
 DEEP = "[" * 100_000 + "]" * 100_000
 JOB = {"type": "ingest_job", "table_id": "t", "generation": 0, "job_id": "j", "sources": []}

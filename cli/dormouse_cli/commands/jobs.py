@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from dormouse.errors import NotFoundError
-from dormouse.ports import DAMAGED, JobRecord
+from dormouse.ports.services import DAMAGED, JobRecord
 from dormouse_cli.listings import ListFormat, print_facts, print_listing
 from dormouse_cli.session import instance_of, tables_beginning
 from dormouse_cli.terminal import iso_time

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from dormouse.client.waiting import WAIT_SECONDS
-from dormouse.ports import DAMAGED, JobRecord
+from dormouse.ports.services import DAMAGED, JobRecord
 from dormouse_cli.commands.query import (
     FormatOption,
     OutputOption,

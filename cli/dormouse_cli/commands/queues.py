@@ -10,7 +10,7 @@ import typer
 from dormouse.client.operating.dead_letters import DeadSummary
 from dormouse.errors import DormouseError, InvalidRequestError, UnavailableError
 from dormouse.features.dead_letters.dead_letters import Redriven
-from dormouse.ports import DeadLetter
+from dormouse.ports.services import DeadLetter
 from dormouse_cli.listings import Format, ListFormat, print_listing
 from dormouse_cli.session import instance_of
 from dormouse_cli.terminal import confirm, iso_time, note

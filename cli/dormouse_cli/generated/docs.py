@@ -12,9 +12,9 @@ from typing import Any, get_args
 import msgspec
 
 from dormouse.features.queries.delivery import ResultMessage
-from dormouse.query_messages import AnswerQuery, CancelQuery
-from dormouse.replies import Reply
-from dormouse.requests import AdminRequest
+from dormouse.messages.queries import AnswerQuery, CancelQuery
+from dormouse.messages.replies import Reply
+from dormouse.messages.requests import AdminRequest
 from dormouse.tables.properties import KNOWN, Property
 from dormouse_cli.generated import granted
 
@@ -31,7 +31,7 @@ What can be set for a table. Its own value (`dormouse table add … --property N
 _MESSAGES = """# Messages for the admin queue
 
 Each request is one JSON message on the queue `dormouse-<instance>-admin`. `make docs` generates a
-JSON schema of each from `shared/dormouse/requests.py`.
+JSON schema of each from `shared/dormouse/messages/requests.py`.
 
 - The sender chooses the `request_id`: a request is done once, however often it is sent.
 - With `"reply": true` the outcome is sent to the queue `dormouse-<instance>-replies`, as a `reply`:
@@ -50,7 +50,7 @@ _QUERIES = """
 
 Each is one JSON message on the queue `dormouse-<instance>-queries`, whose sender is who asks:
 [queries over messages](../queries.md#queries-over-messages). A `query_result` is what is sent to a
-queue that a query names. The schemas follow from `shared/dormouse/query_messages.py` and
+queue that a query names. The schemas follow from `shared/dormouse/messages/queries.py` and
 `shared/dormouse/features/queries/delivery.py`.
 
 | message | what it does |

@@ -13,7 +13,7 @@ from dormouse.client import Instance
 from dormouse.client.operating.dead_letters import QueueState
 from dormouse.model.jobs.metrics import Metric
 from dormouse.model.state import TableState
-from dormouse.ports import JobRecord
+from dormouse.ports.services import JobRecord
 from dormouse.schema.schema import Field, Schema
 from dormouse.tables.properties import Properties
 from dormouse.tables.table import Table

@@ -13,7 +13,7 @@ from html import escape
 import plotly.graph_objects as go  # type: ignore[import-untyped]
 from plotly.subplots import make_subplots  # type: ignore[import-untyped]
 
-from dormouse.ports import JobRecord
+from dormouse.ports.services import JobRecord
 from dormouse_cli.report.contents import STATES, amount, size
 from dormouse_cli.report.outline import Block
 

@@ -16,7 +16,7 @@ from dormouse.access.rules import (
 )
 from dormouse.access.visible import VisibleTable
 from dormouse.errors import DamagedEntryError, ForbiddenError
-from dormouse.ports import Services
+from dormouse.ports.services import Services
 from dormouse.tables.table import Table, check_name, table_not_found
 
 

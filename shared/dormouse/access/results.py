@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from dormouse.access.rules import AccessRules, permission
 from dormouse.errors import ForbiddenError
-from dormouse.ports import Services
+from dormouse.ports.services import Services
 
 
 def check_readable(

@@ -10,8 +10,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 from dormouse.access.principals import is_token
 from dormouse.aws.base.failures import code_of
 from dormouse.aws.signed_socket import signing
-from dormouse.connections import ConnectionGoneError
 from dormouse.errors import InvariantError, UnavailableError
+from dormouse.ports.connections import ConnectionGoneError
 
 _GONE = ("GoneException", "410", "BadRequestException", "400")
 """What is answered for a connection that is closed, and for an id that never was one."""

@@ -18,7 +18,7 @@ from dormouse.errors import InvalidRequestError, OutcomeUnknownError, Unavailabl
 from dormouse.features.spark import jvm
 from dormouse.features.spark.package_files import ARCHIVE
 from dormouse.model.jobs.spark_threshold import ClusterSize
-from dormouse.ports import SparkRun, SparkRunState
+from dormouse.ports.services import SparkRun, SparkRunState
 from dormouse.settings import SPARK_RUN_SECONDS, SparkSettings
 from dormouse.stored.names import InstanceNames
 

@@ -8,7 +8,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from dormouse.aws.base.failures import code_of
 from dormouse.errors import OutcomeUnknownError, UnavailableError
-from dormouse.publications import MirroredTable, MirrorEntry
+from dormouse.ports.publications import MirroredTable, MirrorEntry
 
 TABLE_ID = "dormouse.table-id"
 """The parameter of an entry that says which table it is of."""

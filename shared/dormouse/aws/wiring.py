@@ -25,8 +25,8 @@ from dormouse.aws.s3.storage import S3Sources, S3Storage
 from dormouse.aws.sqs.dead_letters import SqsDeadLetters
 from dormouse.aws.sqs.queues import SqsOutbox
 from dormouse.aws.sqs.result_queues import SqsResultQueues
-from dormouse.connections import Connections, NoConnections
-from dormouse.ports import Metrics, NoMetrics, Services, Spark
+from dormouse.ports.connections import Connections, NoConnections
+from dormouse.ports.services import Metrics, NoMetrics, Services, Spark
 from dormouse.settings import Settings
 from dormouse.state_store import CommitReport, StateStore
 from dormouse.stored.names import InstanceNames

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dormouse.errors import NotFoundError
-from dormouse.ports import Services
+from dormouse.ports.services import Services
 from dormouse.schema.schema import Schema
 from dormouse.showing import HtmlText, Listing, Shown, show_table
 from dormouse.tables.table import Table

@@ -15,7 +15,7 @@ from dormouse.key_forms.python import KeyValue
 from dormouse.model.partitions import ROOT, Partition
 from dormouse.model.shards import Reference
 from dormouse.model.state import TableState
-from dormouse.ports import Storage
+from dormouse.ports.services import Storage
 from dormouse.schema.schema import Schema
 from dormouse.showing import Listing
 from dormouse.stored.paths import shard_path

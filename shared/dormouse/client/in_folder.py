@@ -8,7 +8,7 @@ from dormouse.client.instance import Instance
 from dormouse.client.waiting import Polling
 from dormouse.folder.wiring import OpenFolder, open_folder
 from dormouse.folder.work.spark_submit import SparkSubmit
-from dormouse.messages import QUEUES
+from dormouse.messages.stages import QUEUES
 from dormouse.settings import (
     memory_bytes,
     named_scratch_folder,

@@ -30,15 +30,7 @@ from dormouse.errors import CorruptDataError, DamagedEntryError
 from dormouse.features.tables.leftovers import Unregistered, list_unregistered
 from dormouse.key_forms.codec import KeyCodec
 from dormouse.key_forms.python import KeyLike
-from dormouse.messages import (
-    CompactionJob,
-    GarbageCandidates,
-    IngestJob,
-    OutboundMessage,
-    PartitionSplits,
-)
-from dormouse.ports import NO_TABLE, JobRecord, Services
-from dormouse.requests import (
+from dormouse.messages.requests import (
     AdminRequest,
     CollectGarbage,
     CompactTable,
@@ -52,6 +44,14 @@ from dormouse.requests import (
     SetProperties,
     SplitPartitions,
 )
+from dormouse.messages.stages import (
+    CompactionJob,
+    GarbageCandidates,
+    IngestJob,
+    OutboundMessage,
+    PartitionSplits,
+)
+from dormouse.ports.services import NO_TABLE, JobRecord, Services
 from dormouse.schema.schema import Schema
 from dormouse.showing import Listing
 from dormouse.tables.spark_options import SparkOptions

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from dormouse.client.access import TableAccess
 from dormouse.client.ports import IngestBucket
-from dormouse.ports import JobRecord
+from dormouse.ports.services import JobRecord
 from dormouse.showing import HtmlText, Listing, Shown
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from dormouse.client.instance import Instance
     from dormouse.folder.wiring import OpenFolder
     from dormouse.http.loopback import LoopbackServer
-    from dormouse.ports import Services
+    from dormouse.ports.services import Services
 
 
 class OpenedInstance:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from dormouse.model.sources import Source
-from dormouse.ports import Outbox, QueueCounts
+from dormouse.ports.services import Outbox, QueueCounts
 
 
 class Queues(Outbox, Protocol):

@@ -19,7 +19,6 @@ from contextlib import ExitStack
 from itertools import count
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from dormouse.connections import MOST_FRAME_BYTES
 from dormouse.errors import (
     DormouseError,
     ForbiddenError,
@@ -31,9 +30,9 @@ from dormouse.errors import (
     VersionGoneError,
 )
 from dormouse.extras import needs_extra
-from dormouse.message_base import SelectionMessage
-from dormouse.query_messages import QueryId
-from dormouse.socket_frames import (
+from dormouse.messages.base import SelectionMessage
+from dormouse.messages.queries import QueryId
+from dormouse.messages.socket_frames import (
     AcceptedFrame,
     AnswerFrame,
     AskedFrame,
@@ -48,6 +47,7 @@ from dormouse.socket_frames import (
     WatchFrame,
     encode_frame,
 )
+from dormouse.ports.connections import MOST_FRAME_BYTES
 from dormouse.stored.decoding import decode_json
 from dormouse.system import TimeOrderedIds
 

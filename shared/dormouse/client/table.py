@@ -21,9 +21,9 @@ from dormouse.client.waiting import (
 )
 from dormouse.errors import InvalidRequestError
 from dormouse.key_forms.python import KeyLike, Ranges
+from dormouse.messages.requests import AlterSchema
 from dormouse.model.versions.as_of import AsOf
-from dormouse.ports import JobRecord
-from dormouse.requests import AlterSchema
+from dormouse.ports.services import JobRecord
 from dormouse.schema.schema import Field
 from dormouse.showing import Listing
 from dormouse.tables.spark_options import SparkOptions

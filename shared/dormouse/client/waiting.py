@@ -14,9 +14,9 @@ from urllib.parse import unquote_plus
 
 from dormouse.client.ports import Queues
 from dormouse.errors import CorruptDataError, DeadLetterError, TimedOutError, UnavailableError
-from dormouse.messages import STAGES
+from dormouse.messages.stages import STAGES
 from dormouse.model.sources import Source
-from dormouse.ports import Clock, DeadLetter, Services
+from dormouse.ports.services import Clock, DeadLetter, Services
 
 WORKING_QUEUES = tuple(stage.queue for stage in STAGES if stage.changes_tables)
 """The queues of work that changes a table; garbage collection is not waited for."""

@@ -17,7 +17,7 @@ from datafusion import SessionContext
 from datafusion.plan import ExecutionPlan
 
 from dormouse.errors import InvariantError
-from dormouse.shards.thrift import read_varint, varint
+from dormouse.shards.format.thrift import read_varint, varint
 
 _VARINT, _EIGHT_BYTES, _BYTES, _FOUR_BYTES = 0, 1, 2, 5
 """How a field of Protocol Buffers is encoded: its wire type."""

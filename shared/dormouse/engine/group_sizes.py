@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from dormouse.readers.reading import RowGroups
 from dormouse.schema.schema import Field
-from dormouse.shards.parquet import MAX_ROW_GROUP_BYTES
+from dormouse.shards.writing.parquet import MAX_ROW_GROUP_BYTES
 
 _VALUE_BYTES = 4
 """What a value takes beside its bytes: the end of a text, or whether it is null."""

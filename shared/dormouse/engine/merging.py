@@ -32,7 +32,7 @@ from dormouse.engine.wide_rows import (
 )
 from dormouse.errors import CorruptDataError
 from dormouse.keys.ranges import Key, KeyRange
-from dormouse.ports import StreamedObjects
+from dormouse.ports.services import StreamedObjects
 from dormouse.readers.local_copies import LocalCopies, MergeWindow
 from dormouse.readers.reading import RowGroups, Slice, find_row_groups
 from dormouse.schema.schema import Schema

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from dormouse.folder.queues import THIS, check, insert_message
 from dormouse.folder.sqlite.database import Database
-from dormouse.ports import Clock, DeadLetter
+from dormouse.ports.services import Clock, DeadLetter
 from dormouse.stored.names import dead_letter_queue
 
 TAKEN_SECONDS = 300

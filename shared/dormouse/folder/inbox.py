@@ -29,12 +29,12 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
-from dormouse.downloads import Arrived
 from dormouse.errors import RefusedSourceError
 from dormouse.folder.known_files import BUCKET, File, Known, all_known, note
 from dormouse.folder.sqlite.database import Database
 from dormouse.model.sources import Source
-from dormouse.ports import Clock
+from dormouse.ports.downloads import Arrived
+from dormouse.ports.services import Clock
 from dormouse.storage import INCOMING, check_path, flush_folder, writing_files
 
 logger = logging.getLogger("dormouse")

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import astuple, dataclass
 
 from dormouse.folder.queues import insert_message
-from dormouse.messages import FilesDropped, encode
+from dormouse.messages.stages import FilesDropped, encode
 from dormouse.model.sources import Source
 
 BUCKET = "inbox"

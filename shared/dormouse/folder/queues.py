@@ -19,8 +19,8 @@ from dormouse.errors import NotFoundError, UnavailableError
 from dormouse.folder.recovery import HELD_MS, release, sweep_soon
 from dormouse.folder.sqlite.database import Database
 from dormouse.jobs.retry_policy import MAX_RECEIVES
-from dormouse.messages import QUEUES, OutboundMessage, encode
-from dormouse.ports import Clock, QueueCounts
+from dormouse.messages.stages import QUEUES, OutboundMessage, encode
+from dormouse.ports.services import Clock, QueueCounts
 from dormouse.stored.names import REPLIES, dead_letter_queue
 
 MAX_REASON_CHARACTERS = 1000

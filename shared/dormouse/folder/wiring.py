@@ -16,7 +16,6 @@ from functools import lru_cache, partial
 from pathlib import Path
 
 from dormouse import __version__
-from dormouse.connections import HeldConnections
 from dormouse.errors import CorruptDataError, InvalidRequestError, NotFoundError
 from dormouse.folder.dead_letters import SqliteDeadLetters
 from dormouse.folder.inbox import Inbox
@@ -35,7 +34,8 @@ from dormouse.folder.work.schedule import Schedule
 from dormouse.folder.work.spark_runs import SparkRuns
 from dormouse.folder.work.spark_submit import SparkWorker, Submit
 from dormouse.folder.work.worker import Worker
-from dormouse.ports import Services, Sources, Storage
+from dormouse.ports.connections import HeldConnections
+from dormouse.ports.services import Services, Sources, Storage
 from dormouse.settings import DEFAULT_MEMORY_BYTES
 from dormouse.state_store import StateStore
 from dormouse.storage import INCOMING, FolderStorage, writing_files

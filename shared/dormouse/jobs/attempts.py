@@ -13,7 +13,7 @@ from itertools import takewhile
 from typing import Protocol
 
 from dormouse.errors import DormouseError
-from dormouse.ports import Ids, Storage
+from dormouse.ports.services import Ids, Storage
 
 _BEGUN, _ENDED = ".begun", ".ended"
 

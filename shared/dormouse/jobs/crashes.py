@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from dormouse.jobs.tracking import record, tracked_job
-from dormouse.messages import CompactionJob, OutboundMessage, SparkJob
+from dormouse.messages.stages import CompactionJob, OutboundMessage, SparkJob
 from dormouse.model.jobs.job_events import Assigned
-from dormouse.ports import Services
+from dormouse.ports.services import Services
 from dormouse.stored.paths import job_notes_prefix, parse_job_note_path, set_aside_path
 
 CRASH_LIMIT = 2

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dormouse.ports import Services
+from dormouse.ports.services import Services
 from dormouse.stored.paths import make_run_id
 from dormouse.tables.published import is_published
 from dormouse.tables.table import Table

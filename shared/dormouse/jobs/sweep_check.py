@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from dormouse.errors import CorruptDataError, DormouseError, NotFoundError
 from dormouse.model.state import TableState
-from dormouse.ports import Services
+from dormouse.ports.services import Services
 from dormouse.tables.table import Table
 
 

@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from typing import cast
 
 from dormouse.errors import DormouseError
-from dormouse.messages import CompactionJob, ExportJob, IngestJob, SparkJob
+from dormouse.messages.replies import Reply
+from dormouse.messages.stages import CompactionJob, ExportJob, IngestJob, SparkJob
 from dormouse.model.jobs.job_events import (
     Accepted,
     Failed,
@@ -20,8 +21,7 @@ from dormouse.model.jobs.job_events import (
 )
 from dormouse.model.jobs.job_records import JobKind, JobRecord
 from dormouse.model.jobs.metrics import Metric
-from dormouse.ports import NO_TABLE, Services
-from dormouse.replies import Reply
+from dormouse.ports.services import NO_TABLE, Services
 
 OUTCOME_UNKNOWN = "the job is over; it ended without recording an outcome"
 """The reason in the record of a job that ended without a record of its outcome."""

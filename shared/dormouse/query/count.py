@@ -10,7 +10,7 @@ from dormouse.arrow.ranges import fit_range, requested_ranges
 from dormouse.cache import Cache
 from dormouse.keys.ranges import KeyRange
 from dormouse.model.state import TableState
-from dormouse.ports import Storage
+from dormouse.ports.services import Storage
 from dormouse.query.rows import LOOK_UP_BYTES, QueryResources, query_rows, windows
 from dormouse.query.selection import Selection
 from dormouse.readers.read_plan import LeafRowGroups, plan_reads

@@ -17,7 +17,7 @@ from dormouse.engine.predicates import Predicate
 from dormouse.engine.row_rules import apply_row_rules, filter_predicate
 from dormouse.errors import BRING_BACK, NotFoundError, VersionGoneError
 from dormouse.model.state import TableState
-from dormouse.ports import Storage
+from dormouse.ports.services import Storage
 from dormouse.query.planner import selected_ranges, slices_to_read
 from dormouse.query.result import PeekableBatches, QueryResult
 from dormouse.query.selection import Selection

@@ -19,7 +19,7 @@ from dormouse.access.visible import visible_schema
 from dormouse.errors import CorruptDataError, InvalidRequestError
 from dormouse.key_forms.codec import KeyCodec
 from dormouse.keys.ranges import KeyRange
-from dormouse.messages import SelectionMessage
+from dormouse.messages.stages import SelectionMessage
 from dormouse.query.planner import select
 from dormouse.query.selection import Selection
 from dormouse.schema.schema import Schema

@@ -31,7 +31,7 @@ from dormouse.readers.reading import RowGroups, find_row_groups
 from dormouse.readers.row_reads import read_row_groups
 from dormouse.schema.schema import Field, Primitive
 from dormouse.schema.types import TIMESTAMPS
-from dormouse.shards.floats import columns_without_nan
+from dormouse.shards.writing.floats import columns_without_nan
 from dormouse.stored.paths import shard_path
 from dormouse.tables.row_rules import row_rules
 from dormouse.tables.table import Table

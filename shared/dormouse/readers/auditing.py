@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dormouse.errors import DamagedShardError
-from dormouse.ports import Objects
+from dormouse.ports.services import Objects
 from dormouse.readers.ranged_reads import coalesce, read_sections
-from dormouse.shards.crcs import all_sections, index_of
-from dormouse.shards.footer import raise_damaged, read_metadata
-from dormouse.shards.stored_index import MAGIC
+from dormouse.shards.format.crcs import all_sections, index_of
+from dormouse.shards.format.footer import raise_damaged, read_metadata
+from dormouse.shards.format.stored_index import MAGIC
 
 READ_BYTES = 4 * 1024 * 1024
 """About how much of a shard is in memory at a time."""

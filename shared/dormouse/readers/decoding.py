@@ -22,10 +22,10 @@ from dormouse.readers.excerpts import PagesOfChunk, PagesOfGroup, excerpt, is_fl
 from dormouse.readers.ranged_reads import FetchedFile
 from dormouse.readers.reading import RowGroups
 from dormouse.schema.schema import Field, Schema
-from dormouse.shards.footer import raise_damaged
-from dormouse.shards.index import ShardIndex
-from dormouse.shards.pages import ChunkPages, Page, pages_of
-from dormouse.shards.parquet import PAGE_ROWS
+from dormouse.shards.format.footer import raise_damaged
+from dormouse.shards.format.index import ShardIndex
+from dormouse.shards.format.pages import ChunkPages, Page, pages_of
+from dormouse.shards.writing.parquet import PAGE_ROWS
 
 MIN_PAGES = 2
 """Of row groups with fewer pages, to find the page takes longer than to decode all."""

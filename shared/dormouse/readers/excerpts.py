@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 
 from dormouse.arrow.types import arrow_type
 from dormouse.schema.schema import Field
-from dormouse.shards.stored_index import MAGIC
-from dormouse.shards.thrift import (
+from dormouse.shards.format.stored_index import MAGIC
+from dormouse.shards.format.thrift import (
     BINARY,
     INT32,
     INT64,

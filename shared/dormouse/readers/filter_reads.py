@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from functools import partial
 
 from dormouse.keys.ranges import KeyPart
-from dormouse.ports import StreamedObjects
+from dormouse.ports.services import StreamedObjects
 from dormouse.readers.ranged_reads import stream_sections
 from dormouse.readers.reading import RowGroups
 from dormouse.readers.threads import reading_threads
 from dormouse.schema.schema import Field
-from dormouse.shards.bloom import BLOCK_BYTES, can_hold, digest_of, filter_of
-from dormouse.shards.crcs import Section, filter_section
-from dormouse.shards.index import ShardIndex
+from dormouse.shards.format.bloom import BLOCK_BYTES, can_hold, digest_of, filter_of
+from dormouse.shards.format.crcs import Section, filter_section
+from dormouse.shards.format.index import ShardIndex
 from dormouse.stored.paths import shard_path
 
 Values = Mapping[Field, Sequence[KeyPart]]

@@ -26,13 +26,13 @@ from msgspec import structs
 
 from dormouse.errors import DamagedShardError
 from dormouse.keys.ranges import KeyRange
-from dormouse.ports import StreamedObjects
+from dormouse.ports.services import StreamedObjects
 from dormouse.readers.ranged_reads import coalesce, stream_sections
 from dormouse.readers.reading import RowGroups
 from dormouse.readers.threads import READS_AT_ONCE
 from dormouse.schema.schema import Field
-from dormouse.shards.crcs import Section, page_index_section
-from dormouse.shards.parquet import CHECKSUM_KEY
+from dormouse.shards.format.crcs import Section, page_index_section
+from dormouse.shards.writing.parquet import CHECKSUM_KEY
 from dormouse.storage import PIECE_BYTES
 from dormouse.stored import checksums
 from dormouse.stored.paths import shard_path

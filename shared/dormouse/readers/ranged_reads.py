@@ -13,11 +13,11 @@ from math import inf
 from operator import attrgetter
 
 from dormouse.errors import InvariantError
-from dormouse.ports import Objects, StreamedObjects
+from dormouse.ports.services import Objects, StreamedObjects
 from dormouse.readers.threads import Start
 from dormouse.seekable import SeekableFile
-from dormouse.shards.crcs import Section
-from dormouse.shards.footer import raise_damaged
+from dormouse.shards.format.crcs import Section
+from dormouse.shards.format.footer import raise_damaged
 from dormouse.stored.crc32 import crc32
 
 MAX_GAP_BYTES = 64 * 1024

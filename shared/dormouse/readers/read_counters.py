@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from dormouse.ports import StreamedObjects
+from dormouse.ports.services import StreamedObjects
 from dormouse.seekable import WrappedFile
 
 

@@ -17,10 +17,10 @@ from dormouse.arrow.ranges import fit_range
 from dormouse.cache import Cache
 from dormouse.keys.ranges import KeyRange
 from dormouse.model.shards import Shard
-from dormouse.ports import Objects
+from dormouse.ports.services import Objects
 from dormouse.readers.threads import reading_threads
 from dormouse.schema.schema import Schema
-from dormouse.shards.index import ShardIndex, cached_index, read_index
+from dormouse.shards.format.index import ShardIndex, cached_index, read_index
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from itertools import groupby
 
 import pyarrow as pa
 
-from dormouse.ports import Objects
+from dormouse.ports.services import Objects
 from dormouse.readers.decoding import FetchedRows, numbers_of
 from dormouse.readers.ranged_reads import coalesce, fetch_sections
 from dormouse.readers.reading import RowGroups

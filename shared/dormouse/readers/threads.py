@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from typing import Protocol, TypeVar
 
-from dormouse.ports import Objects
+from dormouse.ports.services import Objects
 
 _T = TypeVar("_T")
 

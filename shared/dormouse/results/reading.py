@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from dormouse.arrow.types import conform
 from dormouse.errors import CorruptDataError, InvalidRequestError
-from dormouse.ports import StreamedObjects
+from dormouse.ports.services import StreamedObjects
 from dormouse.results.formats import ResultFormat
 
 BATCH_ROWS = 64 * 1024

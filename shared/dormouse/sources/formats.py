@@ -14,9 +14,9 @@ from typing import BinaryIO, cast
 
 import pyarrow as pa
 
-from dormouse.downloads import Arrivals
 from dormouse.errors import RefusedSourceError
 from dormouse.model.sources import format_of
+from dormouse.ports.downloads import Arrivals
 from dormouse.schema.schema import Schema
 from dormouse.sources.files.arrow_files import FILE_MAGIC, STREAM_MAGIC, read_arrow
 from dormouse.sources.files.compression import HEAD_BYTES, WORDS, compression_of, unpacked

@@ -16,12 +16,12 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from dormouse.downloads import Arrivals
 from dormouse.engine.sorting import Sorter
 from dormouse.errors import RefusedSourceError
 from dormouse.keys.ranges import Key
 from dormouse.model.sources import Source
-from dormouse.ports import Sources
+from dormouse.ports.downloads import Arrivals
+from dormouse.ports.services import Sources
 from dormouse.readahead import read_ahead
 from dormouse.schema.schema import Schema
 from dormouse.sources.formats import read_source

@@ -51,7 +51,9 @@ def parse_condition(text: str, schema: Schema, *, now_ms: int | None = None) -> 
     plain = read_condition(text, schema) if isinstance(text, str) else None
     if plain is not None:
         return Condition(plain)
-    from dormouse.sql import parser as sql_parser  # the parser of all SQL takes long to import
+    from dormouse.sql.parsing import (
+        parser as sql_parser,  # the parser of all SQL takes long to import
+    )
 
     return Condition(sql_parser.parse(text, schema, now_ms))
 

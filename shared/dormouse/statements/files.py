@@ -24,7 +24,7 @@ from dormouse.readers.local_copies import LocalCopies
 from dormouse.readers.read_counters import CountedObjects
 from dormouse.readers.reading import RowGroups, Slice, find_row_groups
 from dormouse.schema.schema import Field
-from dormouse.shards.floats import columns_without_nan
+from dormouse.shards.writing.floats import columns_without_nan
 from dormouse.statements.protocol import LinkedFiles, ScanRows
 from dormouse.statements.scans import Tables
 from dormouse.stored.paths import shard_path

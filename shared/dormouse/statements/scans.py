@@ -19,9 +19,9 @@ from dormouse.cache import Cache
 from dormouse.errors import DormouseError
 from dormouse.key_forms.arrow import key_column
 from dormouse.keys.ranges import Key, KeyRange
-from dormouse.messages import SelectionMessage
+from dormouse.messages.stages import SelectionMessage
 from dormouse.model.state import TableState
-from dormouse.ports import Storage
+from dormouse.ports.services import Storage
 from dormouse.query.count import count_rows
 from dormouse.query.pieces import bytes_to_read
 from dormouse.query.planner import selected_ranges, slices_to_read

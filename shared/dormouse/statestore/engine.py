@@ -35,7 +35,7 @@ from dormouse.fold.fold import Verdict
 from dormouse.keys.ranges import KeyRange
 from dormouse.model.state import TableState
 from dormouse.model.transactions import Entry, RestoreVersion, Transaction
-from dormouse.ports import Clock, Ids
+from dormouse.ports.services import Clock, Ids
 from dormouse.state_store import (
     CommitReport,
     Outcome,

@@ -18,7 +18,7 @@ from dormouse.errors import (
     OutcomeUnknownError,
     UnavailableError,
 )
-from dormouse.ports import Storage
+from dormouse.ports.services import Storage
 from dormouse.retry_policy import RetryPolicy
 from dormouse.statestore.blobs import BlobRange, MissingBlobError
 

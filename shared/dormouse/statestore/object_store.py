@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from dormouse.ports import Clock, Ids, Storage
+from dormouse.ports.services import Clock, Ids, Storage
 from dormouse.retry_policy import WITHOUT_PAUSES, RetryPolicy
 from dormouse.statestore.engine import DEFAULTS, LogStateStore, Options
 from dormouse.statestore.log.log import Log

@@ -36,7 +36,7 @@ from dataclasses import dataclass, field, replace
 from dormouse.errors import ContendedError, CorruptDataError, NotFoundError
 from dormouse.model.state import TableState
 from dormouse.model.versions.pins import Pin, PinOwner
-from dormouse.ports import Clock, Ids
+from dormouse.ports.services import Clock, Ids
 from dormouse.statestore.log.log import CollectedError
 from dormouse.statestore.log.pages import LOWEST_ID, Snapshot, not_below
 from dormouse.statestore.log.pins import Pins

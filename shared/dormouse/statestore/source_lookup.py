@@ -16,7 +16,7 @@ from functools import partial
 from dormouse.errors import CorruptDataError
 from dormouse.model.source_segments import SourceSegment
 from dormouse.model.state import TableState
-from dormouse.ports import Objects, Storage
+from dormouse.ports.services import Objects, Storage
 from dormouse.statestore.snapshot.columns import Column
 from dormouse.statestore.source_codec import (
     Cover,

@@ -15,8 +15,8 @@ from dormouse.access.rules import AccessRule, Verb
 from dormouse.client import Instance
 from dormouse.client.reading.versions import table_as_of
 from dormouse.errors import ForbiddenError, InvalidRequestError, NotFoundError
-from dormouse.messages import SelectionMessage
-from dormouse.ports import Services
+from dormouse.messages.stages import SelectionMessage
+from dormouse.ports.services import Services
 from dormouse.query.rows import query_rows
 from dormouse.query.selection_codec import decode_selection
 from dormouse.statements.answering import run_statement

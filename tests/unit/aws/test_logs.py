@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from dormouse.aws.base.logs import about, about_ids, logger, note_commit
-from dormouse.messages import CompactionJob
-from dormouse.requests import SetOnline
+from dormouse.messages.requests import SetOnline
+from dormouse.messages.stages import CompactionJob
 from dormouse.state_store import CommitReport
 
 

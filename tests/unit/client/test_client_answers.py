@@ -13,9 +13,9 @@ from dormouse.client.operating.jobs import SINCE_INGESTED
 from dormouse.client.waiting import WAIT_SECONDS, Polling
 from dormouse.errors import InvalidRequestError, NotFoundError
 from dormouse.jobs.tracking import record
-from dormouse.messages import TableChanged
+from dormouse.messages.stages import TableChanged
 from dormouse.model.jobs.job_events import Failed, Refused, TrackedJob
-from dormouse.ports import NO_TABLE, QueueCounts
+from dormouse.ports.services import NO_TABLE, QueueCounts
 from dormouse.stored.paths import purge_path
 from tests.support.adapters import FakeClock
 from tests.support.instances import InMemory, WorldQueues

@@ -13,7 +13,7 @@ from dormouse.errors import (
     RefusedSourceError,
     TimedOutError,
 )
-from dormouse.messages import GarbageCandidates, OutboundMessage, PurgeStep, SparkRunChanged
+from dormouse.messages.stages import GarbageCandidates, OutboundMessage, PurgeStep, SparkRunChanged
 from dormouse.schema.schema import Field, Primitive
 from dormouse.tables.table import Table
 from tests.support.instances import InMemory

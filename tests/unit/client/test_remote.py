@@ -25,8 +25,8 @@ from dormouse.errors import (
 )
 from dormouse.features.queries.query import QueryEnd, ResultFile
 from dormouse.features.queries.stored import save_end
-from dormouse.messages import OutboundMessage
-from dormouse.query_messages import AnswerQuery, CancelQuery
+from dormouse.messages.queries import AnswerQuery, CancelQuery
+from dormouse.messages.stages import OutboundMessage
 from dormouse.schema.schema import DecimalType, Field, ListType, Primitive, Schema
 from dormouse.storage import FolderStorage
 from dormouse.stored.query_paths import query_prefix

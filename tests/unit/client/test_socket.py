@@ -30,7 +30,7 @@ from dormouse.features.http.serve_http import serve_http
 from dormouse.features.websocket import serve_websocket
 from dormouse.features.websocket.upgrades import with_websocket
 from dormouse.http.loopback import LoopbackServer
-from dormouse.socket_frames import (
+from dormouse.messages.socket_frames import (
     AcceptedFrame,
     AnswerFrame,
     AskedFrame,

@@ -13,8 +13,8 @@ from dormouse.client import Instance, TableHandle
 from dormouse.client.reading.queries import ask
 from dormouse.client.waiting import STALLED_LOOKS, WAIT_SECONDS
 from dormouse.errors import DeadLetterError, TimedOutError, UnavailableError
-from dormouse.messages import OutboundMessage, encode
-from dormouse.query_messages import AnswerQuery
+from dormouse.messages.queries import AnswerQuery
+from dormouse.messages.stages import OutboundMessage, encode
 from tests.support.instances import InMemory
 from tests.support.world import World, letters, letters_file
 

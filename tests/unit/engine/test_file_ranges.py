@@ -21,10 +21,10 @@ from dormouse.keys.ranges import Key, KeyRange
 from dormouse.model.shards import Shard
 from dormouse.readers.reading import RowGroups, Slice
 from dormouse.schema.schema import Schema
-from dormouse.shards.bounds import KeyBounds
-from dormouse.shards.crcs import facts_of
-from dormouse.shards.index import ShardIndex
-from dormouse.shards.stored_index import IndexedColumn, decode_index, encode_index
+from dormouse.shards.format.bounds import KeyBounds
+from dormouse.shards.format.crcs import facts_of
+from dormouse.shards.format.index import ShardIndex
+from dormouse.shards.format.stored_index import IndexedColumn, decode_index, encode_index
 
 SCHEMA = Schema.from_json(
     {

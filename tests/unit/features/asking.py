@@ -9,10 +9,10 @@ import pyarrow.parquet as pq
 
 from dormouse.features.queries.query import QUERIES, QueryEnd
 from dormouse.features.queries.stored import load_end
-from dormouse.messages import OutboundMessage
+from dormouse.messages.queries import AnswerQuery, QueryLimits
+from dormouse.messages.stages import OutboundMessage
 from dormouse.model.versions.pins import OwnerKind
-from dormouse.ports import JobRecord
-from dormouse.query_messages import AnswerQuery, QueryLimits
+from dormouse.ports.services import JobRecord
 from dormouse.stored.query_paths import query_prefix
 from dormouse.tables.table import Table
 from tests.support.world import World, letters

@@ -11,7 +11,7 @@ import pytest
 from dormouse.features.compaction import compact as compact_stage
 from dormouse.features.compaction import compact_in_steps as compact_apart
 from dormouse.jobs.retry_policy import MAX_RECEIVES
-from dormouse.messages import CompactionJob, OutboundMessage
+from dormouse.messages.stages import CompactionJob, OutboundMessage
 from dormouse.model.transactions import AssignJob
 from dormouse.tables.table import Table
 from tests.support.world import Crash, World, letters

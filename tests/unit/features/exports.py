@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from dormouse.features.export.manifests import Manifest, load_manifest
-from dormouse.ports import JobRecord
+from dormouse.ports.services import JobRecord
 from dormouse.stored.paths import MANIFEST, export_prefix
 from dormouse.tables.table import Table
 from tests.support.world import World, letters

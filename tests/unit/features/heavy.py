@@ -13,7 +13,7 @@ from dormouse.features.ingest.ingest import ingest
 from dormouse.features.spark.dispatch_spark import dispatch_spark
 from dormouse.features.spark.requests import list_spark_requests, newest_spark_run
 from dormouse.features.spark.track_spark import track_spark
-from dormouse.messages import (
+from dormouse.messages.stages import (
     CompactionJob,
     ExportJob,
     GarbageCandidates,
@@ -25,7 +25,7 @@ from dormouse.messages import (
     TableChanged,
 )
 from dormouse.model.transactions import AssignJob
-from dormouse.ports import JobRecord, NoMetrics
+from dormouse.ports.services import JobRecord, NoMetrics
 from dormouse.tables.table import Table
 from tests.support.world import World, letters
 

@@ -25,17 +25,17 @@ from dormouse.features.rebuild.plan_rebuild import FoundShard, RebuildPlan, plan
 from dormouse.features.rebuild.rebuild import rebuild
 from dormouse.features.sweep.sweep import sweep
 from dormouse.features.tables.restored import load_restored, restorer
-from dormouse.messages import OutboundMessage
+from dormouse.messages.requests import RestoreVersion, TagVersion, UntagVersion
+from dormouse.messages.stages import OutboundMessage
 from dormouse.model.shards import Shard
 from dormouse.model.state import TableState
-from dormouse.ports import StoredObject
-from dormouse.requests import RestoreVersion, TagVersion, UntagVersion
-from dormouse.shards import publishing
-from dormouse.shards.footer import read_footer
-from dormouse.shards.run_markers import read_run_markers
+from dormouse.ports.services import StoredObject
+from dormouse.ports.uploads import UnfinishedUpload, Upload, WholeUpload
+from dormouse.shards.format.footer import read_footer
+from dormouse.shards.writing import publishing
+from dormouse.shards.writing.run_markers import read_run_markers
 from dormouse.stored.paths import data_prefix, job_notes_prefix, run_marker_prefix, shard_id_of
 from dormouse.tables.table import Table
-from dormouse.uploads import UnfinishedUpload, Upload, WholeUpload
 from tests.support.memory_storage import MemoryStorage
 from tests.support.world import Crash, World, letters_file
 

@@ -7,9 +7,8 @@ from collections.abc import Callable
 
 from dormouse.features.administration.follow_request import follow_request
 from dormouse.features.requests.resolve_table import NamesTable, request_key
-from dormouse.messages import OutboundMessage, RequestStep, SelectionMessage
-from dormouse.replies import Counts, Reply
-from dormouse.requests import (
+from dormouse.messages.replies import Counts, Reply
+from dormouse.messages.requests import (
     AdminRequest,
     CompactTable,
     ExportRows,
@@ -17,6 +16,7 @@ from dormouse.requests import (
     PurgeRows,
     SplitPartitions,
 )
+from dormouse.messages.stages import OutboundMessage, RequestStep, SelectionMessage
 from dormouse.tables.table import Table
 from tests.support.world import World, letters, letters_file
 

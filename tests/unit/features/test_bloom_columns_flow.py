@@ -6,7 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dormouse.errors import InvalidRequestError
-from dormouse.requests import SetProperties
+from dormouse.messages.requests import SetProperties
 from dormouse.stored.paths import shard_path
 from dormouse.tables.table import Table
 from tests.support.world import World, letters

@@ -8,7 +8,8 @@ from dormouse.features.compaction.compact import compact
 from dormouse.features.ingest.batch_files import batch_files
 from dormouse.features.ingest.ingest import ingest
 from dormouse.features.rebuild.rebuild import rebuild
-from dormouse.messages import (
+from dormouse.messages.requests import CreateTable, RenameTable
+from dormouse.messages.stages import (
     CompactionJob,
     IngestJob,
     OutboundMessage,
@@ -16,8 +17,7 @@ from dormouse.messages import (
     TableChanged,
 )
 from dormouse.model.transactions import AssignJob
-from dormouse.ports import NO_TABLE
-from dormouse.requests import CreateTable, RenameTable
+from dormouse.ports.services import NO_TABLE
 from tests.support.world import LETTERS, Crash, World, letters, letters_file
 
 

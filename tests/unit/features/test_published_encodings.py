@@ -7,7 +7,7 @@ import pytest
 from dormouse.features.administration.administer import administer
 from dormouse.features.publishing.look import published_files
 from dormouse.iceberg.encodings import quick_shards
-from dormouse.requests import CompactTable, SetProperties
+from dormouse.messages.requests import CompactTable, SetProperties
 from dormouse.stored.paths import is_plain
 from dormouse.tables.table import Table
 from tests.support.world import World, letters

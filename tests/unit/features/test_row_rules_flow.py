@@ -6,7 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dormouse.errors import InvalidRequestError
-from dormouse.messages import CompactionJob
+from dormouse.messages.stages import CompactionJob
 from dormouse.schema.schema import Schema
 from dormouse.stored.paths import run_of_shard
 from dormouse.tables.table import Table

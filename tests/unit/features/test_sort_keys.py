@@ -15,8 +15,8 @@ from dormouse.features.purge.prove_purge import prove_purge
 from dormouse.features.purge.request import build_purge_request
 from dormouse.features.purge.row_matcher import RowMatcher
 from dormouse.keys.ranges import Key, KeyRange
-from dormouse.messages import SelectionMessage
-from dormouse.requests import PurgeRows
+from dormouse.messages.requests import PurgeRows
+from dormouse.messages.stages import SelectionMessage
 from dormouse.tables.table import Table
 from tests.support.purges import purge_request
 from tests.support.queries import count_rows

@@ -14,7 +14,7 @@ from dormouse.folder.inbox import SETTLED_MS, Inbox
 from dormouse.folder.known_files import File
 from dormouse.folder.queues import SqliteQueues
 from dormouse.folder.sqlite.database import Database
-from dormouse.messages import FilesDropped, decode
+from dormouse.messages.stages import FilesDropped, decode
 from tests.support.adapters import FakeClock
 
 

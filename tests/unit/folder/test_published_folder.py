@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 from dormouse.client import Instance
-from dormouse.messages import OutboundMessage, TableChanged
+from dormouse.messages.stages import OutboundMessage, TableChanged
 from tests.support.world import LETTERS
 
 

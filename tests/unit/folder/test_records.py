@@ -13,7 +13,7 @@ from dormouse.folder.sqlite.database import Database
 from dormouse.folder.stores.log_pages import SqlitePages
 from dormouse.folder.stores.tables import SqliteTables
 from dormouse.folder.stores.tracker import SqliteTracker
-from dormouse.ports import DAMAGED
+from dormouse.ports.services import DAMAGED
 from dormouse.statestore.log.pages import LOWEST_ID, Head
 from tests.contract.test_tables import STONE, A, deleting
 from tests.contract.test_tracker import AT_MS, JOB, STARTED

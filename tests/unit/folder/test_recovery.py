@@ -11,7 +11,7 @@ from dormouse.client import Instance
 from dormouse.features.planning.plan_table import plan_table
 from dormouse.folder.recovery import jobs_in_queues
 from dormouse.folder.wiring import OpenFolder, open_folder
-from dormouse.messages import CompactionJob, OutboundMessage, TableChanged
+from dormouse.messages.stages import CompactionJob, OutboundMessage, TableChanged
 from tests.support.waiting import LIMIT_SECONDS
 from tests.support.world import LETTERS
 

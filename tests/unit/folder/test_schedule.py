@@ -13,7 +13,7 @@ from dormouse.errors import UnavailableError
 from dormouse.folder.recovery import sweep_soon
 from dormouse.folder.sqlite.database import Database
 from dormouse.folder.wiring import OpenFolder, open_folder
-from dormouse.messages import OutboundMessage, TableChanged
+from dormouse.messages.stages import OutboundMessage, TableChanged
 from tests.support.world import LETTERS
 
 

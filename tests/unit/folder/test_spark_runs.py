@@ -18,10 +18,10 @@ from dormouse.folder.work import spark_submit
 from dormouse.folder.work.leaving import Leaving, LeavingError
 from dormouse.folder.work.spark_runs import KEPT_SECONDS, MAX_STARTS, SparkRuns, StoredRun
 from dormouse.folder.work.spark_submit import SparkSubmit, SparkWorker
-from dormouse.messages import CompactionJob, SparkRunChanged, decode
+from dormouse.messages.stages import CompactionJob, SparkRunChanged, decode
 from dormouse.model.jobs import spark_threshold
 from dormouse.model.jobs.spark_threshold import ClusterSize
-from dormouse.ports import SparkRun
+from dormouse.ports.services import SparkRun
 from dormouse.tables.spark_options import SparkOptions
 from tests.support.adapters import FakeClock
 from tests.support.waiting import LIMIT_SECONDS

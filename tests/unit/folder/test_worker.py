@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from dormouse import messages
 from dormouse.client import Instance
 from dormouse.errors import (
     DiskFullError,
@@ -24,7 +23,8 @@ from dormouse.folder.wiring import OpenFolder, open_folder
 from dormouse.folder.work import deliveries
 from dormouse.folder.work.leaving import Leaving, LeavingError, LeavingStorage
 from dormouse.jobs.retry_policy import MAX_RECEIVES
-from dormouse.messages import FilesDropped, OutboundMessage, TableChanged, encode
+from dormouse.messages import stages
+from dormouse.messages.stages import FilesDropped, OutboundMessage, TableChanged, encode
 from dormouse.model.sources import Source
 from tests.support.memory_storage import MemoryStorage
 from tests.support.waiting import LIMIT_SECONDS
@@ -54,7 +54,7 @@ def stage_that(monkeypatch: pytest.MonkeyPatch, *results: object) -> list[Any]:
             raise result
         return result
 
-    monkeypatch.setattr(messages.Stage, "load", lambda self: stage)
+    monkeypatch.setattr(stages.Stage, "load", lambda self: stage)
     return seen
 
 
@@ -211,7 +211,7 @@ def test_a_worker_that_leaves_hands_its_message_back_as_if_it_had_not_had_it(
         opened.worker.services.storage.get("x")
 
     seen = stage_that(monkeypatch)
-    monkeypatch.setattr(messages.Stage, "load", lambda self: lambda *_: leave())
+    monkeypatch.setattr(stages.Stage, "load", lambda self: lambda *_: leave())
     send(opened, TableChanged("t"))
     opened.worker.step()
     (message,) = opened.queues.receive(CHANGES, 1, 60)

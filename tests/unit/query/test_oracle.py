@@ -15,7 +15,7 @@ from dormouse.engine import merge_windows
 from dormouse.keys.ranges import KeyRange
 from dormouse.query.rows import LOOK_UP_BYTES
 from dormouse.schema.schema import Schema
-from dormouse.shards import parquet
+from dormouse.shards.writing import parquet
 from dormouse.storage import FolderStorage
 from tests.support.batches import Row, bounds, ranges, rows_of, schemas, sort_key_of
 from tests.support.memory_storage import MemoryStorage

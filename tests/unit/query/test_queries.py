@@ -18,7 +18,7 @@ from dormouse.keys.ranges import Key, KeyRange
 from dormouse.query.rows import LOOK_UP_BYTES
 from dormouse.readers import filter_reads, read_plan
 from dormouse.schema.schema import Primitive, Schema
-from dormouse.shards import parquet
+from dormouse.shards.writing import parquet
 from dormouse.sql.conditions import Condition, parse_condition
 from dormouse.sql.expressions import Call, Column, Literal
 from dormouse.sql.key_bounds import key_bounds

@@ -13,7 +13,7 @@ from dormouse.access.rules import EVERYTHING
 from dormouse.errors import CorruptDataError, InvalidRequestError
 from dormouse.key_forms.codec import KeyCodec
 from dormouse.keys.ranges import INT64_MAX, Key, KeyRange
-from dormouse.messages import SelectionMessage
+from dormouse.messages.stages import SelectionMessage
 from dormouse.query.planner import select
 from dormouse.query.selection import Selection
 from dormouse.query.selection_codec import (

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from dormouse.client import Instance
 from dormouse.query import top_rows
 from dormouse.schema.schema import Field, Primitive
-from dormouse.shards import parquet
+from dormouse.shards.format import row_groups
+from dormouse.shards.writing import parquet
 
 ROWS = 900
 INFINITY = float("inf")
@@ -57,7 +58,7 @@ def mice(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Instance]:
     folder = tmp_path_factory.mktemp("top") / "mice"
     with pytest.MonkeyPatch.context() as patched, Instance.open(folder, background=False) as mice:
         patched.setattr(parquet, "FIRST_ROW_GROUP_ROWS", 16)
-        patched.setattr(parquet, "ROW_GROUP_BYTES", 1024)
+        patched.setattr(row_groups, "ROW_GROUP_BYTES", 1024)
         made = {"row_keys": ["k"], "split_points": [200, 600]}
         table = mice.create_table("t", COLUMNS, **made)
         table.ingest(rows().slice(0, 500))
@@ -178,7 +179,7 @@ def test_a_row_group_on_both_sides_of_a_split_point_is_read_once(
     tmp_path: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(parquet, "FIRST_ROW_GROUP_ROWS", 16)
-    monkeypatch.setattr(parquet, "ROW_GROUP_BYTES", 256)
+    monkeypatch.setattr(row_groups, "ROW_GROUP_BYTES", 256)
     properties = {"ingest_file_strategy": "one_reference_per_leaf"}
     with Instance.open(f"{tmp_path}/mice", background=False) as mice:
         made: dict[str, list[object]] = {"row_keys": ["k"], "split_points": [40, 42, 44, 300]}

@@ -17,9 +17,9 @@ from dormouse.query.result import QueryResult
 from dormouse.readers.auditing import audit_shard
 from dormouse.readers.reading import Slice
 from dormouse.schema.schema import Schema
-from dormouse.shards import parquet
-from dormouse.shards.crcs import filter_section, index_of
-from dormouse.shards.footer import read_metadata
+from dormouse.shards.format.crcs import filter_section, index_of
+from dormouse.shards.format.footer import read_metadata
+from dormouse.shards.writing import parquet
 from dormouse.storage import FolderStorage
 from dormouse.stored.paths import shard_path
 from dormouse.tables.properties import Properties

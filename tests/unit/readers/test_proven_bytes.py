@@ -19,8 +19,9 @@ from dormouse.keys.ranges import KeyRange
 from dormouse.readers import local_copies, ranged_reads
 from dormouse.readers.reading import Slice
 from dormouse.schema.schema import Schema
-from dormouse.shards import crcs, parquet
-from dormouse.shards.footer import read_footer, read_metadata
+from dormouse.shards.format import crcs, row_groups
+from dormouse.shards.format.footer import read_footer, read_metadata
+from dormouse.shards.writing import parquet
 from dormouse.storage import FolderStorage
 from dormouse.stored import checksums
 from dormouse.stored.paths import shard_path
@@ -50,7 +51,7 @@ ROWS: list[dict[str, object]] = [
 @pytest.fixture(autouse=True)
 def _several_row_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parquet, "FIRST_ROW_GROUP_ROWS", 50)
-    monkeypatch.setattr(parquet, "ROW_GROUP_BYTES", 1024)
+    monkeypatch.setattr(row_groups, "ROW_GROUP_BYTES", 1024)
 
 
 class Shard:

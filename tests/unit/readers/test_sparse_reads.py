@@ -19,7 +19,7 @@ from dormouse.keys.ranges import KeyRange
 from dormouse.readers import decoding, ranged_reads, threads
 from dormouse.readers.threads import READS_AT_ONCE, in_threads
 from dormouse.schema.schema import Field, Primitive, Schema
-from dormouse.shards import parquet
+from dormouse.shards.writing import parquet
 from dormouse.storage import FolderStorage
 from tests.support.tables import ShardTable
 from tests.unit.readers.test_read_ahead import Rounds

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from dormouse.arrow.types import arrow_schema
 from dormouse.schema.schema import DecimalType, Field, ListType, Primitive, Schema
-from dormouse.shards.parquet import ParquetFileWriter
+from dormouse.shards.writing.parquet import ParquetFileWriter
 
 SCHEMA = Schema(
     (Field("key", Primitive.STRING),),

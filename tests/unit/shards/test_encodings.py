@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from dormouse.keys.ranges import KeyRange
 from dormouse.model.partitions import Partition
-from dormouse.shards.shard_writer import ShardContext, ShardWriter
+from dormouse.shards.writing.shard_writer import ShardContext, ShardWriter
 from dormouse.storage import FolderStorage
 from dormouse.stored.paths import (
     is_plain,

@@ -16,9 +16,9 @@ from dormouse.errors import AlreadyExistsError, UnavailableError
 from dormouse.model.partitions import Partition, PartitionTree
 from dormouse.model.shards import NewShard
 from dormouse.schema.schema import Schema
-from dormouse.shards import publishing
-from dormouse.shards.shard_writer import ShardWriter, WrittenShard
-from dormouse.shards.writing import ShardContext, write_shards
+from dormouse.shards.writing import publishing
+from dormouse.shards.writing.division import ShardContext, write_shards
+from dormouse.shards.writing.shard_writer import ShardWriter, WrittenShard
 from tests.support.batches import Row
 from tests.support.memory_storage import MemoryStorage
 from tests.support.tables import batches_of

@@ -5,20 +5,20 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dormouse.shards import parquet
+from dormouse.shards.format import row_groups
 
 
 @given(st.integers(0, 10**12), st.integers(1, 1000))
 def test_row_groups_and_the_index_stay_in_balance(size_bytes: int, columns: int) -> None:
     """What a look-up reads grows with the square root of the size, and the footer no faster."""
-    group = parquet.row_group_bytes(size_bytes, columns)
-    assert group >= parquet.first_bytes(columns)
+    group = row_groups.row_group_bytes(size_bytes, columns)
+    assert group >= row_groups.first_bytes(columns)
     groups = size_bytes // group
-    in_index = columns * parquet.CHUNK_INDEX_BYTES + parquet.GROUP_INDEX_BYTES
+    in_index = columns * row_groups.CHUNK_INDEX_BYTES + row_groups.GROUP_INDEX_BYTES
     assert groups * in_index <= group
-    assert groups * columns * parquet.CHUNK_FOOTER_BYTES <= group * 2
+    assert groups * columns * row_groups.CHUNK_FOOTER_BYTES <= group * 2
 
 
 def test_the_first_row_groups_are_small_where_there_are_few_columns() -> None:
-    assert parquet.row_group_bytes(0, 3) == 60 * 1024
-    assert parquet.row_group_bytes(0, 8) == parquet.row_group_bytes(0, 500) == 160 * 1024
+    assert row_groups.row_group_bytes(0, 3) == 60 * 1024
+    assert row_groups.row_group_bytes(0, 8) == row_groups.row_group_bytes(0, 500) == 160 * 1024

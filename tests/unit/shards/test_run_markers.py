@@ -11,7 +11,7 @@ from dormouse.keys.ranges import KeyRange
 from dormouse.model.shards import Shard
 from dormouse.model.state import TableState
 from dormouse.model.versions.provenance import Lineage, Provenance
-from dormouse.shards.run_markers import (
+from dormouse.shards.writing.run_markers import (
     RunMarker,
     discard_shards,
     obsolete_run_markers,

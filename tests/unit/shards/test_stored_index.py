@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from dormouse.errors import CorruptDataError
 from dormouse.keys.ranges import Key, KeyRange
-from dormouse.shards.bounds import KeyBounds, separator
-from dormouse.shards.stored_index import (
+from dormouse.shards.format.bounds import KeyBounds, separator
+from dormouse.shards.format.stored_index import (
     Facts,
     IndexedColumn,
     StoredIndex,
@@ -23,7 +23,7 @@ from dormouse.shards.stored_index import (
     find_entry,
     rename_table,
 )
-from dormouse.shards.thrift import varint
+from dormouse.shards.format.thrift import varint
 
 TEXT = st.text("ab\0é", max_size=4)
 KEYS: st.SearchStrategy[Key] = st.tuples(TEXT, st.integers(0, 3))

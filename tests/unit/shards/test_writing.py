@@ -25,11 +25,12 @@ from dormouse.keys.ranges import KeyRange
 from dormouse.model.partitions import Partition, PartitionTree
 from dormouse.model.shards import NewShard
 from dormouse.model.versions.provenance import Lineage, Provenance
-from dormouse.ports import Storage
+from dormouse.ports.services import Storage
 from dormouse.schema.schema import Schema
-from dormouse.shards import parquet
-from dormouse.shards.footer import read_footer
-from dormouse.shards.writing import ShardContext, write_shards
+from dormouse.shards.format import row_groups
+from dormouse.shards.format.footer import read_footer
+from dormouse.shards.writing import parquet
+from dormouse.shards.writing.division import ShardContext, write_shards
 from tests.support.batches import Row
 from tests.support.memory_storage import MemoryStorage
 from tests.support.tables import batches_of
@@ -257,7 +258,7 @@ def test_shards_are_cut_at_their_target_between_row_keys_wherever_batches_end(
 def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let rows be written soon, so that small shards have many parts."""
     monkeypatch.setattr(parquet, "FIRST_ROW_GROUP_ROWS", 4)
-    monkeypatch.setattr(parquet, "ROW_GROUP_BYTES", 1)
+    monkeypatch.setattr(row_groups, "ROW_GROUP_BYTES", 1)
 
 
 @pytest.mark.usefixtures("small_groups")
@@ -379,18 +380,18 @@ def test_columns_have_statistics_only_where_they_can_leave_out_rows(
 def test_the_length_of_a_footer_is_guessed_closely_from_the_size_alone(
     write: Write, storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parquet, "ROW_GROUP_BYTES", 1024)
+    monkeypatch.setattr(row_groups, "ROW_GROUP_BYTES", 1024)
     monkeypatch.setattr(parquet, "FIRST_ROW_GROUP_ROWS", 64)
     rows = [row("a", i, i * 7919 % 1000003, f"text {i * 7919 % 1000003}") for i in range(10_000)]
     (new,) = write(rows, size=2500)
     size_bytes = new.shard.size_bytes
     with storage.open("table/data/job-0.parquet", size_bytes) as file:
         metadata = pq.read_metadata(file)
-    guess = parquet.estimated_footer_bytes(size_bytes, metadata.num_columns)
+    guess = row_groups.estimated_footer_bytes(size_bytes, metadata.num_columns)
     assert metadata.num_row_groups > 10
     assert metadata.serialized_size < guess < 2 * metadata.serialized_size
     with storage.open("table/data/job-0.parquet", size_bytes) as file:
         body = file.read()
     before_end = len(body) - body.rfind(b"dormouse.index")
-    guess = parquet.estimated_index_bytes(size_bytes, metadata.num_columns)
+    guess = row_groups.estimated_index_bytes(size_bytes, metadata.num_columns)
     assert before_end < guess < 2 * before_end

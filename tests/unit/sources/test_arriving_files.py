@@ -20,9 +20,9 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import csv
 
-from dormouse.downloads import Arrivals, Arrived, StoppedError
 from dormouse.errors import RefusedSourceError, UnavailableError
 from dormouse.model.sources import Source
+from dormouse.ports.downloads import Arrivals, Arrived, StoppedError
 from dormouse.schema.schema import Schema
 from dormouse.sources.files import csv_structure, parquet_batches
 from dormouse.sources.formats import read_source

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from dormouse.downloads import Arrivals, Arrived
 from dormouse.errors import RefusedSourceError, UnavailableError
 from dormouse.model.sources import Source
+from dormouse.ports.downloads import Arrivals, Arrived
 from dormouse.schema.schema import Schema
 from dormouse.sources import loader as loader_module
 from dormouse.sources.loader import DOWNLOADS_AT_ONCE, SourceLoader, load_sources

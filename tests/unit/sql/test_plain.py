@@ -13,7 +13,7 @@ from sqlglot.dialects.postgres import Postgres
 
 from bench.sql.queries import QUERIES, Query
 from dormouse.errors import InvalidRequestError
-from dormouse.sql import parser
+from dormouse.sql.parsing import parser
 from dormouse.sql.plain.conditions import read_condition
 from dormouse.sql.plain.reading import read_text
 from dormouse.sql.plain.tokens import RESERVED, tokenize

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dormouse.errors import InvalidRequestError
-from dormouse.requests import ReinitialiseTable, SetProperties
+from dormouse.messages.requests import ReinitialiseTable, SetProperties
 from dormouse.schema.schema import Field, Schema, parse_field
 from dormouse.tables.declaring import TableDeclaration, plan_table_changes
 from dormouse.tables.properties import parse_properties

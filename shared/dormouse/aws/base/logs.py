@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from aws_lambda_powertools import Logger
 
 from dormouse.aws.base.metrics import log_commit
-from dormouse.messages import Message
+from dormouse.messages.stages import Message
 from dormouse.state_store import CommitReport
 
 logger = Logger()

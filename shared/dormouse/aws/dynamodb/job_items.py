@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from dormouse.aws.dynamodb.stored_items import opened, sealed
 from dormouse.errors import CorruptDataError
 from dormouse.jobs.records import seconds_kept
-from dormouse.ports import DAMAGED, JobRecord
+from dormouse.ports.services import DAMAGED, JobRecord
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb.type_defs import AttributeValueTypeDef

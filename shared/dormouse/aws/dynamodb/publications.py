@@ -15,7 +15,7 @@ import msgspec
 from dormouse.aws.base.failures import ConditionFailedError, reading, writing
 from dormouse.aws.dynamodb.stored_items import opened, sealed, unchanged
 from dormouse.model.versions.publications import PublicationRecord
-from dormouse.publications import LOST_PUBLICATION
+from dormouse.ports.publications import LOST_PUBLICATION
 from dormouse.stored.decoding import decode_json
 
 if TYPE_CHECKING:

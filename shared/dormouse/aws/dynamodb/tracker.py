@@ -23,7 +23,7 @@ from dormouse.aws.dynamodb.stored_items import unchanged
 from dormouse.errors import ContendedError
 from dormouse.jobs.records import BOUND_KEPT_SECONDS
 from dormouse.model.jobs.job_events import JobEvent, Tracked, fold_event
-from dormouse.ports import DAMAGED, JobRecord
+from dormouse.ports.services import DAMAGED, JobRecord
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient

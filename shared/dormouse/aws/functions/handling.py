@@ -25,7 +25,7 @@ from dormouse.errors import (
     OutcomeUnknownError,
     UnavailableError,
 )
-from dormouse.messages import (
+from dormouse.messages.stages import (
     STAGES,
     FilesWaiting,
     Message,
@@ -36,7 +36,7 @@ from dormouse.messages import (
     has_type,
 )
 from dormouse.model.sources import Source
-from dormouse.ports import Services
+from dormouse.ports.services import Services
 from dormouse.tables.table import Table
 
 Event = dict[str, object]

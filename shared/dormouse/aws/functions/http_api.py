@@ -15,7 +15,7 @@ from dormouse.aws.base.logs import about_ids, logger
 from dormouse.aws.functions.handling import Event, process
 from dormouse.errors import InvalidRequestError
 from dormouse.http.messages import HttpRequest, HttpResponse
-from dormouse.ports import Services
+from dormouse.ports.services import Services
 from dormouse.stored.decoding import convert_plain
 
 _LOGGED = 200

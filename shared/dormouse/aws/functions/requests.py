@@ -21,10 +21,10 @@ from dormouse.features.administration.follow_request import follow_request
 from dormouse.features.administration.last_attempt import fail_request, fail_step
 from dormouse.features.administration.malformed import refuse_malformed
 from dormouse.features.administration.stored_requests import delete_request
-from dormouse.messages import Message, OutboundMessage, RequestStep
-from dormouse.ports import Services
-from dormouse.replies import Reply, refusal
-from dormouse.requests import AdminRequest, decode_admin
+from dormouse.messages.replies import Reply, refusal
+from dormouse.messages.requests import AdminRequest, decode_admin
+from dormouse.messages.stages import Message, OutboundMessage, RequestStep
+from dormouse.ports.services import Services
 from dormouse.stored.names import REPLIES
 
 Stage = Callable[[Services, AdminRequest], Sequence[OutboundMessage]]

@@ -12,14 +12,14 @@ from msgspec.structs import replace
 
 from dormouse.access.principals import principal_of_sender
 from dormouse.aws.functions.handling import process
-from dormouse.messages import Message
-from dormouse.query_messages import (
+from dormouse.messages.queries import (
     AnswerQuery,
     CancelQuery,
     FollowQuery,
     LeaveQuery,
     QueryTask,
 )
+from dormouse.messages.stages import Message
 
 
 def asked_by(message: Message, sender_id: str) -> Message:

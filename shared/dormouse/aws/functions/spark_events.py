@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from dormouse.errors import InvalidRequestError
-from dormouse.messages import Id, SparkRunChanged
+from dormouse.messages.stages import Id, SparkRunChanged
 from dormouse.stored.decoding import decode_json
 
 

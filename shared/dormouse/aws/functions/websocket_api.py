@@ -13,8 +13,8 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 from dormouse.access.principals import NOBODY, is_token, principal_of_arn
 from dormouse.aws.base.logs import about_ids, logger
 from dormouse.aws.functions.handling import Event, process
-from dormouse.connections import Connected, Disconnected, Received, Served, SocketEvent
 from dormouse.errors import InvalidRequestError
+from dormouse.ports.connections import Connected, Disconnected, Received, Served, SocketEvent
 from dormouse.stored.decoding import convert_plain
 
 

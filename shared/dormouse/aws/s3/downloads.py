@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from dormouse.aws.base.clients import get_object
 from dormouse.aws.base.failures import read_whole, reading
 from dormouse.aws.s3.ranges import RangedObject
-from dormouse.downloads import Arrived
 from dormouse.model.sources import Source
+from dormouse.ports.downloads import Arrived
 from dormouse.retry_policy import RetryPolicy
 
 if TYPE_CHECKING:

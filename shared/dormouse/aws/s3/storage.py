@@ -22,17 +22,17 @@ from dormouse.aws.s3.downloads import download
 from dormouse.aws.s3.ranges import RangedObject
 from dormouse.aws.s3.uploads import PART_BYTES, S3Upload, abort_uploads, list_uploads, put_once
 from dormouse.aws.s3.versions import earlier_versions, kept_ms
-from dormouse.downloads import Arrived
 from dormouse.errors import (
     NotFoundError,
     RefusedSourceError,
     UnavailableError,
 )
 from dormouse.model.sources import Source
-from dormouse.ports import NoncurrentObject, StoredObject
+from dormouse.ports.downloads import Arrived
+from dormouse.ports.services import NoncurrentObject, StoredObject
+from dormouse.ports.uploads import UnfinishedUpload, Upload
 from dormouse.retry_policy import RetryPolicy
 from dormouse.storage import check_path, check_prefix
-from dormouse.uploads import UnfinishedUpload, Upload
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

@@ -19,7 +19,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from dormouse.aws.base.failures import PRECONDITION_FAILED, code_of, read_pages, writing
 from dormouse.aws.s3.multipart import MAX_PARTS, NO_SUCH_UPLOAD, MultipartUpload
 from dormouse.errors import ContendedError, InvalidRequestError
-from dormouse.uploads import UnfinishedUpload
+from dormouse.ports.uploads import UnfinishedUpload
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from botocore.exceptions import ClientError
 
 from dormouse.aws.base.failures import code_of, read_pages, reading
-from dormouse.ports import StoredObject
+from dormouse.ports.services import StoredObject
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

@@ -10,7 +10,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from dormouse import system
 from dormouse.aws.sqs.batching import MAX_BATCH_ENTRIES, batched
 from dormouse.aws.sqs.queues import SqsQueues, unavailable
-from dormouse.ports import DeadLetter
+from dormouse.ports.services import DeadLetter
 from dormouse.retry_policy import RetryPolicy
 from dormouse.stored.names import InstanceNames, dead_letter_queue
 

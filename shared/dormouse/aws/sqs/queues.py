@@ -12,8 +12,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 from dormouse import system
 from dormouse.aws.sqs.batching import MAX_BATCH_BYTES, batched
 from dormouse.errors import InvalidRequestError, NotFoundError, UnavailableError
-from dormouse.messages import OfTable, OutboundMessage, encode
-from dormouse.ports import QueueCounts
+from dormouse.messages.stages import OfTable, OutboundMessage, encode
+from dormouse.ports.services import QueueCounts
 from dormouse.retry_policy import RetryPolicy
 from dormouse.stored.names import InstanceNames, dead_letter_queue
 

@@ -9,7 +9,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from dormouse.aws.base.failures import code_of
 from dormouse.aws.sqs.queues import unavailable
-from dormouse.result_queues import gone, not_listed
+from dormouse.ports.result_queues import gone, not_listed
 
 if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient

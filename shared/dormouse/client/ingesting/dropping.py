@@ -15,7 +15,7 @@ from dormouse.errors import InvalidRequestError, NotFoundError, RefusedSourceErr
 from dormouse.features.ingest.known_sources import look_up_sources, refusal_of, remembered_ids
 from dormouse.model.sources import Source, format_of, table_name_of
 from dormouse.model.state import TableState
-from dormouse.ports import JobRecord, Services
+from dormouse.ports.services import JobRecord, Services
 from dormouse.sources.frames import Frame
 from dormouse.sources.path_columns import folder_prefix
 from dormouse.statestore.source_lookup import ingested_of

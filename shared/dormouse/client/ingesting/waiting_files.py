@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dormouse.ports import NO_TABLE, Services
+from dormouse.ports.services import NO_TABLE, Services
 from dormouse.tables.table import Table
 
 if TYPE_CHECKING:

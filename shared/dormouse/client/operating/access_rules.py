@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from dormouse.errors import NotFoundError
-from dormouse.ports import Services
-from dormouse.requests import AdminRequest, ClearAccess, GrantAccess, RevokeAccess
+from dormouse.messages.requests import AdminRequest, ClearAccess, GrantAccess, RevokeAccess
+from dormouse.ports.services import Services
 
 if TYPE_CHECKING:
     from dormouse.access.rules import AccessRules, Permission, Verb
-    from dormouse.messages import OutboundMessage
+    from dormouse.messages.stages import OutboundMessage
 
 
 class RuledInstance:

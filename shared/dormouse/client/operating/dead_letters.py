@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from dormouse.client.ports import QueueAges, Queues
 from dormouse.errors import UnavailableError
-from dormouse.messages import QUEUES
-from dormouse.ports import DeadLetter, Services
+from dormouse.messages.stages import QUEUES
+from dormouse.ports.services import DeadLetter, Services
 from dormouse.stored.names import dead_letter_queue
 
 if TYPE_CHECKING:

@@ -9,8 +9,14 @@ from typing import TYPE_CHECKING
 from dormouse.errors import InvalidRequestError
 from dormouse.key_forms.codec import KeyCodec
 from dormouse.keys.ranges import Key
-from dormouse.ports import Services
-from dormouse.requests import AdminRequest, AlterSchema, CreateTable, SetOnline, SetProperties
+from dormouse.messages.requests import (
+    AdminRequest,
+    AlterSchema,
+    CreateTable,
+    SetOnline,
+    SetProperties,
+)
+from dormouse.ports.services import Services
 from dormouse.schema.schema import Schema
 from dormouse.tables.properties import parse_settings, property_named
 

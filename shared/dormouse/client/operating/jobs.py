@@ -10,7 +10,7 @@ from dormouse.client.listing import listed_jobs
 from dormouse.features.ingest.known_sources import look_up_source_ids
 from dormouse.model.sources import Source
 from dormouse.model.state import TableState
-from dormouse.ports import NO_TABLE, JobRecord, Services
+from dormouse.ports.services import NO_TABLE, JobRecord, Services
 from dormouse.showing import Listing
 from dormouse.tables.table import Table
 

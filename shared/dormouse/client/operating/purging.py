@@ -19,8 +19,8 @@ from dormouse.features.purge.row_matcher import RowMatcher
 from dormouse.features.purge.stored import load_matches, load_purge
 from dormouse.key_forms.codec import KeyCodec
 from dormouse.key_forms.python import KeyLike
-from dormouse.messages import SelectionMessage
-from dormouse.requests import PurgeRows
+from dormouse.messages.requests import PurgeRows
+from dormouse.messages.stages import SelectionMessage
 from dormouse.tables.spark_options import SparkOptions
 from dormouse.tables.table import Table
 

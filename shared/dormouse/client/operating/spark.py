@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from dormouse.errors import UnavailableError
-from dormouse.ports import Storage
+from dormouse.ports.services import Storage
 from dormouse.stored.paths import SPARK_CODE
 
 if TYPE_CHECKING:

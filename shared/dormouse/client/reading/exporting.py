@@ -16,8 +16,8 @@ from dormouse.features.export.manifests import Manifest, encode_manifest, load_m
 from dormouse.features.export.request import destination, export_id_of
 from dormouse.features.export.stored import finished_task_paths, load_export
 from dormouse.key_forms.python import KeyLike, Ranges
+from dormouse.messages.requests import ExportRows
 from dormouse.model.versions.as_of import AsOf
-from dormouse.requests import ExportRows
 from dormouse.stored.paths import MANIFEST
 from dormouse.tables.table import Table
 

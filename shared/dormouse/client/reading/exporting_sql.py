@@ -27,7 +27,7 @@ from dormouse.stored.paths import MANIFEST
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from dormouse.ports import Services
+    from dormouse.ports.services import Services
     from dormouse.query.result import QueryResult
 
 FILE_BYTES = 256 * 1024 * 1024

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dormouse.requests import PublishIceberg
+from dormouse.messages.requests import PublishIceberg
 from dormouse.showing import HtmlText, Listing, Shown, show_facts
 
 if TYPE_CHECKING:

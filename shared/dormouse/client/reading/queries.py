@@ -23,9 +23,9 @@ from dormouse.errors import (
 )
 from dormouse.features.queries.query import QUERIES, QueryEnd, question
 from dormouse.features.queries.stored import load_end
-from dormouse.messages import OutboundMessage
-from dormouse.ports import JobRecord, Outbox, Services
-from dormouse.query_messages import AnswerQuery, CancelQuery, QueryLimits
+from dormouse.messages.queries import AnswerQuery, CancelQuery, QueryLimits
+from dormouse.messages.stages import OutboundMessage
+from dormouse.ports.services import JobRecord, Outbox, Services
 from dormouse.showing import Listing
 from dormouse.stored.query_paths import query_prefix
 

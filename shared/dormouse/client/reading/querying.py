@@ -16,7 +16,7 @@ from dormouse.model.versions.as_of import AsOf
 from dormouse.tables.table import Table
 
 if TYPE_CHECKING:
-    from dormouse.messages import SelectionMessage
+    from dormouse.messages.stages import SelectionMessage
     from dormouse.query.result import QueryResult
     from dormouse.query.selection import Selection
 
@@ -104,7 +104,7 @@ class QueriedTable(VersionedTable):
 
     def _ask(self, selection: SelectionMessage, timeout_seconds: float) -> QueryResult:
         from dormouse.client.reading.queries import ask
-        from dormouse.query_messages import AnswerQuery
+        from dormouse.messages.queries import AnswerQuery
 
         services = self.services
         # Parquet has all types of tables, and checksums

@@ -8,7 +8,7 @@ from dormouse.client.reading.versions import as_of_to_json
 from dormouse.errors import InvalidRequestError
 from dormouse.key_forms.codec import KeyCodec
 from dormouse.key_forms.python import KeyLike, Ranges
-from dormouse.messages import SelectionMessage
+from dormouse.messages.stages import SelectionMessage
 from dormouse.model.versions.as_of import AsOf
 from dormouse.schema.schema import Schema
 

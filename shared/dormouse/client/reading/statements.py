@@ -11,7 +11,7 @@ from dormouse.access.visible import VisibleTable
 from dormouse.client.reading.versions import table_as_of
 from dormouse.errors import InvalidRequestError
 from dormouse.model.versions.as_of import parse_as_of
-from dormouse.ports import Services
+from dormouse.ports.services import Services
 from dormouse.statements.limits import MEMORY_BYTES, TIMEOUT_SECONDS, Limits
 from dormouse.tables.table import table_not_found
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dormouse.client.reading.queries import AskedQuery
     from dormouse.client.waiting import Polling
     from dormouse.model.state import TableState
-    from dormouse.ports import JobRecord
+    from dormouse.ports.services import JobRecord
     from dormouse.query.result import QueryResult
     from dormouse.showing import Listing
 
@@ -120,7 +120,7 @@ class QueriedInstance:
         self, text: str, parameters: dict[str, object], timeout_seconds: float, run: str
     ) -> QueryResult:
         from dormouse.client.reading.queries import ask, check_run, message_parameters
-        from dormouse.query_messages import AnswerQuery
+        from dormouse.messages.queries import AnswerQuery
 
         check_run(run)
         asked = AnswerQuery(

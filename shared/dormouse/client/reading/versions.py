@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from dormouse.client.access import TableAccess
+from dormouse.messages.requests import RestoreVersion, TagVersion, UntagVersion
 from dormouse.model.versions.as_of import AsOf, checked_as_of
-from dormouse.ports import Services
-from dormouse.requests import RestoreVersion, TagVersion, UntagVersion
+from dormouse.ports.services import Services
 from dormouse.showing import Listing
 from dormouse.tables.table import Table
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dormouse.access.rules import AccessRule, granted, revoked
-from dormouse.ports import Services
-from dormouse.requests import ClearAccess, GrantAccess, RevokeAccess
+from dormouse.messages.requests import ClearAccess, GrantAccess, RevokeAccess
+from dormouse.ports.services import Services
 
 
 def grant_access(services: Services, request: GrantAccess) -> None:

@@ -14,10 +14,10 @@ from dormouse.errors import AlreadyExistsError, InvalidRequestError, NotFoundErr
 from dormouse.features.administration.request_context import RequestContext
 from dormouse.features.administration.stored_requests import StoredRequest
 from dormouse.features.requests.work import RequestResult
-from dormouse.messages import OutboundMessage, load
-from dormouse.ports import Services
-from dormouse.replies import to_outbound
-from dormouse.requests import AdminRequest
+from dormouse.messages.replies import to_outbound
+from dormouse.messages.requests import AdminRequest
+from dormouse.messages.stages import OutboundMessage, load
+from dormouse.ports.services import Services
 
 
 def administer(services: Services, request: AdminRequest) -> list[OutboundMessage]:

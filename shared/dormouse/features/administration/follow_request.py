@@ -19,10 +19,10 @@ from dormouse.features.administration.stored_requests import (
 from dormouse.features.requests.outcomes import JobCheck, JobOutcome
 from dormouse.jobs.retry_policy import is_chain_expired
 from dormouse.jobs.tracking import record_request
-from dormouse.messages import OutboundMessage, RequestStep
+from dormouse.messages.replies import Reply, ReplyJob, reply_to, to_outbound
+from dormouse.messages.stages import OutboundMessage, RequestStep
 from dormouse.model.state import DAY_MS
-from dormouse.ports import NO_TABLE, Services
-from dormouse.replies import Reply, ReplyJob, reply_to, to_outbound
+from dormouse.ports.services import NO_TABLE, Services
 from dormouse.tables.table import Table
 
 MIN_WAIT_SECONDS, MAX_WAIT_SECONDS = 2, 300

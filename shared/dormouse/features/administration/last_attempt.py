@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from dormouse.errors import DormouseError
 from dormouse.features.administration.request_context import ATTEMPTS_FAILED, RequestContext
-from dormouse.messages import OutboundMessage, RequestStep
-from dormouse.ports import Services
-from dormouse.replies import reply_to, to_outbound
-from dormouse.requests import AdminRequest, verb_of
+from dormouse.messages.replies import reply_to, to_outbound
+from dormouse.messages.requests import AdminRequest, verb_of
+from dormouse.messages.stages import OutboundMessage, RequestStep
+from dormouse.ports.services import Services
 
 DEAD_LETTER = (
     "its message is in the dead-letter queue of admin: redrive it to carry the request out after "

@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import get_args
 
 from dormouse.jobs.tracking import record_request
-from dormouse.messages import OutboundMessage
-from dormouse.ports import NO_TABLE, Services
-from dormouse.replies import Reply, reply_to, to_outbound
-from dormouse.requests import AdminRequest, is_request_id
+from dormouse.messages.replies import Reply, reply_to, to_outbound
+from dormouse.messages.requests import AdminRequest, is_request_id
+from dormouse.messages.stages import OutboundMessage
+from dormouse.ports.services import NO_TABLE, Services
 from dormouse.stored.decoding import decode_json
 from dormouse.tables.table import can_be_name
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dormouse.features.administration.stored_requests import unfinished_requests
 from dormouse.features.export.stored import delete_all
 from dormouse.jobs.sweep_check import SweepCheck
-from dormouse.messages import OutboundMessage, RequestStep
+from dormouse.messages.stages import OutboundMessage, RequestStep
 
 
 def overdue_requests(check: SweepCheck) -> Iterator[OutboundMessage]:

@@ -24,10 +24,8 @@ from dormouse.features.requests.resolve_table import request_key, resolve_table_
 from dormouse.features.requests.work import RequestResult, reply_jobs
 from dormouse.features.tables.changing.create_table import new_table_id
 from dormouse.jobs.tracking import record_request
-from dormouse.messages import OutboundMessage
-from dormouse.ports import NO_TABLE, JobRecord, Services
-from dormouse.replies import Counts, Outcome, Reply, ReplyJob, reply_to, to_outbound
-from dormouse.requests import (
+from dormouse.messages.replies import Counts, Outcome, Reply, ReplyJob, reply_to, to_outbound
+from dormouse.messages.requests import (
     AdminRequest,
     ClearAccess,
     CreateTable,
@@ -37,6 +35,8 @@ from dormouse.requests import (
     SetDefaults,
     verb_of,
 )
+from dormouse.messages.stages import OutboundMessage
+from dormouse.ports.services import NO_TABLE, JobRecord, Services
 
 INSTANCE_NAME = "(instance)"
 """The subject of a request about no table."""

@@ -25,10 +25,10 @@ from dormouse.features.requests.request_paths import (
     request_wanted_path,
 )
 from dormouse.features.splitting.request import SplitWork
-from dormouse.messages import OutboundMessage, RequestStep
+from dormouse.messages.replies import Counts, Reply
+from dormouse.messages.stages import OutboundMessage, RequestStep
 from dormouse.model.state import DAY_MS
-from dormouse.ports import Services
-from dormouse.replies import Counts, Reply
+from dormouse.ports.services import Services
 
 AnyWork = CompactionWork | IngestWork | ExportWork | PurgeWork | SplitWork | GarbageWork
 """The work of any request, as it is stored; its tag is its kind."""

@@ -16,8 +16,8 @@ from dormouse.errors import CorruptDataError, ForbiddenError, NotFoundError
 from dormouse.iceberg.previous import parse_metadata
 from dormouse.iceberg.serving.rest import CatalogError, shown
 from dormouse.iceberg.serving.views import PARTS, View, published_name, view_of, why_no_view
-from dormouse.ports import Services
-from dormouse.publications import LOST_PUBLICATION
+from dormouse.ports.publications import LOST_PUBLICATION
+from dormouse.ports.services import Services
 from dormouse.tables.published import is_published
 from dormouse.tables.table import Table
 

@@ -39,7 +39,7 @@ from dormouse.iceberg.serving.rest import (
     shown,
 )
 from dormouse.iceberg.serving.views import view_result
-from dormouse.ports import Services
+from dormouse.ports.services import Services
 from dormouse.stored.paths import data_prefix, iceberg_prefix
 
 READS = ("GET", "HEAD")

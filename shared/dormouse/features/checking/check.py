@@ -26,9 +26,9 @@ from dormouse.features.checking.findings import (
 )
 from dormouse.model.shards import Shard
 from dormouse.model.state import TableState
-from dormouse.ports import Services, StoredObject
+from dormouse.ports.services import Services, StoredObject
 from dormouse.readers.auditing import audit_shard
-from dormouse.shards.footer import read_footer
+from dormouse.shards.format.footer import read_footer
 from dormouse.statestore.source_lookup import read_segment
 from dormouse.stored.paths import data_prefix, shard_path, sources_prefix, sources_segment_of
 from dormouse.tables.table import Table

@@ -18,17 +18,17 @@ from dormouse.errors import (
 from dormouse.features.checking.findings import Finding, dispute_finding
 from dormouse.features.garbage.collect_garbage import candidates
 from dormouse.jobs.tracking import finalise, record
-from dormouse.messages import OutboundMessage
+from dormouse.messages.stages import OutboundMessage
 from dormouse.model.disputes import dispute_id
 from dormouse.model.jobs.job_events import Failed, TrackedJob
 from dormouse.model.shards import Shard
 from dormouse.model.state import TableState
 from dormouse.model.transactions import ResolveDisputes
-from dormouse.ports import Services
+from dormouse.ports.services import Services
 from dormouse.query.count import count_slices
 from dormouse.readers.auditing import audit_shard
 from dormouse.readers.reading import Slice
-from dormouse.shards.footer import check_identity, read_metadata
+from dormouse.shards.format.footer import check_identity, read_metadata
 from dormouse.state_store import Rejected
 from dormouse.stored.paths import shard_path
 from dormouse.tables.table import Table

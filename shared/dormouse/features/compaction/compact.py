@@ -34,23 +34,23 @@ from dormouse.features.purge.stored import load_purge
 from dormouse.features.tables.reset import is_for
 from dormouse.jobs.tracking import finalise, record, tracked
 from dormouse.keys.ranges import KeyRange
-from dormouse.messages import CompactionJob, GarbageCandidates, OutboundMessage, TableChanged
+from dormouse.messages.stages import CompactionJob, GarbageCandidates, OutboundMessage, TableChanged
 from dormouse.model.disputes import DisputeReason
 from dormouse.model.jobs.job_events import Assigned, Failed, Finished, Started, TrackedJob
 from dormouse.model.shards import Job
 from dormouse.model.state import TableState
 from dormouse.model.transactions import DisputeShards, ReleaseJob, ReplaceShards
 from dormouse.model.versions.provenance import merge_lineages
-from dormouse.ports import Services
+from dormouse.ports.services import Services
 from dormouse.query.count import count_slices
 from dormouse.readers.reading import Slice, read_indexes
-from dormouse.shards.footer import footer_of
-from dormouse.shards.run_markers import (
+from dormouse.shards.format.footer import footer_of
+from dormouse.shards.writing.division import ShardContext
+from dormouse.shards.writing.run_markers import (
     RunMarker,
     discard_shards,
     put_run_marker,
 )
-from dormouse.shards.writing import ShardContext
 from dormouse.state_store import Rejected
 from dormouse.stored.paths import (
     run_marker_path,

@@ -52,10 +52,10 @@ from dormouse.jobs.crashes import (
     set_aside,
 )
 from dormouse.keys.ranges import KeyRange
-from dormouse.messages import CompactionJob, OutboundMessage
+from dormouse.messages.stages import CompactionJob, OutboundMessage
 from dormouse.model.jobs.spark_threshold import is_heavy_compaction
-from dormouse.ports import Services
-from dormouse.shards.run_markers import discard_shards
+from dormouse.ports.services import Services
+from dormouse.shards.writing.run_markers import discard_shards
 from dormouse.stored.decoding import raise_corrupt
 from dormouse.stored.names import dead_letter_queue
 from dormouse.stored.paths import (

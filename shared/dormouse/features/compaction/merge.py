@@ -18,9 +18,9 @@ from dormouse.keys.histogram import KeyHistogram, merge_histograms
 from dormouse.keys.ranges import KeyRange
 from dormouse.model.partitions import Partition
 from dormouse.model.shards import Job, NewShard, Shard
-from dormouse.ports import Storage
-from dormouse.shards.run_markers import check_no_run_marker
-from dormouse.shards.writing import ShardContext, write_shards
+from dormouse.ports.services import Storage
+from dormouse.shards.writing.division import ShardContext, write_shards
+from dormouse.shards.writing.run_markers import check_no_run_marker
 from dormouse.stored.paths import make_shard_id
 from dormouse.tables.row_rules import row_rules
 from dormouse.tables.table import Table

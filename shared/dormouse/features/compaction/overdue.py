@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dormouse.features.spark.jobs import QUEUE as SPARK_QUEUE
 from dormouse.jobs.crashes import FUNCTION, SPARK, JobNotes, job_notes
 from dormouse.jobs.sweep_check import SweepCheck
-from dormouse.messages import CompactionJob, OutboundMessage
+from dormouse.messages.stages import CompactionJob, OutboundMessage
 from dormouse.model.jobs.spark_threshold import compaction_queue
 
 

@@ -20,13 +20,13 @@ from dormouse.features.requests.outcomes import TABLE_RESET, JobCheck, JobOutcom
 from dormouse.features.requests.resolve_table import request_key, resolve_live_table
 from dormouse.features.requests.work import RequestResult, StoredWork
 from dormouse.jobs.runs import new_run
-from dormouse.messages import CompactionJob, OutboundMessage
+from dormouse.messages.replies import Counts
+from dormouse.messages.requests import CompactTable
+from dormouse.messages.stages import CompactionJob, OutboundMessage
 from dormouse.model.jobs.spark_threshold import compaction_queue
 from dormouse.model.state import TableState
 from dormouse.model.transactions import AssignJob
-from dormouse.ports import Services
-from dormouse.replies import Counts
-from dormouse.requests import CompactTable
+from dormouse.ports.services import Services
 from dormouse.stored.paths import run_of_shard
 from dormouse.tables.spark_options import SparkOptions
 from dormouse.tables.table import Table

@@ -17,9 +17,9 @@ from dormouse.errors import DamagedShardError, InvariantError
 from dormouse.features.rebuild.plan_rebuild import RebuildPlan
 from dormouse.model.shards import Shard
 from dormouse.model.source_segments import SourceSegment
-from dormouse.ports import Services, Storage
-from dormouse.shards.readdressing import readdress_shard, verify_local_shard
-from dormouse.shards.run_markers import RunMarker, put_run_marker, read_run_markers
+from dormouse.ports.services import Services, Storage
+from dormouse.shards.writing.readdressing import readdress_shard, verify_local_shard
+from dormouse.shards.writing.run_markers import RunMarker, put_run_marker, read_run_markers
 from dormouse.statestore.source_codec import encode_sources
 from dormouse.statestore.source_lookup import read_segment
 from dormouse.stored.paths import data_prefix, run_of_shard, shard_path, sources_path

@@ -30,9 +30,9 @@ from dormouse.features.rebuild.plan_rebuild import RebuildPlan
 from dormouse.features.rebuild.rebuild import commit_plan
 from dormouse.features.tables.published_names import check_published_names
 from dormouse.features.tables.restored import put_restored
-from dormouse.messages import OutboundMessage, TableChanged
+from dormouse.messages.stages import OutboundMessage, TableChanged
 from dormouse.model.state import TableState
-from dormouse.ports import Services
+from dormouse.ports.services import Services
 from dormouse.stored.paths import TABLE_ID_DIGITS, copying_path, copying_prefix
 from dormouse.tables.origins import Origin
 from dormouse.tables.properties import KNOWN

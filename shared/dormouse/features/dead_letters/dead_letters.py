@@ -12,9 +12,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from dormouse.errors import NotFoundError
-from dormouse.messages import QUEUES
+from dormouse.messages.stages import QUEUES
 from dormouse.model.jobs.job_events import Finished, TrackedRequest
-from dormouse.ports import NO_TABLE, DeadLetter, JobRecord, Services
+from dormouse.ports.services import NO_TABLE, DeadLetter, JobRecord, Services
 from dormouse.stored.names import dead_letter_queue
 from dormouse.stored.paths import split_job_id
 from dormouse.tables.table import can_be_name

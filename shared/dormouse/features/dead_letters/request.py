@@ -5,9 +5,9 @@ from __future__ import annotations
 from dormouse.errors import UnavailableError
 from dormouse.features.dead_letters import dead_letters
 from dormouse.features.requests.work import RequestResult
-from dormouse.ports import Services
-from dormouse.replies import Counts
-from dormouse.requests import Redrive
+from dormouse.messages.replies import Counts
+from dormouse.messages.requests import Redrive
+from dormouse.ports.services import Services
 
 
 def redrive(services: Services, request: Redrive) -> RequestResult:

@@ -34,9 +34,9 @@ from dormouse.features.export.stored import (
 from dormouse.jobs.attempts import crashed_attempts, record_attempt
 from dormouse.jobs.crashes import CRASH_LIMIT, CRASHED, hand_to_spark
 from dormouse.jobs.tracking import record
-from dormouse.messages import ExportJob, ExportTask, OutboundMessage
+from dormouse.messages.stages import ExportJob, ExportTask, OutboundMessage
 from dormouse.model.jobs.job_events import Failed, Finished, Started
-from dormouse.ports import Services
+from dormouse.ports.services import Services
 from dormouse.stored.paths import export_attempts_prefix
 
 WHAT_TO_DO = (

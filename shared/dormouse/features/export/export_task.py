@@ -24,13 +24,13 @@ from dormouse.features.export.files import (
 )
 from dormouse.features.export.stored import load_pieces, save_task_files
 from dormouse.keys.ranges import Key
-from dormouse.ports import Storage
+from dormouse.ports.services import Storage
+from dormouse.ports.uploads import Upload
 from dormouse.query.planner import slices_from
 from dormouse.query.result import QueryResult
 from dormouse.query.rows import QueryResources, query_slices
 from dormouse.readers.reading import Slice
 from dormouse.stored.paths import exported_file, exported_prefix
-from dormouse.uploads import Upload
 
 
 class Worker(QueryResources, Protocol):

@@ -19,10 +19,10 @@ from dormouse.errors import AlreadyExistsError
 from dormouse.key_forms.arrow import row_key
 from dormouse.key_forms.stored import decode_key, encode_key
 from dormouse.keys.ranges import Key
-from dormouse.ports import Objects
+from dormouse.ports.services import Objects
 from dormouse.results import writers
 from dormouse.schema.schema import Schema
-from dormouse.shards.footer import read_metadata
+from dormouse.shards.format.footer import read_metadata
 from dormouse.stored.decoding import decode_json, raise_corrupt
 
 METADATA_KEY = "dormouse-export"

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from dormouse.errors import AlreadyExistsError, NotFoundError
 from dormouse.features.export.export import Export, ExportedFile
 from dormouse.key_forms.codec import KeyCodec
-from dormouse.ports import Services, Storage
+from dormouse.ports.services import Services, Storage
 from dormouse.stored import checksums
 from dormouse.stored.decoding import decode_json, raise_corrupt
 from dormouse.stored.json_objects import check_format, with_checksum

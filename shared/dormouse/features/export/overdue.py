@@ -14,8 +14,8 @@ from dormouse.features.export.stored import (
     unfinished_tasks,
 )
 from dormouse.jobs.sweep_check import SweepCheck
-from dormouse.messages import OutboundMessage
-from dormouse.ports import Services
+from dormouse.messages.stages import OutboundMessage
+from dormouse.ports.services import Services
 from dormouse.tables.table import Table
 
 

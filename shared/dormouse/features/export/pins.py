@@ -10,7 +10,7 @@ from __future__ import annotations
 from dormouse.features.tables.versions import read_version
 from dormouse.model.state import DAY_MS, TableState
 from dormouse.model.versions.pins import OwnerKind, Pin, PinOwner
-from dormouse.ports import Services
+from dormouse.ports.services import Services
 from dormouse.stored.paths import export_path
 from dormouse.tables.table import Table
 

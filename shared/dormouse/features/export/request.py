@@ -23,15 +23,15 @@ from dormouse.features.requests.work import RequestResult, StoredWork
 from dormouse.features.versions.as_of import read_as_of
 from dormouse.jobs.tracking import record
 from dormouse.keys.ranges import KeyRange
-from dormouse.messages import OutboundMessage
+from dormouse.messages.replies import Counts
+from dormouse.messages.requests import ExportRows
+from dormouse.messages.stages import OutboundMessage
 from dormouse.model.jobs.job_events import Assigned
 from dormouse.model.state import TableState
-from dormouse.ports import Services
+from dormouse.ports.services import Services
 from dormouse.query.pieces import bytes_to_read, plan_tasks
 from dormouse.query.planner import selected_ranges
 from dormouse.query.selection_codec import decode_selection
-from dormouse.replies import Counts
-from dormouse.requests import ExportRows
 from dormouse.storage import check_path
 from dormouse.tables.spark_options import SparkOptions
 from dormouse.tables.table import Table

@@ -18,9 +18,9 @@ from dormouse.features.export.export import (
     encode_export,
     encode_files,
 )
-from dormouse.messages import ExportJob, ExportTask, OutboundMessage
+from dormouse.messages.stages import ExportJob, ExportTask, OutboundMessage
 from dormouse.model.part_of_state import Piece
-from dormouse.ports import Services, Storage
+from dormouse.ports.services import Services, Storage
 from dormouse.query.pieces import decode_pieces, encode_pieces
 from dormouse.stored.paths import (
     export_done_path,

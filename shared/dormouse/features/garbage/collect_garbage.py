@@ -20,11 +20,11 @@ from dormouse.features.garbage.garbage import (
     waiting_seconds,
 )
 from dormouse.jobs.tracking import finalise, record, tracked
-from dormouse.messages import GarbageCandidates, OutboundMessage
+from dormouse.messages.stages import GarbageCandidates, OutboundMessage
 from dormouse.model.jobs.job_events import Finished, Started, TrackedJob
 from dormouse.model.state import TableState
 from dormouse.model.transactions import DeleteShards
-from dormouse.ports import Services
+from dormouse.ports.services import Services
 from dormouse.state_store import Rejected
 from dormouse.stored.paths import shard_path
 from dormouse.tables.table import Table

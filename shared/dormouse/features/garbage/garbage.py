@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from dormouse.model.state import DAY_MS, TableState
-from dormouse.ports import Services
+from dormouse.ports.services import Services
 from dormouse.state_store import StateStore
 from dormouse.stored.paths import run_of_shard
 from dormouse.tables.table import Table

@@ -9,10 +9,10 @@ from dormouse.features.garbage.garbage import collectable, unpinned, unpublished
 from dormouse.features.requests.outcomes import TABLE_RESET, JobCheck, JobOutcome
 from dormouse.features.requests.resolve_table import resolve_live_table
 from dormouse.features.requests.work import RequestResult, StoredWork
-from dormouse.messages import OutboundMessage
-from dormouse.ports import Services
-from dormouse.replies import Counts
-from dormouse.requests import CollectGarbage
+from dormouse.messages.replies import Counts
+from dormouse.messages.requests import CollectGarbage
+from dormouse.messages.stages import OutboundMessage
+from dormouse.ports.services import Services
 from dormouse.tables.table import Table
 
 

@@ -19,7 +19,7 @@ from dormouse.client.table import TableHandle
 from dormouse.errors import ForbiddenError
 from dormouse.features.http.problems import ProblemError
 from dormouse.http.messages import HttpRequest, HttpResponse
-from dormouse.ports import Services
+from dormouse.ports.services import Services
 from dormouse.stored.decoding import convert_texts, decode_json
 
 MOST_BODY_BYTES = 4 * 1024 * 1024

@@ -21,11 +21,11 @@ from msgspec import UNSET
 from dormouse.errors import RefusedSourceError
 from dormouse.features.ingest.batching import batches, due_batches, seconds_to_wait
 from dormouse.jobs.tracking import record
-from dormouse.messages import FilesWaiting, IngestJob, OutboundMessage
+from dormouse.messages.stages import FilesWaiting, IngestJob, OutboundMessage
 from dormouse.model.jobs.job_events import Refused, TrackedJob
 from dormouse.model.jobs.spark_threshold import ingest_queue
 from dormouse.model.sources import Source, job_id_of, table_name_of
-from dormouse.ports import NO_TABLE, Services
+from dormouse.ports.services import NO_TABLE, Services
 from dormouse.tables.spark_options import SparkOptions
 from dormouse.tables.table import Table
 

@@ -21,15 +21,15 @@ from dormouse.features.ingest.placement import count_leaves_holding, spans_leave
 from dormouse.fold.rules import Rule, Violation
 from dormouse.jobs.runs import new_run
 from dormouse.jobs.tracking import ALREADY_INGESTED, record, tracked, tracked_job
-from dormouse.messages import IngestJob, OutboundMessage, TableChanged
+from dormouse.messages.stages import IngestJob, OutboundMessage, TableChanged
 from dormouse.model.jobs.job_events import Finished, Refused, Started, TrackedJob
 from dormouse.model.shards import NewShard
 from dormouse.model.sources import Source, job_id_of
 from dormouse.model.state import TableState
 from dormouse.model.transactions import AddShards
 from dormouse.model.versions.provenance import Lineage
-from dormouse.ports import NO_TABLE, Services
-from dormouse.shards.writing import ShardContext, write_shards
+from dormouse.ports.services import NO_TABLE, Services
+from dormouse.shards.writing.division import ShardContext, write_shards
 from dormouse.sources.loader import SourceLoader, load_sources
 from dormouse.state_store import Outcome, Rejected
 from dormouse.stored.paths import make_shard_id

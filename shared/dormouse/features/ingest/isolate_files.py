@@ -13,10 +13,10 @@ from dormouse.errors import OutOfSpaceError, RefusedSourceError
 from dormouse.features.ingest.ingest import ingest, is_ingested, refuse
 from dormouse.jobs.crashes import CRASHED, hand_to_spark, has_crashed
 from dormouse.jobs.tracking import ISOLATED, is_isolated, record, tracked_job
-from dormouse.messages import IngestJob, OutboundMessage
+from dormouse.messages.stages import IngestJob, OutboundMessage
 from dormouse.model.jobs.job_events import Failed, Finished
 from dormouse.model.sources import job_id_of
-from dormouse.ports import Services
+from dormouse.ports.services import Services
 from dormouse.stored.names import dead_letter_queue
 
 ISOLATED_AFTER_CRASHES = f"{CRASHED}: {ISOLATED}"

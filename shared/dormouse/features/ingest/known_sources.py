@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from dormouse.errors import CorruptDataError, NotFoundError
 from dormouse.model.sources import Source, ids_at_origins
 from dormouse.model.state import TableState
-from dormouse.ports import JobRecord, Services
+from dormouse.ports.services import JobRecord, Services
 from dormouse.tables.table import Table
 
 LOOKUP_ATTEMPTS = 5

@@ -17,11 +17,11 @@ from dormouse.features.requests.outcomes import TABLE_RESET, JobCheck, JobOutcom
 from dormouse.features.requests.resolve_table import resolve_live_table
 from dormouse.features.requests.work import RequestResult, StoredWork
 from dormouse.jobs.tracking import ALREADY_INGESTED, is_isolated
-from dormouse.messages import IngestJob, OutboundMessage
+from dormouse.messages.replies import Counts
+from dormouse.messages.requests import IngestFiles
+from dormouse.messages.stages import IngestJob, OutboundMessage
 from dormouse.model.sources import Source, job_id_of
-from dormouse.ports import JobRecord, Services
-from dormouse.replies import Counts
-from dormouse.requests import IngestFiles
+from dormouse.ports.services import JobRecord, Services
 from dormouse.tables.table import Table
 
 MAX_FILES = 100_000

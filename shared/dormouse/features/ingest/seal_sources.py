@@ -17,7 +17,7 @@ from dormouse.model.jobs.job_events import Failed, TrackedJob
 from dormouse.model.source_segments import SourceSegment
 from dormouse.model.state import TableState
 from dormouse.model.transactions import SealSources
-from dormouse.ports import Services
+from dormouse.ports.services import Services
 from dormouse.state_store import StateStore
 from dormouse.statestore.source_codec import Cover, digests_of, encode_sources
 from dormouse.statestore.source_lookup import read_segment

@@ -15,11 +15,11 @@ from msgspec import UNSET
 from dormouse.features.planning.compaction import CompactionPlan
 from dormouse.features.spark.requests import save_spark_request
 from dormouse.jobs.runs import new_run
-from dormouse.messages import CompactionJob, OutboundMessage
+from dormouse.messages.stages import CompactionJob, OutboundMessage
 from dormouse.model.jobs.spark_threshold import compaction_queue
 from dormouse.model.state import TableState
 from dormouse.model.transactions import AssignJob
-from dormouse.ports import Services
+from dormouse.ports.services import Services
 from dormouse.state_store import Committed
 from dormouse.tables.spark_options import SparkOptions
 from dormouse.tables.table import Table

@@ -17,9 +17,9 @@ from dormouse.features.planning.retention import plan_age_off
 from dormouse.features.planning.splitting import splits_due
 from dormouse.features.tables.publications import publications
 from dormouse.features.tables.reset import finish_reset
-from dormouse.messages import OutboundMessage, PartitionSplits, TableChanged
+from dormouse.messages.stages import OutboundMessage, PartitionSplits, TableChanged
 from dormouse.model.state import TableState
-from dormouse.ports import Services
+from dormouse.ports.services import Services
 from dormouse.tables.row_rules import row_rules
 from dormouse.tables.table import Table
 

@@ -20,7 +20,7 @@ from dormouse.errors import CorruptDataError, NotFoundError
 from dormouse.features.export.stored import delete_all
 from dormouse.iceberg.previous import intact
 from dormouse.iceberg.reachable import files_of, manifest_lists_of, manifests_of, show_metadata
-from dormouse.ports import Services
+from dormouse.ports.services import Services
 from dormouse.stored.paths import (
     METADATA_SUFFIX,
     VERSION_HINT,

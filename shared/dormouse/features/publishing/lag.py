@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dormouse.model.state import TableState
-from dormouse.ports import Services
+from dormouse.ports.services import Services
 from dormouse.tables.published import is_mirrored, is_published
 from dormouse.tables.table import Table
 

@@ -22,7 +22,7 @@ from dormouse.iceberg.reachable import (
     manifests_of,
     show_metadata,
 )
-from dormouse.ports import Services
+from dormouse.ports.services import Services
 from dormouse.stored.paths import data_prefix, iceberg_prefix, is_plain, shard_id_of
 from dormouse.tables.published import is_published
 from dormouse.tables.table import Table

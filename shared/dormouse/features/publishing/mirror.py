@@ -16,8 +16,8 @@ from dormouse.errors import AlreadyExistsError, ContendedError
 from dormouse.iceberg.serving.hive_types import hive_type
 from dormouse.iceberg.serving.views import published_name
 from dormouse.model.versions.publications import PublicationRecord
-from dormouse.ports import Services
-from dormouse.publications import Mirror, MirroredTable
+from dormouse.ports.publications import Mirror, MirroredTable
+from dormouse.ports.services import Services
 from dormouse.stored.paths import iceberg_prefix
 from dormouse.tables.published import glue_name, is_mirrored
 from dormouse.tables.table import Table

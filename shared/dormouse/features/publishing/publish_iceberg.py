@@ -25,10 +25,10 @@ from dormouse.iceberg.draft import Source
 from dormouse.iceberg.files.dead_rows import find_dead_rows
 from dormouse.iceberg.previous import Previous, read_previous
 from dormouse.iceberg.publication import plan_publication
-from dormouse.messages import OutboundMessage, TableChanged
+from dormouse.messages.stages import OutboundMessage, TableChanged
 from dormouse.model.state import TableState
 from dormouse.model.versions.publications import Checkpoint, PublicationRecord
-from dormouse.ports import Services
+from dormouse.ports.services import Services
 from dormouse.state_store import StateStore
 from dormouse.stored.paths import iceberg_prefix, publication_sequence
 from dormouse.tables.published import is_mirrored, is_published

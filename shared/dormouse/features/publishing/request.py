@@ -7,9 +7,9 @@ from typing import Literal
 
 from dormouse.errors import ContendedError, CorruptDataError, InvalidRequestError
 from dormouse.features.requests.resolve_table import resolve_live_table
-from dormouse.messages import OutboundMessage, TableChanged
-from dormouse.ports import Services
-from dormouse.requests import PublishIceberg
+from dormouse.messages.requests import PublishIceberg
+from dormouse.messages.stages import OutboundMessage, TableChanged
+from dormouse.ports.services import Services
 from dormouse.tables.published import is_published
 
 ATTEMPTS = 8

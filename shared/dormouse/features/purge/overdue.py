@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dormouse.features.export.stored import delete_all
 from dormouse.features.purge.stored import list_purges
 from dormouse.jobs.sweep_check import SweepCheck
-from dormouse.messages import OutboundMessage, PurgeStep
+from dormouse.messages.stages import OutboundMessage, PurgeStep
 
 
 def overdue_purges(check: SweepCheck) -> Iterator[OutboundMessage]:

@@ -21,7 +21,7 @@ from dormouse.iceberg.files.entries import DATA
 from dormouse.iceberg.types import named_keys
 from dormouse.keys.ranges import KeyRange
 from dormouse.model.state import TableState
-from dormouse.ports import NoncurrentObject, Services, Storage, StoredObject
+from dormouse.ports.services import NoncurrentObject, Services, Storage, StoredObject
 from dormouse.query.count import count_slices
 from dormouse.readers.reading import Slice
 from dormouse.stored.paths import MANIFEST_SUFFIX, iceberg_prefix, shard_id_of

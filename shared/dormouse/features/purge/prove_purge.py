@@ -21,12 +21,12 @@ from dormouse.features.tables.versions import read_version
 from dormouse.keys.ranges import KeyRange
 from dormouse.model.shards import Shard
 from dormouse.model.state import TableState
-from dormouse.ports import NoncurrentObject, Services, StoredObject
+from dormouse.ports.services import NoncurrentObject, Services, StoredObject
+from dormouse.ports.uploads import UnfinishedUpload
 from dormouse.readers.reading import Slice
-from dormouse.shards.footer import read_footer
+from dormouse.shards.format.footer import read_footer
 from dormouse.stored.paths import data_prefix, run_of_shard, shard_id_of, shard_path
 from dormouse.tables.table import Table
-from dormouse.uploads import UnfinishedUpload
 
 CONCURRENT_READS = 4
 EARLIER_SCHEMA = "its rows are of an earlier schema, and are not checked"

@@ -40,12 +40,12 @@ from dormouse.jobs.retry_policy import is_chain_expired
 from dormouse.jobs.runs import new_run
 from dormouse.jobs.tracking import record
 from dormouse.keys.ranges import KeyRange
-from dormouse.messages import OutboundMessage, PurgeStep, TableChanged
+from dormouse.messages.stages import OutboundMessage, PurgeStep, TableChanged
 from dormouse.model.jobs.job_events import Failed, Finished, Started, TrackedJob
 from dormouse.model.shards import Reference, Shard
 from dormouse.model.state import TableState
 from dormouse.model.transactions import AssignJob
-from dormouse.ports import Services
+from dormouse.ports.services import Services
 from dormouse.readers.reading import Slice
 from dormouse.tables.table import Table
 

@@ -12,7 +12,7 @@ from dormouse.features.publishing.collect_iceberg import list_replaced
 from dormouse.features.requests.outcomes import JobCheck
 from dormouse.features.requests.request_objects import RequestObject
 from dormouse.features.requests.request_paths import request_left_path
-from dormouse.ports import Services
+from dormouse.ports.services import Services
 from dormouse.stored.paths import data_prefix
 
 

@@ -17,12 +17,12 @@ from dormouse.features.requests.work import RequestResult, StoredWork
 from dormouse.features.tables.tags import refuse_tagged, release_tags
 from dormouse.features.tables.versions import read_version
 from dormouse.jobs.tracking import record
-from dormouse.messages import OutboundMessage, PurgeStep
+from dormouse.messages.replies import Counts
+from dormouse.messages.requests import PurgeRows
+from dormouse.messages.stages import OutboundMessage, PurgeStep
 from dormouse.model.jobs.job_events import Assigned, TrackedJob
-from dormouse.ports import Services
+from dormouse.ports.services import Services
 from dormouse.query.selection_codec import decode_selection
-from dormouse.replies import Counts
-from dormouse.requests import PurgeRows
 from dormouse.stored.paths import purge_path
 from dormouse.tables.row_rules import group_keys, row_rules
 from dormouse.tables.table import Table

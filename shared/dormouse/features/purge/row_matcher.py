@@ -18,7 +18,7 @@ from dormouse.engine.predicates import Predicate, parse_stored_predicate
 from dormouse.errors import InvalidRequestError
 from dormouse.features.purge.purge import PurgeRequest
 from dormouse.keys.ranges import KeyRange
-from dormouse.ports import Storage
+from dormouse.ports.services import Storage
 from dormouse.readers.reading import Slice
 from dormouse.schema.schema import Schema
 

@@ -12,7 +12,7 @@ from dormouse.features.purge.purge import (
     decode_request,
     encode_matches,
 )
-from dormouse.ports import Services
+from dormouse.ports.services import Services
 from dormouse.stored.paths import (
     parse_purge_path,
     purge_matches_path,

@@ -49,10 +49,7 @@ from dormouse.features.queries.stored import (
 from dormouse.jobs.attempts import crashed_attempts, record_attempt
 from dormouse.jobs.crashes import CRASH_LIMIT
 from dormouse.jobs.tracking import record
-from dormouse.messages import OutboundMessage
-from dormouse.model.jobs.job_events import Started
-from dormouse.ports import Services
-from dormouse.query_messages import (
+from dormouse.messages.queries import (
     AnswerQuery,
     CancelQuery,
     FollowQuery,
@@ -60,6 +57,9 @@ from dormouse.query_messages import (
     QueryMessage,
     QueryTask,
 )
+from dormouse.messages.stages import OutboundMessage
+from dormouse.model.jobs.job_events import Started
+from dormouse.ports.services import Services
 from dormouse.stored.query_paths import query_attempts_prefix
 
 _CRASHED = f"{CRASH_LIMIT} attempts at it crashed, out of time or memory"

@@ -16,7 +16,7 @@ import msgspec
 
 from dormouse.errors import InvalidRequestError
 from dormouse.features.queries.query import QueryEnd
-from dormouse.ports import Services, Storage
+from dormouse.ports.services import Services, Storage
 from dormouse.results.cells import json_objects
 from dormouse.results.formats import ResultFormat
 from dormouse.results.json_lines import json_lines

@@ -26,9 +26,9 @@ from dormouse.features.queries.query import (
 )
 from dormouse.features.queries.stored import save_end
 from dormouse.jobs.tracking import record
+from dormouse.messages.queries import AnswerQuery
 from dormouse.model.jobs.job_events import Cancelled, Failed, Finished
-from dormouse.ports import Services
-from dormouse.query_messages import AnswerQuery
+from dormouse.ports.services import Services
 
 CANCELLED = "it was cancelled"
 CANCELLED_BY_ADMINISTRATOR = "it was cancelled by who administers the instance"

@@ -13,16 +13,16 @@ from collections.abc import Iterator
 
 from msgspec import UNSET
 
-from dormouse.connections import ConnectionGoneError
 from dormouse.errors import NotFoundError, UnavailableError
 from dormouse.features.queries.limits import Spent
 from dormouse.features.queries.query import Query, QueryEnd
 from dormouse.jobs.tracking import record
-from dormouse.messages import OutboundMessage
+from dormouse.messages.queries import AnswerQuery, LeaveQuery
+from dormouse.messages.socket_frames import ProgressFrame, encode_frame
+from dormouse.messages.stages import OutboundMessage
 from dormouse.model.jobs.job_events import Progressed
-from dormouse.ports import Services, Storage
-from dormouse.query_messages import AnswerQuery, LeaveQuery
-from dormouse.socket_frames import ProgressFrame, encode_frame
+from dormouse.ports.connections import ConnectionGoneError
+from dormouse.ports.services import Services, Storage
 from dormouse.stored.query_paths import (
     connection_of,
     query_follower_path,

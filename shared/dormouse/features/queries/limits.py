@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from dormouse.errors import LimitExceededError
 from dormouse.features.queries.query import Query
-from dormouse.ports import Services
-from dormouse.query_messages import QueryLimits
+from dormouse.messages.queries import QueryLimits
+from dormouse.ports.services import Services
 from dormouse.readers.read_counters import ReadCounters
 from dormouse.tables.properties import Properties
 

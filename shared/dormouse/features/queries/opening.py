@@ -11,10 +11,10 @@ from dormouse.features.queries.pinning import owner
 from dormouse.features.queries.query import Query
 from dormouse.features.tables.versions import read_version
 from dormouse.features.versions.as_of import read_as_of
+from dormouse.messages.queries import AnswerQuery
 from dormouse.model.state import DAY_MS, TableState
 from dormouse.model.versions.as_of import AsOf, parse_as_of
-from dormouse.ports import Services
-from dormouse.query_messages import AnswerQuery
+from dormouse.ports.services import Services
 
 if TYPE_CHECKING:
     from dormouse.statements.scans import Tables

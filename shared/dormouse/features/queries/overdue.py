@@ -17,7 +17,7 @@ from dormouse.features.queries.stored import (
     task_messages,
 )
 from dormouse.jobs.sweep_check import SweepCheck
-from dormouse.messages import OutboundMessage
+from dormouse.messages.stages import OutboundMessage
 from dormouse.model.versions.pins import Pin
 
 FUNCTION_MS = 15 * 60 * 1000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dormouse.model.versions.as_of import AsOf
 from dormouse.model.versions.pins import OwnerKind, Pin, PinOwner
-from dormouse.ports import Services
+from dormouse.ports.services import Services
 from dormouse.tables.table import Table
 
 

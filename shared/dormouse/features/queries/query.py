@@ -16,10 +16,10 @@ from typing import Literal, TypeAlias
 import msgspec
 from msgspec.structs import replace
 
+from dormouse.messages.queries import AnswerQuery, ResultFormat
 from dormouse.model.jobs.job_events import TrackedJob
 from dormouse.query.selection import Selection
 from dormouse.query.selection_codec import StoredSelection, load_selection, store_selection
-from dormouse.query_messages import AnswerQuery, ResultFormat
 from dormouse.schema.schema import Schema
 from dormouse.sql.cut.statement_cut import StatementCut
 from dormouse.stored import checksums

@@ -21,11 +21,11 @@ from dormouse.features.queries.query import (
     encode_query,
     encode_task_end,
 )
-from dormouse.messages import OutboundMessage
+from dormouse.messages.queries import QueryTask
+from dormouse.messages.stages import OutboundMessage
 from dormouse.model.part_of_state import Piece
-from dormouse.ports import Storage
+from dormouse.ports.services import Storage
 from dormouse.query.pieces import decode_pieces, encode_pieces
-from dormouse.query_messages import QueryTask
 from dormouse.stored.query_paths import (
     query_done_path,
     query_done_prefix,

@@ -18,7 +18,7 @@ from dormouse.model.source_segments import SourceSegment
 from dormouse.model.state import TableState
 from dormouse.model.versions.provenance import Provenance
 from dormouse.schema.key_types import KeyTypes, key_problem
-from dormouse.shards.run_markers import RunMarker
+from dormouse.shards.writing.run_markers import RunMarker
 from dormouse.stored.paths import make_shard_id, run_of_shard
 
 _DUPLICATE = "other shards of its run have its rows"

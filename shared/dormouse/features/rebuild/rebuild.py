@@ -24,13 +24,13 @@ from dormouse.features.rebuild.plan_rebuild import (
     plan_rebuild,
 )
 from dormouse.features.tables.restored import load_restored
-from dormouse.messages import OutboundMessage, TableChanged
+from dormouse.messages.stages import OutboundMessage, TableChanged
 from dormouse.model.shards import Shard
 from dormouse.model.state import TableState
 from dormouse.model.transactions import ResetTable
-from dormouse.ports import Services, StoredObject
-from dormouse.shards.footer import FOOTER_READ_THREADS, read_footer
-from dormouse.shards.run_markers import read_run_markers
+from dormouse.ports.services import Services, StoredObject
+from dormouse.shards.format.footer import FOOTER_READ_THREADS, read_footer
+from dormouse.shards.writing.run_markers import read_run_markers
 from dormouse.state_store import Rejected, StateStore
 from dormouse.stored.paths import data_prefix, shard_id_of
 from dormouse.tables.table import Table

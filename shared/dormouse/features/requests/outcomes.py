@@ -14,9 +14,9 @@ from functools import cached_property
 
 from dormouse.jobs.retry_policy import MAX_RECEIVES
 from dormouse.jobs.tracking import OUTCOME_UNKNOWN
+from dormouse.messages.replies import Counts, JobState
 from dormouse.model.state import TableState
-from dormouse.ports import JobRecord, Services
-from dormouse.replies import Counts, JobState
+from dormouse.ports.services import JobRecord, Services
 from dormouse.tables.table import Table
 
 MAX_RUN_MS = 12 * 60 * 60 * 1000

@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from dormouse.errors import NotFoundError
-from dormouse.ports import Services
+from dormouse.ports.services import Services
 from dormouse.stored.decoding import raise_corrupt
 from dormouse.stored.json_objects import decode_stored, encode_stored
 

@@ -11,7 +11,7 @@ from hashlib import blake2b
 from typing import Protocol
 
 from dormouse.errors import NotFoundError
-from dormouse.ports import NO_TABLE, Services
+from dormouse.ports.services import NO_TABLE, Services
 from dormouse.tables.table import Table, table_not_found
 
 

@@ -14,9 +14,9 @@ from typing import Protocol
 import msgspec
 
 from dormouse.features.requests.outcomes import JobCheck, JobOutcome
-from dormouse.messages import OutboundMessage
-from dormouse.ports import Services
-from dormouse.replies import Counts, ReplyJob
+from dormouse.messages.replies import Counts, ReplyJob
+from dormouse.messages.stages import OutboundMessage
+from dormouse.ports.services import Services
 from dormouse.tables.table import Table
 
 

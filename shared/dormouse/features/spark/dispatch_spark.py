@@ -38,11 +38,11 @@ from dormouse.features.spark.requests import (
     save_spark_run,
 )
 from dormouse.jobs.tracking import record, tracked_job
-from dormouse.messages import CompactionJob, OutboundMessage, SparkJob, SparkJobStep
+from dormouse.messages.stages import CompactionJob, OutboundMessage, SparkJob, SparkJobStep
 from dormouse.model.jobs.job_events import Assigned, Failed
 from dormouse.model.jobs.spark_threshold import PATIENCE_SECONDS, cluster_size
 from dormouse.model.state import TableState
-from dormouse.ports import Services, Spark, SparkRun
+from dormouse.ports.services import Services, Spark, SparkRun
 from dormouse.tables.table import Table
 
 

@@ -18,7 +18,7 @@ from dormouse.features.ingest.known_sources import look_up_sources
 from dormouse.features.spark.requests import SparkRequest, delete_spark_request, load_spark_request
 from dormouse.jobs.crashes import SPARK, set_aside
 from dormouse.jobs.tracking import finalise, publish_counts, record, tracked_job
-from dormouse.messages import (
+from dormouse.messages.stages import (
     CompactionJob,
     ExportJob,
     IngestJob,
@@ -31,7 +31,7 @@ from dormouse.model.jobs.job_events import Failed, Refused, TrackedJob
 from dormouse.model.jobs.spark_threshold import wait_seconds
 from dormouse.model.sources import Source
 from dormouse.model.state import TableState
-from dormouse.ports import JobRecord, Services
+from dormouse.ports.services import JobRecord, Services
 from dormouse.stored.names import dead_letter_queue
 from dormouse.tables.table import Table
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from dormouse.features.spark.jobs import QUEUE
 from dormouse.jobs.sweep_check import SweepCheck
-from dormouse.messages import OutboundMessage, SparkJobStep
+from dormouse.messages.stages import OutboundMessage, SparkJobStep
 
 
 def overdue_spark_jobs(check: SweepCheck) -> Iterator[OutboundMessage]:

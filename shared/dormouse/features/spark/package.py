@@ -12,7 +12,7 @@ from pathlib import Path
 from dormouse.errors import InvalidRequestError
 from dormouse.features.spark.package_files import DESCRIPTION, SparkPackage, decode_package
 from dormouse.library import library_version
-from dormouse.ports import Services, Spark
+from dormouse.ports.services import Services, Spark
 from dormouse.stored.paths import spark_package_path, spark_package_prefix
 
 _BUILD = "build and deploy functions and package together: make build, sam deploy"

@@ -10,8 +10,8 @@ from __future__ import annotations
 import msgspec
 
 from dormouse.errors import CorruptDataError, NotFoundError
-from dormouse.messages import Id, SparkJob
-from dormouse.ports import Services
+from dormouse.messages.stages import Id, SparkJob
+from dormouse.ports.services import Services
 from dormouse.stored.decoding import raise_corrupt
 from dormouse.stored.json_objects import decode_stored, encode_stored
 from dormouse.stored.paths import (

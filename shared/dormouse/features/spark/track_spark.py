@@ -10,9 +10,9 @@ from __future__ import annotations
 from dormouse.features.spark.jobs import finish, is_spark_job_complete, retry_message
 from dormouse.features.spark.requests import load_spark_request, newest_spark_run
 from dormouse.jobs.tracking import record, tracked_job
-from dormouse.messages import OutboundMessage, SparkRunChanged, TableChanged
+from dormouse.messages.stages import OutboundMessage, SparkRunChanged, TableChanged
 from dormouse.model.jobs.job_events import Failed
-from dormouse.ports import Services
+from dormouse.ports.services import Services
 
 
 def track_spark(services: Services, message: SparkRunChanged) -> list[OutboundMessage]:

@@ -16,11 +16,11 @@ from dormouse.features.requests.resolve_table import resolve_live_table
 from dormouse.features.requests.work import RequestResult, StoredWork
 from dormouse.jobs.retry_policy import backoff_ms
 from dormouse.jobs.tracking import OUTCOME_UNKNOWN
-from dormouse.messages import OutboundMessage
+from dormouse.messages.replies import Counts
+from dormouse.messages.requests import SplitPartitions
+from dormouse.messages.stages import OutboundMessage
 from dormouse.model.state import TableState
-from dormouse.ports import Services
-from dormouse.replies import Counts
-from dormouse.requests import SplitPartitions
+from dormouse.ports.services import Services
 from dormouse.stored.paths import split_job_id
 from dormouse.tables.table import Table
 

@@ -14,12 +14,12 @@ from dormouse.features.planning.splitting import KeyRanks, SplitPlan, fewest_row
 from dormouse.features.tables.reset import is_for
 from dormouse.jobs.retry_policy import backoff_ms
 from dormouse.jobs.tracking import finalise, record, tracked
-from dormouse.messages import OutboundMessage, PartitionSplits, TableChanged
+from dormouse.messages.stages import OutboundMessage, PartitionSplits, TableChanged
 from dormouse.model.jobs.job_events import Finished, Started, TrackedJob
 from dormouse.model.state import TableState
 from dormouse.model.transactions import SplitPartition
-from dormouse.ports import Services
-from dormouse.shards.footer import read_footers
+from dormouse.ports.services import Services
+from dormouse.shards.format.footer import read_footers
 from dormouse.state_store import Rejected
 from dormouse.stored.paths import split_job_id
 from dormouse.tables.table import Table

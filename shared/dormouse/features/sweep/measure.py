@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dormouse.features.publishing.lag import lag_ms
 from dormouse.features.sweep.table_metrics import state_metrics
-from dormouse.messages import OutboundMessage
+from dormouse.messages.stages import OutboundMessage
 from dormouse.model.jobs.metrics import Metric
-from dormouse.ports import Services
+from dormouse.ports.services import Services
 from dormouse.tables.published import is_published
 from dormouse.tables.table import Table
 

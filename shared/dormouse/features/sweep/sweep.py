@@ -33,12 +33,12 @@ from dormouse.jobs.crashes import job_notes
 from dormouse.jobs.retry_policy import is_retry_due
 from dormouse.jobs.sweep_check import SweepCheck, unknown
 from dormouse.jobs.tracking import finalise, record, tracked
-from dormouse.messages import STAGES, IngestJob, OutboundMessage, TableChanged, load
+from dormouse.messages.stages import STAGES, IngestJob, OutboundMessage, TableChanged, load
 from dormouse.model.jobs.job_events import Finished, Started, TrackedJob
 from dormouse.model.sources import Source
 from dormouse.model.state import DAY_MS, TableState
-from dormouse.ports import Services
-from dormouse.shards.run_markers import discard_shards, obsolete_run_markers
+from dormouse.ports.services import Services
+from dormouse.shards.writing.run_markers import discard_shards, obsolete_run_markers
 from dormouse.stored.paths import data_prefix, shard_id_of
 from dormouse.tables.published import is_published
 from dormouse.tables.table import Table

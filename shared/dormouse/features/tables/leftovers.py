@@ -26,7 +26,7 @@ from dormouse.features.tables.tombstone_policy import (
     tombstones_to_recheck,
 )
 from dormouse.model.jobs.metrics import Metric
-from dormouse.ports import NO_TABLE, Services
+from dormouse.ports.services import NO_TABLE, Services
 from dormouse.stored.paths import SPARK_CODE, table_prefix
 from dormouse.tables.tombstones import Tombstone
 

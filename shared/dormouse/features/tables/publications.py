@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dormouse.messages import OutboundMessage, TableChanged
+from dormouse.messages.stages import OutboundMessage, TableChanged
 from dormouse.tables.published import is_published
 from dormouse.tables.table import Table
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dormouse.errors import InvalidRequestError
 from dormouse.iceberg.serving.views import PARTS, published_name
-from dormouse.ports import Services
+from dormouse.ports.services import Services
 from dormouse.tables.published import glue_name, is_mirrored, is_published
 from dormouse.tables.table import Table
 

@@ -21,7 +21,7 @@ from dormouse.keys.ranges import Key
 from dormouse.model.partitions import Partition, PartitionTree
 from dormouse.model.state import TableState
 from dormouse.model.transactions import ResetTable
-from dormouse.ports import Services
+from dormouse.ports.services import Services
 from dormouse.schema.key_types import key_problem
 from dormouse.schema.schema import Schema
 from dormouse.state_store import Rejected, accepted

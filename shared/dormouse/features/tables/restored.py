@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dormouse.errors import CorruptDataError, NotFoundError
 from dormouse.model.state import TableState
 from dormouse.model.versions.pins import OwnerKind, PinOwner
-from dormouse.ports import Services, Storage
+from dormouse.ports.services import Services, Storage
 from dormouse.state_store import REBUILD, Rejected, StateStore
 from dormouse.stored.decoding import raise_corrupt
 from dormouse.stored.paths import restored_path, restored_prefix

@@ -13,7 +13,7 @@ from dormouse.errors import NotFoundError
 from dormouse.keys.ranges import KeyRange
 from dormouse.model.partitions import PartitionTree
 from dormouse.model.state import TableState
-from dormouse.ports import Services
+from dormouse.ports.services import Services
 from dormouse.tables.table import Table
 
 REBUILDING = "rebuild-"

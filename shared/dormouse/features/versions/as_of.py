@@ -8,7 +8,7 @@ from dormouse.features.tables.versions import RangesOf, read_version
 from dormouse.features.versions.tags import tagged
 from dormouse.model.state import TableState
 from dormouse.model.versions.as_of import AsOf, checked_as_of, milliseconds_of
-from dormouse.ports import Services
+from dormouse.ports.services import Services
 from dormouse.tables.table import Table
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dormouse.errors import NotFoundError
 from dormouse.features.tables.versions import REBUILDING
 from dormouse.model.shards import Shard
-from dormouse.ports import Services
+from dormouse.ports.services import Services
 from dormouse.state_store import VersionRecord
 from dormouse.tables.table import Table
 

@@ -25,12 +25,12 @@ from dormouse.features.tables.reset import finish_reset
 from dormouse.features.tables.restored import put_restored, restorer
 from dormouse.features.tables.versions import REBUILDING, refuse_purged
 from dormouse.features.versions.as_of import read_as_of
-from dormouse.messages import OutboundMessage, TableChanged
+from dormouse.messages.requests import RestoreVersion
+from dormouse.messages.stages import OutboundMessage, TableChanged
 from dormouse.model.source_segments import SourceSegment
 from dormouse.model.state import TableState
 from dormouse.model.versions.pins import OwnerKind
-from dormouse.ports import Services
-from dormouse.requests import RestoreVersion
+from dormouse.ports.services import Services
 from dormouse.state_store import StateStore, VersionRecord
 from dormouse.stored.paths import sources_path
 from dormouse.tables.table import Table

@@ -11,11 +11,11 @@ from dormouse.features.garbage.collect_garbage import candidates
 from dormouse.features.requests.resolve_table import resolve_live_table
 from dormouse.features.tables.tags import tags_of
 from dormouse.features.tables.versions import read_version, refuse_purged
-from dormouse.messages import OutboundMessage
+from dormouse.messages.requests import TagVersion, UntagVersion
+from dormouse.messages.stages import OutboundMessage
 from dormouse.model.versions.as_of import check_tag
 from dormouse.model.versions.pins import OwnerKind, Pin, PinOwner
-from dormouse.ports import Services
-from dormouse.requests import TagVersion, UntagVersion
+from dormouse.ports.services import Services
 from dormouse.tables.table import Table
 
 

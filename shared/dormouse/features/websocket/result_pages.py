@@ -17,7 +17,6 @@ import pyarrow as pa
 from dormouse.access.results import check_readable
 from dormouse.arrow.types import conform, frame_schema
 from dormouse.client.reading.queries import QUEUE, failure_of
-from dormouse.connections import MOST_FRAME_BYTES
 from dormouse.errors import NotFoundError
 from dormouse.features.http.calls import Call
 from dormouse.features.http.problems import ProblemError
@@ -26,13 +25,8 @@ from dormouse.features.queries.following import may_follow
 from dormouse.features.queries.query import Query, QueryEnd, TaskEnd
 from dormouse.features.queries.stored import load_end, load_query, load_task_ends
 from dormouse.features.websocket.tokens import Place, place_of, token_of
-from dormouse.messages import OutboundMessage
-from dormouse.ports import JobRecord
-from dormouse.query_messages import FollowQuery
-from dormouse.results.cells import json_objects
-from dormouse.results.formats import ResultFormat, write_rows
-from dormouse.results.reading import read_rows, read_schema
-from dormouse.socket_frames import (
+from dormouse.messages.queries import FollowQuery
+from dormouse.messages.socket_frames import (
     ColumnFrame,
     PageFrame,
     ProgressFrame,
@@ -40,6 +34,12 @@ from dormouse.socket_frames import (
     RowsFrame,
     encode_frame,
 )
+from dormouse.messages.stages import OutboundMessage
+from dormouse.ports.connections import MOST_FRAME_BYTES
+from dormouse.ports.services import JobRecord
+from dormouse.results.cells import json_objects
+from dormouse.results.formats import ResultFormat, write_rows
+from dormouse.results.reading import read_rows, read_schema
 from dormouse.stored.query_paths import query_prefix, task_of
 
 FIRST_GUESS = 1024

@@ -16,15 +16,6 @@ import msgspec
 from dormouse.access.principals import NOBODY
 from dormouse.client.instance import Instance
 from dormouse.client.reading.queries import message_parameters
-from dormouse.connections import (
-    MOST_FRAME_BYTES,
-    Connected,
-    ConnectionGoneError,
-    Disconnected,
-    Received,
-    Served,
-    SocketEvent,
-)
 from dormouse.errors import DormouseError
 from dormouse.features.http.calls import Call
 from dormouse.features.http.problems import Problem, ProblemError, problem_of
@@ -33,12 +24,9 @@ from dormouse.features.websocket.result_pages import pages
 from dormouse.features.websocket.tokens import Place, token_of
 from dormouse.features.websocket.watching import watch
 from dormouse.http.messages import HttpRequest
-from dormouse.message_base import ALL_ROWS
-from dormouse.model.jobs.job_events import Finished, Started, TrackedRequest
-from dormouse.ports import Services
-from dormouse.query.selection_codec import decode_selection
-from dormouse.query_messages import AnswerQuery
-from dormouse.socket_frames import (
+from dormouse.messages.base import ALL_ROWS
+from dormouse.messages.queries import AnswerQuery
+from dormouse.messages.socket_frames import (
     AcceptedFrame,
     AnswerFrame,
     AskedFrame,
@@ -52,6 +40,18 @@ from dormouse.socket_frames import (
     WatchFrame,
     encode_frame,
 )
+from dormouse.model.jobs.job_events import Finished, Started, TrackedRequest
+from dormouse.ports.connections import (
+    MOST_FRAME_BYTES,
+    Connected,
+    ConnectionGoneError,
+    Disconnected,
+    Received,
+    Served,
+    SocketEvent,
+)
+from dormouse.ports.services import Services
+from dormouse.query.selection_codec import decode_selection
 from dormouse.stored.decoding import decode_json
 
 CONNECTIONS = "(connections)"

@@ -7,7 +7,11 @@ from collections.abc import Callable, Iterator
 from http import HTTPStatus
 
 from dormouse.client.instance import Instance
-from dormouse.connections import (
+from dormouse.errors import DormouseError
+from dormouse.features.websocket.serve_websocket import PATH, problem_frame, serve_websocket
+from dormouse.http.messages import Answer, HttpRequest, HttpResponse, Socket, SocketClosedError
+from dormouse.messages.socket_frames import encode_frame
+from dormouse.ports.connections import (
     IDLE_SECONDS,
     MOST_SECONDS,
     Connected,
@@ -16,11 +20,7 @@ from dormouse.connections import (
     HeldConnections,
     Received,
 )
-from dormouse.errors import DormouseError
-from dormouse.features.websocket.serve_websocket import PATH, problem_frame, serve_websocket
-from dormouse.http.messages import Answer, HttpRequest, HttpResponse, Socket, SocketClosedError
-from dormouse.ports import Clock
-from dormouse.socket_frames import encode_frame
+from dormouse.ports.services import Clock
 
 _GOING_AWAY, _NOT_ALLOWED = 1001, 1008
 

@@ -11,13 +11,13 @@ from hashlib import blake2b
 
 import msgspec
 
-from dormouse.connections import MOST_FRAME_BYTES
 from dormouse.features.http.calls import Call
 from dormouse.features.http.problems import ProblemError
 from dormouse.features.http.resources import asked, tables, upkeep, uploads
 from dormouse.features.http.serve_http import find_route
 from dormouse.http.messages import HttpRequest
-from dormouse.socket_frames import ChangedFrame, UnchangedFrame, WatchFrame, encode_frame
+from dormouse.messages.socket_frames import ChangedFrame, UnchangedFrame, WatchFrame, encode_frame
+from dormouse.ports.connections import MOST_FRAME_BYTES
 
 WATCHED: tuple[Callable[..., object], ...] = (
     tables.list_tables,

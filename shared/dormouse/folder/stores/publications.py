@@ -16,7 +16,7 @@ from dormouse.errors import CorruptDataError
 from dormouse.folder.sqlite.database import Database
 from dormouse.folder.sqlite.records import fetch, remove, store
 from dormouse.model.versions.publications import PublicationRecord
-from dormouse.publications import LOST_PUBLICATION
+from dormouse.ports.publications import LOST_PUBLICATION
 from dormouse.stored.paths import METADATA_SUFFIX, VERSION_HINT, iceberg_metadata_path
 
 _PUBLICATION = "publication"

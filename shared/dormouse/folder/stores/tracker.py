@@ -11,7 +11,7 @@ from dormouse.folder.sqlite.database import Database
 from dormouse.folder.sqlite.records import Record, fetch, select, store
 from dormouse.jobs.records import BOUND_KEPT_SECONDS, seconds_kept
 from dormouse.model.jobs.job_events import JobEvent, Tracked, fold_event
-from dormouse.ports import DAMAGED, JobRecord
+from dormouse.ports.services import DAMAGED, JobRecord
 from dormouse.stored.decoding import raise_corrupt
 
 _JOB, _BINDING = "job", "request"

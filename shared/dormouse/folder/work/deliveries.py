@@ -18,7 +18,7 @@ from dormouse.folder.queues import Received, SqliteQueues
 from dormouse.folder.sqlite.failures import full_disk
 from dormouse.folder.work.leaving import Leaving
 from dormouse.jobs.retry_policy import MAX_RECEIVES, permanent_failure
-from dormouse.messages import Message
+from dormouse.messages.stages import Message
 
 logger = logging.getLogger("dormouse")
 

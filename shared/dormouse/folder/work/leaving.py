@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from dormouse.errors import DormouseError
-from dormouse.ports import NoncurrentObject, Storage, StoredObject
+from dormouse.ports.services import NoncurrentObject, Storage, StoredObject
+from dormouse.ports.uploads import UnfinishedUpload, Upload, WholeUpload
 from dormouse.seekable import WrappedFile
-from dormouse.uploads import UnfinishedUpload, Upload, WholeUpload
 
 
 class LeavingError(DormouseError):

@@ -17,8 +17,8 @@ from dormouse.folder.sqlite.database import Database
 from dormouse.folder.sqlite.records import remove_expired
 from dormouse.folder.work.deliveries import logger
 from dormouse.jobs.retry_policy import SWEEP_SECONDS
-from dormouse.messages import QUEUES
-from dormouse.ports import Services
+from dormouse.messages.stages import QUEUES
+from dormouse.ports.services import Services
 from dormouse.tables.table import Table
 
 AUDIT_SECONDS = 24 * 60 * 60

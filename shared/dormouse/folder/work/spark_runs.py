@@ -18,8 +18,8 @@ from dormouse.errors import CorruptDataError
 from dormouse.folder.queues import insert_message
 from dormouse.folder.sqlite.database import Database
 from dormouse.folder.sqlite.records import Record, fetch, select, store
-from dormouse.messages import SparkRunChanged, encode
-from dormouse.ports import Clock, SparkRun, SparkRunState
+from dormouse.messages.stages import SparkRunChanged, encode
+from dormouse.ports.services import Clock, SparkRun, SparkRunState
 
 MAX_STARTS = 3
 KEPT_SECONDS = 7 * 24 * 60 * 60

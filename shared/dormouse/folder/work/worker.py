@@ -26,7 +26,9 @@ from dormouse.folder.work.deliveries import Deliveries, logger
 from dormouse.folder.work.leaving import Leaving
 from dormouse.folder.work.schedule import Schedule
 from dormouse.folder.work.spark_submit import SparkWorker
-from dormouse.messages import (
+from dormouse.messages.replies import Reply
+from dormouse.messages.requests import AdminRequest, decode_admin
+from dormouse.messages.stages import (
     QUEUES,
     STAGE_OF,
     FilesDropped,
@@ -36,9 +38,7 @@ from dormouse.messages import (
     RequestStep,
     TableChanged,
 )
-from dormouse.ports import Services
-from dormouse.replies import Reply
-from dormouse.requests import AdminRequest, decode_admin
+from dormouse.ports.services import Services
 from dormouse.stored.decoding import decode_json
 from dormouse.stored.names import REPLIES
 

@@ -8,7 +8,7 @@ from dormouse.cache import Cache
 from dormouse.iceberg.files.liveness import LiveShard
 from dormouse.iceberg.files.vectors import RowRange
 from dormouse.keys.ranges import Key, KeyRange
-from dormouse.ports import Storage
+from dormouse.ports.services import Storage
 from dormouse.query.count import count_slices
 from dormouse.readers.reading import Slice
 from dormouse.tables.table import Table

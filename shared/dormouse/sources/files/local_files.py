@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
-from dormouse.downloads import Arrivals
+from dormouse.ports.downloads import Arrivals
 from dormouse.seekable import SeekableFile
 
 if TYPE_CHECKING:

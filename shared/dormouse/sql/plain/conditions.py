@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 from dormouse.errors import InvalidRequestError
 from dormouse.schema.schema import Primitive, Schema
-from dormouse.sql.constants import number, text_as_time
 from dormouse.sql.expressions import MAX_CONDITION_DEPTH, Call, Column, Expression, Literal
 from dormouse.sql.expressions import depth as depth_of
-from dormouse.sql.operands import alike
+from dormouse.sql.parsing.constants import number, text_as_time
+from dormouse.sql.parsing.operands import alike
 from dormouse.sql.plain.reading import COMPARISONS, MAX_BRACKETS, MAX_TERMS, MAX_VALUES
 from dormouse.sql.plain.tokens import MARK, NUMBER, TEXT, NotPlainError, Tokens, need
 

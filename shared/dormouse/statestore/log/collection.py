@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from dormouse.errors import OutcomeUnknownError
-from dormouse.ports import Clock
+from dormouse.ports.services import Clock
 from dormouse.statestore.log.history import without_versions_before
 from dormouse.statestore.log.log import CollectedError
 from dormouse.statestore.log.pages import Head, id_at, version_before

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from dormouse.errors import CorruptDataError, InvariantError
 from dormouse.fold.invariants import broken_invariants
 from dormouse.model.state import TableState
-from dormouse.ports import Ids
+from dormouse.ports.services import Ids
 from dormouse.statestore.blobs import MissingBlobError
 from dormouse.statestore.delta.codec import Delta
 from dormouse.statestore.log.history import with_increment, with_snapshot

@@ -12,7 +12,13 @@ from dormouse.access.renames import check_column_renames, check_table_rename
 from dormouse.access.rules import AccessRule, Permission, permission
 from dormouse.client import Instance
 from dormouse.errors import InvalidRequestError, NotFoundError
-from dormouse.requests import AlterSchema, ClearAccess, GrantAccess, RenameTable, RevokeAccess
+from dormouse.messages.requests import (
+    AlterSchema,
+    ClearAccess,
+    GrantAccess,
+    RenameTable,
+    RevokeAccess,
+)
 from tests.support.world import World
 
 EVE = "aws-id:EVE"

@@ -14,9 +14,7 @@ from dormouse.features.administration.administer import administer
 from dormouse.features.rebuild.rebuild import rebuild
 from dormouse.features.requests.work import RequestResult
 from dormouse.features.tables.changing.delete_table import delete_whole_table
-from dormouse.messages import load
-from dormouse.ports import Services
-from dormouse.requests import (
+from dormouse.messages.requests import (
     AdminRequest,
     CreateTable,
     DeleteTable,
@@ -26,6 +24,8 @@ from dormouse.requests import (
     SetDefaults,
     SetProperties,
 )
+from dormouse.messages.stages import load
+from dormouse.ports.services import Services
 from dormouse.tables.table import Table
 from tests.support.world import LETTERS, Crash, World, letters
 

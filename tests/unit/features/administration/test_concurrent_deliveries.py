@@ -12,8 +12,8 @@ import pytest
 from dormouse.errors import InvalidRequestError
 from dormouse.features.administration.administer import administer
 from dormouse.features.requests.request_paths import request_prefix
-from dormouse.messages import load
-from dormouse.requests import AdminRequest, CreateTable, RenameTable, SplitPartitions
+from dormouse.messages.requests import AdminRequest, CreateTable, RenameTable, SplitPartitions
+from dormouse.messages.stages import load
 from tests.support.trees import LEFT
 from tests.support.world import LETTERS, World
 from tests.unit.features.replies import ASKED, asked, last, prepared

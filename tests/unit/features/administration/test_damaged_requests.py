@@ -13,9 +13,9 @@ from dormouse.features.requests.request_paths import (
     request_reply_path,
 )
 from dormouse.features.requests.resolve_table import request_key
-from dormouse.messages import RequestStep, SelectionMessage
-from dormouse.replies import Reply, reply_to
-from dormouse.requests import CompactTable, PurgeRows
+from dormouse.messages.replies import Reply, reply_to
+from dormouse.messages.requests import CompactTable, PurgeRows
+from dormouse.messages.stages import RequestStep, SelectionMessage
 from dormouse.tables.table import Table
 from tests.support.damage import DAMAGE, rewrite
 from tests.support.world import World

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 import pytest
 
 from dormouse.errors import OutcomeUnknownError, UnavailableError
-from dormouse.messages import OutboundMessage, PartitionSplits
+from dormouse.messages.requests import ReinitialiseTable, SplitPartitions
+from dormouse.messages.stages import OutboundMessage, PartitionSplits
 from dormouse.model.jobs.job_events import JobEvent, Tracked
-from dormouse.requests import ReinitialiseTable, SplitPartitions
 from dormouse.tables.table import Table
 from tests.support.world import Crash, World, letters
 

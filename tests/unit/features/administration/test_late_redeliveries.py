@@ -9,8 +9,7 @@ import pytest
 
 from dormouse.errors import InvalidRequestError, NotFoundError
 from dormouse.features.requests.resolve_table import request_key
-from dormouse.messages import SelectionMessage
-from dormouse.requests import (
+from dormouse.messages.requests import (
     AdminRequest,
     AlterSchema,
     CreateTable,
@@ -22,6 +21,7 @@ from dormouse.requests import (
     SetOnline,
     SetProperties,
 )
+from dormouse.messages.stages import SelectionMessage
 from dormouse.tables.table import Table
 from tests.support.world import LETTERS, Crash, World, letters, letters_file
 

@@ -6,8 +6,8 @@ import pytest
 
 from dormouse.features.requests.request_paths import request_prefix, request_reply_path
 from dormouse.features.requests.resolve_table import request_key
-from dormouse.replies import Counts
-from dormouse.requests import (
+from dormouse.messages.replies import Counts
+from dormouse.messages.requests import (
     AdminRequest,
     CollectGarbage,
     CompactTable,

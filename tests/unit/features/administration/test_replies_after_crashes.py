@@ -13,9 +13,8 @@ from dormouse.features.administration.follow_request import follow_request
 from dormouse.features.administration.stored_requests import MAX_AGE_MS, load_request
 from dormouse.features.requests.request_paths import request_prefix
 from dormouse.features.requests.resolve_table import request_key
-from dormouse.messages import RequestStep, SelectionMessage
-from dormouse.replies import MAX_JOBS_LISTED, Reply
-from dormouse.requests import (
+from dormouse.messages.replies import MAX_JOBS_LISTED, Reply
+from dormouse.messages.requests import (
     AdminRequest,
     CompactTable,
     CreateTable,
@@ -27,6 +26,7 @@ from dormouse.requests import (
     SetOnline,
     SplitPartitions,
 )
+from dormouse.messages.stages import RequestStep, SelectionMessage
 from dormouse.tables.table import Table
 from tests.support.world import LETTERS, Crash, World, letters, letters_file
 

@@ -10,12 +10,8 @@ from dormouse.features.administration.follow_request import GIVE_UP_MS, follow_r
 from dormouse.features.requests.resolve_table import request_key
 from dormouse.jobs.retry_policy import MAX_RECEIVES
 from dormouse.jobs.tracking import record
-from dormouse.messages import CompactionJob, RequestStep, SelectionMessage
-from dormouse.model.jobs.job_events import Failed, Started, TrackedJob
-from dormouse.model.transactions import ReleaseJob
-from dormouse.ports import NO_TABLE
-from dormouse.replies import Counts, Reply
-from dormouse.requests import (
+from dormouse.messages.replies import Counts, Reply
+from dormouse.messages.requests import (
     CollectGarbage,
     CompactTable,
     DeleteTable,
@@ -25,6 +21,10 @@ from dormouse.requests import (
     ReinitialiseTable,
     SplitPartitions,
 )
+from dormouse.messages.stages import CompactionJob, RequestStep, SelectionMessage
+from dormouse.model.jobs.job_events import Failed, Started, TrackedJob
+from dormouse.model.transactions import ReleaseJob
+from dormouse.ports.services import NO_TABLE
 from tests.support.world import World, letters, letters_file
 from tests.unit.features.replies import ASKED, asked, filled, last, look, prepared, without
 

@@ -8,8 +8,8 @@ import pytest
 
 from dormouse.errors import InvalidRequestError, NotFoundError
 from dormouse.features.administration.administer import administer
-from dormouse.messages import CompactionJob, GarbageCandidates, PartitionSplits
-from dormouse.requests import CollectGarbage, CompactTable, SplitPartitions
+from dormouse.messages.requests import CollectGarbage, CompactTable, SplitPartitions
+from dormouse.messages.stages import CompactionJob, GarbageCandidates, PartitionSplits
 from dormouse.tables.table import Table
 from tests.support.trees import LEFT, RIGHT
 from tests.support.world import World, letters

@@ -10,7 +10,7 @@ import pytest
 from dormouse.access.rules import AccessRule
 from dormouse.features.catalog.serve_catalog import serve_catalog
 from dormouse.http.messages import HttpRequest
-from dormouse.requests import ReinitialiseTable
+from dormouse.messages.requests import ReinitialiseTable
 from dormouse.schema.schema import Schema
 from tests.support.world import World
 

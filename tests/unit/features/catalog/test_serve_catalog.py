@@ -14,8 +14,8 @@ from dormouse.errors import CorruptDataError, InvalidRequestError, UnavailableEr
 from dormouse.features.administration.administer import administer
 from dormouse.features.catalog.serve_catalog import serve_catalog
 from dormouse.http.messages import HttpRequest, HttpResponse
+from dormouse.messages.requests import DeleteTable, RenameTable, SetProperties
 from dormouse.model.versions.publications import PublicationRecord
-from dormouse.requests import DeleteTable, RenameTable, SetProperties
 from dormouse.tables.table import Table
 from tests.support.world import World
 

@@ -10,7 +10,7 @@ import pytest
 from dormouse.features.checking.check import check
 from dormouse.features.checking.findings import Damage, Finding
 from dormouse.readers import auditing
-from dormouse.shards import parquet
+from dormouse.shards.writing import parquet
 from dormouse.stored.paths import shard_path
 from dormouse.tables.table import Table
 from tests.support.damage import flipped, regions, rewrite

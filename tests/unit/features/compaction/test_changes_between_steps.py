@@ -10,14 +10,14 @@ import pytest
 
 from dormouse.features.compaction.compact_in_steps import load_steps
 from dormouse.features.rebuild.rebuild import rebuild
-from dormouse.messages import OutboundMessage
-from dormouse.requests import (
+from dormouse.messages.requests import (
     CompactTable,
     DeleteTable,
     ReinitialiseTable,
     RenameTable,
     SetProperties,
 )
+from dormouse.messages.stages import OutboundMessage
 from dormouse.schema.schema import Field
 from dormouse.schema.types import Primitive
 from dormouse.stored.paths import job_notes_prefix

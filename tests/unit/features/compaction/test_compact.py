@@ -13,10 +13,10 @@ from dormouse.arrow.types import arrow_schema
 from dormouse.errors import UnavailableError, UnsortedRowsError
 from dormouse.features.compaction.compact import compact
 from dormouse.features.rebuild.rebuild import preview_rebuild
-from dormouse.messages import CompactionJob, OutboundMessage, TableChanged
+from dormouse.messages.stages import CompactionJob, OutboundMessage, TableChanged
 from dormouse.model.transactions import AddShards, AssignJob, ReleaseJob
-from dormouse.shards import parquet
-from dormouse.shards.writing import ShardContext, write_shards
+from dormouse.shards.writing import parquet
+from dormouse.shards.writing.division import ShardContext, write_shards
 from dormouse.stored.paths import run_of_shard, shard_id_of, shard_path
 from dormouse.tables.table import Table
 from tests.support.world import Crash, World, letters

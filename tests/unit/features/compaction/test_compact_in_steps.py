@@ -11,10 +11,10 @@ import pytest
 from dormouse.features.compaction import compact as compact_stage
 from dormouse.features.compaction import compact_in_steps as compact_apart
 from dormouse.jobs.crashes import CRASH_LIMIT
+from dormouse.messages.requests import CompactTable
 from dormouse.model.state import DAY_MS
 from dormouse.model.versions.provenance import Provenance
-from dormouse.requests import CompactTable
-from dormouse.shards.run_markers import RunMarker, put_run_marker
+from dormouse.shards.writing.run_markers import RunMarker, put_run_marker
 from dormouse.stored.paths import (
     PART_NUMBERS,
     job_notes_prefix,

@@ -19,13 +19,13 @@ from dormouse.features.compaction import compact as compact_stage
 from dormouse.features.compaction import merge as compacting
 from dormouse.features.compaction.compact import compact
 from dormouse.features.purge.row_matcher import RowMatcher
-from dormouse.messages import CompactionJob
+from dormouse.messages.requests import SetProperties
+from dormouse.messages.stages import CompactionJob
 from dormouse.model.disputes import DisputeReason, dispute_id
 from dormouse.model.transactions import AssignJob, DisputeShards, ResolveDisputes, SplitPartition
 from dormouse.query.count import count_slices
 from dormouse.readers.reading import Slice
-from dormouse.requests import SetProperties
-from dormouse.shards import parquet
+from dormouse.shards.writing import parquet
 from dormouse.stored.paths import shard_path
 from dormouse.tables.table import Table
 from tests.support.trees import part

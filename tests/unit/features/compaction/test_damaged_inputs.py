@@ -16,10 +16,11 @@ from dormouse.engine import merge_windows
 from dormouse.errors import DamagedShardError
 from dormouse.features.checking.disputes import is_sound
 from dormouse.features.compaction.compact import compact
-from dormouse.messages import CompactionJob, OutboundMessage
+from dormouse.messages.stages import CompactionJob, OutboundMessage
 from dormouse.model.disputes import DisputeReason
 from dormouse.model.transactions import AssignJob
-from dormouse.shards import parquet
+from dormouse.shards.format import row_groups
+from dormouse.shards.writing import parquet
 from dormouse.storage import FolderStorage, read_pieces
 from dormouse.stored.paths import run_of_shard, shard_id_of, shard_path
 from dormouse.tables.table import Table
@@ -34,7 +35,7 @@ ONE_OUTPUT, MANY_OUTPUTS = 10**9, 1
 def _small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut a merge of a few rows into several steps."""
     monkeypatch.setattr(parquet, "FIRST_ROW_GROUP_ROWS", 4)
-    monkeypatch.setattr(parquet, "ROW_GROUP_BYTES", 1)
+    monkeypatch.setattr(row_groups, "ROW_GROUP_BYTES", 1)
     monkeypatch.setattr(merge_windows, "WINDOW_BYTES", 1)
     monkeypatch.setattr(merge_windows, "GROUPS_PER_WINDOW", 1)
 

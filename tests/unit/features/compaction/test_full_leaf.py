@@ -15,15 +15,15 @@ from dormouse.features.compaction.merge import EVERYTHING, Compaction, Merged
 from dormouse.features.spark.track_spark import track_spark
 from dormouse.keys.histogram import KeyHistogram
 from dormouse.keys.ranges import KeyRange
-from dormouse.messages import CompactionJob, OutboundMessage, SparkRunChanged
+from dormouse.messages.stages import CompactionJob, OutboundMessage, SparkRunChanged
 from dormouse.model.jobs.spark_threshold import compaction_queue
 from dormouse.model.partitions import ROOT
 from dormouse.model.shards import Job, NewShard, Shard
 from dormouse.model.state import DAY_MS, TableState
 from dormouse.model.transactions import AddShards, AssignJob
 from dormouse.model.versions.provenance import Lineage
-from dormouse.ports import Services
-from dormouse.shards.writing import ShardContext
+from dormouse.ports.services import Services
+from dormouse.shards.writing.division import ShardContext
 from dormouse.stored.paths import PART_NUMBERS, make_shard_id, shard_path
 from dormouse.tables.table import Table
 from tests.support.world import Crash, World

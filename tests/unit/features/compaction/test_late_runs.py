@@ -10,8 +10,8 @@ import pytest
 from dormouse.features.compaction import compact_in_steps as steps_stage
 from dormouse.features.compaction.steps import Step, StepSplit
 from dormouse.features.rebuild.rebuild import rebuild
-from dormouse.messages import OutboundMessage
-from dormouse.requests import CompactTable
+from dormouse.messages.requests import CompactTable
+from dormouse.messages.stages import OutboundMessage
 from dormouse.stored.paths import data_prefix, run_marker_prefix
 from dormouse.tables.table import Table
 from tests.support.world import Crash, World, letters

@@ -10,9 +10,9 @@ import pytest
 from dormouse.features.compaction import compact_in_steps as compact_apart
 from dormouse.features.compaction.compact_in_steps import load_steps
 from dormouse.features.compaction.steps import Step, StepSplit
+from dormouse.messages.requests import DeleteTable, ReinitialiseTable
 from dormouse.model.state import DAY_MS
 from dormouse.model.transactions import ReleaseJob
-from dormouse.requests import DeleteTable, ReinitialiseTable
 from dormouse.stored.paths import (
     PART_NUMBERS,
     job_notes_prefix,

@@ -18,16 +18,16 @@ from dormouse.features.checking.check import check
 from dormouse.features.copying.copy_table import copy_table
 from dormouse.features.ingest.known_sources import look_up_sources
 from dormouse.features.rebuild.rebuild import rebuild
-from dormouse.model.disputes import DisputeReason
-from dormouse.model.sources import Source
-from dormouse.model.transactions import AssignJob, DisputeShards, ExtendTree, ReplaceShards
-from dormouse.requests import (
+from dormouse.messages.requests import (
     DeleteTable,
     ReinitialiseTable,
     RenameTable,
     RestoreVersion,
     SetDefaults,
 )
+from dormouse.model.disputes import DisputeReason
+from dormouse.model.sources import Source
+from dormouse.model.transactions import AssignJob, DisputeShards, ExtendTree, ReplaceShards
 from dormouse.schema.schema import Field, Primitive
 from dormouse.tables.table import Table
 from tests.support.world import World, letters

@@ -19,7 +19,7 @@ from dormouse.features.checking.check import check
 from dormouse.features.copying import copy_objects
 from dormouse.features.copying import copy_table as copy_stage
 from dormouse.features.copying.copy_table import CopyReport, copy_table
-from dormouse.requests import ReinitialiseTable
+from dormouse.messages.requests import ReinitialiseTable
 from dormouse.stored.paths import copying_prefix, shard_path
 from dormouse.tables.table import Table
 from tests.support.world import Crash, World, letters

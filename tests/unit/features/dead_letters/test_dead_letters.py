@@ -14,10 +14,10 @@ from dormouse.features.dead_letters.dead_letters import (
     resolve_queue,
 )
 from dormouse.jobs.tracking import record
-from dormouse.messages import ExportTask, IngestJob, PartitionSplits, PurgeStep, encode
+from dormouse.messages.requests import Redrive
+from dormouse.messages.stages import ExportTask, IngestJob, PartitionSplits, PurgeStep, encode
 from dormouse.model.jobs.job_events import Failed, Started, TrackedJob
-from dormouse.ports import NO_TABLE, DeadLetter
-from dormouse.requests import Redrive
+from dormouse.ports.services import NO_TABLE, DeadLetter
 from tests.support.adapters import MemoryDeadLetters
 from tests.support.world import Crash, World
 

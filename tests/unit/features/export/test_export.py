@@ -13,7 +13,7 @@ import pytest
 from dormouse.errors import AlreadyExistsError, InvalidRequestError, NotFoundError
 from dormouse.features.export import export_rows as stage
 from dormouse.features.export import request as request
-from dormouse.messages import ExportTask
+from dormouse.messages.stages import ExportTask
 from tests.support.world import World, letters
 from tests.unit.features.exports import (
     ALL,

@@ -13,7 +13,7 @@ from dormouse.features.export import export_rows
 from dormouse.features.export.export_task import write_task
 from dormouse.features.export.stored import load_export
 from dormouse.jobs.crashes import CRASH_LIMIT
-from dormouse.messages import ExportJob, OutboundMessage
+from dormouse.messages.stages import ExportJob, OutboundMessage
 from dormouse.model.state import DAY_MS
 from dormouse.query import pieces as exports
 from dormouse.stored.paths import export_prefix

@@ -18,10 +18,10 @@ from dormouse.features.export import request as request
 from dormouse.features.export import stored as exports
 from dormouse.features.export.manifests import load_manifest, save_manifest
 from dormouse.features.export.stored import load_export
-from dormouse.messages import ExportTask, OutboundMessage, PartitionSplits
+from dormouse.messages.requests import ExportRows, ReinitialiseTable
+from dormouse.messages.stages import ExportTask, OutboundMessage, PartitionSplits
 from dormouse.model.jobs.job_events import JobEvent, Tracked
-from dormouse.ports import Storage
-from dormouse.requests import ExportRows, ReinitialiseTable
+from dormouse.ports.services import Storage
 from dormouse.stored.paths import shard_path
 from tests.support.trees import LEFT, RIGHT
 from tests.support.world import Crash, World, letters

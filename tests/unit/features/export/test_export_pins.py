@@ -9,9 +9,9 @@ from dormouse.features.administration.administer import administer
 from dormouse.features.export import request as requesting
 from dormouse.features.export.export import Export
 from dormouse.features.export.pins import LONGEST_MS, REQUEST_MS
-from dormouse.messages import OutboundMessage
+from dormouse.messages.requests import CompactTable, ExportRows, TagVersion, UntagVersion
+from dormouse.messages.stages import OutboundMessage
 from dormouse.model.versions.pins import Pin
-from dormouse.requests import CompactTable, ExportRows, TagVersion, UntagVersion
 from dormouse.tables.table import Table
 from tests.support.world import Crash, World, letters
 from tests.unit.features.exports import exported, record_of

@@ -15,7 +15,7 @@ from dormouse.features.export.export_rows import export_rows
 from dormouse.features.export.manifests import Manifest, load_manifest
 from dormouse.key_forms.codec import KeyCodec
 from dormouse.keys.ranges import KeyRange
-from dormouse.messages import ExportTask
+from dormouse.messages.stages import ExportTask
 from dormouse.schema.schema import Schema
 from dormouse.stored.paths import MANIFEST
 from dormouse.tables.table import Table

@@ -8,7 +8,7 @@ import pytest
 
 from dormouse.errors import UnavailableError
 from dormouse.features.garbage.collect_garbage import candidates
-from dormouse.messages import GarbageCandidates, encode
+from dormouse.messages.stages import GarbageCandidates, encode
 from dormouse.model.jobs.metrics import Metric
 from dormouse.tables.table import Table
 from tests.support.queries import query_rows

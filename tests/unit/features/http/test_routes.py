@@ -14,7 +14,7 @@ from dormouse.access.principals import NOBODY
 from dormouse.errors import CorruptDataError, UnavailableError
 from dormouse.features.http import calls
 from dormouse.features.http.routes import ROUTES
-from dormouse.messages import OutboundMessage, TableChanged
+from dormouse.messages.stages import OutboundMessage, TableChanged
 from dormouse.stored.names import dead_letter_queue
 from tests.unit.features.http.conftest import Api
 

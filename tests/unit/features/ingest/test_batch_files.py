@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from dormouse.features.ingest.batch_files import batch_files
-from dormouse.messages import FilesWaiting, IngestJob, OutboundMessage
-from dormouse.requests import ReinitialiseTable
+from dormouse.messages.requests import ReinitialiseTable
+from dormouse.messages.stages import FilesWaiting, IngestJob, OutboundMessage
 from dormouse.tables.table import Table
 from tests.support.world import World, letters
 

@@ -10,7 +10,7 @@ from dormouse.features.ingest.batching import (
     due_batches,
     seconds_to_wait,
 )
-from dormouse.messages import IngestJob, encode
+from dormouse.messages.stages import IngestJob, encode
 from dormouse.model.sources import Source
 from dormouse.tables.properties import Properties
 

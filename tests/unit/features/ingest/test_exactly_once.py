@@ -18,11 +18,11 @@ from dormouse.features.ingest.ingest import (
 from dormouse.features.ingest.known_sources import look_up_sources
 from dormouse.features.ingest.seal_sources import SEALING, seal_sources
 from dormouse.features.rebuild.rebuild import rebuild
-from dormouse.messages import IngestJob, OutboundMessage, TableChanged
+from dormouse.messages.requests import IngestFiles, ReinitialiseTable
+from dormouse.messages.stages import IngestJob, OutboundMessage, TableChanged
 from dormouse.model.state import DAY_MS, TableState
 from dormouse.model.transactions import AddShards
-from dormouse.ports import Services
-from dormouse.requests import IngestFiles, ReinitialiseTable
+from dormouse.ports.services import Services
 from dormouse.stored.paths import sources_prefix
 from dormouse.tables.table import Table
 from tests.support.world import Crash, World, letters, letters_file

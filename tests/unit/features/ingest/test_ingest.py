@@ -10,8 +10,8 @@ from dormouse.errors import ContendedError, InvalidRequestError
 from dormouse.features.ingest import ingest as ingest_stage
 from dormouse.features.ingest.ingest import ingest
 from dormouse.fold.rules import Rule, Violation
-from dormouse.messages import IngestJob, OutboundMessage, PartitionSplits
-from dormouse.requests import ReinitialiseTable, SetProperties
+from dormouse.messages.requests import ReinitialiseTable, SetProperties
+from dormouse.messages.stages import IngestJob, OutboundMessage, PartitionSplits
 from dormouse.state_store import Rejected
 from dormouse.tables.table import Table
 from tests.support.adapters import HookedStore

@@ -9,8 +9,8 @@ import pytest
 from dormouse.errors import InvalidRequestError, NotFoundError
 from dormouse.features.administration.administer import administer
 from dormouse.features.ingest import request as ingest_files
-from dormouse.messages import IngestJob
-from dormouse.requests import IngestFiles, ReinitialiseTable
+from dormouse.messages.requests import IngestFiles, ReinitialiseTable
+from dormouse.messages.stages import IngestJob
 from tests.support.world import World, letters, letters_file
 
 

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from dormouse.downloads import Arrived
 from dormouse.engine.sorting import Sorter
 from dormouse.errors import UnavailableError
 from dormouse.features.ingest.batch_files import ingest_message
 from dormouse.jobs.crashes import CRASH_LIMIT
-from dormouse.messages import IngestJob, OutboundMessage
+from dormouse.messages.requests import ReinitialiseTable
+from dormouse.messages.stages import IngestJob, OutboundMessage
 from dormouse.model.sources import Source
-from dormouse.requests import ReinitialiseTable
+from dormouse.ports.downloads import Arrived
 from dormouse.sources import loader as loader
 from dormouse.tables.table import Table
 from tests.support.world import Crash, World

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from dormouse.features.ingest.batch_files import CLOCK_SKEW_MS, batch_files
-from dormouse.model.sources import Source
-from dormouse.ports import JobRecord
-from dormouse.requests import (
+from dormouse.messages.requests import (
     CreateTable,
     DeleteTable,
     IngestFiles,
     ReinitialiseTable,
     RenameTable,
 )
+from dormouse.model.sources import Source
+from dormouse.ports.services import JobRecord
 from tests.support.world import LETTERS, World, letters, letters_file
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from dormouse.client.operating.jobs import SINCE_INGESTED, jobs_of
 from dormouse.features.ingest.known_sources import refusal_of
-from dormouse.requests import IngestFiles, SetProperties
+from dormouse.messages.requests import IngestFiles, SetProperties
 from dormouse.schema.schema import Field, Primitive
 from dormouse.tables.table import Table
 from tests.support.world import World

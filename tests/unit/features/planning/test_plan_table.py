@@ -12,7 +12,7 @@ from dormouse.errors import UnavailableError
 from dormouse.features.ingest.seal_sources import seal_sources
 from dormouse.features.planning import assign_jobs as assigning
 from dormouse.features.planning import plan_table
-from dormouse.messages import CompactionJob, OutboundMessage, PartitionSplits, TableChanged
+from dormouse.messages.stages import CompactionJob, OutboundMessage, PartitionSplits, TableChanged
 from dormouse.tables.table import Table
 from tests.support.world import Crash, World, letters
 

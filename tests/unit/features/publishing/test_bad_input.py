@@ -11,9 +11,9 @@ from dormouse.features.catalog.serve_catalog import serve_catalog
 from dormouse.features.publishing.look import problems, published_metadata
 from dormouse.features.publishing.publish_iceberg import publish_iceberg
 from dormouse.http.messages import HttpRequest
-from dormouse.messages import TableChanged
+from dormouse.messages.requests import PublishIceberg
+from dormouse.messages.stages import TableChanged
 from dormouse.model.versions.publications import PublicationRecord
-from dormouse.requests import PublishIceberg
 from dormouse.stored.paths import iceberg_prefix
 from dormouse.tables.table import Table
 from tests.support.world import World, letters

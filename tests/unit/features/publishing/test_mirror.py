@@ -15,10 +15,10 @@ from dormouse.errors import (
 )
 from dormouse.features.publishing.lag import lag_ms
 from dormouse.features.publishing.publish_iceberg import publish_iceberg
-from dormouse.messages import TableChanged
+from dormouse.messages.requests import RenameTable, SetDefaults, SetProperties
+from dormouse.messages.stages import TableChanged
 from dormouse.model.versions.publications import PublicationRecord
-from dormouse.publications import MirrorEntry
-from dormouse.requests import RenameTable, SetDefaults, SetProperties
+from dormouse.ports.publications import MirrorEntry
 from dormouse.tables.table import Table
 from tests.support.memory_mirror import MemoryMirror, refuse
 from tests.support.world import LETTERS, World, letters

@@ -12,9 +12,9 @@ from dormouse.features.publishing.collect_iceberg import READERS_MS, reachable
 from dormouse.features.publishing.publish_iceberg import publish_iceberg
 from dormouse.features.tables.changing.create_table import create_table
 from dormouse.iceberg.reachable import files_of, manifest_lists_of, manifests_of
-from dormouse.messages import TableChanged
+from dormouse.messages.requests import CreateTable, PublishIceberg, ReinitialiseTable, SetProperties
+from dormouse.messages.stages import TableChanged
 from dormouse.model.versions.publications import PublicationRecord
-from dormouse.requests import CreateTable, PublishIceberg, ReinitialiseTable, SetProperties
 from dormouse.schema.schema import Schema
 from dormouse.stored.paths import iceberg_prefix, shard_path
 from dormouse.tables.table import Table

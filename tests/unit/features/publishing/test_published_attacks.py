@@ -13,14 +13,14 @@ import pytest
 from dormouse.features.publishing.look import problems
 from dormouse.features.rebuild.rebuild import rebuild
 from dormouse.iceberg.previous import read_previous
-from dormouse.messages import OutboundMessage
-from dormouse.requests import (
+from dormouse.messages.requests import (
     PublishIceberg,
     RenameTable,
     RestoreVersion,
     SetProperties,
     TagVersion,
 )
+from dormouse.messages.stages import OutboundMessage
 from dormouse.schema.columns import parse_schema
 from dormouse.tables.table import Table
 from tests.support.world import World, letters, letters_file

@@ -22,9 +22,9 @@ from dormouse.features.publishing.look import problems
 from dormouse.features.sweep.measure import current_metrics
 from dormouse.features.sweep.sweep import sweep
 from dormouse.iceberg.reachable import show_metadata
-from dormouse.messages import GarbageCandidates, OutboundMessage, TableChanged
+from dormouse.messages.requests import CollectGarbage, SetProperties
+from dormouse.messages.stages import GarbageCandidates, OutboundMessage, TableChanged
 from dormouse.model.jobs.metrics import Metric
-from dormouse.requests import CollectGarbage, SetProperties
 from dormouse.tables.table import Table
 from tests.support.world import Crash, World, letters
 from tests.unit.features.publishing.test_publish_iceberg import (

@@ -13,8 +13,8 @@ from dormouse.features.purge.proof import Proof
 from dormouse.features.purge.prove_purge import prove_purge
 from dormouse.features.purge.row_matcher import RowMatcher
 from dormouse.iceberg.files import avro
-from dormouse.messages import TableChanged
-from dormouse.requests import ReinitialiseTable
+from dormouse.messages.requests import ReinitialiseTable
+from dormouse.messages.stages import TableChanged
 from dormouse.schema.columns import parse_schema
 from dormouse.stored.paths import data_prefix, iceberg_prefix
 from dormouse.tables.table import Table

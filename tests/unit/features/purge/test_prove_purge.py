@@ -15,10 +15,10 @@ from dormouse.features.ingest.ingest import ingest
 from dormouse.features.purge.proof import Proof
 from dormouse.features.purge.prove_purge import prove_purge
 from dormouse.features.purge.row_matcher import RowMatcher
-from dormouse.messages import CompactionJob, IngestJob
+from dormouse.messages.stages import CompactionJob, IngestJob
 from dormouse.model.disputes import DisputeReason
 from dormouse.model.transactions import AssignJob, DisputeShards
-from dormouse.ports import NoncurrentObject, StoredObject
+from dormouse.ports.services import NoncurrentObject, StoredObject
 from dormouse.storage import FolderStorage
 from dormouse.stored.paths import data_prefix, shard_path
 from dormouse.tables.table import Table

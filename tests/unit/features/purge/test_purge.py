@@ -14,10 +14,15 @@ from dormouse.features.administration.administer import administer
 from dormouse.features.ingest.batch_files import batch_files
 from dormouse.features.purge.prove_purge import prove_purge
 from dormouse.features.purge.row_matcher import RowMatcher
-from dormouse.messages import CompactionJob, OutboundMessage, PartitionSplits, SelectionMessage
+from dormouse.messages.requests import PurgeRows, ReinitialiseTable
+from dormouse.messages.stages import (
+    CompactionJob,
+    OutboundMessage,
+    PartitionSplits,
+    SelectionMessage,
+)
 from dormouse.model.transactions import AssignJob
-from dormouse.ports import Storage
-from dormouse.requests import PurgeRows, ReinitialiseTable
+from dormouse.ports.services import Storage
 from dormouse.schema.schema import Field, Primitive, Schema
 from dormouse.storage import FolderStorage
 from dormouse.stored.paths import purge_path, purge_prefix

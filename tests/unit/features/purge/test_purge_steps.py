@@ -13,7 +13,7 @@ from dormouse.features.purge import purge_rows as purge_stage
 from dormouse.features.purge.purge_rows import purge_rows
 from dormouse.features.purge.row_matcher import RowMatcher
 from dormouse.features.purge.stored import load_matches
-from dormouse.messages import CompactionJob, PurgeStep
+from dormouse.messages.stages import CompactionJob, PurgeStep
 from dormouse.model.jobs.job_events import JobEvent, Tracked
 from dormouse.model.partitions import ROOT
 from dormouse.model.transactions import AssignJob, ReleaseJob

@@ -7,9 +7,9 @@ import pytest
 from dormouse.errors import InvalidRequestError, NotFoundError
 from dormouse.features.queries import answer_query as stage
 from dormouse.features.queries.answering import sub_query
-from dormouse.messages import OutboundMessage, SelectionMessage
-from dormouse.query_messages import CancelQuery, QueryTask
-from dormouse.requests import CompactTable
+from dormouse.messages.queries import CancelQuery, QueryTask
+from dormouse.messages.requests import CompactTable
+from dormouse.messages.stages import OutboundMessage, SelectionMessage
 from dormouse.tables.table import Table
 from tests.support.world import Crash, World, letters
 from tests.unit.features.asking import asks, ended, four_leaves, parts, pins, record, result, text

@@ -11,8 +11,8 @@ from dormouse.features.queries import answer_query as stage
 from dormouse.features.queries import opening
 from dormouse.features.queries.overdue import FUNCTION_MS
 from dormouse.features.queries.stored import done_tasks, load_query, load_task_ends
-from dormouse.messages import OutboundMessage
-from dormouse.query_messages import CancelQuery, QueryTask
+from dormouse.messages.queries import CancelQuery, QueryTask
+from dormouse.messages.stages import OutboundMessage
 from dormouse.statements import running
 from tests.support.world import Crash, World, letters
 from tests.unit.features.asking import asks, ended, four_leaves, parts, pins, record, result

@@ -9,7 +9,7 @@ import pytest
 
 from dormouse.features.queries import delivery
 from dormouse.features.queries.stored import load_end
-from dormouse.messages import SelectionMessage
+from dormouse.messages.stages import SelectionMessage
 from tests.support.result_queues import MemoryResultQueues
 from tests.support.world import World, letters
 from tests.unit.features.asking import asks, ended, four_leaves, record

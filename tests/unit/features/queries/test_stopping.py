@@ -13,9 +13,9 @@ from dormouse.features.queries import limits
 from dormouse.features.queries.answering import sub_query
 from dormouse.features.queries.limits import Spent
 from dormouse.features.queries.query import Query
-from dormouse.messages import OutboundMessage, SelectionMessage
-from dormouse.ports import Services
-from dormouse.query_messages import CancelQuery
+from dormouse.messages.queries import CancelQuery
+from dormouse.messages.stages import OutboundMessage, SelectionMessage
+from dormouse.ports.services import Services
 from dormouse.statements import running
 from tests.support.result_queues import MemoryResultQueues
 from tests.support.world import World

@@ -14,7 +14,7 @@ from dormouse.model.partitions import ROOT
 from dormouse.model.shards import Shard
 from dormouse.model.state import DAY_MS, TableState
 from dormouse.model.versions.provenance import Lineage, Provenance
-from dormouse.shards.run_markers import RunMarker
+from dormouse.shards.writing.run_markers import RunMarker
 from dormouse.stored.paths import make_shard_id, part_shard_number
 from tests.support.trees import LEFT, RIGHT, TEXT
 

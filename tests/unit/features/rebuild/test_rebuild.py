@@ -13,7 +13,7 @@ from dormouse.errors import ContendedError, CorruptDataError, NotFoundError
 from dormouse.features.checking.check import check
 from dormouse.features.compaction.compact import compact
 from dormouse.features.rebuild.rebuild import preview_rebuild, rebuild
-from dormouse.messages import GarbageCandidates, OutboundMessage
+from dormouse.messages.stages import GarbageCandidates, OutboundMessage
 from dormouse.stored.paths import data_prefix, run_marker_prefix, shard_path
 from dormouse.tables.table import Table
 from tests.support.trees import LEFT

@@ -10,9 +10,9 @@ import pytest
 from dormouse.errors import CorruptDataError, InvariantError, NotFoundError
 from dormouse.features.rebuild import rebuild as rebuild_stage
 from dormouse.features.rebuild.rebuild import preview_rebuild, rebuild
-from dormouse.messages import OutboundMessage
+from dormouse.messages.stages import OutboundMessage
 from dormouse.model.state import TableState
-from dormouse.ports import StoredObject
+from dormouse.ports.services import StoredObject
 from dormouse.stored.paths import data_prefix, run_marker_prefix
 from dormouse.tables.table import Table
 from tests.support.world import World, letters

@@ -20,7 +20,8 @@ from dormouse.features.spark.requests import (
 )
 from dormouse.features.spark.track_spark import track_spark
 from dormouse.features.sweep.sweep import sweep
-from dormouse.messages import (
+from dormouse.messages.requests import IngestFiles, ReinitialiseTable
+from dormouse.messages.stages import (
     CompactionJob,
     ExportJob,
     ExportTask,
@@ -34,7 +35,6 @@ from dormouse.model.jobs.metrics import Metric
 from dormouse.model.jobs.spark_threshold import compaction_queue
 from dormouse.model.state import DAY_MS
 from dormouse.model.transactions import AssignJob
-from dormouse.requests import IngestFiles, ReinitialiseTable
 from dormouse.stored.paths import data_prefix, spark_prefix, spark_request_path, spark_runs_prefix
 from tests.support.world import Crash, World, letters
 from tests.unit.features.heavy import Heavy, heavy_compaction, heavy_ingest

@@ -12,7 +12,14 @@ from dormouse.features.export.request import export_id_of
 from dormouse.features.purge import purge as purges
 from dormouse.features.spark.requests import list_spark_requests
 from dormouse.keys.ranges import KeyRange
-from dormouse.messages import (
+from dormouse.messages.requests import (
+    CompactTable,
+    ExportRows,
+    IngestFiles,
+    PurgeRows,
+    decode_admin,
+)
+from dormouse.messages.stages import (
     CompactionJob,
     ExportJob,
     ExportTask,
@@ -24,7 +31,6 @@ from dormouse.messages import (
     encode,
 )
 from dormouse.query.pieces import bytes_to_read
-from dormouse.requests import CompactTable, ExportRows, IngestFiles, PurgeRows, decode_admin
 from dormouse.stored.paths import spark_prefix
 from dormouse.tables.spark_options import SparkOptions
 from dormouse.tables.table import Table

@@ -8,7 +8,7 @@ from dormouse.errors import DamagedShardError
 from dormouse.features.planning.plan_table import plan_table
 from dormouse.features.splitting.split_partition import split_partition
 from dormouse.keys.ranges import KeyRange
-from dormouse.messages import PartitionSplits, TableChanged
+from dormouse.messages.stages import PartitionSplits, TableChanged
 from dormouse.model.transactions import SplitPartition
 from dormouse.stored.paths import shard_path
 from tests.support.damage import rewrite

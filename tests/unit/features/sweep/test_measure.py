@@ -7,7 +7,7 @@ import pytest
 from dormouse.errors import UnavailableError
 from dormouse.features.sweep.measure import measure
 from dormouse.model.jobs.metrics import Metric
-from dormouse.ports import NO_TABLE
+from dormouse.ports.services import NO_TABLE
 from tests.support.world import World, letters
 
 

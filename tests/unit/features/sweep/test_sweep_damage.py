@@ -8,9 +8,9 @@ import pytest
 
 from dormouse.errors import CorruptDataError
 from dormouse.features.sweep.sweep import sweep
-from dormouse.messages import ExportTask, OutboundMessage, PurgeStep
+from dormouse.messages.stages import ExportTask, OutboundMessage, PurgeStep
 from dormouse.model.versions.provenance import Provenance
-from dormouse.shards.run_markers import RunMarker, put_run_marker
+from dormouse.shards.writing.run_markers import RunMarker, put_run_marker
 from dormouse.stored.paths import (
     data_prefix,
     export_path,

@@ -9,7 +9,7 @@ import pytest
 from dormouse.errors import AlreadyExistsError
 from dormouse.features.rebuild.rebuild import rebuild
 from dormouse.features.tables.leftovers import collect_leftovers
-from dormouse.requests import CreateTable, DeleteTable
+from dormouse.messages.requests import CreateTable, DeleteTable
 from dormouse.stored.paths import delta_prefix, table_prefix
 from tests.support.adapters import HookedStore
 from tests.support.world import LETTERS, Crash, World, letters

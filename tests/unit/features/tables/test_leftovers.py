@@ -13,10 +13,10 @@ from dormouse.features.rebuild.rebuild import rebuild
 from dormouse.features.tables import tombstone_policy as tombstones
 from dormouse.features.tables.leftovers import collect_leftovers, list_unregistered
 from dormouse.features.tables.tombstone_policy import tombstones_to_recheck
+from dormouse.messages.requests import CreateTable
 from dormouse.model.jobs.metrics import Metric
 from dormouse.model.versions.publications import PublicationRecord
-from dormouse.ports import NO_TABLE
-from dormouse.requests import CreateTable
+from dormouse.ports.services import NO_TABLE
 from dormouse.stored.paths import SPARK_CODE, shard_path
 from dormouse.tables.table import Table
 from dormouse.tables.tombstones import Tombstone

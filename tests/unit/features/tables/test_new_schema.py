@@ -13,10 +13,10 @@ from dormouse.features.purge.row_matcher import RowMatcher
 from dormouse.features.rebuild.rebuild import rebuild
 from dormouse.features.tables.versions import read_version
 from dormouse.keys.ranges import Key
-from dormouse.messages import OutboundMessage, PartitionSplits, TableChanged
+from dormouse.messages.requests import CompactTable, ReinitialiseTable
+from dormouse.messages.stages import OutboundMessage, PartitionSplits, TableChanged
 from dormouse.model.partitions import ROOT
 from dormouse.model.transactions import SplitPartition
-from dormouse.requests import CompactTable, ReinitialiseTable
 from dormouse.schema.schema import Primitive, Schema
 from dormouse.tables.table import Table
 from tests.support.instances import InMemory

@@ -8,7 +8,7 @@ import pytest
 
 from dormouse.errors import InvalidRequestError
 from dormouse.features.copying.copy_table import copy_table
-from dormouse.requests import RenameTable, SetDefaults, SetProperties
+from dormouse.messages.requests import RenameTable, SetDefaults, SetProperties
 from tests.support.world import World
 
 RULES = {"iceberg_parts": "yes", "filters": "where(at > 0)"}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from dormouse.errors import CorruptDataError
-from dormouse.messages import OutboundMessage, PartitionSplits, TableChanged
-from dormouse.requests import ReinitialiseTable, RenameTable
+from dormouse.messages.requests import ReinitialiseTable, RenameTable
+from dormouse.messages.stages import OutboundMessage, PartitionSplits, TableChanged
 from dormouse.stored.paths import tree_prefix
 from dormouse.tables.table import Table
 from tests.support.world import Crash, World, letters, letters_file

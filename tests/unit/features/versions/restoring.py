@@ -6,9 +6,9 @@ from dormouse.features.administration.administer import administer
 from dormouse.features.checking.check import check
 from dormouse.features.rebuild.rebuild import rebuild
 from dormouse.fold.invariants import broken_invariants
+from dormouse.messages.requests import AdminRequest, CompactTable, RestoreVersion, TagVersion
 from dormouse.model.state import TableState
 from dormouse.model.versions.pins import OwnerKind
-from dormouse.requests import AdminRequest, CompactTable, RestoreVersion, TagVersion
 from dormouse.tables.table import Table
 from tests.support.world import World, letters
 

@@ -6,7 +6,7 @@ import pytest
 
 from dormouse.client.reading.versions import changes_of
 from dormouse.errors import NotFoundError
-from dormouse.requests import CompactTable, ReinitialiseTable, RestoreVersion, TagVersion
+from dormouse.messages.requests import CompactTable, ReinitialiseTable, RestoreVersion, TagVersion
 from dormouse.tables.table import Table
 from tests.support.world import World, letters
 from tests.unit.features.versions.restoring import (

@@ -16,15 +16,15 @@ from dormouse.features.tables.restored import restorer
 from dormouse.features.tables.tags import tags_of
 from dormouse.features.versions import restore as restoring
 from dormouse.features.versions.as_of import read_as_of
-from dormouse.messages import GarbageCandidates
-from dormouse.model.state import TableState
-from dormouse.requests import (
+from dormouse.messages.requests import (
     CompactTable,
     ReinitialiseTable,
     RestoreVersion,
     SplitPartitions,
     UntagVersion,
 )
+from dormouse.messages.stages import GarbageCandidates
+from dormouse.model.state import TableState
 from dormouse.schema.schema import Field, Primitive
 from dormouse.state_store import StateStore
 from dormouse.stored.paths import restored_prefix, sources_segment_of

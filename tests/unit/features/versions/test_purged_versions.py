@@ -8,7 +8,7 @@ from dormouse.errors import NotFoundError
 from dormouse.features.administration.administer import administer
 from dormouse.features.purge import purge_rows as purging
 from dormouse.features.versions import restore as restoring
-from dormouse.requests import RestoreVersion, TagVersion
+from dormouse.messages.requests import RestoreVersion, TagVersion
 from dormouse.tables.table import Table
 from tests.support.world import World
 from tests.unit.features.versions.restoring import (

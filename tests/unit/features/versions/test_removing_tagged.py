@@ -7,14 +7,14 @@ import pytest
 from dormouse.errors import InvalidRequestError
 from dormouse.features.administration.administer import administer
 from dormouse.features.tables.tags import tags_of
-from dormouse.messages import SelectionMessage
-from dormouse.requests import (
+from dormouse.messages.requests import (
     AdminRequest,
     DeleteTable,
     PurgeRows,
     ReinitialiseTable,
     TagVersion,
 )
+from dormouse.messages.stages import SelectionMessage
 from dormouse.tables.table import Table
 from tests.support.world import World, letters
 

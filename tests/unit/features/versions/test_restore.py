@@ -9,15 +9,15 @@ import pytest
 from dormouse.errors import InvalidRequestError, NotFoundError
 from dormouse.features.administration.administer import administer
 from dormouse.features.versions import restore as restoring
-from dormouse.messages import OutboundMessage, TableChanged
-from dormouse.model.state import TableState
-from dormouse.ports import Services
-from dormouse.requests import (
+from dormouse.messages.requests import (
     CompactTable,
     ReinitialiseTable,
     RestoreVersion,
     TagVersion,
 )
+from dormouse.messages.stages import OutboundMessage, TableChanged
+from dormouse.model.state import TableState
+from dormouse.ports.services import Services
 from dormouse.stored.paths import restored_path, restored_prefix
 from dormouse.tables.table import Table
 from tests.support.world import Crash, World, letters

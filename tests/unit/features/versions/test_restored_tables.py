@@ -8,7 +8,7 @@ from dormouse.errors import CorruptDataError, NotFoundError
 from dormouse.features.administration.administer import administer
 from dormouse.features.rebuild.rebuild import rebuild
 from dormouse.features.versions.tags import tagged
-from dormouse.requests import (
+from dormouse.messages.requests import (
     CompactTable,
     RestoreVersion,
     TagVersion,

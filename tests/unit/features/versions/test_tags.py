@@ -13,16 +13,16 @@ from dormouse.features.checking.check import check
 from dormouse.features.tables.versions import read_version
 from dormouse.features.versions.tags import tagged
 from dormouse.keys.ranges import KeyRange
-from dormouse.model.versions.as_of import is_tag
-from dormouse.query.planner import select
-from dormouse.query.rows import query_rows
-from dormouse.requests import (
+from dormouse.messages.requests import (
     AdminRequest,
     CompactTable,
     ReinitialiseTable,
     TagVersion,
     UntagVersion,
 )
+from dormouse.model.versions.as_of import is_tag
+from dormouse.query.planner import select
+from dormouse.query.rows import query_rows
 from dormouse.tables.table import Table
 from tests.support.world import World, letters
 

@@ -14,14 +14,14 @@ import pytest
 
 from dormouse import Instance
 from dormouse.access.principals import LOCAL
-from dormouse.connections import (
+from dormouse.features.websocket.serve_websocket import serve_websocket
+from dormouse.ports.connections import (
     Connected,
     ConnectionGoneError,
     Disconnected,
     HeldConnections,
     Received,
 )
-from dormouse.features.websocket.serve_websocket import serve_websocket
 
 
 @dataclass

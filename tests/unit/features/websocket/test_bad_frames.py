@@ -11,11 +11,11 @@ import pytest
 
 from dormouse.access.principals import NOBODY
 from dormouse.access.rules import AccessRule, AccessRules, granted
-from dormouse.connections import MOST_FRAME_BYTES, Received
 from dormouse.features.http.resources.pages import sealed
 from dormouse.features.queries.stored import delete_parts
 from dormouse.features.websocket.serve_websocket import serve_websocket
 from dormouse.features.websocket.tokens import Place, token_of
+from dormouse.ports.connections import MOST_FRAME_BYTES, Received
 from dormouse.stored.query_paths import query_path, query_prefix
 from tests.unit.features.websocket.conftest import Client
 

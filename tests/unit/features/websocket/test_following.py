@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from dormouse.access.principals import LOCAL
-from dormouse.connections import ConnectionGoneError, HeldConnections, NoConnections
 from dormouse.errors import NotFoundError
 from dormouse.features.http.calls import Call
 from dormouse.features.http.resources.asked import send_query
@@ -18,10 +17,11 @@ from dormouse.features.queries.following import GRACE_SECONDS
 from dormouse.features.queries.stored import load_end
 from dormouse.folder.queues import SqliteQueues
 from dormouse.http.messages import HttpRequest
-from dormouse.messages import OutboundMessage
+from dormouse.messages.queries import AnswerQuery, CancelQuery, FollowQuery, LeaveQuery, QueryTask
+from dormouse.messages.socket_frames import ProgressFrame, encode_frame
+from dormouse.messages.stages import OutboundMessage
 from dormouse.model.versions.pins import OwnerKind
-from dormouse.query_messages import AnswerQuery, CancelQuery, FollowQuery, LeaveQuery, QueryTask
-from dormouse.socket_frames import ProgressFrame, encode_frame
+from dormouse.ports.connections import ConnectionGoneError, HeldConnections, NoConnections
 from tests.unit.features.websocket.conftest import Client
 
 EVE = "arn:aws:iam::123456789012:user/eve"

@@ -7,7 +7,7 @@ import pytest
 from dormouse.features.queries import following
 from dormouse.features.queries.stored import load_query
 from dormouse.model.jobs.job_events import JobEvent, TrackedJob
-from dormouse.ports import Services
+from dormouse.ports.services import Services
 from tests.unit.features.websocket.conftest import Client
 
 NAMES = [f"n{n:02}" for n in range(30)]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dormouse.aws.dynamodb.state.blobs import DynamoBlobs, Kind
-from dormouse.ports import Clock, Ids
+from dormouse.ports.services import Clock, Ids
 from dormouse.retry_policy import WITHOUT_PAUSES, RetryPolicy
 from dormouse.statestore.engine import DEFAULTS, LogStateStore, Options
 from dormouse.statestore.log.compaction import CompactionPolicy

@@ -28,9 +28,9 @@ from dormouse.features.queries.query import QUERIES, QueryEnd, ResultFile
 from dormouse.features.queries.stored import load_end
 from dormouse.http.accept import preferred_type
 from dormouse.http.messages import HttpResponse
-from dormouse.messages import OutboundMessage, encode
-from dormouse.ports import JobRecord
-from dormouse.query_messages import AnswerQuery, CancelQuery
+from dormouse.messages.queries import AnswerQuery, CancelQuery
+from dormouse.messages.stages import OutboundMessage, encode
+from dormouse.ports.services import JobRecord
 from dormouse.results.formats import ResultFormat
 from dormouse.stored.query_paths import query_prefix
 

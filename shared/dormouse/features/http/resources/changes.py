@@ -22,10 +22,7 @@ from dormouse.features.http.calls import Call, Form, Shown
 from dormouse.features.http.problems import ProblemError
 from dormouse.features.tables.changing.create_table import new_table_id
 from dormouse.key_forms.codec import KeyCodec
-from dormouse.messages import OutboundMessage
-from dormouse.model.sources import READ_ENDINGS
-from dormouse.ports import NO_TABLE
-from dormouse.requests import (
+from dormouse.messages.requests import (
     AdminRequest,
     AlterSchema,
     CompactTable,
@@ -38,6 +35,9 @@ from dormouse.requests import (
     SplitPartitions,
     is_request_id,
 )
+from dormouse.messages.stages import OutboundMessage
+from dormouse.model.sources import READ_ENDINGS
+from dormouse.ports.services import NO_TABLE
 from dormouse.schema.columns import parse_schema
 from dormouse.schema.schema import Schema, parse_field
 from dormouse.tables.properties import parse_settings

@@ -26,16 +26,16 @@ from dormouse.features.http.resources.pages import Paging, decode, digest, gone
 from dormouse.http.messages import HttpResponse
 from dormouse.key_forms.codec import EMPTY_RANGE, KeyCodec
 from dormouse.keys.ranges import KeyRange
-from dormouse.message_base import SelectionMessage
+from dormouse.messages.base import SelectionMessage
+from dormouse.messages.queries import AnswerQuery
 from dormouse.model.state import TableState
 from dormouse.model.versions.as_of import parse_as_of
-from dormouse.ports import Clock
+from dormouse.ports.services import Clock
 from dormouse.query.pieces import bytes_to_read
 from dormouse.query.planner import select, selected_ranges
 from dormouse.query.rows import query_rows
 from dormouse.query.selection import Selection
 from dormouse.query.selection_codec import decode_selection
-from dormouse.query_messages import AnswerQuery
 from dormouse.sql.conditions import parse_condition
 from dormouse.statements.limits import ReadLimitError
 from dormouse.tables.table import Table

@@ -15,7 +15,7 @@ from dormouse.features.http.calls import Call, OpenTable, Page, Shown
 from dormouse.features.http.problems import ProblemError
 from dormouse.features.http.resources.tables import page_of
 from dormouse.features.tables.changing.create_table import made_table_id
-from dormouse.ports import NO_TABLE, DeadLetter, JobRecord
+from dormouse.ports.services import NO_TABLE, DeadLetter, JobRecord
 
 _REQUEST = re.compile("[0-9a-f]{32}")
 _UNKNOWN = "nothing is recorded of it: it waits to be carried out, or was never sent"

@@ -27,7 +27,7 @@ from dormouse.features.http.resources.changes import idempotency_key
 from dormouse.features.ingest.known_sources import look_up_sources, refusal_of
 from dormouse.http.bodies import Readable
 from dormouse.model.sources import Source
-from dormouse.ports import NO_TABLE
+from dormouse.ports.services import NO_TABLE
 from dormouse.storage import FREE_SPACE, FULL
 from dormouse.stored.decoding import decode_json
 from dormouse.tables.csv_dialect import csv_dialect

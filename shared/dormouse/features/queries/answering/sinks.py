@@ -12,15 +12,15 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Protocol
 
 from dormouse.features.queries.query import ResultFile
+from dormouse.ports.uploads import Upload
 from dormouse.results.files import RowFile
 from dormouse.results.formats import ResultFormat
 from dormouse.stored.query_paths import query_file, query_prefix
-from dormouse.uploads import Upload
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from dormouse.ports import Storage
+    from dormouse.ports.services import Storage
 
 FILE_BYTES = 256 * 1024 * 1024
 """About the size at which a file of a result ends."""

@@ -25,7 +25,7 @@ from dormouse.features.queries.query import (
 )
 from dormouse.features.queries.stored import load_pieces, load_task_ends
 from dormouse.model.part_of_state import part_of_state
-from dormouse.ports import Services
+from dormouse.ports.services import Services
 from dormouse.query.result import PeekableBatches, QueryResult
 from dormouse.readers.read_counters import CountedObjects, ReadCounters
 from dormouse.schema.schema import Schema

@@ -21,14 +21,14 @@ from dormouse.features.queries.following import report_progress
 from dormouse.features.queries.limits import EndedError, Spent, Watch
 from dormouse.features.queries.query import Query, TaskEnd
 from dormouse.features.queries.stored import load_end, load_pieces
-from dormouse.ports import Services, Storage
+from dormouse.ports.services import Services, Storage
 from dormouse.query.planner import slices_from
 from dormouse.query.result import QueryResult
 from dormouse.query.rows import query_slices
 
 if TYPE_CHECKING:
-    from dormouse.ports import Ids
-    from dormouse.query_messages import QueryLimits
+    from dormouse.messages.queries import QueryLimits
+    from dormouse.ports.services import Ids
     from dormouse.readers.read_counters import ReadCounters
     from dormouse.statements.limits import Watch as StatementWatch
 

@@ -17,12 +17,12 @@ from dormouse.features.queries.opening import open_readable, statement_tables
 from dormouse.features.queries.query import Query, ReadTable, question
 from dormouse.features.queries.stored import save_tasks
 from dormouse.keys.ranges import KeyRange
-from dormouse.messages import SelectionMessage
-from dormouse.ports import Services
+from dormouse.messages.queries import AnswerQuery
+from dormouse.messages.stages import SelectionMessage
+from dormouse.ports.services import Services
 from dormouse.query.pieces import bytes_to_read, plan_tasks
 from dormouse.query.planner import selected_ranges
 from dormouse.query.selection_codec import decode_selection
-from dormouse.query_messages import AnswerQuery
 from dormouse.sql.cut.statement_cut import StatementCut
 from dormouse.tables.properties import properties_of
 

@@ -16,11 +16,11 @@ from dormouse.features.queries.limits import effective_limits
 from dormouse.features.queries.opening import open_pinned
 from dormouse.features.queries.query import Query, ReadTable, question
 from dormouse.features.queries.stored import save_query, save_tasks
-from dormouse.ports import Services
+from dormouse.messages.queries import AnswerQuery
+from dormouse.ports.services import Services
 from dormouse.query.pieces import bytes_to_read, plan_tasks
 from dormouse.query.planner import selected_ranges
 from dormouse.query.selection_codec import decode_selection
-from dormouse.query_messages import AnswerQuery
 
 
 def begin_query(services: Services, asked: AnswerQuery) -> Query:

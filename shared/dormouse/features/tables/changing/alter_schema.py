@@ -13,9 +13,9 @@ from dormouse.access.renames import check_column_renames
 from dormouse.errors import NotFoundError
 from dormouse.features.requests.resolve_table import resolve_table
 from dormouse.features.tables.publications import publications
-from dormouse.messages import OutboundMessage
-from dormouse.ports import Services
-from dormouse.requests import AlterSchema
+from dormouse.messages.requests import AlterSchema
+from dormouse.messages.stages import OutboundMessage
+from dormouse.ports.services import Services
 from dormouse.schema.schema import parse_field
 from dormouse.tables.evolution import Alteration, apply_alteration
 from dormouse.tables.table import Table

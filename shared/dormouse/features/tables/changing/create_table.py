@@ -8,11 +8,11 @@ from dormouse.errors import AlreadyExistsError, InvalidRequestError, NotFoundErr
 from dormouse.features.tables.publications import publications
 from dormouse.features.tables.published_names import check_published_names
 from dormouse.key_forms.codec import KeyCodec
-from dormouse.messages import OutboundMessage
+from dormouse.messages.requests import CreateTable
+from dormouse.messages.stages import OutboundMessage
 from dormouse.model.partitions import PartitionTree
 from dormouse.model.transactions import InitialisePartitions
-from dormouse.ports import Services
-from dormouse.requests import CreateTable
+from dormouse.ports.services import Services
 from dormouse.schema.schema import Schema
 from dormouse.state_store import accepted
 from dormouse.stored.paths import TABLE_ID_DIGITS

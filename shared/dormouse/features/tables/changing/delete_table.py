@@ -13,9 +13,9 @@ from dataclasses import replace
 from dormouse.errors import CorruptDataError, InvariantError, NotFoundError
 from dormouse.features.requests.resolve_table import find_table
 from dormouse.features.tables.tags import refuse_tagged
-from dormouse.messages import OutboundMessage, TableChanged
-from dormouse.ports import Services
-from dormouse.requests import DeleteTable
+from dormouse.messages.requests import DeleteTable
+from dormouse.messages.stages import OutboundMessage, TableChanged
+from dormouse.ports.services import Services
 from dormouse.stored.paths import data_prefix, table_prefix
 from dormouse.tables.table import Table
 from dormouse.tables.tombstones import Tombstone

@@ -12,9 +12,9 @@ from dormouse.features.requests.resolve_table import resolve_live_table
 from dormouse.features.tables.reset import ResetOptions, finish_reset, reset_table
 from dormouse.features.tables.tags import release_tags
 from dormouse.key_forms.codec import KeyCodec
-from dormouse.messages import OutboundMessage, TableChanged
-from dormouse.ports import Services
-from dormouse.requests import ReinitialiseTable
+from dormouse.messages.requests import ReinitialiseTable
+from dormouse.messages.stages import OutboundMessage, TableChanged
+from dormouse.ports.services import Services
 from dormouse.schema.schema import Schema
 from dormouse.tables.table import Table
 

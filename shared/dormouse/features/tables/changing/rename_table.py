@@ -9,9 +9,9 @@ from dormouse.errors import NotFoundError
 from dormouse.features.requests.resolve_table import resolve_table
 from dormouse.features.tables.publications import publications
 from dormouse.features.tables.published_names import check_published_names
-from dormouse.messages import OutboundMessage
-from dormouse.ports import Services
-from dormouse.requests import RenameTable
+from dormouse.messages.requests import RenameTable
+from dormouse.messages.stages import OutboundMessage
+from dormouse.ports.services import Services
 from dormouse.tables.published import is_mirrored
 from dormouse.tables.table import Table, check_name
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from dormouse.features.requests.resolve_table import resolve_table
-from dormouse.messages import OutboundMessage, TableChanged
-from dormouse.ports import Services
-from dormouse.requests import SetOnline
+from dormouse.messages.requests import SetOnline
+from dormouse.messages.stages import OutboundMessage, TableChanged
+from dormouse.ports.services import Services
 
 
 def set_online(services: Services, request: SetOnline) -> list[OutboundMessage]:

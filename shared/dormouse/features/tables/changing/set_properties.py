@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dormouse.features.requests.resolve_table import resolve_table
 from dormouse.features.tables.publications import publications
 from dormouse.features.tables.published_names import check_published_names
-from dormouse.messages import OutboundMessage, TableChanged
-from dormouse.ports import Services
-from dormouse.requests import SetDefaults, SetProperties
+from dormouse.messages.requests import SetDefaults, SetProperties
+from dormouse.messages.stages import OutboundMessage, TableChanged
+from dormouse.ports.services import Services
 from dormouse.tables.properties import parse_settings, property_named
 from dormouse.tables.table import Table, check_change, merge_settings
 

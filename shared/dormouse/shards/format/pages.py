@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dormouse.errors import CorruptDataError
-from dormouse.shards.thrift import Body, read_struct
+from dormouse.shards.format.thrift import Body, read_struct
 
 _DATA, _DICTIONARY = 0, 2
 _TYPE, _STORED_BYTES, _DATA_HEADER, _VALUES = 1, 3, 5, 1

@@ -23,8 +23,8 @@ import msgspec
 from dormouse.errors import AlreadyExistsError, CorruptDataError, NotFoundError
 from dormouse.model.state import TableState
 from dormouse.model.versions.provenance import Lineage, Provenance
-from dormouse.ports import Storage
-from dormouse.shards.footer import key_to_hex, range_from_hex
+from dormouse.ports.services import Storage
+from dormouse.shards.format.footer import key_to_hex, range_from_hex
 from dormouse.stored.decoding import raise_corrupt
 from dormouse.stored.json_objects import decode_stored, encode_stored
 from dormouse.stored.paths import (

@@ -23,11 +23,11 @@ from dormouse.key_forms.arrow import row_key
 from dormouse.keys.ranges import Key
 from dormouse.model.partitions import Partition
 from dormouse.model.shards import NewShard
-from dormouse.ports import Storage
+from dormouse.ports.services import Storage
 from dormouse.readahead import read_ahead
 from dormouse.schema.schema import Schema
-from dormouse.shards.publishing import ShardPublisher
-from dormouse.shards.shard_writer import ShardContext, ShardWriter
+from dormouse.shards.writing.publishing import ShardPublisher
+from dormouse.shards.writing.shard_writer import ShardContext, ShardWriter
 from dormouse.stored.paths import part_shard_number
 
 __all__ = ["ShardContext", "write_shards"]

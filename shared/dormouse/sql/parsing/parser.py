@@ -12,9 +12,6 @@ from sqlglot import exp
 
 from dormouse.errors import InvalidRequestError
 from dormouse.schema.schema import Primitive, Schema, show_type
-from dormouse.sql import calls
-from dormouse.sql.calls import check_count
-from dormouse.sql.constants import coerce_literal, show_node
 from dormouse.sql.expressions import (
     MAX_CONDITION_DEPTH,
     MAX_PATTERN,
@@ -26,9 +23,12 @@ from dormouse.sql.expressions import (
 )
 from dormouse.sql.expressions import depth as depth_of
 from dormouse.sql.functions import FUNCTIONS
-from dormouse.sql.literals import parse_literal
-from dormouse.sql.operands import alike, calculated, check_types
-from dormouse.sql.paths import member_of, named_column, part_of
+from dormouse.sql.parsing import calls
+from dormouse.sql.parsing.calls import check_count
+from dormouse.sql.parsing.constants import coerce_literal, show_node
+from dormouse.sql.parsing.literals import parse_literal
+from dormouse.sql.parsing.operands import alike, calculated, check_types
+from dormouse.sql.parsing.paths import member_of, named_column, part_of
 from dormouse.sql.text import check_text, parse_sql, placed, too_deep
 
 _COMPARISONS: dict[type[exp.Expr], str] = {

@@ -19,8 +19,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dormouse.errors import CorruptDataError, DamagedShardError, InvariantError
-from dormouse.shards.bloom import filter_of
-from dormouse.shards.stored_index import (
+from dormouse.shards.format.bloom import filter_of
+from dormouse.shards.format.stored_index import (
     INDEX_KEY,
     MAGIC,
     Facts,

@@ -20,8 +20,8 @@ from math import ceil, log2
 import msgspec
 
 from dormouse.errors import CorruptDataError
-from dormouse.shards.bounds import KeyBounds
-from dormouse.shards.thrift import read_varint
+from dormouse.shards.format.bounds import KeyBounds
+from dormouse.shards.format.thrift import read_varint
 from dormouse.stored.crc32 import crc32
 
 INDEX_KEY = "dormouse.index"

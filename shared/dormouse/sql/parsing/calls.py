@@ -15,13 +15,20 @@ from dormouse.errors import InvalidRequestError
 from dormouse.keys.ranges import INT64_MAX, INT64_MIN
 from dormouse.schema.schema import DecimalType, FieldType, Primitive, Schema, show_type
 from dormouse.schema.types import TIMESTAMPS
-from dormouse.sql.casts import can_cast, refused_cast, target_type
-from dormouse.sql.constants import cast_time, coerce_literal, show_node
 from dormouse.sql.expressions import MAX_LIST, Call, Expression, Literal
 from dormouse.sql.functions import DATE_PARTS, FUNCTIONS
-from dormouse.sql.literals import is_typed, parse_literal
-from dormouse.sql.operands import alike, check_types, common
-from dormouse.sql.times import TRUNCATED, Interval, is_time, parse_interval, shifted, truncated
+from dormouse.sql.parsing.casts import can_cast, refused_cast, target_type
+from dormouse.sql.parsing.constants import cast_time, coerce_literal, show_node
+from dormouse.sql.parsing.literals import is_typed, parse_literal
+from dormouse.sql.parsing.operands import alike, check_types, common
+from dormouse.sql.parsing.times import (
+    TRUNCATED,
+    Interval,
+    is_time,
+    parse_interval,
+    shifted,
+    truncated,
+)
 
 _MAX_CALCULATED_TIMES = 3
 """How deeply calculations with times may be nested; the engine tests each for overflow first."""

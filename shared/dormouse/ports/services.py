@@ -8,23 +8,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 from dormouse.cache import Cache
-from dormouse.connections import Connections, NoConnections
-from dormouse.downloads import Arrived
 from dormouse.model.jobs.job_events import JobEvent, Tracked
 from dormouse.model.jobs.job_records import DAMAGED as DAMAGED
 from dormouse.model.jobs.job_records import JobRecord as JobRecord
-from dormouse.publications import Mirror, Publications
-from dormouse.reader_access import ReaderAccess
-from dormouse.result_queues import NoResultQueues, ResultQueues
-from dormouse.spark_runs import Spark as Spark
-from dormouse.spark_runs import SparkRun as SparkRun
-from dormouse.spark_runs import SparkRunState as SparkRunState
-from dormouse.uploads import Uploads
+from dormouse.ports.connections import Connections, NoConnections
+from dormouse.ports.downloads import Arrived
+from dormouse.ports.publications import Mirror, Publications
+from dormouse.ports.reader_access import ReaderAccess
+from dormouse.ports.result_queues import NoResultQueues, ResultQueues
+from dormouse.ports.spark_runs import Spark as Spark
+from dormouse.ports.spark_runs import SparkRun as SparkRun
+from dormouse.ports.spark_runs import SparkRunState as SparkRunState
+from dormouse.ports.uploads import Uploads
 
 if TYPE_CHECKING:
     from dormouse.access.rules import AccessRules
     from dormouse.errors import CorruptDataError, DamagedEntryError
-    from dormouse.messages import OutboundMessage
+    from dormouse.messages.stages import OutboundMessage
     from dormouse.model.jobs.metrics import Metric
     from dormouse.model.sources import Source
     from dormouse.state_store import StateStore

@@ -16,9 +16,9 @@ import pyarrow.parquet as pq
 
 from dormouse.errors import DamagedShardError, InvariantError
 from dormouse.model.shards import Shard
-from dormouse.shards.crcs import TRAILER_BYTES, all_sections, index_of
-from dormouse.shards.footer import METADATA_KEY, check_identity, read_metadata
-from dormouse.shards.stored_index import INDEX_KEY, MAGIC, rename_table
+from dormouse.shards.format.crcs import TRAILER_BYTES, all_sections, index_of
+from dormouse.shards.format.footer import METADATA_KEY, check_identity, read_metadata
+from dormouse.shards.format.stored_index import INDEX_KEY, MAGIC, rename_table
 from dormouse.stored import checksums
 
 

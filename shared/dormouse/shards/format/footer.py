@@ -24,11 +24,11 @@ from dormouse.keys.histogram import KeyHistogram
 from dormouse.keys.ranges import Key, KeyRange
 from dormouse.model.shards import Shard
 from dormouse.model.versions.provenance import Lineage, Provenance
-from dormouse.ports import Objects, Storage
+from dormouse.ports.services import Objects, Storage
 from dormouse.schema.schema import Schema
-from dormouse.shards.crcs import TRAILER_BYTES
-from dormouse.shards.parquet import estimated_footer_bytes, estimated_index_bytes
-from dormouse.shards.stored_index import MAGIC, find_entry
+from dormouse.shards.format.crcs import TRAILER_BYTES
+from dormouse.shards.format.row_groups import estimated_footer_bytes, estimated_index_bytes
+from dormouse.shards.format.stored_index import MAGIC, find_entry
 from dormouse.stored import checksums
 from dormouse.stored.decoding import decode_json, raise_corrupt
 from dormouse.stored.paths import shard_path

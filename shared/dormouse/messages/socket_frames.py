@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from dormouse.message_base import ALL_ROWS, Message, SelectionMessage
-from dormouse.query_messages import QueryId
+from dormouse.messages.base import ALL_ROWS, Message, SelectionMessage
+from dormouse.messages.queries import QueryId
 
 FrameId = Annotated[str, msgspec.Meta(min_length=1, max_length=100)]
 RowsForm = Literal["json", "arrow"]

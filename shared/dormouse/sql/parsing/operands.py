@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dormouse.errors import InvalidRequestError
 from dormouse.schema.schema import DecimalType, FieldType, Primitive, show_type
 from dormouse.schema.types import TIMESTAMPS
-from dormouse.sql.constants import Shown, coerce_literal, show_node
 from dormouse.sql.expressions import Call, Expression, Literal, common_type
+from dormouse.sql.parsing.constants import Shown, coerce_literal, show_node
 
 _HINTS: dict[FieldType, str] = {
     **dict.fromkeys(TIMESTAMPS, "a time is written as TIMESTAMP '2026-01-31 12:00:00'"),

@@ -12,7 +12,7 @@ from msgspec import UNSET, UnsetType
 
 from dormouse.access.rules import Verb
 from dormouse.errors import InvalidRequestError
-from dormouse.messages import ALL_ROWS, Message, RequestStep, SelectionMessage
+from dormouse.messages.stages import ALL_ROWS, Message, RequestStep, SelectionMessage
 from dormouse.stored.decoding import decode_json
 from dormouse.tables.spark_options import SparkOptions
 

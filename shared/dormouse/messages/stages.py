@@ -19,14 +19,14 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from dormouse.errors import InvalidRequestError
-from dormouse.message_base import ALL_ROWS as ALL_ROWS
-from dormouse.message_base import Id as Id
-from dormouse.message_base import JsonKey as JsonKey
-from dormouse.message_base import Message as Message
-from dormouse.message_base import OfTable as OfTable
-from dormouse.message_base import SelectionMessage as SelectionMessage
+from dormouse.messages.base import ALL_ROWS as ALL_ROWS
+from dormouse.messages.base import Id as Id
+from dormouse.messages.base import JsonKey as JsonKey
+from dormouse.messages.base import Message as Message
+from dormouse.messages.base import OfTable as OfTable
+from dormouse.messages.base import SelectionMessage as SelectionMessage
+from dormouse.messages.queries import QueryMessage
 from dormouse.model.sources import Source, WholeNumber
-from dormouse.query_messages import QueryMessage
 from dormouse.stored.decoding import decode_json
 from dormouse.tables.spark_options import SparkOptions
 

@@ -15,8 +15,8 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import TypeAlias
 
 from dormouse.model.shards import NewShard
-from dormouse.ports import Storage
-from dormouse.shards.shard_writer import ShardWriter, WrittenShard
+from dormouse.ports.services import Storage
+from dormouse.shards.writing.shard_writer import ShardWriter, WrittenShard
 
 UPLOADS_AT_ONCE = 8
 """How many shards are published while the next is written."""

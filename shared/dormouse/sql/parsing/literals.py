@@ -6,8 +6,8 @@ from sqlglot import exp
 
 from dormouse.errors import InvalidRequestError
 from dormouse.schema.schema import Primitive
-from dormouse.sql.constants import number, text_as_time
 from dormouse.sql.expressions import Literal
+from dormouse.sql.parsing.constants import number, text_as_time
 
 _TYPED: dict[exp.DType, Primitive] = {
     exp.DType.TIMESTAMP: Primitive.TIMESTAMP,

@@ -18,11 +18,16 @@ from dormouse.cache import Cache
 from dormouse.errors import DamagedShardError, InvariantError
 from dormouse.keys.ranges import Key, KeyRange
 from dormouse.model.shards import Shard
-from dormouse.ports import Objects
+from dormouse.ports.services import Objects
 from dormouse.schema.schema import Field, Schema
-from dormouse.shards.crcs import Section, decode_entry, index_of
-from dormouse.shards.footer import check_identity, check_names, read_index_entry, read_metadata
-from dormouse.shards.stored_index import StoredIndex
+from dormouse.shards.format.crcs import Section, decode_entry, index_of
+from dormouse.shards.format.footer import (
+    check_identity,
+    check_names,
+    read_index_entry,
+    read_metadata,
+)
+from dormouse.shards.format.stored_index import StoredIndex
 from dormouse.stored.paths import shard_path
 
 _MEMORY_PER_FOOTER_BYTE = 8

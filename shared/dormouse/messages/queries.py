@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from dormouse.message_base import ALL_ROWS, Message, SelectionMessage
+from dormouse.messages.base import ALL_ROWS, Message, SelectionMessage
 from dormouse.model.sources import WholeNumber
 
 QueryId = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9][A-Za-z0-9_-]{0,127}\Z")]

@@ -13,8 +13,8 @@ from typing import Literal
 
 import msgspec
 
-from dormouse.messages import Message, OutboundMessage
-from dormouse.requests import AdminRequest, verb_of
+from dormouse.messages.requests import AdminRequest, verb_of
+from dormouse.messages.stages import Message, OutboundMessage
 from dormouse.stored.names import REPLIES
 
 MAX_JOBS_LISTED = 50

@@ -11,8 +11,8 @@ from sqlglot import exp
 from dormouse.errors import InvalidRequestError
 from dormouse.schema.schema import Primitive, Schema, show_type
 from dormouse.schema.types import ListType, MapType, StructType
-from dormouse.sql.constants import show_node
 from dormouse.sql.expressions import Call, Column, Expression, Literal
+from dormouse.sql.parsing.constants import show_node
 
 
 def named_column(node: exp.Expr, schema: Schema) -> Expression:

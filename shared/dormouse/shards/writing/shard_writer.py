@@ -18,13 +18,13 @@ from dormouse.keys.ranges import Key, KeyRange
 from dormouse.model.partitions import Partition
 from dormouse.model.shards import NewShard, Shard
 from dormouse.model.versions.provenance import Lineage, Provenance
-from dormouse.ports import Storage
+from dormouse.ports.services import Storage
+from dormouse.ports.uploads import Upload
 from dormouse.schema.schema import Schema
-from dormouse.shards.footer import METADATA_KEY, ShardFooter, encode_footer, read_footer
-from dormouse.shards.parquet import ParquetFileWriter
-from dormouse.shards.samples import KeySampler
+from dormouse.shards.format.footer import METADATA_KEY, ShardFooter, encode_footer, read_footer
+from dormouse.shards.writing.parquet import ParquetFileWriter
+from dormouse.shards.writing.samples import KeySampler
 from dormouse.stored.paths import is_plain, shard_path
-from dormouse.uploads import Upload
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,1 @@
+"""What is sent: messages between stages, queries, administrators' requests, replies, frames."""

@@ -1,0 +1,1 @@
+"""Sorted rows written as shards: divided, encoded, sampled, uploaded, marked as complete."""

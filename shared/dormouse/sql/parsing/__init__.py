@@ -1,0 +1,1 @@
+"""Conditions in SQL, parsed to checked trees."""
