@@ -24,6 +24,7 @@ from dormouse.statestore.parquet_file import open_file, write_file
 from dormouse.statestore.snapshot.codec import FORMAT, KIND, decode_snapshot, encode_snapshot
 from dormouse.statestore.snapshot.columns import StoredIds, places_among
 from dormouse.statestore.snapshot.digests import packed, unpacked
+from dormouse.statestore.snapshot.maps import StoredMap
 from tests.support.machine import TableMachine
 from tests.support.strategies import text
 from tests.support.trees import initialise
@@ -143,6 +144,22 @@ def test_nothing_changed_since_it_was_read(history: list) -> None:  # type: igno
         state.partitions.by_id,
     ]
     assert not any(layered.changes for layered in maps)
+
+
+@pytest.mark.parametrize(("largest", "kind"), [(2**31 - 1, pa.int32()), (2**31, pa.int64())])
+def test_versions_of_remembered_sources_take_half_the_memory_while_they_fit(
+    largest: int, kind: pa.DataType
+) -> None:
+    digests = {blake2b(bytes([n]), digest_size=16).hexdigest(): largest - n for n in range(3)}
+    body = encode_snapshot("t", TableState(sources=OverlayMap.of(digests)))
+    loaded = decode_snapshot("t", body, "the/path")
+    assert isinstance(loaded.sources.base, StoredMap)
+    assert loaded.sources.base.rows["version"].type == kind
+    assert dict(loaded.sources.items()) == digests
+    assert encode_snapshot("t", loaded) == body
+    later = replace(loaded, sources=loaded.sources.insert("by hand", 2**40))
+    again = decode_snapshot("t", encode_snapshot("t", later), "the/path")
+    assert dict(again.sources.items()) == digests | {"by hand": 2**40}
 
 
 def test_a_source_that_is_no_digest_joins_those_that_are() -> None:

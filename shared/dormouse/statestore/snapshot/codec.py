@@ -31,7 +31,14 @@ from dormouse.statestore.delta.rows import types_of_stored
 from dormouse.statestore.parquet_file import open_file, write_file
 from dormouse.statestore.snapshot.applying import ColumnOf, RowsOf, has_digests, laid_over
 from dormouse.statestore.snapshot.changes import StateChanges, counts_of
-from dormouse.statestore.snapshot.columns import Column, StoredIds, column, hand_back, piece
+from dormouse.statestore.snapshot.columns import (
+    Column,
+    StoredIds,
+    column,
+    hand_back,
+    narrowed,
+    piece,
+)
 from dormouse.statestore.snapshot.digests import packed, unpacked
 from dormouse.statestore.snapshot.disputes import (
     dispute_columns,
@@ -219,6 +226,8 @@ def _counted(references: pa.Table, shards: int) -> Column:
 def _numbers(rows: pa.Table, number: str) -> OverlayMap[str, int]:
     name = "digest" if has_digests(rows) else "id"
     kept = rows.select([name, number])
+    if name == "digest":
+        kept = pa.table({name: rows[name], number: narrowed(column(rows, number))})
     ids = StoredIds(column(kept, name))
     return OverlayMap(remembered_columns(kept, ids, number))
 
@@ -243,7 +252,7 @@ def _merged(
     stored = base.rows
     if "digest" in stored.column_names:
         ids = unpacked(column(stored, "digest"))
-        stored = pa.table({"id": ids, columns[1]: stored[columns[1]]})
+        stored = pa.table({"id": ids, columns[1]: stored[columns[1]].cast(pa.int64())})
     if not entries.changes:
         return stored
     changed = pa.array(list(entries.changes), pa.string())
