@@ -6,9 +6,11 @@ same code do it, one task after another, without a JVM.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
@@ -136,6 +138,8 @@ def run(flow: Flow, message: SparkJob) -> None:
         "generation": getattr(message, "generation", 0),
     }
     with (
+        TemporaryDirectory() as folder,
+        patch.dict(os.environ, SPARK_LOCAL_DIRS=folder),
         flow.acting_as(SPARK_JOB),
         patch.object(entry, "opened", lambda _: nullcontext(opened(flow))),
         patch.object(entry, "SparkContext", SimpleNamespace(getOrCreate=Here)),
