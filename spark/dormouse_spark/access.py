@@ -21,7 +21,8 @@ class Access:
     """The buckets, and the resources of a task's machine. Only the driver reads the state.
 
     `footers` are those that the tasks of a process have read of the inputs of a compaction: each
-    task merges a range of keys of all inputs.
+    task merges a range of keys of all inputs. Files stay in `local_folders` until the executor
+    ends: in those that Spark tells each of its workers, if none are given.
     """
 
     storage: Storage
@@ -30,6 +31,7 @@ class Access:
     scratch: Path
     memory_bytes: int
     footers: Cache = field(default_factory=Cache)
+    local_folders: tuple[Path, ...] = ()
 
     @property
     def cache(self) -> Cache:
@@ -82,12 +84,12 @@ def opened(settings: Settings) -> Iterator[tuple[Services, InstanceAccess]]:
         instance.close()
 
 
-def new_file(task: int) -> Path:
+def new_file(access: Access, task: int) -> Path:
     """Return a new file for a task in a folder that Spark deletes when its executor ends.
 
     No other executor has a file with the same path, also not on another machine.
     """
-    folders = os.environ["SPARK_LOCAL_DIRS"].split(",")  # Spark tells each of its workers
+    folders = access.local_folders or os.environ["SPARK_LOCAL_DIRS"].split(",")
     folder = folders[task % len(folders)]
     with tempfile.NamedTemporaryFile(dir=folder, prefix="dormouse-", delete=False) as file:
         return Path(file.name)

@@ -99,7 +99,7 @@ def read_sources(
                 else:
                     refused.append((source, refusal))
         rows = _sampled(loader.sorted_rows(), sampler, access.memory_bytes // BLOCKS_IN_MEMORY)
-        path = new_file(task)
+        path = new_file(access, task)
         store_rows(path, rows, table.schema)
     return ReadResult(
         tuple(accepted), tuple(refused), sampler.rows, loader.size_bytes, sampler.keys(), path

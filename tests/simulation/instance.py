@@ -290,6 +290,7 @@ class Worker:
             services.sources,
             self.scratch,
             services.memory_bytes,
+            local_folders=(self.scratch,),
         )
 
     def _wire(self) -> Wiring:
