@@ -113,8 +113,12 @@ class VersionPins(Protocol):
     def remove(self, owner: PinOwner) -> bool:
         """Delete the pin of an owner; return whether there was one."""
 
-    def all(self) -> list[Pin]:
-        """Return the confirmed pins, by owner. Raises CorruptDataError if one is damaged."""
+    def all(self, *, expired: bool = False) -> list[Pin]:
+        """Return the confirmed pins, by owner; with `expired`, those that have expired, too.
+
+        Raises:
+            CorruptDataError: one is damaged.
+        """
 
     def state(self, pin: Pin) -> TableState:
         """Return the pinned version.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable
 from contextlib import nullcontext
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -28,9 +29,10 @@ Driver = Callable[[SparkJob], int]
 
 
 @pytest.fixture
-def driver(functions: Functions, monkeypatch: pytest.MonkeyPatch) -> Driver:
+def driver(functions: Functions, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Driver:
     """Runs a job of the instance as spark-submit does; returns the driver's exit code."""
     monkeypatch.setenv("DORMOUSE_ACCOUNT", "123456789012")
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path))
     access = WorldAccess(functions.world)
     monkeypatch.setattr(
         entry, "opened", lambda _: nullcontext((handling.wiring().services, access))

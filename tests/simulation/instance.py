@@ -217,6 +217,7 @@ class Worker:
         self.instance, self.process = instance, process
         self.scratch = instance.folder / process.name
         self.scratch.mkdir(parents=True, exist_ok=True)
+        self._spark_folder = instance.folder / f"{process.name}-spark"
         self._clock = clock
         self._ids = TimeOrderedIds(clock, instance.random.getrandbits)
         self._retry_policy = RetryPolicy(sleep=sleep, random=instance.random.random)
@@ -267,6 +268,7 @@ class Worker:
     def close(self) -> None:
         """Clean up after a process that is no more."""
         shutil.rmtree(self.scratch)
+        shutil.rmtree(self._spark_folder, ignore_errors=True)
 
     def _invoke(self, function: str, event: dict[str, Any]) -> dict[str, Any]:
         handler = import_module(f"functions.{function}.handler")
@@ -284,13 +286,14 @@ class Worker:
 
     def _access(self) -> Access:
         services = self.wiring.services
+        self._spark_folder.mkdir(exist_ok=True)
         return Access(
             services.storage,
             services.results,
             services.sources,
             self.scratch,
             services.memory_bytes,
-            local_folders=(self.scratch,),
+            local_folders=(self._spark_folder,),
         )
 
     def _wire(self) -> Wiring:

@@ -37,7 +37,7 @@ from dormouse.sql.expressions import (
     sql_type,
     text_literal,
 )
-from dormouse.sql.parsing.times import (
+from dormouse.sql.times import (
     is_time,
     parse_interval,
     shift_limits,

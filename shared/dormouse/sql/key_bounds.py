@@ -31,7 +31,7 @@ from dormouse.schema.times import to_days
 from dormouse.schema.types import NANOSECONDS, TIMESTAMPS
 from dormouse.sql.conditions import Condition
 from dormouse.sql.expressions import MAX_LIST, Call, Column, Expression, Literal
-from dormouse.sql.parsing.times import after_unit, truncated
+from dormouse.sql.times import after_unit, truncated
 
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _WILD = re.compile(r"[%_\\]")

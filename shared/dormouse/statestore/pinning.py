@@ -69,7 +69,8 @@ class Pinning:
         stored, table_id = self._stored, self.reader.log.table_id
         there = next((pin for pin in stored.all(table_id) if pin.owner == owner), None)
         if there is None or there.is_expired(self.clock.now_ms()):
-            self.remove_expired()
+            if there is not None:
+                stored.delete(table_id, owner, only=there)
             there = stored.put(table_id, self._made(owner, state, expires_ms))
         return there if there.is_confirmed else self._confirmed(there, expires_ms)
 
@@ -77,11 +78,11 @@ class Pinning:
         """Delete the pin of an owner; return whether there was one."""
         return self._stored.delete(self.reader.log.table_id, owner)
 
-    def all(self) -> list[Pin]:
-        """Return the confirmed pins that have not expired, by owner."""
+    def all(self, *, expired: bool = False) -> list[Pin]:
+        """Return the confirmed pins, by owner; with `expired`, those that have expired, too."""
         now_ms = self.clock.now_ms()
         pins = self._stored.all(self.reader.log.table_id)
-        return [pin for pin in pins if pin.is_confirmed and not pin.is_expired(now_ms)]
+        return [p for p in pins if p.is_confirmed and (expired or not p.is_expired(now_ms))]
 
     def state(self, pin: Pin) -> TableState:
         """Return the pinned version."""

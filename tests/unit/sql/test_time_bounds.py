@@ -16,7 +16,7 @@ from dormouse.schema.schema import Primitive, Schema
 from dormouse.schema.times import parse_count
 from dormouse.sql.conditions import parse_condition
 from dormouse.sql.key_bounds import key_bounds
-from dormouse.sql.parsing.times import TRUNCATED
+from dormouse.sql.times import TRUNCATED
 
 NOW_MS = 1_769_862_615_250  # 2026-01-31T12:30:15.25Z
 

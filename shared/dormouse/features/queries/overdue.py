@@ -1,7 +1,7 @@
 """Queries that have not ended in time, which a sweep continues; and what ended ones left.
 
 The pins of a table name the queries that read it: a pin is put before anything else, and removed
-after all else. So no listing of results is needed.
+after all else, also when it has expired. So no listing of results is needed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def overdue_queries(check: SweepCheck) -> Iterator[OutboundMessage]:
     the pins of all that ended.
     """
     pins = check.services.store(check.table).pins
-    for pin in pins.all():
+    for pin in pins.all(expired=True):
         query_id = query_of(pin)
         if query_id is not None:
             with check.going_on():

@@ -21,7 +21,7 @@ from dormouse.sql.parsing.casts import can_cast, refused_cast, target_type
 from dormouse.sql.parsing.constants import cast_time, coerce_literal, show_node
 from dormouse.sql.parsing.literals import is_typed, parse_literal
 from dormouse.sql.parsing.operands import alike, check_types, common
-from dormouse.sql.parsing.times import (
+from dormouse.sql.times import (
     TRUNCATED,
     Interval,
     is_time,

@@ -125,3 +125,19 @@ def test_a_rule_that_is_changed_while_a_query_runs_counts_at_its_end(
     world.sweep()
     world.settle()
     assert not parts(world) and not pins(world, table)
+
+
+def test_what_a_query_without_a_result_stored_is_deleted_by_a_sweep_that_comes_after_a_month(
+    world: World,
+) -> None:
+    table = four_leaves(world)
+    asks(world)
+    (first, *others) = world.deliver(world.queue.popleft())
+    world.queue += [first]
+    world.settle()
+    world.deliver(OutboundMessage("queries", CancelQuery(query_id="q")))
+    assert others and parts(world)
+    world.clock.advance(seconds=30 * 24 * 3600)
+    world.sweep()
+    assert not parts(world)
+    assert not world.services.store(table).pins.all(expired=True)
