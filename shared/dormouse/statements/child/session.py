@@ -83,7 +83,9 @@ def open_session(
         "datafusion.execution.parquet.enable_page_index": use.statistics,
         # files of one partition follow each other in the order of keys
         "datafusion.execution.split_file_groups_by_statistics": use.statistics,
-        "datafusion.optimizer.enable_dynamic_filter_pushdown": use.bounds,
+        # not all bounds by one option: it would set that of aggregates, now before, now after it
+        "datafusion.optimizer.enable_join_dynamic_filter_pushdown": use.bounds,
+        "datafusion.optimizer.enable_topk_dynamic_filter_pushdown": use.bounds,
         "datafusion.execution.parquet.pushdown_filters": use.filters,
     }
     options = {**_OPTIONS, **{name: str(is_on).lower() for name, is_on in switches.items()}}
