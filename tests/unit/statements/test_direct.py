@@ -108,7 +108,7 @@ COMPUTED: list[tuple[str, Mapping[str, object]]] = [
     ("SELECT k FROM t ORDER BY i, k LIMIT 5", {}),
     ("SELECT k FROM t ORDER BY i", {}),
     ("SELECT k AS i, i AS k FROM t ORDER BY i LIMIT 5", {}),
-    ("SELECT k FROM t ORDER BY b LIMIT 5", {}),
+    ("SELECT b FROM t ORDER BY b LIMIT 5", {}),
     ("SELECT i FROM t ORDER BY i LIMIT 0", {}),
     ("SELECT k FROM t ORDER BY k NULLS FIRST LIMIT 5", {}),
     ('SELECT min("Odd") FROM t', {}),
