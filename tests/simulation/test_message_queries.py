@@ -65,12 +65,6 @@ PLANTED: dict[str, tuple[object, str, Callable[..., object], int]] = {
     ),
     "a sub-query leaves out a range": (sub_query, "slices_from", _without_the_last, 15),
     "what a query without a result wrote stays": (overdue, "delete_parts", _nothing, 15),
-    "a sub-query whose message is lost is not asked again": (
-        overdue,
-        "task_messages",
-        _nothing,
-        75,
-    ),
     "the end of a query is not recorded": (ending, "record", _nothing, 15),
     "a result is not sent to its queue": (ending, "_deliver", lambda *_: "", 15),
 }

@@ -81,16 +81,17 @@ def sweep(
         yield from delete_whole_table(services, table)
         return
     state = _current_state(services, table)
-    unpin_restored(services, table, services.clock.now_ms() - _orphan_age_ms(table))
-    unpin_ended(services, table)
-    yield OutboundMessage("table-changes", TableChanged(table.id, swept=True))
     spark, damaged_requests = list_spark_requests(services, table.id)
     spark_jobs = {request.job.job_id: request.requested_ms for request in spark}
     with_spark = spark_jobs.keys() | damaged_requests.keys()
     is_due = _is_due(services, table)
     check = SweepCheck(services, table, state, is_due, spark_jobs, with_spark, is_lost)
-    yield from _overdue_work(check)  # an expired pin may be the last that knows of a query
+    overdue = _overdue_work(check)  # before pins are removed: one may be the last of a query
     services.store(table).pins.remove_expired()
+    unpin_restored(services, table, services.clock.now_ms() - _orphan_age_ms(table))
+    unpin_ended(services, table)
+    yield OutboundMessage("table-changes", TableChanged(table.id, swept=True))
+    yield from overdue
     with check.going_on():
         yield from _overdue_garbage(services, table, state)
     if audit or is_published(table.properties):
