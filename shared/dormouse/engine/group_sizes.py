@@ -1,4 +1,4 @@
-"""What row groups take in memory when they are merged, told from the indexes of their shards.
+"""What row groups take in memory when they are merged, from the indexes of their shards.
 
 A merge decides for each of its windows how long batches are and how many inputs it may have at
 once: by the row groups that it reads there, not by the widest of all. So a few wide rows at one end
@@ -19,6 +19,13 @@ _VALUE_BYTES = 4
 PAGE_BYTES = 1024 * 1024
 """About the most that a page takes, unless it has longer values; pyarrow writes it so."""
 
+UNEVEN = 2
+"""Rows count as wider than most of their shard beyond this many times what its least row group has
+on the average.
+"""
+LEAST_GROUPS = 4
+"""With fewer row groups in a shard, all of its rows count as possibly uneven."""
+
 
 @dataclass(frozen=True, slots=True)
 class GroupSize:
@@ -36,13 +43,6 @@ class GroupSize:
         """What a row takes decoded, on the average."""
         return self.decoded_bytes / max(1, self.rows)
 
-
-UNEVEN = 2
-"""Rows count as wider than most of their shard beyond this many times what its least row group has
-on the average.
-"""
-LEAST_GROUPS = 4
-"""With fewer row groups in a shard, all of its rows count as possibly uneven."""
 
 Sizes = Mapping[str, Mapping[int, GroupSize]]
 """Sizes of row groups, by the id of the shard and the number of the row group."""

@@ -19,8 +19,8 @@ def refusing_unwritable() -> Iterator[None]:
     """
     try:
         yield
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:  # which quotes values
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # its text quotes values
         raise InvalidRequestError(
             "the result has a column of a type, or a value, that the format does not have",
             hint="CAST it to text in the statement, or ask for arrow",
-        ) from error
+        ) from None

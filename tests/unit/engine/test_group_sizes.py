@@ -1,4 +1,4 @@
-"""What row groups take in a merge is told from the indexes of shards, for each window by itself."""
+"""What row groups take in a merge follows from the indexes of shards, for each window by itself."""
 
 from __future__ import annotations
 

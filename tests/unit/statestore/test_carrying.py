@@ -1,4 +1,4 @@
-"""Deltas that carry those before them: few requests for a page, whoever wrote it and however."""
+"""Deltas that carry those before them: a page takes few requests, whatever its writers did."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ class _Child:
         """
         try:
             return plan(self._context, sql, parameters).schema().names
-        except Exception:  # DataFusion has no class of errors of its own
+        except Exception:  # DataFusion has no class of errors; it may refuse what `exact` mends
             return []
 
     def _planned(self, sql: str, parameters: _Parameters, *, explains: bool) -> DataFrame:

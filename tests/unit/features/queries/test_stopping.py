@@ -1,4 +1,4 @@
-"""Queries are ended by whoever and whatever may end them, once, and at once."""
+"""A query ends once, and at once: by who asked it, an administrator, a limit or a sweep."""
 
 from __future__ import annotations
 
