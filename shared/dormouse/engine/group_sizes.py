@@ -18,6 +18,8 @@ _VALUE_BYTES = 4
 """What a value takes beside its bytes: the end of a text, or whether it is null."""
 PAGE_BYTES = 1024 * 1024
 """About the most that a page takes, unless it has longer values; pyarrow writes it so."""
+LONGEST_STATISTICS = 4096
+"""pyarrow writes no statistics of longer values."""
 
 UNEVEN = 2
 """Rows count as wider than most of their shard beyond this many times what its least row group has
@@ -67,21 +69,27 @@ def _size_of(groups: RowGroups, number: int, leaves: Sequence[int]) -> GroupSize
     index, rows = groups.index.stored, groups.index.rows(number)
     first = number * index.leaves
     decoded = [index.memory_bytes(first + leaf) + _VALUE_BYTES * rows for leaf in leaves]
+    most = MAX_ROW_GROUP_BYTES * rows // max(index.rows)
+    known_bytes = sum(decoded)
     for at, leaf in enumerate(leaves):
         if index.has_dictionary(leaf) and _is_unknown(groups, number, leaf):
-            decoded[at] = max(decoded[at], MAX_ROW_GROUP_BYTES * rows // max(index.rows))
+            decoded[at] = max(decoded[at], most)
     return GroupSize(
         rows,
         sum(index.starts[first + leaf + 1] - index.starts[first + leaf] for leaf in leaves),
-        sum(decoded),
+        min(sum(decoded), max(known_bytes, most)),
         sum(min(size_bytes, PAGE_BYTES) for size_bytes in decoded),
     )
 
 
 def _is_unknown(groups: RowGroups, number: int, leaf: int) -> bool:
     """Return whether nothing says how long the values of a dictionary are: some are so long that
-    there are no statistics of them.
+    there are no statistics of them. Without the footer, any dictionary may have such values that is
+    as large as one.
     """
+    if groups.index.footer is None:
+        stored = groups.index.stored
+        return stored.memory_bytes(number * stored.leaves + leaf) >= LONGEST_STATISTICS
     chunk = groups.metadata.row_group(number).column(leaf)
     statistics = chunk.statistics
     return chunk.has_dictionary_page and (statistics is None or not statistics.has_min_max)

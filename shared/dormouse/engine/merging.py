@@ -35,6 +35,7 @@ from dormouse.keys.ranges import Key, KeyRange
 from dormouse.ports.services import StreamedObjects
 from dormouse.readers.local_copies import LocalCopies, MergeWindow
 from dormouse.readers.reading import RowGroups, Slice, find_row_groups
+from dormouse.readers.short_footers import have_long_footers, without_long_footers
 from dormouse.schema.schema import Schema
 from dormouse.stored.paths import shard_path
 
@@ -55,8 +56,8 @@ def merge_slices(
 ) -> Generator[pa.RecordBatch, None, None]:
     """Yield the rows of all slices in key order, streamed; all columns, or only `columns`.
 
-    All footers that are not in `cache` are read first, so that a missing shard raises and is not
-    taken for an empty one.
+    All footers that are not in `cache` are read first, or only the indexes in them if they would
+    take much memory, so that a missing shard raises and is not taken for an empty one.
     Rows with equal keys come in no particular order. With `where`, only matching rows are returned,
     and row groups and pages that cannot hold any are skipped. All bytes are fetched to files in
     `scratch` and verified before they are merged.
@@ -65,7 +66,11 @@ def merge_slices(
         NotFoundError: a shard is gone.
         DamagedShardError: a shard is damaged.
     """
-    found = find_row_groups(objects, table_id, slices, schema, cache, footers=True)
+    shards = {slice.shard.id: slice.shard for slice in slices}.values()
+    footers = where is not None or not have_long_footers(shards, schema)
+    found = find_row_groups(objects, table_id, slices, schema, cache, footers=footers)
+    if where is None:
+        found = list(without_long_footers(found))
     yield from merge_row_groups(
         objects,
         table_id,
@@ -100,7 +105,7 @@ def merge_row_groups(
     used = {*(f.name for f in schema.keys), *wanted.names, *(where.columns if where else ())}
     fields = [field for field in schema.fields if field.name in used]
     names, sizes = [field.name for field in fields], sizes_of(found, fields)
-    most_rows = sum(groups.metadata.num_rows for groups in found)
+    most_rows = sum(groups.slice.shard.rows for groups in found)
     spans = merge_windows(_stored(found, sizes), memory_bytes)
     copies = LocalCopies(objects, table_id, fields, scratch, memory_bytes)
     windows = _windows(found, spans, bounds, schema)

@@ -62,7 +62,8 @@ class WideRows:
         fields = [field for field in schema.fields if field.name in wanted.names]
         stored = stored_names(groups.index.names, fields)
         span = KeyRange() if groups.slice.is_whole else fit_range(groups.slice.range, schema)
-        return cls(local, path, wanted, stored, span, groups.numbers)
+        numbers = None if groups.index.footer is None else groups.numbers
+        return cls(local, path, wanted, stored, span, numbers)  # else it has no others
 
     @classmethod
     def of_file(cls, local: Path, columns: pa.Schema) -> WideRows:

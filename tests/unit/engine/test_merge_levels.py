@@ -20,6 +20,7 @@ from dormouse.engine.merge_levels import INPUTS_BYTES, LEAST_INPUTS, fan_in, inp
 from dormouse.engine.predicates import parse_predicate
 from dormouse.errors import CorruptDataError
 from dormouse.keys.ranges import KeyRange
+from dormouse.readers import short_footers
 from dormouse.readers.reading import Slice
 from dormouse.schema.schema import Schema
 from dormouse.storage import FolderStorage
@@ -75,11 +76,18 @@ ASKED: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("asked", ASKED.values(), ids=ASKED)
 @pytest.mark.parametrize("wide", [ALL_ROWS_ARE_WIDE, NO_ROW_IS_WIDE], ids=["wide", "narrow"])
 @pytest.mark.parametrize("most", [2, 3, INPUTS])
+@pytest.mark.parametrize("chunks", [short_footers.MOST_CHUNKS, 0], ids=["whole", "short"])
 def test_the_same_rows_come_in_key_order_however_they_are_merged(
-    table: ShardTable, asked: dict[str, Any], wide: int, most: int, monkeypatch: pytest.MonkeyPatch
+    table: ShardTable,
+    asked: dict[str, Any],
+    wide: int,
+    most: int,
+    chunks: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(merging, "WIDE_ROW_BYTES", NO_ROW_IS_WIDE)
     expected = merged(table, **asked)
+    monkeypatch.setattr(short_footers, "MOST_CHUNKS", chunks)
     monkeypatch.setattr(merging, "WIDE_ROW_BYTES", wide)
     monkeypatch.setattr(merging, "inputs_at_once", lambda memory_bytes, input_bytes: most)
     assert len(expected) > ROWS // 3
