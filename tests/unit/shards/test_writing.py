@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -367,30 +366,6 @@ def test_row_groups_take_bounded_memory_however_wide_rows_are(
     rows = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
     assert sum(rows) == 15
     assert rows[-4:] == [1, 1, 1, 1]
-
-
-@pytest.mark.parametrize("size", [1, 40, 500])
-def test_a_shard_ends_with_the_row_group_that_has_its_last_column_chunk(
-    write: Write, storage: Storage, size: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(parquet, "MOST_CHUNKS", 20)
-    monkeypatch.setattr(parquet, "FEW_COLUMNS", 0)
-    monkeypatch.setattr(parquet, "FIRST_ROW_GROUP_ROWS", 10)
-    monkeypatch.setattr(parquet, "MAX_ROW_GROUP_ROWS", 10)
-    shards = write([row(f"{i:03}") for i in range(200)], size=size)
-    assert [new.shard.rows for new in shards] == [50, 50, 50, 50]
-
-
-def test_row_groups_are_as_long_however_large_their_dictionaries_are(
-    write: Write, storage: Storage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(parquet, "FIRST_ROW_GROUP_ROWS", 400)
-    texts = [random.Random(i).randbytes(2500).hex() for i in range(20)]
-    (new,) = write([row("a", i, v=texts[i % 20]) for i in range(4000)], size=4000)
-    with storage.open("table/data/job-0.parquet", new.shard.size_bytes) as file:
-        metadata = pq.read_metadata(file)
-    rows = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
-    assert min(rows[:-1]) >= 400
 
 
 def test_columns_have_statistics_only_where_they_can_leave_out_rows(
