@@ -56,9 +56,9 @@ def test_row_groups_are_as_long_however_large_their_dictionaries_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(parquet, "FIRST_ROW_GROUP_ROWS", 400)
-    texts = [random.Random(i).randbytes(2500).hex() for i in range(20)]
+    texts = [random.Random(i).randbytes(2500).hex() for i in range(100)]
     storage = MemoryStorage()
-    rows = [{"k": "a", "n": i, "v": texts[i % 20], "w": "w"} for i in range(4000)]
+    rows = [{"k": "a", "n": i, "v": texts[i % 100], "w": "w"} for i in range(4000)]
     (new,) = written(storage, rows, tmp_path, 4000)
     with storage.open("table/data/job-0.parquet", new.shard.size_bytes) as file:
         metadata = pq.read_metadata(file)
