@@ -7,9 +7,10 @@ on files, encodings or types of text. It is taken with numpy alone, from all byt
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
+from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +20,7 @@ from bench.rows.data import KEYS
 
 Words = np.ndarray
 """A row of unsigned numbers for each value, which are in the order of the values."""
+TextWords = Callable[[pa.Array], Words]
 BATCH_ROWS = 131_072
 DIGESTS = "digests.json"
 """The digests of sources by their names; beside a table, that of all its rows."""
@@ -38,22 +40,28 @@ class Digest(NamedTuple):
         return Digest(self.rows + other.rows, (self.total + other.total) % 2**64)
 
 
-def digest_of(batches: Iterable[pa.RecordBatch]) -> Digest:
-    """Return the digest of all rows of some batches."""
+def crcs(texts: pa.Array) -> Words:
+    """Return the CRC-32 of each text and its length: for values that have several lengths."""
+    values = texts.cast(pa.binary()).to_pylist()
+    return np.array([[crc32(value), len(value)] for value in values], np.uint64)
+
+
+def digest_of(batches: Iterable[pa.RecordBatch], texts: TextWords | None = None) -> Digest:
+    """Return the digest of all rows of some batches; of `texts` that are no keys by that."""
     found = Digest()
     for batch in batches:
         if not batch.num_rows:
             continue
-        found = found.plus(_digest({name: _words(batch[name]) for name in batch.schema.names}))
+        found = found.plus(_digest(_columns(batch, texts)))
     return found
 
 
-def digest_of_files(files: Iterable[Path]) -> Digest:
+def digest_of_files(files: Iterable[Path], texts: TextWords | None = None) -> Digest:
     """Return the digest of all rows of some Parquet files."""
-    return digest_of(batch for file in files for batch in _batches(file))
+    return digest_of((batch for file in files for batch in _batches(file)), texts)
 
 
-def sorted_digest_of_files(files: Iterable[Path]) -> Digest:
+def sorted_digest_of_files(files: Iterable[Path], texts: TextWords | None = None) -> Digest:
     """Return the digest of files whose rows are in key order, in some order of the files.
 
     Raises:
@@ -64,7 +72,7 @@ def sorted_digest_of_files(files: Iterable[Path]) -> Digest:
         first: tuple[int, ...] = ()
         last: tuple[int, ...] = ()
         for batch in _batches(file):
-            columns = {name: _words(batch[name]) for name in batch.schema.names}
+            columns = _columns(batch, texts)
             keys = np.concatenate([columns[key] for key in KEYS], axis=1)
             begins = tuple(map(int, keys[0]))
             if last > begins or not _ascends(keys):
@@ -92,6 +100,15 @@ def saved(path: Path) -> dict[str, Digest]:
 def _batches(file: Path) -> Iterator[pa.RecordBatch]:
     with pq.ParquetFile(file) as opened:
         yield from (b for b in opened.iter_batches(BATCH_ROWS) if b.num_rows)
+
+
+def _columns(batch: pa.RecordBatch, texts: TextWords | None) -> dict[str, Words]:
+    return {
+        column.name: texts(batch[column.name])
+        if texts is not None and column.name not in KEYS and pa.types.is_string(column.type)
+        else _words(batch[column.name])
+        for column in batch.schema
+    }
 
 
 def _digest(columns: dict[str, Words]) -> Digest:

@@ -20,6 +20,7 @@ from bench.common.figures import emit
 from bench.rows import compaction as rows_compaction
 from bench.rows import instance as rows_instance
 from bench.rows.data import LETTERS, SCHEMAS, numbers, texts
+from bench.rows.digest import crcs, digest_of_files, sorted_digest_of_files
 from bench.rows.measure import run, set_aside
 from dormouse.arrow.types import arrow_schema
 from dormouse.schema.schema import Schema
@@ -62,6 +63,14 @@ def _few_long_values(chance: np.random.Generator, rows: int) -> list[pa.Array]:
     return [pa.concat_arrays([*parts, texts(chance, rows - at - 3, LETTERS)])]
 
 
+def _dozen_long_values(chance: np.random.Generator, rows: int) -> list[pa.Array]:
+    """Return short values, and a dozen that are long, four at each of three places."""
+    parts = []
+    for _ in range(3):
+        parts += [texts(chance, rows // 3 - 4, LETTERS), texts(chance, 4, LONG)]
+    return [pa.concat_arrays([*parts, texts(chance, rows - rows // 3 * 3, LETTERS)])]
+
+
 def _repeated_values(chance: np.random.Generator, rows: int) -> list[pa.Array]:
     """Return texts that lie in dictionaries."""
     choice = texts(np.random.default_rng(7), 20, 10_000)
@@ -75,6 +84,7 @@ def _many_columns(chance: np.random.Generator, rows: int) -> list[pa.Array]:
 CASES = {
     "50 inputs with values of a megabyte": Case(50, 12, _long_values),
     "50 inputs with some values of a megabyte": Case(50, 30_000, _few_long_values),
+    "50 inputs with a dozen values of a megabyte": Case(50, 30_000, _dozen_long_values),
     "50 inputs with long texts in dictionaries": Case(50, 4000, _repeated_values),
     "10 inputs of 500 columns": Case(10, 10_000, _many_columns, _MANY),
 }
@@ -102,7 +112,7 @@ def measure(part: str, name: str, number: int, folder: Path, out: Path) -> None:
     """Compact the inputs.
 
     Raises:
-        ValueError: the outputs have more or fewer rows.
+        ValueError: the outputs have more or fewer rows, or others, or not in order.
     """
     case = CASES[name]
     files = sorted(folder.resolve().glob("data/*/data/*.parquet"))
@@ -112,6 +122,8 @@ def measure(part: str, name: str, number: int, folder: Path, out: Path) -> None:
     rows = sum(pq.read_metadata(file).num_rows for file in out.rglob("*.parquet"))
     if rows != case.inputs * case.rows:
         raise ValueError(f"{rows} rows were written of {case.inputs * case.rows}")
+    if sorted_digest_of_files(out.rglob("*.parquet"), crcs) != digest_of_files(files, crcs):
+        raise ValueError("as many rows were written, but others")
     emit(
         part,
         name,

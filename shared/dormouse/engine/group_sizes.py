@@ -12,12 +12,20 @@ from dataclasses import dataclass
 
 from dormouse.readers.reading import RowGroups
 from dormouse.schema.schema import Field
+from dormouse.shards.format.row_groups import MANY_COLUMNS
 from dormouse.shards.writing.parquet import MAX_ROW_GROUP_BYTES
 
 _VALUE_BYTES = 4
 """What a value takes beside its bytes: the end of a text, or whether it is null."""
 PAGE_BYTES = 1024 * 1024
 """About the most that a page takes, unless it has longer values; pyarrow writes it so."""
+CHUNK_BYTES = 3 * 1024
+COLUMN_READER_BYTES = 24 * 1024
+"""What DataFusion takes for each column chunk of a window, and for each column that it reads of an
+input, besides the bytes that are stored and decoded: measured, about.
+"""
+LONGEST_STATISTICS = 4096
+"""pyarrow writes no statistics of longer values."""
 
 UNEVEN = 2
 """Rows count as wider than most of their shard beyond this many times what its least row group has
@@ -37,6 +45,14 @@ class GroupSize:
     stored_bytes: int
     decoded_bytes: int
     pages_bytes: int
+    columns: int
+
+    @property
+    def window_bytes(self) -> int:
+        """What a window that reads it takes: its bytes, and what describes its chunks if they are
+        so many that this matters.
+        """
+        return self.stored_bytes + CHUNK_BYTES * max(0, self.columns - MANY_COLUMNS)
 
     @property
     def row_bytes(self) -> float:
@@ -67,21 +83,28 @@ def _size_of(groups: RowGroups, number: int, leaves: Sequence[int]) -> GroupSize
     index, rows = groups.index.stored, groups.index.rows(number)
     first = number * index.leaves
     decoded = [index.memory_bytes(first + leaf) + _VALUE_BYTES * rows for leaf in leaves]
+    most = MAX_ROW_GROUP_BYTES * rows // max(index.rows)
+    known_bytes = sum(decoded)
     for at, leaf in enumerate(leaves):
         if index.has_dictionary(leaf) and _is_unknown(groups, number, leaf):
-            decoded[at] = max(decoded[at], MAX_ROW_GROUP_BYTES * rows // max(index.rows))
+            decoded[at] = max(decoded[at], most)
     return GroupSize(
         rows,
         sum(index.starts[first + leaf + 1] - index.starts[first + leaf] for leaf in leaves),
-        sum(decoded),
+        min(sum(decoded), max(known_bytes, most)),
         sum(min(size_bytes, PAGE_BYTES) for size_bytes in decoded),
+        len(leaves),
     )
 
 
 def _is_unknown(groups: RowGroups, number: int, leaf: int) -> bool:
     """Return whether nothing says how long the values of a dictionary are: some are so long that
-    there are no statistics of them.
+    there are no statistics of them. Without the footer, any dictionary may have such values that is
+    as large as one.
     """
+    if groups.index.footer is None:
+        stored = groups.index.stored
+        return stored.memory_bytes(number * stored.leaves + leaf) >= LONGEST_STATISTICS
     chunk = groups.metadata.row_group(number).column(leaf)
     statistics = chunk.statistics
     return chunk.has_dictionary_page and (statistics is None or not statistics.has_min_max)
@@ -105,6 +128,7 @@ class Widest:
     stored_bytes: int
     decoded_bytes: int
     pages_bytes: int
+    columns: int
     uneven_bytes: float
 
     @staticmethod
@@ -118,6 +142,7 @@ class Widest:
             max(size.stored_bytes for size in everything),
             max(size.decoded_bytes for size in everything),
             max(size.pages_bytes for size in everything),
+            max(size.columns for size in everything),
             sum(
                 max(0, *(size.decoded_bytes - UNEVEN * least * size.rows for size in some))
                 for some, least in zip(read, usual, strict=True)

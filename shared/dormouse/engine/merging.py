@@ -18,7 +18,7 @@ from dormouse.arrow.types import arrow_schema, conform, gathered
 from dormouse.cache import Cache
 from dormouse.engine import datafusion as engine
 from dormouse.engine.file_ranges import read_ranges
-from dormouse.engine.group_sizes import Sizes, Widest, sizes_of
+from dormouse.engine.group_sizes import COLUMN_READER_BYTES, Sizes, Widest, sizes_of
 from dormouse.engine.merge_levels import inputs_at_once, merge_in_levels
 from dormouse.engine.merge_windows import merge_windows
 from dormouse.engine.predicates import Predicate
@@ -35,6 +35,7 @@ from dormouse.keys.ranges import Key, KeyRange
 from dormouse.ports.services import StreamedObjects
 from dormouse.readers.local_copies import LocalCopies, MergeWindow
 from dormouse.readers.reading import RowGroups, Slice, find_row_groups
+from dormouse.readers.short_footers import have_long_footers, without_long_footers
 from dormouse.schema.schema import Schema
 from dormouse.stored.paths import shard_path
 
@@ -55,8 +56,8 @@ def merge_slices(
 ) -> Generator[pa.RecordBatch, None, None]:
     """Yield the rows of all slices in key order, streamed; all columns, or only `columns`.
 
-    All footers that are not in `cache` are read first, so that a missing shard raises and is not
-    taken for an empty one.
+    All footers that are not in `cache` are read first, or only the indexes in them if they would
+    take much memory, so that a missing shard raises and is not taken for an empty one.
     Rows with equal keys come in no particular order. With `where`, only matching rows are returned,
     and row groups and pages that cannot hold any are skipped. All bytes are fetched to files in
     `scratch` and verified before they are merged.
@@ -65,7 +66,11 @@ def merge_slices(
         NotFoundError: a shard is gone.
         DamagedShardError: a shard is damaged.
     """
-    found = find_row_groups(objects, table_id, slices, schema, cache, footers=True)
+    shards = {slice.shard.id: slice.shard for slice in slices}.values()
+    footers = where is not None or not have_long_footers(shards, schema)
+    found = find_row_groups(objects, table_id, slices, schema, cache, footers=footers)
+    if where is None:
+        found = list(without_long_footers(found))
     yield from merge_row_groups(
         objects,
         table_id,
@@ -100,7 +105,7 @@ def merge_row_groups(
     used = {*(f.name for f in schema.keys), *wanted.names, *(where.columns if where else ())}
     fields = [field for field in schema.fields if field.name in used]
     names, sizes = [field.name for field in fields], sizes_of(found, fields)
-    most_rows = sum(groups.metadata.num_rows for groups in found)
+    most_rows = sum(groups.slice.shard.rows for groups in found)
     spans = merge_windows(_stored(found, sizes), memory_bytes)
     copies = LocalCopies(objects, table_id, fields, scratch, memory_bytes)
     windows = _windows(found, spans, bounds, schema)
@@ -108,7 +113,7 @@ def merge_row_groups(
         for window in verified:
             widest = Widest.of(sizes, window.found)
             plan = _MergePlan(
-                table_id, schema, where, bounds, memory_bytes, names, widest, most_rows
+                table_id, schema, where, bounds, memory_bytes, names, sizes, widest, most_rows
             )
             rows = engine.batch_rows(memory_bytes, 0, widest.row_bytes)
             merged = gathered(plan.rows(window), rows, engine.MAX_BATCH_BYTES)
@@ -120,7 +125,7 @@ def _stored(found: Iterable[RowGroups], sizes: Sizes) -> list[list[tuple[Key, in
     """Return the first key and the stored size of each row group, shard by shard."""
     return [
         [
-            (g.index.first_key(number), sizes[g.slice.shard.id][number].stored_bytes)
+            (g.index.first_key(number), sizes[g.slice.shard.id][number].window_bytes)
             for number in g.numbers
         ]
         for g in found
@@ -143,7 +148,8 @@ def _windows(
 class _MergePlan:
     """How a window of a stream is merged.
 
-    `names` are the columns that are read, all keys among them; `widest` is what they take at most.
+    `names` are the columns that are read, all keys among them; `sizes` is what they take, `widest`
+    the most.
     All shards have `most_rows`.
     """
 
@@ -153,6 +159,7 @@ class _MergePlan:
     bounds: ValueBounds
     memory_bytes: int
     names: Sequence[str]
+    sizes: Sizes
     widest: Widest
     most_rows: int
 
@@ -163,7 +170,11 @@ class _MergePlan:
         if widest.row_bytes < WIDE_ROW_BYTES and widest.uneven_bytes <= UNEVEN_BYTES:
             held_bytes = engine.BATCHES_PER_INPUT * widest.row_bytes
             most = inputs_at_once(
-                self.memory_bytes, held_bytes + widest.stored_bytes + widest.pages_bytes
+                self.memory_bytes,
+                held_bytes
+                + widest.stored_bytes
+                + widest.pages_bytes
+                + widest.columns * COLUMN_READER_BYTES,
             )
             held = min(most, len(inputs))
             held += engine.merge_groups(held)
@@ -184,7 +195,8 @@ class _MergePlan:
         columns = arrow_schema(self.schema)
         wanted = pa.schema([columns.field(name) for name in self.names])
         path = shard_path(self.table_id, groups.slice.shard.id)
-        return WideRows.of_shard(local, path, groups, wanted, self.schema)
+        sizes = self.sizes[groups.slice.shard.id]
+        return WideRows.of_shard(local, path, groups, wanted, self.schema, sizes)
 
     def _source(self, groups: RowGroups, local: Path) -> _Source:
         ranges = {f"{local.parent.name}/{local.name}": groups.first_bytes}

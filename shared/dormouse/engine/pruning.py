@@ -56,6 +56,9 @@ class ValueBounds:
     def pruned(self, found: Iterable[RowGroups]) -> Iterator[RowGroups]:
         """Yield `found` without the row groups whose statistics exclude a matching row."""
         for groups in found:
+            if not self.ranges:
+                yield groups
+                continue
             places = _places(groups, self.ranges)
             numbers = [
                 number

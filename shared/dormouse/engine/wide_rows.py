@@ -9,7 +9,7 @@ holds a short batch, the page that it is in and the stored column chunk of that.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from dormouse.arrow.evolution import stored_names
 from dormouse.arrow.order import row_span, rows_in_ranges, sort_in_memory, sort_key
 from dormouse.arrow.ranges import fit_range
 from dormouse.arrow.types import conform, halved
+from dormouse.engine.group_sizes import GroupSize
 from dormouse.errors import CorruptDataError
 from dormouse.keys.ranges import Key, KeyRange
 from dormouse.readers.reading import RowGroups
@@ -42,7 +43,8 @@ class WideRows:
     """The rows of some row groups of a local file, in key order; of all if no `groups` are given.
 
     `stored` has the names in the file of those columns of `wanted` that it has. `path` is what the
-    file is called in errors.
+    file is called in errors. `groups` are the numbers of row groups, and what a row of each takes
+    decoded, in bytes.
     """
 
     local: Path
@@ -50,19 +52,30 @@ class WideRows:
     wanted: pa.Schema
     stored: dict[str, str]
     span: KeyRange = KeyRange()
-    groups: Sequence[int] | None = None
+    groups: Mapping[int, float] | None = None
 
     @classmethod
     def of_shard(
-        cls, local: Path, path: str, groups: RowGroups, wanted: pa.Schema, schema: Schema
+        cls,
+        local: Path,
+        path: str,
+        groups: RowGroups,
+        wanted: pa.Schema,
+        schema: Schema,
+        sizes: Mapping[int, GroupSize],
     ) -> WideRows:
         """Return the rows of a slice of the shard at `path`, with the columns `wanted` of `schema`,
-        from a local copy.
+        from a local copy. `sizes` are those of its row groups.
         """
         fields = [field for field in schema.fields if field.name in wanted.names]
         stored = stored_names(groups.index.names, fields)
         span = KeyRange() if groups.slice.is_whole else fit_range(groups.slice.range, schema)
-        return cls(local, path, wanted, stored, span, groups.numbers)
+        is_described = groups.index.footer is None  # then the copy has no other row groups
+        rows = {
+            place if is_described else number: sizes[number].row_bytes
+            for place, number in enumerate(groups.numbers)
+        }
+        return cls(local, path, wanted, stored, span, rows)
 
     @classmethod
     def of_file(cls, local: Path, columns: pa.Schema) -> WideRows:
@@ -82,10 +95,10 @@ class WideRows:
         names = {stored: name for name, stored in self.stored.items()}
         try:
             with pq.ParquetFile(self.local, pre_buffer=False) as file:
-                groups = range(file.num_row_groups) if self.groups is None else self.groups
-                for number in groups:
+                groups = self.groups or _row_bytes(file.metadata)
+                for number, row_bytes in groups.items():
                     for batch in file.iter_batches(
-                        _batch_rows(file.metadata.row_group(number)),
+                        max(1, int(BATCH_BYTES / max(1.0, row_bytes))),
                         row_groups=[number],
                         columns=list(names),
                         use_threads=False,
@@ -96,10 +109,10 @@ class WideRows:
             raise CorruptDataError(f"{self.path} is damaged: {error}") from error
 
 
-def _batch_rows(group: pq.RowGroupMetaData) -> int:
-    """Return how many rows to decode at once: one if they are wide."""
-    row_bytes = group.total_byte_size / max(1, group.num_rows)
-    return max(1, int(BATCH_BYTES / max(1.0, row_bytes)))
+def _row_bytes(metadata: pq.FileMetaData) -> dict[int, float]:
+    """Return what a row of each row group takes in a file without dictionaries."""
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    return {n: group.total_byte_size / max(1, group.num_rows) for n, group in enumerate(groups)}
 
 
 def merge_rows(inputs: Sequence[WideRows], schema: Schema) -> Iterator[pa.RecordBatch]:

@@ -7,7 +7,7 @@ footer of their own, and pyarrow decodes that file.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -64,6 +64,20 @@ class PagesOfGroup:
     chunks: Sequence[PagesOfChunk]
 
 
+@dataclass(slots=True)
+class PlacedChunk:
+    """A column chunk in a file: where it begins and ends, the size of its dictionary, how many
+    values it has, and about what they take decoded.
+    """
+
+    start: int
+    end: int
+    dictionary_bytes: int
+    values: int
+    is_compressed: bool
+    memory_bytes: int
+
+
 @dataclass(frozen=True, slots=True)
 class _Column:
     """A column as the schema of a file has it: encoded SchemaElements, and the type and the path of
@@ -84,25 +98,49 @@ def excerpt(fields: Sequence[Field], groups: Sequence[PagesOfGroup]) -> pa.Recor
 
     Requires: each group has pages of all Parquet columns of the fields, for the same rows.
     """
+    body: list[Body] = [MAGIC]
+    at, placed = len(MAGIC), []
+    for group in groups:
+        chunks = []
+        for pages in group.chunks:
+            size_bytes = sum(map(len, pages.body))
+            chunks.append(
+                PlacedChunk(
+                    at,
+                    at + size_bytes,
+                    pages.dictionary_bytes,
+                    pages.values,
+                    pages.is_compressed,
+                    size_bytes,
+                )
+            )
+            body += pages.body
+            at += size_bytes
+        placed.append((group.rows, chunks))
+    body.append(file_end(fields, placed))
+    reader = pq.ParquetReader()  # without what ParquetFile prepares for names of nested columns
+    reader.open(pa.BufferReader(b"".join(body)), pre_buffer=False)
+    (batch,) = reader.read_all(use_threads=False).combine_chunks().to_batches()
+    return batch
+
+
+def file_end(fields: Sequence[Field], groups: Iterable[tuple[int, Sequence[PlacedChunk]]]) -> bytes:
+    """Return the footer of a Parquet file of the columns `fields`, and what follows it. It has row
+    groups of so many rows each, and of each a chunk for every Parquet column of the fields.
+    """
     columns = [_column(field) for field in fields]
     elements = [element for column in columns for element in column.elements]
     leaves = [leaf for column in columns for leaf in column.leaves]
     root = struct([(_NAME, BINARY, binary(b"schema")), (_CHILDREN, INT32, signed(len(columns)))])
-    body: list[Body] = [MAGIC]
-    at, described = len(MAGIC), []
-    for group in groups:
-        chunks = []
-        for leaf, pages in zip(leaves, group.chunks, strict=True):
-            stored_bytes = sum(map(len, pages.body))
-            chunks.append(_chunk(leaf, pages, at, stored_bytes))
-            body += pages.body
-            at += stored_bytes
+    described, rows_in_all = [], 0
+    for rows, chunks in groups:
+        rows_in_all += rows
         described.append(
             struct(
                 [
-                    (1, LIST, list_of(STRUCT, chunks)),
-                    (2, INT64, signed(at)),
-                    (3, INT64, signed(group.rows)),
+                    (1, LIST, list_of(STRUCT, map(_chunk, leaves, chunks))),
+                    (2, INT64, signed(sum(chunk.memory_bytes for chunk in chunks))),
+                    (3, INT64, signed(rows)),
                 ]
             )
         )
@@ -110,36 +148,33 @@ def excerpt(fields: Sequence[Field], groups: Sequence[PagesOfGroup]) -> pa.Recor
         [
             (1, INT32, _VERSION),
             (2, LIST, list_of(STRUCT, [root, *elements])),
-            (3, INT64, signed(sum(group.rows for group in groups))),
+            (3, INT64, signed(rows_in_all)),
             (4, LIST, list_of(STRUCT, described)),
         ]
     )
-    body += [footer, len(footer).to_bytes(4, "little"), MAGIC]
-    reader = pq.ParquetReader()  # without what ParquetFile prepares for names of nested columns
-    reader.open(pa.BufferReader(b"".join(body)), pre_buffer=False)
-    (batch,) = reader.read_all(use_threads=False).combine_chunks().to_batches()
-    return batch
+    return footer + len(footer).to_bytes(4, "little") + MAGIC
 
 
-def _chunk(leaf: tuple[bytes, bytes], pages: PagesOfChunk, start: int, stored_bytes: int) -> bytes:
-    """Return Parquet's ColumnChunk of pages that begin at an offset."""
+def _chunk(leaf: tuple[bytes, bytes], chunk: PlacedChunk) -> bytes:
+    """Return Parquet's ColumnChunk of a chunk."""
     kind, path = leaf
+    start = signed(chunk.start)
     columns = [
         (1, INT32, kind),
         (2, LIST, _ENCODINGS),
         (3, LIST, path),
-        (4, INT32, _CODECS[pages.is_compressed]),
-        (5, INT64, signed(pages.values)),
-        (6, INT64, signed(stored_bytes)),
-        (7, INT64, signed(stored_bytes)),
-        (9, INT64, signed(start + pages.dictionary_bytes)),
+        (4, INT32, _CODECS[chunk.is_compressed]),
+        (5, INT64, signed(chunk.values)),
+        (6, INT64, signed(chunk.memory_bytes)),
+        (7, INT64, signed(chunk.end - chunk.start)),
+        (9, INT64, signed(chunk.start + chunk.dictionary_bytes)),
     ]
-    if pages.dictionary_bytes:
-        columns.append((11, INT64, signed(start)))
-    return struct([(2, INT64, signed(start)), (3, STRUCT, struct(columns))])
+    if chunk.dictionary_bytes:
+        columns.append((11, INT64, start))
+    return struct([(2, INT64, start), (3, STRUCT, struct(columns))])
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=4096)
 def _column(field: Field) -> _Column:
     """Return how the schema of a file describes a column, as pyarrow writes it.
 

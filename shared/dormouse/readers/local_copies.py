@@ -7,7 +7,8 @@ the merge needs, and everything after the data; the rest is a hole. While one wi
 next ones are fetched; the files of past windows are deleted. Used by `engine.merging`.
 
 A shard that is a file of this machine, on the same disk, is not copied: its file has another name
-in the window's folder, and is read once to verify it.
+in the window's folder, and is read once to verify it. A shard whose footer was not read is always
+copied, and the copy gets a footer of its own (`short_footers`).
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from __future__ import annotations
 import os
 import tempfile
 from collections import deque
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -29,6 +31,7 @@ from dormouse.keys.ranges import KeyRange
 from dormouse.ports.services import StreamedObjects
 from dormouse.readers.ranged_reads import coalesce, stream_sections
 from dormouse.readers.reading import RowGroups
+from dormouse.readers.short_footers import write_short_footer
 from dormouse.readers.threads import READS_AT_ONCE
 from dormouse.schema.schema import Field
 from dormouse.shards.format.crcs import Section, page_index_section
@@ -59,6 +62,7 @@ class MergeWindow:
 
     They hold all rows with keys in `span`, and a few others. `ends` are what follows the data in
     each copied shard. A shard's end is fetched once, for the first window that reads the shard.
+    `describe` ends the copies of shards whose footers were not read.
     """
 
     span: KeyRange
@@ -67,6 +71,7 @@ class MergeWindow:
     folder: tempfile.TemporaryDirectory[str]
     gets: list[Future[bytes]]
     ends: list[tuple[Path, Future[bytes]]]
+    describe: list[Callable[[], None]]
 
     @property
     def scratch(self) -> Path:
@@ -82,6 +87,8 @@ class MergeWindow:
             with local.open("r+b") as file:
                 file.seek(-len(end), os.SEEK_END)
                 file.write(end)
+        for describe in self.describe:
+            describe()
 
     def discard(self) -> None:
         """Cancel reads in flight and delete the files."""
@@ -152,15 +159,21 @@ class LocalCopies:
     ) -> MergeWindow:
         folder = tempfile.TemporaryDirectory(dir=self.scratch, prefix="window-")
         files = [Path(folder.name) / f"{n}-{g.slice.shard.id}.parquet" for n, g in enumerate(found)]
-        window = MergeWindow(span, found, files, folder, [], [])
+        window = MergeWindow(span, found, files, folder, [], [], [])
         try:
             for groups, local in zip(found, files, strict=True):
-                is_linked = self.objects.link(self._path(groups), local)
+                is_described = groups.index.footer is None
+                is_linked = not is_described and self.objects.link(self._path(groups), local)
                 if not is_linked:
                     _make_hole(local, groups.slice.shard.size_bytes)
                 copy = None if is_linked else local
                 window.gets.extend(self._fetch(threads, groups, copy))
-                if copy is not None:
+                if is_described:
+                    end = partial(
+                        write_short_footer, local, groups, self.fields, self._path(groups)
+                    )
+                    window.describe.append(end)
+                elif copy is not None:
                     window.ends.append((copy, self._ends[groups.slice.shard.id]))
         except BaseException:
             window.discard()
@@ -172,7 +185,7 @@ class LocalCopies:
     ) -> Iterator[Future[bytes]]:
         shard = groups.slice.shard
         sections = list(groups.index.sections(groups.numbers, self.fields))
-        if shard.id not in self._ends:
+        if groups.index.footer is not None and shard.id not in self._ends:
             end = self._page_indexes(groups)
             sections.append(structs.replace(end, end=shard.size_bytes, crc=None))
         for together in coalesce(sections, MAX_GET_BYTES):

@@ -14,6 +14,7 @@ from dormouse.engine.group_sizes import PAGE_BYTES, UNEVEN, GroupSize, Widest, s
 from dormouse.keys.ranges import KeyRange
 from dormouse.readers.reading import RowGroups, Slice, find_row_groups
 from dormouse.schema.schema import Schema
+from dormouse.shards.writing.parquet import MAX_ROW_GROUP_BYTES
 from dormouse.storage import FolderStorage
 from tests.support.tables import ShardTable
 
@@ -75,8 +76,9 @@ def test_only_columns_that_are_read_count(tmp_path: Path) -> None:
     assert all(size.row_bytes <= 16 for size in key.values())
 
 
-NARROW, WIDE = GroupSize(1000, 20_000, 36_000, 36_000), GroupSize(4, 3_000_000, 4_000_000, 10**6)
-MIXED = GroupSize(1000, 3_000_000, 3_036_000, 10**6)
+NARROW = GroupSize(1000, 20_000, 36_000, 36_000, 3)
+WIDE = GroupSize(4, 3_000_000, 4_000_000, 10**6, 3)
+MIXED = GroupSize(1000, 3_000_000, 3_036_000, 10**6, 3)
 
 
 def test_a_window_counts_as_the_widest_row_groups_that_it_reads(tmp_path: Path) -> None:
@@ -86,7 +88,7 @@ def test_a_window_counts_as_the_widest_row_groups_that_it_reads(tmp_path: Path) 
         Widest.of(sizes, [replace(groups, numbers=numbers)] * 3)
         for numbers in ([0], [1, 0], [0, 2])
     )
-    assert narrow == Widest(36, 20_000, 36_000, 36_000, 0)
+    assert narrow == Widest(36, 20_000, 36_000, 36_000, 3, 0)
     assert mixed.row_bytes < 32_000
     assert mixed.uneven_bytes == 3 * (3_036_000 - UNEVEN * 36_000)
     assert (both.row_bytes, both.stored_bytes, both.decoded_bytes) == (10**6, 3_000_000, 4_000_000)
@@ -94,10 +96,23 @@ def test_a_window_counts_as_the_widest_row_groups_that_it_reads(tmp_path: Path) 
 
 def test_shards_in_which_all_rows_are_alike_are_even(tmp_path: Path) -> None:
     groups, *_ = shard_of(tmp_path, *VALUES["random texts"])
-    same = GroupSize(13_000, 500_000, 4_000_000, 10**6)
+    same = GroupSize(13_000, 500_000, 4_000_000, 10**6, 3)
     less = replace(same, decoded_bytes=3_000_000)
     read = [replace(groups, numbers=[0, 1])] * 50
     sizes = {groups.slice.shard.id: dict(enumerate([same, less, same, same]))}
     assert Widest.of(sizes, read).uneven_bytes == 0
     few = {groups.slice.shard.id: {0: same, 1: less}}
     assert Widest.of(few, read).uneven_bytes == 50 * same.decoded_bytes
+
+
+def test_many_columns_make_windows_smaller() -> None:
+    assert NARROW.window_bytes == NARROW.stored_bytes
+    assert replace(NARROW, columns=540).window_bytes > 2_000 * 500
+
+
+def test_without_a_footer_a_long_dictionary_counts_as_a_whole_row_group(tmp_path: Path) -> None:
+    groups, rows, schema = shard_of(tmp_path, *VALUES["long texts in a dictionary"])
+    unread = replace(groups, index=replace(groups.index, footer=None))
+    found = sizes_of([unread], schema.fields)[groups.slice.shard.id].values()
+    assert sum(size.decoded_bytes for size in found) >= 0.9 * rows.nbytes
+    assert all(size.decoded_bytes <= MAX_ROW_GROUP_BYTES for size in found)

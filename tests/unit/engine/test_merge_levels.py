@@ -20,8 +20,11 @@ from dormouse.engine.merge_levels import INPUTS_BYTES, LEAST_INPUTS, fan_in, inp
 from dormouse.engine.predicates import parse_predicate
 from dormouse.errors import CorruptDataError
 from dormouse.keys.ranges import KeyRange
+from dormouse.readers import local_copies, short_footers
 from dormouse.readers.reading import Slice
 from dormouse.schema.schema import Schema
+from dormouse.shards.format import index
+from dormouse.shards.writing import parquet
 from dormouse.storage import FolderStorage
 from tests.support.every_type import EVERY_TYPE, row_of_every_type
 from tests.support.tables import MEMORY_BYTES, ShardTable, batches_of
@@ -36,8 +39,10 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> ShardTable:
     folder = tmp_path_factory.mktemp("table")
     (folder / "scratch").mkdir()
     made = ShardTable(FolderStorage(folder / "data"), EVERY_TYPE, folder / "scratch")
-    for shard in range(INPUTS):
-        made.add([{**row_of_every_type(n), "l": shard} for n in range(ROWS)])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parquet, "FIRST_ROW_GROUP_ROWS", 4)  # so that there are several row groups
+        for shard in range(INPUTS):
+            made.add([{**row_of_every_type(n), "l": shard} for n in range(ROWS)])
     return made
 
 
@@ -75,11 +80,18 @@ ASKED: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("asked", ASKED.values(), ids=ASKED)
 @pytest.mark.parametrize("wide", [ALL_ROWS_ARE_WIDE, NO_ROW_IS_WIDE], ids=["wide", "narrow"])
 @pytest.mark.parametrize("most", [2, 3, INPUTS])
+@pytest.mark.parametrize("chunks", [short_footers.MOST_CHUNKS, 0], ids=["whole", "short"])
 def test_the_same_rows_come_in_key_order_however_they_are_merged(
-    table: ShardTable, asked: dict[str, Any], wide: int, most: int, monkeypatch: pytest.MonkeyPatch
+    table: ShardTable,
+    asked: dict[str, Any],
+    wide: int,
+    most: int,
+    chunks: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(merging, "WIDE_ROW_BYTES", NO_ROW_IS_WIDE)
     expected = merged(table, **asked)
+    monkeypatch.setattr(short_footers, "MOST_CHUNKS", chunks)
     monkeypatch.setattr(merging, "WIDE_ROW_BYTES", wide)
     monkeypatch.setattr(merging, "inputs_at_once", lambda memory_bytes, input_bytes: most)
     assert len(expected) > ROWS // 3
@@ -87,6 +99,35 @@ def test_the_same_rows_come_in_key_order_however_they_are_merged(
     assert [_keys(row) for row in found] == [_keys(row) for row in expected]
     assert sorted(map(repr, found)) == sorted(map(repr, expected))
     assert not list(table.folder.iterdir())
+
+
+@pytest.mark.parametrize("span", [KeyRange(), HALF], ids=["all", "half"])
+def test_footers_of_many_column_chunks_are_not_read(
+    table: ShardTable, span: KeyRange, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = merged(table, span)
+    monkeypatch.setattr(short_footers, "MOST_CHUNKS", 0)
+    monkeypatch.setattr(index, "read_metadata", _raise_arrow_error)
+    assert merged(table, span) == expected
+
+
+def test_footers_that_turn_out_to_be_long_are_not_kept(
+    table: ShardTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    described: list[str] = []
+    monkeypatch.setattr(merging, "have_long_footers", lambda shards, schema: False)
+    monkeypatch.setattr(short_footers, "MOST_CHUNKS", INPUTS)
+    write = local_copies.write_short_footer
+    monkeypatch.setattr(
+        local_copies,
+        "write_short_footer",
+        lambda local, groups, fields, path: (
+            described.append(path),
+            write(local, groups, fields, path),
+        ),
+    )
+    assert len(merged(table)) == INPUTS * ROWS
+    assert len(set(described)) == INPUTS
 
 
 @pytest.mark.parametrize("wide", [ALL_ROWS_ARE_WIDE, NO_ROW_IS_WIDE], ids=["wide", "narrow"])

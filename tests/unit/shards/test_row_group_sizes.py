@@ -21,4 +21,8 @@ def test_row_groups_and_the_index_stay_in_balance(size_bytes: int, columns: int)
 
 def test_the_first_row_groups_are_small_where_there_are_few_columns() -> None:
     assert row_groups.row_group_bytes(0, 3) == 60 * 1024
-    assert row_groups.row_group_bytes(0, 8) == row_groups.row_group_bytes(0, 500) == 160 * 1024
+    assert row_groups.row_group_bytes(0, 8) == row_groups.row_group_bytes(0, 40) == 160 * 1024
+
+
+def test_the_first_row_groups_have_some_kb_of_each_of_many_columns() -> None:
+    assert row_groups.row_group_bytes(0, 500) == 500 * 4 * 1024

@@ -175,5 +175,6 @@ def test_an_index_is_found_at_the_end_of_a_footer_and_not_where_it_is_cut() -> N
     footer = b"\x18\x0e" + entry + b"\0\x1c\x18\x11dormouse.checksum"
     assert find_entry(b"row groups" + footer) == value
     assert find_entry(footer[3:]) is None
+    assert find_entry(footer, "dormouse") is None
     with pytest.raises(CorruptDataError, match="cut short"):
-        find_entry(b"dormouse.index\x18")
+        find_entry(b"\x0edormouse.index\x18")

@@ -28,7 +28,7 @@ from dormouse.ports.services import Objects, Storage
 from dormouse.schema.schema import Schema
 from dormouse.shards.format.crcs import TRAILER_BYTES
 from dormouse.shards.format.row_groups import estimated_footer_bytes, estimated_index_bytes
-from dormouse.shards.format.stored_index import MAGIC, find_entry
+from dormouse.shards.format.stored_index import MAGIC, decode_index, find_entry
 from dormouse.stored import checksums
 from dormouse.stored.decoding import decode_json, raise_corrupt
 from dormouse.stored.paths import shard_path
@@ -201,13 +201,22 @@ def read_footers(
 
 
 def read_footer(storage: Storage, path: str, size_bytes: int) -> ShardFooter:
-    """Read the footer of a shard of known size, with one or two ranged reads.
+    """Read the footer of a shard of known size, with one or two ranged reads. Parquet's description
+    of its column chunks, which may take much memory, is not decoded.
 
     Raises:
         NotFoundError: there is no such object.
         CorruptDataError: it is truncated, or was not written by Dormouse.
     """
-    return footer_of(read_metadata(storage, path, size_bytes), path)
+    footer = _footer(storage, path, size_bytes, TYPICAL_COLUMNS)
+    with raise_damaged(path):
+        try:
+            checksums.verify(footer)
+        except ValueError as error:
+            raise _unreadable(path, error) from error
+        index = find_entry(footer)
+        rows = 0 if index is None else sum(decode_index(index).rows)
+        return _decoded(find_entry(footer, METADATA_KEY), rows, path)
 
 
 def footer_of(metadata: pq.FileMetaData, path: str) -> ShardFooter:
@@ -217,11 +226,14 @@ def footer_of(metadata: pq.FileMetaData, path: str) -> ShardFooter:
         CorruptDataError: it was not written by Dormouse.
     """
     with raise_damaged(path):
-        footer = decode_footer(_stored(metadata, path), path)
-        if footer.rows != metadata.num_rows:
-            raise CorruptDataError(
-                f"{path} has {metadata.num_rows} rows, but its footer says {footer.rows}"
-            )
+        stored = (metadata.metadata or {}).get(METADATA_KEY.encode())
+        return _decoded(stored, metadata.num_rows, path)
+
+
+def _decoded(stored: bytes | None, rows: int, path: str) -> ShardFooter:
+    footer = decode_footer(_existing(stored, path), path)
+    if footer.rows != rows:
+        raise CorruptDataError(f"{path} has {rows} rows, but its footer says {footer.rows}")
     return footer
 
 
@@ -256,7 +268,10 @@ def check_names(path: str, found: tuple[str, str], expected: tuple[str, str]) ->
 
 
 def _stored(metadata: pq.FileMetaData, path: str) -> bytes:
-    stored = (metadata.metadata or {}).get(METADATA_KEY.encode())
+    return _existing((metadata.metadata or {}).get(METADATA_KEY.encode()), path)
+
+
+def _existing(stored: bytes | None, path: str) -> bytes:
     if stored is None:
         raise CorruptDataError(f"{path} is a Parquet file, but not one that Dormouse wrote")
     return stored
@@ -293,19 +308,28 @@ def read_metadata(
         NotFoundError: there is no such object.
         CorruptDataError: it is truncated, or not a Parquet file.
     """
+    footer = _footer(objects, path, size_bytes, columns)
+    try:
+        if is_shard:
+            checksums.verify(footer)
+        return pq.read_metadata(pa.BufferReader(footer))
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: str, error: Exception) -> DamagedShardError:
+    return DamagedShardError(
+        f"the Parquet footer of {path} is damaged, or not written by Dormouse: {error}", path=path
+    )
+
+
+def _footer(objects: Objects, path: str, size_bytes: int, columns: int) -> bytes:
+    """Read the footer of a file and its trailer, with one or two ranged reads."""
     tail = _tail(objects, path, size_bytes, estimated_footer_bytes(size_bytes, columns))
     footer_bytes = _footer_bytes(tail)
     if footer_bytes > len(tail):
         tail = _tail(objects, path, size_bytes, footer_bytes)
-    try:
-        if is_shard:
-            checksums.verify(tail[-footer_bytes:])
-        return pq.read_metadata(pa.BufferReader(tail))
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise DamagedShardError(
-            f"the Parquet footer of {path} is damaged, or not written by Dormouse: {error}",
-            path=path,
-        ) from error
+    return tail[-footer_bytes:]
 
 
 def read_index_entry(objects: Objects, path: str, size_bytes: int, columns: int) -> bytes | None:

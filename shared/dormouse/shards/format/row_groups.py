@@ -19,6 +19,11 @@ COLUMN_BYTES = 20 * 1024
 """The compressed size of the first row groups is this for each column, up to `ROW_GROUP_BYTES`:
 smaller ones would cost more time to write and merge.
 """
+MANY_COLUMNS = 40
+MANY_COLUMN_BYTES = ROW_GROUP_BYTES // MANY_COLUMNS
+"""With more columns than these, the first row groups have this of each, 4 KiB: every column chunk
+takes some KB of memory where it is written or merged.
+"""
 GROWTH_BYTES = 128
 """A row group is as large as a square of which one side is what is written so far, the other this
 for each column.
@@ -44,6 +49,8 @@ def row_group_bytes(written_bytes: int, columns: int) -> int:
 
 def first_bytes(columns: int) -> int:
     """Return the compressed size of the first row groups."""
+    if columns > MANY_COLUMNS:
+        return MANY_COLUMN_BYTES * columns
     return min(ROW_GROUP_BYTES, COLUMN_BYTES * columns)
 
 

@@ -27,8 +27,8 @@ from dormouse.stored.crc32 import crc32
 INDEX_KEY = "dormouse.index"
 VERSION = 1
 MAGIC = b"PAR1"
-_ENTRY = INDEX_KEY.encode() + b"\x18"
-"""The key of the entry in a footer, and the head of its value: the next field, a string."""
+_VALUE = b"\x18"
+"""The head of a value in a footer, after its key: the next field, a string."""
 _WORD = struct.Struct("<I")
 _COMPRESSED, _WITH_DICTIONARY = 1, 2
 _STEPS = 8
@@ -193,13 +193,16 @@ def decode_index(value: bytes) -> StoredIndex:
     return _loaded(_opened(value))
 
 
-def find_entry(tail: bytes) -> bytes | None:
-    """Return the value of the index in the last bytes of a shard; None if it begins before them."""
-    place = tail.rfind(_ENTRY)
+def find_entry(tail: bytes, key: str = INDEX_KEY) -> bytes | None:
+    """Return the value of the index in the last bytes of a shard, or of another entry of the
+    footer; None if it begins before them.
+    """
+    head = bytes([len(key)]) + key.encode() + _VALUE
+    place = tail.rfind(head)
     if place < 0:
         return None
     try:
-        length, start = read_varint(tail, place + len(_ENTRY))
+        length, start = read_varint(tail, place + len(head))
     except IndexError as error:
         raise CorruptDataError("its index is cut short") from error
     return tail[start : start + length]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -70,6 +70,13 @@ def _is_number(kind: object) -> bool:
 def _shrinks(chunk: pq.ColumnChunkMetaData) -> bool:
     plain_bytes = chunk.total_uncompressed_size
     return chunk.total_compressed_size <= (1 - LEAST_SAVING) * plain_bytes
+
+
+def distinct_bytes(column: pa.ChunkedArray[Any]) -> int:
+    """Return what the values of a column take in a dictionary, before it is compressed."""
+    import pyarrow.compute as pc
+
+    return int(pc.unique(column).nbytes)
 
 
 def repetitive_columns(rows: pa.Table) -> list[str]:

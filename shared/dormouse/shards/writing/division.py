@@ -51,10 +51,11 @@ def write_shards(
 
     `leaves` are in key order, and contain all rows. A shard ends at the end of its leaf; if it may
     be `spanning` leaves, it continues and counts its rows in each. A shard also ends before the
-    next row key once `target_bytes` of it are written. The shards are named ``shard_id(0)``,
-    ``shard_id(1)`` and so on, within the numbers of the `part` of the run that `context` names. A
-    shard that exists was written by another run of the job, and is adopted. `at_the_end` is called
-    while the shard that ends the run is published, and what it raises is raised.
+    next row key once `target_bytes` of it are written, or as many column chunks as it may have. The
+    shards are named ``shard_id(0)``, ``shard_id(1)`` and so on, within the numbers of the `part` of
+    the run that `context` names. A shard that exists was written by another run of the job, and is
+    adopted. `at_the_end` is called while the shard that ends the run is published, and what it
+    raises is raised.
 
     Raises:
         UnsortedRowsError: the rows are not sorted.
@@ -127,12 +128,12 @@ class _RunWriter:
     def _room(self, writer: ShardWriter, leaf: Partition, batch: pa.RecordBatch) -> int:
         """Return how many of the first rows of `batch` go into the current shard.
 
-        Once the shard has its target size, only the rows that continue its last key are added: a
+        Once the shard is full, only the rows that continue its last key are added: a
         row key is never divided between two shards of a leaf.
         """
         if not self._spanning and not writer.holds_rows_of(leaf):
             return 0
-        if writer.size_bytes < self._target_bytes:
+        if not writer.is_full(self._target_bytes):
             return writer.room(batch, self._target_bytes)
         return row_span(batch, writer.last_key, self._context.schema)[1]
 

@@ -21,7 +21,7 @@ from dormouse.shards.format.bloom import FALSE_POSITIVES
 from dormouse.shards.format.bounds import KeyBounds
 from dormouse.shards.format.row_groups import row_group_bytes
 from dormouse.shards.format.stored_index import INDEX_KEY, Facts, IndexedColumn, encode_index
-from dormouse.shards.writing.compression import column_codecs, repetitive_columns
+from dormouse.shards.writing.compression import column_codecs, distinct_bytes, repetitive_columns
 from dormouse.shards.writing.floats import NaNSearch
 from dormouse.stored import checksums
 
@@ -31,7 +31,17 @@ CHECKSUM_KEY = "dormouse.checksum"
 MAX_ROW_GROUP_ROWS = 128 * 1024
 MAX_ROW_GROUP_BYTES = 4 * 1024 * 1024
 """The largest uncompressed size of a row group in memory."""
+MOST_CHUNKS = 20_000
+"""A shard ends after the row group with which it has as many column chunks: each takes about 3 KB
+of memory while it is written, and 1 to 2 KB where its footer is read.
+"""
+FEW_COLUMNS = 24
+"""With fewer columns, a batch adds only a small part of the most chunks."""
 PAGE_ROWS = 4096
+MOST_DICTIONARY = 8
+"""Dictionaries are taken for all but this fraction (1/8) of a file at most, when it is estimated
+how many rows fill a row group: each has its dictionaries however few rows it has.
+"""
 MOST_GROWTH = 8
 MOST_HEADER_BYTES = 64 * 1024
 """Rows take no more in the file than this many times their size in memory, and this much besides:
@@ -77,7 +87,9 @@ class ParquetFileWriter:
         self._floats = NaNSearch(schema)
         self._sink = pa.OSFile(str(local), "wb")
         self._writer: pq.ParquetWriter | None = None
-        self._written_rows = 0
+        self._written_rows = self._written_groups = 0
+        self._repetitive: list[str] = []
+        self._dictionary_bytes = 0
         self._groups: list[tuple[int, Key, Key]] = []
         self._pending: list[pa.RecordBatch] = []
         self._pending_rows = 0
@@ -93,16 +105,25 @@ class ParquetFileWriter:
         """About the size of the file when what was written is all, without its footer, in bytes."""
         return self.size_bytes + self._pending_bytes
 
+    @property
+    def _chunks(self) -> int:
+        return len(self._groups) * self._columns
+
+    def is_full(self, target_bytes: int) -> bool:
+        """Return whether the file has its target size, or as many column chunks as it may have."""
+        return self.size_bytes >= target_bytes or self._chunks >= MOST_CHUNKS
+
     def room(self, batch: pa.RecordBatch, target_bytes: int) -> int:
         """Return how many of the first rows of `batch`, at least one, may be written before
-        `size_bytes` must be compared with `target_bytes` again.
+        it must be asked again whether it `is_full`.
 
         These are all if the file stays smaller in any case; else those that fit into the pending
         row group. A batch that is written whole costs less than its parts.
         """
         left_bytes = (target_bytes - self.size_bytes - MOST_HEADER_BYTES) / MOST_GROWTH
         left_bytes -= self._pending_bytes
-        if batch.get_total_buffer_size() < left_bytes or batch.nbytes < left_bytes:
+        is_far = self._columns < FEW_COLUMNS and 2 * self._chunks < MOST_CHUNKS
+        if is_far and (batch.get_total_buffer_size() < left_bytes or batch.nbytes < left_bytes):
             return batch.num_rows
         return min(batch.num_rows, max(1, self._group_rows() - self._pending_rows))
 
@@ -164,7 +185,9 @@ class ParquetFileWriter:
         else:
             size_bytes = self.size_bytes
             wanted_bytes = row_group_bytes(size_bytes, self._columns)
-            rows = min(MAX_ROW_GROUP_ROWS, wanted_bytes * self._written_rows // size_bytes)
+            values_bytes = size_bytes - self._written_groups * self._dictionary_bytes
+            values_bytes = max(values_bytes, size_bytes // MOST_DICTIONARY)
+            rows = min(MAX_ROW_GROUP_ROWS, wanted_bytes * self._written_rows // values_bytes)
         most_bytes = MAX_ROW_GROUP_BYTES * self._pending_rows
         if self._pending_rows and most_bytes < rows * self._buffers_bytes():
             rows = min(rows, most_bytes // max(1, self._pending_bytes))
@@ -199,9 +222,12 @@ class ParquetFileWriter:
 
     def _write_group(self, group: pa.Table) -> None:
         if self._writer is None:
+            self._repetitive = repetitive_columns(group)
             self._writer = self._open(group)
+            self._dictionary_bytes = sum(distinct_bytes(group[name]) for name in self._repetitive)
         self._writer.write_table(group, row_group_size=group.num_rows)
         self._written_rows += group.num_rows
+        self._written_groups += 1
 
     def _note_groups(self, rows: pa.Table, sizes: Sequence[int]) -> None:
         """Note the sizes of row groups that the first of `rows` were written to, and the first and
@@ -218,7 +244,7 @@ class ParquetFileWriter:
         self._groups.extend(zip(sizes, keys[::2], keys[1::2], strict=True))
 
     def _open(self, first: pa.Table) -> pq.ParquetWriter:
-        repetitive = repetitive_columns(first)
+        repetitive = self._repetitive
         encodings = {
             f.name: self._encodings[f.type]
             for f in self._schema.fields

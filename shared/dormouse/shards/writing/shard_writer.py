@@ -123,9 +123,13 @@ class ShardWriter:
         """About the size of the shard if what was written is all, in bytes."""
         return self._file.finished_bytes
 
+    def is_full(self, target_bytes: int) -> bool:
+        """Return whether the shard has its target size, or as many column chunks as it may have."""
+        return self._file.is_full(target_bytes)
+
     def room(self, batch: pa.RecordBatch, target_bytes: int) -> int:
         """Return how many of the first rows of `batch`, at least one, may be written before
-        `size_bytes` must be compared with `target_bytes` again.
+        it must be asked again whether it `is_full`.
         """
         return self._file.room(batch, target_bytes)
 
