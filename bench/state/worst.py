@@ -55,13 +55,12 @@ def worst_table(snapshot: bytes, kept_in: str, commits: int) -> Table:
     _end_log_at(table, state.version, increments)
     writer, maintainer = table.store(Requests(), 1), table.store(Requests(), 2)
     writer.current()
-    for number in range((COMMITS_TO_INCREMENT - 1) // PAGE_CAPACITY):
-        if number:
+    for transactions in islice(deltas, PERIOD - 1):
+        table.clock.ms += _MS_BETWEEN
+        writer.commit(*transactions, generation=0)
+        if writer.current().version % PAGE_CAPACITY == 0:
             maintainer.maintain()
-        for transactions in islice(deltas, PAGE_CAPACITY):
-            table.clock.ms += _MS_BETWEEN
-            writer.commit(*transactions, generation=0)
-    assert writer.current().version - state.version > PERIOD - 2 * PAGE_CAPACITY
+    assert writer.current().version - state.version == PERIOD - 1
     return table
 
 
