@@ -18,8 +18,9 @@ from dormouse.model.state import TableState
 from dormouse.model.transactions import Entry
 from dormouse.statestore.gc_pause import gc_paused
 from dormouse.statestore.log.compaction import COMMITS_TO_INCREMENT, has_key_index
-from dormouse.statestore.log.increment_runs import ends_at
-from dormouse.statestore.log.key_indexes import key_indexes
+from dormouse.statestore.log.few_runs import ends_at
+from dormouse.statestore.log.increment_runs import MOST_INCREMENTS
+from dormouse.statestore.log.key_indexes import index_place_of, key_indexes
 from dormouse.statestore.log.pages import PAGE_CAPACITY, Increment, Segment
 from dormouse.statestore.log.reader import fold_delta
 from dormouse.statestore.snapshot.changes import changes_between, rebased
@@ -33,7 +34,7 @@ _MS_BETWEEN = 1000
 
 def spans(periods: int) -> list[int]:
     """Return how many periods each increment spans after so many: 8 are 6, 1 and 1."""
-    ends = ends_at(periods)
+    ends = ends_at(periods, MOST_INCREMENTS)
     return [end - begin for begin, end in zip([0, *ends], ends, strict=False)]
 
 
@@ -78,7 +79,8 @@ def _keep_increment(
     indexes = key_indexes(reader, before, {}) if by_key else None
     body = encode_increment(changes_between(TABLE, cut, laid_over, by_key=by_key), indexes)
     reader.snapshots.put(increment_id, body)
-    return Increment(increment_id, cut.version, state.version, state.time_ms, len(body))
+    facts = cut.version, state.version, state.time_ms, len(body)
+    return Increment(increment_id, *facts, index_place_of(body))
 
 
 def _end_log_at(table: Table, version: int, increments: list[Increment]) -> None:

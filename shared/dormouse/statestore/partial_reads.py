@@ -129,9 +129,7 @@ class PartialReads:
         )
         return in_segments + in_pages
 
-    def _kept(
-        self, manifest: Manifest, wanted: tuple[KeyRange, ...]
-    ) -> tuple[Facts, KnownPart]:
+    def _kept(self, manifest: Manifest, wanted: tuple[KeyRange, ...]) -> tuple[Facts, KnownPart]:
         """Return what a manifest's snapshot and increments say of some keys, and of the state."""
         indexes = [*self._indexes_of(manifest).values()]
         facts = indexes[-1].facts

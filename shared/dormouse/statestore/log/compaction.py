@@ -20,7 +20,7 @@ from dormouse.statestore.blobs import MissingBlobError
 from dormouse.statestore.delta.codec import Delta
 from dormouse.statestore.log.history import with_increment, with_snapshot
 from dormouse.statestore.log.increment_runs import left_before
-from dormouse.statestore.log.key_indexes import key_indexes
+from dormouse.statestore.log.key_indexes import index_place_of, key_indexes
 from dormouse.statestore.log.log import CollectedError
 from dormouse.statestore.log.pages import (
     Head,
@@ -130,7 +130,8 @@ class LogCompaction:
         body = encode_snapshot(table_id, without_expired(state), has_key_index=has_key_index(state))
         snapshot_id = self.ids.new()
         self.reader.snapshots.put(snapshot_id, body)
-        made = Snapshot(snapshot_id, state.version, state.time_ms, len(body))
+        facts = state.version, state.time_ms, len(body)
+        made = Snapshot(snapshot_id, *facts, index_place_of(body))
         return self.reader.log.install(
             snapshot_id, lambda now: with_snapshot(now, made, self.keep_ms)
         )
@@ -163,7 +164,8 @@ class LogCompaction:
                 indexes = key_indexes(self.reader, before, {})
         increment_id, body = self.ids.new(), encode_increment(changes, indexes)
         self.reader.snapshots.put(increment_id, body)
-        made = Increment(increment_id, changes.after, state.version, state.time_ms, len(body))
+        facts = changes.after, state.version, state.time_ms, len(body)
+        made = Increment(increment_id, *facts, index_place_of(body))
         return self.reader.log.install(increment_id, lambda now: with_increment(now, made))
 
     def _check(self, state: TableState) -> None:

@@ -23,7 +23,7 @@ from dormouse.statestore.log.reader import Reader
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
-COMPACTION = CompactionPolicy(least_pages=2, snapshot_share=5)
+COMPACTION = CompactionPolicy(least_pages=1, snapshot_share=5)
 """Measured (docs/state-store.md): a reader that begins cold folds no more than twice what it folds
 with the S3 store."""
 
