@@ -2,8 +2,8 @@
 
 An object takes a request, however small it is, so the open page of the log takes up to 47. Some
 deltas of a page therefore carry copies of those before them, so that all lie in few runs, each of
-which the last of it has whole (`few_runs`). Of 47 deltas a reader fetches those at the places 28,
-34, 39, 43, 46 and 47.
+which its last has whole (`few_runs`). Of 47 deltas a reader fetches those at the places 10, 19, 27,
+34, 40, 45, 46 and 47.
 
 Where a delta will be is a guess of its writer, who may be overtaken. It carries what it names, so
 what a reader looks for and does not find in the deltas of these places it fetches itself, in a
@@ -22,7 +22,8 @@ from dormouse.statestore.log.few_runs import ends_at
 from dormouse.statestore.log.pages import PAGE_CAPACITY, place_after
 
 MOST_FETCHED = 9
-"""So many deltas a reader fetches of a page at most. A commit writes some 730 bytes more for it."""
+"""So many deltas a reader fetches of a page at most. A commit writes some 450 bytes more for it; it
+would be 710 for six."""
 MOST_CARRIED = PAGE_CAPACITY - 1
 MOST_BYTES = 16 * 1024
 """A delta of more, not yet compressed, is not carried: a reader fetches it itself."""
@@ -31,7 +32,7 @@ MOST_BYTES = 16 * 1024
 def carried_before(version: int) -> int:
     """Return how many deltas before it that one carries which makes a version.
 
-    In the first page, version 7 carries 6, and version 13 the five after it; 8 to 12 carry none.
+    In the first page, version 10 carries 9, and version 19 the eight after it; 11 to 18 none.
     """
     _, before = place_after(version - 1)
     earlier = ends_at(before + 1, MOST_FETCHED)[:-1]

@@ -53,13 +53,11 @@ REFERENCES_TO_INDEX = 10_000
 class CompactionPolicy:
     """What a state store pays for cheap reads.
 
-    Pages become a segment once there are `least_pages` full ones: until then a reader fetches their
-    deltas one by one. A snapshot is due when the segments since the last one are a
-    `snapshot_share`-th of its size: with 3, commits pay three times their own small size for it.
-    What was committed since, a cold reader reads in increments.
+    A snapshot is due when the segments since the last one are a `snapshot_share`-th of its size:
+    with 3, commits pay three times their own small size for it. What was committed since, a cold
+    reader reads in increments.
     """
 
-    least_pages: int = 1
     snapshot_share: int = 3
 
 
@@ -73,13 +71,13 @@ class LogCompaction:
     policy: CompactionPolicy
 
     def compact(self, head: Head) -> bool:
-        """Make full pages a segment, if there are enough; return whether the manifest changed."""
+        """Make full pages a segment, if there are any; return whether the manifest changed."""
         from dormouse.statestore.delta.segments import StoredSegment, encode_segment
 
         manifest = head.manifest
         first = manifest.covered_pages
         end = min(head.last_page, first + PAGES_AT_ONCE)
-        if end - first < self.policy.least_pages:
+        if end <= first:
             return False
         absorbed = absorbed_by(end - first, manifest)
         after = absorbed[0].after if absorbed else version_before(first)

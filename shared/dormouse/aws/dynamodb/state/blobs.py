@@ -8,7 +8,7 @@ than an item may be is cut into parts:
     i = <blob id>#<part>                part = 0000, 0001, ...
 
 So deltas that many writers put at once go to several hash keys, each of which takes 1,000 write
-units a second, and a large snapshot (48 MB, 3,000 parts) is spread over all of them. The hash keys
+units a second, and a large snapshot (79 MB, 11,300 parts) is spread over all of them. The hash keys
 are known without a look, so that everything can be found, and begin with the id of the table, so
 that a policy can name them (docs/security.md).
 
