@@ -31,6 +31,7 @@ from dormouse.model.part_of_state import PartOfState
 from dormouse.state_store import Committed
 from dormouse.statestore.engine import LogStateStore
 from dormouse.statestore.log.compaction import COMMITS_TO_INCREMENT, LEAST_BYTES_TO_SNAPSHOT
+from dormouse.statestore.log.key_indexes import index_place_of
 from dormouse.statestore.log.pages import LOWEST_ID, PAGE_CAPACITY, Head, Manifest, Snapshot
 from dormouse.statestore.snapshot.codec import encode_snapshot
 from dormouse.storage import FolderStorage
@@ -74,7 +75,7 @@ def table_of(snapshot: bytes, kept_in: str = "s3") -> Table:
     """Return a table whose state is a snapshot of version 0, kept in `s3` or in `dynamodb`."""
     storage, pages, clock = MemoryStorage(), MemoryPages(), Clock()
     table = Table(storage, pages, clock, {}, kept_in)
-    first = Snapshot(f"{0:032x}", 0, 0, len(snapshot))
+    first = Snapshot(f"{0:032x}", 0, 0, len(snapshot), index_place_of(snapshot))
     table.store(Requests(), 0).reader.snapshots.put(first.id, snapshot)
     pages.open_page(TABLE, 0, LOWEST_ID)
     pages.set_manifest(TABLE, Manifest(1, (first,)))

@@ -18,8 +18,9 @@ from dormouse.model.state import TableState
 from dormouse.model.transactions import Entry
 from dormouse.statestore.gc_pause import gc_paused
 from dormouse.statestore.log.compaction import COMMITS_TO_INCREMENT, has_key_index
-from dormouse.statestore.log.increment_runs import ends_at
-from dormouse.statestore.log.key_indexes import key_indexes
+from dormouse.statestore.log.few_runs import ends_at
+from dormouse.statestore.log.increment_runs import MOST_INCREMENTS
+from dormouse.statestore.log.key_indexes import index_place_of, key_indexes
 from dormouse.statestore.log.pages import PAGE_CAPACITY, Increment, Segment
 from dormouse.statestore.log.reader import fold_delta
 from dormouse.statestore.snapshot.changes import changes_between, rebased
@@ -33,7 +34,7 @@ _MS_BETWEEN = 1000
 
 def spans(periods: int) -> list[int]:
     """Return how many periods each increment spans after so many: 8 are 6, 1 and 1."""
-    ends = ends_at(periods)
+    ends = ends_at(periods, MOST_INCREMENTS)
     return [end - begin for begin, end in zip([0, *ends], ends, strict=False)]
 
 
@@ -55,13 +56,12 @@ def worst_table(snapshot: bytes, kept_in: str, commits: int) -> Table:
     _end_log_at(table, state.version, increments)
     writer, maintainer = table.store(Requests(), 1), table.store(Requests(), 2)
     writer.current()
-    for number in range((COMMITS_TO_INCREMENT - 1) // PAGE_CAPACITY):
-        if number:
+    for transactions in islice(deltas, PERIOD - 1):
+        table.clock.ms += _MS_BETWEEN
+        writer.commit(*transactions, generation=0)
+        if writer.current().version % PAGE_CAPACITY == 0:
             maintainer.maintain()
-        for transactions in islice(deltas, PAGE_CAPACITY):
-            table.clock.ms += _MS_BETWEEN
-            writer.commit(*transactions, generation=0)
-    assert writer.current().version - state.version > PERIOD - 2 * PAGE_CAPACITY
+    assert writer.current().version - state.version == PERIOD - 1
     return table
 
 
@@ -79,7 +79,8 @@ def _keep_increment(
     indexes = key_indexes(reader, before, {}) if by_key else None
     body = encode_increment(changes_between(TABLE, cut, laid_over, by_key=by_key), indexes)
     reader.snapshots.put(increment_id, body)
-    return Increment(increment_id, cut.version, state.version, state.time_ms, len(body))
+    facts = cut.version, state.version, state.time_ms, len(body)
+    return Increment(increment_id, *facts, index_place_of(body))
 
 
 def _end_log_at(table: Table, version: int, increments: list[Increment]) -> None:

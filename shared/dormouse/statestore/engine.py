@@ -76,7 +76,8 @@ class Options:
 
     A version can be read for `keep_seconds` after it was current. What takes longer than
     `upload_seconds` from its upload to the log is uploaded again; clocks may differ by less.
-    `overlap` stores the delta of a commit and reads those of others at once, or in turn.
+    `overlap` stores the delta of a commit and reads those of others at once, or in turn, and so the
+    pieces that a part of the state is read from.
     """
 
     is_strict: bool = False
@@ -111,7 +112,7 @@ class LogStateStore:
         self._table_id, self._retry_policy = reader.log.table_id, reader.log.retry_policy
         self._clock, self._ids = clock, ids
         self._tail = LogTail(reader)
-        self._partial_reads = PartialReads(reader)
+        self._partial_reads = PartialReads(reader, options.overlap)
         self._group = GroupCommit(self._commit_strictly if options.is_strict else self._append)
         keep_ms, upload_ms = options.keep_seconds * 1000, options.upload_seconds * 1000
         self._compaction = LogCompaction(reader, ids, keep_ms, policy)

@@ -1,4 +1,6 @@
-"""Two things that a commit does at once: it stores its own delta and reads those of others."""
+"""Two things at once: a commit stores its own delta and reads those of others; who reads a part of
+the state reads what is kept of it and what was committed since.
+"""
 
 from __future__ import annotations
 

@@ -1,12 +1,22 @@
 """Reads the part of the newest version that has a few keys, without the whole state.
 
-The order of reads: the head; the indexes of the newest snapshot and of the increments after it, of
-which only the ends are fetched; the blocks of the wanted keys; then what was committed since, from
-segments and pages. So what is returned has every commit that ended before the read began, as the
-log is read last. If one of these commits may concern the keys (`by_key.pending`), only the fold
-knows whether it does, and that needs the state: then there is no part, and the state is loaded.
+There are three rounds of requests. A round is what is asked for at once:
 
-There is no part either of a small state, which takes fewer requests whole; of a state whose
+1. the head;
+2. the indexes of the newest snapshot and of the increments after it, of which only the ends are
+   fetched; the segments since; the open page of the log;
+3. the blocks of the wanted keys; the deltas of the page.
+
+What is returned has every commit that ended before the read began. For the head, which is read
+first, says up to which version snapshot, increments and segments go; they never change, so it does
+not matter when they are read. What follows that version is in pages, and these are read after the
+read began. Maintenance may move all of it on meanwhile. Then something is gone, and there is no
+part; if nothing was, it is right.
+
+If one of the commits since may concern the keys (`by_key.pending`), only the fold knows whether it
+does, and that needs the state: then there is no part either, and the state is loaded.
+
+Nor is there one of a small state, which takes fewer requests whole; of a state whose
 snapshot has no key index; if the keys need many blocks; and after a process has read parts several
 times: it will be asked for more, and the whole state in memory answers that by one small read.
 
@@ -15,7 +25,7 @@ Nothing is written, so a crash leaves nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -30,9 +40,10 @@ from dormouse.statestore.log.key_indexes import Run, key_indexes, name_of, runs_
 from dormouse.statestore.log.log import CollectedError
 from dormouse.statestore.log.pages import Manifest
 from dormouse.statestore.log.reader import Reader, check_rules
+from dormouse.statestore.overlap import Overlap, in_turn
 
 if TYPE_CHECKING:
-    from dormouse.statestore.by_key.blocks import KeyIndex
+    from dormouse.statestore.by_key.blocks import Facts, KeyIndex
     from dormouse.statestore.by_key.merging import KnownPart
 
 LEAST_BYTES = 1024 * 1024
@@ -55,9 +66,13 @@ class _NoPartError(Exception):
 
 @dataclass
 class PartialReads:
-    """Reads parts of one table's state; safe for many threads."""
+    """Reads parts of one table's state; safe for many threads.
+
+    `overlap` asks for the things of a round at once, or in turn.
+    """
 
     reader: Reader
+    overlap: Overlap = in_turn
     _parts: int = 0
     _indexes: dict[str, KeyIndex] = field(default_factory=dict)
 
@@ -84,38 +99,45 @@ class PartialReads:
         manifest = self.reader.manifest()
         if manifest.newest is None or manifest.newest.size_bytes < LEAST_BYTES:
             raise _NoPartError
-        runs = runs_of(manifest)
+        since: list[Delta] = []
+        facts, known = self.overlap(
+            lambda: self._kept(manifest, wanted), lambda: since.extend(self._since(manifest))
+        )
+        concern = Concern(known)
+        if any(concern.is_raised_by(delta.entries) for delta in since):
+            raise _NoPartError
+        pieces = known.pieces()
+        return PartOfState(
+            version=facts.version + len(since),
+            time_ms=facts.time_ms,
+            generation=facts.generation,
+            rules=facts.rules,
+            key_types=types_of_stored(facts.key_types),
+            shards=shards_of(pieces),
+            pieces=pieces,
+            covers=wanted,
+        )
+
+    def _since(self, manifest: Manifest) -> list[Delta]:
+        """Return the deltas after what a manifest's snapshot and increments have, in order."""
+        version = manifest.cuts[-1]
+        in_segments: list[Delta] = []
+        end = max(version, manifest.segments[-1].version if manifest.segments else 0)
+        in_pages = self.overlap(
+            lambda: [*self.reader.from_pages(end)],
+            lambda: in_segments.extend(self.reader.from_segments(manifest.segments, version)),
+        )
+        return in_segments + in_pages
+
+    def _kept(self, manifest: Manifest, wanted: tuple[KeyRange, ...]) -> tuple[Facts, KnownPart]:
+        """Return what a manifest's snapshot and increments say of some keys, and of the state."""
         indexes = [*self._indexes_of(manifest).values()]
         facts = indexes[-1].facts
         check_rules(facts.rules, facts.version)
         key_types = types_of_stored(facts.key_types)
         if not all(_fits(span, key_types) for span in wanted):
             raise _NoPartError  # the table is being reset to keys of other types
-        known = self._known(runs, indexes, wanted)
-        concern = Concern(known)
-        version = facts.version
-        for delta in self._since(manifest, version):
-            version += 1
-            if concern.is_raised_by(delta.entries):
-                raise _NoPartError
-        pieces = known.pieces()
-        return PartOfState(
-            version=version,
-            time_ms=facts.time_ms,
-            generation=facts.generation,
-            rules=facts.rules,
-            key_types=key_types,
-            shards=shards_of(pieces),
-            pieces=pieces,
-            covers=wanted,
-        )
-
-    def _since(self, manifest: Manifest, version: int) -> Iterator[Delta]:
-        """Yield the deltas after a version, in their order."""
-        for delta in self.reader.from_segments(manifest.segments, version):
-            version += 1
-            yield delta
-        yield from self.reader.from_pages(version)
+        return facts, self._known(runs_of(manifest), indexes, wanted)
 
     def _indexes_of(self, manifest: Manifest) -> dict[str, KeyIndex]:
         """Return the indexes of the newest snapshot and its increments, as far as not known yet."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,8 +11,9 @@ from hypothesis import strategies as st
 
 from dormouse.aws.dynamodb.state import packed_manifest
 from dormouse.aws.dynamodb.state.log_items import head_item, head_of
+from dormouse.aws.dynamodb.state.packed_manifest import unpacked_manifest
 from dormouse.errors import CorruptDataError
-from dormouse.statestore.log.pages import Head, Increment, Manifest, Segment, Snapshot
+from dormouse.statestore.log.pages import Head, Increment, IndexPlace, Manifest, Segment, Snapshot
 from tests.contract.state_pages import dynamodb_pages
 
 FORMER_HEAD: dict[str, Any] = {
@@ -136,8 +138,20 @@ manifests = st.builds(
 )
 
 
-@given(manifests)
-def test_any_manifest_is_read_back(drawn: Any) -> None:
+places = st.builds(IndexPlace, numbers, numbers)
+
+
+def test_a_manifest_that_says_no_place_of_an_index_is_read() -> None:
+    """As the release before this one wrote it: four parts, not six."""
+    of_run = b"\x94\xc4\x10" + b"\x02" * 16 + b"\x64\x07\x2a"
+    manifest = unpacked_manifest(b"\x01\x94\x91" + of_run + b"\x91" + of_run + b"\x00\x90", 9)
+    (snapshot,), (increment,) = manifest.snapshots, manifest.increments
+    assert snapshot == Snapshot("02" * 16, 100, 7, 42)
+    assert increment == Increment("02" * 16, 100, 200, 7, 42)
+
+
+@given(manifests, st.none() | st.tuples(places, places))
+def test_any_manifest_is_read_back(drawn: Any, places: Any) -> None:
     snapshots, of_segments, of_increments, after, restores = drawn
     segments = []
     start = after
@@ -148,6 +162,10 @@ def test_any_manifest_is_read_back(drawn: Any) -> None:
     for name, versions, time_ms, size_bytes in of_increments:
         increments.append(Increment(name, start, start + versions, time_ms, size_bytes))
         start += versions
+    if places and snapshots:
+        snapshots = [*snapshots[:-1], replace(snapshots[-1], index=places[0])]
+    if places and increments:
+        increments = [*increments[:-1], replace(increments[-1], index=places[1])]
     manifest = Manifest(9, tuple(snapshots), tuple(segments), tuple(increments))
     head = Head(5, manifest, "0a" * 16, first_page=2)
     assert head_of(head_item("t", head)) == head
@@ -159,7 +177,7 @@ def test_a_manifest_of_a_later_format_is_left_to_the_later_release(
     with monkeypatch.context() as patched:
         patched.setattr(packed_manifest, "FORMAT", packed_manifest.FORMAT + 1)
         item = head_item("t", HEAD)
-    with pytest.raises(CorruptDataError, match="format 2") as raised:
+    with pytest.raises(CorruptDataError, match="format 3") as raised:
         head_of(item)
     assert "upgrade" in raised.value.hint
 

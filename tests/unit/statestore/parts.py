@@ -24,7 +24,7 @@ def indexed_early() -> Iterator[None]:
     with (
         patch.multiple(compaction, REFERENCES_TO_INDEX=0, COMMITS_TO_INCREMENT=3),
         patch.multiple(engine, is_snapshot_due=_is_snapshot_due),
-        patch.multiple(rows, BLOCK_ROWS=4, MOST_REACHING=2),
+        patch.multiple(rows, BLOCK_ROWS=4, BLOCK_ROWS_OF_CHANGES=4, MOST_REACHING=2),
         patch.multiple(blocks, _TAIL_BYTES=500),
         patch.multiple(partial_reads, LEAST_BYTES=0),
         patch.multiple(reader, LARGE_BYTES=0),

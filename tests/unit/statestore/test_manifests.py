@@ -20,12 +20,13 @@ from dormouse.statestore.log.compaction import (
     is_increment_due,
     is_snapshot_due,
 )
+from dormouse.statestore.log.few_runs import ends_at
 from dormouse.statestore.log.history import (
     with_increment,
     with_snapshot,
     without_versions_before,
 )
-from dormouse.statestore.log.increment_runs import MOST_INCREMENTS, ends_at, left_before
+from dormouse.statestore.log.increment_runs import MOST_INCREMENTS, left_before
 from dormouse.statestore.log.pages import (
     PAGE_CAPACITY,
     Head,
@@ -189,10 +190,10 @@ def test_increments_are_few_and_each_commit_is_written_a_few_times(seed: int) ->
 
 
 def test_an_increment_takes_in_only_the_last_before_it() -> None:
-    written, before = 0, ends_at(0)
+    written, before = 0, ends_at(0, MOST_INCREMENTS)
     assert before == []
     for periods in range(1, 226):
-        ends = ends_at(periods)
+        ends = ends_at(periods, MOST_INCREMENTS)
         assert ends[-1] == periods
         assert ends[:-1] == before[: len(ends) - 1]
         written += periods - (ends[-2] if len(ends) > 1 else 0)

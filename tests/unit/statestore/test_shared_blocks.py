@@ -17,11 +17,10 @@ from dormouse.model.shards import PartitionReferences, Reference, Shard
 from dormouse.model.state import TableState
 from dormouse.statestore.by_key import rows
 from dormouse.statestore.by_key.blocks import (
-    PLAIN,
-    SHARED,
     all_rows,
-    bytes_needed,
     decode_key_index,
+    index_place,
+    without_footer,
 )
 from dormouse.statestore.by_key.merging import known_part
 from dormouse.statestore.by_key.rows import SCHEMA, blocks_of_changes
@@ -63,19 +62,13 @@ def parts_of(state: TableState) -> tuple[bytes, int]:
 
 def test_a_key_index_is_bounded_by_what_there_is_whoever_holds_wide_partitions() -> None:
     _, narrow = parts_of(state_of(0))
-    whole, wide = parts_of(state_of(3000))
+    _, wide = parts_of(state_of(3000))
     assert wide < 1.75 * narrow, "half as many references more, not that many for each block"
-    assert bytes([SHARED]) + b"DMbykey" in whole
-
-
-def test_an_index_without_shared_blocks_has_the_former_format() -> None:
-    whole, _ = parts_of(state_of(0))
-    assert bytes([PLAIN]) + b"DMbykey" in whole
 
 
 @pytest.mark.parametrize("wide", [0, 3, 400])
 def test_a_reader_of_a_key_finds_what_wide_partitions_hold(wide: int) -> None:
-    with patch.multiple(rows, BLOCK_ROWS=64, MOST_REACHING=16):
+    with patch.multiple(rows, BLOCK_ROWS=64, BLOCK_ROWS_OF_CHANGES=64, MOST_REACHING=16):
         state = state_of(wide, 500)
         whole, _ = parts_of(state)
     for key in ((0,), (77,), (255,), (499,)):
@@ -86,7 +79,9 @@ def test_a_reader_of_a_key_finds_what_wide_partitions_hold(wide: int) -> None:
 
 
 def read(whole: bytes, wanted: KeyRange) -> list[object]:
-    index = decode_key_index("t", whole, len(whole), "it")
+    alone = without_footer(whole)
+    index = decode_key_index("t", alone, len(alone), "it")
+    assert index
     tables = []
     for number in index.blocks([wanted]):
         start, end = index.place(number)
@@ -95,10 +90,10 @@ def read(whole: bytes, wanted: KeyRange) -> list[object]:
 
 
 def test_each_row_of_all_is_there_once() -> None:
-    with patch.multiple(rows, BLOCK_ROWS=64, MOST_REACHING=16):
+    with patch.multiple(rows, BLOCK_ROWS=64, BLOCK_ROWS_OF_CHANGES=64, MOST_REACHING=16):
         state = state_of(100, 500)
         whole, _ = parts_of(state)
-        assert bytes_needed(whole)
+        assert index_place(whole)
         found = all_rows("t", whole, "it")
     assert found is not None
     assert len(found) == len(state.partitions.by_id) + state.reference_count
@@ -125,7 +120,9 @@ def test_blocks_and_shared_ones_have_all_rows_of_any_key(
         for number in range(10 * number, 10 * number + 1 + count)
     ]
     table = pa.Table.from_pylist(cells, SCHEMA)
-    with patch.multiple(rows, BLOCK_ROWS=per_block, MOST_REACHING=most):
+    with patch.multiple(
+        rows, BLOCK_ROWS=per_block, BLOCK_ROWS_OF_CHANGES=per_block, MOST_REACHING=most
+    ):
         found = list(blocks_of_changes(table))
     plain = [block for block in found if isinstance(block, rows.Block)]
     assert sum(len(block.rows) for block in found) <= len(table) + most * len(plain)

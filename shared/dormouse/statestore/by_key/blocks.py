@@ -5,13 +5,15 @@ Parquet do not look. So there is one object, one request to write it, and one to
 of a few keys fetches the end of the object, which has the index, and then the blocks it needs. Its
 parts, one after the other:
 
-    blocks      each is a small Parquet file (`rows`)
+    blocks      each is a small Parquet file (`rows`), compressed once more, which saves a tenth:
+                its footer and the heads of its columns are not compressed in it
     index       JSON, compressed: facts of the state; of each block the key where it begins, its
                 size, and its checksum; of a shared block also where its keys end; the same of the
                 increments before this one, so that one request tells where all their blocks lie
     sizes       8 bytes: how many all of this has; 4 bytes: how many the index has
     checksum    16 bytes of BLAKE2b over the index, the sizes and the id of the table
-    format      1 byte: 1; 2 if there are shared blocks; 3 if there are increments before
+    format      1 byte: 4. In 1, 2 and 3 blocks are plain Parquet files; only in 2 and 3 there may
+                be shared blocks, and only in 3 increments before
     "DMbykey"   7 bytes
     footer      of the Parquet file, and the 8 bytes that say how long it is
 
@@ -38,12 +40,12 @@ from dormouse.keys.ranges import KeyRange
 from dormouse.statestore.by_key.rows import SCHEMA, Block, SharedBlock, distinct_rows
 from dormouse.stored.decoding import decode_json, raise_corrupt
 
-PLAIN, SHARED, FORMAT = 1, 2, 3
+PLAIN, SHARED, NAMING, FORMAT = 1, 2, 3, 4
 _TAIL_BYTES, _TAIL_SHARE = 20 * 1024, 2048
-_MAGIC = b"DMbykey"
+_MAGIC, _PARQUET = b"DMbykey", b"PAR1"
 _INDEX_SUM, _BLOCK_SUM = 16, 8
 _SIZES = struct.Struct(">QI")
-_MARKS = {bytes([known]) + _MAGIC for known in (PLAIN, SHARED, FORMAT)}
+_MARKS = {bytes([known]) + _MAGIC for known in (PLAIN, SHARED, NAMING, FORMAT)}
 _TRAILER = _SIZES.size + _INDEX_SUM + 1 + len(_MAGIC)
 
 
@@ -161,10 +163,12 @@ class KeyIndex:
         if _digest(body, _BLOCK_SUM) != place.checksum:
             raise CorruptDataError(f"block {number} of the key index of {where} is damaged")
         try:
+            # An increment also names blocks of earlier ones, which an earlier release made.
+            file = body if body.startswith(_PARQUET) else zlib.decompress(body)
             # A thread of Arrow that still holds the body when Python ends would abort the process.
-            rows = pq.ParquetFile(pa.BufferReader(body)).read(use_threads=False)
+            rows = pq.ParquetFile(pa.BufferReader(file)).read(use_threads=False)
             return rows.cast(SCHEMA)
-        except (pa.ArrowException, OSError, ValueError) as error:
+        except (pa.ArrowException, OSError, ValueError, zlib.error) as error:
             problem = f"block {number} of the key index of {where} cannot be read: {error}"
             raise CorruptDataError(problem) from error
 
@@ -195,7 +199,7 @@ def encode_key_index(
     stored = _Stored(facts, tuple(places), tuple(shared), earlier)
     index = zlib.compress(msgspec.json.encode(stored))
     sizes = _SIZES.pack(sum(map(len, bodies)) + len(index) + _TRAILER, len(index))
-    mark = bytes([FORMAT if earlier else SHARED if shared else PLAIN]) + _MAGIC
+    mark = bytes([FORMAT]) + _MAGIC
     return b"".join([*bodies, index, sizes, _index_sum(index, sizes, table_id), mark])
 
 
@@ -233,7 +237,7 @@ def _encode_rows(rows: pa.Table) -> bytes:
         write_statistics=False,
         store_schema=False,
     )
-    return sink.getvalue()
+    return zlib.compress(sink.getvalue())
 
 
 def all_rows(table_id: str, body: bytes, where: str) -> pa.Table | None:
@@ -242,9 +246,10 @@ def all_rows(table_id: str, body: bytes, where: str) -> pa.Table | None:
     Raises:
         CorruptDataError: it is damaged.
     """
-    if bytes_needed(body) is None:
+    alone = without_footer(body)
+    index = decode_key_index(table_id, alone, len(alone), where)
+    if index is None:
         return None
-    index = decode_key_index(table_id, body, len(body), where)
     found = [SCHEMA.empty_table()]
     for number in index.numbers:
         start, end = index.place(number)
@@ -263,6 +268,20 @@ def tail_bytes(size_bytes: int, before_bytes: int = 0) -> int:
     return min(_TAIL_BYTES + places, size_bytes)
 
 
+def index_place(body: bytes) -> tuple[int, int] | None:
+    """Return how many bytes the index of an object has, and how many follow it in the object, by
+    the end of it; None if it has no index of a form that is known here.
+
+    `body` may be so short that it has only a part of the index, or (`bytes_needed`) not even that.
+    """
+    footer = _footer_bytes(body)
+    end = len(body) - footer
+    if end < _TRAILER or body[end - 1 - len(_MAGIC) : end] not in _MARKS:
+        return None
+    _, size = _SIZES.unpack_from(body, end - _TRAILER)
+    return _TRAILER + int(size), footer
+
+
 def bytes_needed(tail: bytes) -> int | None:
     """Return how many bytes of the end of an object hold its index and all that follows; None if it
     has no index of a form that is known here.
@@ -270,27 +289,30 @@ def bytes_needed(tail: bytes) -> int | None:
     If `tail` is so short that this does not show in it, return how long it must be for that.
     """
     footer = _footer_bytes(tail)
-    end = len(tail) - footer
-    if end < _TRAILER:
+    if len(tail) - footer < _TRAILER:
         return footer + _TRAILER
-    if tail[end - 1 - len(_MAGIC) : end] not in _MARKS:
-        return None
-    _, size = _SIZES.unpack_from(tail, end - _TRAILER)
-    return footer + _TRAILER + int(size)
+    place = index_place(tail)
+    return place and sum(place)
 
 
-def decode_key_index(table_id: str, tail: bytes, size_bytes: int, where: str) -> KeyIndex:
-    """Return the index that lies in the end of an object of so many bytes (`bytes_needed`).
+def without_footer(tail: bytes) -> bytes:
+    """Return the end of an object without its footer: it ends where the index does."""
+    return tail[: len(tail) - _footer_bytes(tail)]
 
-    `where` names the object in errors.
+
+def decode_key_index(table_id: str, tail: bytes, end: int, where: str) -> KeyIndex | None:
+    """Return the index which `tail` ends with, as its object does at `end`; None if it is of no
+    form that is known here. `where` names the object in errors.
 
     Raises:
         CorruptDataError: it is damaged, or another table's.
     """
-    end = len(tail) - _footer_bytes(tail) - _TRAILER
-    sizes, checksum = tail[end : end + _SIZES.size], tail[end + _SIZES.size :][:_INDEX_SUM]
+    if tail[-1 - len(_MAGIC) :] not in _MARKS:
+        return None
+    trailer = tail[len(tail) - _TRAILER :]
+    sizes, checksum = trailer[: _SIZES.size], trailer[_SIZES.size :][:_INDEX_SUM]
     _, size = _SIZES.unpack(sizes)
-    index = tail[end - size : end]
+    index = tail[max(len(tail) - _TRAILER - size, 0) : len(tail) - _TRAILER]
     if checksum != _index_sum(index, sizes, table_id):
         raise CorruptDataError(f"the key index of {where} is damaged, or of another table")
     with raise_corrupt(f"the key index of {where} cannot be read"):
@@ -298,7 +320,7 @@ def decode_key_index(table_id: str, tail: bytes, size_bytes: int, where: str) ->
             stored = decode_json(zlib.decompress(index), _Stored)
         except zlib.error as error:
             raise ValueError(str(error)) from error
-    return KeyIndex(stored, size_bytes - len(tail) + end - size)
+    return KeyIndex(stored, end - _TRAILER - size)
 
 
 def _footer_bytes(body: bytes) -> int:

@@ -1,8 +1,9 @@
 """Which deltas carry others: a reader of a page then fetches few objects, in one round.
 
-An object takes a request, however small it is, so the open page of the log takes up to 47. Every
-eighth delta of a page therefore carries copies of the seven before it. A reader of 47 deltas
-fetches those at the places 8, 16, 24, 32, 40, and 41 to 47.
+An object takes a request, however small it is, so the open page of the log takes up to 47. Some
+deltas of a page therefore carry copies of those before them, so that all lie in few runs, each of
+which its last has whole (`few_runs`). Of 47 deltas a reader fetches those at the places 10, 19, 27,
+34, 40, 45, 46 and 47.
 
 Where a delta will be is a guess of its writer, who may be overtaken. It carries what it names, so
 what a reader looks for and does not find in the deltas of these places it fetches itself, in a
@@ -17,12 +18,13 @@ from collections.abc import Collection, Iterable, Sequence
 
 from dormouse.statestore.delta.codec import Delta
 from dormouse.statestore.delta.rows import packed_rows
-from dormouse.statestore.log.pages import place_after
+from dormouse.statestore.log.few_runs import ends_at
+from dormouse.statestore.log.pages import PAGE_CAPACITY, place_after
 
-PLACES = 8
-"""A commit writes some 450 bytes more for it, and 840 more if it were four with fifteen carried by
-every sixteenth, which saves a reader four requests."""
-MOST_CARRIED = PLACES - 1
+MOST_FETCHED = 9
+"""So many deltas a reader fetches of a page at most. A commit writes some 450 bytes more for it; it
+would be 710 for six."""
+MOST_CARRIED = PAGE_CAPACITY - 1
 MOST_BYTES = 16 * 1024
 """A delta of more, not yet compressed, is not carried: a reader fetches it itself."""
 
@@ -30,10 +32,11 @@ MOST_BYTES = 16 * 1024
 def carried_before(version: int) -> int:
     """Return how many deltas before it that one carries which makes a version.
 
-    In the first page, version 8 carries 7; versions 7 and 9 none.
+    In the first page, version 10 carries 9, and version 19 the eight after it; 11 to 18 none.
     """
     _, before = place_after(version - 1)
-    return 0 if (before + 1) % PLACES else MOST_CARRIED
+    earlier = ends_at(before + 1, MOST_FETCHED)[:-1]
+    return before - max(earlier, default=0)
 
 
 def carriers(ids: Sequence[str], version: int, known: Collection[str]) -> list[str]:

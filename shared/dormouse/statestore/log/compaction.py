@@ -20,7 +20,7 @@ from dormouse.statestore.blobs import MissingBlobError
 from dormouse.statestore.delta.codec import Delta
 from dormouse.statestore.log.history import with_increment, with_snapshot
 from dormouse.statestore.log.increment_runs import left_before
-from dormouse.statestore.log.key_indexes import key_indexes
+from dormouse.statestore.log.key_indexes import index_place_of, key_indexes
 from dormouse.statestore.log.log import CollectedError
 from dormouse.statestore.log.pages import (
     Head,
@@ -53,13 +53,11 @@ REFERENCES_TO_INDEX = 10_000
 class CompactionPolicy:
     """What a state store pays for cheap reads.
 
-    Pages become a segment once there are `least_pages` full ones: until then a reader fetches their
-    deltas one by one. A snapshot is due when the segments since the last one are a
-    `snapshot_share`-th of its size: with 3, commits pay three times their own small size for it.
-    What was committed since, a cold reader reads in increments.
+    A snapshot is due when the segments since the last one are a `snapshot_share`-th of its size:
+    with 3, commits pay three times their own small size for it. What was committed since, a cold
+    reader reads in increments.
     """
 
-    least_pages: int = 1
     snapshot_share: int = 3
 
 
@@ -73,13 +71,13 @@ class LogCompaction:
     policy: CompactionPolicy
 
     def compact(self, head: Head) -> bool:
-        """Make full pages a segment, if there are enough; return whether the manifest changed."""
+        """Make full pages a segment, if there are any; return whether the manifest changed."""
         from dormouse.statestore.delta.segments import StoredSegment, encode_segment
 
         manifest = head.manifest
         first = manifest.covered_pages
         end = min(head.last_page, first + PAGES_AT_ONCE)
-        if end - first < self.policy.least_pages:
+        if end <= first:
             return False
         absorbed = absorbed_by(end - first, manifest)
         after = absorbed[0].after if absorbed else version_before(first)
@@ -130,7 +128,8 @@ class LogCompaction:
         body = encode_snapshot(table_id, without_expired(state), has_key_index=has_key_index(state))
         snapshot_id = self.ids.new()
         self.reader.snapshots.put(snapshot_id, body)
-        made = Snapshot(snapshot_id, state.version, state.time_ms, len(body))
+        facts = state.version, state.time_ms, len(body)
+        made = Snapshot(snapshot_id, *facts, index_place_of(body))
         return self.reader.log.install(
             snapshot_id, lambda now: with_snapshot(now, made, self.keep_ms)
         )
@@ -163,7 +162,8 @@ class LogCompaction:
                 indexes = key_indexes(self.reader, before, {})
         increment_id, body = self.ids.new(), encode_increment(changes, indexes)
         self.reader.snapshots.put(increment_id, body)
-        made = Increment(increment_id, changes.after, state.version, state.time_ms, len(body))
+        facts = changes.after, state.version, state.time_ms, len(body)
+        made = Increment(increment_id, *facts, index_place_of(body))
         return self.reader.log.install(increment_id, lambda now: with_increment(now, made))
 
     def _check(self, state: TableState) -> None:

@@ -1,17 +1,19 @@
 """Fetches the key indexes of a snapshot and of the increments after it, in one round.
 
-Only the ends of two objects are fetched, those of the snapshot and of the newest increment: that
-has the indexes of the increments before it, too. What it lacks is fetched from each.
+Only those of two objects are fetched, of the snapshot and of the newest increment: that has the
+indexes of the increments before it, too. What it lacks is fetched from each. The manifest says
+where the two lie; of what an earlier release has written the end is fetched, which has them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from dormouse.errors import CorruptDataError
 from dormouse.statestore.blobs import BlobRange
-from dormouse.statestore.log.pages import Increment, Manifest, Snapshot
+from dormouse.statestore.log.pages import Increment, IndexPlace, Manifest, Snapshot
 from dormouse.statestore.log.reader import Reader
 
 if TYPE_CHECKING:
@@ -57,38 +59,55 @@ def key_indexes(
     return {run.id: found[run.id] for run in runs}
 
 
+def index_place_of(body: bytes) -> IndexPlace | None:
+    """Return where the index of a snapshot or increment lies; None if it has none."""
+    from dormouse.statestore.by_key.blocks import index_place
+
+    place = index_place(body)
+    return place and IndexPlace(*place)
+
+
 def _fetched(
     reader: Reader, wanted: Sequence[Run], runs: Sequence[Run]
 ) -> dict[str, KeyIndex] | None:
-    from dormouse.statestore.by_key.blocks import bytes_needed, decode_key_index, tail_bytes
+    """Return the indexes of some runs; None if one has none. The end of an object whose place of
+    the index is not known is fetched again if it was too short.
+    """
+    from dormouse.statestore.by_key.blocks import bytes_needed, decode_key_index, without_footer
 
-    tails: dict[str, bytes] = {}
-    before = sum(run.size_bytes for run in runs[:-1] if isinstance(run, Increment))
-    lacking = {
-        run.id: tail_bytes(run.size_bytes, before if run == runs[-1] else 0) for run in wanted
-    }
-    while lacking:
-        asked = [run for run in wanted if run.id in lacking]
-        tails |= _tails(reader, asked, lacking)
-        lacking = {}
-        for run in asked:
-            needed = bytes_needed(tails[run.id])
-            if needed is None or needed > run.size_bytes:
+    found: dict[str, KeyIndex] = {}
+    asked = [(run, _likely_end(run, runs)) for run in wanted]
+    while asked:
+        bodies = reader.snapshots.get_ranges([place for _, place in asked])
+        answered, asked = zip(asked, bodies, strict=True), []
+        for (run, place), body in answered:
+            end = place.end
+            if run.index is None:
+                needed = bytes_needed(body)
+                if needed is None or needed > run.size_bytes:
+                    return None
+                if needed > len(body):
+                    asked.append((run, replace(place, start=run.size_bytes - needed)))
+                    continue
+                body = without_footer(body)
+                end = place.start + len(body)
+            with reader.damage_reported():
+                index = decode_key_index(reader.log.table_id, body, end, name_of(run))
+            if index is None:
                 return None
-            if needed > len(tails[run.id]):
-                lacking[run.id] = needed
-    table_id = reader.log.table_id
-    with reader.damage_reported():
-        return {
-            run.id: decode_key_index(table_id, tails[run.id], run.size_bytes, name_of(run))
-            for run in wanted
-        }
+            found[run.id] = index
+    return found
 
 
-def _tails(reader: Reader, runs: Sequence[Run], sizes: Mapping[str, int]) -> dict[str, bytes]:
-    ranges = [
-        BlobRange(run.id, run.size_bytes, max(run.size_bytes - sizes[run.id], 0), run.size_bytes)
-        for run in runs
-    ]
-    bodies = reader.snapshots.get_ranges(ranges)
-    return {run.id: body for run, body in zip(runs, bodies, strict=True)}
+def _likely_end(run: Run, runs: Sequence[Run]) -> BlobRange:
+    """Return where the index of a run lies; if that is not known, an end that is long enough most
+    likely.
+    """
+    from dormouse.statestore.by_key.blocks import tail_bytes
+
+    size = run.size_bytes
+    if run.index:
+        end = size - run.index.bytes_after
+        return BlobRange(run.id, size, end - run.index.size_bytes, end)
+    before = sum(each.size_bytes for each in runs[:-1] if isinstance(each, Increment))
+    return BlobRange(run.id, size, size - tail_bytes(size, before if run == runs[-1] else 0), size)

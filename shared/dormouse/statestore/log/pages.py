@@ -75,20 +75,34 @@ def not_below(low_water_mark: str, new_id: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class IndexPlace:
+    """Where the index of a key index lies in its object: its size, and what follows it."""
+
+    size_bytes: int
+    bytes_after: int
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What the manifest says of a snapshot: the version and the time of the state, and its size."""
+    """What the manifest says of a snapshot: the version and the time of the state, and its size.
+
+    Of the newest one it also says where its index lies, if it has one: then a reader of a few keys
+    fetches no more than that.
+    """
 
     id: str
     version: int
     time_ms: int
     size_bytes: int
+    index: IndexPlace | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Increment:
     """What the manifest says of an increment: what changed after version `after`, up to `version`.
 
-    It follows the newest snapshot, or the increment before it.
+    It follows the newest snapshot, or the increment before it. Of the newest one the manifest also
+    says where its index lies.
     """
 
     id: str
@@ -96,6 +110,7 @@ class Increment:
     version: int
     time_ms: int
     size_bytes: int
+    index: IndexPlace | None = None
 
 
 @dataclass(frozen=True, slots=True)

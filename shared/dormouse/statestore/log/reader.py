@@ -282,8 +282,9 @@ class Reader:
                     found[carried] = stored.entries_of(carried)
 
     def _segment_bodies(self, segments: Sequence[Segment]) -> list[bytes]:
+        whole = [BlobRange(s.id, s.size_bytes, 0, s.size_bytes) for s in segments]
         try:
-            return self.segments.get([segment.id for segment in segments])
+            return self.segments.get_ranges(whole)  # of a known size: that spares DynamoDB a round
         except MissingBlobError as error:
             known = {segment.id for segment in self.manifest().segments}
             raise self._gone(error, error.blob_id in known) from error

@@ -8,7 +8,7 @@ than an item may be is cut into parts:
     i = <blob id>#<part>                part = 0000, 0001, ...
 
 So deltas that many writers put at once go to several hash keys, each of which takes 1,000 write
-units a second, and a large snapshot (48 MB, 3,000 parts) is spread over all of them. The hash keys
+units a second, and a large snapshot (79 MB, 11,300 parts) is spread over all of them. The hash keys
 are known without a look, so that everything can be found, and begin with the id of the table, so
 that a policy can name them (docs/security.md).
 
@@ -49,9 +49,10 @@ _Part = tuple[str, int]
 _Given = TypeVar("_Given")
 _Made = TypeVar("_Made")
 
-PART_BYTES = 16_000
-"""With its other attributes an item takes 4 read units. A whole snapshot costs by its bytes,
-however it is cut; a reader of a few keys fetches a few blocks of 20 KB, and whole items."""
+PART_BYTES, FORMER_PART_BYTES = 7_000, 16_000
+"""With its other attributes an item takes 2 read units; one of an earlier release took 4. A whole
+snapshot costs by its bytes, however it is cut; a reader of a few keys fetches a few blocks of 10 to
+20 KB, and whole items."""
 HASH_BUCKETS: dict[Kind, int] = {"delta": 8, "segment": 4, "snapshot": 16}
 _GETS_PER_REQUEST = 100
 """What DynamoDB takes. An answer has 16 MB at most; the rest of a larger one, of items of 350 KB
@@ -119,29 +120,39 @@ class DynamoBlobs:
 
         Raises: as `get`.
         """
+        found: dict[BlobRange, bytes] = {}
+        for part_bytes in (PART_BYTES, FORMER_PART_BYTES):
+            found |= self._ranges([each for each in wanted if each not in found], part_bytes)
+        for each in wanted:
+            if each not in found:  # cut otherwise, by a still earlier release; or a part is lost
+                found[each] = self._of_range(each, self.get([each.blob_id])[0][each.start :])
+        return [found[each] for each in wanted]
+
+    def _ranges(self, wanted: Sequence[BlobRange], part_bytes: int) -> dict[BlobRange, bytes]:
+        """Return parts of blobs, as far as these are cut into items of so many bytes."""
         items = {
-            each: range(each.start // PART_BYTES, -(-each.end // PART_BYTES)) for each in wanted
+            each: range(each.start // part_bytes, -(-each.end // part_bytes)) for each in wanted
         }
         parts = {(each.blob_id, part): None for each, numbers in items.items() for part in numbers}
-        found = self._there([*parts])
-        return [self._range(each, items[each], found) for each in wanted]
+        found, ranges = self._there([*parts]), {}
+        for each, numbers in items.items():
+            there = [part for part in numbers if _range_key(each.blob_id, part) in found]
+            pieces = [self._opened(each.blob_id, part, found) for part in there]
+            count = -(-each.size_bytes // part_bytes)
+            if len(there) == len(numbers) and all(parts == count for _, parts in pieces):
+                body = b"".join(piece for piece, _ in pieces)
+                ranges[each] = self._of_range(each, body[each.start - numbers.start * part_bytes :])
+        return ranges
 
-    def _range(self, wanted: BlobRange, numbers: range, found: dict[str, _Attributes]) -> bytes:
-        there = [part for part in numbers if _range_key(wanted.blob_id, part) in found]
-        pieces = [self._opened(wanted.blob_id, part, found) for part in there]
-        start = wanted.start - numbers.start * PART_BYTES
-        body = b"".join(body for body, _ in pieces)
-        parts = -(-wanted.size_bytes // PART_BYTES)
-        if len(there) < len(numbers) or any(count != parts for _, count in pieces):
-            # It was cut into parts of another size, by another release; or a part is lost.
-            start, body = wanted.start, self.get([wanted.blob_id])[0]
+    def _of_range(self, wanted: BlobRange, body: bytes) -> bytes:
+        """Return what is wanted of a body that begins with it."""
         size_bytes = wanted.end - wanted.start
-        if len(body) < start + size_bytes:
+        if len(body) < size_bytes:
             raise CorruptDataError(
                 f"{self._kind} {wanted.blob_id} is smaller than the {wanted.size_bytes:,} bytes "
                 "that it should have"
             )
-        return body[start : start + size_bytes]
+        return body[:size_bytes]
 
     def delete_stale(self, before: str, needed: Collection[str]) -> None:
         """Delete all blobs, and parts of blobs, whose ids are below `before` and not `needed`."""

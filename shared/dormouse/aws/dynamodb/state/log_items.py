@@ -184,7 +184,7 @@ def _manifest_of_maps(item: Item) -> Manifest:
     increments: list[Increment] = []
     after = snapshots[-1].version if snapshots else 0
     for m in (each["M"] for each in item.get(_INCREMENTS, {"L": []})["L"]):
-        numbers = (int(m[name]["N"]) for name in ("v", "t", "b"))
-        increments.append(Increment(m["i"]["B"].hex(), after, *numbers))
+        version, time_ms, size_bytes = (int(m[name]["N"]) for name in ("v", "t", "b"))
+        increments.append(Increment(m["i"]["B"].hex(), after, version, time_ms, size_bytes))
         after = increments[-1].version
     return Manifest(int(item["revision"]["N"]), snapshots, tuple(segments), tuple(increments))

@@ -7,12 +7,20 @@ to twice as many.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TypeVar
+
 import msgspec
 
 from dormouse.errors import CorruptDataError
-from dormouse.statestore.log.pages import Increment, Manifest, Segment, Snapshot
+from dormouse.statestore.log.pages import Increment, IndexPlace, Manifest, Segment, Snapshot
 
-FORMAT = 1
+WITHOUT_PLACES, FORMAT = 1, 2
+"""In format 1 no place of an index was said."""
+
+
+_Run = TypeVar("_Run", Snapshot, Increment)
 
 
 class _Snapshot(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -40,13 +48,23 @@ class _Segment(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
     restores: tuple[bytes, ...] = ()
 
 
+class _Place(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    size_bytes: int
+    bytes_after: int
+
+
 class _Packed(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """A manifest without its revision; the segments follow version `segments_after`."""
+    """A manifest without its revision; the segments follow version `segments_after`.
+
+    Where the index lies is said of the newest snapshot and of the newest increment.
+    """
 
     snapshots: tuple[_Snapshot, ...]
     increments: tuple[_Increment, ...]
     segments_after: int
     segments: tuple[_Segment, ...]
+    snapshot_index: _Place | None = None
+    increment_index: _Place | None = None
 
 
 def packed_manifest(manifest: Manifest) -> bytes:
@@ -69,8 +87,18 @@ def packed_manifest(manifest: Manifest) -> bytes:
         for each in manifest.segments
     )
     after = manifest.segments[0].after if manifest.segments else 0
-    packed = _Packed(snapshots, increments, after, segments)
+    places = _place(manifest.snapshots), _place(manifest.increments)
+    packed = _Packed(snapshots, increments, after, segments, *places)
     return bytes([FORMAT]) + msgspec.msgpack.encode(packed)
+
+
+def _place(runs: Sequence[Snapshot] | Sequence[Increment]) -> _Place | None:
+    place = runs[-1].index if runs else None
+    return _Place(place.size_bytes, place.bytes_after) if place else None
+
+
+def _with_place(run: _Run, place: _Place) -> _Run:
+    return replace(run, index=IndexPlace(place.size_bytes, place.bytes_after))
 
 
 def unpacked_manifest(body: bytes, revision: int) -> Manifest:
@@ -80,16 +108,17 @@ def unpacked_manifest(body: bytes, revision: int) -> Manifest:
         CorruptDataError: it is of a later version of Dormouse.
         ValueError, LookupError: it is not what `packed_manifest` makes.
     """
-    if body[0] != FORMAT:
+    if body[0] not in (WITHOUT_PLACES, FORMAT):
         raise CorruptDataError(
-            f"the manifest is of format {body[0]}; the one known here is {FORMAT}",
+            f"the manifest is of format {body[0]}; those known here are {WITHOUT_PLACES} and "
+            f"{FORMAT}",
             hint="it was written by a later version: upgrade this one",
         )
     packed = msgspec.msgpack.decode(body[1:], type=_Packed)
-    snapshots = tuple(
+    snapshots = [
         Snapshot(each.id.hex(), each.version, each.time_ms, each.size_bytes)
         for each in packed.snapshots
-    )
+    ]
     increments: list[Increment] = []
     after = snapshots[-1].version if snapshots else 0
     for made in packed.increments:
@@ -103,4 +132,8 @@ def unpacked_manifest(body: bytes, revision: int) -> Manifest:
         version = after + each.versions
         segments.append(Segment(each.id.hex(), after, version, each.size_bytes, restores))
         after = version
-    return Manifest(revision, snapshots, tuple(segments), tuple(increments))
+    if packed.snapshot_index:
+        snapshots[-1] = _with_place(snapshots[-1], packed.snapshot_index)
+    if packed.increment_index:
+        increments[-1] = _with_place(increments[-1], packed.increment_index)
+    return Manifest(revision, tuple(snapshots), tuple(segments), tuple(increments))

@@ -3,7 +3,7 @@
 It is the engine of the S3 store over three tables of DynamoDB: the log, the deltas (with the
 segments), the snapshots. A process that commits fetches what others committed meanwhile: a hundred
 deltas in one request, where S3 needs a hundred. What this costs is written by the kilobyte, so
-deltas are packed into less than one, and segments and snapshots are written more rarely.
+deltas are packed into less than one, and snapshots are written more rarely.
 """
 
 from __future__ import annotations
@@ -23,9 +23,7 @@ from dormouse.statestore.log.reader import Reader
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
-COMPACTION = CompactionPolicy(least_pages=2, snapshot_share=5)
-"""Measured (docs/state-store.md): a reader that begins cold folds no more than twice what it folds
-with the S3 store."""
+COMPACTION = CompactionPolicy(snapshot_share=5)
 
 
 @dataclass(frozen=True, slots=True)
