@@ -63,14 +63,14 @@ class LogWriter:
         """Begin cold."""
         network = contest.network
         self.pages = SlowPages(table.pages, network)
-        self._ids, self._seed = Ids(table.clock, seed), seed
+        self._ids, self._seed, self._clock = Ids(table.clock, seed), seed, network.clock
         self._store = self._store_of(table, network, is_strict)
 
     def _store_of(self, table: Table, network: Network, is_strict: bool) -> LogStateStore:
         clock = network.clock
         tools = self.pages, table.clock, self._ids
         retry_policy = RetryPolicy(clock.pause, network.latencies.random, ATTEMPTS)
-        options = Options(is_strict=is_strict, overlap=clock.overlap)
+        options = Options(is_strict=is_strict, overlap=clock.overlap, fetch=clock.fetch)
         if table.kept_in == "dynamodb":
             tables = SlowDynamoDB(table.items, network).tables
             return DynamoDBStateStore(
@@ -86,7 +86,9 @@ class LogWriter:
     def commit(self) -> tuple[float, int]:
         """Commit; return when the commit was in the log, and how often it was tried."""
         before = self.pages.attempts
-        (outcome,) = self._store.commit(self._mix.ingest(), generation=0)
+        with self._clock.uncharged():
+            ingest = self._mix.ingest()
+        (outcome,) = self._store.commit(ingest, generation=0)
         assert isinstance(outcome, Committed), outcome
         return self.pages.answered_at, self.pages.attempts - before
 

@@ -15,12 +15,15 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TypeVar
 
-from dormouse.statestore.object_blobs import GETS_AT_ONCE
+from dormouse.statestore.overlap import AT_ONCE, FEWEST_HEDGED, LATE
 
 _Result = TypeVar("_Result")
+_Wanted = TypeVar("_Wanted")
 
 
 class Simulation:
@@ -40,6 +43,7 @@ class Simulation:
         self._owed: list[float] = []
         self._failure: BaseException | None = None
         self._began_turn = 0.0
+        self._free = list[float]()
         self._collector = _CollectorTime()
         self._writers = 1
 
@@ -52,7 +56,7 @@ class Simulation:
             nonlocal left
             self._own.turn, self._own.settled = turn, 0.0
             turn.wait()
-            self._began_turn = self._cpu()
+            self._begin_turn()
             try:
                 writer()
             except BaseException as error:  # noqa: BLE001  # raised again by `run`
@@ -77,15 +81,18 @@ class Simulation:
         """Let others run until so much later."""
         turn = getattr(self._own, "turn", None)
         if turn is None:
-            self._owed.append(seconds)
+            if hasattr(self._own, "taken"):
+                self._own.taken += seconds
+            else:
+                self._owed.append(seconds)
             return
-        used = self._cpu() - self._began_turn + self._share_of_collector()
+        used = self._used() + self._share_of_collector()
         owed, self._owed = _at_once(self._owed), []
         turn.clear()
         self._push(seconds + owed + used, turn)
         self._next()
         turn.wait()
-        self._began_turn = self._cpu()
+        self._begin_turn()
 
     def overlap(self, first: Callable[[], _Result], second: Callable[[], object]) -> _Result:
         """Do `second` on a simulated thread of its own meanwhile; an `Overlap` of the store."""
@@ -102,15 +109,47 @@ class Simulation:
                 turn.clear()
                 self._next()
                 turn.wait()
-                self._began_turn = self._cpu()
+                self._begin_turn()
             if beside.failure:
                 raise beside.failure
+
+    def fetch(
+        self, get: Callable[[_Wanted], _Result], wanted: Sequence[_Wanted]
+    ) -> Iterator[_Result]:
+        """Request several things at once, and once more what is late; a `Fetch` of the store.
+
+        Threads do it, as in `statestore.overlap`, so the writer pays for them: before it has the
+        first answer, though they would run while it waits.
+        """
+        if not wanted:
+            return
+        self.pause(0)
+        began = self.now
+
+        def timed(each: _Wanted) -> tuple[_Result, float]:
+            self._own.taken = 0.0
+            return get(each), self._own.taken
+
+        with ThreadPoolExecutor(min(len(wanted), AT_ONCE)) as pool:
+            first = list(pool.map(timed, wanted))
+            taken = [seconds for _, seconds in first]
+            if FEWEST_HEDGED <= len(wanted) <= AT_ONCE:
+                late = LATE * sorted(taken)[(len(taken) + 1) // 2 - 1]
+                again = [n for n, seconds in enumerate(taken) if seconds > late]
+                second = pool.map(timed, [wanted[n] for n in again])
+                for n, (_, seconds) in zip(again, second, strict=True):
+                    taken[n] = min(taken[n], late + seconds)
+        for (result, _), seconds in zip(first, taken, strict=True):
+            left = began + seconds - self.now - self._used()
+            if left > 0:
+                self.pause(left)
+            yield result
 
     def live_beside(self, beside: _Beside) -> None:
         """Be the thread of `overlap`."""
         self._own.turn = beside.turn
         beside.turn.wait()
-        self._began_turn = self._cpu()
+        self._begin_turn()
         try:
             beside.work()
         except BaseException as error:  # noqa: BLE001  # raised again by `overlap`
@@ -120,6 +159,23 @@ class Simulation:
         if beside.awaited_by:
             self._push(0, beside.awaited_by)
         self._next()
+
+    @contextmanager
+    def uncharged(self) -> Iterator[None]:
+        """Let a writer not pay for what is not its own, such as the making of an answer here."""
+        began, collected = time.thread_time(), self._collector.seconds
+        try:
+            yield
+        finally:
+            here = time.thread_time() - began
+            self._free.append(max(0.0, here - (self._collector.seconds - collected)))
+
+    def _begin_turn(self) -> None:
+        self._began_turn, self._free = self._cpu(), []
+
+    def _used(self) -> float:
+        """Return the CPU seconds that the writer has used in its turn."""
+        return self._cpu() - self._began_turn - sum(self._free)
 
     def _cpu(self) -> float:
         """Return the CPU seconds of this process but for the collector's."""
@@ -180,7 +236,7 @@ class _Beside:
 
 def _at_once(pauses: list[float]) -> float:
     """Return how long pauses take together if so many run side by side."""
-    lanes = [0.0] * GETS_AT_ONCE
+    lanes = [0.0] * AT_ONCE
     for pause in pauses:
         heapq.heapreplace(lanes, lanes[0] + pause)
     return max(lanes)

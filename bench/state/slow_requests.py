@@ -62,15 +62,18 @@ class SlowStorage(CountingStorage):
     def get(self, path: str) -> bytes:
         """Return an object after a while, once its prefix takes one more request."""
         network = self._network
-        body = super().get(path)
-        throttled_seconds = network.limits.gets.wait_for(path.rpartition("/")[0], 1)
-        network.clock.pause(throttled_seconds + network.latencies.draw(GET_MS, len(body)))
+        with network.clock.uncharged():
+            body = super().get(path)
+            throttled_seconds = network.limits.gets.wait_for(path.rpartition("/")[0], 1)
+            seconds = throttled_seconds + network.latencies.draw(GET_MS, len(body))
+        network.clock.pause(seconds)
         return body
 
     def put(self, path: str, body: bytes) -> bool:
         """Store an object after a while."""
         self._network.pause(PUT_MS, len(body))
-        return super().put(path, body)
+        with self._network.clock.uncharged():
+            return super().put(path, body)
 
 
 class SlowDynamoDB(CountingDynamoDB):
@@ -84,18 +87,28 @@ class SlowDynamoDB(CountingDynamoDB):
     def put_item(self, *, TableName: str, Item: Mapping[str, Any], **_: Any) -> None:  # noqa: N803
         """Put an item unless its hash key is throttled."""
         self._network.pause(WRITE_MS / 2)
-        units = -(-item_bytes(Item) // 1024)
-        if not self._network.limits.writes.take(Item["k"]["S"], units):
-            raise UnavailableError("throttled")
-        super().put_item(TableName=TableName, Item=Item)
-        self._network.put_at[TableName, Item["k"]["S"], Item["i"]["S"]] = self._network.clock.now
+        with self._network.clock.uncharged():
+            units = -(-item_bytes(Item) // 1024)
+            if not self._network.limits.writes.take(Item["k"]["S"], units):
+                raise UnavailableError("throttled")
+            super().put_item(TableName=TableName, Item=Item)
+            key = TableName, Item["k"]["S"], Item["i"]["S"]
+            self._network.put_at[key] = self._network.clock.now
         self._network.pause(WRITE_MS / 2)
 
     def batch_get_item(self, *, RequestItems: Mapping[str, Any]) -> dict[str, Any]:  # noqa: N803
         """Return the items of the hash keys that are not throttled."""
         network = self._network
         network.pause(READ_MS / 2)
-        ((table, asked),) = RequestItems.items()
+        with network.clock.uncharged():
+            answer, size_bytes = self._answer(RequestItems)
+        network.pause(READ_MS / 2, size_bytes)
+        return answer
+
+    def _answer(self, wanted: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
+        """Return what a read finds, and its bytes."""
+        network = self._network
+        ((table, asked),) = wanted.items()
         units = Counter[str]()
         for key in asked["Keys"]:
             item = self.kept.get((table, key["k"]["S"], key["i"]["S"]))
@@ -105,9 +118,8 @@ class SlowDynamoDB(CountingDynamoDB):
         left = [key for key in asked["Keys"] if key["k"]["S"] not in taken]
         answer = super().batch_get_item(RequestItems={table: {**asked, "Keys": keys}})
         found = answer["Responses"][table]
-        network.pause(READ_MS / 2, sum(map(item_bytes, found)))
         answer["UnprocessedKeys"] = {table: {"Keys": left}} if left else {}
-        return answer
+        return answer, sum(map(item_bytes, found))
 
     def lags(self, key: Key) -> bool:
         """Return whether an item is not there yet for a read that is not consistent."""
@@ -154,8 +166,11 @@ class SlowPages(CountingPages):
     def _begin(self, operation: str) -> None:
         self._count(operation)
         self._half(operation)
+        self._answering = self._network.clock.uncharged()
+        self._answering.__enter__()
 
     def _end(self, operation: str) -> None:
+        self._answering.__exit__(None, None, None)
         self._half(operation)
 
     def _half(self, operation: str) -> None:

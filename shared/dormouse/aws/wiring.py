@@ -163,7 +163,7 @@ def _store_factory(
     @lru_cache(STORES_KEPT)
     def open_store(state_id: str, kept_in: str, commits: str, keep_seconds: int) -> StateStore:
         from dormouse.statestore.engine import Options
-        from dormouse.statestore.overlap import side_by_side
+        from dormouse.statestore.overlap import fetched_hedged, side_by_side
 
         clock, ids, tries = SystemClock(), TimeOrderedIds(), retry_policy()
         options = Options(
@@ -171,6 +171,7 @@ def _store_factory(
             keep_seconds=keep_seconds,
             observe=partial(observe, state_id),
             overlap=side_by_side,
+            fetch=fetched_hedged,
         )
         if kept_in == "dynamodb":
             from dormouse.aws.dynamodb.state.state_store import BlobTables, DynamoDBStateStore

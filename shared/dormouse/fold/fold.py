@@ -152,19 +152,25 @@ def _release(state: TableState, job: str) -> TableState:
 
 def _add(state: TableState, shards: Iterable[NewShard], **others: Any) -> TableState:
     """Return the state with new shards and their references, and with `others` of its fields."""
-    placed = [
-        reference
-        for new in shards
-        for partition, rows in new.rows_by_partition
-        for reference in _on_leaves(
-            state.partitions, Reference(partition, new.shard.id, rows), new.shard, {}
-        )
-    ]
-    # The rules found that these shards are new, so they have no counts yet.
-    added, counts = {new.shard.id: new.shard for new in shards}, Counter(r.shard for r in placed)
+    tree, added, counts = state.partitions, dict[str, Shard](), dict[str, int]()
+    placed: dict[str, dict[str, Reference]] = {}
+    for new in shards:
+        shard, count = new.shard, 0
+        for partition, rows in new.rows_by_partition:
+            direct = Reference(partition, shard.id, rows)
+            is_leaf = tree.get(partition).is_leaf  # as most are
+            for reference in (direct,) if is_leaf else _on_leaves(tree, direct, shard, {}):
+                placed.setdefault(reference.partition, {})[shard.id] = reference
+                count += 1
+        added[shard.id], counts[shard.id] = shard, count
+    # The rules found that these shards are new, so they have no references and no counts yet.
+    none, held = PartitionReferences(), {}
+    for partition, references in placed.items():
+        before = state.references.get(partition, none)
+        held[partition] = before, before.add(references)
     return _hold(
         state,
-        _with(state, placed),
+        held,
         shards=state.shards.put(added, new=len(added)),
         reference_counts=state.reference_counts.put(counts, new=len(counts)),
         **others,

@@ -174,7 +174,16 @@ def _new_shards(state: TableState, shards: tuple[NewShard, ...]) -> Iterator[Vio
     for new in shards:
         if new.shard.id in state.shards:
             yield Violation(Rule.SHARD_EXISTS, new.shard.id)
-        yield from _placement(state, new)
+        if not _is_within_one(state, new):
+            yield from _placement(state, new)
+
+
+def _is_within_one(state: TableState, new: NewShard) -> bool:
+    """Return whether a shard lies in one partition, as most do; then its placement is sound."""
+    if len(new.rows_by_partition) != 1:
+        return False
+    found = state.partitions.by_id.get(new.rows_by_partition[0][0])
+    return found is not None and _hold_its_ends((found,), new.shard)
 
 
 def _placement(state: TableState, new: NewShard) -> Iterator[Violation]:

@@ -198,7 +198,8 @@ def _shard(new: NewShard, types: KeyTypes) -> Iterator[Violation]:
         yield Violation(Rule.OUT_OF_BOUNDS, shown(name))
     if not 0 <= shard.rows <= MAX_SHARD_ROWS:
         yield Violation(Rule.OUT_OF_BOUNDS, shown(name))
-    low, high = (_key_fault(key, types, len(types)) for key in (shard.min_key, shard.max_key))
+    low = _key_fault(shard.min_key, types, len(types))
+    high = _key_fault(shard.max_key, types, len(types))
     if low:
         yield Violation(Rule.KEY_UNFIT, f"the least key of shard {shown(name)} ({low})")
     if high:

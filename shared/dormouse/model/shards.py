@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 
 from dormouse.keys.ranges import Key
 from dormouse.model.overlay_map import Base, OverlayMap
@@ -94,6 +95,18 @@ class PartitionReferences:
             free += reference.job is None
         return PartitionReferences(_with(rest.by_shard, added), rows, free)
 
+    def add(self, added: Mapping[str, Reference]) -> PartitionReferences:
+        """Return the references with others added, by shard, as `insert` but without a look at
+        those that are there, which a snapshot may hold as columns.
+
+        Requires: there is none to any of these shards, as the caller knows.
+        """
+        rows, free = self.rows, self.free
+        for reference in added.values():
+            rows += reference.rows
+            free += reference.job is None
+        return PartitionReferences(_beside(self.by_shard, added), rows, free)
+
     def discard(self, *shards: str) -> PartitionReferences:
         """Return the references without those to `shards`, as far as there are any."""
         gone = {s: held for s in shards if (held := self.by_shard.get(s)) is not None}
@@ -106,7 +119,42 @@ class PartitionReferences:
         )
 
 
-def _with(held: Base[str, Reference], added: dict[str, Reference]) -> Base[str, Reference]:
+class _Beside:
+    """References beside those that were added to them; a base that copies and reads neither."""
+
+    __slots__ = ("added", "held")
+
+    def __init__(self, held: Base[str, Reference], added: Mapping[str, Reference]) -> None:
+        self.held, self.added = held, added
+
+    def __len__(self) -> int:
+        return len(self.held) + len(self.added)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self.added or key in self.held
+
+    def __iter__(self) -> Iterator[str]:
+        return chain(self.held, self.added)
+
+    def get(self, key: str, /) -> Reference | None:
+        return self.added.get(key) or self.held.get(key)
+
+    def items(self) -> Iterator[tuple[str, Reference]]:
+        return chain(self.held.items(), self.added.items())
+
+
+def _beside(held: Base[str, Reference], added: Mapping[str, Reference]) -> Base[str, Reference]:
+    """Return references with others added, none of which is to the same shard."""
+    if len(held) + len(added) > MOST_IN_A_DICT:
+        return _with(held, added)
+    if isinstance(held, dict):
+        return {**held, **added}
+    if isinstance(held, _Beside):
+        return _Beside(held.held, {**held.added, **added})
+    return _Beside(held, added)
+
+
+def _with(held: Base[str, Reference], added: Mapping[str, Reference]) -> Base[str, Reference]:
     """Return references with others added, none of which is to the same shard."""
     if len(held) + len(added) <= MOST_IN_A_DICT:
         return {**held, **added} if isinstance(held, dict) else {**dict(held.items()), **added}

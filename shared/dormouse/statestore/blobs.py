@@ -10,7 +10,7 @@ low-water mark and neither a page of the log nor the manifest names it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -58,6 +58,12 @@ class BlobStore(Protocol):
         Raises:
             MissingBlobError: one of them does not exist, or lacks a part.
             CorruptDataError: one of them is damaged; the message names it.
+        """
+
+    def stream(self, blob_ids: Sequence[str]) -> Iterator[bytes]:
+        """Yield the blobs of these ids as they come, in this order, several fetched at once.
+
+        Raises: as `get`, once it comes to that blob.
         """
 
     def get_ranges(self, wanted: Sequence[BlobRange]) -> list[bytes]:

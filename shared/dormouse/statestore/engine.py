@@ -60,7 +60,7 @@ from dormouse.statestore.log.pages import LOWEST_ID, Manifest, Page, not_below, 
 from dormouse.statestore.log.reader import Reader, fold_delta
 from dormouse.statestore.log.tail import LogTail
 from dormouse.statestore.outcomes import holding, outcomes_of
-from dormouse.statestore.overlap import Overlap, in_turn
+from dormouse.statestore.overlap import Fetch, Overlap, fetched, in_turn
 from dormouse.statestore.partial_reads import PartialReads
 from dormouse.statestore.pinning import Pinning
 from dormouse.statestore.snapshot.trimming import without_expired
@@ -77,7 +77,7 @@ class Options:
     A version can be read for `keep_seconds` after it was current. What takes longer than
     `upload_seconds` from its upload to the log is uploaded again; clocks may differ by less.
     `overlap` stores the delta of a commit and reads those of others at once, or in turn, and so the
-    pieces that a part of the state is read from.
+    pieces that a part of the state is read from. `fetch` requests deltas that are objects.
     """
 
     is_strict: bool = False
@@ -85,6 +85,7 @@ class Options:
     upload_seconds: int = 15 * 60
     observe: Callable[[CommitReport], None] = _unobserved
     overlap: Overlap = in_turn
+    fetch: Fetch = fetched
 
 
 DEFAULTS = Options()

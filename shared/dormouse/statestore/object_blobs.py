@@ -6,11 +6,9 @@ So deltas lie below sixteen prefixes, by the last digit of their ids, which is r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from io import BytesIO
-from typing import TypeVar
 
 from dormouse.errors import (
     CorruptDataError,
@@ -21,11 +19,9 @@ from dormouse.errors import (
 from dormouse.ports.services import Storage
 from dormouse.retry_policy import RetryPolicy
 from dormouse.statestore.blobs import BlobRange, MissingBlobError
-
-_Wanted = TypeVar("_Wanted")
+from dormouse.statestore.overlap import Fetch, fetched
 
 PARQUET_SUFFIX = ".parquet"
-GETS_AT_ONCE = 32
 _DELETES_AT_ONCE = 1000
 
 
@@ -41,11 +37,12 @@ class ObjectBlobs:
         *,
         suffix: str = PARQUET_SUFFIX,
         is_spread: bool = False,
+        fetch: Fetch = fetched,
     ) -> None:
         """Keep blobs under ``<prefix><id><suffix>``, or ``<prefix><digit>/<id><suffix>``."""
         self._storage, self._prefix, self._kind = storage, prefix, kind
         self._retry_policy, self._suffix = retry_policy, suffix
-        self._is_spread = is_spread
+        self._is_spread, self._fetch = is_spread, fetch
 
     def put(self, blob_id: str, body: bytes) -> None:
         """Store a blob under a new id; retry what fails."""
@@ -53,11 +50,15 @@ class ObjectBlobs:
 
     def get(self, blob_ids: Sequence[str]) -> list[bytes]:
         """Return the blobs of these ids. Raises MissingBlobError."""
-        return _side_by_side(self._get, blob_ids)
+        return list(fetched(self._get, blob_ids))
+
+    def stream(self, blob_ids: Sequence[str]) -> Iterator[bytes]:
+        """Yield the blobs of these ids as they come, in this order. Raises MissingBlobError."""
+        return self._fetch(self._get, blob_ids)
 
     def get_ranges(self, wanted: Sequence[BlobRange]) -> list[bytes]:
         """Return parts of blobs, each by one request."""
-        return _side_by_side(self._get_range, wanted)
+        return list(fetched(self._get_range, wanted))
 
     def delete_stale(self, before: str, needed: Collection[str]) -> None:
         """Delete all blobs whose ids are below `before` and not `needed`."""
@@ -98,10 +99,3 @@ class ObjectBlobs:
             with suppress(NotFoundError):
                 return self._storage.get(f"{self._prefix}{blob_id}{self._suffix}")
         raise MissingBlobError(blob_id, f"{self._kind} {blob_id}")
-
-
-def _side_by_side(get: Callable[[_Wanted], bytes], wanted: Sequence[_Wanted]) -> list[bytes]:
-    if len(wanted) < 2:
-        return [get(each) for each in wanted]
-    with ThreadPoolExecutor(min(len(wanted), GETS_AT_ONCE)) as pool:
-        return list(pool.map(get, wanted))

@@ -47,6 +47,7 @@ class ObjectStateStore(LogStateStore):
                 retry_policy,
                 suffix=".delta",
                 is_spread=True,
+                fetch=options.fetch,
             ),
             segments=blobs(segment_prefix(table_id), "segment"),
             snapshots=blobs(snapshot_prefix(table_id), "snapshot"),

@@ -129,7 +129,7 @@ def test_whatever_deltas_carry_all_are_found(carried: list[set[int]], known: int
     for delta_id, entry, others in zip(ids, entries, carried, strict=True):
         rows = packed(Delta(ids[other], (entries[other],)) for other in others)
         rig.put_blob("deltas", delta_id, encode_delta([entry], identity_of("t", delta_id), rows))
-    found = rig.store().reader.by_id(ids, 0, {ids[known]: (entries[known],)})
+    found = list(rig.store().reader.by_id(ids, 0, {ids[known]: (entries[known],)}))
     assert [delta.id for delta in found] == ids
     assert [delta.entries for delta in found] == [(entry,) for entry in entries]
 

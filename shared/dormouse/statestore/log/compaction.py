@@ -183,7 +183,7 @@ class LogCompaction:
             if page is None or not page.is_full:
                 raise CorruptDataError(f"page {number} of the log of the table is not whole")
             ids += page.ids
-        return self.reader.by_id(ids, version_before(first), {})
+        return list(self.reader.by_id(ids, version_before(first), {}))
 
 
 def increment_period() -> int:

@@ -247,17 +247,22 @@ class Reader:
         known: Mapping[str, tuple[Entry, ...]],
         *,
         at_once: bool = False,
-    ) -> list[Delta]:
-        """Return the deltas of `ids`, the first of which follows `version`.
+    ) -> Iterator[Delta]:
+        """Yield the deltas of `ids`, the first of which follows `version`.
 
         Those that should carry all others are fetched first, then what they lack. `at_once` fetches
-        all in one round: for deltas of writers that did not know of one another.
+        all in one round: for deltas of writers that did not know of one another. The first are then
+        yielded, and folded, while others are on their way.
         """
         found = {delta_id: known[delta_id] for delta_id in ids if delta_id in known}
         if self.carries and not at_once:
-            self._fetch(carriers(ids, version, found), ids, version, found)
-        self._fetch([each for each in ids if each not in found], ids, version, found)
-        return [Delta(delta_id, found[delta_id]) for delta_id in ids]
+            for _ in self._fetch(carriers(ids, version, found), ids, version, found):
+                pass
+        rest = self._fetch([each for each in ids if each not in found], ids, version, found)
+        for delta_id in ids:
+            while delta_id not in found:
+                next(rest)
+            yield Delta(delta_id, found[delta_id])
 
     def _fetch(
         self,
@@ -265,21 +270,23 @@ class Reader:
         ids: Sequence[str],
         version: int,
         found: dict[str, tuple[Entry, ...]],
-    ) -> None:
-        """Add deltas to those that were found, with those of `ids` that they carry."""
-        try:
-            bodies = self.deltas.get(wanted)
-        except MissingBlobError as error:
-            place = version + ids.index(error.blob_id)
-            needed = place_after(place)[0] >= self.manifest().covered_pages
-            raise self._gone(error, needed) from error
-        with self.damage_reported():
-            for delta_id, body in zip(wanted, bodies, strict=True):
+    ) -> Iterator[None]:
+        """Add deltas to those that were found, with those of `ids` that they carry, one a step."""
+        bodies = self.deltas.stream(wanted)
+        for delta_id in wanted:
+            try:
+                body = next(bodies)
+            except MissingBlobError as error:
+                place = version + ids.index(error.blob_id)
+                needed = place_after(place)[0] >= self.manifest().covered_pages
+                raise self._gone(error, needed) from error
+            with self.damage_reported():
                 identity = identity_of(self.log.table_id, delta_id)
                 stored = open_delta(body, identity, f"delta {delta_id}")
                 found[delta_id] = stored.entries
                 for carried in stored.carried.keys() & set(ids) - found.keys():
                     found[carried] = stored.entries_of(carried)
+            yield
 
     def _segment_bodies(self, segments: Sequence[Segment]) -> list[bytes]:
         whole = [BlobRange(s.id, s.size_bytes, 0, s.size_bytes) for s in segments]

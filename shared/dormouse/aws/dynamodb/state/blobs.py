@@ -115,6 +115,10 @@ class DynamoBlobs:
             for blob_id in blob_ids
         ]
 
+    def stream(self, blob_ids: Sequence[str]) -> Iterator[bytes]:
+        """Yield the blobs of these ids, in this order; they come together. Raises: as `get`."""
+        yield from self.get(blob_ids)
+
     def get_ranges(self, wanted: Sequence[BlobRange]) -> list[bytes]:
         """Return parts of blobs: all items that have some of them by one request, if they are few.
 
