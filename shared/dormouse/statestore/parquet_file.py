@@ -18,6 +18,8 @@ from dormouse.stored import checksums
 
 OWNER = "dormouse.owner"
 """The fact that says to which table, or which delta of it, a file belongs."""
+DIGEST = "digest"
+"""The column of ids that are 16 bytes."""
 _KIND, _FORMAT, _CHECKSUM = "dormouse.kind", "dormouse.format", "dormouse.checksum"
 
 
@@ -41,6 +43,8 @@ def write_file(
         compression="zstd",
         # Ids hardly repeat: dictionaries make the files larger.
         use_dictionary=list(repeating),  # type: ignore[arg-type]  # the stubs know no names
+        # In order, they begin alike: a million random ones save two bytes each.
+        column_encoding={DIGEST: "DELTA_BYTE_ARRAY"} if DIGEST in schema.names else None,
         write_statistics=False,
         store_schema=False,
     ) as writer:

@@ -162,6 +162,16 @@ def test_versions_of_remembered_sources_take_half_the_memory_while_they_fit(
     assert dict(again.sources.items()) == digests | {"by hand": 2**40}
 
 
+def test_many_remembered_sources_take_fewer_bytes_each_than_their_digests_and_versions() -> None:
+    count = 30_000
+    digests = {blake2b(bytes([n % 251, n // 251])).hexdigest()[:32]: n for n in range(count)}
+    empty, full = (
+        encode_snapshot("t", TableState(sources=OverlayMap.of(sources)))
+        for sources in ({}, digests)
+    )
+    assert (len(full) - len(empty)) / len(digests) < 17.8
+
+
 def test_a_source_that_is_no_digest_joins_those_that_are() -> None:
     digests = {blake2b(str(n).encode(), digest_size=16).hexdigest(): n for n in range(3)}
     body = encode_snapshot("t", TableState(sources=OverlayMap.of(digests)))
