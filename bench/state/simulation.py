@@ -20,7 +20,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TypeVar
 
-from dormouse.statestore.overlap import AT_ONCE, FEWEST_HEDGED, LATE
+from dormouse.aws.s3.hedging import FEWEST_HEDGED, LATE
+from dormouse.statestore.overlap import AT_ONCE
 
 _Result = TypeVar("_Result")
 _Wanted = TypeVar("_Wanted")

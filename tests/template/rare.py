@@ -178,7 +178,7 @@ RARE = (
     Rare(
         f"{BLOBS}test_what_is_below_the_mark_and_not_needed_is_deleted_and_nothing_else",
         ("plan_table",),
-        ("dynamodb:Query", "dynamodb:BatchWriteItem"),
+        ("dynamodb:BatchWriteItem",),
         ITEMS,
     ),
     Rare(

@@ -162,8 +162,9 @@ def _store_factory(
 
     @lru_cache(STORES_KEPT)
     def open_store(state_id: str, kept_in: str, commits: str, keep_seconds: int) -> StateStore:
+        from dormouse.aws.s3.hedging import fetched_hedged
         from dormouse.statestore.engine import Options
-        from dormouse.statestore.overlap import fetched_hedged, side_by_side
+        from dormouse.statestore.overlap import side_by_side
 
         clock, ids, tries = SystemClock(), TimeOrderedIds(), retry_policy()
         options = Options(

@@ -7,8 +7,9 @@ from threading import Event
 
 import pytest
 
+from dormouse.aws.s3.hedging import FEWEST_HEDGED, fetched_hedged
 from dormouse.errors import NotFoundError, UnavailableError
-from dormouse.statestore.overlap import AT_ONCE, FEWEST_HEDGED, Fetch, fetched, fetched_hedged
+from dormouse.statestore.overlap import AT_ONCE, Fetch, fetched
 
 BOTH = pytest.mark.parametrize("fetch", [fetched, fetched_hedged])
 MOST_SECONDS = 5
