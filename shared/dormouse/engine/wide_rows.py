@@ -95,7 +95,7 @@ class WideRows:
         names = {stored: name for name, stored in self.stored.items()}
         try:
             with pq.ParquetFile(self.local, pre_buffer=False) as file:
-                groups = self.groups or _row_bytes(file.metadata)
+                groups = _row_bytes(file.metadata) if self.groups is None else self.groups
                 for number, row_bytes in groups.items():
                     for batch in file.iter_batches(
                         max(1, int(BATCH_BYTES / max(1.0, row_bytes))),

@@ -24,7 +24,7 @@ from dormouse.shards.format.footer import raise_damaged
 from dormouse.shards.format.pages import pages_of
 from dormouse.shards.format.row_groups import CHUNK_FOOTER_BYTES, estimated_footer_bytes
 
-MOST_CHUNKS = 40_000
+MOST_DESCRIBED = 40_000
 """The most column chunks of all inputs of a merge whose footers are held: some 50 MB in Arrow."""
 
 
@@ -33,13 +33,13 @@ def have_long_footers(shards: Iterable[Shard], schema: Schema) -> bool:
     footers.
     """
     sizes = (estimated_footer_bytes(shard.size_bytes, schema.leaf_columns) for shard in shards)
-    return sum(sizes) > MOST_CHUNKS * CHUNK_FOOTER_BYTES
+    return sum(sizes) > MOST_DESCRIBED * CHUNK_FOOTER_BYTES
 
 
 def without_long_footers(found: Sequence[RowGroups]) -> Sequence[RowGroups]:
     """Return row groups without the footers of their shards if these have too many chunks."""
     shards = {groups.slice.shard.id: groups.index.stored.chunks for groups in found}
-    if sum(shards.values()) <= MOST_CHUNKS:
+    if sum(shards.values()) <= MOST_DESCRIBED:
         return found
     return [replace(groups, index=replace(groups.index, footer=None)) for groups in found]
 

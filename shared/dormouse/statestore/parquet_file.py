@@ -18,8 +18,6 @@ from dormouse.stored import checksums
 
 OWNER = "dormouse.owner"
 """The fact that says to which table, or which delta of it, a file belongs."""
-DIGEST = "digest"
-"""The column of ids that are 16 bytes."""
 _KIND, _FORMAT, _CHECKSUM = "dormouse.kind", "dormouse.format", "dormouse.checksum"
 
 
@@ -31,10 +29,12 @@ def write_file(
     facts: Mapping[str, str],
     *,
     repeating: Sequence[str] = (),
+    ascending: Sequence[str] = (),
 ) -> bytes:
     """Return a file with a row group for each of `tables`, and `facts` in its footer.
 
-    The `repeating` columns have few values, each kept once.
+    The `repeating` columns have few values, each kept once. Each value of the `ascending` ones is
+    kept without what it has in common with the beginning of the one before it.
     """
     sink = io.BytesIO()
     with pq.ParquetWriter(
@@ -43,8 +43,7 @@ def write_file(
         compression="zstd",
         # Ids hardly repeat: dictionaries make the files larger.
         use_dictionary=list(repeating),  # type: ignore[arg-type]  # the stubs know no names
-        # In order, they begin alike: a million random ones save two bytes each.
-        column_encoding={DIGEST: "DELTA_BYTE_ARRAY"} if DIGEST in schema.names else None,
+        column_encoding=dict.fromkeys(ascending, "DELTA_BYTE_ARRAY"),
         write_statistics=False,
         store_schema=False,
     ) as writer:

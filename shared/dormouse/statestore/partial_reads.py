@@ -7,11 +7,10 @@ There are three rounds of requests. A round is what is asked for at once:
    fetched; the segments since; the open page of the log;
 3. the blocks of the wanted keys; the deltas of the page.
 
-What is returned has every commit that ended before the read began. For the head, which is read
-first, says up to which version snapshot, increments and segments go; they never change, so it does
-not matter when they are read. What follows that version is in pages, and these are read after the
-read began. Maintenance may move all of it on meanwhile. Then something is gone, and there is no
-part; if nothing was, it is right.
+What is returned has every commit that ended before the read began. The head is read first and says
+up to which version snapshot, increments and segments go. They never change, so it does not matter
+when they are read. What follows that version is in pages, which are read after the head. If
+maintenance moves any of it meanwhile, something is missing, and there is no part.
 
 If one of the commits since may concern the keys (`by_key.pending`), only the fold knows whether it
 does, and that needs the state: then there is no part either, and the state is loaded.

@@ -80,7 +80,7 @@ ASKED: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("asked", ASKED.values(), ids=ASKED)
 @pytest.mark.parametrize("wide", [ALL_ROWS_ARE_WIDE, NO_ROW_IS_WIDE], ids=["wide", "narrow"])
 @pytest.mark.parametrize("most", [2, 3, INPUTS])
-@pytest.mark.parametrize("chunks", [short_footers.MOST_CHUNKS, 0], ids=["whole", "short"])
+@pytest.mark.parametrize("chunks", [short_footers.MOST_DESCRIBED, 0], ids=["whole", "short"])
 def test_the_same_rows_come_in_key_order_however_they_are_merged(
     table: ShardTable,
     asked: dict[str, Any],
@@ -91,7 +91,7 @@ def test_the_same_rows_come_in_key_order_however_they_are_merged(
 ) -> None:
     monkeypatch.setattr(merging, "WIDE_ROW_BYTES", NO_ROW_IS_WIDE)
     expected = merged(table, **asked)
-    monkeypatch.setattr(short_footers, "MOST_CHUNKS", chunks)
+    monkeypatch.setattr(short_footers, "MOST_DESCRIBED", chunks)
     monkeypatch.setattr(merging, "WIDE_ROW_BYTES", wide)
     monkeypatch.setattr(merging, "inputs_at_once", lambda memory_bytes, input_bytes: most)
     assert len(expected) > ROWS // 3
@@ -106,7 +106,7 @@ def test_footers_of_many_column_chunks_are_not_read(
     table: ShardTable, span: KeyRange, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = merged(table, span)
-    monkeypatch.setattr(short_footers, "MOST_CHUNKS", 0)
+    monkeypatch.setattr(short_footers, "MOST_DESCRIBED", 0)
     monkeypatch.setattr(index, "read_metadata", _raise_arrow_error)
     assert merged(table, span) == expected
 
@@ -116,7 +116,7 @@ def test_footers_that_turn_out_to_be_long_are_not_kept(
 ) -> None:
     described: list[str] = []
     monkeypatch.setattr(merging, "have_long_footers", lambda shards, schema: False)
-    monkeypatch.setattr(short_footers, "MOST_CHUNKS", INPUTS)
+    monkeypatch.setattr(short_footers, "MOST_DESCRIBED", INPUTS)
     write = local_copies.write_short_footer
     monkeypatch.setattr(
         local_copies,

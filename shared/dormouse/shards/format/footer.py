@@ -26,9 +26,9 @@ from dormouse.model.shards import Shard
 from dormouse.model.versions.provenance import Lineage, Provenance
 from dormouse.ports.services import Objects, Storage
 from dormouse.schema.schema import Schema
-from dormouse.shards.format.crcs import TRAILER_BYTES
+from dormouse.shards.format.crcs import TRAILER_BYTES, decode_entry
 from dormouse.shards.format.row_groups import estimated_footer_bytes, estimated_index_bytes
-from dormouse.shards.format.stored_index import MAGIC, decode_index, find_entry
+from dormouse.shards.format.stored_index import MAGIC, find_entry
 from dormouse.stored import checksums
 from dormouse.stored.decoding import decode_json, raise_corrupt
 from dormouse.stored.paths import shard_path
@@ -214,9 +214,8 @@ def read_footer(storage: Storage, path: str, size_bytes: int) -> ShardFooter:
             checksums.verify(footer)
         except ValueError as error:
             raise _unreadable(path, error) from error
-        index = find_entry(footer)
-        rows = 0 if index is None else sum(decode_index(index).rows)
-        return _decoded(find_entry(footer, METADATA_KEY), rows, path)
+        stored = _existing(find_entry(footer, METADATA_KEY), path)
+        return _decoded(stored, sum(decode_entry(find_entry(footer), path).rows), path)
 
 
 def footer_of(metadata: pq.FileMetaData, path: str) -> ShardFooter:
@@ -226,12 +225,11 @@ def footer_of(metadata: pq.FileMetaData, path: str) -> ShardFooter:
         CorruptDataError: it was not written by Dormouse.
     """
     with raise_damaged(path):
-        stored = (metadata.metadata or {}).get(METADATA_KEY.encode())
-        return _decoded(stored, metadata.num_rows, path)
+        return _decoded(_stored(metadata, path), metadata.num_rows, path)
 
 
-def _decoded(stored: bytes | None, rows: int, path: str) -> ShardFooter:
-    footer = decode_footer(_existing(stored, path), path)
+def _decoded(stored: bytes, rows: int, path: str) -> ShardFooter:
+    footer = decode_footer(stored, path)
     if footer.rows != rows:
         raise CorruptDataError(f"{path} has {rows} rows, but its footer says {footer.rows}")
     return footer

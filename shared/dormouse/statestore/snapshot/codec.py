@@ -93,7 +93,9 @@ def encode_snapshot(table_id: str, state: TableState, *, has_key_index: bool = F
             yield row_group(item, rows, _SCHEMA)
 
     facts = facts_of(table_id, state)
-    body = write_file(groups(), _SCHEMA, KIND, FORMAT, facts, repeating=["item"])
+    body = write_file(
+        groups(), _SCHEMA, KIND, FORMAT, facts, repeating=["item"], ascending=["digest"]
+    )
     if not has_key_index:
         return body
     blocks = blocks_of_snapshot(kept["partition"], kept["shard"], kept["reference"])
