@@ -166,7 +166,7 @@ class PartialReads:
         ]
         if sum(each.end - each.start for each in ranges) > MOST_BYTES:
             raise _NoPartError
-        bodies = self.reader.snapshots.get_ranges(ranges)
+        bodies = self.reader.ranges(self.reader.snapshots, ranges)
         with self.reader.damage_reported():
             found = [
                 (run, index.rows(number, body, name_of(run)))

@@ -308,3 +308,12 @@ def test_a_lost_delta_is_named(rig: Rig) -> None:
     rig.lose_blob("deltas", newest)
     with pytest.raises(CorruptDataError, match=newest):
         rig.store().current()
+
+
+def test_a_store_that_answers_with_too_few_deltas_is_one_typed_error(rig: Rig) -> None:
+    store = rig.store()
+    with (
+        patch.object(type(store.reader.deltas), "stream", lambda *_: iter(())),
+        pytest.raises(CorruptDataError, match="lacks delta"),
+    ):
+        store.current()

@@ -251,6 +251,19 @@ def test_a_lost_or_cut_snapshot_is_named(rig: Rig) -> None:
         rig.store().part(wanted())
 
 
+@pytest.mark.parametrize("kind", ["segments", "snapshots"])
+def test_a_reader_of_what_was_cut_learns_what_to_do(rig: Rig, kind: str) -> None:
+    manifest = rig.head().manifest
+    cut = manifest.segments[-1] if kind == "segments" else manifest.snapshots[-1]
+    body = rig.blob(kind, cut.id)
+    rig.lose_blob(kind, cut.id)
+    rig.put_blob(kind, cut.id, body[: cut.size_bytes // 2])
+    for read in (rig.store().current, lambda: rig.store().part(wanted())):
+        with pytest.raises(CorruptDataError, match="table t") as refused:
+            read()
+        assert "dormouse rebuild" in refused.value.hint
+
+
 def test_the_index_of_another_version_is_not_believed(rig: Rig) -> None:
     manifest = rig.head().manifest
     newest = manifest.snapshots[-1]

@@ -78,7 +78,7 @@ def _fetched(
     found: dict[str, KeyIndex] = {}
     asked = [(run, _likely_end(run, runs)) for run in wanted]
     while asked:
-        bodies = reader.snapshots.get_ranges([place for _, place in asked])
+        bodies = reader.ranges(reader.snapshots, [place for _, place in asked])
         answered, asked = zip(asked, bodies, strict=True), []
         for (run, place), body in answered:
             end = place.end

@@ -132,10 +132,10 @@ class Reader:
             from dormouse.statestore.by_key.blocks import place_of_key_index, tail_bytes
 
             end = BlobRange(snapshot.id, size, size - tail_bytes(size), size)
-            (tail,) = self.snapshots.get_ranges([end])
+            (tail,) = self.ranges(self.snapshots, [end])
             start, stop = place_of_key_index(tail, size)
             if 0 < start < stop:
-                (front,) = self.snapshots.get_ranges([BlobRange(snapshot.id, size, 0, start)])
+                (front,) = self.ranges(self.snapshots, [BlobRange(snapshot.id, size, 0, start)])
                 return front + tail[len(tail) - (size - stop) :]
         (body,) = self.snapshots.get([snapshot.id])
         return body
@@ -275,7 +275,9 @@ class Reader:
         bodies = self.deltas.stream(wanted)
         for delta_id in wanted:
             try:
-                body = next(bodies)
+                body = next(bodies, None)
+                if body is None:
+                    raise MissingBlobError(delta_id, f"delta {delta_id}")
             except MissingBlobError as error:
                 place = version + ids.index(error.blob_id)
                 needed = place_after(place)[0] >= self.manifest().covered_pages
@@ -291,10 +293,16 @@ class Reader:
     def _segment_bodies(self, segments: Sequence[Segment]) -> list[bytes]:
         whole = [BlobRange(s.id, s.size_bytes, 0, s.size_bytes) for s in segments]
         try:
-            return self.segments.get_ranges(whole)  # of a known size: that spares DynamoDB a round
+            # Of a known size: that spares DynamoDB a round.
+            return self.ranges(self.segments, whole)
         except MissingBlobError as error:
             known = {segment.id for segment in self.manifest().segments}
             raise self._gone(error, error.blob_id in known) from error
+
+    def ranges(self, blobs: BlobStore, wanted: Sequence[BlobRange]) -> list[bytes]:
+        """Return parts of this table's blobs. Raises as `BlobStore.get_ranges`, with a hint."""
+        with self.damage_reported():
+            return blobs.get_ranges(wanted)
 
     def damage_reported(self) -> AbstractContextManager[None]:
         """Raise as CorruptDataError what shows that the state is damaged."""
