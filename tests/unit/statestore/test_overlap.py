@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from threading import Event
+from threading import Event, current_thread
 
 import pytest
 
@@ -76,3 +76,7 @@ def test_a_second_request_that_fails_does_no_harm() -> None:
         return number
 
     assert list(fetched_hedged(get, range(8))) == [*range(8)]
+
+
+def test_a_process_that_ends_does_not_wait_for_what_is_late() -> None:
+    assert all(fetched_hedged(lambda _: current_thread().daemon, range(8)))

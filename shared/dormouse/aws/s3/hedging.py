@@ -6,7 +6,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Generic, TypeVar
 
 from dormouse.statestore.overlap import AT_ONCE, fetched
@@ -26,29 +25,21 @@ def fetched_hedged(
     """Request once more what is late, and take the answer that comes first; a `Fetch`.
 
     Of thirty requests to S3, one in four times one takes several times as long as the others, and
-    all wait for it. What comes too late is left to end by itself.
+    all wait for it. What comes too late is left to end by itself; not even the end of the process
+    waits for it.
     """
     if not FEWEST_HEDGED <= len(wanted) <= AT_ONCE:
         yield from fetched(get, wanted)
         return
-    pool = ThreadPoolExecutor(2 * len(wanted))
-    try:
-        yield from _Race(get, wanted, pool).answers()
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
+    yield from _Race(get, wanted).answers()
 
 
 class _Race(Generic[_Wanted, _Result]):
     """Requests under way, those that were late twice."""
 
-    def __init__(
-        self,
-        get: Callable[[_Wanted], _Result],
-        wanted: Sequence[_Wanted],
-        pool: ThreadPoolExecutor,
-    ) -> None:
+    def __init__(self, get: Callable[[_Wanted], _Result], wanted: Sequence[_Wanted]) -> None:
         """Send each once."""
-        self._get, self._wanted, self._pool = get, wanted, pool
+        self._get, self._wanted = get, wanted
         self._answered = threading.Condition()
         self._answers: dict[int, _Result] = {}
         self._under_way = Counter[int]()
@@ -78,7 +69,7 @@ class _Race(Generic[_Wanted, _Result]):
     def _send(self, places: Iterable[int]) -> None:
         for place in places:
             self._under_way[place] += 1
-            self._pool.submit(self._ask, place)
+            threading.Thread(target=self._ask, args=(place,), daemon=True).start()
 
     def _ask(self, place: int) -> None:
         try:
