@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -21,7 +22,12 @@ from dormouse.shards.format.bloom import FALSE_POSITIVES
 from dormouse.shards.format.bounds import KeyBounds
 from dormouse.shards.format.row_groups import row_group_bytes
 from dormouse.shards.format.stored_index import INDEX_KEY, Facts, IndexedColumn, encode_index
-from dormouse.shards.writing.compression import column_codecs, distinct_bytes, repetitive_columns
+from dormouse.shards.writing.compression import (
+    column_codecs,
+    column_paths,
+    distinct_bytes,
+    repetitive_columns,
+)
 from dormouse.shards.writing.floats import NaNSearch
 from dormouse.stored import checksums
 
@@ -245,12 +251,13 @@ class ParquetFileWriter:
 
     def _open(self, first: pa.Table) -> pq.ParquetWriter:
         repetitive = self._repetitive
+        stored = stored_schema(self._schema)
+        paths = Counter(column_paths(stored))  # what is said of a path holds for all columns of it
         encodings = {
             f.name: self._encodings[f.type]
             for f in self._schema.fields
-            if f.type in self._encodings and f.name not in repetitive
+            if f.type in self._encodings and f.name not in repetitive and paths[f.name] == 1
         }
-        stored = stored_schema(self._schema)
         # a dict, because the type stubs lack some of the arguments
         layout: dict[str, Any] = {
             "use_dictionary": repetitive,
