@@ -52,6 +52,10 @@ VALUES: dict[str, tuple[object, list[object]]] = {
         "StringType",
         [CHANCE.choice(LETTERS) * 20_000 for _ in range(ROWS // 10)],
     ),
+    "texts in a dictionary, the least and the greatest of which are short": (
+        "StringType",
+        [CHANCE.choice(["a", "m" * 20_000, "z"]) for _ in range(ROWS // 10)],
+    ),
     "random texts": ("StringType", [CHANCE.randbytes(50).hex() for _ in range(ROWS)]),
     "lists": ({"ListType": {"elementType": "LongType"}}, [list(range(50))] * ROWS),
 }
@@ -68,6 +72,8 @@ def test_rows_count_as_they_are_in_memory_however_they_are_stored(
     assert sum(size.decoded_bytes for size in found) >= 0.9 * rows.nbytes
     assert all(size.pages_bytes <= 2 * PAGE_BYTES for size in found)
     assert Widest.of(sizes, [groups]).row_bytes >= 0.9 * rows.nbytes / rows.num_rows
+    looked_up = [groups.index.column_bytes(number, schema.fields) for number in groups.numbers]
+    assert sum(looked_up) >= 0.9 * rows.nbytes
 
 
 def test_only_columns_that_are_read_count(tmp_path: Path) -> None:
@@ -115,4 +121,4 @@ def test_without_a_footer_a_long_dictionary_counts_as_a_whole_row_group(tmp_path
     unread = replace(groups, index=replace(groups.index, footer=None))
     found = sizes_of([unread], schema.fields)[groups.slice.shard.id].values()
     assert sum(size.decoded_bytes for size in found) >= 0.9 * rows.nbytes
-    assert all(size.decoded_bytes <= MAX_ROW_GROUP_BYTES for size in found)
+    assert all(size.decoded_bytes <= 1.1 * MAX_ROW_GROUP_BYTES for size in found)

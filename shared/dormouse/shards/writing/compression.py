@@ -81,6 +81,13 @@ def distinct_bytes(column: pa.ChunkedArray[Any]) -> int:
     return int(pc.unique(column).nbytes)
 
 
+def text_bytes(column: pa.ChunkedArray[Any]) -> int:
+    """Return what the values of a column of text or bytes take, however often each occurs."""
+    import pyarrow.compute as pc
+
+    return int(pc.sum(pc.binary_length(column)).as_py() or 0)
+
+
 def repetitive_columns(rows: pa.Table) -> list[str]:
     """Return the text and binary columns whose values repeat often
     enough for a dictionary to pay.

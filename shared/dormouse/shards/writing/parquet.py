@@ -27,6 +27,7 @@ from dormouse.shards.writing.compression import (
     column_paths,
     distinct_bytes,
     repetitive_columns,
+    text_bytes,
 )
 from dormouse.shards.writing.floats import NaNSearch
 from dormouse.stored import checksums
@@ -96,6 +97,7 @@ class ParquetFileWriter:
         self._written_rows = self._written_groups = 0
         self._repetitive: list[str] = []
         self._dictionary_bytes = 0
+        self._decoded: dict[str, list[int]] = {}
         self._groups: list[tuple[int, Key, Key]] = []
         self._pending: list[pa.RecordBatch] = []
         self._pending_rows = 0
@@ -171,7 +173,7 @@ class ParquetFileWriter:
         )
         self._writer.close()
         self._sink.close()
-        crcs.write_facts(self._local, blank)
+        crcs.write_facts(self._local, blank, self._decoded)
 
     def discard(self) -> None:
         """Remove the local file, finished or not."""
@@ -231,6 +233,8 @@ class ParquetFileWriter:
             self._repetitive = repetitive_columns(group)
             self._writer = self._open(group)
             self._dictionary_bytes = sum(distinct_bytes(group[name]) for name in self._repetitive)
+        for name in self._repetitive:
+            self._decoded.setdefault(name, []).append(text_bytes(group[name]))
         self._writer.write_table(group, row_group_size=group.num_rows)
         self._written_rows += group.num_rows
         self._written_groups += 1
