@@ -26,6 +26,7 @@ from dormouse.schema.schema import Schema
 from dormouse.shards.format import index
 from dormouse.shards.writing import parquet
 from dormouse.storage import FolderStorage
+from dormouse.tables.properties import Properties
 from tests.support.every_type import EVERY_TYPE, row_of_every_type
 from tests.support.memory_storage import MemoryStorage
 from tests.support.tables import MEMORY_BYTES, ShardTable, batches_of
@@ -255,7 +256,7 @@ PATHS_THAT_MEET = Schema.from_json(
         "valueFields": [
             {
                 "name": "s",
-                "type": {"StructType": {"fields": [{"name": "b", "type": "StringType"}]}},
+                "type": {"StructType": {"fields": [{"name": "b", "type": "BooleanType"}]}},
             },
             {"name": "s.b", "type": "LongType"},
         ],
@@ -271,8 +272,10 @@ def test_a_column_may_be_called_as_a_member_of_another(
     monkeypatch.setattr(merging, "WIDE_ROW_BYTES", wide)
     monkeypatch.setattr(short_footers, "MOST_DESCRIBED", chunks)
     made = ShardTable(MemoryStorage(), PATHS_THAT_MEET, tmp_path)
-    rows: list[dict[str, object]] = [{"k": k, "s": {"b": f"b{k}"}, "s.b": -k} for k in range(9)]
+    made.properties = Properties(bloom_columns="s.b")
+    rows: list[dict[str, object]] = [{"k": k, "s": {"b": k > 4}, "s.b": -k} for k in range(9)]
     made.add(rows)
     assert merged(made) == rows
+    assert made.rows(where='"s.b" = -3') == rows[3:4]
     for name in ("s", "s.b"):
         assert merged(made, columns=[name]) == [{name: row[name]} for row in rows]

@@ -87,7 +87,11 @@ class ParquetFileWriter:
         """
         self._local = local
         self._schema = schema
-        self._bloom_columns = bloom_columns
+        self._stored = stored_schema(schema)
+        # what is said of a path holds for all columns that have it
+        counted = Counter(column_paths(self._stored))
+        self._shared = {path for path, columns in counted.items() if columns > 1}
+        self._bloom_columns = [name for name in bloom_columns if name not in self._shared]
         self._encodings = {} if plain else _ENCODINGS
         self._arrow = arrow_schema(schema)
         self._columns = schema.leaf_columns
@@ -255,18 +259,16 @@ class ParquetFileWriter:
 
     def _open(self, first: pa.Table) -> pq.ParquetWriter:
         repetitive = self._repetitive
-        stored = stored_schema(self._schema)
-        paths = Counter(column_paths(stored))  # what is said of a path holds for all columns of it
         encodings = {
             f.name: self._encodings[f.type]
             for f in self._schema.fields
-            if f.type in self._encodings and f.name not in repetitive and paths[f.name] == 1
+            if f.type in self._encodings and f.name not in {*repetitive, *self._shared}
         }
         # a dict, because the type stubs lack some of the arguments
         layout: dict[str, Any] = {
             "use_dictionary": repetitive,
             "column_encoding": encodings,
-            "compression": column_codecs(first, self._schema, stored, encodings),
+            "compression": column_codecs(first, self._schema, self._stored, encodings),
             "write_statistics": [
                 f.name
                 for f in self._schema.fields
@@ -281,7 +283,7 @@ class ParquetFileWriter:
             },
             "sorting_columns": [pq.SortingColumn(i) for i in range(len(self._schema.keys))],
         }
-        return pq.ParquetWriter(self._sink, stored, **layout)
+        return pq.ParquetWriter(self._sink, self._stored, **layout)
 
 
 def _filter_rows(first: pa.Table, schema: Schema) -> int:
