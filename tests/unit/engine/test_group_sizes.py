@@ -29,7 +29,7 @@ def shard_of(
     schema = Schema.from_json(
         {
             "rowKeyFields": [{"name": "k", "type": "LongType"}],
-            "valueFields": [{"name": "v", "type": kind}],
+            "valueFields": [{"name": "v", "type": kind, "nullable": True}],
         }
     )
     (folder / "scratch").mkdir()
@@ -46,6 +46,7 @@ def shard_of(
 CHANCE = random.Random(1)
 VALUES: dict[str, tuple[object, list[object]]] = {
     "packed numbers": ("LongType", [7] * ROWS),
+    "nulls": ("StringType", [None] * ROWS),
     "empty texts": ("StringType", [""] * ROWS),
     "texts in a dictionary": ("StringType", [CHANCE.choice(LETTERS) * 500 for _ in range(ROWS)]),
     "long texts in a dictionary": (
