@@ -12,11 +12,10 @@ from dataclasses import dataclass
 
 from dormouse.readers.reading import RowGroups
 from dormouse.schema.schema import Field
+from dormouse.shards.format.index import VALUE_BYTES
 from dormouse.shards.format.row_groups import MANY_COLUMNS
 from dormouse.shards.writing.parquet import MAX_ROW_GROUP_BYTES
 
-_VALUE_BYTES = 4
-"""What a value takes beside its bytes: the end of a text, or whether it is null."""
 PAGE_BYTES = 1024 * 1024
 """About the most that a page takes, unless it has longer values; pyarrow writes it so."""
 CHUNK_BYTES = 3 * 1024
@@ -82,7 +81,7 @@ def _size_of(groups: RowGroups, number: int, leaves: Sequence[int]) -> GroupSize
     """
     index, rows = groups.index.stored, groups.index.rows(number)
     first = number * index.leaves
-    decoded = [index.memory_bytes(first + leaf) + _VALUE_BYTES * rows for leaf in leaves]
+    decoded = [index.memory_bytes(first + leaf) + VALUE_BYTES * rows for leaf in leaves]
     most = MAX_ROW_GROUP_BYTES * rows // max(index.rows)
     known_bytes = sum(decoded)
     for at, leaf in enumerate(leaves):

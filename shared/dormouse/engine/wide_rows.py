@@ -44,7 +44,8 @@ class WideRows:
 
     `stored` has the names in the file of those columns of `wanted` that it has. `path` is what the
     file is called in errors. `groups` are the numbers of row groups, and what a row of each takes
-    decoded, in bytes.
+    decoded, in bytes. `leaves` are the places of the Parquet columns that are read, by default all:
+    their paths do not tell a column "a.b" from the member b of a column "a".
     """
 
     local: Path
@@ -53,6 +54,7 @@ class WideRows:
     stored: dict[str, str]
     span: KeyRange = KeyRange()
     groups: Mapping[int, float] | None = None
+    leaves: list[int] | None = None
 
     @classmethod
     def of_shard(
@@ -70,12 +72,14 @@ class WideRows:
         fields = [field for field in schema.fields if field.name in wanted.names]
         stored = stored_names(groups.index.names, fields)
         span = KeyRange() if groups.slice.is_whole else fit_range(groups.slice.range, schema)
-        is_described = groups.index.footer is None  # then the copy has no other row groups
+        # then the copy has no other row groups and columns
+        is_described = groups.index.footer is None
+        leaves = None if is_described else [leaf for _, leaf in groups.index.leaves(fields)]
         rows = {
             place if is_described else number: sizes[number].row_bytes
             for place, number in enumerate(groups.numbers)
         }
-        return cls(local, path, wanted, stored, span, rows)
+        return cls(local, path, wanted, stored, span, rows, leaves)
 
     @classmethod
     def of_file(cls, local: Path, columns: pa.Schema) -> WideRows:
@@ -97,10 +101,10 @@ class WideRows:
             with pq.ParquetFile(self.local, pre_buffer=False) as file:
                 groups = _row_bytes(file.metadata) if self.groups is None else self.groups
                 for number, row_bytes in groups.items():
-                    for batch in file.iter_batches(
+                    for batch in file.reader.iter_batches(
                         max(1, int(BATCH_BYTES / max(1.0, row_bytes))),
                         row_groups=[number],
-                        columns=list(names),
+                        column_indices=self.leaves,
                         use_threads=False,
                     ):
                         columns = [names[name] for name in batch.schema.names]

@@ -26,7 +26,9 @@ from dormouse.schema.schema import Schema
 from dormouse.shards.format import index
 from dormouse.shards.writing import parquet
 from dormouse.storage import FolderStorage
+from dormouse.tables.properties import Properties
 from tests.support.every_type import EVERY_TYPE, row_of_every_type
+from tests.support.memory_storage import MemoryStorage
 from tests.support.tables import MEMORY_BYTES, ShardTable, batches_of
 
 INPUTS, ROWS = 7, 12
@@ -143,7 +145,7 @@ def test_a_file_that_cannot_be_decoded_is_named(
     table: ShardTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(merging, "WIDE_ROW_BYTES", ALL_ROWS_ARE_WIDE)
-    monkeypatch.setattr("dormouse.engine.wide_rows.pq.ParquetFile.iter_batches", _raise_arrow_error)
+    monkeypatch.setattr("dormouse.engine.wide_rows.conform", _raise_arrow_error)
     with pytest.raises(CorruptDataError, match=r"job\d-0\.parquet is damaged: odd page"):
         merged(table)
 
@@ -246,3 +248,34 @@ def main(kind: str, folder: str) -> None:
 def _peak_mb() -> float:
     lines = Path("/proc/self/status").read_text().splitlines()
     return int(next(line.split()[1] for line in lines if line.startswith("VmHWM"))) / 1024
+
+
+PATHS_THAT_MEET = Schema.from_json(
+    {
+        "rowKeyFields": [{"name": "k", "type": "LongType"}],
+        "valueFields": [
+            {
+                "name": "s",
+                "type": {"StructType": {"fields": [{"name": "b", "type": "BooleanType"}]}},
+            },
+            {"name": "s.b", "type": "LongType"},
+        ],
+    }
+)
+
+
+@pytest.mark.parametrize("wide", [ALL_ROWS_ARE_WIDE, NO_ROW_IS_WIDE], ids=["wide", "narrow"])
+@pytest.mark.parametrize("chunks", [short_footers.MOST_DESCRIBED, 0], ids=["whole", "short"])
+def test_a_column_may_be_called_as_a_member_of_another(
+    tmp_path: Path, wide: int, chunks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(merging, "WIDE_ROW_BYTES", wide)
+    monkeypatch.setattr(short_footers, "MOST_DESCRIBED", chunks)
+    made = ShardTable(MemoryStorage(), PATHS_THAT_MEET, tmp_path)
+    made.properties = Properties(bloom_columns="s.b")
+    rows: list[dict[str, object]] = [{"k": k, "s": {"b": k > 4}, "s.b": -k} for k in range(9)]
+    made.add(rows)
+    assert merged(made) == rows
+    assert made.rows(where='"s.b" = -3') == rows[3:4]
+    for name in ("s", "s.b"):
+        assert merged(made, columns=[name]) == [{name: row[name]} for row in rows]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -39,6 +39,9 @@ _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "FLOAT": 4, "DOUBLE": 8}
 other types have no fixed size.
 """
 _OFFSET_BYTES = 4
+
+Decoded = Mapping[str, Sequence[int]]
+"""What the values of some columns take decoded, by the path of the column: in each row group."""
 
 
 class Section(msgspec.Struct, frozen=True):
@@ -224,10 +227,11 @@ def all_sections(
         yield section
 
 
-def write_facts(local: Path, blank: str) -> None:
+def write_facts(local: Path, blank: str, decoded: Decoded) -> None:
     """Fill in the index of a local file, and write the checksum into its footer.
 
-    The footer has the index `blank`, of the same length, so nothing in the file moves.
+    The footer has the index `blank`, of the same length, so nothing in the file moves. `decoded` is
+    what columns with dictionaries take.
 
     Raises:
         InvariantError: the file does not have the sections that this code expects.
@@ -238,7 +242,7 @@ def write_facts(local: Path, blank: str) -> None:
         start = file.seek(-TRAILER_BYTES - length, os.SEEK_END)
         footer = bytearray(file.read())
         metadata = pq.read_metadata(pa.BufferReader(bytes(footer)))
-        index = fill_in(blank, facts_of(local, metadata)).encode()
+        index = fill_in(blank, facts_of(local, metadata, decoded)).encode()
         place = footer.rfind(blank.encode())
         if place < 0 or len(index) != len(blank):
             raise InvariantError(f"the footer of {local} has no room for its index")
@@ -249,8 +253,9 @@ def write_facts(local: Path, blank: str) -> None:
         file.write(footer)
 
 
-def facts_of(local: Path, metadata: pq.FileMetaData) -> Facts:
-    """Return what the index is to say of a local file that was written.
+def facts_of(local: Path, metadata: pq.FileMetaData, decoded: Decoded) -> Facts:
+    """Return what the index is to say of a local file that was written. `decoded` is what columns
+    with dictionaries take.
 
     Raises:
         InvariantError: the file does not have the sections that this code expects.
@@ -269,10 +274,15 @@ def facts_of(local: Path, metadata: pq.FileMetaData) -> Facts:
     count = metadata.num_row_groups * metadata.num_columns
     groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
     chunks = [[g.column(i) for i in range(g.num_columns)] for g in groups]
+    nothing = [0] * len(groups)
     return Facts(
         forms=bytes(map(_form, zip(*chunks, strict=True))),
         sizes=[section.end - section.start for section in sections[:count]],
-        memory=[memory_bytes(chunk) for group in chunks for chunk in group],
+        memory=[
+            max(memory_bytes(chunk), decoded.get(chunk.path_in_schema, nothing)[number])
+            for number, group in enumerate(chunks)
+            for chunk in group
+        ],
         crcs=[*words[:count], words[-1], *words[count:-1]],
     )
 

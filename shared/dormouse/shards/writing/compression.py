@@ -35,7 +35,7 @@ def column_codecs(
     The file has the schema `stored`, and `encodings` of some columns by name. The numbers of these
     rows are written to memory as they will be in the file; no other column is.
     """
-    codecs: dict[str, Codec] = dict.fromkeys(_paths(stored), "zstd")
+    codecs: dict[str, Codec] = dict.fromkeys(column_paths(stored), "zstd")
     numbers = [field.name for field in schema.fields if _is_number(field.type)]
     if not numbers:
         return codecs
@@ -52,8 +52,10 @@ def column_codecs(
 
 
 @lru_cache(maxsize=64)
-def _paths(stored: pa.Schema) -> tuple[str, ...]:
-    """Return the paths of all Parquet columns; a nested column has several, with longer names."""
+def column_paths(stored: pa.Schema) -> tuple[str, ...]:
+    """Return the paths of all Parquet columns; a nested column has several, with longer names. Two
+    may be the same: that of a column "a.b", and that of the member b of a column "a".
+    """
     sink = pa.BufferOutputStream()
     pq.ParquetWriter(sink, stored).close()
     columns = pq.read_metadata(pa.BufferReader(sink.getvalue())).schema
@@ -77,6 +79,13 @@ def distinct_bytes(column: pa.ChunkedArray[Any]) -> int:
     import pyarrow.compute as pc
 
     return int(pc.unique(column).nbytes)
+
+
+def text_bytes(column: pa.ChunkedArray[Any]) -> int:
+    """Return what the values of a column of text or bytes take, however often each occurs."""
+    import pyarrow.compute as pc
+
+    return int(pc.sum(pc.binary_length(column)).as_py() or 0)
 
 
 def repetitive_columns(rows: pa.Table) -> list[str]:

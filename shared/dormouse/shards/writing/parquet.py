@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -21,7 +22,13 @@ from dormouse.shards.format.bloom import FALSE_POSITIVES
 from dormouse.shards.format.bounds import KeyBounds
 from dormouse.shards.format.row_groups import row_group_bytes
 from dormouse.shards.format.stored_index import INDEX_KEY, Facts, IndexedColumn, encode_index
-from dormouse.shards.writing.compression import column_codecs, distinct_bytes, repetitive_columns
+from dormouse.shards.writing.compression import (
+    column_codecs,
+    column_paths,
+    distinct_bytes,
+    repetitive_columns,
+    text_bytes,
+)
 from dormouse.shards.writing.floats import NaNSearch
 from dormouse.stored import checksums
 
@@ -80,7 +87,11 @@ class ParquetFileWriter:
         """
         self._local = local
         self._schema = schema
-        self._bloom_columns = bloom_columns
+        self._stored = stored_schema(schema)
+        # what is said of a path holds for all columns that have it
+        counted = Counter(column_paths(self._stored))
+        self._shared = {path for path, columns in counted.items() if columns > 1}
+        self._bloom_columns = [name for name in bloom_columns if name not in self._shared]
         self._encodings = {} if plain else _ENCODINGS
         self._arrow = arrow_schema(schema)
         self._columns = schema.leaf_columns
@@ -90,6 +101,7 @@ class ParquetFileWriter:
         self._written_rows = self._written_groups = 0
         self._repetitive: list[str] = []
         self._dictionary_bytes = 0
+        self._decoded: dict[str, list[int]] = {}
         self._groups: list[tuple[int, Key, Key]] = []
         self._pending: list[pa.RecordBatch] = []
         self._pending_rows = 0
@@ -165,7 +177,7 @@ class ParquetFileWriter:
         )
         self._writer.close()
         self._sink.close()
-        crcs.write_facts(self._local, blank)
+        crcs.write_facts(self._local, blank, self._decoded)
 
     def discard(self) -> None:
         """Remove the local file, finished or not."""
@@ -225,6 +237,8 @@ class ParquetFileWriter:
             self._repetitive = repetitive_columns(group)
             self._writer = self._open(group)
             self._dictionary_bytes = sum(distinct_bytes(group[name]) for name in self._repetitive)
+        for name in self._repetitive:
+            self._decoded.setdefault(name, []).append(text_bytes(group[name]))
         self._writer.write_table(group, row_group_size=group.num_rows)
         self._written_rows += group.num_rows
         self._written_groups += 1
@@ -248,14 +262,13 @@ class ParquetFileWriter:
         encodings = {
             f.name: self._encodings[f.type]
             for f in self._schema.fields
-            if f.type in self._encodings and f.name not in repetitive
+            if f.type in self._encodings and f.name not in {*repetitive, *self._shared}
         }
-        stored = stored_schema(self._schema)
         # a dict, because the type stubs lack some of the arguments
         layout: dict[str, Any] = {
             "use_dictionary": repetitive,
             "column_encoding": encodings,
-            "compression": column_codecs(first, self._schema, stored, encodings),
+            "compression": column_codecs(first, self._schema, self._stored, encodings),
             "write_statistics": [
                 f.name
                 for f in self._schema.fields
@@ -270,7 +283,7 @@ class ParquetFileWriter:
             },
             "sorting_columns": [pq.SortingColumn(i) for i in range(len(self._schema.keys))],
         }
-        return pq.ParquetWriter(self._sink, stored, **layout)
+        return pq.ParquetWriter(self._sink, self._stored, **layout)
 
 
 def _filter_rows(first: pa.Table, schema: Schema) -> int:
