@@ -28,7 +28,7 @@ from bench.common.pages import page_with
 ROOT = Path(__file__).parents[2]
 IN_MEMORY = Path("/dev/shm")
 """Outputs go here if the folder exists: then no disk is measured."""
-LONGEST_SECONDS = 1800
+LONGEST_SECONDS = 3600
 OUT = "OUT"
 """An argument that is replaced by a new folder for the output of a step."""
 SOURCES = tuple(ROOT / name for name in ("shared", "cli", "spark", "bench"))

@@ -17,6 +17,7 @@ from bench.rows import instance as rows_instance
 from bench.rows import original_plan
 from bench.rows.data import KEYS, SCHEMAS
 from bench.rows.digest import ALL, DIGESTS, saved
+from bench.rows.measure import read_once
 from bench.rows.output import report
 from bench.rows.rounds import FLOOR, GROUPS_FLOOR, PLAIN_FLOOR
 from dormouse.ports.services import Storage
@@ -204,6 +205,7 @@ def main() -> None:
     files = sorted(Path(inputs).resolve().glob("*/data/*.parquet"))
     expected = saved(Path(inputs).parent / DIGESTS)[ALL]
     work = SYSTEMS[system](files, kind, Path(out))
+    read_once(files)
     report(part, system, int(number), work, expected, Path(out), in_order=system in SORTED)
 
 

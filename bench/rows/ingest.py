@@ -20,6 +20,7 @@ from bench.rows import instance as rows_instance
 from bench.rows.compaction import DUCKDB_PARQUET, ROW_GROUP_ROWS
 from bench.rows.data import KEYS, SCHEMAS, split_points
 from bench.rows.digest import DIGESTS, saved
+from bench.rows.measure import read_once
 from bench.rows.output import report
 from bench.rows.rounds import FLOOR, GROUPS_FLOOR, PLAIN_FLOOR
 from dormouse.shards.format.row_groups import first_bytes
@@ -163,6 +164,7 @@ def main() -> None:
     source = Path(given).resolve()
     expected = saved(source.parent / DIGESTS)[source.name]
     work = SYSTEMS[system](source, kind, Path(out))
+    read_once([source])
     report(part, system, int(number), work, expected, Path(out), in_order=system in SORTED)
 
 

@@ -27,7 +27,7 @@ from bench.rows import instance as rows_instance
 from bench.rows.data import SCHEMAS, key_at, kind_of, split_points
 from bench.rows.digest import Digest, digest_of, save, saved
 from bench.rows.ingest import LEAVES
-from bench.rows.measure import bytes_read, run, set_aside
+from bench.rows.measure import bytes_read, read_once, run, set_aside
 from dormouse.client.instance import Instance
 from dormouse.ports.services import Storage
 from dormouse.storage import FolderStorage
@@ -271,6 +271,7 @@ def main() -> None:
     look_up = SYSTEMS[system](storage, scratch)
     cold, warm = questions(what, json.loads((Path(answers) / "keys.json").read_text()))
     known = saved(Path(answers) / ANSWERS)
+    read_once(sorted(Path(table).rglob("*.parquet")))
     set_aside()
     for heat, asked in (("cold", cold if system == "dormouse" else cold[:1]), ("warm", warm)):
         measured = [counted(storage, measure(look_up, one, known[one.sql])) for one in asked]

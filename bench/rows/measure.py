@@ -9,10 +9,11 @@ from __future__ import annotations
 import gc
 import resource
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 PROCESS = Path("/proc/self")
+_PIECE_BYTES = 1024 * 1024
 
 
 def cpu_seconds() -> float:
@@ -38,6 +39,16 @@ def run(work: Callable[[], object]) -> dict[str, float]:
         "cpu_seconds": cpu_seconds() - cpu,
         "peak_rss_bytes": result if isinstance(result, PeakElsewhere) else own_bytes,
     }
+
+
+def read_once(files: Iterable[Path]) -> None:
+    """Read files, so that they are in the page cache: else the first of several systems that read
+    them waits for the disk, and the others do not.
+    """
+    for file in files:
+        with file.open("rb", buffering=0) as opened:
+            while opened.read(_PIECE_BYTES):
+                pass
 
 
 def set_aside() -> None:
