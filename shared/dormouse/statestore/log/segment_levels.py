@@ -18,7 +18,7 @@ PAGES_PER_SEGMENT = 3
 """An open segment of fewer pages takes in those that come next."""
 SEGMENTS_PER_LEVEL = 8
 """So many segments of a size become one."""
-MOST_SEGMENTS = 13
+MOST_SEGMENTS = 15
 """With more, history is merged. A table whose versions need fewer never pays for it."""
 HISTORY_PER_LEVEL = 3
 """So many segments of history of a size become one."""
