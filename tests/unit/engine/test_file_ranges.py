@@ -69,7 +69,7 @@ def written(path: Path, rows: list[Key], row_group_size: int) -> RowGroups:
         "s",
         [IndexedColumn(field.id, field.name, 1) for field in SCHEMA.fields],
         list(map(len, groups)),
-        facts_of(path, metadata),
+        facts_of(path, metadata, {}),
         KeyBounds.of([(group[0], group[-1]) for group in groups]),
     )
     shard = Shard("s", len(rows), path.stat().st_size, rows[0][:2], rows[-1][:2])

@@ -88,7 +88,7 @@ def test_the_size_of_rows_in_memory_is_not_underestimated_where_they_are_stored_
     estimated = sum(index.column_bytes(number, SCHEMA.fields) for number in groups)
     assert in_memory * 0.8 < estimated < in_memory * 1.3
     keys = sum(index.column_bytes(number, SCHEMA.keys) for number in groups)
-    assert shard.rows * 8 <= keys < shard.rows * 10
+    assert shard.rows * 8 <= keys < shard.rows * 13, "eight bytes, and what a value may take beside"
 
 
 def test_a_look_up_reads_the_index_and_not_the_footer(
