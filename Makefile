@@ -87,7 +87,7 @@ sim: $(INSTALLED) ## Simulate instances in which everything fails (SEED=1 SEEDS=
 	@PYTHONHASHSEED=0 $(MODULE) tests.simulation --seed $(or $(SEED),1) \
 	--seeds $(or $(SEEDS),1000) --steps $(or $(STEPS),700) --processes $(or $(PROCESSES),2) $(ARGS)
 
-bench-state: $(BENCH) ## Measure the state store: commits, writers, loads; half an hour (ARGS=--quick: three minutes)
+bench-state: $(BENCH) ## Measure the state store: commits, writers, loads; half an hour to an hour and a half (ARGS=--quick: three minutes)
 	@$(MODULE) bench.state $(ARGS)
 
 bench-large: $(INSTALLED) ## Measure a state of very many references, and what breaks first (ARGS=3e6; ten million without)

@@ -18,6 +18,7 @@ from bench.rows import instance as rows_instance
 from bench.rows.compaction import Work
 from bench.rows.data import SCHEMAS, split_points
 from bench.rows.digest import ALL, DIGESTS, Digest, saved
+from bench.rows.measure import read_once
 from bench.rows.output import report
 from bench.s3.process import DATA, SOURCES, LocalS3, local_s3
 from bench.s3.server import Slowness
@@ -77,6 +78,7 @@ def main() -> None:
     """Measure one stage once."""
     part, stage, number, kind, inputs, out, delay_ms, mb_per_second = sys.argv[1:]
     slow = slowness(float(delay_ms), float(mb_per_second))
+    read_once([*Path(inputs).rglob("*.parquet")] or [Path(inputs)])
     with local_s3(Path(out) / "s3", slow) as s3:
         make = compaction if stage == "compaction" else ingest
         work, expected = make(s3, kind, Path(inputs))
