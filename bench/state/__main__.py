@@ -1,8 +1,8 @@
 """Measure the state store: what commits cost, how writers share a table, what reads take.
 
-Run by ``make bench-state``, in half an hour to an hour and a half; ``ARGS=--quick`` takes some minutes. Tables go to
-standard output, with ``--page FILE`` also between the marks of a page; ``--json FILE`` keeps
-all figures.
+Run by ``make bench-state``, in half an hour to an hour and a half; ``ARGS=--quick`` takes some
+minutes. Tables go to standard output, with ``--page FILE`` also between the marks of a page;
+``--json FILE`` keeps all figures.
 """
 
 from __future__ import annotations
