@@ -20,7 +20,7 @@ from dormouse.settings import Settings
 class Access:
     """The buckets, and the resources of a task's machine. Only the driver reads the state.
 
-    `footers` are those that the tasks of a process have read of the inputs of a compaction: each
+    `indexes` are those that the tasks of a process have read of the inputs of a compaction: each
     task merges a range of keys of all inputs. Files stay in `local_folders` until the executor
     ends: in those that Spark tells each of its workers, if none are given.
     """
@@ -30,7 +30,7 @@ class Access:
     sources: Sources
     scratch: Path
     memory_bytes: int
-    footers: Cache = field(default_factory=Cache)
+    indexes: Cache = field(default_factory=Cache)
     local_folders: tuple[Path, ...] = ()
 
     @property

@@ -82,7 +82,7 @@ def _merge(access: Access, compaction: Compaction, span: KeyRange, part: int) ->
     with tempfile.TemporaryDirectory(dir=access.scratch) as folder:
         return merge_inputs(
             access.storage,
-            replace(compaction, read=access.footers),
+            replace(compaction, read=access.indexes),
             scratch=Path(folder),
             memory_bytes=access.memory_bytes,
             span=span,

@@ -69,14 +69,16 @@ MOST_ROWS = 2**32
 """The serialized form of a plan counts rows in 32 bits."""
 
 
-def session(batch_rows: int = MAX_BATCH_ROWS) -> SessionContext:
-    """Open a session whose batches have up to `batch_rows` rows.
+def session(batch_rows: int = MAX_BATCH_ROWS, *, page_index: bool = True) -> SessionContext:
+    """Open a session whose batches have up to `batch_rows` rows. Without `page_index`, those of
+    files are not read.
 
     It has one partition: more would cost memory and CPU time, and a merge ends in one stream
     anyway. Its memory pool is unbounded, because a merge cannot spill: with a bound it could only
     fail.
     """
-    config = SessionConfig(_OPTIONS).with_target_partitions(1).with_batch_size(batch_rows)
+    options = _OPTIONS | {"datafusion.execution.parquet.enable_page_index": str(page_index).lower()}
+    config = SessionConfig(options).with_target_partitions(1).with_batch_size(batch_rows)
     return SessionContext(config)
 
 

@@ -97,12 +97,14 @@ def _size_of(groups: RowGroups, number: int, leaves: Sequence[int]) -> GroupSize
 
 
 def _is_unknown(groups: RowGroups, number: int, leaf: int) -> bool:
-    """Return whether nothing says how long the values of a dictionary are: some are so long that
-    there are no statistics of them. Without the footer, any dictionary may have such values that is
-    as large as one.
+    """Return whether nothing says how long the values of a dictionary are: an earlier writer did
+    not count them, and some are so long that there are no statistics of them. Without the footer,
+    any dictionary may have such values that is as large as one.
     """
+    stored = groups.index.stored
+    if stored.counts_dictionary(leaf):
+        return False
     if groups.index.footer is None:
-        stored = groups.index.stored
         return stored.memory_bytes(number * stored.leaves + leaf) >= LONGEST_STATISTICS
     chunk = groups.metadata.row_group(number).column(leaf)
     statistics = chunk.statistics

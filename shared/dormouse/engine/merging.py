@@ -17,12 +17,12 @@ from dormouse.arrow.order import rows_within
 from dormouse.arrow.types import arrow_schema, conform, gathered
 from dormouse.cache import Cache
 from dormouse.engine import datafusion as engine
-from dormouse.engine.file_ranges import read_ranges
 from dormouse.engine.group_sizes import COLUMN_READER_BYTES, Sizes, Widest, sizes_of
 from dormouse.engine.merge_levels import inputs_at_once, merge_in_levels
 from dormouse.engine.merge_windows import merge_windows
 from dormouse.engine.predicates import Predicate
 from dormouse.engine.pruning import ValueBounds
+from dormouse.engine.stored_plans import changed
 from dormouse.engine.wide_rows import (
     ROWS_PER_INPUT,
     UNEVEN_BYTES,
@@ -33,9 +33,9 @@ from dormouse.engine.wide_rows import (
 from dormouse.errors import CorruptDataError
 from dormouse.keys.ranges import Key, KeyRange
 from dormouse.ports.services import StreamedObjects
-from dormouse.readers.local_copies import LocalCopies, MergeWindow
+from dormouse.readers.local_copies import LocalCopies, LocalFile, MergeWindow
 from dormouse.readers.reading import RowGroups, Slice, find_row_groups
-from dormouse.readers.short_footers import have_long_footers, without_long_footers
+from dormouse.readers.short_footers import have_few_chunks
 from dormouse.schema.schema import Schema
 from dormouse.stored.paths import shard_path
 
@@ -56,21 +56,18 @@ def merge_slices(
 ) -> Generator[pa.RecordBatch, None, None]:
     """Yield the rows of all slices in key order, streamed; all columns, or only `columns`.
 
-    All footers that are not in `cache` are read first, or only the indexes in them if they would
-    take much memory, so that a missing shard raises and is not taken for an empty one.
-    Rows with equal keys come in no particular order. With `where`, only matching rows are returned,
-    and row groups and pages that cannot hold any are skipped. All bytes are fetched to files in
-    `scratch` and verified before they are merged.
+    All indexes that are not in `cache` are read first, with a condition the whole footers, so that
+    a missing shard raises and is not taken for an empty one. Rows with equal keys come in no
+    particular order. With `where`, only matching rows are returned, and row groups and pages that
+    cannot hold any are skipped. All bytes are verified before they are merged, and fetched to files
+    in `scratch` unless they are in files of this machine.
 
     Raises:
         NotFoundError: a shard is gone.
         DamagedShardError: a shard is damaged.
     """
-    shards = {slice.shard.id: slice.shard for slice in slices}.values()
-    footers = where is not None or not have_long_footers(shards, schema)
+    footers = where is not None
     found = find_row_groups(objects, table_id, slices, schema, cache, footers=footers)
-    if where is None:
-        found = list(without_long_footers(found))
     yield from merge_row_groups(
         objects,
         table_id,
@@ -94,7 +91,9 @@ def merge_row_groups(
     scratch: Path,
     memory_bytes: int,
 ) -> Generator[pa.RecordBatch, None, None]:
-    """Yield rows as `merge_slices` does, of slices found with the footers of their shards."""
+    """Yield rows as `merge_slices` does, of slices found, with the footers of their shards if there
+    is a condition.
+    """
     wanted = arrow_schema(schema)
     if columns is not None:
         wanted = pa.schema([wanted.field(name) for name in columns])
@@ -107,7 +106,8 @@ def merge_row_groups(
     names, sizes = [field.name for field in fields], sizes_of(found, fields)
     most_rows = sum(groups.slice.shard.rows for groups in found)
     spans = merge_windows(_stored(found, sizes), memory_bytes)
-    copies = LocalCopies(objects, table_id, fields, scratch, memory_bytes)
+    links = where is not None or have_few_chunks(found)
+    copies = LocalCopies(objects, table_id, fields, scratch, memory_bytes, links)
     windows = _windows(found, spans, bounds, schema)
     with closing(copies.windows(windows)) as verified:
         for window in verified:
@@ -191,16 +191,16 @@ class _MergePlan:
         merged = merge_in_levels(wide, most, merge_wide, WideRows.of_file, window.scratch)
         return merged if self.where is None else self.where.apply(merged)
 
-    def _wide_rows(self, groups: RowGroups, local: Path) -> WideRows:
+    def _wide_rows(self, groups: RowGroups, local: LocalFile) -> WideRows:
         columns = arrow_schema(self.schema)
         wanted = pa.schema([columns.field(name) for name in self.names])
         path = shard_path(self.table_id, groups.slice.shard.id)
         sizes = self.sizes[groups.slice.shard.id]
         return WideRows.of_shard(local, path, groups, wanted, self.schema, sizes)
 
-    def _source(self, groups: RowGroups, local: Path) -> _Source:
-        ranges = {f"{local.parent.name}/{local.name}": groups.first_bytes}
-        return _Source(partial(self._shard, groups, local), ranges)
+    def _source(self, groups: RowGroups, local: LocalFile) -> _Source:
+        ranges = {f"{local.path.parent.name}/{local.path.name}": groups.first_bytes}
+        return _Source(partial(self._shard, groups, local.path), ranges)
 
     def _shard(self, groups: RowGroups, local: Path, context: SessionContext) -> DataFrame | None:
         wanted = KeyRange() if groups.slice.is_whole else groups.slice.range
@@ -219,14 +219,15 @@ class _MergePlan:
         self, window: MergeWindow, batch_rows: int, sources: Sequence[_Source]
     ) -> Iterator[pa.RecordBatch]:
         """Merge in a session of its own, because a session frees its memory only when it ends."""
-        context = engine.session(batch_rows)
+        context = engine.session(batch_rows, page_index=self.where is not None)
         opened = [(source.frame(context), source.ranges) for source in sources]
         frames = [frame for frame, _ in opened if frame is not None]
         if not frames:
             return
         ranges = {end: read for frame, some in opened if frame for end, read in some.items()}
         merge = engine.plan_merge(frames, self.schema, self.names, most_rows=self.most_rows)
-        plan = read_ranges(context, merge, ranges)
+        rows = engine.batch_rows(self.memory_bytes, 0, self.widest.row_bytes)
+        plan = changed(context, merge, ranges, joined=-(-rows // batch_rows) * batch_rows)
         try:
             yield from engine.execute_plan(context, plan)
         except CorruptDataError as error:

@@ -23,6 +23,7 @@ from dormouse.arrow.types import conform, halved
 from dormouse.engine.group_sizes import GroupSize
 from dormouse.errors import CorruptDataError
 from dormouse.keys.ranges import Key, KeyRange
+from dormouse.readers.local_copies import LocalFile
 from dormouse.readers.reading import RowGroups
 from dormouse.schema.schema import Schema
 
@@ -59,7 +60,7 @@ class WideRows:
     @classmethod
     def of_shard(
         cls,
-        local: Path,
+        local: LocalFile,
         path: str,
         groups: RowGroups,
         wanted: pa.Schema,
@@ -72,14 +73,13 @@ class WideRows:
         fields = [field for field in schema.fields if field.name in wanted.names]
         stored = stored_names(groups.index.names, fields)
         span = KeyRange() if groups.slice.is_whole else fit_range(groups.slice.range, schema)
-        # then the copy has no other row groups and columns
-        is_described = groups.index.footer is None
-        leaves = None if is_described else [leaf for _, leaf in groups.index.leaves(fields)]
+        # a part has no other row groups and columns
+        leaves = None if local.is_part else [leaf for _, leaf in groups.index.leaves(fields)]
         rows = {
-            place if is_described else number: sizes[number].row_bytes
+            place if local.is_part else number: sizes[number].row_bytes
             for place, number in enumerate(groups.numbers)
         }
-        return cls(local, path, wanted, stored, span, rows, leaves)
+        return cls(local.path, path, wanted, stored, span, rows, leaves)
 
     @classmethod
     def of_file(cls, local: Path, columns: pa.Schema) -> WideRows:

@@ -187,10 +187,15 @@ class _Query:
         for window in windows(parts, 1 if self.is_limited else 2 * READ_THREADS):
             slices = [slice for part in window for slice in part]
             self.reads.shards.update(slice.shard.id for slice in slices)
-            # what is wanted whole will mostly be scanned, and needs the footer then
-            whole = not self.is_limited and any(slice.is_whole for slice in slices)
+            # what is wanted whole will mostly be scanned, and a condition needs the footer then
+            is_whole = not self.is_limited and any(slice.is_whole for slice in slices)
             found = find_row_groups(
-                objects, self.table.id, slices, self.schema, self.cache, footers=whole
+                objects,
+                self.table.id,
+                slices,
+                self.schema,
+                self.cache,
+                footers=is_whole and where is not None,
             )
             if values and any(groups.index.stored.has_filters for groups in found):
                 found = self._with_footers(objects, found)
@@ -209,7 +214,7 @@ class _Query:
         return merge_row_groups(
             objects,
             self.table.id,
-            self._with_footers(objects, step.found),
+            step.found if where is None else self._with_footers(objects, step.found),
             self.schema,
             columns=columns,
             where=where,

@@ -1,14 +1,14 @@
 """Local files with the parts of shards that a merge reads: fetched in
 few ranged reads, and verified.
 
-DataFusion reads only these files, so exactly the bytes that were verified are merged. A file has
-the size of its shard. It contains, at their original offsets, the column chunks that one window of
-the merge needs, and everything after the data; the rest is a hole. While one window is merged, the
-next ones are fetched; the files of past windows are deleted. Used by `engine.merging`.
+DataFusion reads only these files, so exactly the bytes that were verified are merged. A file
+contains, at their original offsets, the column chunks that one window of the merge needs, and a
+footer of its own (`short_footers`); the rest is a hole. If a condition asks the statistics of the
+shard, everything after its data ends the file instead. While one window is merged, the next ones
+are fetched; the files of past windows are deleted. Used by `engine.merging`.
 
-A shard that is a file of this machine, on the same disk, is not copied: its file has another name
-in the window's folder, and is read once to verify it. A shard whose footer was not read is always
-copied, and the copy gets a footer of its own (`short_footers`).
+A shard that is a file of this machine, on the same disk, need not be copied: its file has another
+name in the window's folder, and is read once to verify it.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from dormouse.readers.short_footers import write_short_footer
 from dormouse.readers.threads import READS_AT_ONCE
 from dormouse.schema.schema import Field
 from dormouse.shards.format.crcs import Section, page_index_section
+from dormouse.shards.format.index import check_footer
 from dormouse.shards.writing.parquet import CHECKSUM_KEY
 from dormouse.storage import PIECE_BYTES
 from dormouse.stored import checksums
@@ -45,6 +46,8 @@ MAX_GET_BYTES = 8 * 1024 * 1024
 WINDOWS_AHEAD = 2
 """How many windows are fetched while one is merged."""
 MIN_READS_AT_ONCE = 4
+READS_OF_FILES = 4
+"""How many files of this machine are verified at once: they need not wait for a network."""
 SHARE_OF_MEMORY = 16
 """The reads in flight hold at most this fraction (1/16) of the available memory."""
 
@@ -53,6 +56,14 @@ def reads_at_once(memory_bytes: int) -> int:
     """Return how many reads are in flight at once; each holds one piece of its response."""
     most = memory_bytes // (SHARE_OF_MEMORY * PIECE_BYTES)
     return max(MIN_READS_AT_ONCE, min(READS_AT_ONCE, most))
+
+
+@dataclass(frozen=True, slots=True)
+class LocalFile:
+    """A local file of a shard; `is_part` says that its footer describes only what is read of it."""
+
+    path: Path
+    is_part: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +78,7 @@ class MergeWindow:
 
     span: KeyRange
     found: list[RowGroups]
-    files: list[Path]
+    files: list[LocalFile]
     folder: tempfile.TemporaryDirectory[str]
     gets: list[Future[bytes]]
     ends: list[tuple[Path, Future[bytes]]]
@@ -104,7 +115,7 @@ class LocalCopies:
 
     At most `WINDOWS_AHEAD` windows and the current one are in `scratch` at a time. What is in
     memory does not depend on their size: the reads in flight are written to the files piece by
-    piece.
+    piece. With `links`, shards that are files of this machine are not copied.
     """
 
     objects: StreamedObjects
@@ -112,6 +123,7 @@ class LocalCopies:
     fields: Sequence[Field]
     scratch: Path
     memory_bytes: int
+    links: bool = True
     _ends: dict[str, Future[bytes]] = field(default_factory=dict)
 
     def windows(self, wanted: Iterator[tuple[KeyRange, list[RowGroups]]]) -> Generator[MergeWindow]:
@@ -127,7 +139,8 @@ class LocalCopies:
         """
         current: MergeWindow | None = None
         following: deque[MergeWindow] = deque()
-        with ThreadPoolExecutor(reads_at_once(self.memory_bytes)) as threads:
+        most = reads_at_once(self.memory_bytes) if self.objects.is_remote else READS_OF_FILES
+        with ThreadPoolExecutor(most) as threads:
             try:
                 self._fetch_ahead(threads, wanted, following, 1)
                 for number in count(1):
@@ -158,20 +171,20 @@ class LocalCopies:
         self, threads: Executor, span: KeyRange, found: list[RowGroups]
     ) -> MergeWindow:
         folder = tempfile.TemporaryDirectory(dir=self.scratch, prefix="window-")
-        files = [Path(folder.name) / f"{n}-{g.slice.shard.id}.parquet" for n, g in enumerate(found)]
-        window = MergeWindow(span, found, files, folder, [], [], [])
+        window = MergeWindow(span, found, [], folder, [], [], [])
         try:
-            for groups, local in zip(found, files, strict=True):
-                is_described = groups.index.footer is None
-                is_linked = not is_described and self.objects.link(self._path(groups), local)
+            for number, groups in enumerate(found):
+                path = self._path(groups)
+                local = Path(folder.name) / f"{number}-{groups.slice.shard.id}.parquet"
+                is_linked = self.links and self.objects.link(path, local)
+                is_part = groups.index.footer is None and not is_linked
+                window.files.append(LocalFile(local, is_part))
                 if not is_linked:
                     _make_hole(local, groups.slice.shard.size_bytes)
                 copy = None if is_linked else local
                 window.gets.extend(self._fetch(threads, groups, copy))
-                if is_described:
-                    end = partial(
-                        write_short_footer, local, groups, self.fields, self._path(groups)
-                    )
+                if is_part:
+                    end = partial(write_short_footer, local, groups, self.fields, path)
                     window.describe.append(end)
                 elif copy is not None:
                     window.ends.append((copy, self._ends[groups.slice.shard.id]))
@@ -185,9 +198,13 @@ class LocalCopies:
     ) -> Iterator[Future[bytes]]:
         shard = groups.slice.shard
         sections = list(groups.index.sections(groups.numbers, self.fields))
-        if groups.index.footer is not None and shard.id not in self._ends:
-            end = self._page_indexes(groups)
-            sections.append(structs.replace(end, end=shard.size_bytes, crc=None))
+        if shard.id not in self._ends:
+            if groups.index.footer is not None:
+                end = self._page_indexes(groups)
+                sections.append(structs.replace(end, end=shard.size_bytes, crc=None))
+            elif copy is None:  # then DataFusion reads the footer of the shard
+                self._ends[shard.id] = threads.submit(self._check_footer, groups)
+                yield self._ends[shard.id]
         for together in coalesce(sections, MAX_GET_BYTES):
             get = threads.submit(self._get, groups, together, copy)
             if any(section.group is None for section in together):
@@ -212,6 +229,10 @@ class LocalCopies:
         if end:
             self._check_end(groups, memoryview(end))
         return bytes(end)
+
+    def _check_footer(self, groups: RowGroups) -> bytes:
+        check_footer(self.objects, self.table_id, groups.slice.shard, groups.index)
+        return b""
 
     def _check_end(self, groups: RowGroups, end: memoryview) -> None:
         """Check the page indexes, and that the footer after them is

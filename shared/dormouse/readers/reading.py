@@ -20,7 +20,13 @@ from dormouse.model.shards import Shard
 from dormouse.ports.services import Objects
 from dormouse.readers.threads import reading_threads
 from dormouse.schema.schema import Schema
-from dormouse.shards.format.index import ShardIndex, cached_index, read_index
+from dormouse.shards.format.footer import ShardFooter
+from dormouse.shards.format.index import (
+    ShardIndex,
+    cached_index,
+    read_index,
+    read_own_footer,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,3 +152,21 @@ def read_indexes(
         ]
         unread = iter(reads)
         return [next(unread)() if index is None else index for index in found]
+
+
+def read_own_footers(
+    objects: Objects, table_id: str, shards: Sequence[Shard], schema: Schema, cache: Cache
+) -> list[ShardFooter]:
+    """Return what each shard says about itself, many read at once. Their indexes are in the cache
+    then, if it has room for them.
+
+    Raises:
+        NotFoundError: a shard is gone.
+        CorruptDataError: a shard is damaged, or is not the shard that the state names.
+    """
+    with reading_threads(objects, len(shards)) as start:
+        reads = [
+            start(partial(read_own_footer, objects, table_id, shard, schema, cache))
+            for shard in shards
+        ]
+        return [found() for found in reads]

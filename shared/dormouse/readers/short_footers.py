@@ -1,11 +1,10 @@
-"""Footers of their own for parts of shards with many column chunks.
+"""Footers of their own for parts of shards.
 
-Parquet's readers take 1 to 2 KB of memory for each column chunk that a footer describes: Arrow as
-long as a merge lasts, and DataFusion for each of its windows again. Fifty shards of hundreds of
-columns would take gigabytes. So if the inputs of a merge have many chunks, their footers are not
-read. What one window reads of a shard is copied to a file, at the same offsets, and a footer that
-describes only that ends the file. It is made from the shard's index, which has 13 bytes for a
-chunk.
+Parquet's readers take 1 to 2 KB of memory and some microseconds for each column chunk that a footer
+describes: DataFusion for each window of a merge again. Fifty shards of hundreds of columns would
+take gigabytes. So where a merge copies what one window reads of a shard to a file, at the same
+offsets, a footer that describes only that ends the file. It is made from the shard's index, which
+has 13 bytes for a chunk.
 """
 
 from __future__ import annotations
@@ -16,32 +15,22 @@ from dataclasses import replace
 from pathlib import Path
 
 from dormouse.arrow.evolution import present_fields
-from dormouse.model.shards import Shard
 from dormouse.readers.excerpts import PlacedChunk, file_end, is_flat
 from dormouse.readers.reading import RowGroups
-from dormouse.schema.schema import Field, Schema
+from dormouse.schema.schema import Field
 from dormouse.shards.format.footer import raise_damaged
 from dormouse.shards.format.pages import pages_of
-from dormouse.shards.format.row_groups import CHUNK_FOOTER_BYTES, estimated_footer_bytes
 
 MOST_DESCRIBED = 40_000
-"""The most column chunks of all inputs of a merge whose footers are held: some 50 MB in Arrow."""
+"""The most column chunks of all inputs of a merge whose footers DataFusion may read whole: they
+take some 40 MB then.
+"""
 
 
-def have_long_footers(shards: Iterable[Shard], schema: Schema) -> bool:
-    """Return whether shards probably have so many column chunks that a merge does without their
-    footers.
-    """
-    sizes = (estimated_footer_bytes(shard.size_bytes, schema.leaf_columns) for shard in shards)
-    return sum(sizes) > MOST_DESCRIBED * CHUNK_FOOTER_BYTES
-
-
-def without_long_footers(found: Sequence[RowGroups]) -> Sequence[RowGroups]:
-    """Return row groups without the footers of their shards if these have too many chunks."""
+def have_few_chunks(found: Iterable[RowGroups]) -> bool:
+    """Return whether DataFusion may read the whole footers of shards."""
     shards = {groups.slice.shard.id: groups.index.stored.chunks for groups in found}
-    if sum(shards.values()) <= MOST_DESCRIBED:
-        return found
-    return [replace(groups, index=replace(groups.index, footer=None)) for groups in found]
+    return sum(shards.values()) <= MOST_DESCRIBED
 
 
 def write_short_footer(local: Path, groups: RowGroups, fields: Sequence[Field], path: str) -> None:

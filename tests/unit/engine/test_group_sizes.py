@@ -14,7 +14,7 @@ from dormouse.engine.group_sizes import PAGE_BYTES, UNEVEN, GroupSize, Widest, s
 from dormouse.keys.ranges import KeyRange
 from dormouse.readers.reading import RowGroups, Slice, find_row_groups
 from dormouse.schema.schema import Schema
-from dormouse.shards.writing.parquet import MAX_ROW_GROUP_BYTES
+from dormouse.shards.format import crcs
 from dormouse.storage import FolderStorage
 from tests.support.tables import ShardTable
 
@@ -117,9 +117,29 @@ def test_many_columns_make_windows_smaller() -> None:
     assert replace(NARROW, columns=540).window_bytes > 2_000 * 500
 
 
-def test_without_a_footer_a_long_dictionary_counts_as_a_whole_row_group(tmp_path: Path) -> None:
-    groups, rows, schema = shard_of(tmp_path, *VALUES["long texts in a dictionary"])
-    unread = replace(groups, index=replace(groups.index, footer=None))
-    found = sizes_of([unread], schema.fields)[groups.slice.shard.id].values()
+@pytest.fixture
+def earlier_writer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write shards that do not say what the values of their dictionaries take."""
+    write = crcs.write_facts
+    monkeypatch.setattr(crcs, "write_facts", lambda local, blank, decoded: write(local, blank, {}))
+
+
+@pytest.mark.usefixtures("earlier_writer")
+@pytest.mark.parametrize("name", VALUES)
+@pytest.mark.parametrize("is_read", [True, False], ids=["footer", "no footer"])
+def test_what_an_earlier_writer_did_not_count_counts_as_a_whole_row_group(
+    tmp_path: Path, name: str, is_read: bool
+) -> None:
+    if is_read and "of which are short" in name:
+        pytest.skip("statistics mislead: these count as short until they are compacted")
+    groups, rows, schema = shard_of(tmp_path, *VALUES[name])
+    read = groups if is_read else replace(groups, index=replace(groups.index, footer=None))
+    found = sizes_of([read], schema.fields)[groups.slice.shard.id].values()
     assert sum(size.decoded_bytes for size in found) >= 0.9 * rows.nbytes
-    assert all(size.decoded_bytes <= 1.1 * MAX_ROW_GROUP_BYTES for size in found)
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_rows_count_the_same_without_a_footer(tmp_path: Path, name: str) -> None:
+    groups, _, schema = shard_of(tmp_path, *VALUES[name])
+    unread = replace(groups, index=replace(groups.index, footer=None))
+    assert sizes_of([unread], schema.fields) == sizes_of([groups], schema.fields)

@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from dormouse.engine import datafusion as engine
-from dormouse.engine.file_ranges import read_ranges
 from dormouse.engine.predicates import parse_predicate
+from dormouse.engine.stored_plans import changed
 from dormouse.schema.schema import Schema
 
 SCHEMA = Schema.from_json(
@@ -50,7 +50,8 @@ def _merged(
     plan = engine.plan_merge(frames, SCHEMA, COLUMNS, most_rows=most_rows)
     merges = plan.display_indent().count("SortPreservingMergeExec")
     if stored:  # as every merge of row groups is
-        plan = read_ranges(context, plan, {files[0].name: range(0, files[0].stat().st_size)})
+        whole = {files[0].name: range(0, files[0].stat().st_size)}
+        plan = changed(context, plan, whole, joined=16)
     batches = engine.execute_plan(context, plan)
     return merges, [(row["k"], row["v"]) for batch in batches for row in batch.to_pylist()]
 

@@ -104,21 +104,24 @@ def test_the_same_rows_come_in_key_order_however_they_are_merged(
 
 
 @pytest.mark.parametrize("span", [KeyRange(), HALF], ids=["all", "half"])
-def test_footers_of_many_column_chunks_are_not_read(
-    table: ShardTable, span: KeyRange, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("chunks", [short_footers.MOST_DESCRIBED, 0], ids=["whole", "short"])
+def test_footers_are_not_decoded_without_a_condition(
+    table: ShardTable, span: KeyRange, chunks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = merged(table, span)
-    monkeypatch.setattr(short_footers, "MOST_DESCRIBED", 0)
+    monkeypatch.setattr(short_footers, "MOST_DESCRIBED", chunks)
     monkeypatch.setattr(index, "read_metadata", _raise_arrow_error)
     assert merged(table, span) == expected
+    with pytest.raises(pa.ArrowInvalid):
+        merged(table, span, **ASKED["a condition"])
 
 
-def test_footers_that_turn_out_to_be_long_are_not_kept(
-    table: ShardTable, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("chunks", "copied"), [(short_footers.MOST_DESCRIBED, 0), (9, INPUTS)])
+def test_datafusion_does_not_read_the_footers_of_many_column_chunks(
+    table: ShardTable, chunks: int, copied: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     described: list[str] = []
-    monkeypatch.setattr(merging, "have_long_footers", lambda shards, schema: False)
-    monkeypatch.setattr(short_footers, "MOST_DESCRIBED", INPUTS)
+    monkeypatch.setattr(short_footers, "MOST_DESCRIBED", chunks)
     write = local_copies.write_short_footer
     monkeypatch.setattr(
         local_copies,
@@ -129,7 +132,7 @@ def test_footers_that_turn_out_to_be_long_are_not_kept(
         ),
     )
     assert len(merged(table)) == INPUTS * ROWS
-    assert len(set(described)) == INPUTS
+    assert len(set(described)) == copied
 
 
 @pytest.mark.parametrize("wide", [ALL_ROWS_ARE_WIDE, NO_ROW_IS_WIDE], ids=["wide", "narrow"])

@@ -14,6 +14,7 @@ import pytest
 
 from dormouse.engine import merge_windows
 from dormouse.engine.merging import merge_slices
+from dormouse.engine.predicates import parse_predicate
 from dormouse.errors import CorruptDataError, DamagedShardError, NotFoundError
 from dormouse.keys.ranges import KeyRange
 from dormouse.readers import local_copies, ranged_reads
@@ -21,6 +22,7 @@ from dormouse.readers.reading import Slice
 from dormouse.schema.schema import Schema
 from dormouse.shards.format import crcs, row_groups
 from dormouse.shards.format.footer import read_footer, read_metadata
+from dormouse.shards.format.stored_index import find_entry, rename_table
 from dormouse.shards.writing import parquet
 from dormouse.storage import FolderStorage
 from dormouse.stored import checksums
@@ -99,22 +101,55 @@ def test_every_byte_but_the_first_four_is_in_a_part_or_the_footer(shard: Shard) 
         part.check(shard.path, memoryview(shard.body)[part.start : part.end])
 
 
-@pytest.mark.parametrize("look_up_bytes", [0, 10**9])
+ASKED: dict[str, dict[str, Any]] = {
+    "a look-up": {},
+    "a scan": SCAN,
+    "a scan with a condition": {**SCAN, "where": "l IS NULL OR l < 1000000"},
+}
+
+
+@pytest.mark.parametrize("asked", ASKED)
 @pytest.mark.parametrize("region", ["page headers", "data", "page indexes", "footer"])
-def test_no_flipped_bit_returns_other_rows(shard: Shard, region: str, look_up_bytes: int) -> None:
-    """A scan refuses all; a look-up does not read the page indexes, and of the footer the index."""
-    expected = shard.table.rows()
+def test_no_flipped_bit_returns_other_rows(shard: Shard, region: str, asked: str) -> None:
+    """What is not read does not matter: without a condition page indexes, and most of the footer
+    unless the file is merged where it is.
+    """
+    expected = shard.table.rows(**ASKED[asked])
     draws = random.Random(region)
+    refused = 0
     for _ in range(25):
         place = draws.choice(draws.choice([r for r in regions(shard.body)[region] if r]))
         rewrite(shard.file, flipped(shard.body, place, draws.randrange(8)))
-        if region == "page indexes" and look_up_bytes:
-            assert shard.table.rows(look_up_bytes=look_up_bytes) == expected
-            continue
-        with pytest.raises(DamagedShardError, match=shard.path) as raised:
-            shard.table.rows(look_up_bytes=look_up_bytes)
-        assert raised.value.path == shard.path
+        try:
+            found = shard.table.rows(**ASKED[asked])
+        except DamagedShardError as error:
+            assert shard.path in str(error)
+            assert error.path == shard.path
+            refused += 1
+        else:
+            assert found == expected
+    is_read = asked == "a scan with a condition" or region in ("data", "page headers")
+    is_near = type(shard.table.storage) is FolderStorage
+    if is_read or (region == "footer" and asked == "a scan" and is_near):
+        assert refused == 25
+    else:
+        assert refused < 25
+        assert bool(refused) == (region == "footer"), "by its index"
     assert not list(shard.table.folder.iterdir())
+
+
+def test_page_indexes_are_not_believed_without_a_condition(tmp_path: Path) -> None:
+    """Where a merge reads files where they are, and leaves out rows by their keys."""
+    shard = Shard(tmp_path, SCHEMA)
+    table, scratch = shard.table, shard.table.folder
+    slices = [Slice(shard.shard, KeyRange((1003,), (1995,)))]
+    (place,) = regions(shard.body)["page indexes"]
+    zeros = shard.body[: place.start] + bytes(len(place)) + shard.body[place.stop :]
+    rewrite(shard.file, zeros)
+    batches = merge_slices(
+        table.storage, "table", slices, SCHEMA, scratch=scratch, memory_bytes=MEMORY_BYTES
+    )
+    assert [row for batch in batches for row in batch.to_pylist()] == ROWS[1003:1995]
 
 
 def test_a_shard_that_is_whole_is_merged_and_looked_up(shard: Shard) -> None:
@@ -249,18 +284,39 @@ def test_a_shard_that_is_replaced_between_its_footer_and_its_rows_is_not_merged(
         merged(shard.table, bodies)
 
 
+def with_right_checksum(body: bytes) -> bytes:
+    """Return a shard whose footer was changed, with the checksum of what it is now."""
+    made = bytearray(body)
+    end = len(made) - footer_length(body) - 8
+    digits = made.rfind(b"blake2b:") + len(b"blake2b:")
+    made[digits : digits + 32] = b"0" * 32
+    place, right = checksums.compute_checksum(bytes(made[end:]))
+    made[end + place : end + place + len(right)] = right
+    return bytes(made)
+
+
 def test_the_end_that_is_merged_is_that_by_which_its_parts_were_chosen(tmp_path: Path) -> None:
-    """The rows are the same here; but what else a footer says decides what is read."""
+    """The rows are the same here; but what else a footer says decides what a condition reads."""
     shard = Shard(tmp_path, SCHEMA)
-    other = bytearray(shard.body.replace(b'"written_ms":0,', b'"written_ms":7,'))
-    end = len(other) - footer_length(shard.body) - 8
-    digits = other.rfind(b"blake2b:") + len(b"blake2b:")
-    other[digits : digits + 32] = b"0" * 32
-    place, right = checksums.compute_checksum(bytes(other[end:]))
-    other[end + place : end + place + len(right)] = right
+    other = with_right_checksum(shard.body.replace(b'"written_ms":0,', b'"written_ms":7,'))
     assert read_footer(shard.table.storage, shard.path, len(other)).provenance.written_ms == 0
     bodies = Bodies(tmp_path / "data")
-    bodies.before_read[1] = lambda: rewrite(shard.file, bytes(other))  # after the footer
+    bodies.before_read[1] = lambda: rewrite(shard.file, other)  # after the footer
+    with pytest.raises(DamagedShardError, match="another footer than it had before"):
+        merged(shard.table, bodies, where=parse_predicate("v >= 0", SCHEMA))
+
+
+def test_a_file_that_is_merged_where_it_is_has_the_index_that_was_read(tmp_path: Path) -> None:
+    """Or DataFusion would read by the footer of another what was verified by this one's index."""
+    shard = Shard(tmp_path, SCHEMA)
+    entry = find_entry(shard.body)
+    assert entry is not None
+    place = shard.body.rfind(entry)
+    head = shard.body[:place] + rename_table(entry, "tABLE")
+    other = with_right_checksum(head + shard.body[len(head) :])
+    assert len(other) == len(shard.body)
+    bodies = Bodies(tmp_path / "data")
+    bodies.before_read[1] = lambda: rewrite(shard.file, other)
     with pytest.raises(DamagedShardError, match="another footer than it had before"):
         merged(shard.table, bodies)
 
@@ -340,8 +396,9 @@ def test_what_is_small_comes_in_one_read_and_what_is_large_in_reads_of_bounded_s
 ) -> None:
     shard = Shard(tmp_path, SCHEMA)
     bodies = Bodies(tmp_path / "data")
+    monkeypatch.setattr(bodies, "link", lambda path, local: False)
     expected = merged(shard.table, bodies)
-    assert len(bodies.reads) == 2, "the footer, and all the rest"
+    assert len(bodies.reads) == 2, "the index, and all the rest"
     monkeypatch.setattr(local_copies, "MAX_GET_BYTES", 2048)
     bodies.reads.clear()
     assert merged(shard.table, bodies) == expected

@@ -15,7 +15,7 @@ other jobs.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,15 +37,13 @@ from dormouse.keys.ranges import KeyRange
 from dormouse.messages.stages import CompactionJob, GarbageCandidates, OutboundMessage, TableChanged
 from dormouse.model.disputes import DisputeReason
 from dormouse.model.jobs.job_events import Assigned, Failed, Finished, Started, TrackedJob
-from dormouse.model.shards import Job, Shard
+from dormouse.model.shards import Job
 from dormouse.model.state import TableState
 from dormouse.model.transactions import DisputeShards, ReleaseJob, ReplaceShards
 from dormouse.model.versions.provenance import merge_lineages
 from dormouse.ports.services import Services
 from dormouse.query.count import count_slices
-from dormouse.readers.reading import Slice, read_indexes
-from dormouse.readers.short_footers import have_long_footers
-from dormouse.shards.format.footer import ShardFooter, footer_of, read_footers
+from dormouse.readers.reading import Slice, read_own_footers
 from dormouse.shards.writing.division import ShardContext
 from dormouse.shards.writing.run_markers import (
     RunMarker,
@@ -57,14 +55,13 @@ from dormouse.stored.paths import (
     run_marker_path,
     run_of_shard,
     shard_id_of,
-    shard_path,
     shard_prefix,
 )
 from dormouse.tables.bloom_columns import bloom_columns
 from dormouse.tables.table import Table
 
-SHARE_OF_FOOTERS = 8
-"""The inputs' footers that are kept take at most this fraction (1/8) of the memory; others are
+SHARE_OF_INDEXES = 8
+"""The inputs' indexes that are kept take at most this fraction (1/8) of the memory; others are
 read again."""
 
 
@@ -196,8 +193,8 @@ def _load_compaction(
     services: Services, table: Table, state: TableState, job: Job, removed: RowMatcher | None
 ) -> Compaction:
     inputs = tuple(state.shards[shard] for shard in job.inputs)
-    read = Cache(services.memory_bytes // SHARE_OF_FOOTERS)
-    footers = _own_footers(services, table, inputs, read)
+    read = Cache(services.memory_bytes // SHARE_OF_INDEXES)
+    footers = read_own_footers(services.storage, table.id, inputs, table.schema, read)
     context = ShardContext(
         table_id=table.id,
         schema=table.schema,
@@ -219,21 +216,6 @@ def _load_compaction(
         removed=removed,
         read=read,
     )
-
-
-def _own_footers(
-    services: Services, table: Table, inputs: Sequence[Shard], read: Cache
-) -> list[ShardFooter]:
-    """Return what each input says about itself; if the merge needs their Parquet footers, these
-    are in the cache `read`.
-    """
-    if have_long_footers(inputs, table.schema):
-        return [own for _, own in read_footers(services.storage, table.id, inputs)]
-    indexes = read_indexes(services.storage, table.id, inputs, table.schema, read, footers=True)
-    return [
-        footer_of(index.metadata, shard_path(table.id, shard.id))
-        for index, shard in zip(indexes, inputs, strict=True)
-    ]
 
 
 def _merge_or_release(

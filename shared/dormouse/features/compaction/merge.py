@@ -33,7 +33,7 @@ class Compaction:
     """An assigned job with everything that is needed to run it.
 
     Rows that `removed` matches are purged. `keys` are the key histograms of the inputs, `read` has
-    their footers, so that each is read once.
+    their indexes, so that each is read once.
     """
 
     table: Table

@@ -276,7 +276,7 @@ def facts_of(local: Path, metadata: pq.FileMetaData, decoded: Decoded) -> Facts:
     chunks = [[g.column(i) for i in range(g.num_columns)] for g in groups]
     nothing = [0] * len(groups)
     return Facts(
-        forms=bytes(map(_form, zip(*chunks, strict=True))),
+        forms=bytes(_form(of_column, decoded) for of_column in zip(*chunks, strict=True)),
         sizes=[section.end - section.start for section in sections[:count]],
         memory=[
             max(memory_bytes(chunk), decoded.get(chunk.path_in_schema, nothing)[number])
@@ -287,11 +287,14 @@ def facts_of(local: Path, metadata: pq.FileMetaData, decoded: Decoded) -> Facts:
     )
 
 
-def _form(chunks: Sequence[pq.ColumnChunkMetaData]) -> int:
-    """Return how the chunks of one Parquet column are stored."""
+def _form(chunks: Sequence[pq.ColumnChunkMetaData], decoded: Decoded) -> int:
+    """Return how the chunks of one Parquet column are stored, of which `decoded` may say what they
+    take.
+    """
     return form_of(
         is_compressed=chunks[0].compression != "UNCOMPRESSED",
         has_dictionary=any(chunk.has_dictionary_page for chunk in chunks),
+        is_counted=chunks[0].path_in_schema in decoded,
     )
 
 

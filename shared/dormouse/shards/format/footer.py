@@ -208,24 +208,34 @@ def read_footer(storage: Storage, path: str, size_bytes: int) -> ShardFooter:
         NotFoundError: there is no such object.
         CorruptDataError: it is truncated, or was not written by Dormouse.
     """
-    footer = _footer(storage, path, size_bytes, TYPICAL_COLUMNS)
-    with raise_damaged(path):
-        try:
-            checksums.verify(footer)
-        except ValueError as error:
-            raise _unreadable(path, error) from error
-        stored = _existing(find_entry(footer, METADATA_KEY), path)
-        return _decoded(stored, sum(decode_entry(find_entry(footer), path).rows), path)
+    return footer_of(verified_footer(storage, path, size_bytes, TYPICAL_COLUMNS), path)
 
 
-def footer_of(metadata: pq.FileMetaData, path: str) -> ShardFooter:
-    """Return what the shard at `path` says about itself in its Parquet metadata.
+def footer_of(footer: bytes, path: str) -> ShardFooter:
+    """Return what the shard at `path` says about itself in its stored Parquet footer.
 
     Raises:
         CorruptDataError: it was not written by Dormouse.
     """
     with raise_damaged(path):
-        return _decoded(_stored(metadata, path), metadata.num_rows, path)
+        stored = _existing(find_entry(footer, METADATA_KEY), path)
+        return _decoded(stored, sum(decode_entry(find_entry(footer), path).rows), path)
+
+
+def verified_footer(objects: Objects, path: str, size_bytes: int, columns: int) -> bytes:
+    """Read the Parquet footer of a shard of known size and what follows it, with one or two ranged
+    reads. `columns` is the expected number of Parquet columns.
+
+    Raises:
+        NotFoundError: there is no such object.
+        CorruptDataError: it is truncated, or its checksum is not that of its bytes.
+    """
+    footer = _footer(objects, path, size_bytes, columns)
+    try:
+        checksums.verify(footer)
+    except ValueError as error:
+        raise _unreadable(path, error) from error
+    return footer
 
 
 def _decoded(stored: bytes, rows: int, path: str) -> ShardFooter:
@@ -306,10 +316,9 @@ def read_metadata(
         NotFoundError: there is no such object.
         CorruptDataError: it is truncated, or not a Parquet file.
     """
-    footer = _footer(objects, path, size_bytes, columns)
+    read = verified_footer if is_shard else _footer
+    footer = read(objects, path, size_bytes, columns)
     try:
-        if is_shard:
-            checksums.verify(footer)
         return pq.read_metadata(pa.BufferReader(footer))
     except (pa.ArrowException, OSError, ValueError) as error:
         raise _unreadable(path, error) from error

@@ -1,8 +1,8 @@
 """The index of a shard in memory: read once, and cached.
 
-A look-up reads no more of the footer than the index in it (`stored_index`). What merges rows, or
-asks statistics or Bloom filters, needs the whole Parquet footer, which takes about eight times its
-stored size in memory.
+A look-up reads no more of the footer than the index in it (`stored_index`), and a merge decodes no
+more. What asks statistics or Bloom filters needs the whole Parquet footer, which takes about eight
+times its stored size in memory.
 """
 
 from __future__ import annotations
@@ -22,12 +22,16 @@ from dormouse.ports.services import Objects
 from dormouse.schema.schema import Field, Schema
 from dormouse.shards.format.crcs import Section, decode_entry, index_of
 from dormouse.shards.format.footer import (
+    ShardFooter,
     check_identity,
     check_names,
+    footer_of,
+    raise_damaged,
     read_index_entry,
     read_metadata,
+    verified_footer,
 )
-from dormouse.shards.format.stored_index import StoredIndex
+from dormouse.shards.format.stored_index import StoredIndex, find_entry
 from dormouse.stored.paths import shard_path
 
 _MEMORY_PER_FOOTER_BYTE = 8
@@ -158,6 +162,42 @@ def read_index(
         _check(index.stored, path, table_id, shard)
     cache.put(path, index, index.size_bytes)
     return index
+
+
+def read_own_footer(
+    objects: Objects, table_id: str, shard: Shard, schema: Schema, cache: Cache
+) -> ShardFooter:
+    """Return what a shard says about itself. Its index, which the same read brings, is in the cache
+    then.
+
+    Raises:
+        NotFoundError: the shard is gone.
+        CorruptDataError: it is damaged, or is not the shard that the state names.
+    """
+    path = shard_path(table_id, shard.id)
+    stored = verified_footer(objects, path, shard.size_bytes, schema.leaf_columns)
+    index = ShardIndex.of(_index_in(stored, path))
+    _check(index.stored, path, table_id, shard)
+    cache.put(path, index, index.size_bytes)
+    return footer_of(stored, path)
+
+
+def check_footer(objects: Objects, table_id: str, shard: Shard, index: ShardIndex) -> None:
+    """Check that the footer of a shard is as it was written, and has this index.
+
+    Raises:
+        NotFoundError: the shard is gone.
+        DamagedShardError: it is damaged, or another one.
+    """
+    path = shard_path(table_id, shard.id)
+    stored = verified_footer(objects, path, shard.size_bytes, index.stored.leaves)
+    if _index_in(stored, path) != index.stored:
+        raise DamagedShardError(f"{path} has another footer than it had before", path=path)
+
+
+def _index_in(footer: bytes, path: str) -> StoredIndex:
+    with raise_damaged(path):
+        return decode_entry(find_entry(footer), path)
 
 
 def _check(stored: StoredIndex, path: str, table_id: str, shard: Shard) -> None:

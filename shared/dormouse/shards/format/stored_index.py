@@ -30,7 +30,7 @@ MAGIC = b"PAR1"
 _VALUE = b"\x18"
 """The head of a value in a footer, after its key: the next field, a string."""
 _WORD = struct.Struct("<I")
-_COMPRESSED, _WITH_DICTIONARY = 1, 2
+_COMPRESSED, _WITH_DICTIONARY, _COUNTED = 1, 2, 4
 _STEPS = 8
 """Sizes in memory are stored as powers of the eighth root of two: in one byte, rounded up."""
 
@@ -117,6 +117,12 @@ class StoredIndex:
         """Return whether a chunk of a Parquet column may begin with a dictionary."""
         return bool(self.forms[leaf] & _WITH_DICTIONARY)
 
+    def counts_dictionary(self, leaf: int) -> bool:
+        """Return whether the chunks of a Parquet column with dictionaries count in memory as what
+        their values take, however often each occurs. Shards written earlier do not say so.
+        """
+        return bool(self.forms[leaf] & _COUNTED)
+
     def memory_bytes(self, chunk: int) -> int:
         """Return about how much memory the values of a chunk take."""
         return int(2 ** (self.memory[chunk] / _STEPS))
@@ -141,9 +147,11 @@ class Facts:
         return Facts(bytes(leaves), chunks, chunks, [*chunks, *[0] * (1 + has_filters)])
 
 
-def form_of(*, is_compressed: bool, has_dictionary: bool) -> int:
-    """Return how the chunks of a Parquet column are stored, for `Facts.forms`."""
-    return _COMPRESSED * is_compressed | _WITH_DICTIONARY * has_dictionary
+def form_of(*, is_compressed: bool, has_dictionary: bool, is_counted: bool) -> int:
+    """Return how the chunks of a Parquet column are stored, for `Facts.forms`; `is_counted` says
+    that their size in memory is that of all values.
+    """
+    return _COMPRESSED * is_compressed | _WITH_DICTIONARY * has_dictionary | _COUNTED * is_counted
 
 
 def encode_index(

@@ -176,6 +176,7 @@ class ParquetFileWriter:
             }
         )
         self._writer.close()
+        self._writer = None  # it holds what describes all column chunks
         self._sink.close()
         crcs.write_facts(self._local, blank, self._decoded)
 

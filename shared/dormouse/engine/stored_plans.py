@@ -1,12 +1,14 @@
-"""Let a plan read only some row groups of a file: those that begin within a range of its bytes.
+"""Change a plan in its serialized form, where DataFusion's Python interface has no argument for
+what it can do: read only some row groups of a file, and join the batches of the result.
 
-DataFusion can do that, but its Python interface has no argument for it. The serialized form of a
-plan has one: each file is a message ``PartitionedFile`` of Protocol Buffers, with a ``path`` and an
-optional ``range`` (``datafusion.proto``). So the plan is serialized, ranges are added, and it is
-read again.
+The form is Protocol Buffers (``datafusion.proto``). So the plan is serialized, changed, and read
+again.
 
-A filter on the key would read the same row groups. But DataFusion would then compare every row with
-the bounds, and copy those that pass into new batches.
+- Each file is a message ``PartitionedFile``, with a ``path`` and an optional ``range`` of bytes, in
+  which the row groups begin that are read. A filter on the key would read the same ones. But
+  DataFusion would then compare every row with the bounds, and copy those that pass.
+- A step of a plan is a ``PhysicalPlanNode``. One that joins batches becomes the last: the more
+  inputs a merge has, the shorter its batches are, and each costs Python 0.2 ms.
 """
 
 from __future__ import annotations
@@ -23,27 +25,36 @@ _VARINT, _EIGHT_BYTES, _BYTES, _FOUR_BYTES = 0, 1, 2, 5
 """How a field of Protocol Buffers is encoded: its wire type."""
 _RANGE, _START, _END = 5, 1, 2
 """The numbers of ``PartitionedFile.range``, ``FileRange.start`` and ``FileRange.end``."""
+_COALESCE, _INPUT, _TARGET = 11, 1, 2
+"""The numbers of ``PhysicalPlanNode.coalesce_batches``, and in it of ``input`` and
+``target_batch_size``.
+"""
 
 
-def read_ranges(
-    context: SessionContext, plan: ExecutionPlan, ranges: Mapping[str, range]
+def changed(
+    context: SessionContext, plan: ExecutionPlan, ranges: Mapping[str, range], *, joined: int
 ) -> ExecutionPlan:
-    """Return `plan`, reading of each file the row groups whose first byte is in its range.
+    """Return `plan`, reading of each file the row groups whose first byte is in its range, and
+    returning batches of `joined` rows. Those that have more than half of that are not joined.
 
     `ranges` are keyed by the ends of the files' paths, which occur nowhere else in the plan.
 
     Raises:
-        InvariantError: DataFusion does not take the ranges as it is expected to.
+        InvariantError: DataFusion does not take the changes as it is expected to.
     """
     body = plan.to_bytes()
     for name, wanted in ranges.items():
         body = with_range(body, name.encode(), wanted)
-    ranged = ExecutionPlan.from_bytes(context, body)
-    shown = ranged.display_indent()
+    target = varint(_TARGET << 3 | _VARINT) + varint(joined)
+    body = _field(_COALESCE, _field(_INPUT, body) + target)
+    read_again = ExecutionPlan.from_bytes(context, body)
+    shown = read_again.display_indent()
     for name, wanted in ranges.items():
         if f"{name}:{wanted.start}..{wanted.stop}" not in shown:
             raise InvariantError(f"DataFusion would not read {name} as it was asked to")
-    return ranged
+    if not shown.startswith(f"CoalesceBatchesExec: target_batch_size={joined}"):
+        raise InvariantError(f"DataFusion would not join batches to {joined} rows")
+    return read_again
 
 
 def with_range(message: bytes, name: bytes, wanted: range) -> bytes:

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from dormouse.arrow.order import rows_within
 from dormouse.arrow.types import arrow_schema
 from dormouse.engine import datafusion as engine
-from dormouse.engine import file_ranges
-from dormouse.engine.file_ranges import read_ranges, with_range
+from dormouse.engine import stored_plans
+from dormouse.engine.stored_plans import changed, with_range
 from dormouse.errors import InvariantError
 from dormouse.keys.ranges import Key, KeyRange
 from dormouse.model.shards import Shard
@@ -88,12 +88,12 @@ def forget_others(path: Path, found: RowGroups) -> None:
     path.write_bytes(body)
 
 
-def read(path: Path, found: RowGroups) -> list[pa.RecordBatch]:
+def read(path: Path, found: RowGroups, joined: int = 8) -> list[pa.RecordBatch]:
     context = engine.session(3)
     frame = engine.sorted_file(context, path, NAMES, SCHEMA, KeyRange())
     plan = engine.plan_merge([frame], SCHEMA, COLUMNS, most_rows=0)
     ranges = {f"{path.parent.name}/{path.name}": found.first_bytes}
-    return list(engine.execute_plan(context, read_ranges(context, plan, ranges)))
+    return list(engine.execute_plan(context, changed(context, plan, ranges, joined=joined)))
 
 
 @given(
@@ -137,10 +137,27 @@ def test_a_plan_without_the_file_is_refused(tmp_path: Path) -> None:
         with_range(plan.to_bytes(), b"another", found.first_bytes)
 
 
+def test_batches_are_joined_to_a_length_of_which_each_has_at_most_half(tmp_path: Path) -> None:
+    path = tmp_path / "s.parquet"
+    found = written(path, [("a", number, 1) for number in range(100)], 100)
+    assert [batch.num_rows for batch in read(path, found, joined=9)] == [9] * 11 + [1]
+    assert {batch.num_rows for batch in read(path, found, joined=5)} == {3, 1}
+
+
+def test_a_length_of_batches_that_datafusion_does_not_take_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stored_plans, "_TARGET", 99)
+    path = tmp_path / "s.parquet"
+    found = written(path, [("a", 1, 1)], 1)
+    with pytest.raises(InvariantError, match="would not join batches"):
+        read(path, found)
+
+
 def test_a_range_that_datafusion_does_not_take_is_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file_ranges, "_RANGE", 99)
+    monkeypatch.setattr(stored_plans, "_RANGE", 99)
     path = tmp_path / "s.parquet"
     found = written(path, [("a", 1, 1)], 1)
     with pytest.raises(InvariantError, match="would not read"):
