@@ -9,10 +9,12 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dormouse.engine import merge_windows
+from dormouse.arrow.order import rows_within
+from dormouse.engine import merge_windows, merging
 from dormouse.engine.merging import merge_slices
 from dormouse.engine.predicates import parse_predicate
 from dormouse.errors import CorruptDataError, DamagedShardError, NotFoundError
@@ -406,6 +408,27 @@ def test_what_is_small_comes_in_one_read_and_what_is_large_in_reads_of_bounded_s
     largest = max(part.end - part.start for part in parts_of(shard))
     of_data = [size for _, start, size in bodies.reads[1:] if start < end_of_data(shard)]
     assert max(of_data) <= max(2048, largest)
+
+
+@NEAR_AND_DISTANT
+def test_a_window_reads_its_own_row_groups(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, storage: type[FolderStorage]
+) -> None:
+    small_steps(monkeypatch)
+    shard = Shard(tmp_path, SCHEMA, storage)
+    read: list[int] = []
+
+    def counted(
+        batches: Iterator[pa.RecordBatch], span: KeyRange, schema: Schema
+    ) -> Iterator[pa.RecordBatch]:
+        noted = [*batches]
+        read.append(sum(batch.num_rows for batch in noted))
+        return rows_within(iter(noted), span, schema)
+
+    monkeypatch.setattr(merging, "rows_within", counted)
+    assert merged(shard.table, shard.table.storage) == ROWS
+    assert len(read) > 5
+    assert sum(read) < 2 * len(ROWS), "those at the border of two windows are read twice"
 
 
 def parts_of(shard: Shard) -> Iterator[crcs.Section]:

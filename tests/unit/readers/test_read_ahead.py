@@ -212,8 +212,28 @@ def test_what_is_in_flight_has_its_share_of_the_memory(memory_bytes: int) -> Non
     assert reads * PIECE_BYTES <= max(share_bytes, local_copies.MIN_READS_AT_ONCE * PIECE_BYTES)
 
 
+class DistantStreams(Streams):
+    """The same, as if each read waited for a network."""
+
+    @property
+    def is_remote(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("kind", "memory_bytes", "most"),
+    [
+        (DistantStreams, 1, local_copies.MIN_READS_AT_ONCE),
+        (DistantStreams, 2**40, READS_AT_ONCE),
+        (Streams, 2**40, local_copies.READS_OF_FILES),
+    ],
+)
 def test_no_more_pieces_are_in_flight_than_the_memory_has_room_for(
-    wide: ShardTable, monkeypatch: pytest.MonkeyPatch
+    wide: ShardTable,
+    kind: type[Streams],
+    memory_bytes: int,
+    most: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     threads: list[int] = []
 
@@ -224,10 +244,10 @@ def test_no_more_pieces_are_in_flight_than_the_memory_has_room_for(
 
     monkeypatch.setattr(local_copies, "ThreadPoolExecutor", Pool)
     monkeypatch.setattr(local_copies, "MAX_GET_BYTES", 1)
-    storage = Streams(Path(wide.storage.uri))
-    assert list(merged(wide, storage, memory_bytes=1)) == list(range(1600))
-    assert threads == [local_copies.MIN_READS_AT_ONCE]
-    assert storage.most_open <= local_copies.MIN_READS_AT_ONCE
+    storage = kind(Path(wide.storage.uri))
+    assert list(merged(wide, storage, memory_bytes)) == list(range(1600))
+    assert threads == [most]
+    assert storage.most_open <= most
     assert storage.largest_piece <= PIECE_BYTES
 
 
