@@ -133,17 +133,21 @@ def conform(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
     """Return the columns of `wanted` from a batch that may have an older
     schema; a missing column is null.
 
+    Its schema is exactly that, without ids of fields and with the names that Arrow has for parts of
+    nested columns: DataFusion takes no batches whose schemas differ in these.
+
     Raises:
         CorruptDataError: a missing column cannot be null.
     """
-    if batch.schema.equals(wanted):
+    if batch.schema.equals(wanted, check_metadata=True):
         return batch
     arrays = []
     for field in wanted:
         at = batch.schema.get_field_index(field.name)
         if at >= 0:
             column = batch.column(at)
-            arrays.append(column if column.type == field.type else column.cast(field.type))
+            is_same = column.type.equals(field.type, check_metadata=True)
+            arrays.append(column if is_same else column.cast(field.type))
         elif field.nullable:
             arrays.append(pa.nulls(batch.num_rows, field.type))
         else:

@@ -30,7 +30,7 @@ from dormouse.engine.wide_rows import (
     WideRows,
     merge_rows,
 )
-from dormouse.errors import CorruptDataError
+from dormouse.errors import BRING_BACK, CorruptDataError
 from dormouse.keys.ranges import Key, KeyRange
 from dormouse.ports.services import StreamedObjects
 from dormouse.readers.local_copies import LocalCopies, LocalFile, MergeWindow
@@ -226,15 +226,17 @@ class _MergePlan:
             return
         ranges = {end: read for frame, some in opened if frame for end, read in some.items()}
         merge = engine.plan_merge(frames, self.schema, self.names, most_rows=self.most_rows)
-        rows = engine.batch_rows(self.memory_bytes, 0, self.widest.row_bytes)
-        plan = changed(context, merge, ranges, joined=-(-rows // batch_rows) * batch_rows)
+        wanted_rows = engine.batch_rows(self.memory_bytes, 0, self.widest.row_bytes)
+        # a multiple: batches of more than half of the wanted length are passed on as they are
+        joined = batch_rows * -(-wanted_rows // batch_rows)
+        plan = changed(context, merge, ranges, joined=joined)
         try:
             yield from engine.execute_plan(context, plan)
         except CorruptDataError as error:
             if self.where is not None:
                 self.where.check()
             found = ", ".join(shard_path(self.table_id, g.slice.shard.id) for g in window.found)
-            raise CorruptDataError(f"{error} (among {found})") from error
+            raise CorruptDataError(f"{error} (among {found})", hint=BRING_BACK) from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,6 +117,24 @@ def test_many_columns_make_windows_smaller() -> None:
     assert replace(NARROW, columns=540).window_bytes > 2_000 * 500
 
 
+def test_a_member_that_is_called_as_another_column_counts_by_its_own_values(
+    tmp_path: Path,
+) -> None:
+    texts = {"StructType": {"fields": [{"name": "b", "type": "StringType", "nullable": True}]}}
+    values = [{"name": "s", "type": texts}, {"name": "s.b", "type": "StringType"}]
+    schema = Schema.from_json(
+        {"rowKeyFields": [{"name": "k", "type": "LongType"}], "valueFields": values}
+    )
+    table = ShardTable(FolderStorage(tmp_path / "data"), schema, tmp_path)
+    made = [{"k": k, "s": {"b": "q" * 5000}, "s.b": "x"} for k in range(2000)]
+    rows = pa.RecordBatch.from_pylist(made, arrow_schema(schema))
+    (new,) = table.add_sorted(iter([rows]), "job")
+    slices = [Slice(new.shard, KeyRange())]
+    (groups,) = find_row_groups(table.storage, "table", slices, schema)
+    found = sizes_of([groups], schema.fields)[groups.slice.shard.id].values()
+    assert sum(size.decoded_bytes for size in found) >= 0.9 * rows.nbytes
+
+
 @pytest.fixture
 def earlier_writer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Write shards that do not say what the values of their dictionaries take."""

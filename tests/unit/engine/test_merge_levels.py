@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import random
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dormouse.cache import Cache
 from dormouse.engine import merge_levels, merging
 from dormouse.engine.merge_levels import INPUTS_BYTES, LEAST_INPUTS, fan_in, inputs_at_once
 from dormouse.engine.predicates import parse_predicate
 from dormouse.errors import CorruptDataError
 from dormouse.keys.ranges import KeyRange
 from dormouse.readers import local_copies, short_footers
-from dormouse.readers.reading import Slice
+from dormouse.readers.reading import Slice, find_row_groups
 from dormouse.schema.schema import Schema
 from dormouse.shards.format import index
 from dormouse.shards.writing import parquet
 from dormouse.storage import FolderStorage
 from dormouse.tables.properties import Properties
+from tests.support.distant_folder import DistantFolder
 from tests.support.every_type import EVERY_TYPE, row_of_every_type
 from tests.support.memory_storage import MemoryStorage
 from tests.support.tables import MEMORY_BYTES, ShardTable, batches_of
@@ -133,6 +137,49 @@ def test_datafusion_does_not_read_the_footers_of_many_column_chunks(
     )
     assert len(merged(table)) == INPUTS * ROWS
     assert len(set(described)) == copied
+
+
+@pytest.mark.parametrize("wide", [ALL_ROWS_ARE_WIDE, NO_ROW_IS_WIDE], ids=["wide", "narrow"])
+@pytest.mark.parametrize("storage", [FolderStorage, DistantFolder])
+@pytest.mark.parametrize("known", [[], [0], [1], [0, 1]])
+@pytest.mark.parametrize("columns", [5, len(EVERY_TYPE.values)], ids=["flat", "nested"])
+def test_a_condition_takes_the_rows_of_shards_of_any_schema_however_they_were_read(
+    tmp_path: Path,
+    wide: int,
+    storage: type[FolderStorage],
+    known: list[int],
+    columns: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As purges and filters do: after a merge. The footers of the shards `known` are cached."""
+    monkeypatch.setattr(merging, "WIDE_ROW_BYTES", wide)
+    monkeypatch.setattr(merging.engine, "MAX_BATCH_BYTES", 1)  # or small batches are joined to one
+    schema = replace(EVERY_TYPE, values=EVERY_TYPE.values[:columns])
+    names = {field.name for field in schema.fields}
+    rows = [
+        {name: value for name, value in row_of_every_type(n).items() if name in names}
+        for n in range(ROWS)
+    ]
+    made = ShardTable(storage(tmp_path / "data"), schema, tmp_path)
+    made.add(rows)
+    later = replace(schema.values[0], name="later", id=schema.next_field_id)
+    made.schema = replace(
+        schema, values=(*schema.values, later), next_field_id=schema.next_field_id + 1
+    )
+    made.add([{**row, "t": cast(dt.datetime, row["t"]) + dt.timedelta(1)} for row in rows])
+    shards = sorted(made.state.shards.values(), key=lambda shard: shard.id)
+    slices, cache = [Slice(shard, KeyRange()) for shard in shards], Cache()
+    some = [slices[number] for number in known]
+    find_row_groups(made.storage, "table", some, made.schema, cache, footers=True)
+    memory: dict[str, Any] = {"scratch": made.folder, "memory_bytes": MEMORY_BYTES}
+    batches = merging.merge_slices(
+        made.storage, "table", slices, made.schema, cache=cache, **memory
+    )
+    condition = parse_predicate("d > 1", made.schema)
+    found = [row for batch in condition.apply(batches) for row in batch.to_pylist()]
+    expected = [row for row in made.rows() if row["d"] is not None and cast(float, row["d"]) > 1]
+    assert len(found) == len(expected) > 0
+    assert sorted(map(repr, found)) == sorted(map(repr, expected))
 
 
 @pytest.mark.parametrize("wide", [ALL_ROWS_ARE_WIDE, NO_ROW_IS_WIDE], ids=["wide", "narrow"])

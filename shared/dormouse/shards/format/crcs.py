@@ -40,8 +40,10 @@ other types have no fixed size.
 """
 _OFFSET_BYTES = 4
 
-Decoded = Mapping[str, Sequence[int]]
-"""What the values of some columns take decoded, by the path of the column: in each row group."""
+Decoded = Mapping[int, Sequence[int]]
+"""What the values of some Parquet columns take decoded, by the place of the column, because two may
+have one path: in each row group.
+"""
 
 
 class Section(msgspec.Struct, frozen=True):
@@ -276,25 +278,26 @@ def facts_of(local: Path, metadata: pq.FileMetaData, decoded: Decoded) -> Facts:
     chunks = [[g.column(i) for i in range(g.num_columns)] for g in groups]
     nothing = [0] * len(groups)
     return Facts(
-        forms=bytes(_form(of_column, decoded) for of_column in zip(*chunks, strict=True)),
+        forms=bytes(
+            _form(of_column, is_counted=place in decoded)
+            for place, of_column in enumerate(zip(*chunks, strict=True))
+        ),
         sizes=[section.end - section.start for section in sections[:count]],
         memory=[
-            max(memory_bytes(chunk), decoded.get(chunk.path_in_schema, nothing)[number])
+            max(memory_bytes(chunk), decoded.get(place, nothing)[number])
             for number, group in enumerate(chunks)
-            for chunk in group
+            for place, chunk in enumerate(group)
         ],
         crcs=[*words[:count], words[-1], *words[count:-1]],
     )
 
 
-def _form(chunks: Sequence[pq.ColumnChunkMetaData], decoded: Decoded) -> int:
-    """Return how the chunks of one Parquet column are stored, of which `decoded` may say what they
-    take.
-    """
+def _form(chunks: Sequence[pq.ColumnChunkMetaData], *, is_counted: bool) -> int:
+    """Return how the chunks of one Parquet column are stored."""
     return form_of(
         is_compressed=chunks[0].compression != "UNCOMPRESSED",
         has_dictionary=any(chunk.has_dictionary_page for chunk in chunks),
-        is_counted=chunks[0].path_in_schema in decoded,
+        is_counted=is_counted,
     )
 
 

@@ -95,13 +95,15 @@ class ParquetFileWriter:
         self._encodings = {} if plain else _ENCODINGS
         self._arrow = arrow_schema(schema)
         self._columns = schema.leaf_columns
+        leaves = accumulate((leaf_columns(f.type) for f in schema.fields), initial=0)
+        self._places = dict(zip((f.name for f in schema.fields), leaves, strict=False))
         self._floats = NaNSearch(schema)
         self._sink = pa.OSFile(str(local), "wb")
         self._writer: pq.ParquetWriter | None = None
         self._written_rows = self._written_groups = 0
         self._repetitive: list[str] = []
         self._dictionary_bytes = 0
-        self._decoded: dict[str, list[int]] = {}
+        self._decoded: dict[int, list[int]] = {}
         self._groups: list[tuple[int, Key, Key]] = []
         self._pending: list[pa.RecordBatch] = []
         self._pending_rows = 0
@@ -239,7 +241,7 @@ class ParquetFileWriter:
             self._writer = self._open(group)
             self._dictionary_bytes = sum(distinct_bytes(group[name]) for name in self._repetitive)
         for name in self._repetitive:
-            self._decoded.setdefault(name, []).append(text_bytes(group[name]))
+            self._decoded.setdefault(self._places[name], []).append(text_bytes(group[name]))
         self._writer.write_table(group, row_group_size=group.num_rows)
         self._written_rows += group.num_rows
         self._written_groups += 1
