@@ -6,6 +6,7 @@ from pathlib import Path
 
 from dormouse.client.instance import Instance
 from dormouse.client.waiting import Polling
+from dormouse.errors import InvalidRequestError
 from dormouse.folder.wiring import OpenFolder, open_folder
 from dormouse.folder.work.spark_submit import SparkSubmit
 from dormouse.messages.stages import QUEUES
@@ -24,6 +25,12 @@ that it does not begin a long compaction just before its rows are there."""
 
 def open_instance(root: Path, *, background: bool, create: bool) -> Instance:
     """Open the instance in a folder, as `Instance.open` says."""
+    scratch = named_scratch_folder()
+    if scratch is not None and not scratch.is_dir():
+        raise InvalidRequestError(
+            f"TMPDIR names {scratch} for temporary files, which is no folder",
+            hint="make it, or name another",
+        )
     environment = spark_environment()
     submit = None
     if environment is not None:
@@ -31,7 +38,7 @@ def open_instance(root: Path, *, background: bool, create: bool) -> Instance:
     opened = open_folder(
         root,
         memory_bytes=memory_bytes(),
-        scratch=named_scratch_folder(),
+        scratch=scratch,
         background=background,
         create=create,
         submit=submit,

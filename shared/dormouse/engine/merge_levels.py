@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dormouse.arrow.types import gathered
+from dormouse.storage import writing_files
 
 INPUTS_BYTES = 160 * 1024 * 1024
 """What a merge may hold of all its inputs, unless it has less memory."""
@@ -74,13 +75,19 @@ def _write(local: Path, batches: Iterable[pa.RecordBatch]) -> pa.Schema | None:
     columns: pa.Schema | None = None
     try:
         for batch in gathered(batches, GROUP_ROWS, GROUP_BYTES):
-            if writer is None:  # scratch space is scarce, and the file is read only once
-                columns = batch.schema
-                writer = pq.ParquetWriter(
-                    local, columns, compression="lz4", use_dictionary=False, write_statistics=False
-                )
-            writer.write_batch(batch)
+            with writing_files(local.parent):
+                if writer is None:  # scratch space is scarce, and the file is read only once
+                    columns = batch.schema
+                    writer = pq.ParquetWriter(
+                        local,
+                        columns,
+                        compression="lz4",
+                        use_dictionary=False,
+                        write_statistics=False,
+                    )
+                writer.write_batch(batch)
     finally:
         if writer is not None:
-            writer.close()
+            with writing_files(local.parent):
+                writer.close()
     return columns

@@ -21,7 +21,7 @@ from dormouse.arrow.order import row_span, rows_in_ranges, sort_in_memory, sort_
 from dormouse.arrow.ranges import fit_range
 from dormouse.arrow.types import conform, halved
 from dormouse.engine.group_sizes import GroupSize
-from dormouse.errors import CorruptDataError
+from dormouse.errors import BRING_BACK, CorruptDataError
 from dormouse.keys.ranges import Key, KeyRange
 from dormouse.readers.local_copies import LocalFile
 from dormouse.readers.reading import RowGroups
@@ -110,7 +110,9 @@ class WideRows:
                         columns = [names[name] for name in batch.schema.names]
                         yield conform(batch.rename_columns(columns), self.wanted)
         except (pa.ArrowException, OSError) as error:
-            raise CorruptDataError(f"{self.path} is damaged: {error}") from error
+            if isinstance(error, OSError) and error.errno is not None:
+                raise  # of the system: Arrow's own have no number
+            raise CorruptDataError(f"{self.path} is damaged: {error}", hint=BRING_BACK) from error
 
 
 def _row_bytes(metadata: pq.FileMetaData) -> dict[int, float]:

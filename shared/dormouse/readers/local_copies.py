@@ -37,7 +37,7 @@ from dormouse.schema.schema import Field
 from dormouse.shards.format.crcs import Section, page_index_section
 from dormouse.shards.format.index import check_footer
 from dormouse.shards.writing.parquet import CHECKSUM_KEY
-from dormouse.storage import PIECE_BYTES
+from dormouse.storage import PIECE_BYTES, writing_files
 from dormouse.stored import checksums
 from dormouse.stored.paths import shard_path
 
@@ -93,13 +93,14 @@ class MergeWindow:
         """Wait until everything requested is in the files and verified."""
         for get in self.gets:
             get.result()
-        for local, get in self.ends:
-            end = get.result()
-            with local.open("r+b") as file:
-                file.seek(-len(end), os.SEEK_END)
-                file.write(end)
-        for describe in self.describe:
-            describe()
+        with writing_files(self.scratch):
+            for local, get in self.ends:
+                end = get.result()
+                with local.open("r+b") as file:
+                    file.seek(-len(end), os.SEEK_END)
+                    file.write(end)
+            for describe in self.describe:
+                describe()
 
     def discard(self) -> None:
         """Cancel reads in flight and delete the files."""
@@ -136,6 +137,7 @@ class LocalCopies:
             NotFoundError: a shard is gone.
             DamagedShardError: a shard is damaged; its window is not yielded.
             UnavailableError: a shard could not be read.
+            DiskFullError: the disk of `scratch` is full.
         """
         current: MergeWindow | None = None
         following: deque[MergeWindow] = deque()
@@ -170,28 +172,38 @@ class LocalCopies:
     def _fetch_window(
         self, threads: Executor, span: KeyRange, found: list[RowGroups]
     ) -> MergeWindow:
-        folder = tempfile.TemporaryDirectory(dir=self.scratch, prefix="window-")
+        with writing_files(self.scratch):
+            folder = tempfile.TemporaryDirectory(dir=self.scratch, prefix="window-")
         window = MergeWindow(span, found, [], folder, [], [], [])
         try:
             for number, groups in enumerate(found):
-                path = self._path(groups)
-                local = Path(folder.name) / f"{number}-{groups.slice.shard.id}.parquet"
-                is_linked = self.links and self.objects.link(path, local)
-                is_part = groups.index.footer is None and not is_linked
-                window.files.append(LocalFile(local, is_part))
-                if not is_linked:
-                    _make_hole(local, groups.slice.shard.size_bytes)
-                copy = None if is_linked else local
-                window.gets.extend(self._fetch(threads, groups, copy))
-                if is_part:
-                    end = partial(write_short_footer, local, groups, self.fields, path)
-                    window.describe.append(end)
-                elif copy is not None:
-                    window.ends.append((copy, self._ends[groups.slice.shard.id]))
+                local = window.scratch / f"{number}-{groups.slice.shard.id}.parquet"
+                self._fetch_file(threads, window, groups, local)
         except BaseException:
             window.discard()
             raise
         return window
+
+    def _fetch_file(
+        self, threads: Executor, window: MergeWindow, groups: RowGroups, local: Path
+    ) -> None:
+        """Link the file of a shard to `local`, or begin to copy what the window reads of it."""
+        path, shard = self._path(groups), groups.slice.shard
+        is_linked = self.links and self.objects.link(path, local)
+        is_part = groups.index.footer is None and not is_linked
+        if is_linked:
+            _check_size(local, path, shard.size_bytes)
+        else:
+            with writing_files(self.scratch):
+                _make_hole(local, shard.size_bytes)
+        copy = None if is_linked else local
+        window.files.append(LocalFile(local, is_part))
+        window.gets.extend(self._fetch(threads, groups, copy))
+        if is_part:
+            end = partial(write_short_footer, local, groups, self.fields, path)
+            window.describe.append(end)
+        elif copy is not None:
+            window.ends.append((copy, self._ends[shard.id]))
 
     def _fetch(
         self, threads: Executor, groups: RowGroups, copy: Path | None
@@ -219,7 +231,7 @@ class LocalCopies:
         shard = groups.slice.shard
         end = bytearray()
         arriving = stream_sections(self.objects, self._path(groups), shard.size_bytes, sections)
-        with copy.open("r+b") if copy else nullcontext() as file:
+        with writing_files(self.scratch), copy.open("r+b") if copy else nullcontext() as file:
             for section, offset, part in arriving:
                 if section.group is None:
                     end += part
@@ -257,6 +269,15 @@ class LocalCopies:
 
     def _path(self, groups: RowGroups) -> str:
         return shard_path(self.table_id, groups.slice.shard.id)
+
+
+def _check_size(local: Path, path: str, size_bytes: int) -> None:
+    """Check the size of the file that a shard is: DataFusion looks for the footer at its end."""
+    found_bytes = local.stat().st_size
+    if found_bytes != size_bytes:
+        raise DamagedShardError(
+            f"{path} is damaged: it has {found_bytes:,} bytes, not {size_bytes:,}", path=path
+        )
 
 
 def _make_hole(local: Path, size_bytes: int) -> None:

@@ -366,3 +366,12 @@ def test_what_died_writers_left_is_removed_and_what_living_ones_write_is_not(roo
     second.close()
     open_folder(root, background=False).close()
     assert not any(path.exists() for path in left)
+
+
+def test_a_place_for_temporary_files_that_is_not_there_is_refused_by_its_name(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "none"))
+    with pytest.raises(InvalidRequestError, match=r"TMPDIR names .*none"):
+        Instance.open(root, background=False)
+    assert not root.exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import random
 from collections.abc import Callable, Iterator
@@ -17,7 +18,12 @@ from dormouse.arrow.order import rows_within
 from dormouse.engine import merge_windows, merging
 from dormouse.engine.merging import merge_slices
 from dormouse.engine.predicates import parse_predicate
-from dormouse.errors import CorruptDataError, DamagedShardError, NotFoundError
+from dormouse.errors import (
+    CorruptDataError,
+    DamagedShardError,
+    DiskFullError,
+    NotFoundError,
+)
 from dormouse.keys.ranges import KeyRange
 from dormouse.readers import local_copies, ranged_reads
 from dormouse.readers.reading import Slice
@@ -321,6 +327,36 @@ def test_a_file_that_is_merged_where_it_is_has_the_index_that_was_read(tmp_path:
     bodies.before_read[1] = lambda: rewrite(shard.file, other)
     with pytest.raises(DamagedShardError, match="another footer than it had before"):
         merged(shard.table, bodies)
+
+
+@pytest.mark.parametrize("where", [None, "v >= 0"])
+def test_a_file_that_grew_is_damaged_where_it_is_merged_as_it_is(
+    tmp_path: Path, where: str | None
+) -> None:
+    shard = Shard(tmp_path, SCHEMA)
+    bodies = Bodies(tmp_path / "data")
+    rewrite(shard.file, shard.body + b"more")
+    condition = None if where is None else parse_predicate(where, SCHEMA)
+    with pytest.raises(DamagedShardError, match=r"it has [\d,]+ bytes, not [\d,]+") as raised:
+        merged(shard.table, bodies, where=condition)
+    assert raised.value.path == shard.path
+
+
+def _no_room(*_: object, **__: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize("place", ["_make_hole", "write_short_footer", "stream_sections"])
+def test_a_full_disk_of_temporary_files_is_said_to_be_full(
+    tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shard = Shard(tmp_path, SCHEMA, DistantFolder)
+    arriving = map(_no_room, [0])  # as if the first write of what arrives failed
+    fails = (lambda *_: arriving) if place == "stream_sections" else _no_room
+    monkeypatch.setattr(local_copies, place, fails)
+    with pytest.raises(DiskFullError, match="is full"):
+        merged(shard.table, shard.table.storage)
+    assert not list(shard.table.folder.iterdir())
 
 
 def test_an_object_that_is_another_shard_of_the_same_size_is_reported(tmp_path: Path) -> None:
