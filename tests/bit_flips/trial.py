@@ -127,6 +127,7 @@ class Trial:
 
     def _compacted(self) -> object:
         """Run a compaction; if it commits, its rows are found, and the trial starts over."""
+        self.world.clock.advance(seconds=1)  # each dispute has a time of its own
         store, job = self.world.new_store(self.table), self.world.ids.new()
         store.commit(AssignJob(job, "root", tuple(store.current().shards)), generation=0)
         compact(self.world.services, CompactionJob(self.table.id, 0, job))

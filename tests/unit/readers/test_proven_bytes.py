@@ -2,34 +2,23 @@
 
 from __future__ import annotations
 
-import errno
-import io
 import random
-from collections.abc import Callable, Iterator
-from hashlib import sha256
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
-from dormouse.arrow.order import rows_within
-from dormouse.engine import merge_windows, merging
 from dormouse.engine.merging import merge_slices
 from dormouse.engine.predicates import parse_predicate
 from dormouse.errors import (
     CorruptDataError,
     DamagedShardError,
-    DiskFullError,
     NotFoundError,
 )
 from dormouse.keys.ranges import KeyRange
-from dormouse.readers import local_copies, ranged_reads
 from dormouse.readers.reading import Slice
-from dormouse.schema.schema import Schema
 from dormouse.shards.format import crcs, row_groups
-from dormouse.shards.format.footer import read_footer, read_metadata
+from dormouse.shards.format.footer import read_footer
 from dormouse.shards.format.stored_index import find_entry, rename_table
 from dormouse.shards.writing import parquet
 from dormouse.storage import FolderStorage
@@ -39,55 +28,16 @@ from tests.support.damage import flipped, footer_length, last_row_group, regions
 from tests.support.distant_folder import DistantFolder
 from tests.support.every_type import EVERY_TYPE, row_of_every_type
 from tests.support.memory_storage import MemoryStorage
+from tests.support.shard_files import ROWS, SCHEMA, Bodies, Shard, merged
 from tests.support.tables import MEMORY_BYTES, ShardTable
 
 SCAN = {"look_up_bytes": 0}
-SCHEMA = Schema.from_json(
-    {
-        "rowKeyFields": [{"name": "k", "type": "LongType"}],
-        "valueFields": [
-            {"name": "v", "type": "LongType"},
-            {"name": "text", "type": "StringType"},
-        ],
-    }
-)
-ROWS: list[dict[str, object]] = [
-    {"k": k, "v": k // 2, "text": sha256(bytes([k % 256, k // 256])).hexdigest()}
-    for k in range(3000)
-]
-"""Rows that take room, for they cannot be compressed well."""
 
 
 @pytest.fixture(autouse=True)
 def _several_row_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parquet, "FIRST_ROW_GROUP_ROWS", 50)
     monkeypatch.setattr(row_groups, "ROW_GROUP_BYTES", 1024)
-
-
-class Shard:
-    """A table of one shard in a folder."""
-
-    def __init__(
-        self,
-        folder: Path,
-        schema: Schema = EVERY_TYPE,
-        storage: type[FolderStorage] = FolderStorage,
-    ) -> None:
-        self.table = ShardTable(storage(folder / "data"), schema, folder / "scratch")
-        (folder / "scratch").mkdir()
-        rows = [row_of_every_type(n) for n in range(300)] if schema is EVERY_TYPE else ROWS
-        (new,) = self.table.add(rows)
-        self.shard = new.shard
-        self.path = shard_path("table", new.shard.id)
-        self.file = folder / "data" / self.path
-        self.body = self.file.read_bytes()
-
-    @property
-    def metadata(self) -> pq.FileMetaData:
-        return read_metadata(self.table.storage, self.path, len(self.body))
-
-
-NEAR_AND_DISTANT = pytest.mark.parametrize("storage", [FolderStorage, DistantFolder])
 
 
 @pytest.fixture(params=[FolderStorage, DistantFolder])
@@ -226,51 +176,6 @@ def test_parts_that_lie_outside_of_the_data_are_refused(shard: Shard) -> None:
             list(crcs.all_sections(made, None, "a/b", 200))
 
 
-class Bodies(FolderStorage):
-    """A folder whose reads are noted as path, start and length, and can be tampered with.
-
-    `before_read` has what is done before the read of a number, `short` how many bytes a read that
-    begins at `cut_at` lacks.
-    """
-
-    def __init__(self, root: Path) -> None:
-        super().__init__(root)
-        self.root = root
-        self.reads: list[tuple[str, int, int]] = []
-        self.before_read: dict[int, Callable[[], object]] = {}
-        self.cut_at, self.short = -1, 0
-
-    def open(self, path: str, size_bytes: int) -> BinaryIO:
-        return cast(BinaryIO, _Tampered(self, path))
-
-
-class _Tampered(io.RawIOBase):
-    def __init__(self, bodies: Bodies, path: str) -> None:
-        self._bodies, self._path, self._at = bodies, path, 0
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        assert whence == io.SEEK_SET
-        self._at = offset
-        return offset
-
-    def read(self, size: int = -1) -> bytes:
-        bodies = self._bodies
-        bodies.before_read.pop(len(bodies.reads), lambda: None)()
-        try:
-            body = (bodies.root / self._path).read_bytes()[self._at :][:size]
-        except FileNotFoundError as error:
-            raise NotFoundError(self._path) from error
-        bodies.reads.append((self._path, self._at, len(body)))
-        return body[: len(body) - bodies.short] if self._at == bodies.cut_at else body
-
-
-def merged(table: ShardTable, storage: Any, **options: Any) -> list[dict[str, object]]:
-    slices = [Slice(shard, KeyRange()) for shard in table.state.shards.values()]
-    settings = {"scratch": table.folder, "memory_bytes": MEMORY_BYTES} | options
-    batches = merge_slices(storage, "table", slices, table.schema, **settings)
-    return [row for batch in batches for row in batch.to_pylist()]
-
-
 def test_a_body_shorter_than_the_requested_range_is_damage(shard: Shard) -> None:
     bodies = Bodies(shard.file.parents[2])
     bodies.cut_at, bodies.short = 4, 1
@@ -342,23 +247,6 @@ def test_a_file_that_grew_is_damaged_where_it_is_merged_as_it_is(
     assert raised.value.path == shard.path
 
 
-def _no_room(*_: object, **__: object) -> None:
-    raise OSError(errno.ENOSPC, "No space left on device")
-
-
-@pytest.mark.parametrize("place", ["_make_hole", "write_short_footer", "stream_sections"])
-def test_a_full_disk_of_temporary_files_is_said_to_be_full(
-    tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shard = Shard(tmp_path, SCHEMA, DistantFolder)
-    arriving = map(_no_room, [0])  # as if the first write of what arrives failed
-    fails = (lambda *_: arriving) if place == "stream_sections" else _no_room
-    monkeypatch.setattr(local_copies, place, fails)
-    with pytest.raises(DiskFullError, match="is full"):
-        merged(shard.table, shard.table.storage)
-    assert not list(shard.table.folder.iterdir())
-
-
 def test_an_object_that_is_another_shard_of_the_same_size_is_reported(tmp_path: Path) -> None:
     shard = Shard(tmp_path, SCHEMA)
     (other,) = shard.table.add(ROWS)
@@ -383,114 +271,3 @@ def test_objects_in_memory_are_merged_as_those_of_a_folder_are(tmp_path: Path) -
         table.add([row_of_every_type(n) for n in range(start, 90, 3)])
     assert table.query(**SCAN).reads.scans == 0
     assert table.rows(**SCAN) == table.rows()
-
-
-def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(merge_windows, "WINDOW_BYTES", 1)
-    monkeypatch.setattr(merge_windows, "GROUPS_PER_WINDOW", 1)
-
-
-@NEAR_AND_DISTANT
-def test_a_merge_has_three_windows_in_scratch_at_most_and_nothing_when_it_ends(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, storage: type[FolderStorage]
-) -> None:
-    small_steps(monkeypatch)
-    shard = Shard(tmp_path, SCHEMA, storage)
-    most, rows = 0, 0
-    slices = [Slice(shard.shard, KeyRange())]
-    table = shard.table
-    batches = merge_slices(
-        table.storage, "table", slices, SCHEMA, scratch=table.folder, memory_bytes=MEMORY_BYTES
-    )
-    for batch in batches:
-        rows += batch.num_rows
-        most = max(most, len(list(shard.table.folder.iterdir())))
-        if rows > 2000:
-            break
-    assert most == 1 + local_copies.WINDOWS_AHEAD
-    batches.close()
-    assert not list(shard.table.folder.iterdir())
-    assert shard.file.read_bytes() == shard.body
-
-
-@NEAR_AND_DISTANT
-def test_a_shard_on_this_disk_is_merged_where_it_is_and_any_other_from_a_copy(
-    tmp_path: Path, storage: type[FolderStorage]
-) -> None:
-    shard = Shard(tmp_path, SCHEMA, storage)
-    slices, scratch = [Slice(shard.shard, KeyRange())], shard.table.folder
-    batches = merge_slices(
-        shard.table.storage, "table", slices, SCHEMA, scratch=scratch, memory_bytes=MEMORY_BYTES
-    )
-    rows = next(batches).num_rows
-    (local,) = shard.table.folder.rglob("*.parquet")
-    assert local.samefile(shard.file) == (storage is FolderStorage)
-    shard.table.storage.delete([shard.path])  # by the garbage collector, as it seems
-    assert rows + sum(batch.num_rows for batch in batches) == len(ROWS)
-
-
-def test_what_is_small_comes_in_one_read_and_what_is_large_in_reads_of_bounded_size(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shard = Shard(tmp_path, SCHEMA)
-    bodies = Bodies(tmp_path / "data")
-    monkeypatch.setattr(bodies, "link", lambda path, local: False)
-    expected = merged(shard.table, bodies)
-    assert len(bodies.reads) == 2, "the index, and all the rest"
-    monkeypatch.setattr(local_copies, "MAX_GET_BYTES", 2048)
-    bodies.reads.clear()
-    assert merged(shard.table, bodies) == expected
-    assert len(bodies.reads) > 5
-    largest = max(part.end - part.start for part in parts_of(shard))
-    of_data = [size for _, start, size in bodies.reads[1:] if start < end_of_data(shard)]
-    assert max(of_data) <= max(2048, largest)
-
-
-@NEAR_AND_DISTANT
-def test_a_window_reads_its_own_row_groups(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, storage: type[FolderStorage]
-) -> None:
-    small_steps(monkeypatch)
-    shard = Shard(tmp_path, SCHEMA, storage)
-    read: list[int] = []
-
-    def counted(
-        batches: Iterator[pa.RecordBatch], span: KeyRange, schema: Schema
-    ) -> Iterator[pa.RecordBatch]:
-        noted = [*batches]
-        read.append(sum(batch.num_rows for batch in noted))
-        return rows_within(iter(noted), span, schema)
-
-    monkeypatch.setattr(merging, "rows_within", counted)
-    assert merged(shard.table, shard.table.storage) == ROWS
-    assert len(read) > 5
-    assert sum(read) < 2 * len(ROWS), "those at the border of two windows are read twice"
-
-
-def parts_of(shard: Shard) -> Iterator[crcs.Section]:
-    return crcs.all_sections(shard.metadata, None, shard.path, len(shard.body))
-
-
-def test_only_the_columns_and_row_groups_that_are_needed_are_fetched(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(ranged_reads, "MAX_GAP_BYTES", 0)
-    shard = Shard(tmp_path, SCHEMA)
-    whole, keys, few = (
-        shard.table.query(look_up_bytes=0, **asked)
-        for asked in (
-            {},
-            {"columns": ["k"]},
-            {"where": "v BETWEEN 700 AND 710"},
-        )
-    )
-    counts = [query.reader.read_all().num_rows for query in (whole, keys, few)]
-    assert counts == [3000, 3000, 22]
-    footers = 2 * len(shard.body[end_of_data(shard) :])
-    sizes = [query.reads.size_bytes - footers for query in (whole, keys, few)]
-    assert sizes[1] < sizes[0] / 5, "without texts"
-    assert sizes[2] < sizes[0] / 5, "without row groups of other values"
-
-
-def end_of_data(shard: Shard) -> int:
-    return max(part.start for part in parts_of(shard))
