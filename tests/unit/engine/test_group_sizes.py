@@ -143,13 +143,19 @@ def earlier_writer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("earlier_writer")
-@pytest.mark.parametrize("name", VALUES)
-@pytest.mark.parametrize("is_read", [True, False], ids=["footer", "no footer"])
+@pytest.mark.parametrize(
+    ("name", "is_read"),
+    [
+        (name, is_read)
+        for name in VALUES
+        for is_read in (True, False)
+        # these statistics mislead: such shards count as short until they are compacted
+        if not (is_read and "of which are short" in name)
+    ],
+)
 def test_what_an_earlier_writer_did_not_count_counts_as_a_whole_row_group(
     tmp_path: Path, name: str, is_read: bool
 ) -> None:
-    if is_read and "of which are short" in name:
-        pytest.skip("statistics mislead: these count as short until they are compacted")
     groups, rows, schema = shard_of(tmp_path, *VALUES[name])
     read = groups if is_read else replace(groups, index=replace(groups.index, footer=None))
     found = sizes_of([read], schema.fields)[groups.slice.shard.id].values()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import errno
 import random
 import subprocess
 import sys
@@ -189,6 +190,18 @@ def test_no_rows_of_many_inputs_are_no_rows(
     monkeypatch.setattr(merging, "WIDE_ROW_BYTES", wide)
     monkeypatch.setattr(merging, "inputs_at_once", lambda memory_bytes, input_bytes: 2)
     assert merged(table, where=parse_predicate("l > 100", EVERY_TYPE)) == []
+
+
+def test_what_the_system_refuses_is_no_damage_of_a_shard(
+    table: ShardTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise OSError(errno.EMFILE, "too many open files")
+
+    monkeypatch.setattr(merging, "WIDE_ROW_BYTES", ALL_ROWS_ARE_WIDE)
+    monkeypatch.setattr("dormouse.engine.wide_rows.conform", refused)
+    with pytest.raises(OSError, match="too many open files"):
+        merged(table)
 
 
 def test_a_file_that_cannot_be_decoded_is_named(
