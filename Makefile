@@ -36,7 +36,7 @@ demo-spark: $(INSTALLED) ## Five million flights by way of Spark: bulk imported,
 	@$(BIN)/dormouse local run -- $(BIN)/python spark/demo.py
 
 test: $(INSTALLED) $(ENGINES)/.installed ## Run the tests, in one process more than there are processors
-	$(BIN)/python -m pytest --numprocesses=auto --dist=loadfile $(ARGS)
+	$(BIN)/python -m pytest --numprocesses=auto --dist=loadfile --max-worker-restart=0 $(ARGS)
 
 $(ENGINES)/.installed: $(INSTALLED) requirements-engines.txt
 	$(BIN)/python -m venv $(ENGINES)

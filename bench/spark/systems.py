@@ -7,6 +7,7 @@ line for each figure. Spark is started, and warmed up with some rows, before it 
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -35,6 +36,8 @@ DRIVER_MEMORY = "4g"
 WARM_UP_ROWS = 20_000
 WORKERS_START_SECONDS = 2
 """How long a worker stays busy after its start, so that the next task needs another one."""
+JVM_ENDS_SECONDS = 60
+"""How long the JVM may take to end."""
 ENGINE = "the function's engine"
 NOT_OPTIMIZED = ", JVM as ours"
 """The end of the name of a system that has the same options of the JVM as Dormouse's jobs."""
@@ -183,7 +186,7 @@ def main() -> None:
         warm_up(spark, make, part, files, folder)
         before = shuffled_bytes(folder / "events")
         taken = measured(make(spark, files, int(leaves), out, folder / "scratch"))
-        spark.stop()
+        end(spark)
         shuffled = shuffled_bytes(folder / "events") - before
     written = check(system, expected, out, in_order=True)
     emit(
@@ -230,6 +233,20 @@ def warm_up(
         write_source(folder / "warm-in" / "some.parquet", "narrow", WARM_UP_ROWS, 0)
         files = [folder / "warm-in" / "some.parquet"]
     make(spark, files[:1], 2, folder / "warm", folder / "scratch")()
+
+
+def end(spark: SparkSession) -> None:
+    """Stop Spark and wait for its JVM: the system counts a process to the one that waited for it.
+
+    PySpark ends without waiting, and what the JVM did would seem to be done by others.
+    """
+    gateway = spark.sparkContext._gateway
+    assert gateway is not None
+    spark.stop()
+    jvm: subprocess.Popen[bytes] = gateway.proc
+    assert jvm.stdin is not None
+    jvm.stdin.close()  # the JVM ends when nobody can write to it
+    jvm.wait(JVM_ENDS_SECONDS)
 
 
 if __name__ == "__main__":
