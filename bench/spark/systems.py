@@ -34,6 +34,8 @@ from dormouse_spark.compact import compact
 
 DRIVER_MEMORY = "4g"
 WARM_UP_ROWS = 20_000
+WARM_UP_FILES = 3
+"""With so many files of a table for each core, a compaction has a task for each worker."""
 WORKERS_START_SECONDS = 2
 """How long a worker stays busy after its start, so that the next task needs another one."""
 JVM_ENDS_SECONDS = 60
@@ -232,7 +234,8 @@ def warm_up(
     if part.startswith("import"):
         write_source(folder / "warm-in" / "some.parquet", "narrow", WARM_UP_ROWS, 0)
         files = [folder / "warm-in" / "some.parquet"]
-    make(spark, files[:1], 2, folder / "warm", folder / "scratch")()
+    some = files[: WARM_UP_FILES * cores()]
+    make(spark, some, 2, folder / "warm", folder / "scratch")()
 
 
 def end(spark: SparkSession) -> None:

@@ -6,8 +6,10 @@ errors are returned as results, and raised by the driver.
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from typing import TypeVar
 from zipimport import zipimporter
 
@@ -26,6 +28,7 @@ def run_task(make: Callable[[], Iterable[_Result]]) -> Iterator[_Result | Dormou
     An unexpected error is reported by its type and place alone: a library may quote a value of a
     row, and Spark writes the message to logs, and to the reason for which the job failed.
     """
+    _keep_modules()
     try:
         yield from make()
     except (UnavailableError, OutcomeUnknownError):
@@ -37,6 +40,15 @@ def run_task(make: Callable[[], Iterable[_Result]]) -> Iterator[_Result | Dormou
         raise reported.with_traceback(error.__traceback__) from None
     finally:
         forget_archives()
+
+
+@cache
+def _keep_modules() -> None:
+    """Let the garbage collector pass over what was imported before the first task of a process.
+
+    PySpark collects garbage after each task, and goes through all modules for that: 0.1 s a task.
+    """
+    gc.freeze()
 
 
 def forget_archives() -> None:

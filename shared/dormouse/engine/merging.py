@@ -14,6 +14,7 @@ import pyarrow as pa
 from datafusion import DataFrame, SessionContext
 
 from dormouse.arrow.order import rows_within
+from dormouse.arrow.ranges import fit_range
 from dormouse.arrow.types import arrow_schema, conform, gathered
 from dormouse.cache import Cache
 from dormouse.engine import datafusion as engine
@@ -105,7 +106,9 @@ def merge_row_groups(
     fields = [field for field in schema.fields if field.name in used]
     names, sizes = [field.name for field in fields], sizes_of(found, fields)
     most_rows = sum(groups.slice.shard.rows for groups in found)
-    spans = merge_windows(_stored(found, sizes), memory_bytes)
+    cut = _cut(found, schema)
+    spans = [cut.intersection(span) for span in merge_windows(_stored(found, sizes), memory_bytes)]
+    is_cut = cut != KeyRange()
     links = where is not None or have_few_chunks(found)
     copies = LocalCopies(objects, table_id, fields, scratch, memory_bytes, links)
     windows = _windows(found, spans, bounds, schema)
@@ -113,12 +116,38 @@ def merge_row_groups(
         for window in verified:
             widest = Widest.of(sizes, window.found)
             plan = _MergePlan(
-                table_id, schema, where, bounds, memory_bytes, names, sizes, widest, most_rows
+                table_id,
+                schema,
+                where,
+                bounds,
+                memory_bytes,
+                names,
+                sizes,
+                widest,
+                most_rows,
+                is_cut,
             )
             rows = engine.batch_rows(memory_bytes, 0, widest.row_bytes)
             merged = gathered(plan.rows(window), rows, engine.MAX_BATCH_BYTES)
             for batch in rows_within(merged, window.span, schema):
                 yield conform(batch, wanted)
+
+
+def _cut(found: Sequence[RowGroups], schema: Schema) -> KeyRange:
+    """Return the range that the merged rows are cut to, instead of those of each slice.
+
+    That is the range that all slices have, if most of their row groups lie in it: it costs less to
+    merge some rows in vain than to compare each with the range, and to copy it.
+    """
+    ranges = {groups.slice.range for groups in found}
+    if len(ranges) > 1 or all(groups.slice.is_whole for groups in found):
+        return KeyRange()
+    shared = fit_range(ranges.pop(), schema)
+    inside = sum(
+        len({*groups.numbers}.intersection(groups.index.row_groups_within(shared)))
+        for groups in found
+    )
+    return shared if 2 * inside >= sum(len(groups.numbers) for groups in found) else KeyRange()
 
 
 def _stored(found: Iterable[RowGroups], sizes: Sizes) -> list[list[tuple[Key, int]]]:
@@ -150,7 +179,7 @@ class _MergePlan:
 
     `names` are the columns that are read, all keys among them; `sizes` is what they take, `widest`
     the most.
-    All shards have `most_rows`.
+    All shards have `most_rows`. If it `is_cut`, rows outside of slices are cut from the result.
     """
 
     table_id: str
@@ -162,6 +191,7 @@ class _MergePlan:
     sizes: Sizes
     widest: Widest
     most_rows: int
+    is_cut: bool
 
     def rows(self, window: MergeWindow) -> Iterator[pa.RecordBatch]:
         """Merge a window; its rows have all columns that are read."""
@@ -203,7 +233,8 @@ class _MergePlan:
         return _Source(partial(self._shard, groups, local.path), ranges)
 
     def _shard(self, groups: RowGroups, local: Path, context: SessionContext) -> DataFrame | None:
-        wanted = KeyRange() if groups.slice.is_whole else groups.slice.range
+        is_whole = self.is_cut or groups.slice.is_whole
+        wanted = KeyRange() if is_whole else groups.slice.range
         frame = engine.sorted_file(context, local, groups.index.names, self.schema, wanted)
         if self.where is None:
             return frame
