@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -38,6 +39,31 @@ def test_every_module_and_file_that_a_document_names_exists(page: Path) -> None:
 def test_a_module_or_file_that_is_gone_is_found() -> None:
     text = "`dormouse.keys.none`, `dormouse.keys.ranges`, `shared/dormouse/none.py`, `tests/unit`"
     assert missing(text) == ["dormouse.keys.none", "shared/dormouse/none.py"]
+
+
+HOMES = {"dormouse": "shared", "dormouse_cli": "cli", "dormouse_spark": "spark"}
+"""The folders of packages that are not at the top."""
+OWN = ("bench", "tests", "tools", *HOMES)
+
+
+def imported(path: Path) -> set[str]:
+    found = ast.walk(ast.parse(path.read_text()))
+    names = {node.module or "" for node in found if isinstance(node, ast.ImportFrom)}
+    return {name for name in names if name.partition(".")[0] in OWN}
+
+
+@pytest.mark.parametrize("folder", ["bench", "tests", "tools"])
+def test_every_own_module_that_is_imported_exists(folder: str) -> None:
+    """Also by what is only run by make, and by no test."""
+    names = {name for path in (ROOT / folder).rglob("*.py") for name in imported(path)}
+    assert len(names) > 1
+    missed = []
+    for name in sorted(names):
+        parts = name.split(".")
+        place = ROOT.joinpath(HOMES.get(parts[0], ""), *parts)
+        if not (place.with_suffix(".py").is_file() or place.is_dir()):
+            missed.append(name)
+    assert missed == []
 
 
 def test_every_term_of_the_glossary_names_its_module_and_is_there_once() -> None:
