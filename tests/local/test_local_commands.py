@@ -117,6 +117,32 @@ def test_no_moment_of_waiting_is_deaf_to_a_signal() -> None:
     subprocess.run(program, env=environment(), check=True, timeout=LIMIT_SECONDS)
 
 
+_SIGNALLED_IN_ANOTHER_THREAD = """
+import os, signal, sys, threading, time
+from dormouse_cli.local.signals import interruptible, run_command
+
+def interrupt():
+    time.sleep(0.2)  # the main thread waits, or is about to
+    signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+
+threading.Thread(target=interrupt).start()
+if sys.argv[1:]:
+    sys.exit(run_command(sys.argv[1:], os.environ))
+with interruptible() as interruptions:
+    assert interruptions.get() == signal.SIGTERM
+"""
+
+
+@pytest.mark.parametrize(("command", "code"), [((), 0), (("sleep", "60"), 143)])
+def test_a_signal_that_does_not_wake_the_main_thread_is_not_lost(
+    command: tuple[str, ...], code: int
+) -> None:
+    """The system may hand it to any thread, or just before the main thread begins to wait."""
+    program = [sys.executable, "-c", _SIGNALLED_IN_ANOTHER_THREAD, *command]
+    done = subprocess.run(program, env=environment(), check=False, timeout=LIMIT_SECONDS)
+    assert done.returncode == code
+
+
 def test_signals_are_ignored_while_the_stack_stops() -> None:
     """It saves then, which takes a while, and a user may press Ctrl-C again."""
     program = (

@@ -1,16 +1,52 @@
-"""Who gets SIGINT and SIGTERM: a stack that is to stop, or a command that runs against one."""
+"""Who gets SIGINT and SIGTERM: a stack that is to stop, or a command that runs against one.
+
+Python's handlers run in the main thread only, and only between two of its instructions. A signal
+that comes just before the main thread blocks (in a lock, in waitpid), or that the system hands to
+another thread, does not wake it. So signals come as bytes through a pair of sockets, which the
+handler in C writes wherever it runs (`signal.set_wakeup_fd`), and the main thread reads.
+"""
 
 import signal
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from queue import SimpleQueue
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 import typer
 
 _ENDING = (signal.SIGINT, signal.SIGTERM)
+_ENDED = 0
+"""Among the numbers of signals, that a command has ended by itself."""
+
+
+class Interruptions:
+    """Numbers for the main thread to wait for: of signals, and those that other threads put."""
+
+    def __init__(self) -> None:
+        """Open the sockets, which `close` closes."""
+        self._reader, self._writer = socket.socketpair()
+        self._writer.setblocking(False)
+
+    def fileno(self) -> int:
+        """Return the descriptor to which a byte is written for each number."""
+        return self._writer.fileno()
+
+    def put(self, number: int) -> None:
+        """Add a number below 256; nothing happens once it is closed, as no one waits any more."""
+        with suppress(OSError):
+            self._writer.send(bytes([number]))
+
+    def get(self) -> int:
+        """Wait for a number and return it."""
+        return self._reader.recv(1)[0]
+
+    def close(self) -> None:
+        """Close the sockets."""
+        self._reader.close()
+        self._writer.close()
 
 
 def run_command(command: Sequence[str], environment: Mapping[str, str]) -> int:
@@ -23,48 +59,49 @@ def run_command(command: Sequence[str], environment: Mapping[str, str]) -> int:
     except FileNotFoundError:
         typer.echo(f"command not found: {command[0]}", err=True)
         return 127
-    with _forwarding(process):
-        code = process.wait()
+    before = [signal.getsignal(number) for number in _ENDING]
+    with _signals(after=before) as interruptions:
+        waiting = threading.Thread(target=_wait, args=(process, interruptions), daemon=True)
+        waiting.start()
+        while (number := interruptions.get()) != _ENDED:
+            typed_at_the_terminal = number == signal.SIGINT and sys.stdin.isatty()
+            if not typed_at_the_terminal:  # else the terminal has sent it to the command, too
+                process.send_signal(number)
+        waiting.join()
+    code = process.wait()
     return 128 - code if code < 0 else code
 
 
 @contextmanager
-def interruptible() -> Iterator["SimpleQueue[int]"]:
-    """Return a queue that gets SIGINT and SIGTERM, which do not end this process within the block.
+def interruptible() -> Iterator[Interruptions]:
+    """Return what gets SIGINT and SIGTERM, which do not end this process within the block.
 
     After the block they are ignored: the stack stops, and must not end before it has saved.
     """
-    # An event would not do: a signal within its wait() finds the lock held that set() needs.
-    interruptions: SimpleQueue[int] = SimpleQueue()
+    with _signals(after=[signal.SIG_IGN for _ in _ENDING]) as interruptions:
+        yield interruptions
 
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        interruptions.put(number)
 
+@contextmanager
+def _signals(after: Sequence["signal._HANDLER"]) -> Iterator[Interruptions]:
+    """Return what gets SIGINT and SIGTERM within the block; `after` is who gets them then."""
+    interruptions = Interruptions()
+    before = signal.set_wakeup_fd(interruptions.fileno(), warn_on_full_buffer=False)
     for number in _ENDING:
-        signal.signal(number, interrupt)
+        signal.signal(number, _awake)
     try:
         yield interruptions
     finally:
-        for number in _ENDING:
-            signal.signal(number, signal.SIG_IGN)
+        for number, handler in zip(_ENDING, after, strict=True):
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(before)
+        interruptions.close()
 
 
-@contextmanager
-def _forwarding(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    def forward(number: int, frame: FrameType | None) -> None:
-        typed_at_the_terminal = number == signal.SIGINT and sys.stdin.isatty()
-        if not typed_at_the_terminal:  # else the terminal has sent it to the command, too
-            process.send_signal(number)
-
-    with _handling(forward):
-        yield
+def _awake(number: int, frame: FrameType | None) -> None:
+    """Do nothing: without a handler in Python, none in C would write the signal's number."""
 
 
-@contextmanager
-def _handling(handler: "signal._HANDLER") -> Iterator[None]:
-    before = [signal.signal(number, handler) for number in _ENDING]
-    try:
-        yield
-    finally:
-        for number, handle in zip(_ENDING, before, strict=True):
-            signal.signal(number, handle)
+def _wait(process: subprocess.Popen[bytes], interruptions: Interruptions) -> None:
+    process.wait()
+    interruptions.put(_ENDED)
