@@ -24,16 +24,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from bench.common.figures import Figure, Figures, parsed
 from bench.common.load import Load
 from bench.common.pages import page_with
+from bench.common.places import ABSENT, ROOT, SOURCES
 
-ROOT = Path(__file__).parents[2]
 IN_MEMORY = Path("/dev/shm")
 """Outputs go here if the folder exists: then no disk is measured."""
 LONGEST_SECONDS = 3600
 OUT = "OUT"
 """An argument that is replaced by a new folder for the output of a step."""
-SOURCES = tuple(ROOT / name for name in ("shared", "cli", "spark", "bench"))
-ABSENT = ROOT / "bench" / "absent"
-"""Modules in the place of packages that the layers of the functions do not have."""
 FUNCTIONS_SETTING = "DORMOUSE_MEMORY_BYTES"
 """A step with this setting runs as a function does, with its packages."""
 

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
-from bench.common.runner import ROOT
+from bench.common.places import ROOT
 
 PERIOD_SECONDS = 0.1
 LOOK_SECONDS = 0.005

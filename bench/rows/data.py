@@ -10,12 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dormouse.schema.schema import Schema
+
+if TYPE_CHECKING:  # the functions have no numpy, and what measures them imports this module
+    import numpy as np
 
 LETTERS = 10
 KEYS = ("key", "timestamp")
@@ -67,6 +70,8 @@ def key_at(fraction: float) -> str:
 
 def write_source(path: Path, kind: str, rows: int, seed: int) -> None:
     """Write unsorted rows as people do: with pyarrow, as it is set."""
+    import numpy as np
+
     chance = np.random.default_rng(seed)
     with pq.ParquetWriter(path, _schema(kind)) as writer:
         for batch in _batches(kind, rows, chance):
@@ -98,6 +103,8 @@ def _batches(kind: str, rows: int, chance: np.random.Generator) -> Iterator[pa.R
 
 def texts(chance: np.random.Generator, count: int, length: int) -> pa.Array:
     """Return texts of so many random letters each."""
+    import numpy as np
+
     letters = chance.integers(97, 123, count * length, dtype=np.uint8)
     ends = np.arange(0, (count + 1) * length, length, dtype=np.int32)
     return pa.StringArray.from_buffers(count, pa.py_buffer(ends), pa.py_buffer(letters))

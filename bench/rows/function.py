@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from bench.common.runner import ROOT
+from bench.common.places import ROOT
 from dormouse_cli.local.translation import load
 
 MB_PER_CORE = 1769

@@ -25,7 +25,8 @@ import pyarrow.parquet as pq
 from bench.common.figures import emit
 from bench.rows import instance as rows_instance
 from bench.rows.data import SCHEMAS, key_at, kind_of, split_points
-from bench.rows.digest import Digest, digest_of, save, saved
+from bench.rows.digest import Digest, save, saved
+from bench.rows.hashing import digest_of
 from bench.rows.ingest import LEAVES
 from bench.rows.measure import bytes_read, read_once, run, set_aside
 from dormouse.client.instance import Instance

@@ -15,7 +15,8 @@ from pathlib import Path
 from bench.rows import instance as rows_instance
 from bench.rows import look_ups
 from bench.rows.data import SCHEMAS, some_keys, split_points, write_source
-from bench.rows.digest import ALL, DIGESTS, Digest, digest_of_files, save, saved
+from bench.rows.digest import ALL, DIGESTS, Digest, save, saved
+from bench.rows.hashing import digest_of_files
 from dormouse.storage import FolderStorage
 
 MEMORY_BYTES = 4 * 1024**3

@@ -13,7 +13,7 @@ import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from bench.common.runner import ROOT
+from bench.common.places import ROOT
 from bench.rows.data import KEYS
 from bench.rows.measure import PeakElsewhere
 from dormouse.errors import InvariantError

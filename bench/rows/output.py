@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bench.common.figures import emit
-from bench.rows.digest import Digest, digest_of_files, sorted_digest_of_files
+from bench.rows.digest import Digest, digest_elsewhere
 from bench.rows.measure import run, set_aside
 
 
@@ -53,7 +53,7 @@ def check(system: str, expected: Digest, out: Path, *, in_order: bool) -> list[P
         ValueError: they hold others, or not in order.
     """
     files = sorted(out.rglob("*.parquet"))
-    found = sorted_digest_of_files(files) if in_order else digest_of_files(files)
+    found = digest_elsewhere(files, in_order=in_order)
     if found.rows != expected.rows:
         raise ValueError(f"{system} wrote {found.rows} rows of {expected.rows}")
     if found != expected:

@@ -14,7 +14,7 @@ from unittest.mock import patch
 
 from botocore.config import Config
 
-from bench.common.runner import ROOT
+from bench.common.places import ROOT
 from bench.s3.server import Slowness
 from dormouse.aws.base.clients import client
 from dormouse.aws.s3.storage import S3Sources, S3Storage

@@ -47,15 +47,16 @@ def test_the_original_is_measured_with_a_sketch_of_every_key(
         original_plan.original([], "narrow", tmp_path, sketch=False)()
 
 
+@pytest.mark.parametrize("package", ["numpy", "pandas"])
 @pytest.mark.parametrize("is_function", [True, False])
 def test_a_function_is_measured_without_packages_that_its_layers_lack(
-    is_function: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    is_function: bool, package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     really_run = subprocess.run
     ends = []
 
     def run(command: list[str], **given: Any) -> Any:
-        done = really_run([*command[:1], "-c", "import pandas"], **given)
+        done = really_run([*command[:1], "-c", f"import {package}"], **given)
         ends.append(done.returncode)
         return done
 

@@ -128,9 +128,9 @@ def test_a_cold_look_up_of_one_key_opens_one_shard(
 
 
 def test_a_look_up_that_finds_other_rows_is_no_measurement(bench: Bench, tmp_path: Path) -> None:
-    look_ups, digest = bench.module("bench.rows.look_ups"), bench.module("bench.rows.digest")
+    look_ups, hashing = bench.module("bench.rows.look_ups"), bench.module("bench.rows.hashing")
     rows = pa.table({"key": ["a"], "timestamp": [1]})
-    answer = digest.digest_of(rows.to_batches())
+    answer = hashing.digest_of(rows.to_batches())
     asked = look_ups.Asked(("a",))
     assert look_ups.measure(lambda _: rows, asked, answer)["rows"] == 1
     for other in (rows.slice(1), pa.table({"key": ["a"], "timestamp": [2]})):
@@ -160,7 +160,7 @@ def test_output_that_lost_rows_or_order_is_no_measurement(bench: Bench, tmp_path
     output = bench.module("bench.rows.output")
     digest = bench.module("bench.rows.digest")
     rows = pa.table({"key": ["b", "a"], "timestamp": [1, 2]})
-    found = digest.digest_of(rows.to_batches())
+    found = bench.module("bench.rows.hashing").digest_of(rows.to_batches())
 
     def work() -> None:
         pq.write_table(rows, tmp_path / "out.parquet", row_group_size=1)
@@ -177,7 +177,7 @@ def test_output_that_lost_rows_or_order_is_no_measurement(bench: Bench, tmp_path
 def test_a_digest_is_of_all_values_of_all_rows_in_any_order_and_any_type_of_text(
     bench: Bench,
 ) -> None:
-    digest_of = bench.module("bench.rows.digest").digest_of
+    digest_of = bench.module("bench.rows.hashing").digest_of
 
     def digest(rows: pa.Table) -> tuple[int, int]:
         return digest_of(rows.to_batches(max_chunksize=2))
@@ -196,7 +196,7 @@ def test_a_digest_is_of_all_values_of_all_rows_in_any_order_and_any_type_of_text
 def test_order_is_held_within_files_across_batches_and_between_files(
     bench: Bench, tmp_path: Path
 ) -> None:
-    sorted_digest = bench.module("bench.rows.digest").sorted_digest_of_files
+    sorted_digest = bench.module("bench.rows.hashing").sorted_digest_of_files
 
     def file(name: str, *rows: tuple[str, int]) -> Path:
         keys, numbers = zip(*rows, strict=True)

@@ -47,7 +47,7 @@ MAX_BATCH_BYTES = 1024 * 1024
 """The most rows of a batch, and about how large it may become in memory: each batch costs time of
 its own, but longer ones save nothing more.
 """
-MERGE_BYTES = 48 * 1024 * 1024
+MERGE_BYTES = 40 * 1024 * 1024
 """What the batches of a merge may take in all, however many inputs there are. More would make no
 merge faster.
 """

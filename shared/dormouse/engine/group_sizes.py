@@ -19,9 +19,11 @@ from dormouse.shards.writing.parquet import MAX_ROW_GROUP_BYTES
 PAGE_BYTES = 1024 * 1024
 """About the most that a page takes, unless it has longer values; pyarrow writes it so."""
 CHUNK_BYTES = 3 * 1024
-COLUMN_READER_BYTES = 24 * 1024
-"""What DataFusion takes for each column chunk of a window, and for each column that it reads of an
-input, besides the bytes that are stored and decoded: measured, about.
+"""What DataFusion takes for each column chunk of a window, besides its bytes: measured, about."""
+READER_BYTES, ZSTD_READER_BYTES = 4 * 1024, 24 * 1024
+"""What it takes for each column that it reads of an input, besides the bytes that are stored and
+decoded. A decoder of zstd takes 96 KB of address space until its column chunk is read; short pages
+touch a quarter of it.
 """
 LONGEST_STATISTICS = 4096
 """pyarrow writes no statistics of longer values."""
@@ -36,14 +38,15 @@ LEAST_GROUPS = 4
 
 @dataclass(frozen=True, slots=True)
 class GroupSize:
-    """The rows of a row group; what some of its columns take in the file, and decoded about; and
-    what a page of each takes decoded.
+    """The rows of a row group; what some of its columns take in the file, and decoded about; what a
+    page of each takes decoded; and what the readers of these columns take.
     """
 
     rows: int
     stored_bytes: int
     decoded_bytes: int
     pages_bytes: int
+    readers_bytes: int
     columns: int
 
     @property
@@ -92,6 +95,7 @@ def _size_of(groups: RowGroups, number: int, leaves: Sequence[int]) -> GroupSize
         sum(index.starts[first + leaf + 1] - index.starts[first + leaf] for leaf in leaves),
         min(sum(decoded), max(known_bytes, most)),
         sum(min(size_bytes, PAGE_BYTES) for size_bytes in decoded),
+        sum(ZSTD_READER_BYTES if index.is_compressed(leaf) else READER_BYTES for leaf in leaves),
         len(leaves),
     )
 
@@ -119,7 +123,7 @@ def _usual_row_bytes(sizes: Collection[GroupSize]) -> float:
 @dataclass(frozen=True, slots=True)
 class Widest:
     """The most that the row groups of a window take: a row on the average of one, and of the one
-    that takes most what is stored, decoded, and decoded of a page of each column.
+    that takes most what is stored, decoded, decoded of a page of each column, and its readers.
 
     `uneven_bytes` is what rows that are wider than most of their shard take together, if those of
     all shards meet: the widest of each.
@@ -129,7 +133,7 @@ class Widest:
     stored_bytes: int
     decoded_bytes: int
     pages_bytes: int
-    columns: int
+    readers_bytes: int
     uneven_bytes: float
 
     @staticmethod
@@ -143,7 +147,7 @@ class Widest:
             max(size.stored_bytes for size in everything),
             max(size.decoded_bytes for size in everything),
             max(size.pages_bytes for size in everything),
-            max(size.columns for size in everything),
+            max(size.readers_bytes for size in everything),
             sum(
                 max(0, *(size.decoded_bytes - UNEVEN * least * size.rows for size in some))
                 for some, least in zip(read, usual, strict=True)

@@ -12,7 +12,7 @@ For example, nine inputs of which three may be merged at once:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 from typing import TypeVar
 
@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dormouse.arrow.types import gathered
+from dormouse.shards.writing.compression import column_paths
 from dormouse.storage import writing_files
 
 INPUTS_BYTES = 160 * 1024 * 1024
@@ -27,6 +28,10 @@ INPUTS_BYTES = 160 * 1024 * 1024
 LEAST_INPUTS = 2
 GROUP_ROWS, GROUP_BYTES = 16_384, 1024 * 1024
 """How many rows a row group of a file in between has, or about how many bytes of them."""
+CHUNK_BYTES = 16 * 1024
+"""How many bytes of each column it has at least: a column chunk takes 2.5 KB while it is written,
+so those of 500 columns in row groups of a megabyte would take more than their rows.
+"""
 
 _Input = TypeVar("_Input")
 
@@ -71,23 +76,24 @@ def merge_in_levels(
 
 def _write(local: Path, batches: Iterable[pa.RecordBatch]) -> pa.Schema | None:
     """Write rows to a file; return its columns, None without rows."""
-    writer: pq.ParquetWriter | None = None
-    columns: pa.Schema | None = None
+    rows = iter(batches)
+    first = next(rows, None)
+    if first is None:
+        return None
+    group_bytes = max(GROUP_BYTES, CHUNK_BYTES * len(column_paths(first.schema)))
+    with writing_files(local.parent):
+        writer = pq.ParquetWriter(
+            local,
+            first.schema,
+            compression="lz4",  # scratch space is scarce, and the file is read only once
+            use_dictionary=False,
+            write_statistics=False,
+        )
     try:
-        for batch in gathered(batches, GROUP_ROWS, GROUP_BYTES):
+        for batch in gathered(chain([first], rows), GROUP_ROWS, group_bytes):
             with writing_files(local.parent):
-                if writer is None:  # scratch space is scarce, and the file is read only once
-                    columns = batch.schema
-                    writer = pq.ParquetWriter(
-                        local,
-                        columns,
-                        compression="lz4",
-                        use_dictionary=False,
-                        write_statistics=False,
-                    )
                 writer.write_batch(batch)
     finally:
-        if writer is not None:
-            with writing_files(local.parent):
-                writer.close()
-    return columns
+        with writing_files(local.parent):
+            writer.close()
+    return first.schema

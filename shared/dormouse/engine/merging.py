@@ -18,7 +18,7 @@ from dormouse.arrow.ranges import fit_range
 from dormouse.arrow.types import arrow_schema, conform, gathered
 from dormouse.cache import Cache
 from dormouse.engine import datafusion as engine
-from dormouse.engine.group_sizes import COLUMN_READER_BYTES, Sizes, Widest, sizes_of
+from dormouse.engine.group_sizes import Sizes, Widest, sizes_of
 from dormouse.engine.merge_levels import inputs_at_once, merge_in_levels
 from dormouse.engine.merge_windows import merge_windows
 from dormouse.engine.predicates import Predicate
@@ -201,10 +201,7 @@ class _MergePlan:
             held_bytes = engine.BATCHES_PER_INPUT * widest.row_bytes
             most = inputs_at_once(
                 self.memory_bytes,
-                held_bytes
-                + widest.stored_bytes
-                + widest.pages_bytes
-                + widest.columns * COLUMN_READER_BYTES,
+                held_bytes + widest.stored_bytes + widest.pages_bytes + widest.readers_bytes,
             )
             held = min(most, len(inputs))
             held += engine.merge_groups(held)

@@ -10,7 +10,15 @@ import pyarrow as pa
 import pytest
 
 from dormouse.arrow.types import arrow_schema
-from dormouse.engine.group_sizes import PAGE_BYTES, UNEVEN, GroupSize, Widest, sizes_of
+from dormouse.engine.group_sizes import (
+    PAGE_BYTES,
+    READER_BYTES,
+    UNEVEN,
+    ZSTD_READER_BYTES,
+    GroupSize,
+    Widest,
+    sizes_of,
+)
 from dormouse.keys.ranges import KeyRange
 from dormouse.readers.reading import RowGroups, Slice, find_row_groups
 from dormouse.schema.schema import Schema
@@ -83,9 +91,21 @@ def test_only_columns_that_are_read_count(tmp_path: Path) -> None:
     assert all(size.row_bytes <= 16 for size in key.values())
 
 
-NARROW = GroupSize(1000, 20_000, 36_000, 36_000, 3)
-WIDE = GroupSize(4, 3_000_000, 4_000_000, 10**6, 3)
-MIXED = GroupSize(1000, 3_000_000, 3_036_000, 10**6, 3)
+def test_columns_that_zstd_did_not_shrink_need_no_decoder(tmp_path: Path) -> None:
+    numbers = [CHANCE.randrange(-(2**63), 2**63) for _ in range(ROWS)]
+    for name, (kind, values), expected in (
+        ("numbers", ("LongType", numbers), READER_BYTES),
+        ("texts", VALUES["random texts"], ZSTD_READER_BYTES),
+    ):
+        (folder := tmp_path / name).mkdir()
+        groups, _, schema = shard_of(folder, kind, values)
+        (found,) = sizes_of([groups], schema.fields[1:]).values()
+        assert {size.readers_bytes for size in found.values()} == {expected}
+
+
+NARROW = GroupSize(1000, 20_000, 36_000, 36_000, 12_000, 3)
+WIDE = GroupSize(4, 3_000_000, 4_000_000, 10**6, 12_000, 3)
+MIXED = GroupSize(1000, 3_000_000, 3_036_000, 10**6, 12_000, 3)
 
 
 def test_a_window_counts_as_the_widest_row_groups_that_it_reads(tmp_path: Path) -> None:
@@ -95,7 +115,7 @@ def test_a_window_counts_as_the_widest_row_groups_that_it_reads(tmp_path: Path) 
         Widest.of(sizes, [replace(groups, numbers=numbers)] * 3)
         for numbers in ([0], [1, 0], [0, 2])
     )
-    assert narrow == Widest(36, 20_000, 36_000, 36_000, 3, 0)
+    assert narrow == Widest(36, 20_000, 36_000, 36_000, 12_000, 0)
     assert mixed.row_bytes < 32_000
     assert mixed.uneven_bytes == 3 * (3_036_000 - UNEVEN * 36_000)
     assert (both.row_bytes, both.stored_bytes, both.decoded_bytes) == (10**6, 3_000_000, 4_000_000)
@@ -103,7 +123,7 @@ def test_a_window_counts_as_the_widest_row_groups_that_it_reads(tmp_path: Path) 
 
 def test_shards_in_which_all_rows_are_alike_are_even(tmp_path: Path) -> None:
     groups, *_ = shard_of(tmp_path, *VALUES["random texts"])
-    same = GroupSize(13_000, 500_000, 4_000_000, 10**6, 3)
+    same = GroupSize(13_000, 500_000, 4_000_000, 10**6, 12_000, 3)
     less = replace(same, decoded_bytes=3_000_000)
     read = [replace(groups, numbers=[0, 1])] * 50
     sizes = {groups.slice.shard.id: dict(enumerate([same, less, same, same]))}
@@ -139,7 +159,7 @@ def test_a_member_that_is_called_as_another_column_counts_by_its_own_values(
 def earlier_writer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Write shards that do not say what the values of their dictionaries take."""
     write = crcs.write_facts
-    monkeypatch.setattr(crcs, "write_facts", lambda local, blank, decoded: write(local, blank, {}))
+    monkeypatch.setattr(crcs, "write_facts", lambda *given: write(*given[:-1], {}))
 
 
 @pytest.mark.usefixtures("earlier_writer")

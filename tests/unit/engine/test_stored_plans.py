@@ -22,7 +22,7 @@ from dormouse.model.shards import Shard
 from dormouse.readers.reading import RowGroups, Slice
 from dormouse.schema.schema import Schema
 from dormouse.shards.format.bounds import KeyBounds
-from dormouse.shards.format.crcs import facts_of
+from dormouse.shards.format.crcs import TRAILER_BYTES, facts_of
 from dormouse.shards.format.index import ShardIndex
 from dormouse.shards.format.stored_index import IndexedColumn, decode_index, encode_index
 
@@ -62,6 +62,7 @@ def written(path: Path, rows: list[Key], row_group_size: int) -> RowGroups:
         use_dictionary=["v"],
     )
     metadata = pq.read_metadata(path)
+    footer = path.stat().st_size - TRAILER_BYTES - metadata.serialized_size
     starts = range(0, len(rows), row_group_size)
     groups = [rows[start : start + row_group_size] for start in starts]
     stored = encode_index(
@@ -69,7 +70,7 @@ def written(path: Path, rows: list[Key], row_group_size: int) -> RowGroups:
         "s",
         [IndexedColumn(field.id, field.name, 1) for field in SCHEMA.fields],
         list(map(len, groups)),
-        facts_of(path, metadata, {}),
+        facts_of(path, metadata, footer, {}),
         KeyBounds.of([(group[0], group[-1]) for group in groups]),
     )
     shard = Shard("s", len(rows), path.stat().st_size, rows[0][:2], rows[-1][:2])

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import cast
 
 import msgspec
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dormouse.errors import CorruptDataError, DamagedShardError, InvariantError
@@ -229,11 +228,12 @@ def all_sections(
         yield section
 
 
-def write_facts(local: Path, blank: str, decoded: Decoded) -> None:
+def write_facts(local: Path, metadata: pq.FileMetaData, blank: str, decoded: Decoded) -> None:
     """Fill in the index of a local file, and write the checksum into its footer.
 
-    The footer has the index `blank`, of the same length, so nothing in the file moves. `decoded` is
-    what columns with dictionaries take.
+    `metadata` is what the writer of the file has of it: to parse the footer would take a kilobyte
+    for each column chunk once more. The footer has the index `blank`, of the same length, so
+    nothing in the file moves. `decoded` is what columns with dictionaries take.
 
     Raises:
         InvariantError: the file does not have the sections that this code expects.
@@ -243,8 +243,7 @@ def write_facts(local: Path, blank: str, decoded: Decoded) -> None:
         (length,) = struct.unpack("<I", file.read(4))
         start = file.seek(-TRAILER_BYTES - length, os.SEEK_END)
         footer = bytearray(file.read())
-        metadata = pq.read_metadata(pa.BufferReader(bytes(footer)))
-        index = fill_in(blank, facts_of(local, metadata, decoded)).encode()
+        index = fill_in(blank, facts_of(local, metadata, start, decoded)).encode()
         place = footer.rfind(blank.encode())
         if place < 0 or len(index) != len(blank):
             raise InvariantError(f"the footer of {local} has no room for its index")
@@ -255,15 +254,16 @@ def write_facts(local: Path, blank: str, decoded: Decoded) -> None:
         file.write(footer)
 
 
-def facts_of(local: Path, metadata: pq.FileMetaData, decoded: Decoded) -> Facts:
-    """Return what the index is to say of a local file that was written. `decoded` is what columns
-    with dictionaries take.
+def facts_of(local: Path, metadata: pq.FileMetaData, footer: int, decoded: Decoded) -> Facts:
+    """Return what the index is to say of a local file that was written, whose footer begins at the
+    offset `footer`. `decoded` is what columns with dictionaries take.
 
     Raises:
         InvariantError: the file does not have the sections that this code expects.
     """
+    size_bytes = footer + metadata.serialized_size + TRAILER_BYTES  # as far as `metadata` knows
     try:
-        sections = list(all_sections(metadata, None, str(local), local.stat().st_size))
+        sections = list(all_sections(metadata, None, str(local), size_bytes))
     except CorruptDataError as error:
         raise InvariantError(
             f"a Parquet file just written has unexpected sections: {error}"
@@ -274,30 +274,23 @@ def facts_of(local: Path, metadata: pq.FileMetaData, decoded: Decoded) -> Facts:
             for section in sections
         ]
     count = metadata.num_row_groups * metadata.num_columns
-    groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
-    chunks = [[g.column(i) for i in range(g.num_columns)] for g in groups]
-    nothing = [0] * len(groups)
+    forms, memory = bytearray(metadata.num_columns), []
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        for place in range(metadata.num_columns):
+            chunk = group.column(place)  # only one at a time: each takes half a kilobyte
+            forms[place] |= form_of(
+                is_compressed=chunk.compression != "UNCOMPRESSED",
+                has_dictionary=chunk.has_dictionary_page,
+                is_counted=place in decoded,
+            )
+            counted = decoded[place][number] if place in decoded else 0
+            memory.append(max(memory_bytes(chunk), counted))
     return Facts(
-        forms=bytes(
-            _form(of_column, is_counted=place in decoded)
-            for place, of_column in enumerate(zip(*chunks, strict=True))
-        ),
+        forms=bytes(forms),
         sizes=[section.end - section.start for section in sections[:count]],
-        memory=[
-            max(memory_bytes(chunk), decoded.get(place, nothing)[number])
-            for number, group in enumerate(chunks)
-            for place, chunk in enumerate(group)
-        ],
+        memory=memory,
         crcs=[*words[:count], words[-1], *words[count:-1]],
-    )
-
-
-def _form(chunks: Sequence[pq.ColumnChunkMetaData], *, is_counted: bool) -> int:
-    """Return how the chunks of one Parquet column are stored."""
-    return form_of(
-        is_compressed=chunks[0].compression != "UNCOMPRESSED",
-        has_dictionary=any(chunk.has_dictionary_page for chunk in chunks),
-        is_counted=is_counted,
     )
 
 

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from dormouse.schema.schema import DecimalType, Primitive, Schema
 
 Codec: TypeAlias = Literal["zstd", "none"]
-LEAST_SAVING = 0.02
+LEAST_SAVING = 0.05
 """The part of a column's bytes that compressing it must save."""
 REPETITION = 4
 """A dictionary pays if, on average, each value occurs at least

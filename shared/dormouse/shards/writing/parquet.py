@@ -100,6 +100,7 @@ class ParquetFileWriter:
         self._floats = NaNSearch(schema)
         self._sink = pa.OSFile(str(local), "wb")
         self._writer: pq.ParquetWriter | None = None
+        self._described: list[pq.FileMetaData] = []
         self._written_rows = self._written_groups = 0
         self._repetitive: list[str] = []
         self._dictionary_bytes = 0
@@ -180,7 +181,7 @@ class ParquetFileWriter:
         self._writer.close()
         self._writer = None  # it holds what describes all column chunks
         self._sink.close()
-        crcs.write_facts(self._local, blank, self._decoded)
+        crcs.write_facts(self._local, self._described.pop(), blank, self._decoded)
 
     def discard(self) -> None:
         """Remove the local file, finished or not."""
@@ -285,6 +286,7 @@ class ParquetFileWriter:
                 for name in self._bloom_columns
             },
             "sorting_columns": [pq.SortingColumn(i) for i in range(len(self._schema.keys))],
+            "metadata_collector": self._described,
         }
         return pq.ParquetWriter(self._sink, self._stored, **layout)
 
