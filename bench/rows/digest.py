@@ -51,7 +51,8 @@ def digest_elsewhere(
         check=False,
     )
     if done.returncode:
-        raise ValueError(done.stderr.strip().rpartition("\n")[2])
+        said = done.stderr.strip().rpartition("\n")[2]
+        raise ValueError(said or f"the process that hashes rows ended with {done.returncode}")
     return Digest(*json.loads(done.stdout))
 
 

@@ -122,7 +122,9 @@ import os, signal, sys, threading, time
 from dormouse_cli.local.signals import interruptible, run_command
 
 def interrupt():
-    time.sleep(0.2)  # the main thread waits, or is about to
+    while signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:  # it would end the process
+        time.sleep(0.01)
+    time.sleep(0.2)  # by now the main thread mostly waits; a signal before that is right, too
     signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
 
 threading.Thread(target=interrupt).start()
