@@ -76,13 +76,13 @@ def test_an_index_that_knows_nothing_is_not_taken_for_a_clean_bill(
     assert "were not audited" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("code", [1, 2])
 def test_without_a_network_nothing_fails_and_nothing_is_claimed(
-    index: Index, capsys: pytest.CaptureFixture[str], code: int
+    index: Index, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    index("", code, trouble="Connection refused")
-    assert audit.main() == 0
-    assert capsys.readouterr().err == "dependencies were not audited: Connection refused\n"
+    for code in (1, 2):
+        index("", code, trouble="Connection refused")
+        assert audit.main() == 0
+        assert capsys.readouterr().err == "dependencies were not audited: Connection refused\n"
 
 
 def test_every_list_of_pins_is_audited() -> None:

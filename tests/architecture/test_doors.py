@@ -7,14 +7,12 @@ rights of their own, and is named here.
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
-import pytest
+from tests.architecture.sources import LIBRARY, sources
 
-LIBRARY = Path(__file__).parents[2] / "shared" / "dormouse"
 DOORS = ("features/catalog", "features/queries", "features/http", "features/websocket")
 """The packages of services that answer for any caller; some may be yet to come."""
-OTHER_WAYS = re.compile(
+OTHER_WAYS = (
     r"\.tables\.(named|all|list_readable)\(|\bresolve_(live_)?table\(|VisibleTable\(|\.whole\("
     r"|\bEVERYTHING\b|\btable_not_found\("
 )
@@ -28,15 +26,10 @@ OWN_RIGHTS = {
 }
 
 
-def sources(folder: str) -> list[Path]:
-    return sorted((LIBRARY / folder).rglob("*.py"))
-
-
-@pytest.mark.parametrize("door", DOORS)
-def test_doors_come_to_tables_by_one_way(door: str) -> None:
-    for path in sources(door):
-        found = OTHER_WAYS.search(path.read_text())
-        assert found is None, f"{path.name} has {found[0] if found else ''}: use access.doors"
+def test_doors_come_to_tables_by_one_way() -> None:
+    doors = sources(*(f"{LIBRARY}/{door}" for door in DOORS))
+    matches = [match for source in doors for match in source.matches(OTHER_WAYS)]
+    assert matches == [], "use access.doors"
 
 
 def test_the_other_ways_are_found() -> None:
@@ -47,11 +40,11 @@ def test_the_other_ways_are_found() -> None:
         "permission=EVERYTHING",
         "VisibleTable.whole(table)",
     ):
-        assert OTHER_WAYS.search(text), text
+        assert re.search(OTHER_WAYS, text), text
 
 
 def test_only_who_reads_with_rights_of_their_own_says_that_everything_is_permitted() -> None:
-    texts = {path.relative_to(LIBRARY).as_posix(): path.read_text() for path in sources(".")}
+    texts = {source.place.removeprefix(f"{LIBRARY}/"): source.text for source in sources(LIBRARY)}
     saying = {
         place
         for place, text in texts.items()

@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-import ast
-from pathlib import Path
+import re
+from functools import cache
+from itertools import pairwise
 
-import pytest
-
-ROOT = Path(__file__).parents[2]
-LIBRARY = ROOT / "shared" / "dormouse"
-SOURCES = sorted(LIBRARY.rglob("*.py"))
-ALL_CODE = [
-    path
-    for folder in ("shared", "functions", "cli", "spark", "tests")
-    for path in sorted((ROOT / folder).rglob("*.py"))
-]
+from tests.architecture.sources import HOMES, LIBRARY, ROOT, Source, sources
 
 LAYERS = [
     {"errors", "cache", "extras", "library", "lifeline", "readahead", "retry_policy", "showing"},
@@ -92,7 +84,7 @@ LAYERS = [
 ]
 """Lowest first. A module imports from lower layers and its own, never from higher ones."""
 
-HOMES = {
+THIRD_PARTY = {
     "boto3": (),  # what it has beside botocore is not used, and takes a tenth of a second
     "botocore": ("aws/",),
     "aws_lambda_powertools": ("aws/",),
@@ -129,6 +121,24 @@ HOMES = {
 """Which files of the library may import what, by how their paths begin."""
 
 
+MACHINE = ("aws/", "folder/", "system.py", "http/loopback.py")
+"""Where the library meets the machine that it runs on."""
+ONE_PLACE = {
+    "zlib.crc32": "stored/crc32.py",
+    "from zlib import": "stored/crc32.py",
+    "msgspec.convert(": "stored/decoding.py",
+    "msgspec.json.decode(": "stored/decoding.py",
+    "os.environ": "settings.py",
+    "getenv": "settings.py",
+    "from os import": "settings.py",
+}
+"""What only one file of the library uses."""
+_OWN = "|".join(["bench", "tests", "tools", *HOMES])
+_OWN_IMPORT = re.compile(rf"^ *(?:from|import) ((?:{_OWN})(?:\.\w+)*)\b", re.MULTILINE)
+_TOP_LEVEL = re.compile(r"^(?:async def|def|class) ", re.MULTILINE)
+
+
+@cache
 def layer_of(module: str) -> int | None:
     """Return the layer of a module below ``dormouse``; the longest name that fits decides."""
     parts = module.split(".")
@@ -140,93 +150,119 @@ def layer_of(module: str) -> int | None:
     return None
 
 
-def imports_of(path: Path) -> set[str]:
-    """Return the modules a file imports, wherever in the file it does."""
-    found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            found.update(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            found.add(node.module)
-            found.update(f"{node.module}.{alias.name}" for alias in node.names)
-    return found
+def library() -> list[tuple[str, Source]]:
+    """Return the files of the library by their paths within it."""
+    return [(source.place.removeprefix(f"{LIBRARY}/"), source) for source in sources(LIBRARY)]
 
 
-def name_of(path: Path) -> str:
-    return ".".join(path.relative_to(LIBRARY).with_suffix("").parts).removesuffix(".__init__")
+def test_lower_layers_never_import_higher_ones() -> None:
+    breaches = []
+    for place, source in library():
+        own = layer_of(source.module.removeprefix("dormouse."))
+        if own is None and place != "__init__.py":
+            breaches.append(f"{source.place} belongs to no layer")
+        for line, name in source.statements.imports:
+            is_own = name.startswith("dormouse.")
+            imported = layer_of(name.removeprefix("dormouse.")) if is_own else None
+            if own is not None and imported is not None and imported > own:
+                breaches.append(f"{source.place}:{line} imports {name}")
+    assert breaches == []
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=name_of)
-def test_lower_layers_never_import_higher_ones(path: Path) -> None:
-    own = layer_of(name_of(path))
-    if own is None:
-        assert name_of(path) in ("", "__init__"), f"{path} belongs to no layer"
-        return
-    for module in imports_of(path):
-        if module.startswith("dormouse."):
-            imported = layer_of(module.removeprefix("dormouse."))
-            assert imported is None or imported <= own, f"{name_of(path)} imports {module}"
+def test_each_third_party_library_has_its_home() -> None:
+    assert [
+        f"{source.place}:{line} imports {name}"
+        for place, source in library()
+        for line, name in source.statements.imports
+        if not place.startswith(THIRD_PARTY.get(name.partition(".")[0], ""))
+    ] == []
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=name_of)
-def test_each_third_party_library_has_its_home(path: Path) -> None:
-    place = path.relative_to(LIBRARY).as_posix()
-    for module in imports_of(path):
-        homes = HOMES.get(module.partition(".")[0])
-        assert homes is None or place.startswith(homes), f"{place} imports {module}"
+def test_crcs_messages_and_the_environment_are_read_in_one_place_each() -> None:
+    assert [
+        match
+        for place, source in library()
+        for word, home in ONE_PLACE.items()
+        if word in source.text and place != home
+        for match in source.matches(re.escape(word))
+    ] == []
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=name_of)
-def test_crcs_are_computed_in_one_place_only(path: Path) -> None:
-    if path.relative_to(LIBRARY).as_posix() != "stored/crc32.py":
-        assert "zlib.crc32" not in imports_of(path), path
-        assert "zlib.crc32(" not in path.read_text(), path
+def test_clock_ids_and_randomness_come_as_arguments() -> None:
+    breaches = []
+    for place, source in library():
+        if not place.startswith(MACHINE):
+            breaches += source.matches(r"\.now\(")
+            breaches += [
+                f"{source.place}:{line} imports {name}"
+                for line, name in source.statements.imports
+                if name in ("time", "uuid", "random", "secrets")
+            ]
+    assert breaches == []
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=name_of)
-def test_msgspec_meets_classes_in_one_place_only(path: Path) -> None:
-    if path.relative_to(LIBRARY).as_posix() != "stored/decoding.py":
-        text = path.read_text()
-        assert "msgspec.convert(" not in text, path
-        assert "msgspec.json.decode(" not in text, path
+def test_files_and_functions_fit_in_a_head() -> None:
+    breaches = []
+    for source in sources("shared", "functions", "cli", "spark", "tests"):
+        lines = source.text.count("\n")
+        if lines > 800:
+            breaches.append(f"{source.place} has {lines} lines, of 800")
+        if longest_block(source.text) > 60:
+            breaches += [
+                f"{source.place}:{function.line} {function.name} has {function.lines} lines, of 60"
+                for function in source.statements.functions
+                if function.lines > 60
+            ]
+    assert breaches == []
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=name_of)
-def test_clock_ids_randomness_and_environment_come_as_arguments(path: Path) -> None:
-    place = path.relative_to(LIBRARY).as_posix()
-    imported = imports_of(path)
-    if not place.startswith(("aws/", "folder/", "system.py", "http/loopback.py")):  # the machine
-        assert not imported & {"time", "uuid", "random", "secrets"}, place
-        assert ".now(" not in path.read_text(), place
-    if place != "settings.py":
-        assert "os.environ" not in path.read_text(), place
-        assert "getenv" not in path.read_text(), place
+def longest_block(text: str) -> int:
+    """Return the most lines from one function or class at the top of a file to the next.
 
-
-@pytest.mark.parametrize("path", ALL_CODE, ids=lambda p: p.relative_to(ROOT).as_posix())
-def test_files_and_functions_fit_in_a_head(path: Path) -> None:
-    text = path.read_text()
-    assert text.count("\n") <= 400, "at most 400 lines a file"
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.FunctionDef):
-            lines = (node.end_lineno or 0) - node.lineno + 1
-            assert lines <= 60, f"{node.name} has {lines} lines"
+    Most files of tests have only short ones, and need not be parsed.
+    """
+    starts = [text.count("\n", 0, match.start()) for match in _TOP_LEVEL.finditer(text)]
+    return max(end - start for start, end in pairwise([0, *starts, text.count("\n")]))
 
 
 def test_only_the_jobs_and_their_tests_know_spark() -> None:
-    knowing = {
-        path.relative_to(ROOT).parts[:2]
-        for path in ALL_CODE
-        if any(name.partition(".")[0] in ("pyspark", "py4j") for name in imports_of(path))
-    }
-    jobs = {("spark", "demo.py"), ("spark", "dormouse_spark")}
-    assert knowing <= {*jobs, ("tests", "spark"), ("tests", "engines")}
+    homes = ("spark/demo.py", "spark/dormouse_spark/", "tests/spark/", "tests/engines/")
+    assert [
+        f"{source.place}:{line} imports {name}"
+        for source in sources("shared", "functions", "cli", "spark", "tests")
+        if "pyspark" in source.text or "py4j" in source.text
+        for line, name in source.statements.imports
+        if name.partition(".")[0] in ("pyspark", "py4j") and not source.place.startswith(homes)
+    ] == []
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "functions").glob("*/*.py")), ids=str)
-def test_handlers_only_hand_over(path: Path) -> None:
-    text = path.read_text()
-    assert path.name == "handler.py"
-    assert text.count("\n") <= 30
-    imported = {name.partition(".")[0] for name in imports_of(path)}
-    assert not imported & {"boto3", "pyarrow", "datafusion"}
+def test_handlers_only_hand_over() -> None:
+    breaches = []
+    for source in sources("functions"):
+        if re.fullmatch(r"functions/\w+/handler\.py", source.place) is None:
+            breaches.append(f"{source.place} is no handler")
+        if source.text.count("\n") > 30:
+            breaches.append(f"{source.place} has more than 30 lines")
+        breaches += [
+            f"{source.place}:{line} imports {name}"
+            for line, name in source.statements.imports
+            if name.partition(".")[0] in ("boto3", "pyarrow", "datafusion")
+        ]
+    assert breaches == []
+
+
+def test_every_own_module_that_is_imported_exists() -> None:
+    """Also by what is only run by make, and by no test; and by programs in strings."""
+    assert [
+        f"{source.place} imports {match[1]}"
+        for source in sources("bench", "tests", "tools")
+        for match in _OWN_IMPORT.finditer(source.text)
+        if not exists(match[1])
+    ] == []
+
+
+@cache
+def exists(module: str) -> bool:
+    parts = module.split(".")
+    path = ROOT.joinpath(HOMES.get(parts[0], ""), *parts)
+    return path.with_suffix(".py").is_file() or path.is_dir()

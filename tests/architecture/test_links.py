@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
 
-import pytest
+from tests.architecture.sources import ROOT
 
-ROOT = Path(__file__).parents[2]
 FOLDERS = (ROOT / "docs", ROOT / "bench" / "results")
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *(page for at in FOLDERS for page in at.rglob("*.md"))])
+DECISIONS = ROOT / "docs" / "decisions"
 _FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\(([^)\s]+)\)|<img\s[^>]*?src=\"([^\"]+)\"")
 
@@ -36,9 +36,13 @@ def broken(document: Path) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_links_between_documents_lead_to_files_and_headings_that_are_there(document: Path) -> None:
-    assert broken(document) == []
+def test_links_between_documents_lead_to_files_and_headings_that_are_there() -> None:
+    documents = [*ROOT.glob("*.md"), *(page for folder in FOLDERS for page in folder.rglob("*.md"))]
+    assert [
+        f"{document.relative_to(ROOT)}: {link}"
+        for document in sorted(documents)
+        for link in broken(document)
+    ] == []
 
 
 def test_a_link_to_no_file_or_no_heading_is_found(tmp_path: Path) -> None:
@@ -54,20 +58,16 @@ def test_every_document_is_named_in_the_index() -> None:
     assert pages <= index
 
 
-RECORDS = sorted((ROOT / "docs" / "decisions").glob("0*.md"))
+def test_every_record_is_in_the_index_and_has_a_number_of_its_own_a_status_and_a_date() -> None:
+    index = {link.partition("#")[0] for link in links(DECISIONS / "README.md")}
+    records = sorted(DECISIONS.glob("0*.md"))
+    numbers = Counter(record.name[:4] for record in records)
+    assert [record.name for record in records if record.name not in index] == []
+    assert [record.name for record in records if numbers[record.name[:4]] > 1] == []
+    assert [record.name for record in records if not is_dated(record)] == []
 
 
-@pytest.mark.parametrize("record", RECORDS, ids=lambda path: path.name)
-def test_every_record_has_its_number_a_status_and_a_date(record: Path) -> None:
-    number = int(record.name[:4])
-    assert re.match(rf"# {number}\. .+\n\n.*Status.*Date.* \d{{4}}-\d\d-\d\d", record.read_text())
-
-
-def test_no_two_records_have_one_number() -> None:
-    numbers = [path.name[:4] for path in RECORDS]
-    assert len(set(numbers)) == len(numbers)
-
-
-def test_every_record_is_in_the_index_by_topic() -> None:
-    index = {link.partition("#")[0] for link in links(ROOT / "docs" / "decisions" / "README.md")}
-    assert {path.name for path in RECORDS} <= index
+def is_dated(record: Path) -> bool:
+    """Return whether a record begins with its number, its status and a date."""
+    head = rf"# {int(record.name[:4])}\. .+\n\n.*Status.*Date.* \d{{4}}-\d\d-\d\d"
+    return re.match(head, record.read_text()) is not None

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 import re
-from pathlib import Path
 
-import pytest
+from tests.architecture.sources import LIBRARY, ROOT, sources
 
-ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-HISTORY = {ROOT / "docs" / "history.md"}
+HISTORY = ROOT / "docs" / "history.md"
 """The history names code as it was then."""
 FOOTER_KEYS = {"dormouse.checksum", "dormouse.index", "dormouse.no_nan"}
 """Entries in the footer of a shard, not modules."""
@@ -31,39 +27,19 @@ def missing(text: str) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_every_module_and_file_that_a_document_names_exists(page: Path) -> None:
-    assert page in HISTORY or missing(page.read_text()) == []
+def test_every_module_and_file_that_a_document_names_exists() -> None:
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    assert [
+        f"{page.relative_to(ROOT)} names {name}"
+        for page in pages
+        if page != HISTORY
+        for name in missing(page.read_text())
+    ] == []
 
 
 def test_a_module_or_file_that_is_gone_is_found() -> None:
     text = "`dormouse.keys.none`, `dormouse.keys.ranges`, `shared/dormouse/none.py`, `tests/unit`"
     assert missing(text) == ["dormouse.keys.none", "shared/dormouse/none.py"]
-
-
-HOMES = {"dormouse": "shared", "dormouse_cli": "cli", "dormouse_spark": "spark"}
-"""The folders of packages that are not at the top."""
-OWN = ("bench", "tests", "tools", *HOMES)
-
-
-def imported(path: Path) -> set[str]:
-    found = ast.walk(ast.parse(path.read_text()))
-    names = {node.module or "" for node in found if isinstance(node, ast.ImportFrom)}
-    return {name for name in names if name.partition(".")[0] in OWN}
-
-
-@pytest.mark.parametrize("folder", ["bench", "tests", "tools"])
-def test_every_own_module_that_is_imported_exists(folder: str) -> None:
-    """Also by what is only run by make, and by no test."""
-    names = {name for path in (ROOT / folder).rglob("*.py") for name in imported(path)}
-    assert len(names) > 1
-    missed = []
-    for name in sorted(names):
-        parts = name.split(".")
-        place = ROOT.joinpath(HOMES.get(parts[0], ""), *parts)
-        if not (place.with_suffix(".py").is_file() or place.is_dir()):
-            missed.append(name)
-    assert missed == []
 
 
 def test_every_term_of_the_glossary_names_its_module_and_is_there_once() -> None:
@@ -97,6 +73,6 @@ def errors_named(page: str) -> set[str]:
 
 def test_every_message_in_the_table_of_damage_is_one_of_the_library() -> None:
     named = errors_named((ROOT / "docs" / "operations.md").read_text())
-    library = "".join(path.read_text() for path in (ROOT / "shared" / "dormouse").rglob("*.py"))
+    library = "".join(source.text for source in sources(LIBRARY))
     assert len(named) > 10
     assert {part for part in named if part not in library} == set()

@@ -19,6 +19,12 @@ import pytest
 from tools import sam_invoke
 
 ROOT = Path(__file__).parents[2]
+TEMPLATE = """
+Resources:
+  IngestFunction:
+    Type: AWS::Serverless::Function
+    Properties: {}
+"""
 SAM = """
 import json, os, sys, urllib.request
 template = json.load(open(sys.argv[sys.argv.index("--template") + 1]))
@@ -45,7 +51,7 @@ class _Stack(BaseHTTPRequestHandler):
 def stack() -> Iterator[int]:
     """Answer on a port of the loopback interface."""
     with HTTPServer(("127.0.0.1", 0), _Stack) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         yield server.server_port
         server.shutdown()
 
@@ -55,7 +61,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a built project, with a `sam` that notes what it is given."""
     built = tmp_path / sam_invoke.BUILT
     built.parent.mkdir(parents=True)
-    built.write_text((ROOT / "template.yaml").read_text())
+    built.write_text(TEMPLATE)
     (tmp_path / "good.json").write_text("{}")
     sam = tmp_path / "bin" / "sam"
     _program(sam, f"#!{sys.executable}\n{SAM}")
@@ -108,9 +114,11 @@ def test_the_container_reaches_the_stack_with_its_credentials_only(
     assert not {"AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL"} & set(environment)
 
 
-def test_every_function_of_the_template_gets_the_stack(project: Path) -> None:
-    written = sam_invoke.write_template(sam_invoke.BUILT, {"AWS_ENDPOINT_URL": "http://x"})
-    assert written.parent == sam_invoke.BUILT.parent
+def test_every_function_of_the_template_gets_the_stack(tmp_path: Path) -> None:
+    built = tmp_path / "template.yaml"
+    built.write_text((ROOT / "template.yaml").read_text())
+    written = sam_invoke.write_template(built, {"AWS_ENDPOINT_URL": "http://x"})
+    assert written.parent == tmp_path
     resources: dict[str, Any] = json.loads(written.read_text())["Resources"]
     functions = {
         name: resource["Properties"]["Environment"]["Variables"]

@@ -5,10 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import get_args, get_origin, get_type_hints
-
-import pytest
 
 from dormouse.client.instance import Instance
 from dormouse.http.messages import HttpRequest, HttpResponse
@@ -20,57 +17,49 @@ from dormouse.messages.stages import (
     SERVED,
     STAGES,
     OutboundMessage,
-    Stage,
     load,
 )
 from dormouse.ports.connections import Served, SocketEvent
 from dormouse.ports.services import Services
 from dormouse.stored.names import REPLIES, dead_letter_queue
 from dormouse.tables.table import Table
+from tests.architecture.sources import LIBRARY, ROOT, Source, sources
 
-ROOT = Path(__file__).parents[2]
 NAMES = [*(stage.name for stage in STAGES), *SCHEDULED, *SERVED, *CONNECTED]
-SOURCES = [*(ROOT / "shared" / "dormouse").rglob("*.py"), *(ROOT / "spark").rglob("*.py")]
 KNOWN_QUEUES = {*QUEUES, *map(dead_letter_queue, QUEUES), REPLIES}
 
 
-def check_signature(path: str, takes: object) -> None:
-    """Check that a function takes `Services` and what its table says, and returns messages."""
+def signature(path: str) -> tuple[object, ...]:
+    """Return what a function takes and returns, and what else it needs that has no default."""
     function = load(path)
     hints = get_type_hints(function)
     first, second, *rest = inspect.signature(function).parameters.values()
-    assert (hints[first.name], hints[second.name]) == (Services, takes)
-    assert all(parameter.default is not parameter.empty for parameter in rest)
-    assert issubclass(get_origin(hints["return"]), Iterable)
-    assert get_args(hints["return"]) == (OutboundMessage,)
+    needs = [parameter.name for parameter in rest if parameter.default is parameter.empty]
+    is_iterable = issubclass(get_origin(hints["return"]), Iterable)
+    return hints[first.name], hints[second.name], needs, is_iterable, get_args(hints["return"])
 
 
-@pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage.name)
-def test_what_a_stage_does_takes_the_messages_of_its_queue(stage: Stage) -> None:
-    check_signature(stage.path, stage.takes)
+def test_what_a_stage_or_a_schedule_runs_takes_its_message_and_returns_messages() -> None:
+    takes = {stage.path: stage.takes for stage in STAGES} | dict.fromkeys(SCHEDULED.values(), Table)
+    assert {path: signature(path) for path in takes} == {
+        path: (Services, message, [], True, (OutboundMessage,)) for path, message in takes.items()
+    }
 
 
-@pytest.mark.parametrize("path", [stage.overdue for stage in STAGES if stage.overdue])
-def test_what_a_sweep_sends_again_follows_from_a_check(path: str) -> None:
-    hints = get_type_hints(load(path))
-    assert hints == {"check": SweepCheck, "return": Iterator[OutboundMessage]}
+def test_what_a_sweep_sends_again_follows_from_a_check() -> None:
+    paths = [stage.overdue for stage in STAGES if stage.overdue]
+    hints = {"check": SweepCheck, "return": Iterator[OutboundMessage]}
+    assert {path: get_type_hints(load(path)) for path in paths} == dict.fromkeys(paths, hints)
 
 
-@pytest.mark.parametrize("path", SCHEDULED.values())
-def test_what_a_schedule_runs_takes_a_table(path: str) -> None:
-    check_signature(path, Table)
-
-
-@pytest.mark.parametrize("path", SERVED.values())
-def test_what_an_http_api_runs_answers_requests(path: str) -> None:
-    needs, *others = get_type_hints(load(path)).values()
-    assert needs in (Services, Instance)
-    assert others == [HttpRequest, HttpResponse]
-
-
-@pytest.mark.parametrize("path", CONNECTED.values())
-def test_what_a_websocket_api_runs_serves_connections(path: str) -> None:
-    assert list(get_type_hints(load(path)).values()) == [Instance, SocketEvent, Served]
+def test_what_an_api_runs_answers_requests_or_serves_connections() -> None:
+    hints = {path: [*get_type_hints(load(path)).values()] for path in SERVED.values()}
+    assert {path: others for path, (_, *others) in hints.items()} == dict.fromkeys(
+        SERVED.values(), [HttpRequest, HttpResponse]
+    )
+    assert {needs for needs, *_ in hints.values()} <= {Services, Instance}
+    for path in CONNECTED.values():
+        assert [*get_type_hints(load(path)).values()] == [Instance, SocketEvent, Served], path
 
 
 def test_there_is_a_function_for_each_stage_and_for_nothing_else() -> None:
@@ -79,31 +68,37 @@ def test_there_is_a_function_for_each_stage_and_for_nothing_else() -> None:
     assert len({stage.queue for stage in STAGES}) == len(STAGES)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_each_function_runs_its_own_stage(name: str) -> None:
-    tree = ast.parse((ROOT / "functions" / name / "handler.py").read_text())
-    named = [
+def test_each_function_runs_its_own_stage() -> None:
+    assert {source.place: names_in(source) for source in sources("functions")} == {
+        f"functions/{name}/handler.py": {name} for name in NAMES
+    }
+
+
+def names_in(source: Source) -> set[object]:
+    """Return the names of functions that are arguments or subscripts in a handler."""
+    return {
         node.value
-        for call in ast.walk(tree)
+        for call in ast.walk(source.tree)
         if isinstance(call, ast.Call | ast.Subscript)
         for node in ast.walk(call)
         if isinstance(node, ast.Constant) and node.value in NAMES
-    ]
-    assert set(named) == {name}
+    }
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_each_function_has_events_and_an_alarm_that_is_documented(name: str) -> None:
-    assert (ROOT / "events" / name / "good.json").is_file()
-    assert f"`{name}-errors`" in (ROOT / "docs" / "operations.md").read_text()
+def test_each_function_has_events_and_an_alarm_that_is_documented() -> None:
+    page = (ROOT / "docs" / "operations.md").read_text()
+    assert [name for name in NAMES if f"`{name}-errors`" not in page] == []
+    assert [name for name in NAMES if not (ROOT / f"events/{name}/good.json").is_file()] == []
 
 
 def test_messages_are_sent_to_queues_that_exist() -> None:
-    found = set()
-    for path in SOURCES:
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and ast.unparse(node.func) == "OutboundMessage":
-                queue = node.args[0]
-                if isinstance(queue, ast.Constant):
-                    found.add(queue.value)
-    assert found and found <= KNOWN_QUEUES
+    queues = {
+        (node.args[0].value, source.place)
+        for source in sources(LIBRARY, "spark")
+        if "OutboundMessage(" in source.text
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "OutboundMessage"
+        if isinstance(node.args[0], ast.Constant)
+    }
+    assert queues
+    assert {each for each in queues if each[0] not in KNOWN_QUEUES} == set()
