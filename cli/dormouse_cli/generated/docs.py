@@ -23,7 +23,7 @@ _PROPERTIES = """# Properties
 What can be set for a table. Its own value (`dormouse table add … --property NAME=VALUE`,
 `dormouse table set TABLE NAME=VALUE`) comes first, then the instance's
 (`dormouse instance set NAME=VALUE`), then the default. Made from
-`shared/dormouse/tables/property_fields.py` by `make docs`.
+`shared/dormouse/tables/properties.py` by `make docs`.
 
 | property | default | meaning |
 |---|---|---|

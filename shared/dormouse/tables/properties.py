@@ -1,7 +1,7 @@
-"""The properties of a table: checked, found by name, and put together from settings.
+"""The properties of a table: declared, checked, found by name, and put together from settings.
 
-A table's own value takes precedence, then the instance's, then the default. `property_fields`
-declares them.
+A table's own value takes precedence, then the instance's, then the default. docs/properties.md is
+generated from `Properties`: name, type, bounds, default, unit and meaning of each.
 """
 
 from __future__ import annotations
@@ -11,18 +11,290 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import lru_cache
-from typing import Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
+from msgspec import Meta
 
 from dormouse.errors import InvalidRequestError
 from dormouse.keys.ranges import INT64_MAX
 from dormouse.stored.decoding import convert_plain
-from dormouse.tables.property_fields import PropertyFields
 
 
-class Properties(PropertyFields, frozen=True, forbid_unknown_fields=True):
-    """The properties of one table."""
+class Properties(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The properties of one table. Units are part of the names. Defaults are those of GCHQ's
+    Sleeper where it has the property.
+    """
+
+    compaction_strategy: Annotated[
+        Literal["size_ratio", "batch"],
+        Meta(
+            description="Which shards of a partition are merged: those whose largest is small "
+            "against the rest together (size_ratio), or every compaction_files of them (batch)."
+        ),
+    ] = "size_ratio"
+    compaction_files: Annotated[
+        int, Meta(ge=2, description="The most shards one compaction merges.")
+    ] = 12
+    compaction_size_ratio: Annotated[
+        int,
+        Meta(
+            ge=1,
+            description="With size_ratio: shards are merged if the rows of the largest, times "
+            "this number, are at most those of the others together.",
+        ),
+    ] = 3
+    compaction_jobs_per_partition: Annotated[
+        int, Meta(ge=1, description="The most compactions of one partition at a time.")
+    ] = 2**31 - 1
+    compaction_jobs_limit: Annotated[
+        int,
+        Meta(
+            ge=1,
+            description="The most compactions of the table at a time. When this many are assigned, "
+            "planning waits until some are done.",
+        ),
+    ] = 10_000
+    split_threshold_rows: Annotated[
+        int, Meta(ge=2, description="A leaf partition with this many rows is split.")
+    ] = 1_000_000_000
+    gc_delay_seconds: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="How long a shard is kept after its last reference is gone. Must be longer "
+            "than the longest query. Older versions can be read for this long.",
+        ),
+    ] = 15 * 60
+    orphan_age_seconds: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="Age after which a shard that no commit ever referenced is deleted as the "
+            "rest of a failed job. Must be longer than any job runs.",
+        ),
+    ] = 7 * 24 * 60 * 60
+    job_retry_seconds: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="How long after its assignment an unfinished job is retried; the interval "
+            "then doubles (backoff), up to 24 times this value.",
+        ),
+    ] = 60 * 60
+    state_store: Annotated[
+        Literal["s3", "dynamodb"],
+        Meta(
+            description="Where the state is stored: in objects of the data bucket (s3), or in "
+            "DynamoDB items (dynamodb). Set when the table is created, never after.",
+            extra={"fixed": True},
+        ),
+    ] = "s3"
+    commits: Annotated[
+        Literal["append", "strict"],
+        Meta(
+            description="Commits are appended to the log in any order and judged in that order "
+            "(append), or a commit succeeds only on the version that its author read (strict)."
+        ),
+    ] = "append"
+    shard_target_bytes: Annotated[
+        int,
+        Meta(
+            ge=1,
+            description="A writer starts a new shard when the current one has reached this size.",
+        ),
+    ] = 512 * 1024 * 1024
+    ingest_file_strategy: Annotated[
+        Literal["auto", "one_file_per_leaf", "one_reference_per_leaf"],
+        Meta(
+            description="What an ingest writes: a shard for each leaf partition, one shard to "
+            "which every leaf has a reference, or what suits the size of the pieces."
+        ),
+    ] = "auto"
+    ingest_job_max_files: Annotated[
+        int, Meta(ge=1, description="The most files that one ingest job reads.")
+    ] = 100
+    ingest_job_max_bytes: Annotated[
+        int,
+        Meta(
+            ge=1,
+            description="The most bytes of files that one ingest job reads; a larger file gets a "
+            "job of its own. Files are unpacked to a function's disk of 10 GiB.",
+        ),
+    ] = 1024**3
+    ingest_batch_min_files: Annotated[
+        int,
+        Meta(ge=1, description="Dropped files wait until there are this many, then are ingested."),
+    ] = 1
+    ingest_batch_min_bytes: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="Dropped files wait until they have this many bytes, then are ingested.",
+        ),
+    ] = 1
+    ingest_batch_max_age_seconds: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="The longest time that dropped files wait for more files; then they are "
+            "ingested, however few there are.",
+        ),
+    ] = 5 * 60
+    csv_separator: Annotated[
+        str,
+        Meta(
+            pattern=r"^(\\t|[\t !-/:-@\[-`{-~])\Z",
+            description="The separator of fields in a CSV file: one ASCII character other than a "
+            "letter or digit; \\t is a tab.",
+        ),
+    ] = ","
+    csv_quote: Annotated[
+        str,
+        Meta(
+            pattern=r"^[!-/:-@\[-`{-~]?\Z",
+            description="The quote around fields of a CSV file that contain separators, quotes or "
+            "line ends; inside a field it is doubled. Empty: nothing is quoted.",
+        ),
+    ] = '"'
+    csv_header: Annotated[
+        Literal["yes", "no"],
+        Meta(
+            description="Whether the first record of a CSV file names the columns; if not, its "
+            "fields are all columns of the schema, in order."
+        ),
+    ] = "yes"
+    csv_null: Annotated[
+        str,
+        Meta(
+            pattern=r"^[^\r\n]{0,100}\Z",
+            description="The unquoted text that means null in CSV. Empty: an empty field is null.",
+        ),
+    ] = ""
+    bulk_import_min_leaf_partitions: Annotated[
+        int,
+        Meta(
+            ge=1,
+            description="A bulk import first splits leaf partitions until there are this many, if "
+            "it has enough rows.",
+        ),
+    ] = 256
+    ingest_spark_bytes: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="An ingest of at least this many bytes of dropped files is done by Spark, "
+            "as a bulk import; 0 means never. ingest_job_max_bytes and _files limit how large an "
+            "ingest becomes.",
+        ),
+    ] = 1024**3
+    compaction_spark_bytes: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="A compaction that reads at least this many bytes of shards is done by "
+            "Spark or, without Spark, cut by key into steps of this size; 0 means neither.",
+        ),
+    ] = 4 * 1024**3
+    export_spark_bytes: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="An export that reads at least this many bytes of shards is done by Spark; "
+            "0 means never.",
+        ),
+    ] = 4 * 1024**3
+    query_cut_bytes: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="A query over messages that may read more bytes of shards than this is cut "
+            "into sub-queries, each of some leaf partitions.",
+        ),
+    ] = 512 * 1024**2
+    query_task_bytes: Annotated[
+        int,
+        Meta(
+            ge=1,
+            description="About how many bytes of shards one sub-query reads; a leaf partition is "
+            "never divided.",
+        ),
+    ] = 256 * 1024**2
+    query_limit_seconds: Annotated[
+        int, Meta(ge=1, description="After how long a query over messages fails.")
+    ] = 60 * 60
+    query_limit_rows: Annotated[
+        int, Meta(ge=1, description="A query over messages with more rows than this fails.")
+    ] = 1_000_000_000
+    query_limit_result_bytes: Annotated[
+        int,
+        Meta(ge=1, description="A query over messages fails if its result has more bytes."),
+    ] = 64 * 1024**3
+    query_limit_read_bytes: Annotated[
+        int,
+        Meta(ge=1, description="A query over messages fails if it reads more bytes of shards."),
+    ] = 256 * 1024**3
+    spark_attempts: Annotated[
+        int,
+        Meta(
+            ge=1,
+            description="How many attempts Spark makes at a job before it becomes a dead letter.",
+        ),
+    ] = 3
+    spark_executors: Annotated[
+        int, Meta(ge=1, description="The most executors of a Spark job.")
+    ] = 50
+    spark_executor_input_bytes: Annotated[
+        int,
+        Meta(ge=1, description="A Spark job gets one executor for each this many bytes of input."),
+    ] = 4 * 1024**3
+    spark_executor_cores: Annotated[
+        int,
+        Meta(ge=1, description="The cores of an executor: EMR Serverless has 1, 2, 4, 8 and 16."),
+    ] = 4
+    spark_executor_memory_bytes: Annotated[
+        int,
+        Meta(
+            ge=2 * 1024**3,
+            description="The memory of an executor, half of it for Python; EMR Serverless has "
+            "2 to 7.5 GiB for each core.",
+        ),
+    ] = 16 * 1024**3
+    filters: Annotated[
+        str, Meta(description="Which rows are kept; see filters-and-aggregations.md.")
+    ] = ""
+    aggregations: Annotated[
+        str,
+        Meta(description="How rows with equal keys are combined; see filters-and-aggregations.md."),
+    ] = ""
+    bloom_columns: Annotated[
+        str,
+        Meta(
+            description="Columns with Bloom filters, separated by commas: a query for `column = "
+            "value` reads few row groups. Each takes one to three bytes a row. Shards written from "
+            "then on have them."
+        ),
+    ] = ""
+    iceberg: Annotated[
+        Literal["off", "on"],
+        Meta(
+            description="Whether readers of Iceberg find the table; see iceberg.md. They can use a "
+            "version for gc_delay_seconds after it was replaced: set a day if they are slow."
+        ),
+    ] = "off"
+    iceberg_format: Annotated[
+        Literal["2", "3"],
+        Meta(description="The version of Iceberg's format. All read 2; 3 has nanoseconds."),
+    ] = "2"
+    iceberg_parts: Annotated[
+        Literal["no", "yes"],
+        Meta(description="Whether they may read stored rows, before filters and aggregations."),
+    ] = "no"
+    iceberg_glue: Annotated[
+        Literal["off", "on"],
+        Meta(description="Whether the published table has an entry in Glue too, on AWS."),
+    ] = "off"
+    max_fields: Annotated[int, Meta(ge=1, description="The most columns of the schema.")] = 1_000
 
     def __post_init__(self) -> None:
         """Refuse values that a property cannot have, however the properties were made."""
