@@ -9,12 +9,13 @@
 The command line is built on it. Its modules, lowest first:
 
 - ``ports``: what the client needs beside what the stages need; ``versions``: which one is read;
-  ``waiting``: polling until work is done; ``access``: a table and the instance that has it
-- ``dropping``, ``frames``, ``writer``, ``exporting``, ``purging``, ``checking``, ``jobs``,
-  ``status``, ``contents``, ``waiting_files``: parts of a table's handle
+  ``waiting``: polling until work is done
+- ``table``: the handle of a table; ``dropping``, ``frames``, ``writer``, ``exporting``,
+  ``purging``, ``checking``, ``jobs``, ``status``, ``contents``, ``waiting_files``: what it does
 - ``inferring``: schemas of new tables; ``listing``: lists that show themselves
-- ``table``, ``instance``: the handles; ``declaring``, ``dead_letters``, ``spark``: parts of the
-  instance; ``estimating``: split points for a table yet to be created
+- ``instance``: the handle of an instance; ``statements``: what its SQL reads; ``declaring``,
+  ``dead_letters``, ``spark``: what it does; ``estimating``: split points for a table yet to be
+  created
 
 A handle imports what a method needs within the method: a look-up loads neither the query engine of
 scans nor the code of exports, and listing tables loads no Arrow.

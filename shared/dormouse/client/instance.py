@@ -1,16 +1,16 @@
-"""One deployment as a client sees it: its tables, made, listed and deleted."""
+"""One deployment as a client sees it: its tables, queries in SQL, maintenance, access rules."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Self
 
 from msgspec import UNSET
 
-from dormouse.client.listing import ShownInstance, listed_jobs, listed_tables
-from dormouse.client.opening import OpenedInstance
-from dormouse.client.operating.access_rules import RuledInstance
+from dormouse.client.listing import listed_jobs, listed_tables
 from dormouse.client.operating.dead_letters import DeadLetterQueues, QueueState, queue_states
 from dormouse.client.operating.spark import SparkStatus, spark_status
 from dormouse.client.ports import (
@@ -23,22 +23,30 @@ from dormouse.client.ports import (
     SparkApplications,
     UnknownAges,
 )
-from dormouse.client.reading.statements import QueriedInstance
+from dormouse.client.reading.statements import named_parameters, open_table
 from dormouse.client.table import TableHandle
 from dormouse.client.waiting import WAIT_SECONDS, Polling, Watch, count_pending, pending_names
-from dormouse.errors import CorruptDataError, DamagedEntryError
+from dormouse.errors import (
+    CorruptDataError,
+    DamagedEntryError,
+    InvalidRequestError,
+    NotFoundError,
+)
 from dormouse.features.tables.leftovers import Unregistered, list_unregistered
 from dormouse.key_forms.codec import KeyCodec
 from dormouse.key_forms.python import KeyLike
 from dormouse.messages.requests import (
     AdminRequest,
+    ClearAccess,
     CollectGarbage,
     CompactTable,
     CreateTable,
     DeleteTable,
+    GrantAccess,
     IngestFiles,
     ReinitialiseTable,
     RenameTable,
+    RevokeAccess,
     SetDefaults,
     SetOnline,
     SetProperties,
@@ -53,19 +61,26 @@ from dormouse.messages.stages import (
 )
 from dormouse.ports.services import NO_TABLE, JobRecord, Services
 from dormouse.schema.schema import Schema
-from dormouse.showing import Listing
+from dormouse.settings import Settings
+from dormouse.showing import HtmlText, Listing, Shown
+from dormouse.statements.limits import MEMORY_BYTES, TIMEOUT_SECONDS, Limits
 from dormouse.tables.spark_options import SparkOptions
 from dormouse.tables.table import Table, table_not_found
 
 if TYPE_CHECKING:
+    from dormouse.access.rules import AccessRules, Permission, Verb
     from dormouse.client.ingesting.dropping import Ingested
     from dormouse.client.ingesting.inferring import Like, Types
+    from dormouse.client.reading.exporting_sql import ExportedStatement
+    from dormouse.client.reading.queries import AskedQuery
     from dormouse.folder.wiring import OpenFolder
+    from dormouse.http.loopback import LoopbackServer
+    from dormouse.query.result import QueryResult
     from dormouse.tables.declaring import TableChange
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Instance(OpenedInstance, ShownInstance, QueriedInstance, RuledInstance):
+class Instance(Shown):
     """An instance: in a folder or on AWS, opened by its methods, or built over given services."""
 
     services: Services
@@ -76,6 +91,75 @@ class Instance(OpenedInstance, ShownInstance, QueriedInstance, RuledInstance):
     spark_applications: SparkApplications = NoSpark()
     folder: OpenFolder | None = None
     links: ResultLinks = NoLinks()
+
+    @staticmethod
+    def open(folder: str | Path, *, background: bool = True, create: bool = True) -> Instance:
+        """Open the instance in a folder; `create` one in a folder that is empty or not there.
+
+        Work is done by this process: `TableHandle.ingest` returns when the rows can be queried, and
+        a thread in the background splits, compacts and collects while the process lives. Close the
+        instance, or use it in a ``with`` statement, to end that before. Without `background` there
+        is no such thread: the process works while it waits for something.
+
+        Raises:
+            InvalidRequestError: it is no folder of an instance and cannot become one; or another
+                release of Dormouse uses it.
+            NotFoundError: there is no instance, and none is to be created.
+            CorruptDataError: its SQLite file is damaged, or of another format.
+        """
+        from dormouse.client.in_folder import open_instance
+
+        return open_instance(Path(folder), background=background, create=create)
+
+    @staticmethod
+    def connect(
+        name: str | None = None, *, background: bool = True, create: bool = True
+    ) -> Instance:
+        """Connect to the instance of this name, or of the name in ``DORMOUSE_INSTANCE``.
+
+        A path, such as ``./mice``, or a ``file:`` URL is the folder of an instance. A name is that
+        of a profile in the configuration file, or else of a deployment on AWS: its account is
+        ``DORMOUSE_ACCOUNT``, or else that of the credentials; credentials and region are found as
+        every AWS client finds them. `background` and `create` are those of `open`.
+
+        Raises:
+            InvalidRequestError: no name is given, or another setting is invalid.
+            NotFoundError: there is no instance in the folder, and none is to be created.
+            UnavailableError: there are no credentials, or AWS does not answer.
+        """
+        settings = Settings.from_environment(instance=name)
+        if settings.folder is not None:
+            return Instance.open(settings.folder, background=background, create=create)
+        from dormouse.client.deployment import connect_deployment  # nothing else needs AWS
+
+        return connect_deployment(settings)
+
+    def close(self) -> None:
+        """End what this process does in the background for an instance in a folder."""
+        if self.folder is not None:
+            self.folder.close()
+
+    def __enter__(self) -> Self:
+        """Return the instance."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the instance."""
+        self.close()
+
+    def serve_catalog(self, port: int = 0) -> LoopbackServer:
+        """Serve the published tables as an Iceberg REST catalog, to engines on this machine.
+
+        The server, which is returned, answers at ``http://127.0.0.1:PORT/iceberg`` until it is
+        closed, or a ``with`` statement ends; port 0 takes a free one.
+
+        Raises:
+            InvalidRequestError: the port cannot be used.
+        """
+        from dormouse.features.catalog.serve_catalog import serve_catalog
+        from dormouse.http.loopback import LoopbackServer
+
+        return LoopbackServer(partial(serve_catalog, self.services), port)
 
     def tables(self) -> Listing[TableHandle]:
         """Return all tables that can be read, by name; `list_readable` has the damaged ones too."""
@@ -88,23 +172,6 @@ class Instance(OpenedInstance, ShownInstance, QueriedInstance, RuledInstance):
         """
         tables, damaged = self.services.tables.list_readable()
         return [self._handle(table) for table in tables if not table.deleting], damaged
-
-    def repair(self, which: str = "") -> list[str]:
-        """Restore damaged registry entries of one table, by name or id, or of all tables.
-
-        Return a description of each entry that was damaged. Rows and states are not changed.
-
-        Raises:
-            CorruptDataError: some entries cannot be restored; all others were.
-        """
-        return self.services.tables.repair(which)
-
-    def unregistered(self) -> list[Unregistered]:
-        """Return the table ids that have objects in the data bucket, but no registry entry.
-
-        The entry may be lost, so these objects are not deleted without proof.
-        """
-        return list(list_unregistered(self.services))
 
     def table(self, name: str) -> TableHandle:
         """Return one table.
@@ -150,15 +217,6 @@ class Instance(OpenedInstance, ShownInstance, QueriedInstance, RuledInstance):
         self._administer(CreateTable(request_id, name, body, dict(properties or {}), points))
         return self.table(name)
 
-    def delete_table(self, name: str, *, release_tags: bool = False) -> None:
-        """Delete a table with all its rows. Files dropped for it stay in the ingest bucket.
-
-        Raises:
-            NotFoundError: no table has that name.
-            InvalidRequestError: it has tags, and they are not to be released.
-        """
-        self._administer(DeleteTable(self.services.ids.new(), name, release_tags))
-
     def rename_table(self, name: str, new_name: str) -> TableHandle:
         """Rename a table; files are dropped for it under the new name from then on.
 
@@ -170,18 +228,14 @@ class Instance(OpenedInstance, ShownInstance, QueriedInstance, RuledInstance):
         self._administer(RenameTable(self.services.ids.new(), name, new_name))
         return self.table(new_name)
 
-    def set_properties(
-        self, name: str, properties: Mapping[str, object] | None = None, unset: Iterable[str] = ()
-    ) -> TableHandle:
-        """Set properties of a table, and unset others, which then come from the instance.
+    def delete_table(self, name: str, *, release_tags: bool = False) -> None:
+        """Delete a table with all its rows. Files dropped for it stay in the ingest bucket.
 
         Raises:
             NotFoundError: no table has that name.
-            InvalidRequestError: an unknown property, a bad value, or one that never changes.
+            InvalidRequestError: it has tags, and they are not to be released.
         """
-        request_id = self.services.ids.new()
-        self._administer(SetProperties(request_id, name, dict(properties or {}), tuple(unset)))
-        return self.table(name)
+        self._administer(DeleteTable(self.services.ids.new(), name, release_tags))
 
     def reinitialise_table(
         self,
@@ -218,14 +272,18 @@ class Instance(OpenedInstance, ShownInstance, QueriedInstance, RuledInstance):
         )
         return self.table(name)
 
-    def spark(self) -> SparkStatus:
-        """Return whether the instance has Spark, and whether its job package fits this version.
+    def set_properties(
+        self, name: str, properties: Mapping[str, object] | None = None, unset: Iterable[str] = ()
+    ) -> TableHandle:
+        """Set properties of a table, and unset others, which then come from the instance.
 
         Raises:
-            CorruptDataError: the description of a package is damaged.
-            UnavailableError: the data bucket does not answer.
+            NotFoundError: no table has that name.
+            InvalidRequestError: an unknown property, a bad value, or one that never changes.
         """
-        return spark_status(self.services.storage, self.spark_applications)
+        request_id = self.services.ids.new()
+        self._administer(SetProperties(request_id, name, dict(properties or {}), tuple(unset)))
+        return self.table(name)
 
     def defaults(self) -> dict[str, int | str]:
         """Return the properties set for the instance, which are the defaults of its tables."""
@@ -242,6 +300,171 @@ class Instance(OpenedInstance, ShownInstance, QueriedInstance, RuledInstance):
         request_id = self.services.ids.new()
         self._administer(SetDefaults(request_id, dict(properties or {}), tuple(unset)))
         return self.defaults()
+
+    def plan_declared(self, body: object) -> list[TableChange]:
+        """Return the changes that make tables as declared; change nothing.
+
+        `body` is ``{"tables": [{"name": …, "schema": …, "properties": …, "online": …, "splits": …},
+        …]}``. For a table that exists, everything but the name is optional.
+
+        Raises:
+            InvalidRequestError: it is malformed, or adding and changing is not enough to meet it.
+        """
+        from dormouse.client.operating.declaring import parse_declarations, plan_declared
+
+        return plan_declared(self.services, parse_declarations(body, self.services))
+
+    def apply(self, change: TableChange) -> None:
+        """Apply one of the changes that `plan_declared` returned.
+
+        Raises:
+            InvalidRequestError: the table has changed since, and the change does not fit it.
+        """
+        from dormouse.client.operating.declaring import requests_of
+
+        for request in requests_of(change, self.services):
+            self._administer(request)
+
+    def set_online(self, name: str, online: bool) -> None:
+        """Put a table online, or take it offline: it ingests then, but is not compacted or split.
+
+        Raises:
+            NotFoundError: no table has that name.
+        """
+        self._administer(SetOnline(self.services.ids.new(), name, online))
+
+    def sql(
+        self,
+        text: str,
+        parameters: Sequence[object] | Mapping[str, object] = (),
+        *,
+        memory_bytes: int = MEMORY_BYTES,
+        timeout_seconds: float = TIMEOUT_SECONDS,
+        read_bytes: int | None = None,
+        principal: str | None = None,
+        run: Literal["here", "remote"] = "here",
+    ) -> QueryResult:
+        """Return the rows of a query in SQL over tables of this instance, streamed.
+
+        A process of its own computes them; it gets the rows that it needs, and nothing else.
+
+        Args:
+            text: SELECT, WITH, VALUES, or a set operation on these; EXPLAIN before it asks what
+                would be read. Names of tables and columns are case-sensitive. ``FROM flights FOR
+                VERSION AS OF 33`` reads a version, ``'a-tag'`` in place of the number a tag, ``FOR
+                TIMESTAMP AS OF '2026-01-31T12:00:00Z'`` what was there at a time.
+            parameters: the values of ``$1``, ``$2`` and so on, or by name those of ``:name``.
+            memory_bytes: what sorting, grouping and joining may use before they spill to disk.
+            timeout_seconds: how long the caller waits for rows, in all.
+            read_bytes: how much of the shards it may read, by an estimate before it begins; by
+                default any amount.
+            principal: who asks, if this process reads for others, as `dormouse.access` names
+                callers: the access rules say which tables and columns there are. By default this
+                process asks for itself, and AWS decides.
+            run: ``"remote"`` sends the statement as a message, and the instance computes it, within
+                limits of its own instead of `memory_bytes`; its parameters are texts, numbers,
+                booleans and None. The call waits for the end of the query.
+
+        Raises:
+            InvalidRequestError: it is no query, or does not fit the tables.
+            NotFoundError: there is no such table, or that version of it is not kept any more.
+            LimitExceededError: it took too long or too much memory; here, or while rows are read.
+            TimedOutError: a remote query took longer than `timeout_seconds`.
+        """
+        if run != "here":
+            if principal is not None:
+                raise InvalidRequestError("who asks a remote query is who sends its message")
+            return self._ask(text, named_parameters(parameters), timeout_seconds, run)
+        from dormouse.statements.answering import run_statement
+        from dormouse.statements.scans import Tables
+
+        services = self.services
+        tables = Tables(services, partial(open_table, services, principal), services.clock.now_ms())
+        limits = Limits(memory_bytes, timeout_seconds, read_bytes)
+        return run_statement(tables, text, named_parameters(parameters), services.scratch, limits)
+
+    def export_sql(
+        self,
+        text: str,
+        parameters: Sequence[object] | Mapping[str, object] = (),
+        *,
+        to: str = "",
+        form: str = "parquet",
+        memory_bytes: int = MEMORY_BYTES,
+        timeout_seconds: float = TIMEOUT_SECONDS,
+    ) -> ExportedStatement:
+        """Write the rows of a query in SQL to files in the results bucket, with a manifest.
+
+        This process runs the query and uploads the files; they are complete when the manifest is
+        there, which is when this returns. The prefix `to` must be empty; by default it is new.
+        `form` is parquet, arrow, feather, csv or json. Other arguments are as for `sql`.
+
+        Raises:
+            InvalidRequestError: as `sql`, or there is no such format, or `to` is no prefix.
+            NotFoundError: as `sql`.
+            AlreadyExistsError: there are objects below `to`.
+            LimitExceededError: as `sql`; then there is no manifest.
+        """
+        from dormouse.client.reading.exporting_sql import export_result, free_prefix
+
+        prefix, chosen = free_prefix(self.services, to, form)
+        found = self.sql(
+            text, parameters, memory_bytes=memory_bytes, timeout_seconds=timeout_seconds
+        )
+        return export_result(self.services, text, found, prefix, chosen)
+
+    def _ask(
+        self, text: str, parameters: dict[str, object], timeout_seconds: float, run: str
+    ) -> QueryResult:
+        from dormouse.client.reading.queries import ask, check_run, message_parameters
+        from dormouse.messages.queries import AnswerQuery
+
+        check_run(run)
+        asked = AnswerQuery(
+            query_id=self.services.ids.new(),
+            sql=text,
+            parameters=message_parameters(parameters),
+            format="arrow",
+        )
+        found = ask(self.services, self.queues, self.polling, asked, timeout_seconds)
+        return found.answer(timeout_seconds)
+
+    def queries(self) -> Listing[JobRecord]:
+        """Return the records of queries over messages, the newest first; they live for a week."""
+        from dormouse.client.reading.queries import listed_queries
+
+        return listed_queries(self.services)
+
+    def asked(self, query_id: str) -> AskedQuery:
+        """Return a query over messages by its id: to follow it, read its result, or cancel it."""
+        from dormouse.client.reading.queries import AskedQuery
+
+        return AskedQuery(query_id, self.services, self.queues, self.polling)
+
+    def ingest_files(
+        self,
+        name: str,
+        keys: Iterable[str],
+        *,
+        spark: SparkOptions | None = None,
+        again: bool = False,
+    ) -> Ingested:
+        """Ingest objects and folders that are in the ingest bucket already.
+
+        Return the files that the table has not ingested before; with `again`, all of them. With
+        `spark` they are one bulk import, or a few if there are very many files.
+
+        Raises:
+            NotFoundError: there is nothing under a key, or no table has that name.
+            InvalidRequestError: no key is given, or there are too many files at once.
+        """
+        from dormouse.client.ingesting.dropping import Ingested
+
+        handle = self.table(name)
+        request = IngestFiles(self.services.ids.new(), name, tuple(keys), spark, again)
+        sent = [m.message for m in self._administer(request)]
+        sources = (source for m in sent if isinstance(m, IngestJob) for source in m.sources)
+        return Ingested(handle, tuple(sources))
 
     def compact(
         self, name: str, *, everything: bool = False, spark: SparkOptions | None = None
@@ -280,62 +503,14 @@ class Instance(OpenedInstance, ShownInstance, QueriedInstance, RuledInstance):
         sent = (m.message for m in self._administer(CollectGarbage(self.services.ids.new(), name)))
         return sum(len(m.shards) for m in sent if isinstance(m, GarbageCandidates))
 
-    def plan_declared(self, body: object) -> list[TableChange]:
-        """Return the changes that make tables as declared; change nothing.
-
-        `body` is ``{"tables": [{"name": …, "schema": …, "properties": …, "online": …, "splits": …},
-        …]}``. For a table that exists, everything but the name is optional.
+    def spark(self) -> SparkStatus:
+        """Return whether the instance has Spark, and whether its job package fits this version.
 
         Raises:
-            InvalidRequestError: it is malformed, or adding and changing is not enough to meet it.
+            CorruptDataError: the description of a package is damaged.
+            UnavailableError: the data bucket does not answer.
         """
-        from dormouse.client.operating.declaring import parse_declarations, plan_declared
-
-        return plan_declared(self.services, parse_declarations(body, self.services))
-
-    def apply(self, change: TableChange) -> None:
-        """Apply one of the changes that `plan_declared` returned.
-
-        Raises:
-            InvalidRequestError: the table has changed since, and the change does not fit it.
-        """
-        from dormouse.client.operating.declaring import requests_of
-
-        for request in requests_of(change, self.services):
-            self._administer(request)
-
-    def ingest_files(
-        self,
-        name: str,
-        keys: Iterable[str],
-        *,
-        spark: SparkOptions | None = None,
-        again: bool = False,
-    ) -> Ingested:
-        """Ingest objects and folders that are in the ingest bucket already.
-
-        Return the files that the table has not ingested before; with `again`, all of them. With
-        `spark` they are one bulk import, or a few if there are very many files.
-
-        Raises:
-            NotFoundError: there is nothing under a key, or no table has that name.
-            InvalidRequestError: no key is given, or there are too many files at once.
-        """
-        from dormouse.client.ingesting.dropping import Ingested
-
-        handle = self.table(name)
-        request = IngestFiles(self.services.ids.new(), name, tuple(keys), spark, again)
-        sent = [m.message for m in self._administer(request)]
-        sources = (source for m in sent if isinstance(m, IngestJob) for source in m.sources)
-        return Ingested(handle, tuple(sources))
-
-    def set_online(self, name: str, online: bool) -> None:
-        """Put a table online, or take it offline: it ingests then, but is not compacted or split.
-
-        Raises:
-            NotFoundError: no table has that name.
-        """
-        self._administer(SetOnline(self.services.ids.new(), name, online))
+        return spark_status(self.services.storage, self.spark_applications)
 
     def pending(self) -> int:
         """Return how much work is pending for all tables, and in the working queues.
@@ -386,6 +561,86 @@ class Instance(OpenedInstance, ShownInstance, QueriedInstance, RuledInstance):
         """Return the dead-letter queues, to look at messages, redrive or discard them."""
         return DeadLetterQueues(self.services, self.queues)
 
+    def repair(self, which: str = "") -> list[str]:
+        """Restore damaged registry entries of one table, by name or id, or of all tables.
+
+        Return a description of each entry that was damaged. Rows and states are not changed.
+
+        Raises:
+            CorruptDataError: some entries cannot be restored; all others were.
+        """
+        return self.services.tables.repair(which)
+
+    def unregistered(self) -> list[Unregistered]:
+        """Return the table ids that have objects in the data bucket, but no registry entry.
+
+        The entry may be lost, so these objects are not deleted without proof.
+        """
+        return list(list_unregistered(self.services))
+
+    def access_rules(self) -> AccessRules:
+        """Return the access rules, by principal and tables; None if access is by instance.
+
+        They say which caller may do what by services of the instance that answer any caller. A
+        process that reads with rights of its own, as this class does, is not bound by them.
+
+        Raises:
+            CorruptDataError: they are damaged; `repair` restores them.
+        """
+        return self.services.tables.access_rules()
+
+    def permission(self, principal: str, table: str) -> Permission:
+        """Return what the rules permit a caller for a table, and which columns they hide.
+
+        `principal` may be the ARN of a session too; its role counts.
+
+        Raises:
+            CorruptDataError: the rules are damaged.
+        """
+        from dormouse.access.principals import principal_of_arn
+        from dormouse.access.rules import permission
+
+        return permission(self.access_rules(), principal_of_arn(principal) or principal, table)
+
+    def grant(
+        self, principal: str, tables: str, verbs: Iterable[Verb], hide: Iterable[str] = ()
+    ) -> AccessRules:
+        """Let callers read, write or administer tables; return all rules then.
+
+        `principal` and `tables` are names, or patterns in which ``*`` stands for any characters. A
+        rule for the same two is replaced. The columns `hide` are hidden from who reads by the rule.
+        The first rule ends that access is by instance: nobody may do what no rule grants.
+
+        Raises:
+            InvalidRequestError: this is no rule; nothing is changed.
+        """
+        new_id = self.services.ids.new()
+        self._administer(GrantAccess(new_id, principal, tables, tuple(verbs), tuple(hide)))
+        return self.access_rules()
+
+    def revoke(self, principal: str, tables: str) -> AccessRules:
+        """Remove the rule of a principal for tables; return the rules that are left.
+
+        If none is left, nobody may do anything; `clear_access_rules` gives access back.
+
+        Raises:
+            NotFoundError: there is no such rule; others may still apply to both.
+        """
+        from dormouse.access.principals import checked_principals
+
+        key = checked_principals(principal), tables
+        if key not in [rule.key for rule in self.access_rules() or ()]:
+            raise NotFoundError(
+                f"there is no access rule of {principal!r} for {tables!r}",
+                hint="`dormouse access list` shows all",
+            )
+        self._administer(RevokeAccess(self.services.ids.new(), principal, tables))
+        return self.access_rules()
+
+    def clear_access_rules(self) -> None:
+        """Remove all rules: access is by instance again."""
+        self._administer(ClearAccess(self.services.ids.new()))
+
     def _administer(self, request: AdminRequest) -> list[OutboundMessage]:
         from dormouse.features.administration.administer import administer
 
@@ -395,3 +650,12 @@ class Instance(OpenedInstance, ShownInstance, QueriedInstance, RuledInstance):
 
     def _handle(self, table: Table) -> TableHandle:
         return TableHandle(table, self.services, self.queues, self.bucket, self.polling)
+
+    def _shown(self) -> tuple[str, HtmlText]:
+        if self.folder is not None:
+            return f"instance in the folder {self.folder.layout.root}", ""
+        return f"instance whose files are dropped into {self.bucket.name!r}", ""
+
+    def _repr_html_(self) -> HtmlText:
+        """Show the tables, for which the instance is asked."""
+        return self.tables()._repr_html_()

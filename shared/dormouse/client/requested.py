@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Generic, TypeVar
 
-from dormouse.client.access import TableAccess
+from dormouse.client.table import TableHandle
 from dormouse.client.waiting import WAIT_SECONDS, Awaited, Progress
 from dormouse.tables.table import Table
 
@@ -23,7 +23,7 @@ class RequestedWork(ABC, Generic[_Progress, _Result]):
     """
 
     queue: ClassVar[str]
-    handle: TableAccess
+    handle: TableHandle
     table: Table
     id: str
 

@@ -1,16 +1,17 @@
-"""One table as a client sees it: query, count, ingest, status, wait."""
+"""One table as a client sees it: query, ingest, versions, status, repair."""
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from msgspec import structs
 
+from dormouse.access.rules import EVERYTHING
 from dormouse.client.operating.status import Status
-from dormouse.client.reading.querying import QueriedTable
 from dormouse.client.reading.versions import table_as_of
 from dormouse.client.waiting import (
     WAIT_SECONDS,
@@ -19,26 +20,36 @@ from dormouse.client.waiting import (
     Watch,
     source_names,
 )
-from dormouse.errors import InvalidRequestError
+from dormouse.errors import InvalidRequestError, NotFoundError
+from dormouse.key_forms.codec import KeyCodec
 from dormouse.key_forms.python import KeyLike, Ranges
 from dormouse.messages.requests import AlterSchema
 from dormouse.model.versions.as_of import AsOf
-from dormouse.ports.services import JobRecord
-from dormouse.schema.schema import Field
-from dormouse.showing import Listing
+from dormouse.ports.services import JobRecord, Services
+from dormouse.schema.schema import Field, Schema
+from dormouse.showing import HtmlText, Listing, Shown, show_table
 from dormouse.tables.spark_options import SparkOptions
 from dormouse.tables.table import Table
 
 if TYPE_CHECKING:
+    from dormouse.client.contents import TableFile, TablePartition, TableShard
     from dormouse.client.ingesting.dropping import Ingested, Ingestible
     from dormouse.client.ingesting.writer import TableWriter
     from dormouse.client.operating.purging import Purge
+    from dormouse.client.ports import IngestBucket, Queues
     from dormouse.client.reading.exporting import Export
+    from dormouse.client.reading.iceberg import IcebergTable
+    from dormouse.client.reading.versions import Tag, Version
+    from dormouse.client.waiting import Polling
     from dormouse.features.checking.check import CheckReport, Progress
     from dormouse.features.purge.proof import Proof
     from dormouse.features.rebuild.rebuild import RebuildReport
+    from dormouse.messages.stages import SelectionMessage
     from dormouse.model.jobs.metrics import Metric
     from dormouse.model.sources import Source
+    from dormouse.model.state import TableState
+    from dormouse.query.result import QueryResult
+    from dormouse.query.selection import Selection
 
 
 FILE_BYTES = 128 * 1024 * 1024
@@ -46,40 +57,189 @@ FILE_BYTES = 128 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class TableHandle(QueriedTable):
-    """A table of an instance."""
+class TableHandle(Shown):
+    """A table of an instance, as it was when it was opened, and the services to reach it."""
 
-    def alter(
-        self,
-        *,
-        add: Iterable[Field] = (),
-        drop: Iterable[str] = (),
-        rename: Mapping[str, str] | None = None,
-        units: Mapping[str, str] | None = None,
-    ) -> TableHandle:
-        """Add columns to the table, drop some, rename some; return the table as it is then.
+    table: Table
+    services: Services
+    queues: Queues
+    bucket: IngestBucket
+    polling: Polling
 
-        Added columns can be null, and are in the rows there are. A dropped column is gone with its
-        values: one of the same name that is added later, or at once, has none of them. `rename` has
-        the new names by the old ones; `units` say what numbers in files count. Files that are not
-        ingested yet are judged by the schema there is when they are ingested.
+    @property
+    def name(self) -> str:
+        """The table's name."""
+        return self.table.name
+
+    @property
+    def schema(self) -> Schema:
+        """The table's schema."""
+        return self.table.schema
+
+    def state(self) -> TableState:
+        """Return the table's newest state.
 
         Raises:
             NotFoundError: the table was deleted.
-            InvalidRequestError: a change cannot be honoured; then nothing is changed.
         """
-        from dormouse.features.administration.administer import administer
+        from dormouse.client.reading.versions import table_as_of
 
-        request = AlterSchema(
-            self.services.ids.new(),
-            self.current().name,
-            tuple(field.to_json() for field in add),
-            tuple(drop),
-            dict(rename or {}),
-            dict(units or {}),
+        return table_as_of(self.services, self.current(), None)[1]
+
+    def current(self) -> Table:
+        """Return the table as the registry has it now: its state may be in another log since.
+
+        Raises:
+            NotFoundError: the table was deleted.
+        """
+        table = self.services.table(self.table.id)
+        if table is None:
+            raise NotFoundError(f"table {self.name!r} was deleted")
+        return table
+
+    def query(
+        self,
+        ranges: Ranges | None = None,
+        *,
+        exact: KeyLike | list[KeyLike] | None = None,
+        where: str | None = None,
+        columns: Sequence[str] | None = None,
+        limit: int | None = None,
+        as_of: AsOf | None = None,
+        run: Literal["here", "remote"] = "here",
+        timeout_seconds: float = WAIT_SECONDS,
+    ) -> QueryResult:
+        """Return the rows, sorted by the keys, streamed, of one version of the table.
+
+        The result is a stream of Arrow batches: iterate over it, read it whole by its `read_all`,
+        or hand it to a library that reads Arrow streams.
+
+        Args:
+            ranges: pairs of keys or prefixes, the first inclusive, the second exclusive, None for
+                an open end; a row is returned if it is in any of them.
+            exact: a key or prefix whose rows are wanted, or a list of these. Without `ranges` and
+                `exact`, every row is returned.
+            where: a condition in SQL on any columns, which must also be true of a row.
+            columns: the columns to return; by default all.
+            limit: the largest number of rows to return.
+            as_of: the version, the tag, or the time at which the table is read; by default the
+                newest version.
+            run: ``"remote"`` sends a message, and the instance reads the rows: so this process
+                needs no right to read the data bucket, and little memory and network.
+            timeout_seconds: how long a remote query may take; the call waits for its end, and
+                cancels it when it is interrupted.
+
+        Raises:
+            InvalidRequestError: a key, column or condition does not fit the schema.
+            NotFoundError: that version is not kept any more, is yet to come, or has rows of an
+                earlier schema.
+            TimedOutError: a remote query took longer than `timeout_seconds`.
+        """
+        if run != "here":
+            from dormouse.client.reading.queries import check_run
+            from dormouse.client.reading.selecting import selection_message
+
+            check_run(run)
+            selected = selection_message(
+                self.schema, ranges, exact, where=where, columns=columns, limit=limit, as_of=as_of
+            )
+            return self._ask(selected, timeout_seconds)
+        from dormouse.query.planner import selected_ranges
+        from dormouse.query.rows import query_rows
+
+        now_ms = self.services.clock.now_ms()
+        wanted = ranges, exact, where, columns, limit
+        table, state = table_as_of(
+            self.services,
+            self.current(),
+            as_of,
+            ranges_of=lambda known: selected_ranges(known, self._select(known, 0, now_ms, *wanted)),
         )
-        self.queues.send(administer(self.services, request))
-        return replace(self, table=self.current())
+        selection = self._select(table, state.version, now_ms, *wanted)
+        return query_rows(self.services, table, state, selection).for_programs()
+
+    def count(
+        self,
+        ranges: Ranges | None = None,
+        *,
+        exact: KeyLike | list[KeyLike] | None = None,
+        where: str | None = None,
+        as_of: AsOf | None = None,
+    ) -> int:
+        """Count the rows that `query` would return, reading as few of them as possible."""
+        from dormouse.query.count import count_rows
+
+        table, state = table_as_of(self.services, self.current(), as_of)
+        now_ms = self.services.clock.now_ms()
+        selection = self._select(table, state.version, now_ms, ranges, exact, where)
+        return count_rows(self.services, table, state, selection)
+
+    def _ask(self, selection: SelectionMessage, timeout_seconds: float) -> QueryResult:
+        from dormouse.client.reading.queries import ask
+        from dormouse.messages.queries import AnswerQuery
+
+        services = self.services
+        # Parquet has all types of tables, and checksums
+        asked = AnswerQuery(query_id=services.ids.new(), table=self.name, selection=selection)
+        found = ask(services, self.queues, self.polling, asked, timeout_seconds)
+        return found.answer(timeout_seconds).for_programs()
+
+    def _select(
+        self,
+        table: Table,
+        version: int,
+        now_ms: int,
+        ranges: Ranges | None,
+        exact: KeyLike | list[KeyLike] | None,
+        where: str | None,
+        columns: Sequence[str] | None = None,
+        limit: int | None = None,
+    ) -> Selection:
+        from dormouse.query.planner import select
+        from dormouse.sql.conditions import parse_condition
+
+        return select(
+            table.schema,
+            version,
+            now_ms,
+            KeyCodec(table.schema).ranges_from_python(ranges, exact),
+            permission=EVERYTHING,  # AWS decides about what this process reads
+            columns=columns,
+            condition=None
+            if where is None
+            else parse_condition(where, table.schema, now_ms=now_ms),
+            limit=limit,
+        )
+
+    def export(
+        self,
+        ranges: Ranges | None = None,
+        *,
+        to: str = "",
+        exact: KeyLike | list[KeyLike] | None = None,
+        where: str | None = None,
+        columns: Sequence[str] | None = None,
+        as_of: AsOf | None = None,
+        spark: SparkOptions | None = None,
+    ) -> Export:
+        """Export the rows that `query` returns to Parquet files in the results bucket.
+
+        The files are written below the prefix `to`, which must be empty; by default it is the
+        table's name and the export's id. `Export.wait` returns when all are complete. With `spark`,
+        Spark writes them; else the table's properties decide.
+
+        Raises:
+            InvalidRequestError: as `query`, or `to` is not a valid prefix.
+            NotFoundError: the table was deleted, or that version is not kept any more.
+            AlreadyExistsError: there are objects below `to`.
+        """
+        from dormouse.client.reading.exporting import export_request, start_export
+
+        table = self.current()
+        request = export_request(
+            self, table, ranges, exact, where=where, columns=columns, as_of=as_of
+        )
+        return start_export(self, table, structs.replace(request, to=to, spark=spark))
 
     def ingest(
         self,
@@ -162,35 +322,37 @@ class TableHandle(QueriedTable):
 
         return TableWriter(self, file_bytes=file_bytes, idempotency_key=idempotency_key)
 
-    def export(
+    def alter(
         self,
-        ranges: Ranges | None = None,
         *,
-        to: str = "",
-        exact: KeyLike | list[KeyLike] | None = None,
-        where: str | None = None,
-        columns: Sequence[str] | None = None,
-        as_of: AsOf | None = None,
-        spark: SparkOptions | None = None,
-    ) -> Export:
-        """Export the rows that `query` returns to Parquet files in the results bucket.
+        add: Iterable[Field] = (),
+        drop: Iterable[str] = (),
+        rename: Mapping[str, str] | None = None,
+        units: Mapping[str, str] | None = None,
+    ) -> TableHandle:
+        """Add columns to the table, drop some, rename some; return the table as it is then.
 
-        The files are written below the prefix `to`, which must be empty; by default it is the
-        table's name and the export's id. `Export.wait` returns when all are complete. With `spark`,
-        Spark writes them; else the table's properties decide.
+        Added columns can be null, and are in the rows there are. A dropped column is gone with its
+        values: one of the same name that is added later, or at once, has none of them. `rename` has
+        the new names by the old ones; `units` say what numbers in files count. Files that are not
+        ingested yet are judged by the schema there is when they are ingested.
 
         Raises:
-            InvalidRequestError: as `query`, or `to` is not a valid prefix.
-            NotFoundError: the table was deleted, or that version is not kept any more.
-            AlreadyExistsError: there are objects below `to`.
+            NotFoundError: the table was deleted.
+            InvalidRequestError: a change cannot be honoured; then nothing is changed.
         """
-        from dormouse.client.reading.exporting import export_request, start_export
+        from dormouse.features.administration.administer import administer
 
-        table = self.current()
-        request = export_request(
-            self, table, ranges, exact, where=where, columns=columns, as_of=as_of
+        request = AlterSchema(
+            self.services.ids.new(),
+            self.current().name,
+            tuple(field.to_json() for field in add),
+            tuple(drop),
+            dict(rename or {}),
+            dict(units or {}),
         )
-        return start_export(self, table, structs.replace(request, to=to, spark=spark))
+        self.queues.send(administer(self.services, request))
+        return replace(self, table=self.current())
 
     def status(self) -> Status:
         """Return the table in numbers."""
@@ -219,6 +381,48 @@ class TableHandle(QueriedTable):
 
         return current_metrics(self.services, self.current())
 
+    def partitions(
+        self, *, everything: bool = False, as_of: AsOf | None = None
+    ) -> Listing[TablePartition]:
+        """Return the leaf partitions in key order, and split ones that still hold rows.
+
+        With `everything`, all split ones are listed, too. Raises as `query` with `as_of`.
+        """
+        from dormouse.client.contents import partitions_of
+        from dormouse.client.reading.versions import table_as_of
+
+        table, state = table_as_of(self.services, self.current(), as_of)
+        return partitions_of(table.schema, state, everything=everything)
+
+    def shards(self, *, as_of: AsOf | None = None) -> Listing[TableShard]:
+        """Return the shards with rows that count, by their first key. Raises as `query`."""
+        from dormouse.client.contents import shards_of
+        from dormouse.client.reading.versions import table_as_of
+
+        table, state = table_as_of(self.services, self.current(), as_of)
+        return shards_of(table.schema, state)
+
+    def files(self, *, as_of: AsOf | None = None) -> Listing[TableFile]:
+        """Return the table's Parquet files, by their first key, as URIs. Raises as `query`.
+
+        They are there for as long as the version is kept.
+        """
+        from dormouse.client.contents import files_of
+        from dormouse.client.reading.versions import table_as_of
+
+        table, state = table_as_of(self.services, self.current(), as_of)
+        return files_of(self.services.storage, table.id, table.schema, state)
+
+    def jobs(self) -> Listing[JobRecord]:
+        """Return the table's jobs, those that wait to be run, files that wait, and files dropped
+        before it was there.
+
+        Records of what has begun live for seven days.
+        """
+        from dormouse.client.operating.jobs import jobs_of
+
+        return jobs_of(self.services, self.current())
+
     def wait(self, timeout_seconds: float = WAIT_SECONDS, *, watch: Watch | None = None) -> None:
         """Wait until nothing is pending, for this table or in the working queues.
 
@@ -234,6 +438,13 @@ class TableHandle(QueriedTable):
             awaited=self.polling.awaited(self, self.pending_names),
         )
 
+    def pending(self) -> int:
+        """Return the table's own pending work: files neither ingested nor refused, and jobs.
+
+        A job that Spark has done is pending until `track_spark` knows it, and sends what follows.
+        """
+        return self._pending(self.current())[0]
+
     def pending_names(self) -> Iterator[Named]:
         """Yield how messages name the table's own pending work: its files and jobs."""
         from dormouse.client.ingesting.waiting_files import files_that_wait
@@ -241,13 +452,6 @@ class TableHandle(QueriedTable):
         known, files = files_that_wait(self.services, self.current())
         yield from source_names(files)
         yield from ((job_id,) for job_id in known.state.jobs)
-
-    def pending(self) -> int:
-        """Return the table's own pending work: files neither ingested nor refused, and jobs.
-
-        A job that Spark has done is pending until `track_spark` knows it, and sends what follows.
-        """
-        return self._pending(self.current())[0]
 
     def _pending(self, table: Table) -> tuple[int, int]:
         """Return the pending work of the table, and how much of it is files that wait."""
@@ -257,6 +461,96 @@ class TableHandle(QueriedTable):
         known, files = files_that_wait(self.services, table)
         left = len(known.state.jobs) + len(files)
         return left or count_incomplete(self.services, self.table.id), len(files)
+
+    def versions(self) -> Listing[Version]:
+        """Return the versions that can be read, the newest first, each with its tags.
+
+        Raises:
+            NotFoundError: the table was deleted.
+            CorruptDataError: a tag is damaged.
+        """
+        from dormouse.client.reading.versions import versions_of
+
+        return versions_of(self.services, self.current())
+
+    def changes(
+        self,
+        since: AsOf,
+        *,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        limit: int | None = None,
+    ) -> QueryResult:
+        """Return the rows that were ingested after a version, given by number, tag or time.
+
+        They are read from the shards as ingest wrote them, in no particular order: rows that
+        compactions rewrote come once, and the table's filters and aggregations are not applied
+        again. The result's version is the one to ask for the next changes since.
+
+        Raises:
+            InvalidRequestError: it is neither a version nor a tag nor a time with a zone; or a
+                column or the condition does not fit the schema.
+            NotFoundError: the version is yet to come, or its changes are not kept any more; or the
+                table was reset, restored or rebuilt since, or deleted.
+        """
+        from dormouse.client.reading.versions import changes_of
+
+        return changes_of(self.services, self.current(), since, columns, where, limit)
+
+    def tag(self, version: int | dt.datetime, name: str) -> Tag:
+        """Name a version, by its number or a time; it is kept until `untag`.
+
+        Raises:
+            InvalidRequestError: it cannot be the name of a tag.
+            AlreadyExistsError: the table has such a tag, of another version.
+            NotFoundError: the version is not kept any more, or is yet to come.
+            ContendedError: it took too long; nothing is tagged.
+        """
+        from dormouse.client.reading.versions import tag_version
+
+        return tag_version(self, version, name)
+
+    def untag(self, name: str) -> None:
+        """Remove a tag; what only its version needs is deleted in time.
+
+        Raises:
+            NotFoundError: the table has no such tag, or was deleted.
+        """
+        from dormouse.client.reading.versions import untag_version
+
+        untag_version(self, name)
+
+    def tags(self) -> Listing[Tag]:
+        """Return the tags of the table, by version. Raises CorruptDataError if one is damaged."""
+        from dormouse.client.reading.versions import tags_of
+
+        return tags_of(self.services, self.current())
+
+    def restore(self, version: AsOf) -> int:
+        """Make an earlier version the newest, by its number, a tag or a time; return the number of
+        the newest version then.
+
+        All rows and partitions are those of that version. Jobs are released, and files that were
+        ingested since can be ingested again. What was newest before can be restored in turn for as
+        long as it is kept.
+
+        Raises:
+            InvalidRequestError: it is neither a version nor a tag nor a time, or is the newest.
+            NotFoundError: the version is not kept, or a shard of it is gone; or the table was
+                deleted.
+            ContendedError: the table was reset meanwhile; try again.
+            CorruptDataError: what the version needs is damaged.
+        """
+        from dormouse.client.reading.versions import restore_version
+
+        return restore_version(self, version)
+
+    @property
+    def iceberg(self) -> IcebergTable:
+        """What the table publishes for readers of Iceberg."""
+        from dormouse.client.reading.iceberg import IcebergTable
+
+        return IcebergTable(self)
 
     def check(self, watch: Progress | None = None, *, all_bytes: bool = False) -> CheckReport:
         """Verify that the table's state is consistent and matches its shards; change nothing.
@@ -327,12 +621,12 @@ class TableHandle(QueriedTable):
 
         return proof_of(self, self.current(), where, keys, watch)
 
-    def jobs(self) -> Listing[JobRecord]:
-        """Return the table's jobs, those that wait to be run, files that wait, and files dropped
-        before it was there.
-
-        Records of what has begun live for seven days.
-        """
-        from dormouse.client.operating.jobs import jobs_of
-
-        return jobs_of(self.services, self.current())
+    def _shown(self) -> tuple[str, HtmlText]:
+        """Show the keys in one line, or all columns in a notebook; the instance is not asked."""
+        keys = [f"row keys {', '.join(field.name for field in self.schema.row_keys)}"]
+        if self.schema.sort_keys:
+            keys.append(f"sort keys {', '.join(field.name for field in self.schema.sort_keys)}")
+        columns = f"{len(self.schema.fields):,} columns"
+        title = f"table {self.name!r} ({'; '.join([*keys, columns])})"
+        described = self.schema.described()
+        return title, show_table(title, ("column", "type", "role"), described)[1]

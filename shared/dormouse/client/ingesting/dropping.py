@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 
-from dormouse.client.access import TableAccess
+from dormouse.client.table import TableHandle
 from dormouse.client.waiting import FILE_QUEUES, WAIT_SECONDS, Watch, source_names
 from dormouse.errors import InvalidRequestError, NotFoundError, RefusedSourceError
 from dormouse.features.ingest.known_sources import look_up_sources, refusal_of, remembered_ids
@@ -129,7 +129,7 @@ def ingest_key(table_name: str, name: str) -> str:
 
 
 def drop_files(
-    handle: TableAccess,
+    handle: TableHandle,
     files: Sequence[tuple[str, Path]],
     again: bool,
     watch: Callable[[Source], None] | None,
@@ -170,7 +170,7 @@ def _ingested_before(
 class Ingested:
     """Files on their way into a table."""
 
-    handle: TableAccess
+    handle: TableHandle
     sources: tuple[Source, ...]
     known: frozenset[str] = frozenset()
     """The ids of those sources that were rows of the table before: they add nothing."""

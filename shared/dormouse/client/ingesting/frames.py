@@ -20,8 +20,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dormouse.arrow.types import arrow_schema
-from dormouse.client.access import TableAccess
 from dormouse.client.ingesting.dropping import Ingested, drop_files, ingest_key
+from dormouse.client.table import TableHandle
 from dormouse.errors import InvalidRequestError
 from dormouse.model.sources import Source
 from dormouse.schema.schema import Schema
@@ -31,7 +31,7 @@ MAX_KEY_CHARACTERS = 1024
 
 
 def ingest_frame(
-    handle: TableAccess,
+    handle: TableHandle,
     frame: Frame,
     name: str | None,
     *,
@@ -80,7 +80,7 @@ def idempotent_key(table_name: str, idempotency_key: str, part: str = "") -> str
 
 
 @contextmanager
-def scratch_file(handle: TableAccess) -> Iterator[Path]:
+def scratch_file(handle: TableHandle) -> Iterator[Path]:
     """Yield the path of a local file to be, which is removed in the end."""
     with tempfile.TemporaryDirectory(dir=handle.services.scratch) as folder:
         yield Path(folder) / "rows.parquet"

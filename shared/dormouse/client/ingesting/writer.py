@@ -17,9 +17,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dormouse.arrow.types import arrow_schema
-from dormouse.client.access import TableAccess
 from dormouse.client.ingesting.dropping import Ingested, drop_files, ingest_key
 from dormouse.client.ingesting.frames import idempotent_key
+from dormouse.client.table import TableHandle
 from dormouse.errors import InvalidRequestError
 from dormouse.model.sources import Source
 from dormouse.sources.cells.python_cells import Row, check_row_names, rows_to_batch
@@ -38,7 +38,7 @@ class TableWriter:
 
     def __init__(
         self,
-        handle: TableAccess,
+        handle: TableHandle,
         *,
         file_bytes: int,
         idempotency_key: str | None = None,

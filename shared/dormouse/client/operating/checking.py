@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dormouse.client.access import TableAccess
+from dormouse.client.table import TableHandle
 from dormouse.errors import NotFoundError
 from dormouse.features.checking.disputes import acknowledge
 
 
-def acknowledge_disputes(handle: TableAccess, shards: Sequence[str]) -> None:
+def acknowledge_disputes(handle: TableHandle, shards: Sequence[str]) -> None:
     """Resolve the disputes over some shards of a table; those unreferenced are then deleted.
 
     Raises:

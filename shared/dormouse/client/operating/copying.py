@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from dormouse.client.access import TableAccess
 from dormouse.client.instance import Instance
+from dormouse.client.table import TableHandle
 from dormouse.features.copying.copy_objects import Progress
 from dormouse.features.copying.copy_table import copy_table as copy_between
-
-if TYPE_CHECKING:
-    from dormouse.client.table import TableHandle
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +27,7 @@ class Copied:
 
 
 def copy_table(
-    source: TableAccess, target: Instance, name: str = "", *, watch: Progress | None = None
+    source: TableHandle, target: Instance, name: str = "", *, watch: Progress | None = None
 ) -> Copied:
     """Copy the newest version of a table into another instance, by default under the same name.
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from msgspec import structs
 
-from dormouse.client.access import TableAccess
 from dormouse.client.requested import RequestedWork
+from dormouse.client.table import TableHandle
 from dormouse.errors import InvalidRequestError
 from dormouse.features.administration.administer import administer
 from dormouse.features.purge.proof import Proof
@@ -73,7 +73,7 @@ class Purge(RequestedWork[PurgeProgress, None]):
 
 
 def start_purge(
-    handle: TableAccess,
+    handle: TableHandle,
     table: Table,
     where: str,
     keys: Sequence[KeyLike],
@@ -95,7 +95,7 @@ def start_purge(
 
 
 def proof_of(
-    handle: TableAccess,
+    handle: TableHandle,
     table: Table,
     where: str,
     keys: Sequence[KeyLike],
@@ -110,11 +110,11 @@ def proof_of(
     return _prove(handle, table, rows, watch)
 
 
-def _request(handle: TableAccess, table: Table, where: str, keys: Sequence[KeyLike]) -> PurgeRows:
+def _request(handle: TableHandle, table: Table, where: str, keys: Sequence[KeyLike]) -> PurgeRows:
     parts = KeyCodec(table.schema).keys_to_json(keys)
     selection = SelectionMessage(keys=parts, where=where)
     return PurgeRows(handle.services.ids.new(), table.name, selection)
 
 
-def _prove(handle: TableAccess, table: Table, rows: PurgeRequest, watch: Progress | None) -> Proof:
+def _prove(handle: TableHandle, table: Table, rows: PurgeRequest, watch: Progress | None) -> Proof:
     return prove_purge(handle.services, table, RowMatcher.of(rows, table.schema), watch)

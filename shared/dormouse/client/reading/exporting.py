@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dormouse.client.access import TableAccess
 from dormouse.client.reading.selecting import selection_message
 from dormouse.client.requested import RequestedWork
+from dormouse.client.table import TableHandle
 from dormouse.errors import CorruptDataError, InvalidRequestError, NotFoundError
 from dormouse.features.administration.administer import administer
 from dormouse.features.export.manifests import Manifest, encode_manifest, load_manifest
@@ -135,7 +135,7 @@ def empty_folder(folder: Path) -> Path:
     return folder
 
 
-def start_export(handle: TableAccess, table: Table, request: ExportRows) -> Export:
+def start_export(handle: TableHandle, table: Table, request: ExportRows) -> Export:
     """Send the request of an export.
 
     Raises:
@@ -148,7 +148,7 @@ def start_export(handle: TableAccess, table: Table, request: ExportRows) -> Expo
 
 
 def export_request(
-    handle: TableAccess,
+    handle: TableHandle,
     table: Table,
     ranges: Ranges | None = None,
     exact: KeyLike | list[KeyLike] | None = None,

@@ -10,7 +10,7 @@ from dormouse.messages.requests import PublishIceberg
 from dormouse.showing import HtmlText, Listing, Shown, show_facts
 
 if TYPE_CHECKING:
-    from dormouse.client.access import TableAccess
+    from dormouse.client.table import TableHandle
     from dormouse.features.publishing.look import PublishedFile
     from dormouse.iceberg.serving.views import View
 
@@ -80,7 +80,7 @@ class PublishedTable(Shown):
 class IcebergTable:
     """What a table publishes for readers of Iceberg, with the property `iceberg` set to ``on``."""
 
-    handle: TableAccess
+    handle: TableHandle
 
     def show(self) -> PublishedTable:
         """Return what readers find now.

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from dormouse.client.access import TableAccess
 from dormouse.messages.requests import RestoreVersion, TagVersion, UntagVersion
 from dormouse.model.versions.as_of import AsOf, checked_as_of
 from dormouse.ports.services import Services
@@ -20,6 +19,7 @@ from dormouse.tables.table import Table
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from dormouse.client.table import TableHandle
     from dormouse.features.tables.versions import RangesOf
     from dormouse.model.state import TableState
     from dormouse.model.versions.pins import Pin
@@ -149,7 +149,7 @@ def tags_of(services: Services, table: Table) -> Listing[Tag]:
     )
 
 
-def tag_version(handle: TableAccess, as_of: int | dt.datetime, tag: str) -> Tag:
+def tag_version(handle: TableHandle, as_of: int | dt.datetime, tag: str) -> Tag:
     """Tag a version, by its number or a time."""
     from dormouse.features.administration.administer import administer
     from dormouse.features.versions.tags import tagged
@@ -161,7 +161,7 @@ def tag_version(handle: TableAccess, as_of: int | dt.datetime, tag: str) -> Tag:
     return _tag(tagged(services, table, tag))
 
 
-def untag_version(handle: TableAccess, tag: str) -> None:
+def untag_version(handle: TableHandle, tag: str) -> None:
     """Remove a tag."""
     from dormouse.features.administration.administer import administer
 
@@ -170,7 +170,7 @@ def untag_version(handle: TableAccess, tag: str) -> None:
     handle.queues.send(administer(services, request))
 
 
-def restore_version(handle: TableAccess, as_of: AsOf) -> int:
+def restore_version(handle: TableHandle, as_of: AsOf) -> int:
     """Make an earlier version the newest; return the number of the newest then."""
     from dormouse.features.administration.administer import administer
 
