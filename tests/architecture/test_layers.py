@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from collections import defaultdict
 from functools import cache
 from itertools import pairwise
 
@@ -266,3 +268,58 @@ def exists(module: str) -> bool:
     parts = module.split(".")
     path = ROOT.joinpath(HOMES.get(parts[0], ""), *parts)
     return path.with_suffix(".py").is_file() or path.is_dir()
+
+
+def test_a_class_lies_in_one_file() -> None:
+    """No class is there only to be inherited by one class of another module."""
+    assert parts_of_classes(sources("shared", "cli", "spark")) == []
+
+
+def test_a_class_that_is_only_a_part_of_another_is_found() -> None:
+    part = "class Part: ...\n"
+    whole = "from dormouse.part import Part\nclass Whole(Part): ...\n"
+    for other, parts in (
+        ("", ["shared/dormouse/part.py:1 Part is only a part of dormouse.whole.Whole"]),
+        ("from dormouse.part import Part\nclass Another(Part): ...\n", []),
+        ("from dormouse.part import Part\ndef takes(part: Part) -> None: ...\n", []),
+    ):
+        texts = {"part": part, "whole": whole, "other": other}
+        product = [Source(f"shared/dormouse/{name}.py", text) for name, text in texts.items()]
+        assert parts_of_classes(product) == parts
+
+
+def parts_of_classes(product: list[Source]) -> list[str]:
+    """Return the classes that nothing uses but one class of another module, as a base."""
+    heirs: dict[str, list[str]] = defaultdict(list)
+    for source in product:
+        full_names = {name.rpartition(".")[2]: name for _, name in source.statements.imports}
+        for heir in source.statements.classes:
+            for base in heir.bases:
+                first, dot, rest = base.partition("[")[0].partition(".")
+                name = full_names.get(first, f"{source.module}.{first}") + dot + rest
+                heirs[name].append(f"{source.module}.{heir.name}")
+    return [
+        f"{source.place}:{part.line} {part.name} is only a part of {heir}"
+        for source in product
+        for part in source.statements.classes
+        for heir in heirs[f"{source.module}.{part.name}"]
+        if not heir.startswith(f"{source.module}.")
+        and len(heirs[f"{source.module}.{part.name}"]) == 1
+        and not is_used(part.name, product)
+    ]
+
+
+def is_used(name: str, product: list[Source]) -> bool:
+    """Return whether code names a class beside its own, and the one that has it as a base."""
+    count = 0
+    for source in product:
+        count += uses(name, source.tree) if count < 2 and name in source.text else 0
+    return count > 1
+
+
+def uses(name: str, node: ast.AST) -> int:
+    """Count the expressions in which a class is named; what it says of itself does not count."""
+    if isinstance(node, ast.ClassDef) and node.name == name:
+        return 0
+    named = (getattr(node, field, None) for field in ("id", "attr", "value"))
+    return (name in named) + sum(uses(name, child) for child in ast.iter_child_nodes(node))
