@@ -90,12 +90,14 @@ class Source:
         ]
 
 
-def _statements_in(node: ast.AST) -> Iterator[ast.stmt]:
-    for field in ("body", "orelse", "finalbody", "handlers", "cases"):
-        for child in getattr(node, field, ()):
-            if isinstance(child, ast.stmt):
-                yield child
-            yield from _statements_in(child)
+def _statements_in(tree: ast.Module) -> Iterator[ast.AST]:
+    """Yield all statements, and no expressions, which are nine tenths of a tree."""
+    rest: list[ast.AST] = [tree]
+    while rest:
+        node = rest.pop()
+        yield node
+        for field in ("body", "orelse", "finalbody", "handlers", "cases"):
+            rest.extend(getattr(node, field, ()))
 
 
 def sources(*folders: str) -> list[Source]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 from tests.architecture.sources import ROOT
@@ -20,6 +21,7 @@ def links(document: Path) -> list[str]:
     return [link for link in found if not re.match(r"[a-z]+:", link)]
 
 
+@cache
 def anchors(document: Path) -> set[str]:
     """Return the names of a document's headings as they are in links to them."""
     headings = re.findall(r"^#+ (.+)$", _FENCED.sub("", document.read_text()), re.MULTILINE)
