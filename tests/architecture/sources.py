@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 from typing import NamedTuple
+
+import pytest
 
 ROOT = Path(__file__).parents[2]
 LIBRARY = "shared/dormouse"
@@ -45,6 +47,13 @@ class Statements(NamedTuple):
     imports: list[Import]
     functions: list[Function]
     classes: list[Class]
+
+
+def fail_for(breaches: Iterable[object]) -> None:
+    """Fail if there are breaches of a rule, and list them all."""
+    lines = [str(breach) for breach in breaches]
+    if lines:
+        pytest.fail("\n".join(lines), pytrace=False)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from tests.architecture.sources import LIBRARY, sources
+from tests.architecture.sources import LIBRARY, fail_for, sources
 
 DOORS = ("features/catalog", "features/queries", "features/http", "features/websocket")
 """The packages of services that answer for any caller; some may be yet to come."""
@@ -28,8 +28,9 @@ OWN_RIGHTS = {
 
 def test_doors_come_to_tables_by_one_way() -> None:
     doors = sources(*(f"{LIBRARY}/{door}" for door in DOORS))
-    matches = [match for source in doors for match in source.matches(OTHER_WAYS)]
-    assert matches == [], "use access.doors"
+    fail_for(
+        f"{match}: use access.doors" for source in doors for match in source.matches(OTHER_WAYS)
+    )
 
 
 def test_the_other_ways_are_found() -> None:

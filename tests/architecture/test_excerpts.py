@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from textwrap import dedent
 
-DOCS = Path(__file__).parents[2] / "docs"
+from tests.architecture.sources import ROOT, fail_for
+
+DOCS = ROOT / "docs"
 PAGE = DOCS / "http.md"
 SUFFIXES = {"javascript": "*.mjs", "go": "*.go", "java": "*.java"}
 _BLOCK = re.compile(rf"^```({'|'.join(SUFFIXES)})\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -27,11 +28,11 @@ def test_each_excerpt_is_a_part_of_a_program() -> None:
         language: [path.read_text() for path in (DOCS / "examples").rglob(suffix)]
         for language, suffix in SUFFIXES.items()
     }
-    assert [
+    fail_for(
         block
         for language, block in blocks
         if not any(is_excerpt(block, program) for program in programs[language])
-    ] == []
+    )
 
 
 def test_a_line_that_differs_is_found() -> None:

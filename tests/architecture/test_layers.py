@@ -8,7 +8,7 @@ from collections import defaultdict
 from functools import cache
 from itertools import pairwise
 
-from tests.architecture.sources import HOMES, LIBRARY, ROOT, Source, sources
+from tests.architecture.sources import HOMES, LIBRARY, ROOT, Source, fail_for, sources
 
 LAYERS = [
     {"errors", "cache", "extras", "library", "lifeline", "readahead", "retry_policy", "showing"},
@@ -168,26 +168,26 @@ def test_lower_layers_never_import_higher_ones() -> None:
             imported = layer_of(name.removeprefix("dormouse.")) if is_own else None
             if own is not None and imported is not None and imported > own:
                 breaches.append(f"{source.place}:{line} imports {name}")
-    assert breaches == []
+    fail_for(breaches)
 
 
 def test_each_third_party_library_has_its_home() -> None:
-    assert [
+    fail_for(
         f"{source.place}:{line} imports {name}"
         for place, source in library()
         for line, name in source.statements.imports
         if not place.startswith(THIRD_PARTY.get(name.partition(".")[0], ""))
-    ] == []
+    )
 
 
 def test_crcs_messages_and_the_environment_are_read_in_one_place_each() -> None:
-    assert [
+    fail_for(
         match
         for place, source in library()
         for word, home in ONE_PLACE.items()
         if word in source.text and place != home
         for match in source.matches(re.escape(word))
-    ] == []
+    )
 
 
 def test_clock_ids_and_randomness_come_as_arguments() -> None:
@@ -200,7 +200,7 @@ def test_clock_ids_and_randomness_come_as_arguments() -> None:
                 for line, name in source.statements.imports
                 if name in ("time", "uuid", "random", "secrets")
             ]
-    assert breaches == []
+    fail_for(breaches)
 
 
 def test_files_and_functions_fit_in_a_head() -> None:
@@ -215,7 +215,7 @@ def test_files_and_functions_fit_in_a_head() -> None:
                 for function in source.statements.functions
                 if function.lines > 60
             ]
-    assert breaches == []
+    fail_for(breaches)
 
 
 def longest_block(text: str) -> int:
@@ -229,13 +229,13 @@ def longest_block(text: str) -> int:
 
 def test_only_the_jobs_and_their_tests_know_spark() -> None:
     homes = ("spark/demo.py", "spark/dormouse_spark/", "tests/spark/", "tests/engines/")
-    assert [
+    fail_for(
         f"{source.place}:{line} imports {name}"
         for source in sources("shared", "functions", "cli", "spark", "tests")
         if "pyspark" in source.text or "py4j" in source.text
         for line, name in source.statements.imports
         if name.partition(".")[0] in ("pyspark", "py4j") and not source.place.startswith(homes)
-    ] == []
+    )
 
 
 def test_handlers_only_hand_over() -> None:
@@ -250,17 +250,17 @@ def test_handlers_only_hand_over() -> None:
             for line, name in source.statements.imports
             if name.partition(".")[0] in ("boto3", "pyarrow", "datafusion")
         ]
-    assert breaches == []
+    fail_for(breaches)
 
 
 def test_every_own_module_that_is_imported_exists() -> None:
     """Also by what is only run by make, and by no test; and by programs in strings."""
-    assert [
+    fail_for(
         f"{source.place} imports {match[1]}"
         for source in sources("bench", "tests", "tools")
         for match in _OWN_IMPORT.finditer(source.text)
         if not exists(match[1])
-    ] == []
+    )
 
 
 @cache
@@ -272,7 +272,7 @@ def exists(module: str) -> bool:
 
 def test_a_class_lies_in_one_file() -> None:
     """No class is there only to be inherited by one class of another module."""
-    assert parts_of_classes(sources("shared", "cli", "spark")) == []
+    fail_for(parts_of_classes(sources("shared", "cli", "spark")))
 
 
 def test_a_class_that_is_only_a_part_of_another_is_found() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from importlib.metadata import distribution
 
+from tests.architecture.sources import fail_for
 from tests.support.pins import SHIPPED, pins_in
 
 PERMISSIVE = re.compile(
@@ -33,20 +34,19 @@ def licence_of(name: str) -> str:
 
 def test_what_is_shipped_is_under_a_permissive_licence() -> None:
     said = {name: licence_of(name) for file in SHIPPED for name in pins_in(file)}
-    assert {
-        name: licence
+    fail_for(
+        f"{name} is under {licence}"
         for name, licence in said.items()
         if "GPL" in licence or not PERMISSIVE.search(licence)
-    } == {}
+    )
 
 
 def test_tools_are_under_licences_that_ask_for_nothing_of_what_is_made_with_them() -> None:
     elsewhere = {"colorama", "pywin32"}  # are installed on Windows alone
     names = pins_in("requirements.txt").keys() - KNOWN.keys() - elsewhere
     said = {name: licence_of(name) for name in names}
-    others = {
-        name: licence
+    fail_for(
+        f"{name} is under {licence}"
         for name, licence in said.items()
         if "GPL" in licence or not (PERMISSIVE.search(licence) or FOR_TOOLS.search(licence))
-    }
-    assert not others
+    )

@@ -7,7 +7,7 @@ from collections import Counter
 from functools import cache
 from pathlib import Path
 
-from tests.architecture.sources import ROOT
+from tests.architecture.sources import ROOT, fail_for
 
 FOLDERS = (ROOT / "docs", ROOT / "bench" / "results")
 DECISIONS = ROOT / "docs" / "decisions"
@@ -40,11 +40,11 @@ def broken(document: Path) -> list[str]:
 
 def test_links_between_documents_lead_to_files_and_headings_that_are_there() -> None:
     documents = [*ROOT.glob("*.md"), *(page for folder in FOLDERS for page in folder.rglob("*.md"))]
-    assert [
+    fail_for(
         f"{document.relative_to(ROOT)}: {link}"
         for document in sorted(documents)
         for link in broken(document)
-    ] == []
+    )
 
 
 def test_a_link_to_no_file_or_no_heading_is_found(tmp_path: Path) -> None:
@@ -57,16 +57,18 @@ def test_a_link_to_no_file_or_no_heading_is_found(tmp_path: Path) -> None:
 def test_every_document_is_named_in_the_index() -> None:
     index = {link.partition("#")[0] for link in links(ROOT / "docs" / "README.md")}
     pages = {path.name for path in (ROOT / "docs").glob("*.md")} - {"README.md"}
-    assert pages <= index
+    fail_for(pages - index)
 
 
 def test_every_record_is_in_the_index_and_has_a_number_of_its_own_a_status_and_a_date() -> None:
     index = {link.partition("#")[0] for link in links(DECISIONS / "README.md")}
     records = sorted(DECISIONS.glob("0*.md"))
     numbers = Counter(record.name[:4] for record in records)
-    assert [record.name for record in records if record.name not in index] == []
-    assert [record.name for record in records if numbers[record.name[:4]] > 1] == []
-    assert [record.name for record in records if not is_dated(record)] == []
+    fail_for(
+        record.name
+        for record in records
+        if record.name not in index or numbers[record.name[:4]] > 1 or not is_dated(record)
+    )
 
 
 def is_dated(record: Path) -> bool:

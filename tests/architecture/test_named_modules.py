@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tests.architecture.sources import LIBRARY, ROOT, sources
+from tests.architecture.sources import LIBRARY, ROOT, fail_for, sources
 
 HISTORY = ROOT / "docs" / "history.md"
 """The history names code as it was then."""
@@ -29,12 +29,12 @@ def missing(text: str) -> list[str]:
 
 def test_every_module_and_file_that_a_document_names_exists() -> None:
     pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-    assert [
+    fail_for(
         f"{page.relative_to(ROOT)} names {name}"
         for page in pages
         if page != HISTORY
         for name in missing(page.read_text())
-    ] == []
+    )
 
 
 def test_a_module_or_file_that_is_gone_is_found() -> None:
@@ -75,4 +75,4 @@ def test_every_message_in_the_table_of_damage_is_one_of_the_library() -> None:
     named = errors_named((ROOT / "docs" / "operations.md").read_text())
     library = "".join(source.text for source in sources(LIBRARY))
     assert len(named) > 10
-    assert {part for part in named if part not in library} == set()
+    fail_for(part for part in named if part not in library)

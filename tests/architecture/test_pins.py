@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.architecture.sources import fail_for
 from tests.support.pins import PINNED, ROOT, SHIPPED, pins_in
 
 RECIPES = ("Makefile", "shared/Makefile")
@@ -15,7 +16,7 @@ EDITABLE = "--no-deps --no-build-isolation --editable ."
 
 
 def test_every_package_has_a_version_and_hashes_and_comes_from_no_place_that_is_named() -> None:
-    assert [file for file in PINNED if not pins_in(file)] == []
+    fail_for(file for file in PINNED if not pins_in(file))
 
 
 def test_a_pin_without_hashes_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,7 +45,7 @@ def test_no_recipe_installs_what_is_not_held_against_hashes() -> None:
         lines = (ROOT / recipe).read_text().replace("\\\n", "").splitlines()
         installing = [line for line in lines if re.search(r"pip install|\$\(PIP\)", line)]
         assert installing, recipe
-        assert [line for line in installing if not is_pinned(line)] == [], recipe
+        fail_for(f"{recipe}: {line}" for line in installing if not is_pinned(line))
 
 
 def is_pinned(line: str) -> bool:
@@ -54,13 +55,13 @@ def is_pinned(line: str) -> bool:
 
 def test_what_is_shipped_or_installed_beside_the_tests_has_the_versions_they_run_with() -> None:
     tested = pins_in("requirements.txt")
-    assert [name for file in SHIPPED for name in pins_in(file) if name not in tested] == []
-    assert [
+    fail_for(name for file in SHIPPED for name in pins_in(file) if name not in tested)
+    fail_for(
         f"{file}: {name}=={version}, tested with {tested[name]}"
         for file in (*SHIPPED, "requirements-bench.txt", "requirements-site.txt")
         for name, version in pins_in(file).items()
         if tested.get(name, version) != version
-    ] == []
+    )
 
 
 def test_functions_bring_the_client_of_aws_along_instead_of_that_of_the_runtime() -> None:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import yaml
 
 import dormouse.client
+from tests.architecture.sources import ROOT, fail_for
 from tools.site_pages import link_targets, outside_pages, relinked
 
-ROOT = Path(__file__).parents[2]
 OUTSIDE = {"README.md": "overview.md", "bench/results/rows.md": "measurements/rows.md"}
 
 
@@ -73,13 +72,12 @@ def test_every_link_leads_to_a_file_of_the_site() -> None:
     in_site = in_docs | set(outside_pages())
     pages = [page for page in sorted(in_site) if page.endswith(".md")]
     assert len(pages) > 100
-    lost = {
+    fail_for(
         f"{page}: {target}"
         for page in pages
         for target in link_targets((ROOT / page).read_text(), page)
         if target not in in_site
-    }
-    assert lost == set()
+    )
 
 
 def test_every_page_is_in_the_navigation_and_every_entry_is_a_page(

@@ -23,7 +23,7 @@ from dormouse.ports.connections import Served, SocketEvent
 from dormouse.ports.services import Services
 from dormouse.stored.names import REPLIES, dead_letter_queue
 from dormouse.tables.table import Table
-from tests.architecture.sources import LIBRARY, ROOT, Source, sources
+from tests.architecture.sources import LIBRARY, ROOT, Source, fail_for, sources
 
 NAMES = [*(stage.name for stage in STAGES), *SCHEDULED, *SERVED, *CONNECTED]
 KNOWN_QUEUES = {*QUEUES, *map(dead_letter_queue, QUEUES), REPLIES}
@@ -41,15 +41,17 @@ def signature(path: str) -> tuple[object, ...]:
 
 def test_what_a_stage_or_a_schedule_runs_takes_its_message_and_returns_messages() -> None:
     takes = {stage.path: stage.takes for stage in STAGES} | dict.fromkeys(SCHEDULED.values(), Table)
-    assert {path: signature(path) for path in takes} == {
-        path: (Services, message, [], True, (OutboundMessage,)) for path, message in takes.items()
-    }
+    fail_for(
+        f"{path} has {signature(path)}"
+        for path, message in takes.items()
+        if signature(path) != (Services, message, [], True, (OutboundMessage,))
+    )
 
 
 def test_what_a_sweep_sends_again_follows_from_a_check() -> None:
     paths = [stage.overdue for stage in STAGES if stage.overdue]
     hints = {"check": SweepCheck, "return": Iterator[OutboundMessage]}
-    assert {path: get_type_hints(load(path)) for path in paths} == dict.fromkeys(paths, hints)
+    fail_for(path for path in paths if get_type_hints(load(path)) != hints)
 
 
 def test_what_an_api_runs_answers_requests_or_serves_connections() -> None:
@@ -69,9 +71,12 @@ def test_there_is_a_function_for_each_stage_and_for_nothing_else() -> None:
 
 
 def test_each_function_runs_its_own_stage() -> None:
-    assert {source.place: names_in(source) for source in sources("functions")} == {
-        f"functions/{name}/handler.py": {name} for name in NAMES
-    }
+    handlers = {source.place: names_in(source) for source in sources("functions")}
+    fail_for(
+        f"{place} runs {names}"
+        for place, names in handlers.items()
+        if names != {place.split("/")[1]}
+    )
 
 
 def names_in(source: Source) -> set[object]:
@@ -87,8 +92,11 @@ def names_in(source: Source) -> set[object]:
 
 def test_each_function_has_events_and_an_alarm_that_is_documented() -> None:
     page = (ROOT / "docs" / "operations.md").read_text()
-    assert [name for name in NAMES if f"`{name}-errors`" not in page] == []
-    assert [name for name in NAMES if not (ROOT / f"events/{name}/good.json").is_file()] == []
+    fail_for(
+        name
+        for name in NAMES
+        if f"`{name}-errors`" not in page or not (ROOT / f"events/{name}/good.json").is_file()
+    )
 
 
 def test_messages_are_sent_to_queues_that_exist() -> None:
@@ -101,4 +109,4 @@ def test_messages_are_sent_to_queues_that_exist() -> None:
         if isinstance(node.args[0], ast.Constant)
     }
     assert queues
-    assert {each for each in queues if each[0] not in KNOWN_QUEUES} == set()
+    fail_for(each for each in queues if each[0] not in KNOWN_QUEUES)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from tests.architecture.sources import ROOT as ROOT
-from tests.architecture.sources import Source, sources
+from tests.architecture.sources import Source, fail_for, sources
 
 PROGRAMS = ("chaos", "faults", "fuzz", "simulation")
 """What `make` runs for as long as it is given, beside the tests of it."""
@@ -20,8 +20,8 @@ _LIMITED = re.compile(r"timeout(?:_seconds)?=\s*[\d.'\"T]")
 
 
 def is_test(place: str) -> bool:
-    _, folder, *_, name = place.split("/") if place.count("/") > 1 else ("", "", place)
-    is_program = folder in PROGRAMS and not name.startswith("test_")
+    parts = place.split("/")
+    is_program = parts[1] in PROGRAMS and not parts[-1].startswith("test_")
     return not is_program and place != WAITS and not place.startswith(HANGING)
 
 
@@ -40,8 +40,9 @@ def breaches(source: Source) -> Iterator[str]:
 
 def test_a_test_waits_as_all_do() -> None:
     tests = [source for source in sources("tests") if is_test(source.place)]
-    lines = [line for source in tests for line in breaches(source)]
-    assert lines == [], "wait by tests.support.waiting"
+    fail_for(
+        f"{line}: wait by tests.support.waiting" for source in tests for line in breaches(source)
+    )
 
 
 def test_a_wait_of_its_own_is_found() -> None:
