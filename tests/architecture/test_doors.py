@@ -53,4 +53,4 @@ def test_only_who_reads_with_rights_of_their_own_says_that_everything_is_permitt
         and ("dormouse.access" in text or place.startswith("access/"))
         and re.search(r"\bEVERYTHING\b|VisibleTable\.whole\(", text)
     }
-    assert saying <= OWN_RIGHTS, "see the top of this file"
+    fail_for(f"{place} is not one of OWN_RIGHTS" for place in saying - OWN_RIGHTS)
