@@ -16,6 +16,9 @@ EVERYWHERE := --universal --fork-strategy fewest --python-version 3.11
 LOCK = build/lock/bin/uv pip compile --quiet --upgrade --generate-hashes --no-annotate --custom-compile-command "make lock"
 export SAM_CLI_TELEMETRY := 0
 export ARCH ?= arm64
+PYTEST = $(BIN)/python -m pytest --numprocesses=auto --dist=loadfile --max-worker-restart=0
+# Without bytecode on the disk every process of a test compiles the library again, for seconds.
+unexport PYTHONDONTWRITEBYTECODE
 HERE = $(subst aarch64,arm64,$(shell uname -m))
 
 help: ## Show this help
@@ -35,8 +38,14 @@ demo: $(INSTALLED) ## Drop a year of flights, watch them sorted, split, compacte
 demo-spark: $(INSTALLED) ## Five million flights by way of Spark: bulk imported, compacted, exported, read as a DataFrame (Java 17)
 	@$(BIN)/dormouse local run -- $(BIN)/python spark/demo.py
 
-test: $(INSTALLED) $(ENGINES)/.installed ## Run the tests, in one process more than there are processors
-	$(BIN)/python -m pytest --numprocesses=auto --dist=loadfile --max-worker-restart=0 $(ARGS)
+test: $(INSTALLED) ## Run the tests that each change must pass, in some minutes (ARGS=tests/unit/fold for some)
+	$(PYTEST) $(ARGS)
+
+test-all: $(INSTALLED) $(ENGINES)/.installed ## Run all tests, also stacks, Spark, engines, the console, all crash points; half an hour
+	DORMOUSE_TESTS_WHOLE=1 $(PYTEST) $(ARGS)
+
+test-slice: $(INSTALLED) $(ENGINES)/.installed ## Run one of ten slices of all tests, by the number of the commit (SLICE=0 to 9 for a certain one)
+	DORMOUSE_TESTS_WHOLE=1 $(PYTEST) --slice=$(or $(SLICE),turn) $(ARGS)
 
 $(ENGINES)/.installed: $(INSTALLED) requirements-engines.txt
 	$(BIN)/python -m venv $(ENGINES)
@@ -44,7 +53,7 @@ $(ENGINES)/.installed: $(INSTALLED) requirements-engines.txt
 	@touch $@
 
 test-wheel: $(INSTALLED) ## Build the wheel, install it into empty environments, and use it there (downloads packages)
-	$(BIN)/python -m pytest tests/wheel/installed.py $(ARGS)
+	$(BIN)/python -m pytest tests/wheel $(ARGS)
 
 test-engines: $(INSTALLED) $(ENGINES)/.installed ## Let every engine read published tables, also Spark, Trino and ClickHouse; 1.5 GB (ARGS=--page docs/iceberg.md)
 	@$(BIN)/python -m tests.engines.install
@@ -195,4 +204,4 @@ clean: ## Remove what was built and installed
 faults: $(INSTALLED) ## Plant faults one at a time, and see that tests notice each (ARGS="--only statestore --processes 2")
 	@$(MODULE) tests.faults $(ARGS)
 
-.PHONY: help setup demo demo-spark test test-engines test-http test-wheel expanded crash-points fuzz sim chaos load docs site test-endpoint bench-state bench-large bench-sources bench-rows bench-embedded bench-iceberg bench-sql bench-service bench-bit-flips bench-startup bench-cost bench-spark faults layer lint audit format lock build invoke events clean
+.PHONY: help setup demo demo-spark test test-all test-slice test-wheel test-engines test-http test-wheel expanded crash-points fuzz sim chaos load docs site test-endpoint bench-state bench-large bench-sources bench-rows bench-embedded bench-iceberg bench-sql bench-service bench-bit-flips bench-startup bench-cost bench-spark faults layer lint audit format lock build invoke events clean

@@ -43,6 +43,7 @@ from dormouse.statestore.log.pages import place_after
 from dormouse.statestore.log.reader import fold_delta
 from tests.support import arbitrary
 from tests.support.adapters import CountingIds, FakeClock
+from tests.support.depth import examples
 from tests.support.machine import shard_of
 from tests.support.memory_dynamodb import MemoryDynamoDB
 from tests.support.memory_pages import MemoryPages
@@ -105,7 +106,7 @@ def assert_whole(home: Home, *stores: LogStateStore) -> TableState:
 
 @pytest.mark.parametrize("commits", MODES)
 @pytest.mark.parametrize("kept_in", HOMES)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(drawn=st.lists(arbitrary.transactions, min_size=1, max_size=6), together=st.booleans())
 def test_whatever_is_committed_is_refused_or_judged_and_the_table_reads_on(
     kept_in: str, commits: str, drawn: list[Transaction], together: bool
@@ -128,7 +129,7 @@ def test_whatever_is_committed_is_refused_or_judged_and_the_table_reads_on(
 
 
 @pytest.mark.parametrize("kept_in", HOMES)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     drawn=st.lists(arbitrary.transactions, min_size=1, max_size=4),
     time_ms=st.sampled_from([0, 5, 2**63 - 1, -1]),

@@ -13,6 +13,7 @@ from dormouse.keys.ranges import Key, KeyRange
 from dormouse.model.part_of_state import PartOfState
 from dormouse.model.transactions import Transaction
 from tests.contract.test_random_histories import StoreMachine
+from tests.support.depth import examples
 from tests.support.strategies import short_keys, short_ranges
 from tests.unit.statestore.faults import small_pages
 from tests.unit.statestore.parts import indexed_early, plan
@@ -51,6 +52,7 @@ def test_a_part_is_what_the_whole_state_says_after_any_history(kept_in: str) -> 
     machine: type[RuleBasedStateMachine] = OfKind
     with small_pages(2), indexed_early():
         run_state_machine_as_test(
-            machine, settings=settings(max_examples=60, stateful_step_count=40, deadline=None)
+            machine,
+            settings=settings(max_examples=examples(60), stateful_step_count=40, deadline=None),
         )
     assert SEEN[True] > 10, "parts were read, not only whole states"

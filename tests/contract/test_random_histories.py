@@ -16,6 +16,7 @@ from dormouse.model.transactions import Transaction
 from dormouse.state_store import StateStore
 from dormouse.statestore.engine import Options
 from tests.support.adapters import CountingIds, FakeClock
+from tests.support.depth import examples
 from tests.support.machine import TableMachine, verdict_of
 from tests.support.memory_dynamodb import MemoryDynamoDB
 from tests.support.memory_pages import MemoryPages
@@ -91,5 +92,5 @@ def test_any_history_is_the_same_to_every_process_and_to_the_oracle(
     with small_pages(4):
         run_state_machine_as_test(
             machine(kept_in, commits),
-            settings=settings(max_examples=25, stateful_step_count=30, deadline=None),
+            settings=settings(max_examples=examples(25), stateful_step_count=30, deadline=None),
         )

@@ -103,9 +103,15 @@ class Ground:
     tried: int = 0
 
     def points(self) -> Iterator[Point]:
-        """Return all points there are."""
+        """Return all points there are.
+
+        Dying between two reads leaves what dying before the first of them does.
+        """
+        was_read = False
         for number, call in enumerate(self.calls):
-            yield Point(number, call, Fate.DIES_BEFORE.value)
+            if not (call.is_read and was_read):
+                yield Point(number, call, Fate.DIES_BEFORE.value)
+            was_read = call.is_read
             if call.is_native:
                 continue
             yield Point(number, call, Fate.REFUSED.value)

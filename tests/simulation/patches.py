@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from typing import Any, TypeVar
@@ -28,6 +29,7 @@ from dormouse.engine import datafusion as engine
 from dormouse.features.ingest import sealing
 from dormouse.features.ingest.seal_sources import seal_sources
 from dormouse.shards.writing.shard_writer import ShardWriter
+from dormouse.statestore.snapshot import changes, codec, increments
 from tests.unit.statestore.faults import small_items, small_pages
 from tests.unit.statestore.parts import indexed_early
 
@@ -38,6 +40,10 @@ PAGE_CAPACITY = 4
 
 SEALED = 3
 """So few sources are sealed already, and few segments of them merged."""
+
+
+DECODED = ((codec, "decode_snapshot"), (increments, "decode_increment"), (changes, "joined"))
+MOST_DECODED = 500
 
 
 class AtOnce(Executor):
@@ -92,6 +98,8 @@ def deterministic(
         stack.enter_context(small_pages(PAGE_CAPACITY))
         stack.enter_context(indexed_early())
         stack.enter_context(small_items())
+        for module, name in DECODED:
+            stack.enter_context(patch.object(module, name, _decoded.once(getattr(module, name))))
         for name in _modules_with_threads():
             stack.enter_context(patch.object(sys.modules[name], "ThreadPoolExecutor", AtOnce))
         logger.setLevel(logging.CRITICAL)
@@ -99,6 +107,44 @@ def deterministic(
             yield
         finally:
             logger.setLevel(level)
+
+
+class _Decoded:
+    """What was decoded of which bytes: dozens of processes read each state.
+
+    Decoding took a third of a run. A state is never changed, so all can share it. `StateChanges`
+    are used up as they are applied: each reader gets its own, and `origins` says of which bytes.
+    """
+
+    def __init__(self) -> None:
+        self._decoded: dict[object, object] = {}
+        self._origins: dict[int, tuple[object, object]] = {}
+
+    def once(self, decode: Callable[..., Any]) -> Callable[..., Any]:
+        """Return what decodes the same bytes once."""
+
+        def decoded(*given: Any, **named: Any) -> object:
+            key = (decode, *map(self._origin, given), *named.items())
+            if len(self._decoded) >= MOST_DECODED:
+                self._decoded.clear()
+                self._origins.clear()
+            if key not in self._decoded:
+                self._decoded[key] = decode(*given, **named)
+            answer = self._decoded[key]
+            if isinstance(answer, changes.StateChanges):
+                answer = replace(answer, rows=dict(answer.rows))
+                self._origins[id(answer)] = key, answer
+            return answer
+
+        return decoded
+
+    def _origin(self, given: object) -> object:
+        if not isinstance(given, changes.StateChanges):
+            return given
+        return self._origins[id(given)][0] if id(given) in self._origins else object()
+
+
+_decoded = _Decoded()
 
 
 def _passing(native: Callable[[str], None]) -> Callable[..., Iterator[pa.RecordBatch]]:

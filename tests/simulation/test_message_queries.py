@@ -15,6 +15,7 @@ from dormouse.features.queries.query import QueryEnd
 from tests.simulation.event_log import Violation
 from tests.simulation.message_queries import EVERY_SEED
 from tests.simulation.run import run
+from tests.support.depth import in_turn
 
 STEPS = 250
 SEEDS = range(EVERY_SEED, 60 * EVERY_SEED, EVERY_SEED)
@@ -71,7 +72,7 @@ PLANTED: dict[str, tuple[object, str, Callable[..., object], int]] = {
 """What is replaced, by what, and the seed that is tried first."""
 
 
-@pytest.mark.parametrize("planted", PLANTED)
+@pytest.mark.parametrize("planted", in_turn(list(PLANTED), parts=3))
 def test_a_fault_of_queries_is_found(planted: str, monkeypatch: pytest.MonkeyPatch) -> None:
     where, name, fault, first = PLANTED[planted]
     monkeypatch.setattr(where, name, fault)

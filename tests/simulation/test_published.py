@@ -8,12 +8,13 @@ from dormouse.iceberg.files.vectors import bitmap64
 from tests.simulation.outsiders import publishes
 from tests.simulation.published import places_in
 from tests.simulation.run import run
+from tests.support.depth import in_turn
 
 STEPS = 250
 SEEDS = (2, 5, 11, 26, 44, 53, 77)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", in_turn(SEEDS, parts=3))
 def test_readers_have_what_they_found_for_the_delay_and_then_nothing_of_it_is_left(
     seed: int,
 ) -> None:

@@ -38,6 +38,7 @@ from functions.sweep import handler as sweep_function
 from tests.simulation.event_log import Violation
 from tests.simulation.run import run
 from tests.support.adapters import MemoryTables
+from tests.support.depth import in_turn
 from tests.support.memory_pages import MemoryPages
 
 SEEDS = range(1, 101)
@@ -48,14 +49,14 @@ FEW_SEEDS = range(1, 101)
 """So many seeds find each of the faults below; the first ten find most."""
 
 
-@pytest.mark.parametrize("first", SEEDS[::SEEDS_A_TEST])
+@pytest.mark.parametrize("first", in_turn(SEEDS[::SEEDS_A_TEST], parts=5))
 def test_whatever_goes_wrong_rows_are_those_of_the_files_and_all_comes_to_rest(first: int) -> None:
     for seed in range(first, first + SEEDS_A_TEST):
         run(seed, STEPS)
 
 
 def test_so_they_are_with_the_state_of_a_folder() -> None:
-    for seed in FOLDER_SEEDS:
+    for seed in in_turn(FOLDER_SEEDS, parts=3):
         run(seed, STEPS, in_folder=True)
 
 
@@ -184,7 +185,7 @@ FOUND_BY = {
 """Seeds that are tried first; as the code changes, others find these faults, which takes longer."""
 
 
-@pytest.mark.parametrize("planted", PLANTED)
+@pytest.mark.parametrize("planted", in_turn(list(PLANTED)))
 def test_a_fault_that_is_planted_is_found(planted: str, monkeypatch: pytest.MonkeyPatch) -> None:
     PLANTED[planted](monkeypatch)
     with pytest.raises(Violation) as found:

@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dormouse.client import Instance
+from tests.support.depth import examples
 
 TABLES = {
     "t": ("a:string, b:long, s:string?, f:double?, day:date?, at:timestamp?, ok:boolean?", ("a",)),
@@ -202,7 +203,9 @@ selects = st.one_of(
 
 
 @settings(
-    deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    deadline=None,
+    max_examples=examples(30),
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(text=selects)
 def test_a_statement_returns_the_rows_that_duckdb_returns(both: Both, text: str) -> None:

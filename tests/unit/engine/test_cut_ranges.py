@@ -16,6 +16,7 @@ from dormouse.readers.reading import Slice
 from dormouse.schema.schema import Schema
 from dormouse.shards.writing import parquet
 from dormouse.storage import FolderStorage
+from tests.support.depth import examples
 from tests.support.tables import MEMORY_BYTES, ShardTable
 
 SCHEMA = Schema.from_json(
@@ -71,7 +72,7 @@ def expected(table: ShardTable, ranges: Sequence[KeyRange], *, least: int = 0) -
 
 
 @pytest.mark.parametrize("wide", [NARROW, WIDE], ids=["narrow", "wide"])
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(
     ranges=st.lists(RANGES, min_size=INPUTS, max_size=INPUTS)
     | RANGES.map(lambda span: [span] * INPUTS),

@@ -18,6 +18,7 @@ from dormouse.errors import InvalidRequestError
 from dormouse.schema.schema import Schema
 from dormouse.statements.child.conditions import translated
 from dormouse.statements.child.session import open_session
+from tests.support.depth import examples
 
 MEMBERS = [
     {"name": "city", "type": "StringType", "nullable": True},
@@ -288,7 +289,7 @@ conditions = st.deferred(
 )
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 @given(text=conditions)
 def test_no_condition_selects_other_rows_than_the_same_words_in_a_statement(text: str) -> None:
     try:

@@ -15,6 +15,7 @@ from dormouse.engine import datafusion as engine
 from dormouse.engine.pieces import sort_piece
 from dormouse.schema.schema import Field, Primitive, Schema
 from tests.support.batches import rows_of, schemas
+from tests.support.depth import examples
 from tests.support.tables import batches_of
 from tests.unit.query.test_oracle import assert_same_rows
 
@@ -36,7 +37,7 @@ def keys_of(batches: list[pa.RecordBatch], schema: Schema) -> list[object]:
     return [sort_key(batch, row, schema) for batch in batches for row in range(batch.num_rows)]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(data=st.data())
 def test_a_piece_is_in_the_order_of_all_keys_of_every_type(data: st.DataObject) -> None:
     schema = data.draw(schemas())

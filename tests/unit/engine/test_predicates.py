@@ -23,6 +23,7 @@ from dormouse.errors import CorruptDataError, InvalidRequestError, InvariantErro
 from dormouse.schema.schema import Primitive, Schema
 from dormouse.sql.conditions import Condition
 from dormouse.sql.expressions import MAX_PATTERN, Call, Column, Literal
+from tests.support.depth import examples
 
 DECIMAL = {"DecimalType": {"precision": 9, "scale": 2}}
 MAP = {"MapType": {"keyType": "StringType", "valueType": "LongType"}}
@@ -239,7 +240,7 @@ def test_operators_bind_as_the_engine_itself_binds_them(text: str) -> None:
     assert matching(text) == expected
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=examples(30))
 @given(
     cut=st.integers(-3, 3),
     op=st.sampled_from(["<", "<=", "=", "<>", ">", ">="]),

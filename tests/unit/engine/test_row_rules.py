@@ -35,6 +35,7 @@ from dormouse.storage import FolderStorage
 from dormouse.tables.properties import Properties
 from dormouse.tables.row_rules import RowRules, row_rules
 from tests.support.batches import Row, cells, sort_key_of
+from tests.support.depth import examples
 from tests.support.tables import ShardTable
 
 NOW_MS = 1_700_000_000_000
@@ -147,7 +148,7 @@ def merged_any_way(
     return refine([row for shard in shards for row in shard], schema, rules, 4)
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=examples(60), suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_folded_rows_do_not_depend_on_shards_and_merges(data: st.DataObject) -> None:
     schema, aggregations = data.draw(folding_tables())
@@ -158,7 +159,7 @@ def test_folded_rows_do_not_depend_on_shards_and_merges(data: st.DataObject) -> 
 
 
 @pytest.mark.parametrize("kept", ["first", "last"])
-@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=examples(40), suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_kept_rows_do_not_depend_on_shards_and_merges(kept: str, data: st.DataObject) -> None:
     names = [field.name for field in KEEPING.values]
@@ -290,7 +291,7 @@ def rank(cell: object) -> Any:
     return cell.encode() if isinstance(cell, str) else cell
 
 
-@settings(deadline=None, max_examples=12, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=examples(12), suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_shards_written_merged_and_queried_return_what_one_pass_returns(
     data: st.DataObject,

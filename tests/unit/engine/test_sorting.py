@@ -16,6 +16,7 @@ from dormouse.engine import sorting
 from dormouse.engine.sorting import Sorter
 from dormouse.schema.schema import Field, Member, Primitive, Schema, StructType
 from tests.support.batches import rows_of, schemas, sort_key_of
+from tests.support.depth import examples
 from tests.support.tables import batches_of, sort_rows
 from tests.unit.query.test_oracle import assert_same_rows
 
@@ -27,7 +28,7 @@ SCHEMA = Schema.from_json(
 )
 
 
-@settings(deadline=None, max_examples=40, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, max_examples=examples(40), suppress_health_check=list(HealthCheck))
 @given(data=st.data(), memory_bytes=st.sampled_from([1, 2000, 10**6, 10**8]))
 def test_rows_come_sorted_whatever_fits_the_memory_and_whenever_they_are_spilled(
     tmp_path: Path, data: st.DataObject, memory_bytes: int
@@ -52,7 +53,7 @@ def test_rows_come_sorted_whatever_fits_the_memory_and_whenever_they_are_spilled
     assert not list(tmp_path.iterdir())
 
 
-@settings(deadline=None, max_examples=40, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, max_examples=examples(40), suppress_health_check=list(HealthCheck))
 @given(data=st.data(), memory_bytes=st.sampled_from([1, 2000, 10**8]))
 def test_rows_that_are_sorted_already_come_sorted_with_all_others(
     tmp_path: Path, data: st.DataObject, memory_bytes: int
@@ -76,7 +77,7 @@ def test_rows_that_are_sorted_already_come_sorted_with_all_others(
     assert not list(tmp_path.iterdir())
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(data=st.data())
 def test_rows_before_and_up_to_a_key_are_counted_exactly(data: st.DataObject) -> None:
     schema = data.draw(schemas())

@@ -30,6 +30,7 @@ from dormouse.schema.schema import (
 )
 from dormouse.tables.table import Table
 from tests.support.batches import Row, bounds, ranges, rows_of, schemas, sort_key_of
+from tests.support.depth import examples
 from tests.support.queries import query_rows
 from tests.support.world import World
 from tests.unit.query.test_oracle import assert_same_rows
@@ -73,7 +74,7 @@ def found(world: World, table: Table, *wanted: KeyRange, look_up_bytes: int = 2*
     ).reader.read_all()
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(12), deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_any_rows_of_any_schema_come_back_sorted_and_filtered(data: st.DataObject) -> None:
     schema = data.draw(schemas())

@@ -20,6 +20,7 @@ from dormouse.errors import InvalidRequestError, RefusedSourceError
 from dormouse.keys.ranges import KeyRange
 from dormouse.schema.schema import Schema
 from tests.support.batches import rows_of, schemas, sort_key_of
+from tests.support.depth import examples
 from tests.support.instances import InMemory
 from tests.support.world import World
 
@@ -63,7 +64,7 @@ def numbers(table: TableHandle, **asked: Any) -> list[int]:
     return found
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(data=st.data())
 def test_any_frame_goes_in_and_comes_out_equal_in_order(data: st.DataObject) -> None:
     schema = data.draw(schemas())

@@ -18,6 +18,7 @@ from dormouse.keys.ranges import Key, KeyRange
 from dormouse.messages.requests import PurgeRows
 from dormouse.messages.stages import SelectionMessage
 from dormouse.tables.table import Table
+from tests.support.depth import examples
 from tests.support.purges import purge_request
 from tests.support.queries import count_rows
 from tests.support.world import World
@@ -56,7 +57,7 @@ def counted(world: World, table: Table, ranges: Sequence[KeyRange]) -> int:
     )
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     st.lists(ROWS, min_size=1, max_size=3),
     st.lists(KEYS, max_size=2),

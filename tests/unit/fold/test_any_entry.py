@@ -30,6 +30,7 @@ from dormouse.model.transactions import (
 )
 from dormouse.schema.schema import Primitive
 from tests.support import arbitrary
+from tests.support.depth import examples
 from tests.support.machine import shard_of
 from tests.support.trees import LEFT, RIGHT, TEXT, initialise, part
 
@@ -51,7 +52,7 @@ def folded(*transactions: Transaction) -> TableState:
     return state
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(
     begun=st.booleans(),
     drawn=st.lists(arbitrary.transactions, min_size=1, max_size=6),

@@ -26,12 +26,13 @@ from dormouse.model.transactions import (
 )
 from dormouse.schema.schema import Primitive
 from dormouse.statestore.log.reader import fold_delta
+from tests.support.depth import examples
 from tests.support.machine import TableMachine, shard_of
 from tests.support.trees import LEFT, RIGHT, TEXT, initialise, part
 from tests.unit.statestore.histories import Delta, histories
 
 TestAnyHistory = TableMachine.TestCase
-TestAnyHistory.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestAnyHistory.settings = settings(max_examples=examples(60), stateful_step_count=30, deadline=None)
 
 
 SPLIT_AT_M = tuple(PartitionTree.from_split_points([("m",)]).by_id.values())
@@ -126,7 +127,7 @@ def test_a_state_knows_the_transaction_that_began_its_generation() -> None:
     assert dict(after.transactions.items()) == {transaction_id(reset): 5}
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(deltas=histories())
 def test_the_maps_of_a_state_count_their_entries(deltas: list[Delta]) -> None:
     state = TableState()

@@ -12,6 +12,7 @@ from dormouse.model.state import TableState
 from dormouse.model.transactions import Entry, ReleaseJob, RestoreVersion
 from dormouse.statestore.log.reader import fold_delta
 from dormouse.statestore.snapshot.codec import decode_snapshot, encode_snapshot
+from tests.support.depth import examples
 from tests.unit.statestore.histories import Delta, histories
 
 
@@ -38,7 +39,7 @@ def restore(state: TableState, earlier: TableState) -> tuple[TableState, Verdict
     return apply(state, Entry(wanted, state.time_ms + 1, state.generation), earlier)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(deltas=histories(), at=st.integers(1, 100), is_stored=st.booleans())
 def test_the_version_is_back_or_a_shard_of_it_is_gone(
     deltas: list[Delta], at: int, is_stored: bool
@@ -69,7 +70,7 @@ def test_the_version_is_back_or_a_shard_of_it_is_gone(
         assert since_ms == state.unreferenced.get(shard, after.time_ms)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(deltas=histories(longest=5))
 def test_only_the_snapshot_of_the_version_is_restored(deltas: list[Delta]) -> None:
     """Without it, or with another, the entry is rejected, and so is an earlier generation."""

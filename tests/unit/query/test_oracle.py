@@ -18,12 +18,13 @@ from dormouse.schema.schema import Schema
 from dormouse.shards.writing import parquet
 from dormouse.storage import FolderStorage
 from tests.support.batches import Row, bounds, ranges, rows_of, schemas, sort_key_of
+from tests.support.depth import examples
 from tests.support.memory_storage import MemoryStorage
 from tests.support.tables import MEMORY_BYTES, ShardTable
 
 
 @pytest.mark.parametrize("way", ["look up", "merge", "steps", "memory"])
-@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=examples(40), suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_a_query_returns_exactly_the_rows_in_its_ranges_in_key_order(
     way: str, data: st.DataObject

@@ -25,6 +25,7 @@ from dormouse.sql.key_bounds import key_bounds
 from dormouse.storage import FolderStorage
 from dormouse.stored.paths import shard_path
 from dormouse.tables.properties import Properties
+from tests.support.depth import examples
 from tests.support.queries import count_rows, query_rows
 from tests.support.tables import MEMORY_BYTES, NOW_MS, ShardTable
 
@@ -130,7 +131,7 @@ def shown(rows: Sequence[Row], columns: Sequence[str]) -> list[str]:
 
 
 @pytest.mark.parametrize("look_up_bytes", [0, 600, LOOK_UP_BYTES])
-@settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=examples(50), suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_a_query_returns_what_sorting_and_testing_every_row_returns(
     look_up_bytes: int, data: st.DataObject

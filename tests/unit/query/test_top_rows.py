@@ -16,6 +16,7 @@ from dormouse.query import top_rows
 from dormouse.schema.schema import Field, Primitive
 from dormouse.shards.format import row_groups
 from dormouse.shards.writing import parquet
+from tests.support.depth import examples
 
 ROWS = 900
 INFINITY = float("inf")
@@ -104,7 +105,9 @@ counts = st.sampled_from([1, 2, 7, 30, 400])
 
 
 @settings(
-    deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    deadline=None,
+    max_examples=examples(40),
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(st.sampled_from(names), directions, more, wheres, counts)
 @example("z", "DESC", "", "", 500)

@@ -35,6 +35,7 @@ from dormouse.schema.schema import (
 )
 from dormouse.sources.formats import read_source
 from tests.support.batches import rows_of
+from tests.support.depth import examples
 
 NESTED = StructType(
     (
@@ -116,7 +117,7 @@ PLAIN = Schema(
 )
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(data=st.data())
 def test_values_of_every_type_are_read_back_as_they_were(data: st.DataObject) -> None:
     rows = data.draw(rows_of(PLAIN, max_size=3))

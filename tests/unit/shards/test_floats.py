@@ -16,6 +16,7 @@ from dormouse.query.rows import LOOK_UP_BYTES
 from dormouse.schema.schema import Schema
 from dormouse.shards.writing import parquet
 from dormouse.storage import FolderStorage
+from tests.support.depth import examples
 from tests.support.tables import ShardTable
 
 SCHEMA = Schema.from_json(
@@ -138,7 +139,7 @@ def bits(row: Row) -> list[object]:
 
 
 @pytest.mark.parametrize("look_up_bytes", [0, LOOK_UP_BYTES])
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=examples(60), suppress_health_check=[HealthCheck.too_slow])
 @given(rows=ROWS, tests=st.lists(TESTS, min_size=1, max_size=4))
 def test_conditions_on_floats_find_what_the_model_finds_with_the_bits_that_were_stored(
     look_up_bytes: int, rows: list[Row], tests: list[Test]

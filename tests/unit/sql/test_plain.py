@@ -17,6 +17,7 @@ from dormouse.sql.parsing import parser
 from dormouse.sql.plain.conditions import read_condition
 from dormouse.sql.plain.reading import read_text
 from dormouse.sql.plain.tokens import RESERVED, tokenize
+from tests.support.depth import examples
 from tests.support.every_type import EVERY_TYPE
 
 NAMES = [*(field.name for field in EVERY_TYPE.fields), "nosuch", "at", "date"]
@@ -57,7 +58,7 @@ conditions = st.recursive(
 )
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(conditions)
 @example("i = 1 AND l = 2 OR s = 'a' AND (d > 1 AND d < 2)")
 @example("NOT (i = 1) AND NOT (l = 2 OR i IS NULL)")

@@ -17,6 +17,7 @@ from dormouse.schema.times import parse_count
 from dormouse.sql.conditions import parse_condition
 from dormouse.sql.key_bounds import key_bounds
 from dormouse.sql.times import TRUNCATED
+from tests.support.depth import examples
 
 NOW_MS = 1_769_862_615_250  # 2026-01-31T12:30:15.25Z
 
@@ -72,7 +73,7 @@ DAYS = st.dates(dt.date(1700, 1, 1), dt.date(2250, 12, 31))
 KINDS = ["TimestampType", "TimestampNtzType", "TimestampNsType", "TimestampNtzNsType"]
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 @given(
     kind=st.sampled_from(KINDS),
     unit=st.sampled_from(TRUNCATED),

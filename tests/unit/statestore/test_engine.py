@@ -18,6 +18,7 @@ from dormouse.statestore.engine import LogStateStore
 from dormouse.statestore.overlap import Overlap, in_turn, side_by_side
 from dormouse.statestore.snapshot.trimming import without_expired
 from dormouse.stored.paths import delta_prefix
+from tests.support.depth import examples
 from tests.support.trees import initialise
 from tests.unit.statestore.faults import Home, Rig, fail, small_pages
 from tests.unit.statestore.histories import ONE_LEAF, Delta, addition, fold_all, histories
@@ -73,7 +74,7 @@ def test_a_reader_fetches_each_new_delta_once(rig: Rig) -> None:
 # What a reader sees
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(histories(longest=15))
 @pytest.mark.parametrize("kept", ["objects", "items"])
 def test_any_history_committed_is_the_history_folded(kept: Home, history: list[Delta]) -> None:

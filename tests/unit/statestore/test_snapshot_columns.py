@@ -25,6 +25,7 @@ from dormouse.statestore.snapshot.codec import FORMAT, KIND, decode_snapshot, en
 from dormouse.statestore.snapshot.columns import StoredIds, places_among
 from dormouse.statestore.snapshot.digests import packed, unpacked
 from dormouse.statestore.snapshot.maps import StoredMap
+from tests.support.depth import examples
 from tests.support.machine import TableMachine
 from tests.support.strategies import text
 from tests.support.trees import initialise
@@ -58,7 +59,9 @@ class ColumnMachine(TableMachine):
 
 
 TestAnyHistoryInColumns = ColumnMachine.TestCase
-TestAnyHistoryInColumns.settings = settings(max_examples=30, stateful_step_count=30, deadline=None)
+TestAnyHistoryInColumns.settings = settings(
+    max_examples=examples(30), stateful_step_count=30, deadline=None
+)
 
 
 @given(st.lists(text, unique=True).map(sorted), text)

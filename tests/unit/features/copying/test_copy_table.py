@@ -30,6 +30,7 @@ from dormouse.model.sources import Source
 from dormouse.model.transactions import AssignJob, DisputeShards, ExtendTree, ReplaceShards
 from dormouse.schema.schema import Field, Primitive
 from dormouse.tables.table import Table
+from tests.support.depth import examples
 from tests.support.world import World, letters
 from tests.unit.features.copying.copies import (
     busy_table,
@@ -68,7 +69,7 @@ def test_rows_partitions_sources_and_schema_are_copied_and_the_source_stays(
     assert sorted(o.path for o in world.storage.list("")) == objects
 
 
-@settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(4), deadline=None, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**32))
 def test_at_any_moment_of_any_history_a_copy_has_each_row_once_and_can_be_rebuilt(
     tmp_path_factory: pytest.TempPathFactory, seed: int

@@ -20,6 +20,7 @@ from dormouse.schema.schema import Schema
 from dormouse.stored.paths import MANIFEST
 from dormouse.tables.table import Table
 from tests.support.batches import Row, ranges, row_key_of, rows_of, schemas
+from tests.support.depth import examples
 from tests.support.world import World
 from tests.unit.features.test_every_type import compacting, drop, fits, found, new_world
 from tests.unit.query.test_oracle import assert_same_rows
@@ -44,7 +45,7 @@ def read(world: World, manifest: Manifest, schema: Schema) -> list[Row]:
     return whole.to_pylist()
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(12), deadline=None, suppress_health_check=list(HealthCheck))
 @given(schemas(), st.data())
 def test_an_export_gives_what_a_query_gives_and_can_be_ingested_again(
     schema: Schema, data: st.DataObject
@@ -77,7 +78,7 @@ def test_an_export_gives_what_a_query_gives_and_can_be_ingested_again(
         assert record.state == "refused"
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(12), deadline=None, suppress_health_check=list(HealthCheck))
 @given(schemas(), st.data())
 def test_ranges_choose_the_rows_that_a_query_gives(schema: Schema, data: st.DataObject) -> None:
     rows = data.draw(rows_of(schema, 20))

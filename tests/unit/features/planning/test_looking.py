@@ -16,6 +16,7 @@ from dormouse.model.state import TableState
 from dormouse.model.transactions import AddShards, Entry
 from dormouse.statestore.snapshot.codec import decode_snapshot, encode_snapshot
 from dormouse.tables.properties import Properties
+from tests.support.depth import examples
 from tests.support.machine import TableMachine
 from tests.support.trees import initialise
 
@@ -58,7 +59,9 @@ class LookingMachine(TableMachine):
 
 
 TestPlanningByChanges = LookingMachine.TestCase
-TestPlanningByChanges.settings = settings(max_examples=20, stateful_step_count=25, deadline=None)
+TestPlanningByChanges.settings = settings(
+    max_examples=examples(20), stateful_step_count=25, deadline=None
+)
 
 
 def of_leaves(count: int) -> TableState:

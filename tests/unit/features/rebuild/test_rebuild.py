@@ -16,6 +16,7 @@ from dormouse.features.rebuild.rebuild import preview_rebuild, rebuild
 from dormouse.messages.stages import GarbageCandidates, OutboundMessage
 from dormouse.stored.paths import data_prefix, run_marker_prefix, shard_path
 from dormouse.tables.table import Table
+from tests.support.depth import examples
 from tests.support.trees import LEFT
 from tests.support.world import Crash, World, letters
 from tests.unit.features.histories import History
@@ -42,7 +43,7 @@ def without_state(world: World, table: Table) -> Table:
     return rebuild_now(world, table)
 
 
-@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(10), deadline=None, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**32))
 def test_at_any_moment_of_any_history_a_rebuild_has_each_row_once(
     tmp_path_factory: pytest.TempPathFactory, seed: int
@@ -56,7 +57,7 @@ def test_at_any_moment_of_any_history_a_rebuild_has_each_row_once(
     print(f"{seen['checkpoints']} checkpoints, 0 wrong, {seen['refused']} refused as ambiguous")
 
 
-@settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(4), deadline=None, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**32))
 def test_at_any_moment_of_any_history_with_restores_a_rebuild_has_what_is_not_undone(
     tmp_path_factory: pytest.TempPathFactory, seed: int

@@ -17,6 +17,7 @@ from dormouse.engine.predicates import parse_predicate
 from dormouse.schema.schema import Field, ListType, Member, Primitive, Schema, StructType
 from dormouse.tables.table import Table
 from tests.support.batches import cells
+from tests.support.depth import examples
 from tests.support.queries import query_rows
 from tests.support.world import World
 
@@ -106,7 +107,7 @@ def found(
     return result.reader.read_all().to_pylist()
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(15), deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_every_value_is_found_under_the_name_its_field_has_now(data: st.DataObject) -> None:
     with TemporaryDirectory() as folder:
