@@ -29,6 +29,8 @@ settings.register_profile("explore", deadline=None, print_blob=True, max_example
 settings.load_profile("whole" if is_whole() else "quick")
 
 LONG = (
+    "tests/bench",
+    "tests/bit_flips",
     "tests/chaos",
     "tests/console",
     "tests/engines",

@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 from importlib.metadata import packages_distributions, requires
-from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -19,7 +18,7 @@ from dormouse.messages.requests import AdminRequest
 from dormouse.messages.stages import QUEUES
 from dormouse.stored.names import REPLIES, dead_letter_queue
 from dormouse_cli.generated.granted import grants_in
-from tests.architecture.test_layers import LIBRARY, SOURCES, imports_of
+from tests.architecture.sources import LIBRARY, sources
 from tests.support.pins import SHIPPED, pins_in
 from tests.template.conftest import (
     CONNECTED,
@@ -194,7 +193,8 @@ def test_layers_hold_whatever_the_library_imports_and_what_that_needs() -> None:
     """Layers are built of just the packages that their files name."""
     held = {name for file in SHIPPED for name in pins_in(file)}
     distributions = packages_distributions()
-    imported = {name.partition(".")[0] for path in SOURCES for name in imports_of(path)}
+    library = sources(LIBRARY)
+    imported = {each.name.partition(".")[0] for s in library for each in s.statements.imports}
     third_party = imported - {"dormouse"} - sys.stdlib_module_names
     needed = {
         canonicalize_name(distributions[name][0])
@@ -221,17 +221,17 @@ STAGE_PATHS = {stage.name: stage.path for stage in stages.STAGES}
 
 def needs_engine(stage: str) -> bool:
     """Return whether a handler or its stage, or what they import, imports the engine."""
-    named = [path.partition(":")[0].replace(".", "/") for path in paths_of(stage)]
-    pending = [LIBRARY / "features" / f"{path}.py" for path in named]
-    pending.append(ROOT / "functions" / stage / "handler.py")
-    seen: set[Path] = set()
+    files = [s for s in sources(LIBRARY, "functions") if not s.place.endswith("__init__.py")]
+    by_module = {source.module: source for source in files}
+    pending = [f"dormouse.features.{path.partition(':')[0]}" for path in paths_of(stage)]
+    pending.append(f"functions.{stage}.handler")
+    seen: set[str] = set()
     while pending:
-        imported = imports_of(pending.pop())
+        imported = {each.name for each in by_module[pending.pop()].statements.imports}
         if any(name.partition(".")[0] == "datafusion" for name in imported):
             return True
-        files = {LIBRARY.parent.joinpath(*name.split(".")).with_suffix(".py") for name in imported}
-        pending += [path for path in files - seen if path.is_file()]
-        seen |= files
+        pending += (imported - seen) & by_module.keys()
+        seen |= imported
     return False
 
 
