@@ -201,7 +201,7 @@ events: $(INSTALLED) ## Make what the events of events/ name, on the local stack
 clean: ## Remove what was built and installed
 	rm -rf $(VENV) build .aws-sam .local .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
-faults: $(INSTALLED) ## Plant faults one at a time, and see that tests notice each (ARGS="--only statestore --processes 2")
+faults: $(INSTALLED) ## Plant faults one at a time, and see that tests notice each (ARGS="--only statestore", ARGS="--since main")
 	@$(MODULE) tests.faults $(ARGS)
 
 .PHONY: help setup demo demo-spark test test-all test-slice test-wheel test-engines test-http test-wheel expanded crash-points fuzz sim chaos load docs site test-endpoint bench-state bench-large bench-sources bench-rows bench-embedded bench-iceberg bench-sql bench-service bench-bit-flips bench-startup bench-cost bench-spark faults layer lint audit format lock build invoke events clean

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from tests.faults.changes import MisfitError, changed, fits
+from tests.faults.changes import changed, fits
+from tests.faults.snippets import MisfitError
 
 ROOT = Path(__file__).parents[2]
 PRODUCT = ("shared", "cli", "spark", "functions", "bench", "tools")

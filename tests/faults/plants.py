@@ -53,8 +53,8 @@ from typing import Any
 
 import yaml
 
-from tests.faults.changes import MisfitError
 from tests.faults.code import ROOT, Code, Place
+from tests.faults.snippets import MisfitError
 
 FOLDER = Path("tests/faults")
 UNNOTICED = "unnoticed"

@@ -7,9 +7,9 @@ import subprocess
 import tarfile
 from pathlib import Path
 
-from tests.faults.changes import MisfitError, same
 from tests.faults.code import Code, Place
 from tests.faults.plants import Fault, all_faults
+from tests.faults.snippets import MisfitError, same
 
 
 def faults_since(revision: str, code: Code, faults: list[Fault], folder: Path) -> list[Fault]:

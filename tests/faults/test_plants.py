@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 from tests.faults.__main__ import BROKEN, EXPLAINED, LIVED, NOTICED, is_good, summary, verdict_of
-from tests.faults.changes import MisfitError, changed
+from tests.faults.changes import changed
 from tests.faults.code import ROOT, Code
 from tests.faults.copies import Run
 from tests.faults.plants import FOLDER, Fault, all_faults, read_faults
 from tests.faults.since import faults_since
+from tests.faults.snippets import MisfitError
 
 CODE = '''
 @cache
@@ -32,6 +33,7 @@ def f(names, limit=3):
         pass
     return [name for name in names if name > limit]
 '''
+TRY = CODE[CODE.index("    try") : CODE.index("    return [name")]
 CHANGES = [
     ("never limit and not names", "if limit and not names", "if False"),
     ("always name>limit", "if name > limit", "if True"),
@@ -47,6 +49,7 @@ CHANGES = [
     ("drop log(names)", "    log(names)\n", ""),
     ("drop return [limit, 0]", "return [limit, 0]", "pass"),
     ("unwrap with lock:", "    with lock:\n        send", "    send"),
+    ("unwrap try:", TRY, "    put({'id': 1, 'size': limit})\n"),
     ("limit #2 -> 7", "[limit, 0]", "[7, 0]"),
     ('"id": 1 -> "key": 1', '"id"', '"key"'),
     ("at=limit + 1 -> at=limit", "limit + 1", "limit"),
