@@ -47,11 +47,12 @@ def main() -> int:
         chosen = [fault for fault in all_faults() if asked.only in f"{fault} {fault.tests}"]
         if asked.since:
             chosen = faults_since(asked.since, code, chosen, folder / "before")
-        copies: Queue[Copy] = Queue()
-        for number in range(asked.processes):
-            copies.put(stack.enter_context(closing(Copy(folder / str(number)))))
-        runner = Runner(code, copies, asked.processes, asked.record)
         faults = [fault for fault in chosen if not fault.unnoticed]
+        processes = max(1, min(asked.processes, len(faults)))
+        copies: Queue[Copy] = Queue()
+        for number in range(processes):
+            copies.put(stack.enter_context(closing(Copy(folder / str(number)))))
+        runner = Runner(code, copies, processes, asked.record)
         if not runner.is_sound(faults):
             return 1
         verdicts = runner.try_all(faults)
@@ -92,6 +93,7 @@ class Runner:
         folders: dict[str, set[str]] = {}
         for test in {test for fault in faults for test in self._tests(fault)}:
             folders.setdefault(test.partition("::")[0].rpartition("/")[0], set()).add(test)
+        print(f"first the tests of {len(folders)} folders without any fault", flush=True)
 
         def passes(tests: set[str]) -> bool:
             with self._copy() as copy:
@@ -108,9 +110,7 @@ class Runner:
 
     def try_all(self, faults: Sequence[Fault]) -> dict[Fault, str]:
         """Plant each fault; return the verdicts, and print each as soon as it is known."""
-        print(
-            f"{len(faults)} faults are planted, one at a time in each of {self._processes} copies"
-        )
+        print(f"then {len(faults)} faults, one at a time in each of {self._processes} processes")
         with ThreadPoolExecutor(self._processes) as threads:
             return dict(zip(faults, threads.map(self._try, faults), strict=True))
 

@@ -52,7 +52,7 @@ class Code:
             MisfitError: there is none, or there are several.
         """
         module, _, name = function.rpartition(":")
-        places = self._places.get(name, []) if name else self._modules
+        places = self.places.get(name, []) if name else self.modules
         places = [place for place in places if _is_in(place.path, module)]
         if not places:
             raise MisfitError("there is no such function")
@@ -85,15 +85,17 @@ class Code:
         return "::".join(found[0]) + bracket + parameters
 
     @cached_property
-    def _modules(self) -> list[Place]:
+    def modules(self) -> list[Place]:
+        """Return the modules of the product."""
         paths = [path for part in PRODUCT for path in sorted((self.root / part).rglob("*.py"))]
         texts = {path: path.read_text() for path in paths}
         return [Place(path, text, ast.parse(text)) for path, text in texts.items()]
 
     @cached_property
-    def _places(self) -> dict[str, list[Place]]:
+    def places(self) -> dict[str, list[Place]]:
+        """Return functions, classes and constants by their qualified names."""
         found = defaultdict(list)
-        for module in self._modules:
+        for module in self.modules:
             for name, node in _named(module.node, ""):
                 found[name].append(Place(module.path, module.text, node))
         return found
