@@ -15,7 +15,8 @@ from tests.faults.snippets import MisfitError
 
 ROOT = Path(__file__).parents[2]
 PRODUCT = ("shared", "cli", "spark", "functions", "bench", "tools")
-TEST = re.compile(r"^(?:class (\w+)|( *)(?:async )?def (test_\w+))", re.MULTILINE)
+TEST = re.compile(r"^(?:class (\w+)|(Test\w+) =|( *)(?:async )?def (test_\w+))", re.MULTILINE)
+"""Classes, state machines of Hypothesis, and functions."""
 Named = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
@@ -106,10 +107,10 @@ class Code:
         for path in sorted((self.root / "tests").rglob("*.py")):
             group = ""
             for line in TEST.finditer(path.read_text()):
-                group = line[1] or (group if line[2] else "")
-                if line[3]:
-                    name = f"{group}::{line[3]}" if group else line[3]
-                    found[line[3]].append((path.relative_to(self.root).as_posix(), name))
+                group = line[1] or (group if line[3] else "")
+                if test := line[2] or line[4]:
+                    name = f"{group}::{test}" if group else test
+                    found[test].append((path.relative_to(self.root).as_posix(), name))
         return found
 
 

@@ -15,9 +15,9 @@ The name of the test says what breaks. **A function** is named without its modul
 ``outer.inner``, the class ``Log``, the constants ``LIMIT`` and ``Log.LIMIT``. If several have the
 name, the one is meant in which the change is possible; where that leaves several, the end of the
 module stands in front: ``statestore.log:append``. ``log:`` alone is the module, as for imports.
-**A test** is named likewise: ``test_x``, ``test_x[parameters]``, ``test_log:test_x``; also a file
-or a folder of tests, or several names with spaces between. Under ``unnoticed`` are changes that no
-test can notice, each with the reason; these are not run.
+**A test** is named likewise: ``test_x``, ``test_x[parameters]``, ``test_log:test_x``,
+``TestMachine``; also a file or a folder of tests, or several names with spaces between. Under
+``unnoticed`` are changes that no test can notice, each with the reason; these are not run.
 
 **A change** quotes code, in any format; it must stand in the function exactly once (docstrings do
 not count), or have the number of the place behind it: ``drop log.flush() #2``.

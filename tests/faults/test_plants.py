@@ -122,7 +122,9 @@ def test_of_functions_of_one_name_the_one_that_the_change_fits_is_meant(tmp_path
 def test_a_test_is_found_by_its_name_in_whatever_file_it_is(tmp_path: Path) -> None:
     both = "def test_both():\n    pass\n"
     group = "class TestLog:\n    def test_end(self):\n        pass\n\n\n"
-    code = code_of(tmp_path, tests__one__test_log=group + both, tests__test_log=both)
+    machine = "TestHistory = Machine.TestCase\n"
+    code = code_of(tmp_path, tests__one__test_log=group + both, tests__test_log=machine + both)
+    assert code.test("TestHistory") == "tests/test_log.py::TestHistory"
     assert code.test("test_end[a-b]") == "tests/one/test_log.py::TestLog::test_end[a-b]"
     assert code.test("one.test_log:test_both") == "tests/one/test_log.py::test_both"
     for name in ("test_both", "test_log:test_both", "test_gone", "tests/gone.py"):

@@ -19,6 +19,7 @@ from pathlib import Path
 from types import FrameType
 
 import pytest
+from hypothesis import Phase, settings
 
 PACKAGES = (
     *("aws_lambda_powertools", "boto3", "botocore.auth", "botocore.client", "botocore.httpsession"),
@@ -38,9 +39,15 @@ PACKAGES = (
 
 
 class FirstFailure:
-    """Remembers the first test of a run that failed."""
+    """Remembers the first test of a run that failed, and looks for no simpler examples."""
 
     nodeid = ""
+
+    def pytest_configure(self) -> None:
+        """Take the first example that fails as it is: Hypothesis may simplify it for minutes."""
+        phases = [phase for phase in Phase if phase not in (Phase.shrink, Phase.explain)]
+        settings.register_profile("faults", settings(), phases=phases)
+        settings.load_profile("faults")
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Look at the end of a test, or of what is done before and after it."""
