@@ -36,6 +36,7 @@ LONG = (
     "tests/chaos",
     "tests/console",
     "tests/engines",
+    "tests/faults/test_changed.py",
     "tests/local",
     "tests/spark",
     "tests/system",
@@ -173,9 +174,9 @@ def pytest_configure() -> None:
     A disk takes most of the time of a small file: a fifth of the CPU time of all tests.
     """
     os.fsync = _leave_to_the_kernel
-    if "TMPDIR" not in os.environ and IN_MEMORY.is_dir():
-        if shutil.disk_usage(IN_MEMORY).free >= ROOM_BYTES:
-            os.environ["TMPDIR"] = tempfile.tempdir = str(IN_MEMORY)
+    has_room = IN_MEMORY.is_dir() and shutil.disk_usage(IN_MEMORY).free >= ROOM_BYTES
+    if has_room and "TMPDIR" not in os.environ:
+        os.environ["TMPDIR"] = tempfile.tempdir = str(IN_MEMORY)
 
 
 def _leave_to_the_kernel(_: object) -> None:

@@ -14,6 +14,7 @@ from itertools import count
 from pathlib import Path
 
 from tests.faults.code import ROOT
+from tests.support.depth import WHOLE
 
 COPIED = ("shared", "cli", "spark", "functions", "tests", "events", "docs", "bench", "tools")
 FILES = (
@@ -52,7 +53,7 @@ class Copy:
         self._zygote = subprocess.Popen(
             [sys.executable, "-m", "tests.faults.zygote"],
             cwd=folder,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+            env={**os.environ, WHOLE: "1", "PYTHONPATH": os.pathsep.join(paths)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -26,8 +26,8 @@ def faults_since(revision: str, code: Code, faults: list[Fault], folder: Path) -
     before = Code(folder)
     try:
         known = set(all_faults(folder))
-    except MisfitError:
-        known = set()
+    except MisfitError:  # they were written in another form: none counts as new
+        known = set(faults)
     names = _changed_names(code, before) | _changed_names(before, code)
     return [
         fault

@@ -38,6 +38,10 @@ PACKAGES = (
 )
 
 
+EXAMPLES = 100
+"""Between those of `make test` and of `make test-all`: each fault is looked for by few tests."""
+
+
 class FirstFailure:
     """Remembers the first test of a run that failed, and looks for no simpler examples."""
 
@@ -46,7 +50,7 @@ class FirstFailure:
     def pytest_configure(self) -> None:
         """Take the first example that fails as it is: Hypothesis may simplify it for minutes."""
         phases = [phase for phase in Phase if phase not in (Phase.shrink, Phase.explain)]
-        settings.register_profile("faults", settings(), phases=phases)
+        settings.register_profile("faults", settings(), phases=phases, max_examples=EXAMPLES)
         settings.load_profile("faults")
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
