@@ -30,13 +30,14 @@ from tests.contract.state_items import SNAPSHOTS as SNAPSHOTS_TABLE
 from tests.contract.state_items import blob_names, dynamodb_tables
 from tests.contract.state_pages import dynamodb_pages
 from tests.support.adapters import FakeClock
+from tests.support.depth import in_turn
 from tests.support.memory_dynamodb import MemoryDynamoDB
 from tests.support.memory_pages import MemoryPages
 from tests.support.memory_storage import MemoryStorage
 
 AT_ENDPOINTS = ("endpoint objects", "endpoint items")
 STORES = (
-    ("memory", "folder", "dynamodb", "items", "dynamodb items")
+    ("memory", "folder", "items", *in_turn(("dynamodb", "dynamodb items"), parts=2))
     if endpoint.DYNAMODB is None
     else AT_ENDPOINTS
 )

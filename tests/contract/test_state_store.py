@@ -30,6 +30,7 @@ from dormouse.state_store import AlreadyCommitted, Committed, Outcome, Rejected,
 from dormouse.statestore import engine
 from dormouse.statestore.log import compaction as consolidation
 from tests.contract.state_stores import DELTAS, SNAPSHOTS, STORES, Instance, instance_of
+from tests.support.depth import is_whole
 from tests.support.trees import LEFT, RIGHT, initialise
 from tests.unit.statestore.histories import ONE_LEAF, addition, merge_of, shard_of
 
@@ -184,7 +185,7 @@ def at_once(*works: Callable[[], object]) -> None:
 def test_many_writers_at_once_lose_nothing_and_each_version_is_of_one(
     instance: Instance, store: StateStore
 ) -> None:
-    writers, commits = (6, 10) if instance.is_remote else (16, 50)
+    writers, commits = (6, 10) if instance.is_remote else (16, 50 if is_whole() else 20)
     outcomes: list[Outcome] = []
 
     def write(writer: int) -> None:

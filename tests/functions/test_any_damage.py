@@ -32,6 +32,7 @@ from dormouse_cli.main import app
 from dormouse_cli.session import Session
 from tests.functions.conftest import Functions, Outbox
 from tests.support.damage import DAMAGE, rewrite
+from tests.support.depth import in_turn
 from tests.support.everything import Everything, in_memory
 from tests.support.instances import InMemory
 from tests.support.world import letters
@@ -204,7 +205,7 @@ def others_go_on(instance: Everything) -> None:
 @pytest.mark.parametrize("kind", [*REPORTED, *UNREPORTED])
 def test_any_damage_to_an_object_is_its_tables_alone(instance: Everything, kind: str) -> None:
     pattern = REPORTED.get(kind) or UNREPORTED[kind]
-    for what, file, damage in damages(instance, pattern):
+    for what, file, damage in in_turn(list(damages(instance, pattern)), parts=3):
         if kind in UNREPORTED and what not in FEW:
             continue
         instance.restore()

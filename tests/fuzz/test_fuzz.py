@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.fuzz import one
 from tests.fuzz.targets import Target, all_targets
+from tests.support.depth import examples
 
 TARGETS = all_targets()
 NATIVE = [name for name, target in TARGETS.items() if target.native]
@@ -18,7 +19,7 @@ NATIVE = [name for name, target in TARGETS.items() if target.native]
 
 @pytest.mark.parametrize("name", [name for name in TARGETS if name not in NATIVE])
 def test_what_comes_from_outside_is_taken_or_refused_with_a_reason(name: str) -> None:
-    assert one.run_examples(TARGETS[name], TARGETS[name].quick)
+    assert one.run_examples(TARGETS[name], examples(TARGETS[name].quick))
 
 
 def test_the_process_takes_the_same_examples_each_time_unless_another_seed_is_given(
@@ -49,7 +50,8 @@ def examples_of(start: int) -> list[int]:
 def test_no_file_ends_the_process_that_reads_it() -> None:
     """In another process: whatever native code does with a bad file is reported here."""
     done = subprocess.run(
-        [sys.executable, "-X", "faulthandler", "-m", "tests.fuzz.one", *NATIVE],
+        [sys.executable, "-X", "faulthandler", "-m", "tests.fuzz.one", *NATIVE]
+        + ["--percent", str(examples(100))],
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},

@@ -10,8 +10,9 @@ from __future__ import annotations
 import os
 import subprocess
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
+from itertools import count
 from pathlib import Path
 from typing import TypeVar
 
@@ -59,6 +60,11 @@ def _git(*arguments: str) -> str:
 def examples(usual: int) -> int:
     """Return how many examples a slow property is tried with, where others get `usual` in 100."""
     return max(1, usual * settings.default.max_examples // 100)
+
+
+def calls_in_turn(first: int, parts: int = 4) -> Iterator[int]:
+    """Yield the numbers of calls whose turn it is, one in `parts`, without end; or of all calls."""
+    return count(first) if is_whole() else count(first + turn() % parts, parts)
 
 
 def in_turn(choices: Sequence[Choice], parts: int = PARTS) -> Sequence[Choice]:

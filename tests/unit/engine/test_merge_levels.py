@@ -32,6 +32,7 @@ from dormouse.shards.format import index
 from dormouse.shards.writing import parquet
 from dormouse.storage import FolderStorage
 from dormouse.tables.properties import Properties
+from tests.support.depth import in_turn
 from tests.support.distant_folder import DistantFolder
 from tests.support.every_type import EVERY_TYPE, row_of_every_type
 from tests.support.memory_storage import MemoryStorage
@@ -281,10 +282,13 @@ MERGE = "import sys; from tests.unit.engine.test_merge_levels import main; main(
 @pytest.mark.skipif(sys.platform != "linux", reason="the peak of memory is read from /proc")
 @pytest.mark.parametrize(
     ("kind", "expected"),
-    [
-        ("wide", WIDE_INPUTS * WIDE_ROWS),
-        ("uneven", UNEVEN_INPUTS * (WIDE_ROWS + NARROW_ROWS)),
-    ],
+    in_turn(
+        [
+            ("wide", WIDE_INPUTS * WIDE_ROWS),
+            ("uneven", UNEVEN_INPUTS * (WIDE_ROWS + NARROW_ROWS)),
+        ],
+        parts=2,
+    ),
 )
 def test_many_inputs_with_values_of_a_megabyte_take_little_memory(
     kind: str, expected: int, tmp_path: Path

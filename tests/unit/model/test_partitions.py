@@ -1,6 +1,8 @@
 """The partition tree: its leaves tile the key space, however it grew."""
 
+import inspect
 import math
+import sys
 from collections.abc import Sequence
 
 import pytest
@@ -141,13 +143,22 @@ def test_a_partition_is_called_by_its_range_alone(tree: PartitionTree, at: Key) 
     assert all(name == ROOT or len(name) == 20 for name in tree.by_id)
 
 
-def test_a_tree_of_a_thousand_levels_is_gone_through_without_recursion() -> None:
+def test_a_tree_of_more_levels_than_python_recurses_is_gone_through() -> None:
+    most, levels = sys.getrecursionlimit(), 400
+    sys.setrecursionlimit(len(inspect.stack(0)) + levels // 2)
+    try:
+        go_through(levels)
+    finally:
+        sys.setrecursionlimit(most)
+
+
+def go_through(levels: int) -> None:
     tree = PartitionTree.from_split_points([])
     everything = set()
-    for point in range(1000):
+    for point in range(levels):
         leaf = tree.leaf_containing((point,))
         everything.add(leaf.id)
         tree = tree.split_without_balancing(leaf.id, (point,)).rebalanced(leaf.id, everything)
-    assert tree.get(ROOT).height == 1000
+    assert tree.get(ROOT).height == levels
     assert not broken_tree(tree, whole=True)
-    assert sum(1 for _ in tree.leaves()) == 1001
+    assert sum(1 for _ in tree.leaves()) == levels + 1

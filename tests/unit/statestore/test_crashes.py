@@ -9,6 +9,7 @@ from dormouse.model.transactions import Transaction
 from dormouse.state_store import AlreadyCommitted, Committed
 from dormouse.statestore.engine import Options
 from dormouse.statestore.snapshot.trimming import without_expired
+from tests.support.depth import in_turn
 from tests.support.trees import initialise
 from tests.unit.statestore.faults import Crash, Home, Rig, fail, small_pages
 from tests.unit.statestore.histories import ONE_LEAF, addition
@@ -108,7 +109,7 @@ def test_a_crash_at_any_place_loses_and_doubles_nothing(home: Home) -> None:
         assert whole.head().manifest.snapshots and whole.head().first_page > 0
         written = {"append", "open_page", "set_manifest", "raise_low_water_mark", "delete_pages"}
         assert {f"after {call}" for call in (*written, *OF_BLOBS[home])} <= set(places)
-        for number in (n for n, place in enumerate(places) if is_tried(home, place)):
+        for number in in_turn([n for n, place in enumerate(places) if is_tried(home, place)]):
             rig = rig_of(home, strict=False)
             rig.at = {number: fail(Crash())}
             run_script(rig)
@@ -118,7 +119,7 @@ def test_a_crash_at_any_place_loses_and_doubles_nothing(home: Home) -> None:
 def test_a_crash_at_any_place_of_strict_commits_loses_and_doubles_nothing(home: Home) -> None:
     with small_pages(2):
         places = places_of(rig_of(home, strict=True), maintain=False)
-        for number in (n for n, place in enumerate(places) if is_tried(home, place)):
+        for number in in_turn([n for n, place in enumerate(places) if is_tried(home, place)]):
             rig = rig_of(home, strict=True)
             rig.at = {number: fail(Crash())}
             run_script(rig, maintain=False)
@@ -132,7 +133,8 @@ def test_a_fault_at_any_place_is_survived_or_reported(
 ) -> None:
     writes = ("append", "open_page", "set_manifest", "raise_low_water_mark", "delete_pages")
     with small_pages(2):
-        for number, place in enumerate(places_of(rig_of(home, strict), maintain=not strict)):
+        places = places_of(rig_of(home, strict), maintain=not strict)
+        for number, place in in_turn(list(enumerate(places))):
             is_write = place.endswith(writes)
             if not is_tried(home, place):
                 continue

@@ -14,6 +14,7 @@ from dormouse.errors import CorruptDataError, NotFoundError, OutcomeUnknownError
 from dormouse.statestore.engine import Options
 from dormouse.statestore.log import segment_levels
 from dormouse.statestore.snapshot.trimming import without_expired
+from tests.support.depth import in_turn
 from tests.support.trees import initialise
 from tests.unit.statestore.faults import Crash, Home, Rig, fail, small_pages
 from tests.unit.statestore.histories import ONE_LEAF, addition
@@ -92,7 +93,7 @@ def test_a_maintainer_that_dies_or_meets_another_while_it_merges_history_loses_n
         manifest = before.head().manifest
         places = len(merging(before, -1, actions[0]).calls)
         assert places > 4
-        for number, action in product(range(places), actions[1:]):
+        for number, action in in_turn(list(product(range(places), actions[1:]))):
             rig = merging(before, number, action)
             rig.quiet()
             rig.store().maintain()

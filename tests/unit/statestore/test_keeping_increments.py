@@ -20,6 +20,7 @@ from dormouse.statestore.log.pages import Increment, Manifest, Segment, Snapshot
 from dormouse.statestore.snapshot.changes import changes_between, rebased
 from dormouse.statestore.snapshot.increments import decode_increment, encode_increment
 from dormouse.statestore.snapshot.trimming import without_expired
+from tests.support.depth import in_turn
 from tests.support.trees import initialise
 from tests.unit.statestore.faults import Crash, Home, Rig, fail, small_pages
 from tests.unit.statestore.histories import ONE_LEAF, addition
@@ -138,7 +139,7 @@ def test_a_crash_at_any_place_of_keeping_one_leaves_the_state_as_it_was(home: Ho
         return rig
 
     with often(4):
-        for number, place in enumerate(played(None, -1).calls):
+        for number, place in in_turn(list(enumerate(played(None, -1).calls))):
             if not place.endswith(PLACES[home]):
                 continue
             rig = played((Crash(), BUSY, LOST)[number % 3], number)
@@ -169,7 +170,7 @@ def test_another_maintainer_at_any_place_of_one_does_no_harm(home: Home) -> None
         rig.store()._collector.collect()
 
     with often(4):
-        for number, place in enumerate(played(None, -1).calls):
+        for number, place in in_turn(list(enumerate(played(None, -1).calls))):
             if place.endswith(PLACES[home]):
                 check(played(maintain_and_collect, number))
 

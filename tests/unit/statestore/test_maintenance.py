@@ -23,6 +23,7 @@ from dormouse.statestore.engine import Options
 from dormouse.statestore.log import compaction, segment_levels
 from dormouse.statestore.snapshot.codec import encode_snapshot
 from dormouse.statestore.snapshot.trimming import without_expired
+from tests.support.depth import in_turn
 from tests.support.trees import initialise
 from tests.unit.statestore.faults import Home, Rig, fail, small_pages
 from tests.unit.statestore.histories import ONE_LEAF, addition
@@ -201,7 +202,7 @@ def test_another_maintainer_at_any_place_of_one_does_no_harm(home: Home) -> None
         rig.store()._collector.collect()
 
     with small_pages(2):
-        for number in range(len(played(None, -1).calls)):
+        for number in in_turn(range(len(played(None, -1).calls))):
             rig = played(maintain_and_collect, number)
             assert rig.replay().reference_count == 11
             check(rig)
@@ -346,7 +347,7 @@ def test_a_reader_of_the_past_that_is_overtaken_reads_it_whole_or_not(
         return rig
 
     with small_pages(2):
-        for number in range(len(reading(-1).calls)):
+        for number in in_turn(range(len(reading(-1).calls))):
             reading(number)
 
 

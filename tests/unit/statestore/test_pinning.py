@@ -24,6 +24,7 @@ from dormouse.state_store import accepted
 from dormouse.statestore.engine import Options
 from dormouse.statestore.pinning import CLOCK_MARGIN_MS
 from dormouse.statestore.snapshot.trimming import without_expired
+from tests.support.depth import in_turn
 from tests.support.trees import initialise
 from tests.unit.statestore.faults import Crash, Home, Rig, fail
 from tests.unit.statestore.histories import ONE_LEAF, addition, merge_of, shard_of
@@ -186,7 +187,7 @@ def test_whenever_a_version_is_pinned_while_others_are_collected_it_is_whole_or_
     home: Home, collect: Callable[[Rig], None]
 ) -> None:
     """A version is pinned at every step of a collector, for which its shards are due."""
-    for step in range(steps_of(home, collect, age_seconds=KEEP_SECONDS)):
+    for step in in_turn(range(steps_of(home, collect, age_seconds=KEEP_SECONDS))):
         rig = table_of_two(home)
         state = rig.store().at(version=3)
         merge(rig)
@@ -206,7 +207,7 @@ def test_whenever_a_version_is_pinned_while_others_are_collected_it_is_whole_or_
 def test_wherever_the_process_dies_no_part_of_a_version_is_pinned(home: Home) -> None:
     """After the crash, collectors run, and the next attempt pins the version."""
     for error in (Crash(), OutcomeUnknownError("not answered")):
-        for step in range(steps_of(home, add)):
+        for step in in_turn(range(steps_of(home, add))):
             rig = table_of_two(home)
             merge(rig)
             rig.quiet()

@@ -19,6 +19,7 @@ from dormouse.model.versions.pins import OwnerKind, PinOwner
 from dormouse.state_store import AlreadyCommitted, Committed, Rejected
 from dormouse.statestore.engine import LogStateStore, Options
 from dormouse.statestore.snapshot.trimming import without_expired
+from tests.support.depth import in_turn
 from tests.support.trees import initialise
 from tests.unit.statestore.faults import Crash, Home, Rig, fail, small_pages
 from tests.unit.statestore.histories import ONE_LEAF, addition, shard_of
@@ -175,7 +176,7 @@ def test_it_is_no_commit_among_others(home: Home) -> None:
 def test_wherever_it_fails_the_next_attempt_restores_it_once(home: Home, error: Exception) -> None:
     whole = rig_of(home)
     restore(whole)
-    for step in range(len(whole.calls)):
+    for step in in_turn(range(len(whole.calls)), parts=4):
         rig = rig_of(home)
         rig.at = {step: fail(error)}
         with suppress(Crash, DormouseError):
@@ -194,7 +195,7 @@ def test_another_commit_at_any_step_is_before_it_or_refused(home: Home, is_stric
     """What another writer adds in between is undone with the rest, and its shard is garbage."""
     whole = rig_of(home, is_strict=is_strict)
     restore(whole)
-    for step in range(len(whole.calls)):
+    for step in in_turn(range(len(whole.calls)), parts=4):
         rig = rig_of(home, is_strict=is_strict)
         outcomes: list[object] = []
 

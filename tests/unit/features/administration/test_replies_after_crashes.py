@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ from dormouse.messages.requests import (
 )
 from dormouse.messages.stages import RequestStep, SelectionMessage
 from dormouse.tables.table import Table
+from tests.support.depth import calls_in_turn
 from tests.support.world import LETTERS, Crash, World, letters, letters_file
 
 REQUESTS: dict[str, Callable[[], AdminRequest]] = {
@@ -96,7 +96,7 @@ def test_a_request_that_crashes_at_any_call_is_finished_by_its_redelivery(
     whole, _ = filled(tmp_path / "whole")
     whole.administer(REQUESTS[verb]())
     whole.settle()
-    for number in itertools.count():
+    for number in calls_in_turn(0):
         world, table = filled(tmp_path / str(number))
         cut = Cut(world, monkeypatch)
         cut.at(number, is_after=is_after)
@@ -118,7 +118,7 @@ def test_a_request_that_crashes_at_any_call_is_finished_by_its_redelivery(
 def test_a_step_cut_off_at_any_call_comes_again_and_says_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_after: bool
 ) -> None:
-    for number in itertools.count():
+    for number in calls_in_turn(0):
         world, _ = filled(tmp_path / str(number))
         world.administer(REQUESTS["compact"]())
         world.deliver_all_but("admin")

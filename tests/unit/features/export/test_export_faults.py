@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import count
 from pathlib import Path
 from typing import cast
 
@@ -23,6 +22,7 @@ from dormouse.messages.stages import ExportTask, OutboundMessage, PartitionSplit
 from dormouse.model.jobs.job_events import JobEvent, Tracked
 from dormouse.ports.services import Storage
 from dormouse.stored.paths import shard_path
+from tests.support.depth import calls_in_turn
 from tests.support.trees import LEFT, RIGHT
 from tests.support.world import Crash, World, letters
 from tests.unit.features.exports import ALL, assert_forgotten, exported, filled, record_of, rows_of
@@ -142,7 +142,7 @@ class Dying:
 
 @pytest.mark.usefixtures("small_tasks")
 def test_a_death_at_any_call_of_a_storage_is_made_good_by_the_redelivery(tmp_path: Path) -> None:
-    for call in count(1):
+    for call in calls_in_turn(1):
         world = World(tmp_path / str(call))
         table = filled(world, splits=[("m",)])
         left = [call]

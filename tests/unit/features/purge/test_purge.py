@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import count
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,6 +25,7 @@ from dormouse.ports.services import Storage
 from dormouse.schema.schema import Field, Primitive, Schema
 from dormouse.storage import FolderStorage
 from dormouse.stored.paths import purge_path, purge_prefix
+from tests.support.depth import calls_in_turn
 from tests.support.purges import purge_request
 from tests.support.world import Crash, World, letters, letters_file
 from tests.unit.features.purges import filled, in_table, stored
@@ -212,7 +212,7 @@ def test_a_death_before_any_commit_is_made_good_by_the_redelivery(
 def test_a_death_at_any_call_of_the_storage_is_made_good_by_the_redelivery(
     tmp_path: Path,
 ) -> None:
-    for call in count(1):
+    for call in calls_in_turn(1):
         world = World(tmp_path / str(call))
         table = filled(world, "abb", "bc", splits=[("b",)])
         world.purge(table, "letter = 'b'")
