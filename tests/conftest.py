@@ -180,6 +180,7 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["TMPDIR"] = tempfile.tempdir = str(IN_MEMORY)
     if hasattr(config, "workerinput"):
         os.environ["TMPDIR"] = tempfile.tempdir = tempfile.mkdtemp(prefix="tests-")
+        Path(tempfile.tempdir).chmod(0o711)  # tests that become another user pass through it
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
