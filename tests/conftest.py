@@ -118,8 +118,8 @@ def asked_of(config: pytest.Config) -> list[str]:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Return as many processes as there are processors; one more where some wait for a stack."""
-    return (os.cpu_count() or 1) + is_whole()
+    """Return one process more than there are processors: some of them wait, for other processes."""
+    return (os.cpu_count() or 1) + 1
 
 
 @pytest.hookimpl(optionalhook=True)

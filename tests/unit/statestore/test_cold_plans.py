@@ -14,6 +14,7 @@ from dormouse.keys.ranges import KeyRange
 from dormouse.statestore.log.increment_runs import MOST_INCREMENTS
 from dormouse.statestore.log.pages import PAGE_CAPACITY
 from dormouse.statestore.snapshot.codec import encode_snapshot
+from tests.support.depth import in_turn
 
 REFERENCES = 20_000
 ROUNDS = 3
@@ -32,7 +33,8 @@ def assert_bounded(plans: list[Plan], most_requests: int, most_bytes: int) -> No
 
 
 @pytest.mark.parametrize(
-    ("kept_in", "most_requests", "most_bytes"), [("s3", 20, 186_000), ("dynamodb", 6, 258_000)]
+    ("kept_in", "most_requests", "most_bytes"),
+    in_turn([("s3", 20, 186_000), ("dynamodb", 6, 258_000)], parts=2),
 )
 def test_a_cold_plan_at_the_worst_point_takes_three_rounds(
     kept_in: str, most_requests: int, most_bytes: int
@@ -50,7 +52,8 @@ def test_a_cold_plan_at_the_worst_point_takes_three_rounds(
 
 
 @pytest.mark.parametrize(
-    ("kept_in", "most_requests", "most_bytes"), [("s3", 16, 160_000), ("dynamodb", 6, 180_000)]
+    ("kept_in", "most_requests", "most_bytes"),
+    in_turn([("s3", 16, 160_000), ("dynamodb", 6, 180_000)], parts=2),
 )
 def test_a_cold_plan_is_bounded_at_any_time(
     kept_in: str, most_requests: int, most_bytes: int
