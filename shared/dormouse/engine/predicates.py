@@ -242,7 +242,7 @@ def _call(call: Call, parts: list[str]) -> str:
         return call_sql(call, _kept_apart(call, parts))
     if call.op in ARITHMETIC and call.type in _WHOLE:
         parts = [f"CAST({part} AS BIGINT)" for part in parts]  # 64 bits, which wrap around
-    if call.op in CASTS and call.type is not Primitive.BOOLEAN:
+    if call.op in CASTS:
         sql = _cast(call, parts[0])
     elif call.op in ("FIELD", "VALUE"):
         sql = f"get_field({parts[0]}, {parts[1]})"
@@ -291,12 +291,17 @@ def _is_equality(term: Expression) -> TypeGuard[Call]:
 
 
 def _cast(call: Call, part: str) -> str:
-    """Return a cast that cannot fail: of times, only those of the years 1 to 9999 are cast."""
+    """Return a cast that cannot fail: of times, only those of the years 1 to 9999 are cast.
+
+    A function stands around it: DataFusion 55 casts what a bare cast is compared with instead, also
+    where the cast loses, so that 19.50 cast to INT was greater than 19.
+    """
     (inner,) = call.arguments
-    sql = f"TRY_CAST({part} AS {sql_type(call.type)})"
-    if not is_time(inner.type):
-        return sql
-    return _within(part, inner, time_limits(inner.type), sql)
+    is_boolean = call.type is Primitive.BOOLEAN
+    sql = call_sql(call, [part]) if is_boolean else f"TRY_CAST({part} AS {sql_type(call.type)})"
+    if is_time(inner.type):
+        sql = _within(part, inner, time_limits(inner.type), sql)
+    return f"greatest({sql})"
 
 
 def _calculated_time(call: Call, parts: list[str]) -> str:
