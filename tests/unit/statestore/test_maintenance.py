@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -18,6 +19,8 @@ from dormouse.errors import (
 )
 from dormouse.model.transactions import RULES
 from dormouse.state_store import Committed
+from dormouse.statestore.delta import segments
+from dormouse.statestore.delta.codec import Delta
 from dormouse.statestore.delta.segments import decode_segment, encode_segment
 from dormouse.statestore.engine import Options
 from dormouse.statestore.log import compaction, segment_levels
@@ -375,12 +378,26 @@ def test_a_snapshot_by_rules_of_a_later_release_is_not_gone_by(due: Rig) -> None
         due.store().current()
 
 
-def test_a_segment_that_lacks_deltas_is_not_believed(due: Rig) -> None:
+def test_a_segment_that_is_shorter_than_it_was_is_not_believed(due: Rig) -> None:
     due.store().maintain()
     (segment,) = due.stored("segments")
     deltas = decode_segment(due.blob("segments", segment), "t", segment)
     replaced(due, "segments", encode_segment(deltas[:-1], "t"))
     with pytest.raises(CorruptDataError, match=segment):
+        due.store().at(version=3)
+
+
+def test_a_segment_of_its_size_that_lacks_deltas_is_not_believed(
+    due: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    due.store().maintain()
+    (segment,) = due.stored("segments")
+
+    def all_but_the_last(*given: Any, **named: Any) -> list[Delta]:
+        return decode_segment(*given, **named)[:-1]
+
+    monkeypatch.setattr(segments, "decode_segment", all_but_the_last)
+    with pytest.raises(CorruptDataError, match=f"{segment} .* lacks deltas"):
         due.store().at(version=3)
 
 

@@ -240,6 +240,17 @@ def test_no_flipped_bit_is_believed(rig: Rig) -> None:
     assert refused > 10
 
 
+def test_a_block_is_not_taken_for_another_one(rig: Rig) -> None:
+    body = rig.blob("snapshots", rig.head().manifest.snapshots[-1].id)
+    tail = blocks.without_footer(body)
+    index = blocks.decode_key_index("t", tail, len(tail), "a snapshot")
+    assert index and len(index) > 1
+    first, second = (body[slice(*index.place(number))] for number in (0, 1))
+    assert index.rows(0, first, "a snapshot").num_rows
+    with pytest.raises(CorruptDataError, match="block 0 of the key index of a snapshot is damaged"):
+        index.rows(0, second, "a snapshot")
+
+
 def test_a_lost_or_cut_snapshot_is_named(rig: Rig) -> None:
     newest = rig.head().manifest.snapshots[-1].id
     body = rig.blob("snapshots", newest)
