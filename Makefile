@@ -41,7 +41,7 @@ demo-spark: $(INSTALLED) ## Five million flights by way of Spark: bulk imported,
 test: $(INSTALLED) ## Run the tests that each change must pass, in some minutes (ARGS=tests/unit/fold for some)
 	$(PYTEST) $(ARGS)
 
-test-all: $(INSTALLED) $(ENGINES)/.installed ## Run all tests, also stacks, Spark, engines, the console, all crash points; half an hour
+test-all: $(INSTALLED) $(ENGINES)/.installed ## Run all tests, also stacks, Spark, engines, the console, all crash points
 	DORMOUSE_TESTS_WHOLE=1 $(PYTEST) $(ARGS)
 
 test-slice: $(INSTALLED) $(ENGINES)/.installed ## Run one of ten slices of all tests, by the number of the commit (SLICE=0 to 9 for a certain one)

@@ -46,7 +46,7 @@ LONG = (
 """Stacks of processes, a browser, Spark, other engines, environments that are made."""
 IN_MEMORY = Path("/dev/shm")
 ROOM_BYTES = 8 * 2**30
-"""The demo, the wheel's environments and Spark take 2 GiB; a container often has 64 MiB here."""
+"""Room to spare: a container often has 64 MiB here, which tests would fill."""
 GUIDE = "tests/system/test_guide.py"
 LONGEST = (
     GUIDE,
@@ -90,7 +90,7 @@ def pytest_report_header(config: pytest.Config) -> str:
         return f"slice {number} of {SLICES}: {places} and a tenth of all else (--slice={number})"
     if is_whole():
         return "everything is tried"
-    return f"turn {turn()}: one in {PARTS} crash points (again: {TURN}={turn() % PARTS})"
+    return f"turn {turn()}: one in {PARTS} crash points (again: {TURN}={turn()})"
 
 
 def chosen_slice(config: pytest.Config) -> int | None:
@@ -171,8 +171,8 @@ def place_of(nodeid: str) -> int:
 def pytest_configure(config: pytest.Config) -> None:
     """Flush nothing to the disk, and keep temporary files in memory where there is room for them.
 
-    A disk takes most of the time of a small file: a fifth of the CPU time of all tests. Tests look
-    for what is left in the folder of temporary files, so each process has its own.
+    A disk takes most of the time of a small file. Tests look for what is left in the folder of
+    temporary files, so each process has its own.
     """
     os.fsync = _leave_to_the_kernel
     has_room = IN_MEMORY.is_dir() and shutil.disk_usage(IN_MEMORY).free >= ROOM_BYTES

@@ -66,7 +66,7 @@ def test_what_history_was_merged_of_is_collected_and_its_snapshots_of_restores_a
     home: Home,
 ) -> None:
     with small_pages(2):
-        rig = made(home, restored=True)
+        rig = made(home, restored=True, additions=40)  # fewer leave the restore in a segment of now
         rig.clock.advance(seconds=10)
         assert rig.store()._collector.collect()
         manifest = rig.head().manifest
