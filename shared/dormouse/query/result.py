@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from dormouse.arrow.types import conform, frame_schema, pandas_schema
-from dormouse.errors import MissingPackageError
+from dormouse.errors import InvalidRequestError, MissingPackageError
 from dormouse.readers.read_counters import ReadCounters
 from dormouse.showing import MAX_CELL, HtmlText, Shown, show_table
 
@@ -26,12 +26,17 @@ MAX_WIDTH = 100
 
 
 class PeekableBatches:
-    """Batches of which the first can be looked at before they are taken."""
+    """Batches of which the first can be looked at before they are taken.
+
+    Once they are closed, or making them has failed, what is missing is an error, not their end.
+    """
 
     def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Take none yet."""
         self._batches = iter(batches)
         self._ahead: deque[pa.RecordBatch] = deque()
+        self._failure: BaseException | None = None
+        self._is_whole = False
         self.taken_rows = 0
         self.is_begun = False
 
@@ -42,12 +47,22 @@ class PeekableBatches:
     def __next__(self) -> pa.RecordBatch:
         """Take a batch."""
         self.is_begun = True
-        batch = self._ahead.popleft() if self._ahead else next(self._batches)
+        batch = self._ahead.popleft() if self._ahead else self._next()
+        if batch is None:
+            raise StopIteration
         self.taken_rows += batch.num_rows
         return batch
 
+    def check_not_begun(self) -> None:
+        """Raise InvalidRequestError if a batch was taken, or the batches were closed."""
+        if self.is_begun:
+            raise _read_once("was begun or closed before")
+
     def close(self) -> None:
         """Let go of the batches, and of what makes them."""
+        self.is_begun = True
+        if self._ahead or not self._is_whole:
+            self._failure = self._failure or _read_once("was closed before it was read to its end")
         self._ahead.clear()
         if isinstance(self._batches, Generator):
             self._batches.close()
@@ -55,11 +70,41 @@ class PeekableBatches:
     def peek(self, rows: int) -> list[pa.RecordBatch]:
         """Return the next batches, with more than `rows` rows if there are so many."""
         while sum(batch.num_rows for batch in self._ahead) <= rows:
-            batch = next(self._batches, None)
+            batch = self._next()
             if batch is None:
                 break
             self._ahead.append(batch)
         return list(self._ahead)
+
+    def _next(self) -> pa.RecordBatch | None:
+        """Return the next batch that is made; None at the end."""
+        if self._failure is not None:
+            raise self._failure
+        try:
+            batch = next(self._batches, None)
+        except BaseException as error:
+            is_own = isinstance(error, Exception)
+            self._failure = error if is_own else _read_once("was interrupted")
+            raise
+        self._is_whole = batch is None
+        return batch
+
+
+class _OneStream:
+    """The batches of a result for one stream of them: the first that takes one."""
+
+    def __init__(self, batches: PeekableBatches) -> None:
+        self._batches = batches
+        self._has_begun = False
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        return self
+
+    def __next__(self) -> pa.RecordBatch:
+        if not self._has_begun:
+            self._batches.check_not_begun()
+        self._has_begun = True
+        return next(self._batches)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -67,11 +112,11 @@ class QueryResult(Shown):
     """The rows of a selection, sorted by the keys: a stream of Arrow batches, readable once.
 
     Rows are read from storage while the stream is read. Whatever speaks Arrow reads it as it is,
-    batch by batch: ``duckdb.sql("FROM result")``, ``polars.DataFrame(result)``,
-    ``pandas.DataFrame.from_arrow(result)``. `version` is the version of the table that is read. A
-    statement in SQL may read several: then it is 0, and `versions` has them by the tables' names,
-    ascending. `reads` counts what was read so far. To show a result, in a notebook too, reads its
-    first rows; they stay in the stream.
+    batch by batch: ``duckdb.sql("FROM result")``, ``polars.DataFrame(result)``. To read a result
+    that was begun or closed, in whatever way, raises InvalidRequestError. `version` is the version
+    of the table that is read. A statement in SQL may read several: then it is 0, and `versions` has
+    them by the tables' names, ascending. `reads` counts what was read so far. To show a result, in
+    a notebook too, reads its first rows; they stay in the stream.
     """
 
     schema: pa.Schema
@@ -79,12 +124,16 @@ class QueryResult(Shown):
     reads: ReadCounters
     version: int
     versions: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    reader: pa.RecordBatchReader = field(init=False)
 
-    def __post_init__(self) -> None:
-        """Make the stream."""
-        reader = pa.RecordBatchReader.from_batches(self.schema, self.batches)
-        object.__setattr__(self, "reader", reader)
+    @property
+    def reader(self) -> pa.RecordBatchReader:
+        """The stream.
+
+        Raises:
+            InvalidRequestError: the result was begun or closed before.
+        """
+        self.batches.check_not_begun()
+        return pa.RecordBatchReader.from_batches(self.schema, _OneStream(self.batches))
 
     def for_programs(self) -> QueryResult:
         """Return the stream in the types of a program, instead of those of shards."""
@@ -115,11 +164,21 @@ class QueryResult(Shown):
     def to_pandas(self) -> Any:
         """Read all rows into a frame of pandas.
 
+        Columns of whole numbers with nulls are ``Int64`` and the like; within lists, maps and
+        structs they are Python's. As floats, which pandas makes of them otherwise, numbers beyond
+        2^53 would change.
+
         Raises:
             MissingPackageError: pandas is not installed.
         """
-        _imported("pandas")
-        return self.to_arrow().cast(pandas_schema(self.schema)).to_pandas()
+        pandas = _imported("pandas")
+        table = self.to_arrow().cast(pandas_schema(self.schema))
+        frame = table.to_pandas(integer_object_nulls=True)
+        for at, column in enumerate(table.columns):
+            if pa.types.is_integer(column.type) and column.null_count:
+                name = str(column.type).replace("int", "Int").replace("u", "U")
+                frame.isetitem(at, pandas.api.types.pandas_dtype(name).__from_arrow__(column))
+        return frame
 
     def to_polars(self) -> Any:
         """Read all rows into a frame of Polars.
@@ -131,7 +190,6 @@ class QueryResult(Shown):
 
     def close(self) -> None:
         """Stop reading, and release what is held."""
-        self.reader.close()
         self.batches.close()
 
     def _shown(self) -> tuple[str, HtmlText]:
@@ -141,6 +199,13 @@ class QueryResult(Shown):
             title += f", {self.batches.taken_rows:,} read: a result is read once"
             return _show_rows(title, self.schema, [], 0)
         return _show_rows(title, self.schema, self.batches.peek(SHOWN_ROWS), SHOWN_ROWS)
+
+
+def _read_once(how: str) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"the result {how}",
+        hint="a result is read once: keep what to_arrow() returns, or query again",
+    )
 
 
 def _imported(package: str) -> ModuleType:

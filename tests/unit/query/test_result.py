@@ -12,7 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from dormouse.errors import MissingPackageError
+from dormouse.errors import InvalidRequestError, LimitExceededError, MissingPackageError
 from dormouse.query import result as module
 from dormouse.query.result import SHOWN_ROWS, PeekableBatches, QueryResult
 from dormouse.readers.read_counters import ReadCounters
@@ -157,6 +157,87 @@ def test_uuids_are_of_their_own_type_for_every_library_that_has_one_at_any_depth
 def test_a_result_without_uuids_is_as_it_is() -> None:
     result = result_of()
     assert result.for_programs() is result
+
+
+READS: dict[str, Any] = {
+    "to_arrow": QueryResult.to_arrow,
+    "to_batches": QueryResult.to_batches,
+    "iter": iter,
+    "to_pandas": QueryResult.to_pandas,
+    "to_polars": QueryResult.to_polars,
+    "reader": lambda result: result.reader,
+    "C stream": pa.RecordBatchReader.from_stream,
+}
+
+
+@pytest.mark.parametrize("second", READS)
+def test_a_result_that_was_begun_or_closed_is_not_read_again_as_empty(second: str) -> None:
+    whole, partly, closed = result_of(), result_of(), result_of()
+    whole.to_arrow()
+    batches = partly.to_batches()
+    next(batches)
+    closed.close()
+    empty = result_of([])
+    assert empty.to_arrow().num_rows == 0
+    for result in (whole, partly, closed, empty):
+        with pytest.raises(InvalidRequestError, match="begun or closed before"):
+            READS[second](result)
+    assert sum(batch.num_rows for batch in batches) == 36  # who began it reads on
+
+
+def test_of_two_streams_of_a_result_the_second_to_be_read_is_refused() -> None:
+    result = result_of()
+    first, second = result.to_batches(), result.to_batches()
+    assert len(list(first)) == 10
+    for _ in range(2):
+        with pytest.raises(InvalidRequestError, match="begun or closed before"):
+            list(second)
+
+
+def test_what_is_missing_of_a_result_is_an_error_and_not_its_end() -> None:
+    def failing() -> Iterator[pa.RecordBatch]:
+        yield BATCHES[0]
+        raise LimitExceededError("too long")
+
+    result = result_of(failing())
+    for read in (repr, QueryResult.to_arrow):  # to show a result reads it
+        with pytest.raises(LimitExceededError):
+            read(result)
+    batches = result_of(failing()).to_batches()
+    next(batches)
+    for _ in range(2):
+        with pytest.raises(LimitExceededError):
+            next(batches)
+    closed = result_of()
+    batches = closed.to_batches()
+    next(batches)
+    closed.close()
+    with pytest.raises(InvalidRequestError, match="closed before it was read to its end"):
+        next(batches)
+
+
+def test_whole_numbers_are_exact_in_pandas_where_nulls_are_near() -> None:
+    big = 2**53 + 1
+    kinds = {"int64": pa.int64(), "uint64": pa.uint64()}
+    columns = {name: pa.array([big, None], kind) for name, kind in kinds.items()}
+    table = pa.table(
+        {
+            **columns,
+            "id": [big, 2],
+            "small": pa.array([1, None], pa.int32()),
+            "list": [[big], [None]],
+            "struct": [{"a": big}, {"a": None}],
+            "map": pa.array([[("x", big)], [("x", None)]], pa.map_(pa.string(), pa.int64())),
+            "deep": [[{"a": [big]}], [{"a": [None]}]],
+        }
+    )
+    (batch,) = table.to_batches()
+    frame = QueryResult(batch.schema, PeekableBatches([batch]), ReadCounters(), 7).to_pandas()
+    assert frame.dtypes.astype(str).tolist()[:4] == ["Int64", "UInt64", "int64", "Int32"]
+    assert frame["small"].sum() == 1 and frame["int64"].isna().tolist() == [False, True]
+    again = pa.Table.from_pandas(frame.drop(columns="map"), preserve_index=False)
+    assert again.to_pylist() == table.drop_columns("map").to_pylist()
+    assert frame["map"].tolist() == [[("x", big)], [("x", None)]]
 
 
 def test_batches_are_taken_while_they_are_read() -> None:
