@@ -3,14 +3,20 @@
 Frames of pandas, Polars, DuckDB, pyarrow and nanoarrow are read through that interface alone, so
 none of these libraries is imported here. A frame is in the hands of the caller, so errors may name
 its columns; they never quote its values.
+
+A stream is read once. pyarrow's own do not say that they were read before: such a reader has no
+rows, without an error, and one that was refused midway has those after the refusal. So a stream
+without rows is refused, and so is one that was begun here and not read to its end.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any, Protocol, TypeGuard, cast
+from weakref import WeakValueDictionary
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,9 +32,25 @@ from dormouse.sources.key_sizes import with_fitting_keys
 
 _INDEX = re.compile(r"__index_level_\d+__")
 _CONVERSION = re.compile(
-    r"Conversion failed for column .{1,300} with type \w+|Duplicate column names found.{1,300}",
+    r"Conversion failed for column .{1,300} with type [\w<>]+|Duplicate column names found.{1,300}",
     re.DOTALL,
 )
+_SIZES = ("__len__", "num_rows", "shape", "count")
+"""What frames have that can be read again: they know, or find out, how many rows they have."""
+_TELLING = ("adbc_driver_manager", "arro3", "dormouse", "nanoarrow")
+"""The libraries whose streams raise an error if they are read again."""
+_CANNOT_EXPORT = (
+    pa.ArrowException,
+    AssertionError,
+    OSError,
+    OverflowError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
+"""What libraries raise for what they cannot export."""
+_begun: WeakValueDictionary[int, object] = WeakValueDictionary()
+"""Streams that were begun and not read to their end, by their ids."""
 
 
 class ArrowStream(Protocol):
@@ -60,20 +82,27 @@ def frame_columns(given: object) -> list[FoundColumn]:
     Raises:
         InvalidRequestError: it is neither, or its library cannot convert it to Arrow.
     """
-    if isinstance(given, pa.Schema):
-        schema = given
-    elif isinstance(schema_of := getattr(given, "schema", None), pa.Schema):
-        schema = schema_of
+    own = next((each for each in (given, getattr(given, "schema", None)) if _is_schema(each)), None)
+    if own is not None:
+        schema = pa.schema(own)  # type: ignore[arg-type]  # it has the C schema interface
     elif is_frame(given):
         schema = frame_reader(given).schema
-    elif hasattr(given, "__arrow_c_schema__"):
-        schema = pa.schema(given)  # type: ignore[arg-type]  # it has the C schema interface
     else:
         raise InvalidRequestError(
             f"a {type(given).__name__} has no Arrow schema",
-            hint="give a frame, an Arrow schema, or the path of a file",
+            hint="give a frame, an Arrow schema, or the path of a file; a lazy frame is collected "
+            "or computed first",
+        )
+    _check_no_objects(given, schema)
+    if index := [name for name in schema.names if _INDEX.fullmatch(name)]:
+        raise InvalidRequestError(
+            f"the frame has a column {_listed(index)}", hint=_index_hint(index, "")
         )
     return list(infer_columns(schema))
+
+
+def _is_schema(given: object) -> bool:
+    return isinstance(given, pa.Schema) or hasattr(given, "__arrow_c_schema__")
 
 
 def frame_reader(frame: Frame) -> pa.RecordBatchReader:
@@ -86,29 +115,100 @@ def frame_reader(frame: Frame) -> pa.RecordBatchReader:
         return frame
     try:
         if hasattr(frame, "__arrow_c_stream__"):
-            return pa.RecordBatchReader.from_stream(frame)  # type: ignore[arg-type]
-        batch = pa.record_batch(frame)
-    except (pa.ArrowException, TypeError, ValueError) as error:
+            reader = pa.RecordBatchReader.from_stream(frame)  # type: ignore[arg-type]
+        else:
+            batch = pa.record_batch(frame)
+            reader = pa.RecordBatchReader.from_batches(batch.schema, [batch])
+    except _CANNOT_EXPORT as error:
         raise InvalidRequestError(
             f"the {type(frame).__name__} cannot be read as Arrow batches{_reason(error)}",
-            hint="a column holds values of one type; pyarrow.table(…) shows what it becomes",
+            hint="a column holds values of one type, a Series is ingested as its to_frame(), and a "
+            "stream is read once; pyarrow.table(…) shows what it becomes",
         ) from error
-    return pa.RecordBatchReader.from_batches(batch.schema, [batch])
+    _check_no_objects(frame, reader.schema)
+    return reader
 
 
-def read_frame(reader: pa.RecordBatchReader, schema: Schema) -> Iterator[pa.RecordBatch]:
+def read_frame(frame: Frame, schema: Schema) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a frame as batches of the table; columns may have narrower types.
 
     Raises:
         RefusedSourceError: its columns or values do not fit the table; the message says which.
+        InvalidRequestError: it cannot be read as Arrow, or is a stream that was read before.
     """
+    if _begun.get(id(frame)) is frame:
+        raise _read_before(frame, "was begun, and not read to its end")
+    reader = frame_reader(frame)
     check_frame_columns(reader.schema, schema)
-    return with_fitting_keys(_converted(reader, schema), schema)
+    return with_fitting_keys(_converted(_whole(frame, reader), schema), schema)
 
 
-def _converted(reader: pa.RecordBatchReader, schema: Schema) -> Iterator[pa.RecordBatch]:
+def _is_silent_stream(frame: Frame) -> bool:
+    """Return whether a frame may be a stream that has fewer rows when it is read again, and says
+    nothing.
+    """
+    return (
+        hasattr(frame, "__arrow_c_stream__")
+        and type(frame).__module__.partition(".")[0] not in _TELLING
+        and not any(hasattr(frame, size) for size in _SIZES)
+    )
+
+
+def _whole(frame: Frame, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+    """Yield the batches of a frame; whoever takes only some has begun it.
+
+    Raises:
+        InvalidRequestError: it is a stream without rows, or fails by itself.
+    """
+    is_silent = _is_silent_stream(frame)
+    rows = 0
+    if is_silent:
+        _remember(frame)
+    try:
+        for batch in reader:
+            rows += batch.num_rows
+            yield batch
+    except pa.ArrowException as error:
+        raise InvalidRequestError(
+            f"the {type(frame).__name__} failed after row {rows:,}, and nothing of it was written",
+            hint="a stream is read once: make it again; pyarrow.table(…) shows why it failed",
+        ) from error
+    if is_silent:
+        _begun.pop(id(frame), None)
+        if not rows:
+            raise _read_before(frame, "has no rows: it was read before, or is empty")
+
+
+def _remember(frame: Frame) -> None:
+    with suppress(TypeError):  # no reference can be held to what has slots alone
+        _begun[id(frame)] = frame
+
+
+def _read_before(frame: Frame, how: str) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"the {type(frame).__name__} {how}",
+        hint="a stream is read once: make it again, or read it into a table, which can be ingested "
+        "as often as needed, and with no rows",
+    )
+
+
+def _check_no_objects(frame: object, found: pa.Schema) -> None:
+    """Refuse Python objects of Polars, which it exports as 8 bytes that are not their value."""
+    own = frame if isinstance(frame, Mapping) else getattr(frame, "schema", None)
+    if not isinstance(own, Mapping):
+        return
+    addresses = [field.name for field in found if field.type == pa.binary(8)]
+    if objects := [name for name in addresses if str(own.get(name)) == "Object"]:
+        raise InvalidRequestError(
+            f"column {_listed(objects)} of the frame holds objects of Python, which Polars cannot "
+            "export",
+            hint="make texts or bytes of them: [str(value) for value in …] of UUIDs",
+        )
+
+
+def _converted(batches: Iterable[pa.RecordBatch], schema: Schema) -> Iterator[pa.RecordBatch]:
     first = 0
-    for batch in reader:
+    for batch in batches:
         yield convert_batch(_plain(batch), schema, _Rows(first), caster)
         first += batch.num_rows
 
@@ -193,5 +293,7 @@ def _plain_column(column: Any) -> Array:
 
 def _reason(error: Exception) -> str:
     """Return the part of an error that names a column and quotes no value."""
+    if re.search("_pl[iu]128", str(error)):
+        return ": Arrow has no integers of 128 bits; cast them to Decimal(38, 0) or text"
     found = _CONVERSION.search(str(error))
     return f": {found[0]}" if found else ""

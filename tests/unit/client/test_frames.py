@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pandas as pd
 import pyarrow as pa
@@ -13,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dormouse.client import Instance, TableHandle
+from dormouse.client.ingesting.inferring import infer_schema
 from dormouse.errors import DormouseError, InvalidRequestError, NotFoundError, RefusedSourceError
 from dormouse.schema.schema import Field, ListType, Member, Primitive, Schema, StructType
 from dormouse.schema.type_text import show_type
@@ -38,13 +40,40 @@ class ArrayOnly:
 
 
 class StreamOnly:
-    """A frame of a library that nobody here knows."""
+    """A frame, or stream, of a library that nobody here knows."""
 
-    def __init__(self, table: pa.Table) -> None:
-        self._table = table
+    def __init__(self, rows: pa.Table | pa.RecordBatchReader) -> None:
+        self._rows = rows
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        return self._table.__arrow_c_stream__(requested_schema)
+        return self._rows.__arrow_c_stream__(requested_schema)
+
+
+class Released(StreamOnly):
+    """A stream that raises an error when it is read again, as those of nanoarrow and arro3 do."""
+
+    __module__ = "nanoarrow.array_stream"
+
+    def __init__(self, rows: pa.RecordBatchReader) -> None:
+        super().__init__(rows)
+        self.schema = SchemaOnly(rows.schema)
+        self._is_released = False
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        if self._is_released:
+            raise RuntimeError("array stream is released")
+        self._is_released = True
+        return super().__arrow_c_stream__(requested_schema)
+
+
+class SchemaOnly:
+    """A schema of a library that nobody here knows."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+
+    def __arrow_c_schema__(self) -> object:
+        return self._schema.__arrow_c_schema__()
 
 
 FRAMES: dict[str, Callable[[], Any]] = {
@@ -84,10 +113,125 @@ def test_a_frame_of_any_library_becomes_a_table_and_its_rows(
     assert rows_of(table) == SORTED
 
 
-def test_to_infer_a_schema_does_not_read_a_stream(instance: Instance) -> None:
-    reader = ARROW.to_reader()
-    instance.create_table("t", like=reader, row_keys=["id"]).ingest(reader).wait()
+STREAMS: dict[str, Callable[[pa.RecordBatchReader], Any]] = {
+    "a reader": lambda reader: reader,
+    "a stream that ends silently": StreamOnly,
+    "a stream that is released": Released,
+}
+"""Rows that can be read once, however their library answers who reads them again."""
+
+
+@pytest.mark.parametrize("kind", STREAMS)
+def test_to_infer_a_schema_does_not_read_a_stream(kind: str, instance: Instance) -> None:
+    stream = STREAMS[kind](ARROW.to_reader())
+    instance.create_table("t", like=stream, row_keys=["id"]).ingest(stream).wait()
     assert instance.table("t").count() == 2
+
+
+@pytest.mark.parametrize("kind", STREAMS)
+def test_a_stream_is_read_once_whole_or_not_at_all(kind: str, instance: Instance) -> None:
+    table = instance.create_table("t", "id:int", row_keys=["id"])
+    batches = [pa.record_batch({"id": pa.array([n], pa.int64())}) for n in (1, 2**40, 3)]
+    stream = STREAMS[kind](pa.RecordBatchReader.from_batches(batches[0].schema, iter(batches)))
+    with pytest.raises(RefusedSourceError, match="row 2"):
+        table.ingest(stream, idempotency_key="day 1")
+    for arguments in ({"idempotency_key": "day 1"}, {}):  # 3 alone is left in it
+        with pytest.raises(InvalidRequestError) as caught:
+            table.ingest(stream, **arguments)
+        assert "a stream is read once" in caught.value.hint
+    with table.writer() as writer, pytest.raises(InvalidRequestError):
+        writer.write(stream)
+    good = STREAMS[kind](pa.table({"id": [4, 5]}).to_reader())
+    table.ingest(good, idempotency_key="day 1").wait()
+    with pytest.raises(InvalidRequestError):
+        table.ingest(good, idempotency_key="day 2")
+    table.ingest(pa.table({"id": [6]}), idempotency_key="day 2").wait()
+    assert [row["id"] for row in rows_of(table)] == [4, 5, 6]
+
+
+def test_a_stream_that_fails_by_itself_is_not_read_on(table: TableHandle) -> None:
+    def failing() -> Iterator[pa.RecordBatch]:
+        yield ARROW.to_batches()[0]
+        raise ConnectionResetError
+
+    stream = pa.RecordBatchReader.from_batches(ARROW.schema, failing())
+    with pytest.raises(ConnectionResetError):
+        table.ingest(stream, idempotency_key="k")
+    with pytest.raises(InvalidRequestError, match="was begun"):
+        table.ingest(stream, idempotency_key="k")
+    table.ingest(ARROW, idempotency_key="k").wait()
+    assert rows_of(table) == SORTED
+
+
+def test_what_can_be_read_again_is_after_it_was_refused(instance: Instance) -> None:
+    frame = pl.DataFrame({"id": [1, 2**40]})
+    for n, each in enumerate(
+        (frame, frame.to_pandas(), frame.to_arrow(), duckdb.sql("FROM frame"))
+    ):
+        table = instance.create_table(f"t{n}", "id:int", row_keys=["id"])
+        with pytest.raises(RefusedSourceError):
+            table.ingest(each)
+        wide = instance.create_table(f"u{n}", "id:long", row_keys=["id"])
+        wide.ingest(each).wait()
+        assert wide.count() == 2
+
+
+def test_rows_of_another_table_are_taken_once(table: TableHandle, instance: Instance) -> None:
+    table.ingest(ARROW).wait()
+    copy = instance.create_table("copy", table.schema)
+    copy.ingest(table.query(exact=7), idempotency_key="k").wait()  # without rows by right
+    found = table.query()
+    copy.ingest(found, idempotency_key="k").wait()
+    with pytest.raises(InvalidRequestError, match="begun or closed"):
+        copy.ingest(found, idempotency_key="other")
+    assert rows_of(copy) == SORTED
+
+
+def test_an_iterator_of_paths_that_was_used_up_is_refused(
+    table: TableHandle, tmp_path: Path
+) -> None:
+    paths = iter([tmp_path / "rows.parquet"])
+    with pytest.raises(NotFoundError):
+        table.ingest(paths)
+    with pytest.raises(InvalidRequestError, match="has no paths: it was read before"):
+        table.ingest(paths)
+
+
+def test_python_objects_that_polars_exports_as_addresses_are_refused_by_name(
+    instance: Instance,
+) -> None:
+    ids = [UUID(int=5), UUID(int=6)]
+    frame = pl.DataFrame({"id": [1, 2], "u": pl.Series(ids, dtype=pl.Object)})
+    table = instance.create_table("t", "id:long, u:bytes?", row_keys=["id"])
+    for like in (frame, frame.schema):
+        with pytest.raises(InvalidRequestError, match="column 'u' .* objects of Python"):
+            instance.create_table("other", like=like, row_keys=["id"])
+    for take in (table.ingest, table.writer().write):
+        with pytest.raises(InvalidRequestError, match="column 'u' .* objects of Python"):
+            take(frame)
+    bytes_of_8 = pa.table({"id": [1], "u": pa.array([b"12345678"], pa.binary(8))})
+    table.ingest(bytes_of_8).wait()
+    assert rows_of(table) == bytes_of_8.to_pylist()
+
+
+def test_uuids_come_back_from_every_library_or_are_refused_by_name(instance: Instance) -> None:
+    schema = "id:long, u:uuid?, l:list<uuid>?, s:struct<m:uuid?>?"
+    table = instance.create_table("t", schema, row_keys=["id"])
+    rows: list[dict[str, Any]] = [
+        {"id": 1, "u": UUID(int=5), "l": [UUID(int=6), None], "s": {"m": UUID(int=7)}},
+        {"id": 2, "u": None, "l": None, "s": None},
+    ]
+    with table.writer() as writer:
+        for row in rows:
+            writer.write(row)
+    writer.ingested.wait()
+    for n, frame in enumerate((table.query().to_polars(), table.query().to_arrow())):
+        again = instance.create_table(f"again{n}", schema, row_keys=["id"])
+        again.ingest(frame).wait()
+        assert rows_of(again) == rows
+    for column, values in {"u": [b"8 bytes!"], "l": [["0123456789abcdef"]]}.items():
+        with pytest.raises(RefusedSourceError, match=f"column '{column}'"):
+            table.ingest(pa.table({"id": [3], column: values}))
 
 
 def test_a_schema_is_inferred_from_arrow_schemas_and_files(
@@ -190,6 +334,9 @@ def test_an_index_without_a_name_is_explained(table: TableHandle) -> None:
     with pytest.raises(RefusedSourceError) as caught:
         table.ingest(frame)
     assert "reset_index(drop=True)" in caught.value.hint
+    with pytest.raises(InvalidRequestError, match="__index_level_0__") as like:
+        infer_schema(frame, ["id"])
+    assert like.value.hint == caught.value.hint
     table.ingest(frame.rename_axis("name")).wait()
     assert rows_of(table) == [{"id": 1, "name": "x"}]
 
@@ -210,10 +357,13 @@ def test_a_null_deep_inside_is_refused(instance: Instance) -> None:
 
 
 def test_a_frame_without_rows_adds_none(table: TableHandle) -> None:
-    table.ingest(ARROW.schema.empty_table()).wait()
-    assert rows_of(table) == []
-    table.ingest(pa.RecordBatchReader.from_batches(ARROW.schema, [])).wait()
+    for arguments in ({}, {"idempotency_key": "k"}):
+        ingested = table.ingest(ARROW.schema.empty_table(), **arguments)
+        ingested.wait()
+        assert ingested.sources == ()
     assert table.pending() == 0
+    table.ingest(ARROW, idempotency_key="k").wait()
+    assert rows_of(table) == SORTED
 
 
 def test_a_frame_with_an_idempotency_key_is_ingested_once_whatever_it_holds(
@@ -276,6 +426,30 @@ def test_a_writer_drops_nothing_of_what_came_before_an_error(table: TableHandle)
         writer.write({"id": 1})
     with pytest.raises(InvalidRequestError, match="a int is no row"), table.writer() as writer:
         writer.write(5)  # type: ignore[arg-type]
+
+
+def test_a_writer_has_no_row_of_a_frame_that_it_refused(instance: Instance) -> None:
+    table = instance.create_table("t", "id:int", row_keys=["id"])
+    parts = [pa.table({"id": pa.array([n], pa.int64())}) for n in (2, 2**40, 3)]
+    with table.writer(file_bytes=1) as writer:
+        writer.write({"id": 1})
+        for frame in (pa.concat_tables(parts), pa.concat_tables(parts).to_reader()):
+            with pytest.raises(RefusedSourceError, match="row 2"):
+                writer.write(frame)
+        writer.write(pa.concat_tables(parts[::2]))
+        writer.write({"id": 4})
+    writer.ingested.wait()
+    assert [row["id"] for row in rows_of(table)] == [1, 2, 3, 4]
+
+
+def test_a_writer_that_refused_rows_after_others_is_closed(table: TableHandle) -> None:
+    with table.writer() as writer:
+        with pytest.raises(RefusedSourceError, match="row 1,"):
+            for n in range(5000):  # checked together: the good ones of them are lost with it
+                writer.write({"id": n or "x"})
+        with pytest.raises(InvalidRequestError, match="the writer is closed"):
+            writer.write({"id": 1})
+    assert table.count() == 0
 
 
 def test_a_writer_that_is_repeated_with_its_key_adds_what_was_missing(table: TableHandle) -> None:

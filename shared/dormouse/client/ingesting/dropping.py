@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
@@ -44,10 +44,16 @@ def paths_of(what: object) -> list[str | Path]:
         if not isinstance(path, str | Path):
             raise InvalidRequestError(
                 f"a {type(path).__name__} cannot be ingested",
-                hint="give a frame that speaks Arrow, or paths of files; single rows go to "
+                hint="give a frame that speaks Arrow, or paths of files; batches become one by "
+                "pyarrow.RecordBatchReader.from_batches(schema, batches), single rows go to "
                 "`with table.writer() as w: w.write(row)`",
             )
         paths.append(path)
+    if not paths and isinstance(what, Iterator):
+        raise InvalidRequestError(
+            f"the {type(what).__name__} has no paths: it was read before, or is empty",
+            hint="an iterator is read once: make it again, or give a list",
+        )
     return paths
 
 

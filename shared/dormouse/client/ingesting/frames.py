@@ -5,7 +5,8 @@ uploaded, so what does not fit is refused at once, with the column and the row.
 
 With an idempotency key, the file's name is derived from the key, and the file is only created,
 never replaced. So however often a call is repeated, with whatever the frame then holds, the rows
-that were uploaded first are those of the table.
+that were uploaded first are those of the table. A frame without rows uploads no file, and so
+takes no key.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from contextlib import contextmanager
 from hashlib import blake2b
 from pathlib import Path
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dormouse.arrow.types import arrow_schema
@@ -25,7 +25,7 @@ from dormouse.client.table import TableHandle
 from dormouse.errors import InvalidRequestError
 from dormouse.model.sources import Source
 from dormouse.schema.schema import Schema
-from dormouse.sources.frames import Frame, frame_reader, read_frame
+from dormouse.sources.frames import Frame, read_frame
 
 MAX_KEY_CHARACTERS = 1024
 
@@ -60,7 +60,8 @@ def ingest_frame(
             hint="end the name in .parquet",
         )
     with scratch_file(handle) as local:
-        write_frame(frame_reader(frame), handle.current().schema, local)
+        if not write_frame(frame, handle.current().schema, local):
+            return Ingested(handle, ())
         return drop_files(handle, [(key, local)], again, watch, once=idempotency_key is not None)
 
 
@@ -86,13 +87,17 @@ def scratch_file(handle: TableHandle) -> Iterator[Path]:
         yield Path(folder) / "rows.parquet"
 
 
-def write_frame(reader: pa.RecordBatchReader, schema: Schema, local: Path) -> None:
-    """Write the rows of a frame to a Parquet file with the types of the table.
+def write_frame(frame: Frame, schema: Schema, local: Path) -> int:
+    """Write the rows of a frame to a Parquet file with the types of the table; return how many.
 
     Raises:
         RefusedSourceError: they do not fit the table.
+        InvalidRequestError: it is a stream that was read before.
     """
-    batches = read_frame(reader, schema)
+    rows = 0
+    batches = read_frame(frame, schema)
     with pq.ParquetWriter(local, arrow_schema(schema), compression="zstd") as writer:
         for batch in batches:
             writer.write_batch(batch)
+            rows += batch.num_rows
+    return rows

@@ -8,7 +8,8 @@ order: then its files have the same names, and those that were dropped are not d
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import chain
 from math import inf
 from pathlib import Path
 from typing import Self
@@ -20,10 +21,10 @@ from dormouse.arrow.types import arrow_schema
 from dormouse.client.ingesting.dropping import Ingested, drop_files, ingest_key
 from dormouse.client.ingesting.frames import idempotent_key
 from dormouse.client.table import TableHandle
-from dormouse.errors import InvalidRequestError
+from dormouse.errors import InvalidRequestError, RefusedSourceError
 from dormouse.model.sources import Source
 from dormouse.sources.cells.python_cells import Row, check_row_names, rows_to_batch
-from dormouse.sources.frames import Frame, frame_reader, is_frame, read_frame
+from dormouse.sources.frames import Frame, is_frame, read_frame
 from dormouse.sources.key_sizes import with_fitting_keys
 
 BATCH_ROWS = 1024
@@ -66,9 +67,11 @@ class TableWriter:
         """Write one row, a mapping of columns to values, or all rows of a frame.
 
         Raises:
-            RefusedSourceError: a column is unknown or missing, or a value does not fit it. A row's
-                values are checked with those of the next rows; the message has its number.
-            InvalidRequestError: the writer is closed, or these are no rows.
+            RefusedSourceError: a column is unknown or missing, or a value does not fit it. Of a
+                refused frame no row is written. A row's values are checked with those of the next
+                rows; the message has its number, and the writer is closed without them.
+            InvalidRequestError: the writer is closed, these are no rows, or a stream that was read
+                before.
         """
         if not self._is_open:
             raise InvalidRequestError("the writer is closed", hint="open another one")
@@ -79,8 +82,7 @@ class TableWriter:
                 self._convert()
         elif is_frame(rows):
             self._convert()
-            for batch in read_frame(frame_reader(rows), self._schema):
-                self._add(batch)
+            self._add_whole(read_frame(rows, self._schema))
         else:
             raise InvalidRequestError(
                 f"a {type(rows).__name__} is no row",
@@ -124,13 +126,33 @@ class TableWriter:
             self.discard()
 
     def _convert(self) -> None:
-        if self._rows:
-            rows, self._rows = self._rows, []
-            self._add(
-                *with_fitting_keys(
-                    [rows_to_batch(rows, self._schema, self._written_rows)], self._schema
-                )
-            )
+        if not self._rows:
+            return
+        rows, self._rows = self._rows, []
+        try:
+            batch = rows_to_batch(rows, self._schema, self._written_rows)
+            self._add(*with_fitting_keys([batch], self._schema))
+        except RefusedSourceError:
+            self.discard()  # the rows around the refused one are in no file, nor could be later
+            raise
+
+    def _add_whole(self, batches: Iterator[pa.RecordBatch]) -> None:
+        """Add batches once all are known to fit: a single one at once, others by way of a file."""
+        first, second = next(batches, None), next(batches, None)
+        if first is None:
+            return
+        if second is None:
+            self._add(first)
+            return
+        local = str(Path(self._folder.name) / "frame.arrow")
+        options = pa.ipc.IpcWriteOptions(compression="lz4")
+        with pa.ipc.new_file(local, first.schema, options=options) as spool:
+            for batch in chain((first, second), batches):
+                spool.write_batch(batch)
+        with pa.ipc.open_file(local) as spooled:
+            for at in range(spooled.num_record_batches):
+                self._add(spooled.get_batch(at))
+        Path(local).unlink()
 
     def _add(self, batch: pa.RecordBatch) -> None:
         if self._parquet is None:

@@ -177,27 +177,32 @@ def _first_bad(cells: Cells, build: Callable[[Cells], Array]) -> int:
     return low
 
 
-def can_cast(source: pa.DataType, kind: FieldType, unit: str = "") -> bool:
+def can_cast(
+    source: pa.DataType, kind: FieldType, unit: str = "", *, is_within: bool = False
+) -> bool:
     """Return whether values of an Arrow type can become values of `kind` with the same meaning.
 
-    Integers can become times or dates if the `unit` that they count is known.
+    Integers can become times or dates if the `unit` that they count is known. `is_within` says that
+    they are within lists, maps or structs, where texts are not read as UUIDs.
     """
     if types.is_null(source):
         return True
     if types.is_integer(source) and unit and kind in UNITS[unit]:
         return True
     if isinstance(source, pa.DictionaryType):
-        return can_cast(source.value_type, kind, unit)
+        return can_cast(source.value_type, kind, unit, is_within=is_within)
     if isinstance(source, pa.BaseExtensionType):
         return kind in _EXTENSIONS.get(source.extension_name, ())
     match kind:
         case ListType(element=element):
-            return isinstance(source, _LISTS) and can_cast(source.value_type, element)
+            return isinstance(source, _LISTS) and can_cast(
+                source.value_type, element, is_within=True
+            )
         case MapType(key=key, value=value):
             return (
                 isinstance(source, pa.MapType)
-                and can_cast(source.key_type, key)
-                and can_cast(source.item_type, value)
+                and can_cast(source.key_type, key, is_within=True)
+                and can_cast(source.item_type, value, is_within=True)
             )
         case StructType():
             return isinstance(source, pa.StructType) and _can_cast_members(source, kind)
@@ -209,7 +214,9 @@ def can_cast(source: pa.DataType, kind: FieldType, unit: str = "") -> bool:
             digits: int = source.precision - source.scale + kind.scale
             return digits <= MAX_DECIMAL_DIGITS
         case Primitive():
-            return any(accepts(source) for accepts in _ACCEPTED[kind])
+            # within lists, Arrow takes 16 letters for the 16 bytes of a UUID
+            is_misread = is_within and kind is Primitive.UUID and _is_text(source)
+            return not is_misread and any(accepts(source) for accepts in _ACCEPTED[kind])
 
 
 def _can_cast_members(source: pa.StructType, kind: StructType) -> bool:
@@ -219,7 +226,7 @@ def _can_cast_members(source: pa.StructType, kind: StructType) -> bool:
     return (
         len(set(names)) == len(names)
         and required <= set(names) <= wanted.keys()
-        and all(can_cast(field.type, wanted[field.name].type) for field in source)
+        and all(can_cast(field.type, wanted[field.name].type, is_within=True) for field in source)
     )
 
 
@@ -230,10 +237,10 @@ def cast(column: Array, kind: FieldType, unit: str = "") -> Array:
     if isinstance(column.type, pa.BaseExtensionType):
         column = column.storage  # type: ignore[attr-defined]  # it is an ExtensionArray
     wanted = arrow_type(kind)
-    if kind is Primitive.UUID and not types.is_fixed_size_binary(column.type):
-        return parse_uuids(column)
     if types.is_dictionary(column.type):
         column = column.dictionary_decode()  # type: ignore[attr-defined]  # it is a DictionaryArray
+    if kind is Primitive.UUID and _is_text(column.type):
+        return parse_uuids(column)
     if not column.type.equals(wanted) and contains_type(kind, DecimalType):
         column = column.cast(arrow_type(kind, widest_decimal))
     result = column if column.type.equals(wanted) else column.cast(wanted)
@@ -269,6 +276,10 @@ def _is_uuid_sized(kind: pa.DataType) -> bool:
     return isinstance(kind, pa.FixedSizeBinaryType) and kind.byte_width == UUID_BYTES
 
 
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
+
+
 def _is_narrow_float(kind: pa.DataType) -> bool:
     return bool(types.is_float16(kind) or types.is_float32(kind))
 
@@ -287,7 +298,7 @@ _ACCEPTED: dict[Primitive, tuple[Callable[[pa.DataType], bool], ...]] = {
     Primitive.FLOAT: (types.is_integer, _is_narrow_float),
     Primitive.DOUBLE: (types.is_integer, types.is_floating),
     Primitive.BOOLEAN: (types.is_boolean,),
-    Primitive.STRING: (types.is_string, types.is_large_string, types.is_string_view),
+    Primitive.STRING: (_is_text,),
     Primitive.BYTES: (
         types.is_binary,
         types.is_large_binary,
@@ -299,7 +310,13 @@ _ACCEPTED: dict[Primitive, tuple[Callable[[pa.DataType], bool], ...]] = {
     Primitive.TIMESTAMP_NS: (types.is_timestamp,),
     Primitive.TIMESTAMP_NTZ_NS: (_has_no_zone,),
     Primitive.TIME: (types.is_time,),
-    Primitive.UUID: (_is_uuid_sized, types.is_string, types.is_large_string, types.is_string_view),
+    Primitive.UUID: (
+        _is_uuid_sized,
+        _is_text,
+        types.is_binary,
+        types.is_large_binary,
+        types.is_binary_view,  # Polars has no type of 16 bytes
+    ),
     Primitive.DATE: (types.is_date,),
 }
 
