@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from dormouse.arrow.types import Array
 from dormouse.errors import RefusedSourceError
-from dormouse.schema.schema import Field, FieldType, Schema
+from dormouse.schema.schema import Field, FieldType, Primitive, Schema
 from dormouse.schema.type_text import show_type
 from dormouse.schema.types import UNITS
 from dormouse.sources.cells.casting import can_cast, cast
@@ -38,6 +38,8 @@ def caster(field: Field) -> Callable[[Array], Array]:
 
 
 def _hint(found: pa.DataType, wanted: FieldType) -> str:
+    if pa.types.is_floating(found) and wanted in (Primitive.INT, Primitive.LONG):
+        return "pandas makes floats of whole numbers beside nulls: read the column as Int64 there"
     units = [unit for unit, counts in UNITS.items() if wanted in counts]
     if not units or not pa.types.is_integer(found):
         return ""
