@@ -14,7 +14,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from typing import Any, Protocol, TypeGuard, cast
 from weakref import WeakValueDictionary
 
@@ -51,6 +50,8 @@ _CANNOT_EXPORT = (
 """What libraries raise for what they cannot export."""
 _begun: WeakValueDictionary[int, object] = WeakValueDictionary()
 """Streams that were begun and not read to their end, by their ids."""
+_kept: dict[int, object] = {}
+"""Those of them that can only be remembered by keeping them: their classes have but slots."""
 
 
 class ArrowStream(Protocol):
@@ -82,8 +83,8 @@ def frame_columns(given: object) -> list[FoundColumn]:
     Raises:
         InvalidRequestError: it is neither, or its library cannot convert it to Arrow.
     """
-    own = next((each for each in (given, getattr(given, "schema", None)) if _is_schema(each)), None)
-    if own is not None:
+    own = given if _is_schema(given) else _schema_of(given)
+    if _is_schema(own):
         schema = pa.schema(own)  # type: ignore[arg-type]  # it has the C schema interface
     elif is_frame(given):
         schema = frame_reader(given).schema
@@ -103,6 +104,14 @@ def frame_columns(given: object) -> list[FoundColumn]:
 
 def _is_schema(given: object) -> bool:
     return isinstance(given, pa.Schema) or hasattr(given, "__arrow_c_schema__")
+
+
+def _schema_of(frame: object) -> object:
+    """Return the schema that a frame has in its library; None if it has none, or has it no more."""
+    try:
+        return getattr(frame, "schema", None)
+    except (OSError, RuntimeError):  # a released stream; to read it says so
+        return None
 
 
 def frame_reader(frame: Frame) -> pa.RecordBatchReader:
@@ -136,8 +145,6 @@ def read_frame(frame: Frame, schema: Schema) -> Iterator[pa.RecordBatch]:
         RefusedSourceError: its columns or values do not fit the table; the message says which.
         InvalidRequestError: it cannot be read as Arrow, or is a stream that was read before.
     """
-    if _begun.get(id(frame)) is frame:
-        raise _read_before(frame, "was begun, and not read to its end")
     reader = frame_reader(frame)
     check_frame_columns(reader.schema, schema)
     return with_fitting_keys(_converted(_whole(frame, reader), schema), schema)
@@ -150,7 +157,7 @@ def _is_silent_stream(frame: Frame) -> bool:
     return (
         hasattr(frame, "__arrow_c_stream__")
         and type(frame).__module__.partition(".")[0] not in _TELLING
-        and not any(hasattr(frame, size) for size in _SIZES)
+        and not any(hasattr(type(frame), size) for size in _SIZES)
     )
 
 
@@ -158,12 +165,12 @@ def _whole(frame: Frame, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatc
     """Yield the batches of a frame; whoever takes only some has begun it.
 
     Raises:
-        InvalidRequestError: it is a stream without rows, or fails by itself.
+        InvalidRequestError: it is a stream that was begun before or has no rows, or it fails.
     """
     is_silent = _is_silent_stream(frame)
     rows = 0
     if is_silent:
-        _remember(frame)
+        _begin(frame)
     try:
         for batch in reader:
             rows += batch.num_rows
@@ -175,13 +182,18 @@ def _whole(frame: Frame, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatc
         ) from error
     if is_silent:
         _begun.pop(id(frame), None)
+        _kept.pop(id(frame), None)
         if not rows:
             raise _read_before(frame, "has no rows: it was read before, or is empty")
 
 
-def _remember(frame: Frame) -> None:
-    with suppress(TypeError):  # no reference can be held to what has slots alone
+def _begin(frame: Frame) -> None:
+    if _begun.get(id(frame), _kept.get(id(frame))) is frame:
+        raise _read_before(frame, "was begun, and not read to its end")
+    try:
         _begun[id(frame)] = frame
+    except TypeError:
+        _kept[id(frame)] = frame
 
 
 def _read_before(frame: Frame, how: str) -> InvalidRequestError:
@@ -194,10 +206,12 @@ def _read_before(frame: Frame, how: str) -> InvalidRequestError:
 
 def _check_no_objects(frame: object, found: pa.Schema) -> None:
     """Refuse Python objects of Polars, which it exports as 8 bytes that are not their value."""
-    own = frame if isinstance(frame, Mapping) else getattr(frame, "schema", None)
+    addresses = [field.name for field in found if field.type == pa.binary(8)]
+    if not addresses:
+        return
+    own = frame if isinstance(frame, Mapping) else _schema_of(frame)
     if not isinstance(own, Mapping):
         return
-    addresses = [field.name for field in found if field.type == pa.binary(8)]
     if objects := [name for name in addresses if str(own.get(name)) == "Object"]:
         raise InvalidRequestError(
             f"column {_listed(objects)} of the frame holds objects of Python, which Polars cannot "

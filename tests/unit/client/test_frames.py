@@ -49,6 +49,14 @@ class StreamOnly:
         return self._rows.__arrow_c_stream__(requested_schema)
 
 
+class Slotted:
+    """A stream to which no weak reference can be held."""
+
+    __slots__ = ("_rows",)
+    __arrow_c_stream__ = StreamOnly.__arrow_c_stream__
+    __init__ = StreamOnly.__init__
+
+
 class Released(StreamOnly):
     """A stream that raises an error when it is read again, as those of nanoarrow and arro3 do."""
 
@@ -56,8 +64,13 @@ class Released(StreamOnly):
 
     def __init__(self, rows: pa.RecordBatchReader) -> None:
         super().__init__(rows)
-        self.schema = SchemaOnly(rows.schema)
         self._is_released = False
+
+    @property
+    def schema(self) -> SchemaOnly:
+        if self._is_released:
+            raise RuntimeError("array stream is released")
+        return SchemaOnly(self._rows.schema)
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         if self._is_released:
@@ -116,6 +129,7 @@ def test_a_frame_of_any_library_becomes_a_table_and_its_rows(
 STREAMS: dict[str, Callable[[pa.RecordBatchReader], Any]] = {
     "a reader": lambda reader: reader,
     "a stream that ends silently": StreamOnly,
+    "a stream that cannot be remembered": Slotted,
     "a stream that is released": Released,
 }
 """Rows that can be read once, however their library answers who reads them again."""
@@ -139,6 +153,9 @@ def test_a_stream_is_read_once_whole_or_not_at_all(kind: str, instance: Instance
         with pytest.raises(InvalidRequestError) as caught:
             table.ingest(stream, **arguments)
         assert "a stream is read once" in caught.value.hint
+    if kind == "a stream that is released":
+        with pytest.raises(InvalidRequestError, match="cannot be read"):
+            infer_schema(stream, ["id"])
     with table.writer() as writer, pytest.raises(InvalidRequestError):
         writer.write(stream)
     good = STREAMS[kind](pa.table({"id": [4, 5]}).to_reader())
