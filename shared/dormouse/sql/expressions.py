@@ -8,6 +8,7 @@ tree never fails. `parser` builds trees from text, and `engine.predicates` evalu
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
@@ -208,4 +209,7 @@ def leaf_sql(leaf: Column | Literal) -> str:
         return f"X'{value.hex()}'"
     if isinstance(value, str):
         return text_literal(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        word = "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+        return f"CAST('{word}' AS DOUBLE)"
     return f"{value:f}" if isinstance(value, Decimal) else repr(value)

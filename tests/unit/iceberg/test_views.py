@@ -63,6 +63,7 @@ def with_map(kind: str) -> Schema:
         (""" ("back`tick" || 'a') = 'aa' """, "||"),
         (""" f > "ünï.dot" """, "> of two floating columns"),
         (""" "back`tick" LIKE 'a\\b' """, "LIKE with a backslash"),
+        (""" f IN (1, 'NaN') """, "NaN or infinity"),
     ],
 )
 def test_a_filter_that_engines_understand_differently_has_no_view(rule: str, named: str) -> None:

@@ -7,6 +7,7 @@ with it are false. What cannot be said alike in both is refused by name, and nev
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from decimal import Decimal
@@ -127,6 +128,8 @@ class Trino:
             return str(value).upper()
         if isinstance(value, Decimal) and isinstance(kind, DecimalType):
             return f"CAST('{value:f}' AS {self.type_name(kind)})"
+        if isinstance(value, float) and not math.isfinite(value):
+            raise _cannot("NaN or infinity")
         if isinstance(value, float | Decimal):
             return f"CAST('{float(value)!r}' AS DOUBLE)"
         if kind in TIMESTAMPS:

@@ -6,6 +6,8 @@ What has only constants is calculated here, so that conditions such as ``seen >=
 
 from __future__ import annotations
 
+import math
+import struct
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -18,7 +20,7 @@ from dormouse.schema.types import TIMESTAMPS
 from dormouse.sql.expressions import MAX_LIST, Call, Expression, Literal
 from dormouse.sql.functions import DATE_PARTS, FUNCTIONS
 from dormouse.sql.parsing.casts import can_cast, refused_cast, target_type
-from dormouse.sql.parsing.constants import cast_time, coerce_literal, show_node
+from dormouse.sql.parsing.constants import FLOATS, cast_time, coerce_literal, show_node
 from dormouse.sql.parsing.literals import is_typed, parse_literal
 from dormouse.sql.parsing.operands import alike, check_types, common
 from dormouse.sql.times import (
@@ -96,6 +98,15 @@ def function(checker: Checker, node: exp.Expr, depth: int) -> Expression:
     return Call(name, tuple(checked), known.result)
 
 
+def is_nan(checker: Checker, node: exp.Expr, depth: int) -> Expression:
+    """Return ``isnan(a)`` as ``a = 'NaN'``: all NaN are equal."""
+    value = checker.check(node.this, depth + 1)
+    if value.type not in FLOATS:
+        raise InvalidRequestError(f"{show_node(node)} is for floats, not {show_type(value.type)}")
+    nan = coerce_literal(node, Literal("NaN", Primitive.STRING), value.type)
+    return Call("=", (value, nan), Primitive.BOOLEAN)
+
+
 def concat(checker: Checker, node: exp.Expr, depth: int) -> Expression:
     """Return ``a || b``, which is null if a part is, or ``concat(a, b)``, which leaves nulls
     out.
@@ -130,11 +141,14 @@ def _constant(node: exp.Expr, inner: Literal, kind: FieldType) -> Expression:
     """Return a constant number or text as a constant of another type."""
     if kind is Primitive.STRING and inner.type is not Primitive.DOUBLE:
         return Literal(str(inner.value), kind)
-    if kind in (Primitive.FLOAT, Primitive.BOOLEAN, Primitive.STRING):
+    is_float = isinstance(inner.value, float) and kind not in FLOATS
+    if is_float or kind in (Primitive.BOOLEAN, Primitive.STRING):
         raise InvalidRequestError(
             f"{show_node(node)}: that constant cannot be cast", hint="write the value itself"
         )
     found = coerce_literal(node, inner, kind)
+    if kind is Primitive.FLOAT:
+        return _single(node, found)
     if kind is Primitive.INT and not -(2**31) <= int(found.value) < 2**31:
         raise InvalidRequestError(f"{show_node(node)}: the number is beyond 32 bits")
     if isinstance(kind, DecimalType) and found.type != kind:
@@ -143,6 +157,16 @@ def _constant(node: exp.Expr, inner: Literal, kind: FieldType) -> Expression:
         if not can_cast(digits, kind, may_fail=False):
             raise InvalidRequestError(f"{show_node(node)}: the number has more digits")
     return found
+
+
+def _single(node: exp.Expr, number: Literal) -> Literal:
+    """Return a number as the double that the nearest float of 32 bits is."""
+    value = float(number.value)
+    try:
+        (nearest,) = struct.unpack("<f", struct.pack("<f", value))
+    except OverflowError as error:
+        raise InvalidRequestError(f"{show_node(node)}: the number is beyond 32 bits") from error
+    return number if math.isnan(value) else Literal(nearest + 0.0, Primitive.DOUBLE)
 
 
 def choice(checker: Checker, node: exp.Expr, depth: int) -> Expression:

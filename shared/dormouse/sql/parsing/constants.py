@@ -6,6 +6,7 @@ They come from the nodes of a parser, which show themselves as SQL in errors.
 from __future__ import annotations
 
 import datetime as dt
+import math
 import re
 from decimal import Decimal
 from typing import Protocol
@@ -22,7 +23,10 @@ from dormouse.sql.expressions import Literal, common_type
 DIALECT = "postgres"
 _SHOWN = 60
 _NUMBER = re.compile(r"-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,9})?")
-_NUMBERS = (Primitive.INT, Primitive.LONG, Primitive.FLOAT, Primitive.DOUBLE)
+_NOT_FINITE = re.compile(r"(?P<number>[+-]?inf(inity)?)|[+-]?nan", re.IGNORECASE)
+"""What floats may be beside numbers, as CSV files have it."""
+FLOATS = (Primitive.FLOAT, Primitive.DOUBLE)
+_NUMBERS = (Primitive.INT, Primitive.LONG, *FLOATS)
 _MOST_DIGITS = 400  # before the point or after it: a double has fewer
 
 
@@ -70,15 +74,15 @@ def coerce_literal(node: Shown, literal: Literal, kind: FieldType) -> Literal:
         return _timestamp(node, cast_time(literal, kind) or literal, Primitive(kind))
     if kind is Primitive.UUID and isinstance(value, bytes):
         return _uuid(value)
-    if literal.type not in (Primitive.LONG, Primitive.DOUBLE):
-        return literal
+    if literal.type not in (Primitive.LONG, Primitive.DOUBLE) or isinstance(value, float):
+        return literal  # a float has been cast to one, or is one already
     assert isinstance(value, int | Decimal)
     exact = Decimal(value)
     if kind in (Primitive.INT, Primitive.LONG):
         if exact == exact.to_integral_value() and INT64_MIN <= exact <= INT64_MAX:
             return Literal(int(exact), Primitive.LONG)
         raise InvalidRequestError(f"{show_node(node)}: {exact} is not a whole number of 64 bits")
-    if kind in (Primitive.FLOAT, Primitive.DOUBLE):
+    if kind in FLOATS:
         number = float(exact)
         if number in (float("inf"), float("-inf")):
             raise InvalidRequestError(
@@ -96,6 +100,9 @@ def _of_text(node: Shown, text: str, kind: FieldType) -> Literal:
         return text_as_time(text, kind)
     if kind is Primitive.UUID:
         return _uuid(text)
+    if kind in FLOATS and (found := _NOT_FINITE.fullmatch(text)):
+        # always the same NaN, so that equal conditions are equal
+        return Literal(float(text) if found["number"] else math.nan, Primitive.DOUBLE)
     is_number = kind in _NUMBERS or isinstance(kind, DecimalType)
     return number(node, text) if is_number else Literal(text, Primitive.STRING)
 

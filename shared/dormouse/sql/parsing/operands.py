@@ -6,6 +6,7 @@ Used by `parser`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from decimal import Decimal
 
 from dormouse.errors import InvalidRequestError
 from dormouse.schema.schema import DecimalType, FieldType, Primitive, show_type
@@ -23,14 +24,48 @@ _HINTS: dict[FieldType, str] = {
 }
 
 
+_WHOLE = (Primitive.INT, Primitive.LONG)
+_WHOLE_AS_DECIMAL = DecimalType(19, 0)
+"""What every whole number of 64 bits is exactly."""
+
+
+def compared(node: Shown, operands: Sequence[Expression]) -> list[Expression]:
+    """Return operands that are compared with each other, as `alike` does; whole ones beside a
+    decimal, or a number that is none of 64 bits, as decimals: ``k > 1.5`` means what it says.
+
+    Raises:
+        InvalidRequestError: they are of types that cannot be compared.
+    """
+    if any(isinstance(e.type, DecimalType) or _is_no_whole_number(e) for e in operands):
+        operands = [
+            Call("CAST", (e,), _WHOLE_AS_DECIMAL)
+            if e.type in _WHOLE and not isinstance(e, Literal)
+            else e
+            for e in operands
+        ]
+    return alike(node, operands)
+
+
+def _is_no_whole_number(expression: Expression) -> bool:
+    return isinstance(expression, Literal) and isinstance(expression.value, Decimal)
+
+
+def _looseness(expression: Expression) -> int:
+    """Return how freely an operand takes the type of another: 0 if not at all, 1 if it was cast to
+    a double, 2 if it is another literal.
+    """
+    if not isinstance(expression, Literal):
+        return 0
+    return 1 if isinstance(expression.value, float) else 2
+
+
 def alike(node: Shown, operands: Sequence[Expression]) -> list[Expression]:
     """Return operands that must be of one type; literals take the type of the other operands.
 
     Raises:
         InvalidRequestError: they are of types that cannot be compared.
     """
-    others = [e for e in operands if not isinstance(e, Literal)] or operands
-    wanted = others[0].type
+    wanted = min(operands, key=_looseness).type
     checked = [coerce_literal(node, e, wanted) if isinstance(e, Literal) else e for e in operands]
     if not isinstance(wanted, Primitive | DecimalType):
         raise InvalidRequestError(
@@ -66,8 +101,7 @@ def calculated(node: Shown, op: str, both: Sequence[Expression]) -> Expression:
     divisor = both[1]
     if op in "/%" and not (isinstance(divisor, Literal) and _positive(divisor)):
         raise InvalidRequestError(f"{show_node(node)}: the divisor must be a number above zero")
-    whole = kind in (Primitive.INT, Primitive.LONG)
-    return Call(op, tuple(both), Primitive.LONG if whole else Primitive.DOUBLE)
+    return Call(op, tuple(both), Primitive.LONG if kind in _WHOLE else Primitive.DOUBLE)
 
 
 def _positive(literal: Literal) -> bool:

@@ -27,7 +27,7 @@ from dormouse.sql.parsing import calls
 from dormouse.sql.parsing.calls import check_count
 from dormouse.sql.parsing.constants import coerce_literal, show_node
 from dormouse.sql.parsing.literals import parse_literal
-from dormouse.sql.parsing.operands import alike, calculated, check_types
+from dormouse.sql.parsing.operands import alike, calculated, check_types, compared
 from dormouse.sql.parsing.paths import member_of, named_column, part_of
 from dormouse.sql.text import check_text, parse_sql, placed, too_deep
 
@@ -53,7 +53,7 @@ _PATTERNS: dict[type[exp.Expr], str] = {exp.Like: "LIKE", exp.ILike: "ILIKE"}
 _ALLOWED = (
     "allowed are AND, OR, NOT, = <> < <= > >=, IS [NOT] DISTINCT FROM, IS [NOT] NULL, TRUE or "
     "FALSE, IN, BETWEEN, LIKE, ILIKE, + - * / % ||, CASE, CAST, TRY_CAST, INTERVAL, coalesce, "
-    "nullif, concat, extract, date_trunc, now, current_date, " + ", ".join(sorted(FUNCTIONS))
+    "nullif, isnan, concat, extract, date_trunc, now, current_date, " + ", ".join(sorted(FUNCTIONS))
 )
 
 
@@ -117,7 +117,7 @@ class _Checker:
         return _call("NOT", [self.condition(node.this, depth + 1)])
 
     def _comparison(self, node: exp.Expr, depth: int) -> Expression:
-        both = self._alike(node, [node.this, node.expression], depth)
+        both = self._compared(node, [node.this, node.expression], depth)
         return _call(_COMPARISONS[type(node)], both)
 
     def _column(self, node: exp.Expr, depth: int) -> Expression:
@@ -146,7 +146,7 @@ class _Checker:
             return parse_literal(node)
         inner = self.check(node.this, depth + 1)
         zero = coerce_literal(node, Literal(0, Primitive.LONG), inner.type)
-        return calculated(node, "-", [zero, inner])
+        return calls.folded("-", [zero, inner]) or calculated(node, "-", [zero, inner])
 
     def _junction(self, node: exp.Expr, depth: int) -> Expression:
         """Flatten a chain of the same operator to one call, so that a long chain is not deep.
@@ -189,7 +189,7 @@ class _Checker:
 
     def _between(self, node: exp.Expr, depth: int) -> Expression:
         operands = [node.this, node.args["low"], node.args["high"]]
-        value, low, high = self._alike(node, operands, depth)
+        value, low, high = self._compared(node, operands, depth)
         bounds = [_call(">=", [value, low]), _call("<=", [value, high])]
         return _call("AND", bounds)
 
@@ -198,7 +198,7 @@ class _Checker:
         if not values or node.args.get("query"):
             raise InvalidRequestError(f"{show_node(node)}: IN needs a list of values")
         check_count(node, values)
-        checked = self._alike(node, [node.this, *values], depth)
+        checked = self._compared(node, [node.this, *values], depth)
         if not all(isinstance(value, Literal) for value in checked[1:]):
             raise InvalidRequestError(f"{show_node(node)}: the list of IN may hold only values")
         return _call("IN", checked)
@@ -223,13 +223,15 @@ class _Checker:
             return calls.interval_sum(self, node, node.this, node.expression, depth)
         if isinstance(node, exp.Add) and isinstance(node.this, exp.Interval):
             return calls.interval_sum(self, node, node.expression, node.this, depth)
-        both = self._alike(node, [node.this, node.expression], depth)
+        both = alike(node, [self.check(n, depth + 1) for n in (node.this, node.expression)])
         op = _ARITHMETIC[type(node)]
         return calls.folded(op, both) or calculated(node, op, both)
 
-    def _alike(self, node: exp.Expr, operands: Sequence[exp.Expr], depth: int) -> list[Expression]:
-        """Check operands that must be of one type."""
-        return alike(node, [self.check(operand, depth + 1) for operand in operands])
+    def _compared(
+        self, node: exp.Expr, operands: Sequence[exp.Expr], depth: int
+    ) -> list[Expression]:
+        """Check operands that are compared with each other."""
+        return compared(node, [self.check(operand, depth + 1) for operand in operands])
 
 
 _HANDLERS: dict[type[exp.Expr], Callable[[_Checker, exp.Expr, int], Expression]] = {
@@ -247,6 +249,7 @@ _HANDLERS: dict[type[exp.Expr], Callable[[_Checker, exp.Expr, int], Expression]]
     exp.Nullif: calls.choice,
     exp.Case: calls.case,
     exp.Extract: calls.extract,
+    exp.IsNan: calls.is_nan,
     exp.TimestampTrunc: calls.truncation,
     exp.CurrentTimestamp: calls.now,
     exp.CurrentDate: calls.now,

@@ -14,7 +14,7 @@ from dormouse.schema.schema import Primitive, Schema
 from dormouse.sql.expressions import MAX_CONDITION_DEPTH, Call, Column, Expression, Literal
 from dormouse.sql.expressions import depth as depth_of
 from dormouse.sql.parsing.constants import number, text_as_time
-from dormouse.sql.parsing.operands import alike
+from dormouse.sql.parsing.operands import compared
 from dormouse.sql.plain.reading import COMPARISONS, MAX_BRACKETS, MAX_TERMS, MAX_VALUES
 from dormouse.sql.plain.tokens import MARK, NUMBER, TEXT, NotPlainError, Tokens, need
 
@@ -109,18 +109,18 @@ class _Reader:
                 values.append(self._value())
             tokens.expect(")")
             need(len(values) <= MAX_VALUES)
-            return _call("IN", *alike(_HERE, [column, *values]))
+            return _call("IN", *compared(_HERE, [column, *values]))
         if tokens.take("BETWEEN"):
             low = self._value()
             tokens.expect("AND")
-            value, *ends = alike(_HERE, [column, low, self._value()])
+            value, *ends = compared(_HERE, [column, low, self._value()])
             return _call(
                 "AND", *(_call(o, value, e) for o, e in zip((">=", "<="), ends, strict=True))
             )
         operator = tokens.next()
         need(operator.kind == MARK and operator.text in COMPARISONS)
         said = "<>" if operator.text == "!=" else operator.text
-        return _call(said, *alike(_HERE, [column, self._value()]))
+        return _call(said, *compared(_HERE, [column, self._value()]))
 
     def _column(self) -> Column:
         name = self._tokens.name().text

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
+import pyarrow as pa
 import pytest
 
 from dormouse.errors import InvalidRequestError
@@ -26,6 +28,7 @@ from dormouse.schema.schema import Field, Primitive, Schema
 from dormouse.storage import FolderStorage
 from dormouse.stored.paths import purge_path, purge_prefix
 from tests.support.depth import calls_in_turn
+from tests.support.instances import InMemory
 from tests.support.purges import purge_request
 from tests.support.world import Crash, World, letters, letters_file
 from tests.unit.features.purges import filled, in_table, stored
@@ -307,3 +310,22 @@ def test_a_purge_by_several_keys_counts_and_removes_the_rows_below_each(world: W
     world.settle()
     assert in_table(world, table) == "bd"
     assert stored(world, table) == list("bd")
+
+
+def test_a_purge_removes_nan_infinity_and_numbers_between_whole_ones_as_it_says(
+    world: World,
+) -> None:
+    instance = InMemory.over(world).instance
+    values = [-math.inf, 0.0, -0.0, math.inf, math.nan, -math.nan, None]
+    rows = pa.table({"n": range(len(values)), "g": pa.array(values, pa.float64())})
+    table = instance.create_table("g", "n:long, g:double?", row_keys=["n"], split_points=[(5,)])
+    left = list(range(len(values)))
+    table.ingest(rows).wait()
+    for where, removed in [
+        ("isnan(g) AND n > 4.5", [5]),
+        ("g IN ('-inf', 0, 'NaN')", [0, 1, 2, 4]),
+    ]:
+        assert table.count(where=where) == len(removed)
+        table.purge(where).wait()
+        left = [number for number in left if number not in removed]
+        assert table.query().to_arrow()["n"].to_pylist() == left
