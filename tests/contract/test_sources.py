@@ -24,6 +24,7 @@ from dormouse.ports.services import Sources
 from tests.contract.folders import database_in
 from tests.contract.mocked_aws import mocked_aws, s3_bucket
 from tests.support.adapters import FakeClock, MemorySources
+from tests.support.stray_objects import FILES, STRAYS
 
 
 class Bucket(Protocol):
@@ -137,6 +138,13 @@ def test_a_listing_holds_the_newest_of_each_key_of_just_one_table(bucket: Bucket
     bucket.remove("t/gone.csv")
     assert [(s.key, s.size_bytes) for s in listed(bucket)] == [("t/a/a.csv", 4), ("t/b.csv", 10)]
     assert listed(bucket, "none") == []
+
+
+def test_a_listing_has_files_alone_also_of_a_folder_that_is_ignored(bucket: Bucket) -> None:
+    for name in (*STRAYS, *FILES):
+        bucket.drop(f"t/{name}", b"rows")
+    assert [source.key for source in listed(bucket)] == sorted(f"t/{name}" for name in FILES)
+    assert list(bucket.sources.list("t/_temporary/0/", since_ms=0)) == []
 
 
 def test_objects_dropped_before_the_given_time_are_left_out(bucket: Bucket) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import json
 from dataclasses import replace
 from importlib import import_module
+from urllib.parse import quote_plus
 
 import pytest
 
@@ -34,6 +36,7 @@ from dormouse.stored.paths import purge_path
 from tests.functions.conftest import TABLE_ID, Functions, record
 from tests.support.lambda_context import Context
 from tests.support.purges import purge_request
+from tests.support.stray_objects import FILES, STRAYS
 from tests.support.world import letters, letters_file
 from tools import sample_events
 
@@ -111,6 +114,32 @@ def test_test_events_removals_and_strays_harm_no_neighbour(functions: Functions)
     assert len(functions.outbox.dead) == 1
     (refused,) = functions.world.tracker.records(NO_TABLE)
     assert (refused.subject, refused.state) == ("nobody/1.csv", "refused")
+
+
+def test_notified_objects_that_are_no_files_are_nowhere_refused(functions: Functions) -> None:
+    """As S3 tells of them while Spark writes a table's folder; markers have no content."""
+    bodies = [
+        json.dumps(
+            {
+                "Records": [
+                    {
+                        "eventVersion": "2.1",
+                        "eventName": "ObjectCreated:Copy",
+                        "s3": {
+                            "bucket": {"name": functions.world.sources.bucket},
+                            "object": {"key": quote_plus(key, safe="/"), "size": 0, "eTag": "e"},
+                        },
+                    }
+                ]
+            }
+        )
+        for key in ("letters/", "letters_$folder$", *(f"letters/{n}" for n in (*STRAYS, *FILES)))
+    ]
+    assert functions.deliver("batch_files", *bodies) == []
+    (sent,) = functions.sent()
+    assert isinstance(sent.message, FilesWaiting)
+    assert [s.key for s in sent.message.sources] == [f"letters/{name}" for name in FILES]
+    assert (functions.outbox.dead, functions.world.tracker.kept) == ([], {})
 
 
 def dropped(functions: Functions, key: str, body: bytes) -> Source:

@@ -6,10 +6,10 @@ that its content is read for its ETag once. It is read again if its size, a time
 differ: programs can set the time of the last change, but not that of the last change of the inode.
 An ETag is the MD5 of the content, as that of S3 is, so a file is the same source in either place.
 
-Names that begin with a dot or an underscore are not looked at, nor is a file that was changed
-within the last two seconds, or that a program has open for writing: a part of it would become rows,
-and then the whole of it. Where the system cannot say the latter (other systems than Linux, network
-file systems), programs that pause should write under a hidden name, and rename the file.
+What is no file (`model.sources.is_file`) is not looked at, nor is a file that was changed within
+the last two seconds, or that a program has open for writing: a part of it would become rows, and
+then the whole of it. Where the system cannot say the latter (other systems than Linux, network file
+systems), programs that pause should write under a name that is ignored, and rename the file.
 
 Links are not followed: who may put files there must not have other files of this user ingested.
 """
@@ -32,7 +32,7 @@ from typing import BinaryIO
 from dormouse.errors import RefusedSourceError
 from dormouse.folder.known_files import BUCKET, File, Known, all_known, note
 from dormouse.folder.sqlite.database import Database
-from dormouse.model.sources import Source
+from dormouse.model.sources import Source, is_file
 from dormouse.ports.downloads import Arrived
 from dormouse.ports.services import Clock
 from dormouse.storage import INCOMING, check_path, flush_folder, writing_files
@@ -43,7 +43,6 @@ SETTLED_MS = 2000
 NOTED_AT_ONCE, NOTED_BYTES = 100, 64 * 1024 * 1024
 """So many files are announced by one transaction, or fewer, once they have so many bytes."""
 _CHUNK_BYTES = 1024 * 1024
-_HIDDEN = (".", "_")
 
 
 class Inbox:
@@ -203,15 +202,14 @@ class Inbox:
         root = self._root / prefix.rpartition("/")[0]
         keys: list[str] = []
         for folder, folders, names in os.walk(root):
-            folders[:] = [name for name in folders if not name.startswith(_HIDDEN)]
+            folders[:] = filter(is_file, folders)
             below = Path(folder).relative_to(self._root).as_posix()
             links = [name for name in folders if (Path(folder) / name).is_symlink()]
             if below == ".":  # a file beside the folders of tables is for none
                 keys += links
             else:
-                found = (*names, *links)
-                keys += [f"{below}/{name}" for name in found if not name.startswith(_HIDDEN)]
-        for key in sorted(key for key in keys if key.startswith(prefix)):
+                keys += [f"{below}/{name}" for name in (*names, *links)]
+        for key in sorted(key for key in keys if key.startswith(prefix) and is_file(key)):
             try:
                 key.encode()
                 status = (self._root / key).lstat()

@@ -16,6 +16,13 @@ READ_ENDINGS = (".parquet", ".arrow", ".feather", ".csv", ".json", ".jsonl", ".n
 """The name endings of files that can be ingested; `format_of` says what may follow."""
 COMPRESSED_ENDINGS = (".gz", ".bz2", ".zst")
 """What may follow, if the file is compressed."""
+_UNFINISHED_OR_MARKER = ("._COPYING_", "_$folder$")
+"""How Hadoop names a copy that has not ended, and an object that stands for a folder."""
+NO_FILES = (
+    "names that begin with a dot, or with an underscore and have no =, are no files, nor is what "
+    "lies in such folders: rename them to have them ingested"
+)
+"""What `is_file` leaves out, as a hint."""
 _ENDINGS_HINT = (
     "files end in .parquet, .arrow, .feather, .csv, .json, .jsonl or .ndjson, and in .gz, .bz2 or "
     ".zst after that if they are compressed"
@@ -65,6 +72,27 @@ def ids_at_origins(source: Source, origins: Iterable[Origin]) -> Iterator[str]:
         yield replace(source, bucket=origin.bucket, key=f"{origin.table_name}/{rest}").id
 
 
+def is_file(path: str) -> bool:
+    """Return whether an object is a file to ingest, by its key or its path below a folder.
+
+    All ways in ask this, and ignore what is no file: what Spark's committers, Hive, Delta and
+    others keep beside the data, and what stands for a folder in S3. The rule is that of Spark as a
+    reader (`HadoopFSUtils.shouldFilterOutPathName`): no part begins with a dot, or with an
+    underscore unless it has an ``=``, and none ends like the copies of `hdfs dfs -put` that have
+    not ended. Spark's exception for names that begin with ``_metadata`` is left out: it lets Spark
+    find footers, which have no rows.
+
+    Example: ``t/_p=1/part-0.csv`` is one; ``t/_temporary/0/part-0.csv``, ``t/_SUCCESS``,
+    ``t/.part-0.csv.crc``, ``t/p=1/`` and ``t/p=1_$folder$`` are none.
+    """
+    return not path.endswith("/") and not any(map(_is_hidden, path.split("/")))
+
+
+def _is_hidden(part: str) -> bool:
+    is_internal = part.startswith("_") and "=" not in part
+    return is_internal or part.startswith(".") or part.endswith(_UNFINISHED_OR_MARKER)
+
+
 def table_name_of(key: str) -> str:
     """Return the name of the table in whose folder an ingest key lies.
 
@@ -72,7 +100,7 @@ def table_name_of(key: str) -> str:
         RefusedSourceError: the key contains ``..`` or control characters, or has no folder.
     """
     name, slash, rest = key.partition("/")
-    if not slash or not name or not rest or rest.endswith("/"):
+    if not slash or not name or not rest:
         raise RefusedSourceError(
             f"the key {key!r} names no table", hint="drop files under <table name>/"
         )

@@ -1,9 +1,14 @@
-"""What identifies a dropped file, and which table it belongs to."""
+"""What is a file, what identifies it, and which table it belongs to."""
+
+import re
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dormouse.errors import RefusedSourceError
-from dormouse.model.sources import Source, job_id_of, table_name_of
+from dormouse.model.sources import Source, is_file, job_id_of, table_name_of
+from tests.support.stray_objects import FILES, STRAYS
 
 A = Source("bucket", "flights/a.parquet", "etag", 10)
 
@@ -48,3 +53,14 @@ def test_the_first_folder_names_the_table() -> None:
 def test_keys_that_climb_or_name_no_table_are_refused(key: str) -> None:
     with pytest.raises(RefusedSourceError, match="key"):
         table_name_of(key)
+
+
+def test_spark_and_dormouse_take_the_same_keys_for_files() -> None:
+    assert [name for name in (*FILES, *STRAYS) if is_file(f"flights/{name}")] == list(FILES)
+
+
+@given(st.lists(st.text("_.=p$1", min_size=1) | st.sampled_from(["a._COPYING_", "a_$folder$"])))
+def test_one_hidden_part_hides_a_key_wherever_it_is(parts: list[str]) -> None:
+    hidden = [re.fullmatch(r"\..*|_[^=]*|.*(\._COPYING_|_\$folder\$)", part) for part in parts]
+    assert is_file("/".join(("flights", *parts))) == (not any(hidden))
+    assert not is_file("/".join(("flights", *parts, "")))

@@ -35,7 +35,7 @@ from dormouse.messages.stages import (
     decode,
     has_type,
 )
-from dormouse.model.sources import Source
+from dormouse.model.sources import Source, is_file
 from dormouse.ports.services import Services
 from dormouse.tables.table import Table
 
@@ -189,7 +189,8 @@ def _batched(
             return [(record, error) for record, _ in named]
         half = len(named) // 2
         return [*_batched(named[:half], stage), *_batched(named[half:], stage)]
-    logger.info("batched", files=len(sources), sent=sent)
+    files = sum(is_file(source.key) for source in sources)
+    logger.info("batched", files=files, ignored=len(sources) - files, sent=sent)
     return []
 
 

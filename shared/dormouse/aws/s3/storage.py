@@ -27,7 +27,7 @@ from dormouse.errors import (
     RefusedSourceError,
     UnavailableError,
 )
-from dormouse.model.sources import Source
+from dormouse.model.sources import Source, is_file
 from dormouse.ports.downloads import Arrived
 from dormouse.ports.services import NoncurrentObject, StoredObject
 from dormouse.ports.uploads import UnfinishedUpload, Upload
@@ -240,11 +240,11 @@ class S3Sources:
         later.
 
         S3 dates objects by the second, so some from just before may be among them. Versions are
-        left out: they are no part of what identifies a source. So are markers of empty folders.
+        left out: they are no part of what identifies a source. So is what is no file.
         """
         since_second_ms = since_ms - since_ms % 1000
         for item in _listed(self._client, self._bucket, prefix):
-            if _modified_ms(item) >= since_second_ms and not item["Key"].endswith("/"):
+            if _modified_ms(item) >= since_second_ms and is_file(item["Key"]):
                 etag = item["ETag"].strip('"')
                 yield Source(self._bucket, item["Key"], etag, item["Size"])
 

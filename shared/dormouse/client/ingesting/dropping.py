@@ -13,7 +13,7 @@ from dormouse.client.table import TableHandle
 from dormouse.client.waiting import FILE_QUEUES, WAIT_SECONDS, Watch, source_names
 from dormouse.errors import InvalidRequestError, NotFoundError, RefusedSourceError
 from dormouse.features.ingest.known_sources import look_up_sources, refusal_of, remembered_ids
-from dormouse.model.sources import Source, format_of, table_name_of
+from dormouse.model.sources import NO_FILES, Source, format_of, is_file, table_name_of
 from dormouse.model.state import TableState
 from dormouse.ports.services import JobRecord, Services
 from dormouse.sources.frames import Frame
@@ -21,6 +21,8 @@ from dormouse.sources.path_columns import folder_prefix
 from dormouse.statestore.source_lookup import ingested_of
 from dormouse.tables.table import Table
 
+MAX_NAMED = 10
+"""How many files an error names."""
 _PATTERN = re.compile(r"[*?\[]")
 Ingestible = Frame | str | Path | Iterable[str | Path]
 """A frame; or a file, a folder or a pattern of files; or several of these."""
@@ -62,17 +64,22 @@ def files_to_drop(table_name: str, paths: Iterable[str | Path]) -> list[tuple[st
 
     A file has its own name, or if others have that too, the path that was given. A folder means all
     files below it, each named by its path in the folder; a pattern, such as ``data/*/*.parquet``,
-    the files that fit it, each named by its path below the folder before the first star. Files and
-    folders below a folder whose names begin with ``_`` or a dot, such as manifests, are left out.
+    the files that fit it, each named by its path below the folder before the first star. What is
+    no file by its name (`is_file`), such as ``_SUCCESS``, is left out, also if a shell named it.
     Folders above a file that are called ``column=value`` stay in its name, which gives its rows
     that value.
 
     Raises:
-        NotFoundError: a file does not exist, a folder has none, or none fits a pattern.
+        NotFoundError: a file does not exist, a folder has none, none fits a pattern, or all that
+            was given is left out.
         InvalidRequestError: two files have the same name, and were given by the same path.
         RefusedSourceError: a name is refused as a key, or its ending is no known format.
     """
-    found = [(name, file) for path in paths for name, file in _files(Path(path))]
+    given = [Path(path) for path in paths]
+    found = [(name, file) for path in given for name, file in _files(path)]
+    if given and not found:
+        named = ", ".join(repr(str(path)) for path in given[:MAX_NAMED])
+        raise NotFoundError(f"there is no file to ingest among {named}", hint=NO_FILES)
     shared = _repeated(name for name, _ in found)
     found = [(_given(file) if name in shared else name, file) for name, file in found]
     if twice := _repeated(name for name, _ in found):
@@ -88,18 +95,21 @@ def _repeated(names: Iterable[str]) -> set[str]:
 
 
 def _given(path: Path) -> str:
-    """Return a path as it was given, as the name of an object: from no root, and without ``..``."""
-    return "/".join(part for part in path.parts if part not in (path.anchor, ".."))
+    """Return a path as it was given, as the name of an object: from no root, and without folders
+    such as ``..`` and ``.cache`` that would make it no file.
+    """
+    return "/".join(part for part in path.parts if part != path.anchor and is_file(part))
 
 
 def _files(path: Path) -> list[tuple[str, Path]]:
     """Return the files that a path means, in order, each with its name below the table's folder."""
     if path.is_file():
-        return [(folder_prefix(path.parent) + path.name, path)]
+        name = folder_prefix(path.parent) + path.name
+        return [(name, path)] if is_file(name) else []
     if path.is_dir():
         files = _below(path, path.rglob("*"))
         if not files:
-            raise NotFoundError(f"there are no files in the folder {str(path)!r}")
+            raise NotFoundError(f"there are no files in the folder {str(path)!r}", hint=NO_FILES)
         return files
     plain = takewhile(lambda part: not _PATTERN.search(part), path.parts)
     folder = Path(*plain)
@@ -107,18 +117,15 @@ def _files(path: Path) -> list[tuple[str, Path]]:
         raise NotFoundError(f"there is no file {str(path)!r}")
     files = _below(folder, folder.glob(str(path.relative_to(folder))))
     if not files:
-        raise NotFoundError(f"no file fits {str(path)!r}")
+        raise NotFoundError(f"no file fits {str(path)!r}", hint=NO_FILES)
     return files
 
 
 def _below(folder: Path, paths: Iterable[Path]) -> list[tuple[str, Path]]:
-    relative = sorted((path.relative_to(folder), path) for path in paths)
     own = folder_prefix(folder)
-    return [
-        (own + name.as_posix(), path)
-        for name, path in relative
-        if path.is_file() and not any(part.startswith(("_", ".")) for part in name.parts)
-    ]
+    named = sorted((path.relative_to(folder), path) for path in paths if path.is_file())
+    found = [(own + name.as_posix(), path) for name, path in named]
+    return [(name, path) for name, path in found if is_file(name)]
 
 
 def ingest_key(table_name: str, name: str) -> str:
@@ -126,10 +133,12 @@ def ingest_key(table_name: str, name: str) -> str:
 
     Raises:
         RefusedSourceError: the key would be refused, as one with ``..`` or control characters, or
-            the ending of the name is no known format.
+            ignored, or the ending of the name is no known format.
     """
     key = f"{table_name}/{name}"
     table_name_of(key)
+    if not is_file(key):
+        raise RefusedSourceError(f"{name!r} would be ignored", hint=NO_FILES)
     format_of(key)
     return key
 

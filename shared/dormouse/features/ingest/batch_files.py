@@ -24,7 +24,7 @@ from dormouse.jobs.tracking import record
 from dormouse.messages.stages import FilesWaiting, IngestJob, OutboundMessage
 from dormouse.model.jobs.job_events import Refused, TrackedJob
 from dormouse.model.jobs.spark_threshold import ingest_queue
-from dormouse.model.sources import Source, job_id_of, table_name_of
+from dormouse.model.sources import Source, is_file, job_id_of, table_name_of
 from dormouse.ports.services import NO_TABLE, Services
 from dormouse.tables.spark_options import SparkOptions
 from dormouse.tables.table import Table
@@ -49,7 +49,7 @@ class _PendingFiles:
 
     def add(self, sources: Sequence[Source], since_ms: int) -> None:
         self.since_ms = min(self.since_ms, since_ms)
-        self.sources.update((source.id, source) for source in sources)
+        self.sources.update((source.id, source) for source in sources if is_file(source.key))
 
     def jobs(self, jobs: Sequence[tuple[Source, ...]]) -> Iterator[OutboundMessage]:
         for job in jobs:
@@ -81,11 +81,13 @@ def batch_files(
     """Return the ingest jobs of `sources` and of files that were `waiting`.
 
     Files that are too few for a job are returned as a message that waits on; with `at_once`, no
-    file waits. A file that belongs to no table is recorded as refused.
+    file waits. A file that belongs to no table is recorded as refused. Objects that are no files
+    are ignored.
     """
     now_ms = services.clock.now_ms()
     found: dict[tuple[str, int], _PendingFiles] = {}
-    for table, source in _with_tables(services, sources):
+    files = [source for source in sources if is_file(source.key)]
+    for table, source in _with_tables(services, files):
         key = table.id, table.generation
         found.setdefault(key, _PendingFiles(table, table.generation, now_ms)).add([source], now_ms)
     for message in waiting:

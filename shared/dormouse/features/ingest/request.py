@@ -20,7 +20,7 @@ from dormouse.jobs.tracking import ALREADY_INGESTED, is_isolated
 from dormouse.messages.replies import Counts
 from dormouse.messages.requests import IngestFiles
 from dormouse.messages.stages import IngestJob, OutboundMessage
-from dormouse.model.sources import Source, job_id_of
+from dormouse.model.sources import NO_FILES, Source, job_id_of
 from dormouse.ports.services import JobRecord, Services
 from dormouse.tables.table import Table
 
@@ -149,7 +149,7 @@ def _found(services: Services, keys: tuple[str, ...]) -> dict[str, Source]:
         more = f" and {len(missing) - MAX_NAMED_KEYS} more" if len(missing) > MAX_NAMED_KEYS else ""
         raise NotFoundError(
             f"the ingest bucket has no {', '.join(map(repr, missing[:MAX_NAMED_KEYS]))}{more}",
-            hint="give keys of objects, or of folders, from the top of the bucket",
+            hint=f"give keys of objects, or of folders, from the top of the bucket; {NO_FILES}",
         )
     return found
 

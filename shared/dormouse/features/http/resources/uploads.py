@@ -213,10 +213,8 @@ def _reason(opened: OpenTable, reason: str) -> str:
 
 
 def _key(handle: TableHandle, name: str) -> str:
-    if "/" in name or name.startswith((".", "_")):
-        raise InvalidRequestError(
-            "a file has a name without slashes that begins with neither a dot nor an underscore"
-        )
+    if "/" in name:
+        raise InvalidRequestError("a file has a name without slashes")
     return ingest_key(handle.name, name)
 
 

@@ -1,0 +1,38 @@
+"""Paths below a table's folder that are files, and such as are none: all ways in meet both."""
+
+FILES = (
+    "part-0.csv",
+    "_p=1/part-0.csv",
+    "_p=1/p=_x/part-0.csv",
+    "_x=1.csv",
+    "p=.5/a_b.c/part-0.csv",
+    "a$folder$.csv",
+    "b._COPYING_.csv",
+)
+STRAYS = (
+    "_SUCCESS",
+    "_x.csv",
+    ".part-0.csv.crc",
+    ".x=1.csv",
+    "_temporary/0/_temporary/attempt_0_m_0_0/part-0.csv",
+    "_temporary/0/task_0_m_0/p=1/part-0.csv",
+    ".spark-staging-1/p=1/part-0.csv",
+    "__magic_job-1/job_1/tasks/attempt_1/__base/part-0.csv",
+    "__magic/job_1/part-0.csv.pending",
+    ".hive-staging_hive_1/-ext-10000/part-0.csv",
+    "_delta_log/00000000000000000000.json",
+    "_delta_log/_last_checkpoint",
+    "_change_data/part-0.csv",
+    ".hoodie/1.commit.json",
+    "_spark_metadata/0",
+    "_metadata",
+    "_common_metadata",
+    "_metadata_1/part-0.csv",
+    "_p=1/_temporary/0/part-0.csv",
+    "p=1/.tmp/part-0.csv",
+    "_p%3D1/part-0.csv",
+    "part-0.csv._COPYING_",
+    "p=1._COPYING_/part-0.csv",
+    "p=1_$folder$",
+    "p=2/",
+)
