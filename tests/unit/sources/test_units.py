@@ -214,3 +214,24 @@ def test_a_date_with_a_time_that_is_not_its_midnight_is_refused(tmp_path: Path, 
     ):
         with pytest.raises(RefusedSourceError, match="line [12], column 'v'"):
             read(tmp_path, name, body, schema_of(DAY))
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.datetimes(dt.datetime(2, 1, 1), dt.datetime(9998, 1, 1)),  # noqa: DTZ001  # local
+            st.integers(-18 * 3600 + 1, 18 * 3600 - 1),
+        ),
+        min_size=1,
+    )
+)
+def test_offsets_with_seconds_are_those_of_local_mean_time(
+    times: list[tuple[dt.datetime, int]],
+) -> None:
+    """Spark writes 1880-01-02T03:04:05.000-04:56:02 in the zone of New York."""
+    zoned = [
+        time.replace(tzinfo=dt.timezone(dt.timedelta(seconds=offset))) for time, offset in times
+    ]
+    cells = pa.array([*(time.isoformat() for time in zoned), "1880-01-02T03:04:05", None])
+    found = parse_text_times(cells, Primitive.TIMESTAMP, "").to_pylist()
+    assert found == [*zoned, dt.datetime(1880, 1, 2, 3, 4, 5, tzinfo=dt.UTC), None]

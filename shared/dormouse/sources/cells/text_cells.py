@@ -34,6 +34,7 @@ _TIME = rf"^{_DATE}([T ]{_CLOCK}({_ZONE})?)?$"
 _TIME_NS = rf"^{_DATE}([T ]{_CLOCK_NS}({_ZONE})?)?$"
 _MIDNIGHT = rf"^{_DATE}([T ]00:00(:00([.]0{{1,9}})?)?( ?(Z|UTC|[+-]00(:?00)?))?)?$"
 _ZONED = rf"[T ]{_CLOCK_NS}{_ZONE}$"
+_OFFSET_SECONDS = r"^(.+[T ].+)([+-])([0-9]{2}:[0-5][0-9]):([0-5][0-9])$"
 _ARROW_UNITS = {"seconds": "s", "milliseconds": "ms", "microseconds": "us", "nanoseconds": "ns"}
 _EXACT = {Primitive.FLOAT: 2**24, Primitive.DOUBLE: 2**53}
 """Up to these numbers, a float represents every integer."""
@@ -117,7 +118,9 @@ def parse_base64(cells: Array) -> Array:
             pa.binary(),
         )
     except binascii.Error as error:
-        raise ValueError(f"bytes are written in base64: {error}") from error
+        raise ValueError(
+            f"bytes are written in base64: {error}; in Spark, write base64(column) or Parquet"
+        ) from error
 
 
 def parse_clocks(cells: Array) -> Array:
@@ -201,6 +204,8 @@ def _zoneless(cells: Array, kind: Primitive) -> Array:
 
 
 def _times(cells: Array, kind: Primitive) -> Array:
+    if _any(pc.match_substring_regex(cells, _OFFSET_SECONDS)):
+        return _with_offset_seconds(cells, kind)
     if kind in NANOSECONDS:
         _check_all(cells, _TIME_NS, "it is an ISO 8601 time of at most nanoseconds")
     else:
@@ -216,6 +221,21 @@ def _times(cells: Array, kind: Primitive) -> Array:
         return cells.cast(arrow_type(kind))
     without = pc.if_else(zoned, None, cells)
     return pc.coalesce(_times(without, kind), pc.if_else(zoned, cells, None).cast(arrow_type(kind)))
+
+
+def _with_offset_seconds(cells: Array, kind: Primitive) -> Array:
+    """Parse times of which some have offsets with seconds, which Arrow cannot read.
+
+    Spark writes so what is before standard time: 1880-01-02T03:04:05.000-04:56:02 in New York.
+    """
+    has = pc.match_substring_regex(cells, _OFFSET_SECONDS)
+    whole = pc.replace_substring_regex(cells, _OFFSET_SECONDS, r"\1\2\3")
+    seconds = pc.if_else(has, pc.utf8_slice_codeunits(cells, -2), "0").cast(pa.int64())
+    is_east = pc.match_substring_regex(cells, "[+][0-9]{2}:[0-9]{2}:[0-9]{2}$")
+    wanted = cast(pa.TimestampType, arrow_type(kind))
+    more = pc.if_else(is_east, pc.negate(seconds), seconds).cast(pa.duration("s"))
+    moved: Array = pc.add_checked(_times(whole, kind), more.cast(pa.duration(wanted.unit)))
+    return moved
 
 
 def _without_zeros(cells: Array) -> Array:
