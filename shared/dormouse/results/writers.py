@@ -23,6 +23,9 @@ _JSON_ROWS = 8 * 1024
 class ParquetRows:
     """Parquet: zstd, with page indexes and checksums; exact for every type but those that Parquet
     lacks. `sorted_by` are the positions of the columns that the rows are sorted by.
+
+    Floats have no statistics: these would leave out NaN, and readers who believe them lose rows.
+    Whether there is NaN is only known at the end of the stream.
     """
 
     def __init__(
@@ -34,6 +37,7 @@ class ParquetRows:
             cast(pa.NativeFile, sink),
             schema,
             compression="zstd",
+            write_statistics=_bounded_columns(schema),
             sorting_columns=[pq.SortingColumn(at) for at in sorted_by] or None,
             write_page_index=True,
             write_page_checksum=True,
@@ -149,6 +153,16 @@ class JsonRows:
         """Do nothing: each line is complete by itself."""
 
     end = close
+
+
+def _bounded_columns(schema: pa.Schema) -> list[str]:
+    """Return the paths of the Parquet columns that get statistics: all but those of floats."""
+    sink = pa.BufferOutputStream()
+    pq.ParquetWriter(sink, schema).close()
+    leaves = pq.read_metadata(pa.BufferReader(sink.getvalue())).schema
+    columns = [leaves.column(i) for i in range(len(leaves))]
+    floats = {each.path for each in columns if each.physical_type in ("FLOAT", "DOUBLE")}
+    return [each.path for each in columns if each.path not in floats]
 
 
 def _csv_field(field: pa.Field[Any]) -> pa.Field[Any]:

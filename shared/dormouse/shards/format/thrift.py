@@ -6,7 +6,7 @@ files by them, but offers no single page; `pages` and `excerpts` need these few.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 Body = bytes | memoryview
@@ -17,6 +17,9 @@ BINARY, LIST, SET, MAP, STRUCT = 8, 9, 10, 11, 12
 
 Field = tuple[int, int, bytes]
 """A field of a struct to be written: its number, its type, and its encoded value."""
+
+Edit = Callable[[Body, int], tuple[bytes, int]]
+"""Returns what is to be written for the value at an offset, and the offset after that value."""
 
 
 def read_varint(body: Body, at: int) -> tuple[int, int]:
@@ -101,6 +104,53 @@ def _read_list(body: Body, at: int) -> tuple[list[Any], int]:
 def _read_signed(body: Body, at: int) -> tuple[int, int]:
     value, at = read_varint(body, at)
     return (value >> 1) ^ -(value & 1), at
+
+
+def edit_struct(body: Body, at: int, edits: Mapping[int, Edit | None]) -> tuple[bytes, int]:
+    """Return the encoded form of the struct at an offset, and the offset after it. The fields whose
+    numbers are in `edits` are edited, or left out (None); the others stay as they are.
+
+    Raises:
+        IndexError: the body ends before the struct does.
+        ValueError: a field has a type that Parquet does not use.
+    """
+    fields: list[Field] = []
+    number = 0
+    while head := body[at]:
+        at += 1
+        if head >> 4:
+            number += head >> 4
+        else:
+            number, at = _read_signed(body, at)
+        kind, start = head & 0x0F, at
+        edit = edits.get(number)
+        if edit is not None:
+            value, at = edit(body, at)
+            fields.append((number, kind, value))
+            continue
+        if kind in (INT32, INT64):  # most fields are
+            while body[at] > 0x7F:
+                at += 1
+            at += 1
+        elif kind not in (TRUE, FALSE):  # these are in the head
+            at = _read_value(kind, body, at)[1]
+        if number not in edits:
+            fields.append((number, kind, bytes(body[start:at])))
+    return struct(fields), at + 1
+
+
+def edit_list(
+    body: Body, at: int, edit: Callable[[int, Body, int], tuple[bytes, int]]
+) -> tuple[bytes, int]:
+    """Return the encoded form of the list at an offset, and the offset after it; each item is
+    edited, given its place.
+    """
+    length, kind, at = read_list_head(body, at)
+    items = []
+    for place in range(length):
+        item, at = edit(place, body, at)
+        items.append(item)
+    return list_of(kind, items), at
 
 
 def varint(value: int) -> bytes:

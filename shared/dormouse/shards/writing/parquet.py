@@ -29,7 +29,7 @@ from dormouse.shards.writing.compression import (
     repetitive_columns,
     text_bytes,
 )
-from dormouse.shards.writing.floats import NaNSearch
+from dormouse.shards.writing.floats import NaNSearch, drop_bounds
 from dormouse.stored import checksums
 
 FIRST_ROW_GROUP_ROWS = 2048
@@ -103,6 +103,7 @@ class ParquetFileWriter:
         self._described: list[pq.FileMetaData] = []
         self._written_rows = self._written_groups = 0
         self._repetitive: list[str] = []
+        self._bounded: list[str] = []
         self._dictionary_bytes = 0
         self._decoded: dict[int, list[int]] = {}
         self._groups: list[tuple[int, Key, Key]] = []
@@ -181,6 +182,8 @@ class ParquetFileWriter:
         self._writer.close()
         self._writer = None  # it holds what describes all column chunks
         self._sink.close()
+        if unbounded := self._leaves_with_nan():
+            drop_bounds(self._local, unbounded)
         crcs.write_facts(self._local, self._described.pop(), blank, self._decoded)
 
     def discard(self) -> None:
@@ -189,6 +192,20 @@ class ParquetFileWriter:
             self._writer.close()
         self._sink.close()
         self._local.unlink(missing_ok=True)
+
+    def _leaves_with_nan(self) -> list[int]:
+        """Return the places of the floats, also of nested ones, that have statistics by their path
+        and are not known to be without NaN.
+        """
+        leaves = self._described[-1].schema
+        known = {self._places[name] for name in self._floats.without}
+        return [
+            place
+            for place in range(self._columns)
+            if leaves.column(place).physical_type in ("FLOAT", "DOUBLE")
+            and leaves.column(place).path in self._bounded
+            and place not in known
+        ]
 
     def _group_rows(self) -> int:
         """Return the number of rows of the pending row group.
@@ -268,16 +285,17 @@ class ParquetFileWriter:
             for f in self._schema.fields
             if f.type in self._encodings and f.name not in {*repetitive, *self._shared}
         }
+        self._bounded = [
+            f.name
+            for f in self._schema.fields
+            if f in self._schema.keys or f.name in repetitive or _is_ordered(f.type)
+        ]
         # a dict, because the type stubs lack some of the arguments
         layout: dict[str, Any] = {
             "use_dictionary": repetitive,
             "column_encoding": encodings,
             "compression": column_codecs(first, self._schema, self._stored, encodings),
-            "write_statistics": [
-                f.name
-                for f in self._schema.fields
-                if f in self._schema.keys or f.name in repetitive or _is_ordered(f.type)
-            ],
+            "write_statistics": self._bounded,
             "write_page_index": True,
             "write_page_checksum": True,
             "max_rows_per_page": PAGE_ROWS,
