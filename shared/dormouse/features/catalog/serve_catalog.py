@@ -32,7 +32,9 @@ from dormouse.iceberg.serving.rest import (
     Target,
     check_namespace,
     config,
+    entity_tag,
     identifiers,
+    is_known,
     load_result,
     page,
     parse_path,
@@ -104,11 +106,25 @@ def _table(services: Services, request: HttpRequest, target: Target) -> HttpResp
     if request.method == "HEAD":
         find_metadata(services, request.principal, target.name)
         return HttpResponse(204)
-    loaded = load_metadata(services, request.principal, target.name)
     only_refs = request.query.get("snapshots") == "refs"
+    known = "" if _asks_for_credentials(request) else request.headers.get("if-none-match", "")
+    if known:
+        tag = entity_tag(find_metadata(services, request.principal, target.name)[1], only_refs)
+        if is_known(tag, known):
+            return HttpResponse(304, {"etag": tag, "cache-control": "no-store"})
+    loaded = load_metadata(services, request.principal, target.name)
     result = load_result(loaded.location, loaded.metadata, only_refs=only_refs)
     result |= _access(services, request, loaded.table.id)
-    return json_response(200, result, cache_control="no-store")
+    response = json_response(200, result, cache_control="no-store")
+    if _asks_for_credentials(request):  # they end, so each load gets new ones
+        return response
+    tag = entity_tag(loaded.location, only_refs)
+    return replace(response, headers={**response.headers, "etag": tag})
+
+
+def _asks_for_credentials(request: HttpRequest) -> bool:
+    asked = request.headers.get(DELEGATION, "").split(",")
+    return VENDED in {way.strip() for way in asked}
 
 
 def _access(services: Services, request: HttpRequest, table_id: str) -> dict[str, Any]:
@@ -120,8 +136,7 @@ def _access(services: Services, request: HttpRequest, table_id: str) -> dict[str
     access = services.reader_access
     if access is None:
         return {"config": {}}
-    asked = {way.strip() for way in request.headers.get(DELEGATION, "").split(",")}
-    lent = access.credentials(table_id) if VENDED in asked else {}
+    lent = access.credentials(table_id) if _asks_for_credentials(request) else {}
     found = {**access.settings(), **lent}
     if not lent:
         return {"config": found}

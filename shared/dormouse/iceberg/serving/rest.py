@@ -15,6 +15,7 @@ from typing import Any, Literal
 from urllib.parse import unquote
 
 from dormouse.errors import DormouseError
+from dormouse.stored.paths import METADATA_SUFFIX
 
 BASE = "/iceberg"
 """The path below which the catalog answers; an engine's URI of the catalog ends with it."""
@@ -171,6 +172,19 @@ def load_result(location: str, metadata: Mapping[str, Any], *, only_refs: bool) 
         if sent_bytes(found) <= MOST_BYTES or len(kept["snapshots"]) <= 1:
             return found
         kept = with_newest(kept, len(kept["snapshots"]) // 2)
+
+
+def entity_tag(location: str, only_refs: bool) -> str:
+    """Return the ETag of what `load_result` returns: metadata never changes at its place."""
+    name = location.rpartition("/")[2].removesuffix(METADATA_SUFFIX)
+    return f'"{name}-{"refs" if only_refs else "all"}"'
+
+
+def is_known(tag: str, known: str) -> bool:
+    """Return whether a header If-None-Match names an ETag (RFC 9110, 13.1.2)."""
+    return known.strip() == "*" or tag in {
+        each.strip().removeprefix("W/") for each in known.split(",")
+    }
 
 
 def sent_bytes(content: object) -> int:

@@ -97,6 +97,28 @@ def test_only_snapshots_with_a_name_are_returned_if_asked_for(world: World, lett
     assert len(both["all"]["snapshots"]) > len(named)
 
 
+def test_what_a_client_has_is_not_sent_again_until_there_is_something_newer(
+    world: World, letters: Table
+) -> None:
+    def load(known: str, query: str = "", **headers: str) -> HttpResponse:
+        headers = {name.replace("_", "-"): value for name, value in headers.items()}
+        sent = {"if-none-match": known, **headers} if known else headers
+        return serve_catalog(world.services, HttpRequest("GET", f"{TABLES}/letters", query, sent))
+
+    tag = load("").headers["etag"]
+    for known in (tag, f"W/{tag}", f'"other", {tag}', "*"):
+        answer = load(known)
+        assert (answer.status, answer.body, answer.headers["etag"]) == (304, b"", tag)
+    assert load(tag, "snapshots=all").status == 304
+    assert load(tag, "snapshots=refs").status == 200 == load('"other"').status
+    lending = load(tag, x_iceberg_access_delegation="vended-credentials")
+    assert (lending.status, "etag" in lending.headers) == (200, False)
+    world.drop("letters/more.parquet", [{"letter": "b", "at": 7, "note": None}])
+    world.settle()
+    newer = load(tag)
+    assert (newer.status, newer.headers["etag"] == tag) == (200, False)
+
+
 def test_tables_that_are_published_are_listed(world: World, letters: Table) -> None:
     world.create("unpublished")
     world.create("another", iceberg="on")
