@@ -103,8 +103,9 @@ class PublishedTable(ShardTable):
 
     def publish_after(self, changes: Changes | None, *, purged: bool = False) -> Published:
         sequence = self.record.sequence if self.record else 0
-        source = Source(self.table, self.root, self.format_version, sequence=sequence)
         previous = read_previous(self.record.metadata, self.storage.get) if self.record else None
+        rows = previous.metadata.get("next-row-id", 0) if previous else 0
+        source = Source(self.table, self.root, self.format_version, sequence, rows)
         plan = plan_publication(
             source, self.state, changes, previous, now_ms=self.now_ms, purged=purged
         )

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from dormouse.iceberg.changes import Changes
 from dormouse.iceberg.encodings import quick_shards
-from dormouse.iceberg.files.entries import DELETES
+from dormouse.iceberg.files.entries import DELETES, FOLDED_SEQUENCE
 from dormouse.iceberg.files.liveness import LiveShard
 from dormouse.iceberg.files.manifests import (
     DeleteFile,
+    Lineage,
     Manifest,
     NewObject,
     Place,
     content_name,
     data_manifest,
+    data_name,
     delete_file,
     delete_manifest,
     delete_name,
@@ -42,14 +44,16 @@ from dormouse.tables.table import Table
 class Source:
     """What is published: a table, and the URI of the data root, without a slash at its end.
 
-    `sequence` is the last sequence number that is known of its publications. Earlier snapshots are
-    listed for the table's `gc_delay_seconds`.
+    `sequence` is the last sequence number that is known of its publications, and `next_row_id` the
+    first id of a row that none of them used. Earlier snapshots are listed for the table's
+    `gc_delay_seconds`.
     """
 
     table: Table
     root: str
     format_version: int = 2
     sequence: int = 0
+    next_row_id: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +86,7 @@ class Draft:
     """What a publication is made of. `previous` is None if no earlier snapshot is to be listed.
 
     `manifests` has the shards of each manifest, and `deletes` the files that are published of dead
-    rows, by `content_name`.
+    rows, by `content_name`. `lineage` has that of published shards whose manifests change, by id.
     """
 
     source: Source
@@ -93,6 +97,7 @@ class Draft:
     now_ms: int
     manifests: Sequence[Sequence[LiveShard]]
     deletes: Mapping[str, Mapping[str, Any]]
+    lineage: Mapping[str, Lineage]
     purged: bool
 
     @property
@@ -170,13 +175,36 @@ class Draft:
         """Return the manifests of the state, whatever happened before."""
         records = self.previous.manifests if self.previous else ()
         known = {content_name(record["manifest_path"]): record for record in records}
+        lineage, sequence = self._lineage(known)
         folded = [
-            data_manifest(self.place, [live.shard for live in shards], known)
+            data_manifest(self.place, [live.shard for live in shards], known, lineage=lineage)
             for shards in self.manifests
         ]
         if deletes:
-            folded.append(delete_manifest(self.place, deletes, known))
+            folded.append(delete_manifest(self.place, deletes, known, sequence))
         return folded
+
+    def _lineage(self, known: Collection[str]) -> tuple[dict[str, Lineage] | None, int]:
+        """Return the lineage of the shards in all manifests but the `known` ones, and the sequence
+        number of what is dead of them. Format 2 needs none.
+
+        A shard that is appended has its numbers from then on. One that a compaction made has those
+        of new rows, from among the ids that its manifest is given as a new one (`with_row_ids`).
+        """
+        if self.place.format_version < 3:
+            return None, FOLDED_SEQUENCE
+        lineage, at = dict(self.lineage), self.source.next_row_id
+        appended = self._appended(self.changes or Changes())
+        first = self.place.sequence + self._is_emptied
+        at = _number(lineage, [shard for part in appended for shard in part], at, first)
+        last = first + bool(appended)
+        for part in self.manifests:
+            shards = [live.shard for live in part]
+            if data_name(self.place, shards) not in known:
+                _number(lineage, shards, at, last)
+                at += sum(shard.rows for shard in shards)
+        # at first, the snapshot of what is appended lists what is dead of it
+        return lineage, last if self.previous else first
 
     def _totals(self, deletes: Sequence[DeleteFile]) -> Totals:
         dead = sum(item.file["record_count"] for item in deletes)
@@ -200,17 +228,21 @@ class Draft:
 
     def _chain(self) -> Chain:
         """Return where the first snapshot of the publication is added."""
-        if self.previous is None:
-            return Chain(sequence=self.place.sequence - 1)
-        parent, rows = self.previous.current, self.previous.metadata.get("next-row-id", 0)
-        return Chain(parent["snapshot-id"], self.place.sequence - 1, rows)
+        parent = self.previous.current["snapshot-id"] if self.previous else None
+        return Chain(parent, self.place.sequence - 1, self.source.next_row_id)
+
+    @property
+    def _is_emptied(self) -> bool:
+        """Whether the first snapshot is that of the table without rows, after a reset."""
+        changes = self.changes or Changes()
+        return self.previous is not None and changes.reset and not changes.restored
 
     def _steps(self, folded: Sequence[Manifest], totals: Totals) -> list[Step]:
         """Return the snapshots to make, the one of the state last."""
         own = snapshot_id(self.source.table, self.state.version)
         steps, before = [], self._totals_before(totals)
         changes, base = self.changes or Changes(), self._base(folded)
-        if self.previous and changes.reset and not changes.restored:
+        if self._is_emptied:
             base, before = [], Totals()
             steps.append(Step(EMPTIED + own, "delete", (), Totals()))
         if appended := self._appended(changes):
@@ -258,3 +290,14 @@ class Draft:
         if self.previous is None:
             return Totals(delete_files=totals.delete_files, dead_rows=totals.dead_rows)
         return Totals.of(self.previous.current)
+
+
+def _number(
+    lineage: dict[str, Lineage], shards: Iterable[Shard], next_row_id: int, sequence: int
+) -> int:
+    """Add the lineage of new rows for all shards that have none; return the id after theirs."""
+    for shard in shards:
+        if shard.id not in lineage:
+            lineage[shard.id] = Lineage(next_row_id, sequence)
+            next_row_id += shard.rows
+    return next_row_id

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from dormouse.errors import CorruptDataError
 from dormouse.iceberg.files import avro, entries
-from dormouse.iceberg.files.manifests import content_digest
-from dormouse.stored.paths import METADATA_SUFFIX
+from dormouse.iceberg.files.manifests import Lineage, content_digest, content_name
+from dormouse.stored.paths import METADATA_SUFFIX, shard_id_of
 
 AGAIN = "`dormouse iceberg publish NAME --all` publishes the table again, from its state"
 _LIST = "-snap-"
@@ -31,6 +31,29 @@ class Previous:
     metadata: Mapping[str, Any]
     manifests: Sequence[Mapping[str, Any]]
     deletes: Sequence[Mapping[str, Any]]
+    _fetch: Fetch
+
+    @property
+    def data_manifests(self) -> list[Mapping[str, Any]]:
+        """The records of the manifests of shards."""
+        return [record for record in self.manifests if record["content"] == entries.DATA]
+
+    def lineage(self, kept: Collection[str]) -> dict[str, Lineage]:
+        """Return the lineage of all shards, by id, but for those in the manifests with a
+        `content_name` in `kept`, which are not read.
+
+        Raises: as `read_previous`.
+        """
+        found: dict[str, Lineage] = {}
+        for record in self.data_manifests:
+            if content_name(record["manifest_path"]) not in kept:
+                path = relative(record["manifest_path"], self.root)
+                for item in avro.read_container(self._fetch(path))[1]:
+                    file = item["data_file"]
+                    number = Lineage(file["first_row_id"], item["sequence_number"])
+                    if shard := shard_id_of(file["file_path"]):
+                        found[shard] = number
+        return found
 
     @property
     def snapshots(self) -> list[dict[str, Any]]:
@@ -62,7 +85,7 @@ def read_previous(metadata_path: str, fetch: Fetch) -> Previous:
     ]
     for item in deletes:
         check_own(relative(item["file_path"], root), metadata_path)
-    return Previous(metadata_path, root, metadata, manifests, deletes)
+    return Previous(metadata_path, root, metadata, manifests, deletes, fetch)
 
 
 def intact(fetch: Fetch) -> Fetch:

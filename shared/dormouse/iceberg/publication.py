@@ -13,7 +13,13 @@ from dataclasses import dataclass
 from dormouse.iceberg.changes import Changes
 from dormouse.iceberg.draft import Draft, Publication, Published, Source
 from dormouse.iceberg.files.liveness import LiveShard, cut_into_manifests, live_shards
-from dormouse.iceberg.files.manifests import NewObject, Place, content_name, delete_name
+from dormouse.iceberg.files.manifests import (
+    NewObject,
+    Place,
+    content_name,
+    data_name,
+    delete_name,
+)
 from dormouse.iceberg.files.vectors import RowRange
 from dormouse.iceberg.metadata import listed_schema
 from dormouse.iceberg.previous import Previous
@@ -50,6 +56,8 @@ def plan_publication(
 
     Without `changes`, it is not said what was appended since. If rows were purged, no earlier
     snapshot is listed, since it may name them.
+
+    Raises: in format 3, as `read_previous`: manifests that change are read for the lineage of rows.
     """
     earlier = 0 if previous is None else int(previous.metadata["last-sequence-number"])
     table = source.table
@@ -61,14 +69,20 @@ def plan_publication(
     known = {content_name(file["file_path"]): file for file in kept.deletes} if kept else {}
     partly = [live for shards in manifests for live in shards if live.dead]
     unranked = {live.shard.id: live for live in partly if delete_name(place, live) not in known}
-    draft = Draft(source, place, state, changes, kept, now_ms, manifests, known, purged)
+    lineage = {}
+    if kept is not None and source.format_version >= 3:
+        lineage = kept.lineage({data_name(place, [live.shard for live in m]) for m in manifests})
+    draft = Draft(source, place, state, changes, kept, now_ms, manifests, known, lineage, purged)
     return Plan(unranked, draft)
 
 
 def _fits(previous: Previous, source: Source) -> bool:
-    """Return whether earlier snapshots can be listed: they have the format, and are where they
-    were.
+    """Return whether earlier snapshots can be listed: they have the format with all that it has
+    now, and are where they were.
     """
-    return previous.root == source.root and (
-        previous.metadata["format-version"] == source.format_version
+    is_numbered = all(r.get("first_row_id") is not None for r in previous.data_manifests)
+    return (
+        previous.root == source.root
+        and previous.metadata["format-version"] == source.format_version
+        and (source.format_version < 3 or is_numbered)
     )

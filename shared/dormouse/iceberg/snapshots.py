@@ -97,10 +97,10 @@ def make_snapshot(
     put, its list last, and where the one after it is added.
     """
     sequence = chain.sequence + 1
-    manifests = list(step.manifests)
+    manifests, next_row_id = list(step.manifests), chain.next_row_id
     added_rows = sum(shard.rows for shard in step.added)
     if place.format_version >= 3:
-        manifests = [_with_row_ids(item, step.id, chain.next_row_id) for item in manifests]
+        manifests, next_row_id = with_row_ids(manifests, next_row_id)
     listed = manifest_list(place, step.id, chain.parent, sequence, manifests)
     summary = {"operation": step.operation, VERSION: str(version)}
     if step.added:
@@ -121,15 +121,22 @@ def make_snapshot(
     if chain.parent is not None:
         snapshot["parent-snapshot-id"] = chain.parent
     if place.format_version >= 3:
-        snapshot |= {"first-row-id": chain.next_row_id, "added-rows": added_rows}
-    following = Chain(step.id, sequence, chain.next_row_id + added_rows)
+        numbered = next_row_id - chain.next_row_id
+        snapshot |= {"first-row-id": chain.next_row_id, "added-rows": numbered}
+    following = Chain(step.id, sequence, next_row_id)
     return snapshot, (*step.manifests, Manifest({}, listed)), following
 
 
-def _with_row_ids(manifest: Manifest, snapshot: int, first_row_id: int) -> Manifest:
-    """Return the manifest with the number of its first row, if it is new in the snapshot."""
-    if manifest.record["added_snapshot_id"] != snapshot:
-        return manifest
-    if manifest.record["content"] != entries.DATA:
-        return manifest
-    return replace(manifest, record={**manifest.record, "first_row_id": first_row_id})
+def with_row_ids(manifests: Sequence[Manifest], next_row_id: int) -> tuple[list[Manifest], int]:
+    """Return manifests with the id of the first row of each, and the id after their rows. Those of
+    rows that have none yet get as many as they have rows, as Iceberg's specification says: also
+    those whose files keep the ids they have, so their ids may never be used.
+    """
+    numbered = []
+    for manifest in manifests:
+        record = manifest.record
+        if record["content"] == entries.DATA and record.get("first_row_id") is None:
+            manifest = replace(manifest, record={**record, "first_row_id": next_row_id})
+            next_row_id += record["added_rows_count"] + record["existing_rows_count"]
+        numbered.append(manifest)
+    return numbered, next_row_id

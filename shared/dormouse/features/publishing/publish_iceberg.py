@@ -14,6 +14,7 @@ what is deleted.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from hashlib import blake2b
 
 import msgspec
@@ -23,7 +24,7 @@ from dormouse.features.publishing.mirror import follow_in_glue
 from dormouse.iceberg.changes import Changes, changes_since
 from dormouse.iceberg.draft import Source
 from dormouse.iceberg.files.dead_rows import find_dead_rows
-from dormouse.iceberg.previous import Previous, read_previous
+from dormouse.iceberg.previous import Previous, parse_metadata, read_previous
 from dormouse.iceberg.publication import plan_publication
 from dormouse.messages.stages import OutboundMessage, TableChanged
 from dormouse.model.state import TableState
@@ -96,15 +97,20 @@ def _publish(services: Services, table: Table, record: PublicationRecord) -> boo
         root,
         int(table.properties.iceberg_format),
         sequence=record.sequence,
+        next_row_id=_next_row_id(services, table, record, previous),
     )
-    plan = plan_publication(
+    plan_after = partial(
+        plan_publication,
         source,
         state,
         _changes(store, table, record, state),
-        previous,
         now_ms=services.clock.now_ms(),
         purged=record.again == "purged",
     )
+    try:
+        plan = plan_after(previous)
+    except (NotFoundError, CorruptDataError):  # in what is published: as if it were not
+        plan = plan_after(None)
     rows = find_dead_rows(services.storage, table, plan.unranked, services.cache)
     publication = plan.publication(rows)
     for made in publication.objects:
@@ -133,6 +139,23 @@ def _previous(services: Services, record: PublicationRecord) -> Previous | None:
         return read_previous(record.metadata, services.storage.get)
     except (NotFoundError, CorruptDataError):
         return None
+
+
+def _next_row_id(
+    services: Services, table: Table, record: PublicationRecord, previous: Previous | None
+) -> int:
+    """Return the first id of a row that what is published has not used, as far as that is known:
+    a new list of snapshots goes on from there, as ids of rows are never used again.
+    """
+    if previous is not None:
+        return int(previous.metadata.get("next-row-id", 0))
+    if not record.metadata or int(table.properties.iceberg_format) < 3:
+        return 0
+    try:
+        metadata = parse_metadata(services.storage.get(record.metadata))
+        return int(metadata.get("next-row-id", 0))
+    except (NotFoundError, CorruptDataError):
+        return 0
 
 
 def _changes(

@@ -6,7 +6,7 @@ The numbers are those of Iceberg's specification.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -132,17 +132,17 @@ def manifest_schema(format_version: int) -> dict[str, Any]:
     }
 
 
-def entry(file: Mapping[str, Any], *, added: bool) -> dict[str, Any]:
-    """Return the entry of a file: new in the snapshot that adds its manifest, from which it has its
-    numbers, or known before.
+def entry(file: Mapping[str, Any], sequence: int | None) -> dict[str, Any]:
+    """Return the entry of a file, known before under a sequence number; None says that it is new in
+    the snapshot that adds its manifest, from which it has its numbers.
     """
-    if added:
+    if sequence is None:
         return {"status": ADDED, "data_file": file}
     return {
         "status": EXISTING,
         "snapshot_id": FOLDED_SNAPSHOT,
-        "sequence_number": FOLDED_SEQUENCE,
-        "file_sequence_number": FOLDED_SEQUENCE,
+        "sequence_number": sequence,
+        "file_sequence_number": sequence,
         "data_file": file,
     }
 
@@ -156,14 +156,19 @@ class Totals:
 
 
 def manifest(
-    uri: str, length_bytes: int, content: int, totals: Totals, added_in: tuple[int, int] | None
+    uri: str,
+    length_bytes: int,
+    content: int,
+    totals: Totals,
+    added_in: tuple[int, int] | None,
+    sequences: Sequence[int] = (),
 ) -> dict[str, Any]:
     """Return the record of a manifest in a list.
 
     `added_in` has the id and sequence number of the snapshot in which its files are new; None if
-    they were known before.
+    they were known before, under `sequences`.
     """
-    snapshot, sequence = added_in or (FOLDED_SNAPSHOT, FOLDED_SEQUENCE)
+    snapshot, sequence = added_in or (FOLDED_SNAPSHOT, max(sequences))
     new, known = (totals, Totals(0, 0)) if added_in else (Totals(0, 0), totals)
     return {
         "manifest_path": uri,
@@ -171,7 +176,7 @@ def manifest(
         "partition_spec_id": 0,
         "content": content,
         "sequence_number": sequence,
-        "min_sequence_number": sequence,
+        "min_sequence_number": min(sequences, default=sequence),
         "added_snapshot_id": snapshot,
         "added_files_count": new.files,
         "existing_files_count": known.files,

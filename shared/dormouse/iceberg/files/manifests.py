@@ -7,6 +7,7 @@ may be about to be collected.
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -31,8 +32,11 @@ def content_digest(content: bytes) -> str:
 
 
 def content_name(uri: str) -> str:
-    """Return the part of an object's name that follows from its content."""
-    return uri.rpartition("/")[2].partition("-")[2]
+    """Return the part of an object's name that follows from its content. Of a manifest of format 3,
+    the numbers of its files follow it: they follow from which publication had these files first.
+    """
+    name, dot, ending = uri.rpartition("/")[2].partition("-")[2].partition(".")
+    return "-".join(name.split("-")[:2]) + dot + ending
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +63,16 @@ class DeleteFile:
 
     file: Mapping[str, Any]
     object: NewObject | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Lineage:
+    """Where the rows of a shard have their numbers from in format 3, for as long as it is listed:
+    the id of its first row, and the sequence number of the snapshot that had it first.
+    """
+
+    first_row_id: int
+    sequence: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,31 +128,52 @@ def data_manifest(
     shards: Sequence[Shard],
     known: Mapping[str, Mapping[str, Any]],
     added_in: tuple[int, int] | None = None,
+    lineage: Mapping[str, Lineage] | None = None,
 ) -> Manifest:
     """Return the manifest of some shards; `known` has the records of earlier manifests by
     `content_name`.
 
     `added_in` has id and sequence number of the snapshot in which the shards are new, if they are.
+    Otherwise, format 3 needs their `lineage`, by shard id.
     """
-    kind = "data" if added_in is None else "news"
-    ids = (shard.id for shard in shards)
-    name = f"{kind}-{place.digest(kind, place.schema_text, *ids, str(added_in))}.avro"
+    name = data_name(place, shards, added_in)
     if name in known:
         return Manifest(known[name])
     files = [_data_file(place, shard) for shard in shards]
-    return _manifest(place, name, entries.DATA, files, added_in)
+    if added_in is not None:
+        return _manifest(place, name, entries.DATA, files, added_in)
+    if lineage is None:
+        return _manifest(place, name, entries.DATA, files)
+    found = [lineage[shard.id] for shard in shards]
+    files = [{**f, "first_row_id": n.first_row_id} for f, n in zip(files, found, strict=True)]
+    sequences = [each.sequence for each in found]
+    return _manifest(place, name, entries.DATA, files, sequences=sequences)
+
+
+def data_name(
+    place: Place, shards: Sequence[Shard], added_in: tuple[int, int] | None = None
+) -> str:
+    """Return the `content_name` of the manifest of some shards."""
+    kind = "data" if added_in is None else "news"
+    ids = (shard.id for shard in shards)
+    return f"{kind}-{place.digest(kind, place.schema_text, *ids, str(added_in))}.avro"
 
 
 def delete_manifest(
-    place: Place, deletes: Sequence[DeleteFile], known: Mapping[str, Mapping[str, Any]]
+    place: Place,
+    deletes: Sequence[DeleteFile],
+    known: Mapping[str, Mapping[str, Any]],
+    sequence: int = entries.FOLDED_SEQUENCE,
 ) -> Manifest:
-    """Return the manifest of all files that say which rows are dead."""
+    """Return the manifest of all files that say which rows are dead. These are dead in files with
+    the same sequence number, or an earlier one.
+    """
     files = [delete.file for delete in deletes]
     paths = (str(file["file_path"]) for file in files)
     name = f"deletes-{place.digest('deletes', place.schema_text, *paths)}.avro"
     if name in known:
         return Manifest(known[name])
-    return _manifest(place, name, entries.DELETES, files, None)
+    return _manifest(place, name, entries.DELETES, files, sequences=[sequence] * len(files))
 
 
 def delete_name(place: Place, live: LiveShard) -> str:
@@ -198,8 +233,18 @@ def _manifest(
     name: str,
     content: int,
     files: Sequence[Mapping[str, Any]],
-    added_in: tuple[int, int] | None,
+    added_in: tuple[int, int] | None = None,
+    sequences: Sequence[int] | None = None,
 ) -> Manifest:
+    """Return a manifest of files that are new in a snapshot, or were known before under sequence
+    numbers: those given, or the one of all files of format 2.
+    """
+    if sequences is None and added_in is None:
+        sequences = [entries.FOLDED_SEQUENCE] * len(files)
+    if place.format_version >= 3 and sequences is not None:
+        ids = (file.get("first_row_id") for file in files)
+        numbers = json.dumps([*sequences, *ids])
+        name = name.replace(".", f"-{place.digest('numbers', numbers)}.")
     metadata = {
         "schema": place.schema_text,
         "schema-id": str(place.listed_schema["schema-id"]),
@@ -210,12 +255,14 @@ def _manifest(
     }
     data = avro.write_container(
         entries.entry_schema(place.format_version),
-        (entries.entry(file, added=added_in is not None) for file in files),
+        map(entries.entry, files, sequences or itertools.repeat(None)),
         metadata,
     )
     totals = entries.Totals(len(files), sum(file["record_count"] for file in files))
     path = place.metadata_path(name)
-    record = entries.manifest(place.uri(path), len(data), content, totals, added_in)
+    record = entries.manifest(
+        place.uri(path), len(data), content, totals, added_in, sequences or ()
+    )
     return Manifest(record, NewObject(path, data))
 
 
