@@ -129,7 +129,8 @@ class NewerRulesError(CorruptDataError):
 
 BRING_BACK = (
     "bring the object back from an older version or a backup; `dormouse check NAME --bytes` finds "
-    "all that is damaged or lost of a table"
+    "all that is damaged or lost of a table, and `dormouse export NAME --skip-damaged` writes the "
+    "rows of everything else"
 )
 
 

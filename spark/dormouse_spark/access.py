@@ -14,6 +14,7 @@ from typing import TypeAlias
 from dormouse.cache import Cache
 from dormouse.ports.services import Services, Sources, Storage
 from dormouse.settings import Settings
+from dormouse.tables.table import Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,10 @@ class Access:
     def cache(self) -> Cache:
         """A new cache for each query: a task reads each shard once, so none is kept longer."""
         return Cache()
+
+    def newest_version(self, table: Table) -> int | None:
+        """Return that it is not known: only the driver reads the state."""
+        return None
 
 
 AccessFactory: TypeAlias = Callable[[], Access]

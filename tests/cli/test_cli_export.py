@@ -97,3 +97,17 @@ def test_a_statement_is_exported_alone_and_a_table_by_its_name(flights: Dormouse
     assert "--sql goes with" in flights("export", "flights", "--sql", "SELECT 1").output
     assert "name a table" in flights("export").output
     assert "as Parquet" in flights("export", "flights", "--file-format", "csv").output
+
+
+def test_an_export_that_leaves_out_damaged_shards_lists_them_and_ends_with_one(
+    flights: Dormouse, memory: InMemory
+) -> None:
+    world = memory.world
+    (stored,) = [each for each in world.storage.list("") if "/data/" in each.path]
+    world.storage.delete([stored.path])
+    assert "--skip-damaged" in flights("export", "flights").output
+    done = flights("export", "flights", "--skip-damaged", "--format", "json")
+    assert done.exit_code == 1
+    facts = json.loads(done.stdout)
+    assert (facts["rows"], facts["skipped_shards"], facts["skipped_rows"]) == (0, 1, 5)
+    assert f"left out {stored.path}: 5 rows, keys " in done.stderr

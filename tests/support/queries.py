@@ -28,6 +28,9 @@ class Resources:
     memory_bytes: int
     cache: Cache = field(default_factory=Cache)
 
+    def newest_version(self, table: Table) -> int | None:
+        return None
+
 
 def query_rows(
     storage: Storage,

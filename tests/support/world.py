@@ -262,11 +262,13 @@ class World:
         table: Table,
         to: str = "",
         spark: SparkOptions | None = None,
+        *,
+        skip_damaged: bool = False,
         **asked: Any,
     ) -> str:
         """Ask for an export; return its id."""
         selection = SelectionMessage(**asked)
-        request = ExportRows(self.ids.new(), table.name, to, selection, spark=spark)
+        request = ExportRows(self.ids.new(), table.name, to, selection, spark, skip_damaged)
         self.queue += administer(self.services, request)
         return export_id_of(request.request_id)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -55,6 +56,13 @@ FolderOption = Annotated[
     Path | None,
     typer.Option(metavar="FOLDER", help="Also copy the files into this new or empty folder."),
 ]
+SkipDamagedOption = Annotated[
+    bool,
+    typer.Option(
+        "--skip-damaged",
+        help="Verify each shard first, and leave out all rows of those that are lost or damaged.",
+    ),
+]
 WaitOption = Annotated[
     bool, typer.Option("--wait/--no-wait", help="Wait until all files are there.")
 ]
@@ -74,6 +82,7 @@ def export(
     output: FolderOption = None,
     spark: SparkOption = False,
     properties: JobPropertyOption = None,
+    skip_damaged: SkipDamagedOption = False,
     wait: WaitOption = True,
     timeout: TimeoutOption = WAIT_SECONDS,
     form: FormatOption = Format.table,
@@ -81,13 +90,16 @@ def export(
     """Write rows to Parquet files, sorted, as they are at one version of the table.
 
     Keys, ranges, conditions and columns are as for query. The files are complete when the manifest
-    is there, _manifest.json, which counts their rows. They are deleted after some days.
+    is there, _manifest.json, which counts their rows. They are deleted after some days. If a shard
+    is lost or damaged, the export fails; with --skip-damaged, the rows of all others are written,
+    what is left out is listed, and the command ends with 1.
 
     With --sql, this process runs the query and writes its rows, and needs no name of a table.
     """
     if sql:
         alone = (name, key, key_range, where, columns, as_of, output, spark, properties)
-        _export_sql(ctx, sql, to, file_format, timeout, form, others=any(alone) or not wait)
+        others = any(alone) or skip_damaged or not wait
+        _export_sql(ctx, sql, to, file_format, timeout, form, others=others)
         return
     _check_table(name, file_format)
     if output is not None:
@@ -105,6 +117,7 @@ def export(
         columns=parse_columns(columns or [], handle.schema),
         as_of=None if as_of is None else parse_as_of(as_of),
         spark=parse_spark(spark, properties),
+        skip_damaged=skip_damaged,
     )
     if not wait:
         note(f"export {begun.id} to {begun.uri} has begun")
@@ -114,6 +127,22 @@ def export(
         if output is not None:
             _download(progress, begun, manifest, output)
     print_facts(_facts(begun, manifest, output), form)
+    _list_skipped(manifest)
+
+
+def _list_skipped(manifest: Manifest) -> None:
+    """List the shards that the export left out, and end the command with 1, if there are any."""
+    for shard in manifest.skipped or ():
+        note(
+            f"left out {shard.shard}: {shard.rows:,} rows, keys {_key(shard.min_key)} to "
+            f"{_key(shard.max_key)}: {shard.reason}"
+        )
+    if manifest.skipped:
+        raise typer.Exit(1)
+
+
+def _key(key: tuple[object, ...]) -> str:
+    return json.dumps(key[0] if len(key) == 1 else key, ensure_ascii=False)
 
 
 def _check_table(name: str, file_format: ResultFormat) -> None:
@@ -176,4 +205,7 @@ def _facts(begun: Export, manifest: Manifest, output: Path | None) -> dict[str, 
         "bytes": manifest.size_bytes,
         "where": begun.uri,
     }
+    if manifest.skipped:
+        facts["skipped_shards"] = len(manifest.skipped)
+        facts["skipped_rows"] = sum(shard.rows for shard in manifest.skipped)
     return facts if output is None else {**facts, "copied_to": str(output)}

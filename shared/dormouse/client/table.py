@@ -221,12 +221,17 @@ class TableHandle(Shown):
         columns: Sequence[str] | None = None,
         as_of: AsOf | None = None,
         spark: SparkOptions | None = None,
+        skip_damaged: bool = False,
     ) -> Export:
         """Export the rows that `query` returns to Parquet files in the results bucket.
 
         The files are written below the prefix `to`, which must be empty; by default it is the
         table's name and the export's id. `Export.wait` returns when all are complete. With `spark`,
         Spark writes them; else the table's properties decide.
+
+        An export ends with an error if a shard is lost or damaged. With `skip_damaged`, every shard
+        is verified first, and those are left out whole: `Manifest.skipped` has each of them, with
+        its rows, its least and greatest key, and what is wrong with it.
 
         Raises:
             InvalidRequestError: as `query`, or `to` is not a valid prefix.
@@ -239,7 +244,8 @@ class TableHandle(Shown):
         request = export_request(
             self, table, ranges, exact, where=where, columns=columns, as_of=as_of
         )
-        return start_export(self, table, structs.replace(request, to=to, spark=spark))
+        request = structs.replace(request, to=to, spark=spark, skip_damaged=skip_damaged)
+        return start_export(self, table, request)
 
     def ingest(
         self,

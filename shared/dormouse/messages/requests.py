@@ -288,7 +288,8 @@ class ExportRows(Request, frozen=True, tag="export_rows"):
     """Write the selected rows to Parquet files in the results bucket, below the prefix `to`.
 
     The selection may have no limit. With `spark`, Spark does it, otherwise the table's properties
-    decide.
+    decide. With `skip_damaged`, rows of shards that are lost or damaged are left out; the manifest
+    names these shards.
     """
 
     path: ClassVar[str] = "export.request:request_export"
@@ -297,6 +298,7 @@ class ExportRows(Request, frozen=True, tag="export_rows"):
     to: str = ""
     selection: SelectionMessage = ALL_ROWS
     spark: SparkOptions | UnsetType | None = UNSET
+    skip_damaged: bool = False
     v: Literal[2] = 2
 
 

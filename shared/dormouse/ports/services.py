@@ -365,3 +365,12 @@ class Services:
         """Return a table to work on; None if it is gone or is being deleted."""
         found = self.tables.get(table_id)
         return None if found is None or found.deleting else found
+
+    def newest_version(self, table: Table) -> int | None:
+        """Return the newest version of a table's state; None if the table is gone or has another
+        state by now.
+        """
+        found = self.table(table.id)
+        if found is None or found.state_id != table.state_id:
+            return None
+        return self.store(found).current().version

@@ -15,7 +15,7 @@ from dormouse.arrow.types import arrow_schema, conform
 from dormouse.cache import Cache
 from dormouse.engine.predicates import Predicate
 from dormouse.engine.row_rules import apply_row_rules, filter_predicate
-from dormouse.errors import BRING_BACK, NotFoundError, VersionGoneError
+from dormouse.errors import BRING_BACK, DamagedShardError, NotFoundError, VersionGoneError
 from dormouse.model.state import TableState
 from dormouse.ports.services import Storage
 from dormouse.query.planner import selected_ranges, slices_to_read
@@ -57,6 +57,9 @@ class QueryResources(Protocol):
     @property
     def cache(self) -> Cache:
         """The objects that the process has read."""
+
+    def newest_version(self, table: Table) -> int | None:
+        """Return the newest version of a table; None if it is gone, or not known here."""
 
 
 def query_rows(
@@ -127,7 +130,7 @@ class _Query:
     ) -> Iterator[pa.RecordBatch]:
         """Yield the selected rows of parts in key order."""
         rows = self._aggregated(parts) if self.rules.aggregates else self._filtered(parts)
-        with reading_version(self.table.name, self.selection.version):
+        with reading_version(self.resources, self.table, self.selection.version):
             limit = self.selection.limit
             for batch in rows if limit is None else _limited(rows, limit):
                 yield conform(batch, result_schema)
@@ -286,20 +289,26 @@ def _in_order(found: Sequence[RowGroups]) -> bool:
 
 
 @contextmanager
-def reading_version(table_name: str, version: int) -> Iterator[None]:
+def reading_version(resources: QueryResources, table: Table, version: int) -> Iterator[None]:
     """Say of objects that the block does not find what that means for a reader of a version.
 
     Raises:
-        VersionGoneError: it did not find one.
+        DamagedShardError: it did not find one that is lost: the version is the newest there is.
+        VersionGoneError: it did not find one of another version, which may have been collected.
     """
     try:
         yield
     except NotFoundError as error:
+        if resources.newest_version(table) == version:
+            raise DamagedShardError(
+                f"a shard of table {table.name!r} is missing, and its newest version, {version}, "
+                f"needs it: {error}"
+            ) from error
         raise VersionGoneError(
-            f"version {version} of table {table_name!r} cannot be read any more: {error}",
-            hint="if others were committed since, its shards were merged and collected: query "
-            "a newer version, and raise gc_delay_seconds to keep them for longer; if it is the "
-            f"newest, the shard is lost: {BRING_BACK}",
+            f"version {version} of table {table.name!r} cannot be read any more: {error}",
+            hint="its shards were merged and collected since: query a newer version, and raise "
+            "gc_delay_seconds to keep them for longer. If that has no effect, the shard is lost: "
+            f"{BRING_BACK}",
         ) from error
 
 

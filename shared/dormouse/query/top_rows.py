@@ -92,7 +92,7 @@ def top_rows(
     if not row_rules(table.schema, table.properties).is_empty:
         return None
     objects = CountedObjects(resources.storage, reads)
-    with reading_version(table.name, state.version):
+    with reading_version(resources, table, state.version):
         slices = [s for p in slices_to_read(state, selected_ranges(table, selection)) for s in p]
         found = find_row_groups(
             objects, table.id, slices, table.schema, resources.cache, footers=True

@@ -110,7 +110,7 @@ def _reads_little(tables: Tables, scan: Scan) -> bool:
     if len({slice.shard.id for slice in slices}) > MAX_SHARDS:
         return False
     objects = CountedObjects(tables.resources.storage, tables.reads)
-    with reading_version(table.name, state.version):
+    with reading_version(tables.resources, table, state.version):
         found = find_row_groups(objects, table.id, slices, table.schema, tables.resources.cache)
     read = (g.index.column_bytes(n, table.schema.fields) for g in found for n in g.numbers)
     return sum(read) <= LOOK_UP_BYTES

@@ -43,7 +43,7 @@ def linked_files(tables: Tables, asked: ScanRows, held: ExitStack) -> LinkedFile
         DormouseError: a shard is gone or damaged.
     """
     visible, state = tables.references[asked.name]
-    with reading_version(visible.table.name, state.version):
+    with reading_version(tables.resources, visible.table, state.version):
         return _linked(tables, asked, held)
 
 

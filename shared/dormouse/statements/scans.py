@@ -55,6 +55,7 @@ class ScanResources:
     scratch: Path
     memory_bytes: int
     cache: Cache
+    newest_version: Callable[[Table], int | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,16 +191,17 @@ class Tables:
         self, table: Table, state: TableState, selection: Selection, *, from_end: bool
     ) -> Iterator[pa.RecordBatch]:
         share = self.resources.memory_bytes // max(1, len(self.references))
+        whole = self.resources
         resources = ScanResources(
-            self.resources.storage, self.resources.scratch, share, self.resources.cache
+            whole.storage, whole.scratch, share, whole.cache, whole.newest_version
         )
         if from_end and selection.limit is not None:
             from dormouse.query.last_rows import last_rows  # which few statements need
 
-            whole = replace(selection, limit=None)
+            unlimited = replace(selection, limit=None)
             reads = ReadCounters()
             with self._counting(reads):
-                yield from last_rows(resources, table, state, whole, selection.limit, reads)
+                yield from last_rows(resources, table, state, unlimited, selection.limit, reads)
             return
         found = query_rows(resources, table, state, selection).for_programs()
         with self._counting(found.reads), closing(found):

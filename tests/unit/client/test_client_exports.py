@@ -61,7 +61,7 @@ def test_an_export_that_failed_says_why(memory: InMemory, handle: TableHandle) -
     export = handle.export()
     shards = [shard_path(handle.table.id, shard) for shard in handle.state().shards]
     memory.world.storage.delete(shards)
-    with pytest.raises(NotFoundError, match="request the export again"):
+    with pytest.raises(NotFoundError, match="--skip-damaged"):
         export.wait()
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from dormouse.cache import Cache
 from dormouse.engine.predicates import Predicate, parse_predicate
-from dormouse.errors import InvalidRequestError, NotFoundError
+from dormouse.errors import DamagedShardError, InvalidRequestError, NotFoundError
 from dormouse.keys.ranges import Key, KeyRange
 from dormouse.query.rows import LOOK_UP_BYTES
 from dormouse.readers import filter_reads, read_plan
@@ -297,6 +297,20 @@ def test_a_version_whose_shards_were_collected_says_what_to_do(table: ShardTable
     with pytest.raises(NotFoundError, match=rf"version \d+ of table 'table'.*{gone}") as caught:
         table.rows()
     assert "newer version" in caught.value.hint
+
+
+def test_a_shard_that_the_newest_version_lacks_is_said_to_be_lost(
+    table: ShardTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "tests.support.queries.Resources.newest_version", lambda *_: table.state.version
+    )
+    gone = sorted(table.state.shards)[0]
+    table.storage.delete([shard_path("table", gone)])
+    with pytest.raises(DamagedShardError, match=f"is missing.*{gone}") as caught:
+        table.rows()
+    assert "newer version" not in caught.value.explanation
+    assert "--skip-damaged" in caught.value.hint
 
 
 @pytest.mark.parametrize("look_up_bytes", [0, LOOK_UP_BYTES])

@@ -32,7 +32,8 @@ class Export:
     version are read. `cut` is the id of the task files: if several deliveries plan tasks at
     once, the export that is saved first names the files that are used. `tasks` is their number, and
     `size_bytes` about how much of shards they read. If `spark` has options, one Spark job sized for
-    `size_bytes` runs all tasks; otherwise functions do.
+    `size_bytes` runs all tasks; otherwise functions do. With `skip_damaged`, rows of shards that
+    are lost or damaged are left out, and the manifest names these shards.
     """
 
     id: str
@@ -47,6 +48,7 @@ class Export:
     tasks: int = 0
     size_bytes: int = 0
     spark: SparkOptions | None = None
+    skip_damaged: bool = False
 
     @property
     def tracked_job(self) -> TrackedJob:
@@ -70,6 +72,19 @@ class ExportedFile:
     size_bytes: int
 
 
+class SkippedShard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A shard of which an export left out all rows, because it is lost or damaged: the path of its
+    object in the data root, how many rows it had, and their least and greatest row key as JSON.
+    Rows are counted that were not selected, too, and those that are dead.
+    """
+
+    shard: str
+    rows: int
+    min_key: tuple[object, ...]
+    max_key: tuple[object, ...]
+    reason: str
+
+
 class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The JSON form of an export."""
 
@@ -84,10 +99,12 @@ class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tasks: int
     size_bytes: int | UnsetType = UNSET
     spark: SparkOptions | UnsetType = UNSET
+    skip_damaged: bool | UnsetType = UNSET
 
 
 class _StoredFiles(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     files: tuple[ExportedFile, ...]
+    skipped: tuple[SkippedShard, ...] | UnsetType = UNSET
 
 
 FORMAT = 3
@@ -115,6 +132,7 @@ def encode_export(export: Export, path: str) -> bytes:
         export.tasks,
         export.size_bytes or UNSET,
         export.spark or UNSET,
+        export.skip_damaged or UNSET,
     )
     return encode_stored(_EXPORT, FORMAT, path, body)
 
@@ -141,19 +159,28 @@ def decode_export(stored: bytes, path: str) -> Export:
             body.tasks,
             body.size_bytes or 0,
             body.spark or None,
+            bool(body.skip_damaged),
         )
 
 
-def encode_files(files: Sequence[ExportedFile], path: str) -> bytes:
-    """Return the stored form of the list of files of a finished task, for `path`."""
-    return encode_stored(_FILES, FORMAT, path, _StoredFiles(tuple(files)))
+def encode_files(
+    files: Sequence[ExportedFile], path: str, skipped: Sequence[SkippedShard] = ()
+) -> bytes:
+    """Return the stored form of the list of files of a finished task, for `path`, and of the shards
+    that it left out.
+    """
+    body = _StoredFiles(tuple(files), tuple(skipped) or UNSET)
+    return encode_stored(_FILES, FORMAT, path, body)
 
 
-def decode_files(stored: bytes, path: str) -> tuple[ExportedFile, ...]:
+def decode_files(
+    stored: bytes, path: str
+) -> tuple[tuple[ExportedFile, ...], tuple[SkippedShard, ...]]:
     """Parse the result of `encode_files`.
 
     Raises:
         CorruptDataError: the object at `path` is damaged or is no list of files.
     """
     with raise_corrupt(f"{path} names no files of an export", hint=_ENDED):
-        return decode_stored(_FILES, FORMAT, path, stored, _StoredFiles).files
+        body = decode_stored(_FILES, FORMAT, path, stored, _StoredFiles)
+        return body.files, body.skipped or ()

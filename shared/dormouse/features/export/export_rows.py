@@ -133,7 +133,7 @@ def _manifest_if_done(services: Services, export: Export) -> Manifest | None:
     paths = finished_task_paths(services, export.table_id, export.id)
     if len(paths) < export.tasks:
         return None
-    manifest = build_manifest(export, load_task_files(services, paths))
+    manifest = build_manifest(export, *load_task_files(services, paths))
     save_manifest(services, export, manifest)
     return manifest
 

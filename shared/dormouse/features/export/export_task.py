@@ -7,13 +7,14 @@ key at which the next file begins, so a later run continues where the last file 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from dormouse.features.export.export import Export, ExportedFile
+from dormouse.errors import CorruptDataError, NotFoundError
+from dormouse.features.export.export import Export, ExportedFile, SkippedShard
 from dormouse.features.export.files import (
     FILE_BYTES,
     FileId,
@@ -23,14 +24,18 @@ from dormouse.features.export.files import (
     write_file,
 )
 from dormouse.features.export.stored import load_pieces, save_task_files
+from dormouse.key_forms.codec import KeyCodec
 from dormouse.keys.ranges import Key
+from dormouse.model.part_of_state import Piece
 from dormouse.ports.services import Storage
 from dormouse.ports.uploads import Upload
 from dormouse.query.planner import slices_from
 from dormouse.query.result import QueryResult
 from dormouse.query.rows import QueryResources, query_slices
+from dormouse.readers.auditing import audit_shard
 from dormouse.readers.reading import Slice
-from dormouse.stored.paths import exported_file, exported_prefix
+from dormouse.shards.format.footer import check_identity, read_metadata
+from dormouse.stored.paths import exported_file, exported_prefix, shard_path
 
 
 class Worker(QueryResources, Protocol):
@@ -56,11 +61,47 @@ def write_task(
     Raises:
         NotFoundError: a shard that the task needs was collected, or the export has ended.
     """
-    files = _TaskRun(worker, export, task, is_late, file_bytes).write()
+    pieces = load_pieces(worker.storage, export, task)
+    skipped: tuple[SkippedShard, ...] = ()
+    if export.skip_damaged:
+        pieces, skipped = intact_pieces(worker.storage, export, pieces)
+    files = _TaskRun(worker, export, task, is_late, file_bytes).write(pieces)
     if files is None:
         return False
-    save_task_files(worker.storage, export, task, files)
+    save_task_files(worker.storage, export, task, files, skipped)
     return True
+
+
+def intact_pieces(
+    storage: Storage, export: Export, pieces: Sequence[Piece]
+) -> tuple[tuple[Piece, ...], tuple[SkippedShard, ...]]:
+    """Return pieces without the shards that are lost, or damaged in any byte, and these shards.
+
+    Each shard is read once more for that, whole: a part of one that seems right may be of a shard
+    whose other parts show that its bytes are not what was written.
+    """
+    codec, skipped = KeyCodec(export.schema), {}
+    for shard in {shard.id: shard for piece in pieces for shard in piece.shards}.values():
+        path = shard_path(export.table_id, shard.id)
+        try:
+            metadata = read_metadata(storage, path, shard.size_bytes)
+            check_identity(metadata, path, export.table_id, shard)
+            audit_shard(storage, path, shard.size_bytes)
+        except NotFoundError:
+            reason = "there is no such object"
+        except CorruptDataError as error:
+            reason = str(error)
+        else:
+            continue
+        ends = codec.to_json(shard.min_key), codec.to_json(shard.max_key)
+        skipped[shard.id] = SkippedShard(path, shard.rows, *ends, reason)
+    return tuple(_without(piece, skipped) for piece in pieces), tuple(skipped.values())
+
+
+def _without(piece: Piece, skipped: Collection[str]) -> Piece:
+    kept = [number for number, shard in enumerate(piece.shards) if shard.id not in skipped]
+    rows = tuple(piece.rows[number] for number in kept) if piece.rows else ()
+    return replace(piece, shards=tuple(piece.shards[number] for number in kept), rows=rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +114,8 @@ class _TaskRun:
     is_late: Callable[[], bool]
     file_bytes: int
 
-    def write(self) -> list[ExportedFile] | None:
+    def write(self, pieces: Sequence[Piece]) -> list[ExportedFile] | None:
         """Write the missing files and return all; None if `is_late` before the task is finished."""
-        pieces = load_pieces(self.worker.storage, self.export, self.task)
         files, rest = self._existing_files()
         has_written = False
         while rest is not None:

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from dormouse.errors import AlreadyExistsError, NotFoundError
-from dormouse.features.export.export import Export, ExportedFile
+from dormouse.features.export.export import Export, ExportedFile, SkippedShard
 from dormouse.key_forms.codec import KeyCodec
 from dormouse.ports.services import Services, Storage
 from dormouse.stored import checksums
@@ -34,7 +35,8 @@ class Manifest(msgspec.Struct, frozen=True):
 
     `schema` is the table's, `columns` are those of the files. `ranges` are pairs of keys, each a
     list of parts: the first inclusive, the second exclusive, null for an open end. `checksum`
-    covers all bytes of the manifest except its own digits.
+    covers all bytes of the manifest except its own digits. `skipped` are the shards that are lost
+    or damaged, of which an export with `skip_damaged` has no rows; unset if there are none.
     """
 
     export: str
@@ -49,11 +51,14 @@ class Manifest(msgspec.Struct, frozen=True):
     files: tuple[ManifestFile, ...]
     rows: int
     size_bytes: int
+    skipped: tuple[SkippedShard, ...] | UnsetType = UNSET
     v: int = FORMAT
     checksum: str = checksums.BLANK
 
 
-def build_manifest(export: Export, files: Sequence[ExportedFile]) -> Manifest:
+def build_manifest(
+    export: Export, files: Sequence[ExportedFile], skipped: Sequence[SkippedShard] = ()
+) -> Manifest:
     """Return the manifest of a finished export; every run that finishes it builds the same."""
     schema, selection = export.schema, export.selection
     codec = KeyCodec(schema)
@@ -76,6 +81,7 @@ def build_manifest(export: Export, files: Sequence[ExportedFile]) -> Manifest:
         tuple(ManifestFile(file.name, file.rows, file.size_bytes) for file in files),
         sum(file.rows for file in files),
         sum(file.size_bytes for file in files),
+        tuple(skipped) or UNSET,
     )
 
 

@@ -139,6 +139,7 @@ def _wanted(services: Services, table: Table, version: int, request: ExportRows)
         selection=selection,
         filters=table.properties.filters,
         aggregations=table.properties.aggregations,
+        skip_damaged=request.skip_damaged,
     )
 
 

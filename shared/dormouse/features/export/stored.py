@@ -13,6 +13,7 @@ from dormouse.features.export.export import (
     TASK,
     Export,
     ExportedFile,
+    SkippedShard,
     decode_export,
     decode_files,
     encode_export,
@@ -111,11 +112,17 @@ def load_pieces(storage: Storage, export: Export, task: int) -> tuple[Piece, ...
 
 
 def save_task_files(
-    storage: Storage, export: Export, task: int, files: Sequence[ExportedFile]
+    storage: Storage,
+    export: Export,
+    task: int,
+    files: Sequence[ExportedFile],
+    skipped: Sequence[SkippedShard] = (),
 ) -> None:
-    """Save the list of files of a finished task; it marks the task as finished."""
+    """Save the list of files of a finished task, and of the shards that it left out; it marks the
+    task as finished.
+    """
     path = export_done_path(export.table_id, export.id, task)
-    storage.put(path, encode_files(files, path))
+    storage.put(path, encode_files(files, path, skipped))
 
 
 def is_task_done(storage: Storage, export: Export, task: int) -> bool:
@@ -143,19 +150,23 @@ def finished_task_paths(services: Services, table_id: str, export_id: str) -> li
     ]
 
 
-def load_task_files(services: Services, paths: Iterable[str]) -> list[ExportedFile]:
-    """Return the files that finished tasks wrote.
+def load_task_files(
+    services: Services, paths: Iterable[str]
+) -> tuple[list[ExportedFile], list[SkippedShard]]:
+    """Return the files that finished tasks wrote, and the shards that they left out, each once.
 
     Raises:
         NotFoundError: the export has ended meanwhile.
         CorruptDataError: a stored list is damaged.
     """
 
-    def files(path: str) -> tuple[ExportedFile, ...]:
+    def load(path: str) -> tuple[tuple[ExportedFile, ...], tuple[SkippedShard, ...]]:
         return decode_files(services.storage.get(path), path)
 
     with ThreadPoolExecutor(OBJECTS_AT_ONCE) as threads:
-        return [file for found in threads.map(files, paths) for file in found]
+        tasks = list(threads.map(load, paths))
+    skipped = {shard.shard: shard for _, shards in tasks for shard in shards}
+    return [file for files, _ in tasks for file in files], list(skipped.values())
 
 
 def delete_export(services: Services, export: Export) -> None:

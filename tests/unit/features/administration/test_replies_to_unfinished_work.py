@@ -217,7 +217,7 @@ def test_an_export_without_a_manifest_has_failed_with_its_reason(world: World) -
     world.settle()
     end = last(world)
     assert (end.outcome, end.jobs[0].kind) == ("failed", "export")
-    assert "request the export again" in end.jobs[0].reason
+    assert "--skip-damaged" in end.jobs[0].reason
 
 
 def test_a_leaf_that_cannot_be_split_is_named_with_the_reason(world: World) -> None:

@@ -8,6 +8,7 @@ from dormouse.errors import CorruptDataError
 from dormouse.features.export.export import (
     Export,
     ExportedFile,
+    SkippedShard,
     decode_export,
     decode_files,
     encode_export,
@@ -97,7 +98,9 @@ def test_an_export_and_its_files_are_stored_as_they_are() -> None:
     assert decode_export(encode_export(export, "x"), "x") == export
     assert export.table.properties.filters == "where(k > 0)"
     files = (ExportedFile("part-00000-000.parquet", 3, 400),)
-    assert decode_files(encode_files(files, "x"), "x") == files
+    skipped = (SkippedShard("data/a.parquet", 7, (1, "a"), (2, "b"), "it is damaged"),)
+    assert decode_files(encode_files(files, "x"), "x") == (files, ())
+    assert decode_files(encode_files(files, "x", skipped), "x") == (files, skipped)
 
 
 def decode_a_task(stored: bytes, path: str) -> object:
