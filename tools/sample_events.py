@@ -56,6 +56,7 @@ ORDER = (
     *(f"{stage}/{event}" for stage in STAGES for event in ("good", "duplicate")),
     *(f"{stage}/malformed" for stage in STAGES),
     *(f"{stage}/mixed" for stage in STAGES[1:]),
+    *(f"batch_files/{event}" for event in ("sns", "eventbridge")),
     *(f"answer_query/{event}" for event in ("sql", "cancel")),
     *(f"serve_catalog/{event}" for event in ("good", "list", "write")),
     *(f"serve_http/{event}" for event in ("good", "list", "rows", "malformed")),

@@ -129,6 +129,45 @@ def test_notifications_of_dropped_files_go_to_the_queue_that_accepts_them(
     assert notification["Queue"] == arn_of("files")
 
 
+def test_events_by_topic_or_rule_reach_the_queue_which_takes_them_from_nobody_else() -> None:
+    """S3 publishes to the topic of the ingest bucket alone, and others subscribe to it."""
+    named = f"dormouse-{NAMES.instance}-ingest"
+    topic = f"arn:aws:sns:{REGION}:{NAMES.account}:{named}"
+    by_topic, by_bridge = (Template.read(IngestEvents=each) for each in ("sns", "eventbridge"))
+    assert by_topic.properties("IngestBucket")["NotificationConfiguration"] == {
+        "TopicConfigurations": [{"Event": "s3:ObjectCreated:*", "Topic": topic}]
+    }
+    assert by_topic.properties("IngestSubscription") == {
+        "TopicArn": topic,
+        "Protocol": "sqs",
+        "Endpoint": arn_of("files"),
+        "RawMessageDelivery": True,
+    }
+    (_, publish) = by_topic.properties("IngestTopicPolicy")["PolicyDocument"]["Statement"]
+    assert (publish["Principal"], publish["Action"]) == (
+        {"Service": "s3.amazonaws.com"},
+        "sns:Publish",
+    )
+    assert publish["Condition"] == {
+        "ArnEquals": {"aws:SourceArn": f"arn:aws:s3:::{NAMES.ingest_bucket}"},
+        "StringEquals": {"aws:SourceAccount": NAMES.account},
+    }
+    assert by_bridge.properties("IngestBucket")["NotificationConfiguration"] == {
+        "EventBridgeConfiguration": {"EventBridgeEnabled": True}
+    }
+    rule = by_bridge.properties("IngestRule")
+    assert rule["EventPattern"]["detail"] == {"bucket": {"name": [NAMES.ingest_bucket]}}
+    assert [target["Arn"] for target in rule["Targets"]] == [arn_of("files")]
+    rule_arn = f"arn:aws:events:{REGION}:{NAMES.account}:rule/{named}"
+    for template, sender, source in (
+        (by_topic, "sns", topic),
+        (by_bridge, "events", rule_arn),
+    ):
+        (statement,) = allowed(queue_statements(template, "files"))
+        assert statement["Principal"] == {"Service": f"{sender}.amazonaws.com"}
+        assert statement["Condition"] == {"ArnEquals": {"aws:SourceArn": source}}
+
+
 def test_a_role_is_taken_only_by_the_service_that_runs_what_it_is_for(template: Template) -> None:
     found = dict(trusts(template))
     del found["ReadersRole"]

@@ -21,7 +21,7 @@ def test_a_notification_about_another_bucket_is_not_believed() -> None:
         created_objects(notification(bucket="others"), "ingest")
 
 
-@pytest.mark.parametrize("event", ["ObjectRemoved:Delete", "ObjectRestore:Post", "s3:Unknown"])
+@pytest.mark.parametrize("event", ["ObjectRemoved:Delete", "ObjectRestore:Post"])
 def test_events_of_other_kinds_than_creation_name_no_source(event: str) -> None:
     assert created_objects(notification(event), "ingest") == []
 
@@ -46,8 +46,10 @@ def test_what_has_no_records_is_no_notification_and_not_passed_over() -> None:
     [
         ("2026-01-05T08:00:00.250Z", 1_767_600_000_250),
         ("2026-01-05T10:00:00.250+02:00", 1_767_600_000_250),
+        # cut to the second, as in EventBridge: the file may have been dropped at the end of it
+        ("2026-01-05T08:00:00Z", 1_767_600_000_999),
         ("2026-01-05T08:00:00", 0),
-        ("1969-12-31T00:00:00Z", 0),
+        ("1969-12-31T00:00:00.000Z", 0),
         ("yesterday", 0),
         ("", 0),
         (7, 0),
