@@ -17,6 +17,7 @@ from dormouse.errors import (
     NoSuchInstanceError,
     NotFoundError,
     OutcomeUnknownError,
+    ServiceRefusedError,
     TimedOutError,
     UnavailableError,
 )
@@ -24,6 +25,7 @@ from dormouse.errors import (
 _CODES: tuple[tuple[type[DormouseError], int], ...] = (
     (NotFoundError, 3),
     (NoSuchInstanceError, 3),
+    (ServiceRefusedError, 4),
     (InvalidRequestError, 4),
     (ForbiddenError, 4),
     (AlreadyExistsError, 4),

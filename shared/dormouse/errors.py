@@ -41,7 +41,13 @@ class ContendedError(UnavailableError):
     """Every attempt lost against concurrent writers. Nothing was changed; retry later."""
 
 
-class NoSuchInstanceError(UnavailableError):
+class ServiceRefusedError(UnavailableError):
+    """A service refuses a request for good: it lacks the operation, or the caller a permission.
+    Nothing was changed; a retry is useless.
+    """
+
+
+class NoSuchInstanceError(ServiceRefusedError):
     """The account and region have no instance of that name, or it lacks one of its parts."""
 
 

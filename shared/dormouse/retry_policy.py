@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from dormouse.errors import UnavailableError
+from dormouse.errors import ServiceRefusedError, UnavailableError
 
 _Result = TypeVar("_Result")
 _Part = TypeVar("_Part")
@@ -41,11 +41,13 @@ class RetryPolicy:
         """Return what `request` returns; call it again while it raises UnavailableError.
 
         Raises:
-            UnavailableError: the last attempt failed as well.
+            UnavailableError: the last attempt failed as well, or it is refused for good.
         """
         for failures in range(1, self.attempts):
             try:
                 return request()
+            except ServiceRefusedError:
+                raise
             except UnavailableError:
                 self.pause(failures)
         return request()

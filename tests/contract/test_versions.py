@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 from mypy_boto3_s3 import S3Client
 
 from dormouse.aws.s3.storage import S3Storage
-from dormouse.errors import NotFoundError
+from dormouse.errors import NotFoundError, ServiceRefusedError
 from tests.contract.mocked_aws import mocked_aws, s3_bucket
 
 DAY_MS = 24 * 60 * 60 * 1000
@@ -109,3 +111,30 @@ def test_how_long_it_is_kept_is_what_the_bucket_says_counted_from_the_deletion(
     expire_after(client, 30, "Disabled")
     (for_good,) = storage.list_noncurrent("t/")
     assert for_good.until_ms is None
+
+
+def test_a_server_that_has_no_versions_or_no_rules_keeps_nothing_or_says_not_for_how_long(
+    client: S3Client, storage: S3Storage
+) -> None:
+    """Not every server has these requests; another refusal is none of that kind."""
+    storage.put("t/data/a", b"a")
+    storage.delete(["t/data/a"])
+    events: Any = client.meta.events
+
+    def refusing(code: str, status: int) -> Callable[..., None]:
+        def refuse(model: Any, **_: object) -> None:
+            said = {"Error": {"Code": code}, "ResponseMetadata": {"HTTPStatusCode": status}}
+            raise ClientError(said, model.name)  # type: ignore[arg-type]  # as much as is read
+
+        return refuse
+
+    lacking, forbidden = refusing("NotImplemented", 501), refusing("AccessDenied", 403)
+    events.register("before-call.s3.GetBucketLifecycleConfiguration", lacking)
+    (found,) = storage.list_noncurrent("t/")
+    assert found.until_ms is None
+    events.register("before-call.s3.ListObjectVersions", lacking)
+    assert list(storage.list_noncurrent("t/")) == []
+    events.unregister("before-call.s3.ListObjectVersions", lacking)
+    events.register("before-call.s3.ListObjectVersions", forbidden)
+    with pytest.raises(ServiceRefusedError, match="AccessDenied"):
+        list(storage.list_noncurrent("t/"))

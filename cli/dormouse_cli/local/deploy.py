@@ -1,4 +1,7 @@
-"""Creates what a deployment stores and announces by AWS's own API; called by `stack`."""
+"""Creates what a deployment stores and announces by AWS's own API; called by `stack`.
+
+Conditions of writes are tried before anything relies on them.
+"""
 
 import json
 from collections.abc import Iterator
@@ -8,6 +11,9 @@ from typing import Any, cast
 from boto3 import Session
 from botocore.exceptions import BotoCoreError, ClientError
 
+from dormouse.aws.conditions import Conditions
+from dormouse.stored.names import InstanceNames
+from dormouse.system import TimeOrderedIds
 from dormouse_cli.local.errors import TemplateError
 from dormouse_cli.local.plan import Bucket, Deployment, Json, Notification, Queue, Rule, Table
 
@@ -15,7 +21,8 @@ from dormouse_cli.local.plan import Bucket, Deployment, Json, Notification, Queu
 def deploy(deployment: Deployment, session: Session, endpoint_url: str) -> None:
     """Create everything the deployment names, on an empty account.
 
-    Raises `TemplateError` for a resource that AWS's API refuses.
+    Raises `TemplateError` for a resource that AWS's API refuses, and ServiceRefusedError if
+    conditions of writes are ignored.
     """
     sqs: Any = session.client("sqs", endpoint_url=endpoint_url)
     s3: Any = session.client("s3", endpoint_url=endpoint_url)
@@ -28,6 +35,9 @@ def deploy(deployment: Deployment, session: Session, endpoint_url: str) -> None:
     for bucket in deployment.buckets:
         with _refusals_of(f"bucket {bucket.name}"):
             _create_bucket(s3, bucket, deployment.region)
+    names = InstanceNames(deployment.parameters.get("Instance", ""), deployment.account)
+    if names.state_table in {table.name for table in deployment.tables}:
+        Conditions(s3, dynamodb, names, TimeOrderedIds().new).check()
     emr: Any = session.client("emr-serverless", endpoint_url=endpoint_url)
     for application in deployment.spark_applications:
         with _refusals_of(f"application {application.name}"):

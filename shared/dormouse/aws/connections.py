@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from botocore.exceptions import BotoCoreError, ClientError
 
 from dormouse.access.principals import is_token
-from dormouse.aws.base.failures import code_of
+from dormouse.aws.base.failures import code_of, unavailable
 from dormouse.aws.signed_socket import signing
 from dormouse.errors import InvariantError, UnavailableError
 from dormouse.ports.connections import ConnectionGoneError
@@ -65,5 +65,5 @@ class ApiGatewayConnections:
             raise _unavailable(error) from error
 
 
-def _unavailable(error: Exception) -> UnavailableError:
-    return UnavailableError(f"API Gateway does not send on connections: {error}")
+def _unavailable(error: BotoCoreError | ClientError) -> UnavailableError:
+    return unavailable("API Gateway does not send on connections", error)

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from botocore.exceptions import BotoCoreError, ClientError
 
 from dormouse.aws.base.clients import client
-from dormouse.aws.base.failures import code_of, read_pages
-from dormouse.errors import InvalidRequestError, OutcomeUnknownError, UnavailableError
+from dormouse.aws.base.failures import Failure, kind_of, read_pages, unavailable
+from dormouse.errors import InvalidRequestError, OutcomeUnknownError
 from dormouse.features.spark import jvm
 from dormouse.features.spark.package_files import ARCHIVE
 from dormouse.model.jobs.spark_threshold import ClusterSize
@@ -40,7 +40,6 @@ LOCALITY_WAIT = "30s"
 files again."""
 
 _OUTCOMES = {"SUCCESS": "succeeded", "FAILED": "failed", "CANCELLED": "failed"}
-_NEVER = ("ValidationException", "ResourceNotFoundException", "AccessDeniedException")
 _GONE = "TERMINATED"
 _GIB = 1024**3
 
@@ -97,7 +96,7 @@ class EmrServerless:
         except self._client.exceptions.ResourceNotFoundException:
             return None
         except (BotoCoreError, ClientError) as error:
-            raise UnavailableError(f"EMR Serverless did not answer: {error}") from error
+            raise unavailable("EMR Serverless could not be read", error) from error
         found = answer["jobRun"]
         words = found.get("jobDriver", {}).get("sparkSubmit", {}).get("entryPointArguments", [])
         match dict(zip(words[::2], words[1::2], strict=False)):
@@ -184,11 +183,9 @@ def _starting() -> Iterator[None]:
     except BotoCoreError as error:
         raise OutcomeUnknownError(f"EMR Serverless did not answer: {error}") from error
     except ClientError as error:
-        if code_of(error) in _NEVER:
+        if kind_of(error) is Failure.PERMANENT:
             raise InvalidRequestError(
                 f"EMR Serverless refuses the run: {error}",
                 hint="docs/spark.md says what it needs",
             ) from error
-        raise UnavailableError(
-            f"EMR Serverless cannot start the run at the moment: {error}"
-        ) from error
+        raise unavailable("EMR Serverless cannot start the run at the moment", error) from error

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import ClientError
 
-from dormouse.aws.base.failures import code_of
-from dormouse.errors import OutcomeUnknownError, UnavailableError
+from dormouse.aws.base.failures import code_of, reading, writing
 from dormouse.ports.publications import MirroredTable, MirrorEntry
 
 TABLE_ID = "dormouse.table-id"
@@ -36,12 +35,13 @@ class GlueMirror:
 
     def get(self, name: str) -> MirrorEntry | None:
         """Return an entry; None if there is none."""
-        try:
-            found = self._client.get_table(DatabaseName=self._database, Name=name)["Table"]
-        except (BotoCoreError, ClientError) as error:
-            if isinstance(error, ClientError) and code_of(error) == _MISSING:
+        with reading("Glue"):
+            try:
+                found = self._client.get_table(DatabaseName=self._database, Name=name)["Table"]
+            except ClientError as error:
+                if code_of(error) != _MISSING:
+                    raise
                 return None
-            raise UnavailableError(f"Glue could not be read: {error}") from error
         parameters = found.get("Parameters", {})
         return MirrorEntry(
             parameters.get(TABLE_ID, ""), parameters.get(_METADATA, ""), found.get("VersionId", "")
@@ -67,16 +67,13 @@ class GlueMirror:
             UnavailableError: Glue refused it.
             OutcomeUnknownError: Glue did not answer, or failed.
         """
-        try:
-            getattr(self._client, call)(DatabaseName=self._database, **request)
-        except BotoCoreError as error:
-            raise OutcomeUnknownError(f"Glue did not answer a write: {error}") from error
-        except ClientError as error:
-            if code_of(error) in _CONFLICTS:
+        with writing("Glue"):
+            try:
+                getattr(self._client, call)(DatabaseName=self._database, **request)
+            except ClientError as error:
+                if code_of(error) not in _CONFLICTS:
+                    raise
                 return False
-            if error.response["ResponseMetadata"]["HTTPStatusCode"] < 500:
-                raise UnavailableError(f"Glue refused a write: {error}") from error
-            raise OutcomeUnknownError(f"Glue failed at a write: {error}") from error
         return True
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
+from dormouse.aws.base.clients import is_of_aws
 from dormouse.aws.base.failures import reading
 from dormouse.stored.paths import data_prefix, iceberg_prefix
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 LENT_SECONDS = 3600
 """How long lent credentials are valid: the longest that AWS allows a role to lend another."""
-_AWS = (".amazonaws.com", ".amazonaws.com.cn")
 
 
 class S3ReaderAccess:
@@ -34,8 +33,7 @@ class S3ReaderAccess:
         """Return the region, and where S3 is if it is not where AWS has it."""
         meta = self._s3.meta
         found = {"client.region": meta.region_name, "s3.region": meta.region_name}
-        host = urlsplit(meta.endpoint_url).hostname or ""
-        if host.endswith(_AWS):
+        if is_of_aws(meta.endpoint_url):
             return found
         return {**found, "s3.endpoint": meta.endpoint_url, "s3.path-style-access": "true"}
 

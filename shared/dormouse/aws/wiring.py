@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 from botocore.config import Config
 
-from dormouse.aws.base.clients import client
+from dormouse.aws.base.clients import BeforeRequest, client
+from dormouse.aws.conditions import Conditions
 from dormouse.aws.dynamodb.publications import DynamoPublications
 from dormouse.aws.dynamodb.registry.tables import DynamoTables
 from dormouse.aws.dynamodb.tracker import DynamoTracker
@@ -102,8 +103,10 @@ def wire(
         identity = client("sts", CLIENT_CONFIG).get_caller_identity()
         settings = replace(settings, account=identity["Account"])
     names = settings.names
-    s3 = client("s3", CLIENT_CONFIG, bucket_owner=names.account)
-    dynamodb = client("dynamodb", CLIENT_CONFIG)
+    conditions = conditions_of(names)
+    check = conditions.before_write
+    s3 = client("s3", CLIENT_CONFIG, bucket_owner=names.account, before_request=check)
+    dynamodb = client("dynamodb", CLIENT_CONFIG, before_request=check)
     sqs = client("sqs", CLIENT_CONFIG)
     storage = S3Storage(s3, names.data_bucket)
     services = Services(
@@ -114,7 +117,7 @@ def wire(
         results=S3Storage(s3, names.results_bucket),
         sources=S3Sources(s3, names.ingest_bucket),
         dead_letters=SqsDeadLetters(sqs, names),
-        store=_store_factory(names, storage, dynamodb, observe),
+        store=_store_factory(names, storage, dynamodb, observe, check),
         clock=SystemClock(),
         ids=TimeOrderedIds(),
         scratch=settings.scratch,
@@ -128,8 +131,15 @@ def wire(
         mirror=GlueMirror(client("glue", CLIENT_CONFIG), settings.glue_database),
         result_queues=SqsResultQueues(sqs, settings.result_queues),
         connections=_connections(settings.connections_uri),
+        check_conditions=conditions.check,
     )
     return Wiring(settings, services, SqsOutbox(sqs, names))
+
+
+def conditions_of(names: InstanceNames) -> Conditions:
+    """Return the conditions that an instance's writes rest on, to be tried."""
+    s3 = client("s3", CLIENT_CONFIG, bucket_owner=names.account)
+    return Conditions(s3, client("dynamodb", CLIENT_CONFIG), names, TimeOrderedIds().new)
 
 
 def _connections(uri: str) -> Connections:
@@ -150,14 +160,19 @@ def _spark(settings: Settings) -> Spark | None:
 
 
 def _store_factory(
-    names: InstanceNames, storage: S3Storage, dynamodb: DynamoDBClient, observe: Observer
+    names: InstanceNames,
+    storage: S3Storage,
+    dynamodb: DynamoDBClient,
+    observe: Observer,
+    before_request: BeforeRequest,
 ) -> Callable[[Table], StateStore]:
     @cache
     def pages() -> Pages:
         from dormouse.aws.dynamodb.state.log_pages import DynamoPages
 
         # The SDK must not repeat an append: its outcome is known only if it is sent once.
-        once = client("dynamodb", CLIENT_CONFIG.merge(Config(retries={"total_max_attempts": 1})))
+        config = CLIENT_CONFIG.merge(Config(retries={"total_max_attempts": 1}))
+        once = client("dynamodb", config, before_request=before_request)
         return DynamoPages(once, names.state_table)
 
     @lru_cache(STORES_KEPT)

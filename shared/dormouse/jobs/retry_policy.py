@@ -6,7 +6,12 @@ message. Intervals follow from the time since the beginning, so nobody has to co
 
 from __future__ import annotations
 
-from dormouse.errors import DormouseError, OutcomeUnknownError, UnavailableError
+from dormouse.errors import (
+    DormouseError,
+    OutcomeUnknownError,
+    ServiceRefusedError,
+    UnavailableError,
+)
 
 MAX_RECEIVES = 3
 """How often a function receives a message before it moves to the dead-letter queue; the template
@@ -67,4 +72,5 @@ def permanent_failure(error: Exception) -> str:
         return "; ".join(reasons) if all(reasons) else ""
     if not isinstance(error, DormouseError):
         return ""
-    return "" if isinstance(error, UnavailableError | OutcomeUnknownError) else error.explanation
+    may_pass = isinstance(error, UnavailableError | OutcomeUnknownError)
+    return "" if may_pass and not isinstance(error, ServiceRefusedError) else error.explanation

@@ -127,6 +127,19 @@ class NoncurrentObject:
     until_ms: int | None
 
 
+FILE_SCHEME = "file://"
+
+
+def root_uri(storage: Storage) -> str:
+    """Return the URI of a data root as published metadata has it, without a slash at its end.
+
+    A folder's has the scheme: of the readers of Iceberg some refuse a bare path, and all take the
+    scheme. Nothing is escaped, since they escape nothing.
+    """
+    uri = storage.uri.rstrip("/")
+    return uri if "://" in uri else f"{FILE_SCHEME}{uri}"
+
+
 class Sources(Protocol):
     """The ingest bucket."""
 
@@ -327,6 +340,10 @@ NO_TABLE = "-"
 """The table id under which the tracker keeps records that belong to no table."""
 
 
+def _hold() -> None:
+    """Check nothing: the files of a folder and the services of AWS hold to conditions."""
+
+
 @dataclass(frozen=True, slots=True)
 class Services:
     """All that a stage may use of the world.
@@ -337,6 +354,8 @@ class Services:
     `has_spark` says whether the instance has Spark. `owns_scratch` says whether nobody else fills
     the scratch folder, so that what does not fit there alone never will. `reader_access` is None
     where readers of Iceberg need nothing to open objects, as in a folder; `mirror` without Glue.
+    `check_conditions` raises ServiceRefusedError if a server that is not AWS's ignores conditions
+    of writes.
     """
 
     tables: Tables
@@ -360,6 +379,7 @@ class Services:
     mirror: Mirror | None = None
     result_queues: ResultQueues = NoResultQueues()
     connections: Connections = NoConnections()
+    check_conditions: Callable[[], None] = _hold
 
     def table(self, table_id: str) -> Table | None:
         """Return a table to work on; None if it is gone or is being deleted."""

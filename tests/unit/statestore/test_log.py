@@ -6,7 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from dormouse.errors import ContendedError, CorruptDataError, OutcomeUnknownError, UnavailableError
+from dormouse.errors import (
+    ContendedError,
+    CorruptDataError,
+    OutcomeUnknownError,
+    ServiceRefusedError,
+    UnavailableError,
+)
 from dormouse.retry_policy import WITHOUT_PAUSES, RetryPolicy
 from dormouse.statestore.log.log import CollectedError, Log, Placement
 from dormouse.statestore.log.pages import (
@@ -136,10 +142,28 @@ def test_when_every_attempt_is_refused_it_says_so_and_nothing_landed(rig: Rig) -
     pauses: list[float] = []
     retry_policy = RetryPolicy(sleep=pauses.append, random=lambda: 0.5, attempts=10)
     rig.pages.before = lambda call: fail(BUSY)() if call == "append" else None
-    with pytest.raises(ContendedError, match="10 times"):
+    with pytest.raises(UnavailableError, match="10 times; the last time: ") as failed:
         Log("t", rig.pages, retry_policy).append("a", 0)
+    assert not isinstance(failed.value, ContendedError), "nobody else wrote"
     assert rig.pages.page("t", 0) == Page(0)
     assert pauses == [0.0125 * 2**n for n in range(8)] + [2.0]
+
+
+def test_a_refusal_for_good_is_told_at_once_unless_an_append_before_it_may_have_landed() -> None:
+    refused = ServiceRefusedError("there is no such operation")
+    fates = [
+        ([fail(refused)], ServiceRefusedError),
+        ([fail(BUSY), fail(refused)], ServiceRefusedError),
+        ([fail(LOST), fail(refused)], OutcomeUnknownError),
+    ]
+    for calls, told in fates:
+        rig = Rig()
+        fill(rig, 1)
+        appends = iter(calls)
+        rig.pages.before = lambda call, left=appends: next(left)() if call == "append" else None
+        with pytest.raises(told):
+            rig.log().append("a", 0)
+        assert next(appends, None) is None
 
 
 def test_only_failures_are_paused_after_not_the_step_to_the_next_page(rig: Rig) -> None:

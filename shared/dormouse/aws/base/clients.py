@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Mapping
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
+from urllib.parse import urlsplit
 
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, NoRegionError
@@ -43,6 +44,11 @@ _REPEATED = "RequestTimeout"
 """An error code upon which the SDK retries any request."""
 
 
+BeforeRequest = Callable[..., None]
+"""Called with the ``params`` of a request, and more that botocore says of it."""
+_AWS = (".amazonaws.com", ".amazonaws.com.cn", ".amazonaws.eu", ".api.aws")
+
+
 class BrokenOffError(BotoCoreError):
     """A response was truncated, so its content is unknown."""
 
@@ -52,14 +58,23 @@ class BrokenOffError(BotoCoreError):
 @overload
 def client(service: Literal["cloudwatch"], config: Config | None = None) -> CloudWatchClient: ...
 @overload
-def client(service: Literal["dynamodb"], config: Config | None = None) -> DynamoDBClient: ...
+def client(
+    service: Literal["dynamodb"],
+    config: Config | None = None,
+    *,
+    before_request: BeforeRequest | None = None,
+) -> DynamoDBClient: ...
 @overload
 def client(
     service: Literal["emr-serverless"], config: Config | None = None
 ) -> EMRServerlessClient: ...
 @overload
 def client(
-    service: Literal["s3"], config: Config | None = None, *, bucket_owner: str = ""
+    service: Literal["s3"],
+    config: Config | None = None,
+    *,
+    bucket_owner: str = "",
+    before_request: BeforeRequest | None = None,
 ) -> S3Client: ...
 @overload
 def client(
@@ -74,14 +89,20 @@ def client(service: Literal["sqs"], config: Config | None = None) -> SQSClient: 
 @overload
 def client(service: Literal["sts"], config: Config | None = None) -> STSClient: ...
 def client(
-    service: Any, config: Config | None = None, *, bucket_owner: str = "", endpoint_url: str = ""
+    service: Any,
+    config: Config | None = None,
+    *,
+    bucket_owner: str = "",
+    endpoint_url: str = "",
+    before_request: BeforeRequest | None = None,
 ) -> object:
     """Return a client that treats a truncated response as none; it is made at its first use.
 
     The request is retried like one without a response; after the last retry BrokenOffError is
     raised. With `bucket_owner`, an account, S3 refuses each request about a bucket of another
     account: the name of a deleted bucket may have been taken by another account. `endpoint_url` is
-    where the service answers, if that does not follow from the region.
+    where the service answers, if that does not follow from the region. `before_request` is called
+    with the parameters of each request, unless the endpoint is one of AWS.
 
     Raises:
         NoRegionError: no region is configured.
@@ -89,7 +110,13 @@ def client(
     """
     if session().get_config_variable("region") is None:
         raise NoRegionError()
-    return _LazyClient(partial(_new_client, service, config, bucket_owner, endpoint_url))
+    make = partial(_new_client, service, config, bucket_owner, endpoint_url, before_request)
+    return _LazyClient(make)
+
+
+def is_of_aws(endpoint_url: str) -> bool:
+    """Return whether an endpoint is one of AWS."""
+    return f".{urlsplit(endpoint_url).hostname}".endswith(_AWS)
 
 
 def presigning_client(bucket_owner: str) -> S3Client:
@@ -132,10 +159,16 @@ class _LazyClient:
 
 
 def _new_client(
-    service: str, config: Config | None, bucket_owner: str, endpoint_url: str
+    service: str,
+    config: Config | None,
+    bucket_owner: str,
+    endpoint_url: str,
+    before_request: BeforeRequest | None,
 ) -> object:
     maker: Any = session()  # typed for literal names only
     made = maker.create_client(service, config=config, endpoint_url=endpoint_url or None)
+    if before_request and not is_of_aws(made.meta.endpoint_url):
+        made.meta.events.register("provide-client-params", before_request)
     if bucket_owner:
         made.meta.events.register("provide-client-params", partial(_expect_owner, bucket_owner))
     made.meta.events.register("before-parse", _look_for_the_end)

@@ -105,8 +105,8 @@ def created_objects(body: str, bucket: str) -> list[Source]:
         event = _decoded(event.Message)
     elif event.Type:
         raise InvalidRequestError(
-            f"SNS sent a {event.Type!r}, not a notification; a topic of another account waits until "
-            "somebody opens its SubscribeURL"
+            f"SNS sent a {event.Type!r}, not a notification; a topic of another account waits "
+            "until somebody opens its SubscribeURL"
         )
     if event.detail_type:
         return list(_bridged(event, bucket))

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, TypedDict
 from botocore.exceptions import ClientError
 
 from dormouse.aws.base.clients import get_object
-from dormouse.aws.base.failures import code_of, may_pass, read_pages
-from dormouse.errors import CorruptDataError, NotFoundError, UnavailableError
+from dormouse.aws.base.failures import code_of, read_pages
+from dormouse.errors import CorruptDataError, NotFoundError, ServiceRefusedError, UnavailableError
 from dormouse.retry_policy import RetryPolicy
 from dormouse.seekable import SeekableFile
 from dormouse.storage import PIECE_BYTES
@@ -107,7 +107,7 @@ class RangedObject(SeekableFile):
                 self._pause_or_raise(error, failures)
 
     def _pause_or_raise(self, error: UnavailableError, failures: int) -> None:
-        if failures == self._retry_policy.attempts or not may_pass(error):
+        if failures == self._retry_policy.attempts or isinstance(error, ServiceRefusedError):
             raise error
         self._retry_policy.pause(failures)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
@@ -12,7 +13,9 @@ from dormouse import system
 from dormouse.aws.base.clients import get_object
 from dormouse.aws.base.failures import (
     PRECONDITION_FAILED,
+    Failure,
     code_of,
+    kind_of_code,
     read_pages,
     read_whole,
     reading,
@@ -25,6 +28,7 @@ from dormouse.aws.s3.versions import earlier_versions, kept_ms
 from dormouse.errors import (
     NotFoundError,
     RefusedSourceError,
+    ServiceRefusedError,
     UnavailableError,
 )
 from dormouse.model.sources import Source, is_file
@@ -194,7 +198,9 @@ class S3Storage:
             others = [error for error in errors if error.get("Code") not in _BUSY]
             if others or failures == self._retry_policy.attempts:
                 first = (others or errors)[0]
-                raise UnavailableError(
+                kind = kind_of_code(first.get("Code", ""), HTTPStatus.FORBIDDEN)
+                is_refused = bool(others) and kind is Failure.PERMANENT
+                raise (ServiceRefusedError if is_refused else UnavailableError)(
                     f"{len(errors)} of {len(keys)} objects in {self.uri} were not deleted; one, "
                     f"{first.get('Key')!r}: {first.get('Code')} {first.get('Message')}"
                 )

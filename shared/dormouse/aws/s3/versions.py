@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from botocore.exceptions import ClientError
 
 from dormouse.aws.base.failures import code_of, read_pages, reading
+from dormouse.errors import ServiceRefusedError
 from dormouse.ports.services import StoredObject
 
 if TYPE_CHECKING:
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
     )
 
 _DAY_MS = 24 * 60 * 60 * 1000
-_NO_RULES = "NoSuchLifecycleConfiguration"
+_NO_RULES = ("NoSuchLifecycleConfiguration", "NotImplemented", "501")
+_NO_VERSIONS = ("NotImplemented", "501")
+"""What servers answer that keep no versions, or have no rules: not all have these requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +36,9 @@ class EarlierVersion:
 
 
 def earlier_versions(client: S3Client, bucket: str, prefix: str) -> Iterator[EarlierVersion]:
-    """Yield the noncurrent versions below a prefix."""
+    """Yield the noncurrent versions below a prefix; none if the server has no versions at all."""
     newer: _Found | None = None
-    listing = client.get_paginator("list_object_versions").paginate(Bucket=bucket, Prefix=prefix)
-    for page in read_pages("S3", listing):
+    for page in _pages(client, bucket, prefix):
         for found in _in_order(page):
             if found.size_bytes is not None and not found.is_latest and newer is not None:
                 stored = StoredObject(found.key, found.size_bytes, found.modified_ms)
@@ -45,13 +47,24 @@ def earlier_versions(client: S3Client, bucket: str, prefix: str) -> Iterator[Ear
             newer = found
 
 
+def _pages(client: S3Client, bucket: str, prefix: str) -> Iterator[ListObjectVersionsOutputTypeDef]:
+    listing = client.get_paginator("list_object_versions").paginate(Bucket=bucket, Prefix=prefix)
+    try:
+        yield from read_pages("S3", listing)
+    except ServiceRefusedError as error:
+        if not isinstance(error.__cause__, ClientError) or (
+            code_of(error.__cause__) not in _NO_VERSIONS
+        ):
+            raise
+
+
 def kept_ms(client: S3Client, bucket: str) -> int | None:
     """Return how long the bucket keeps noncurrent versions; None if it has no limit."""
     with reading("S3"):
         try:
             rules = client.get_bucket_lifecycle_configuration(Bucket=bucket)["Rules"]
         except ClientError as error:
-            if code_of(error) != _NO_RULES:
+            if code_of(error) not in _NO_RULES:
                 raise
             return None
     days = [

@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from http import HTTPStatus
 from typing import TYPE_CHECKING, TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError
 
 from dormouse import system
+from dormouse.aws.base.failures import Failure, kind_of_code
+from dormouse.aws.base.failures import unavailable as unavailable_service
 from dormouse.aws.sqs.batching import MAX_BATCH_BYTES, batched
 from dormouse.errors import InvalidRequestError, NotFoundError, UnavailableError
 from dormouse.messages.stages import OfTable, OutboundMessage, encode
@@ -83,11 +86,11 @@ class SqsQueues:
             except (BotoCoreError, ClientError) as error:
                 raise unavailable(queue, error) from error
             left = [entry for entry in left if entry["Id"] in failed]
-            if not left:
-                break
             refusals = ", ".join(
                 sorted({f"{f['Code']} {f.get('Message', '')}".strip() for f in failed.values()})
             )
+            if all(f["SenderFault"] and _is_for_good(f["Code"]) for f in failed.values()):
+                break
             if failures < self._retry_policy.attempts:
                 self._retry_policy.pause(failures)
         return left, refusals
@@ -201,6 +204,10 @@ class SqsOutbox:
         )
 
 
+def _is_for_good(code: str) -> bool:
+    return kind_of_code(code, HTTPStatus.BAD_REQUEST) is Failure.PERMANENT
+
+
 def _sized(messages: Iterable[OutboundMessage]) -> Iterator[tuple[str, _Sent, int]]:
     """Yield each message with its queue, its body and its most bytes."""
     for outgoing in messages:
@@ -254,6 +261,6 @@ def _reason(text: str, body: str) -> dict[str, MessageAttributeValueTypeDef]:
     return {"reason": {"DataType": "String", "StringValue": value}} if value else {}
 
 
-def unavailable(queue: str, error: Exception) -> UnavailableError:
-    """Return the error of a queue that does not answer."""
-    return UnavailableError(f"queue {queue!r} did not answer: {error}")
+def unavailable(queue: str, error: BotoCoreError | ClientError) -> UnavailableError:
+    """Return the error of a queue that does not answer, or refuses."""
+    return unavailable_service(f"queue {queue!r} did not take the request", error)

@@ -59,7 +59,10 @@ def check(
 
     Raises:
         UnavailableError: storage or state cannot be read at present, so nothing is known.
+        ServiceRefusedError: a server ignores conditions of writes, so nothing there can be relied
+            on.
     """
+    services.check_conditions()
     first = _check_once(services, table, None, watch, all_bytes)
     if not first.findings or first.findings[0].damage in _WITHOUT_STATE:
         return first

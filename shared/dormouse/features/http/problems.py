@@ -14,6 +14,7 @@ from dormouse.errors import (
     InvalidRequestError,
     LimitExceededError,
     NotFoundError,
+    ServiceRefusedError,
     TimedOutError,
     UnavailableError,
     VersionGoneError,
@@ -29,6 +30,7 @@ _STATUSES: tuple[tuple[type[DormouseError], int], ...] = (
     (AlreadyExistsError, 409),
     (LimitExceededError, 413),
     (InvalidRequestError, 422),
+    (ServiceRefusedError, 500),
     (UnavailableError, 503),
     (TimedOutError, 504),
 )
@@ -69,7 +71,10 @@ def problem_of(error: ProblemError | DormouseError) -> HttpResponse:
         return replace(response, problem=error.explanation)
     status = next((status for kind, status in _STATUSES if isinstance(error, kind)), 500)
     if status == 500:
-        response = _response(500, "what is stored is damaged, or a part of it is lost", LOGGED)
+        detail = "what is stored is damaged, or a part of it is lost"
+        if isinstance(error, ServiceRefusedError):
+            detail = "a service refuses this instance what it needs"
+        response = _response(500, detail, LOGGED)
         return replace(response, problem=error.explanation)
     if status == 503:
         detail = "a service of this instance does not answer, or is changed by too many at once"

@@ -16,6 +16,7 @@ from dormouse.errors import (
     DormouseError,
     NotFoundError,
     OutcomeUnknownError,
+    ServiceRefusedError,
     UnavailableError,
 )
 from dormouse.retry_policy import RetryPolicy
@@ -78,12 +79,13 @@ class Log:
         is in the log once or not at all, however often and late its requests arrive.
 
         Raises:
-            ContendedError: all attempts failed; the id is not in the log and never will be.
+            ContendedError: all attempts lost; the id is not in the log and never will be.
+            UnavailableError: the log could not be written; the same holds.
             OutcomeUnknownError: the id may be in the log, or may get there.
             NotFoundError: the table was destroyed.
         """
         position = None if after is None else place_after(after)[1]
-        doubtful, failures = False, 0
+        doubtful, failures, attempt = False, 0, 0
         failure: DormouseError | None = None
         for attempt in range(1, self.retry_policy.attempts + 1):
             if failures:
@@ -109,8 +111,10 @@ class Log:
                 doubtful, failure, failures = True, error, failures + 1
             except UnavailableError as error:
                 failure, failures = error, failures + 1
+                if isinstance(error, ServiceRefusedError):
+                    break
         seen = self._finalise(delta_id, page, position, doubtful, failure)
-        return Placement(self.retry_policy.attempts, seen, seen.version_of(delta_id))
+        return Placement(attempt, seen, seen.version_of(delta_id))
 
     def ids_after(self, version: int) -> list[str]:
         """Return the ids that follow a version: at least those appended before the call.
@@ -163,6 +167,8 @@ class Log:
                     return False
                 if self.pages.set_manifest(self.table_id, changed):
                     return True
+            except ServiceRefusedError:
+                raise
             except (OutcomeUnknownError, UnavailableError) as error:
                 failure = error
             self.retry_policy.pause(failures)
@@ -244,10 +250,13 @@ class Log:
                     f"a commit to table {self.table_id} was not answered; it may yet land",
                     hint="commit the same again to find out; delete nothing it may need",
                 ) from failure
-        raise ContendedError(
-            f"a commit to table {self.table_id} failed {self.retry_policy.attempts} times",
-            hint="nothing was changed; try again later",
-        ) from failure
+        if isinstance(failure, ServiceRefusedError):
+            raise failure
+        times = f"a commit to table {self.table_id} failed {self.retry_policy.attempts} times"
+        hint = "nothing was changed; try again later"
+        if isinstance(failure, UnavailableError) and not isinstance(failure, ContendedError):
+            raise UnavailableError(f"{times}; the last time: {failure}", hint=hint) from failure
+        raise ContendedError(f"{times}: others came in between", hint=hint) from failure
 
 
 class _LostSightError(OutcomeUnknownError):
