@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from dormouse.errors import NotFoundError, OutcomeUnknownError, UnavailableError
 from dormouse.iceberg.files import avro
 from dormouse.messages.requests import AdminRequest, PublishIceberg, SetProperties
+from dormouse.ports.services import root_uri
 from tests.simulation.fault_injection import HOUR_MS
 from tests.simulation.instance import Worker
 from tests.simulation.published import PublishedWatch
@@ -99,7 +100,7 @@ def read_as_outsider(
 
     def get(uri: str) -> bytes:
         sleep(random.random() ** 3 * limit_ms / 1000)
-        return services.storage.get(uri.removeprefix(f"{services.storage.uri.rstrip('/')}/"))
+        return services.storage.get(uri.removeprefix(f"{root_uri(services.storage)}/"))
 
     from_ms: int | None = found_ms
     try:

@@ -92,15 +92,17 @@ class IcebergTable:
         """
         from dormouse.features.publishing.look import published_metadata
         from dormouse.iceberg.serving.views import published_name, view_of, why_no_view
+        from dormouse.ports.services import FILE_SCHEME
         from dormouse.tables.published import is_mirrored
 
         services, table = self.handle.services, self.handle.current()
         found = published_metadata(services, table)
         summary = found.summary
+        root = summary.root.removeprefix(FILE_SCHEME)
         return PublishedTable(
             table.name,
-            f"{summary.root}/{found.path}",
-            f"{summary.root}/{found.folder}",
+            f"{root}/{found.path}",
+            f"{root}/{found.folder}",
             summary.version,
             summary.versions,
             summary.rows,

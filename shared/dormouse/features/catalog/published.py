@@ -17,7 +17,7 @@ from dormouse.iceberg.previous import parse_metadata
 from dormouse.iceberg.serving.rest import CatalogError, shown
 from dormouse.iceberg.serving.views import PARTS, View, published_name, view_of, why_no_view
 from dormouse.ports.publications import LOST_PUBLICATION
-from dormouse.ports.services import Services
+from dormouse.ports.services import Services, root_uri
 from dormouse.tables.published import is_published
 from dormouse.tables.table import Table
 
@@ -140,7 +140,7 @@ def load_metadata(services: Services, principal: str, name: str) -> Loaded:
             content = services.storage.get(path)
         except NotFoundError:
             continue
-        return Loaded(table, f"{services.storage.uri.rstrip('/')}/{path}", parse_metadata(content))
+        return Loaded(table, f"{root_uri(services.storage)}/{path}", parse_metadata(content))
     raise CorruptDataError(
         f"the metadata published of table {name!r} is lost",
         hint=LOST_PUBLICATION.replace("NAME", name),

@@ -41,7 +41,7 @@ from dormouse.iceberg.serving.rest import (
     shown,
 )
 from dormouse.iceberg.serving.views import view_result
-from dormouse.ports.services import Services
+from dormouse.ports.services import Services, root_uri
 from dormouse.stored.paths import data_prefix, iceberg_prefix
 
 READS = ("GET", "HEAD")
@@ -140,7 +140,7 @@ def _access(services: Services, request: HttpRequest, table_id: str) -> dict[str
     found = {**access.settings(), **lent}
     if not lent:
         return {"config": found}
-    root = services.storage.uri.rstrip("/")
+    root = root_uri(services.storage)
     prefixes = (data_prefix(table_id), iceberg_prefix(table_id))
     each = [{"prefix": f"{root}/{prefix}", "config": found} for prefix in prefixes]
     return {"config": found, "storage-credentials": each}
@@ -156,7 +156,7 @@ def _view(services: Services, request: HttpRequest, target: Target) -> HttpRespo
     table, view = find_view(services, request.principal, target.name)
     if request.method == "HEAD":
         return HttpResponse(204)
-    root = services.storage.uri.rstrip("/")
+    root = root_uri(services.storage)
     return json_response(200, view_result(table, view, root, NAMESPACE, target.prefix))
 
 

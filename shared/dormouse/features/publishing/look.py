@@ -22,7 +22,7 @@ from dormouse.iceberg.reachable import (
     manifests_of,
     show_metadata,
 )
-from dormouse.ports.services import Services
+from dormouse.ports.services import FILE_SCHEME, Services, root_uri
 from dormouse.stored.paths import data_prefix, iceberg_prefix, is_plain, shard_id_of
 from dormouse.tables.published import is_published
 from dormouse.tables.table import Table
@@ -96,12 +96,13 @@ def published_files(services: Services, table: Table) -> Iterator[PublishedFile]
     Raises: as `published_metadata`.
     """
     found = published_metadata(services, table)
+    shown = found.summary.root.removeprefix(FILE_SCHEME)
     listed = services.storage.get(_newest_list(services, found))
     for manifest in manifests_of(listed, found.summary.root):
         for path in files_of(services.storage.get(manifest.path), found.summary.root):
             shard = None if manifest.is_deletes else shard_id_of(path)
             is_quick = shard is not None and not is_plain(shard)
-            yield PublishedFile(f"{found.summary.root}/{path}", manifest.is_deletes, is_quick)
+            yield PublishedFile(f"{shown}/{path}", manifest.is_deletes, is_quick)
 
 
 def problems(services: Services, table: Table) -> Iterator[str]:
@@ -115,7 +116,7 @@ def problems(services: Services, table: Table) -> Iterator[str]:
     """
     found = published_metadata(services, table)
     fetch, root = intact(services.storage.get), found.summary.root
-    if root != (here := services.storage.uri.rstrip("/")):
+    if root != (here := root_uri(services.storage)):
         yield f"{found.path} is of a data root at {root}, which is at {here} now"
         return
     named: set[str] = set()

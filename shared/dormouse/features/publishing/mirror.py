@@ -17,7 +17,7 @@ from dormouse.iceberg.serving.hive_types import hive_type
 from dormouse.iceberg.serving.views import published_name
 from dormouse.model.versions.publications import PublicationRecord
 from dormouse.ports.publications import Mirror, MirroredTable
-from dormouse.ports.services import Services
+from dormouse.ports.services import Services, root_uri
 from dormouse.stored.paths import iceberg_prefix
 from dormouse.tables.published import glue_name, is_mirrored
 from dormouse.tables.table import Table
@@ -79,7 +79,7 @@ def _put(services: Services, mirror: Mirror, table: Table, record: PublicationRe
             f"{table.name!r}, and was left as it is",
             hint="delete it there, rename this table, or set iceberg_glue=off",
         )
-    root = services.storage.uri.rstrip("/")
+    root = root_uri(services.storage)
     wanted = MirroredTable(
         table.id,
         f"{root}/{record.metadata}",

@@ -29,7 +29,7 @@ from dormouse.iceberg.publication import plan_publication
 from dormouse.messages.stages import OutboundMessage, TableChanged
 from dormouse.model.state import TableState
 from dormouse.model.versions.publications import Checkpoint, PublicationRecord
-from dormouse.ports.services import Services
+from dormouse.ports.services import Services, root_uri
 from dormouse.state_store import StateStore
 from dormouse.stored.paths import iceberg_prefix, publication_sequence
 from dormouse.tables.published import is_mirrored, is_published
@@ -84,7 +84,7 @@ def _withdraw(services: Services, table: Table, record: PublicationRecord | None
 
 def _publish(services: Services, table: Table, record: PublicationRecord) -> bool:
     """Publish the newest version; return False if the record is another by now."""
-    store, root = services.store(table), services.storage.uri.rstrip("/")
+    store, root = services.store(table), root_uri(services.storage)
     state, content = store.current(), _fingerprint(table)
     if state.generation != table.generation:  # it is being reset: the planning of that comes again
         return state.generation < table.generation

@@ -16,6 +16,7 @@ from dormouse.features.catalog.serve_catalog import serve_catalog
 from dormouse.http.messages import HttpRequest, HttpResponse
 from dormouse.messages.requests import DeleteTable, RenameTable, SetProperties
 from dormouse.model.versions.publications import PublicationRecord
+from dormouse.ports.services import root_uri
 from dormouse.tables.table import Table
 from tests.support.world import World
 
@@ -73,7 +74,7 @@ def test_a_table_is_loaded_with_what_is_published_now(world: World, letters: Tab
     loaded = content(ask(world, f"{TABLES}/letters"))
     record = world.publications.get(letters.id)
     assert record is not None
-    assert loaded["metadata-location"] == f"{world.storage.uri}/{record.metadata}"
+    assert loaded["metadata-location"] == f"{root_uri(world.storage)}/{record.metadata}"
     assert loaded["metadata"] == json.loads(world.storage.get(record.metadata))
     assert loaded["config"] == {}
     by_prefix = ask(world, "/iceberg/v1/mice/namespaces/dormouse/tables/letters", unknown="x")
@@ -345,7 +346,7 @@ def test_credentials_are_lent_to_clients_that_ask_for_them(
     loaded = content(response)
     found = {"s3.region": "eu-west-2", **lent}
     assert loaded["config"] == found
-    root = f"{world.storage.uri}/{letters.id}"
+    root = f"{root_uri(world.storage)}/{letters.id}"
     each = [{"prefix": f"{root}/{name}/", "config": found} for name in ("data", "iceberg")]
     assert loaded.get("storage-credentials") == (each if is_lent else None)
     assert response.headers["cache-control"] == "no-store"

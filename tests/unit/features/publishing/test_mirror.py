@@ -19,6 +19,7 @@ from dormouse.messages.requests import RenameTable, SetDefaults, SetProperties
 from dormouse.messages.stages import TableChanged
 from dormouse.model.versions.publications import PublicationRecord
 from dormouse.ports.publications import MirrorEntry
+from dormouse.ports.services import root_uri
 from dormouse.tables.table import Table
 from tests.support.memory_mirror import MemoryMirror, refuse
 from tests.support.world import LETTERS, World, letters
@@ -45,7 +46,7 @@ def record_of(world: World, table: Table) -> PublicationRecord:
 
 
 def uri_of(world: World, table: Table) -> str:
-    return f"{world.storage.uri.rstrip('/')}/{record_of(world, table).metadata}"
+    return f"{root_uri(world.storage)}/{record_of(world, table).metadata}"
 
 
 def publish(world: World, table: Table) -> None:

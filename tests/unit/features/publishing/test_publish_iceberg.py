@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from dormouse.errors import ContendedError, UnavailableError
+from dormouse.features.publishing import look
 from dormouse.features.publishing.collect_iceberg import READERS_MS, reachable
 from dormouse.features.publishing.publish_iceberg import publish_iceberg
 from dormouse.features.tables.changing.create_table import create_table
@@ -15,6 +16,7 @@ from dormouse.iceberg.reachable import files_of, manifest_lists_of, manifests_of
 from dormouse.messages.requests import CreateTable, PublishIceberg, ReinitialiseTable, SetProperties
 from dormouse.messages.stages import TableChanged
 from dormouse.model.versions.publications import PublicationRecord
+from dormouse.ports.services import root_uri
 from dormouse.schema.schema import Schema
 from dormouse.stored.paths import iceberg_prefix, shard_path
 from dormouse.tables.table import Table
@@ -38,7 +40,7 @@ def record_of(world: World, table: Table) -> PublicationRecord:
 
 def published_files(world: World, table: Table, metadata: str = "") -> set[str]:
     """Return the data files that the newest snapshot of metadata names."""
-    root = world.storage.uri.rstrip("/")
+    root = root_uri(world.storage)
     fetch = world.storage.get
     body = json.loads(fetch(metadata or record_of(world, table).metadata))
     body["snapshots"] = body["snapshots"][-1:]
@@ -318,3 +320,19 @@ def test_a_deleted_table_leaves_nothing(world: World) -> None:
     world.settle()
     assert world.publications.get(table.id) is None
     assert not objects(world, table)
+
+
+def test_the_metadata_of_a_folder_names_files_by_uris_with_a_scheme(
+    world: World,
+) -> None:
+    """A path alone is refused by some readers of Iceberg; people are shown paths."""
+    table = world.create(**PUBLISHED)
+    drop(world, "ab")
+    folder = world.storage.uri
+    found = look.published_metadata(world.services, table)
+    text = world.storage.get(found.path).decode()
+    assert found.summary.root == root_uri(world.storage) == f"file://{folder}"
+    assert text.count(folder) == text.count(f"file://{folder}") > 0
+    shown = [each.uri for each in look.published_files(world.services, table)]
+    assert shown
+    assert all(uri.startswith(f"{folder}/") for uri in shown)
