@@ -74,6 +74,7 @@ LAYERS = [
     {"aws.sqs"},
     {"aws.s3"},
     {"aws.dynamodb"},
+    {"aws.conditions"},
     {"aws.connections", "aws.emr", "aws.glue", "aws.reader_access", "aws.signed_socket"},
     {"aws.http_proxy"},
     {"aws.wiring"},
