@@ -23,13 +23,14 @@ from dormouse.sources.files.compression import HEAD_BYTES, WORDS, compression_of
 from dormouse.sources.files.csv_files import read_csv
 from dormouse.sources.files.json_files import read_json_lines
 from dormouse.sources.files.local_files import LocalFile
+from dormouse.sources.files.parquet_batches import ENCRYPTED_MAGIC, PLAIN_MAGIC
 from dormouse.sources.files.parquet_files import read_parquet
 from dormouse.sources.key_sizes import with_fitting_keys
 from dormouse.sources.path_columns import path_values, with_path_values, without_required
 from dormouse.tables.csv_dialect import CsvDialect
 
 _BINARY = {
-    ".parquet": ("Parquet", (b"PAR1",)),
+    ".parquet": ("Parquet", (PLAIN_MAGIC, ENCRYPTED_MAGIC)),
     ".arrow": ("Arrow", (FILE_MAGIC, STREAM_MAGIC)),
     ".feather": ("Arrow", (FILE_MAGIC, STREAM_MAGIC)),
 }

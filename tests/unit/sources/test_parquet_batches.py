@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import gzip
+import io
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dormouse.errors import RefusedSourceError
 from dormouse.schema.schema import Field, Primitive, Schema
+from dormouse.shards.format import thrift
 from dormouse.sources.files import parquet_batches
 from dormouse.sources.formats import read_source
+from dormouse.sources.inferring.inference import infer_file
 from tests.support.damage import flipped
 
 SCHEMA = Schema.from_json(
@@ -143,3 +149,89 @@ def test_pages_of_a_file_that_have_checksums_are_held_against_them(
         local.write_bytes(flipped(body, place))
         with pytest.raises(RefusedSourceError):
             list(read_source(local, "x.parquet", schema))
+
+
+def footers(body: bytes) -> bytes:
+    return b"PAR1" + body + len(body).to_bytes(4, "little") + b"PAR1"
+
+
+def a_struct(*fields: thrift.Field) -> bytes:
+    return thrift.struct(fields)
+
+
+ALGORITHM = a_struct((1, thrift.STRUCT, a_struct((2, thrift.BINARY, thrift.binary(b"file")))))
+CHUNK_WITH_KEY = a_struct(
+    (2, thrift.INT64, thrift.signed(4)),
+    (8, thrift.STRUCT, a_struct((2, thrift.STRUCT, a_struct()))),
+)
+SEALED_CHUNK = a_struct((2, thrift.INT64, thrift.signed(4)), (9, thrift.BINARY, b"\x02ab"))
+PLAIN_CHUNK = a_struct((2, thrift.INT64, thrift.signed(4)), (4, thrift.INT64, thrift.signed(9)))
+
+
+def groups(*chunks: bytes) -> thrift.Field:
+    group = a_struct((1, thrift.LIST, thrift.list_of(thrift.STRUCT, chunks)))
+    return 4, thrift.LIST, thrift.list_of(thrift.STRUCT, [group])
+
+
+ENCRYPTED = {
+    "its end says so": b"PAR1" + bytes(20) + b"\x14\0\0\0PARE",
+    "both ends say so": b"PARE" + bytes(20) + b"\x14\0\0\0PARE",
+    "the file has an algorithm": footers(
+        a_struct(groups(PLAIN_CHUNK), (8, thrift.STRUCT, ALGORITHM))
+    ),
+    "signed": footers(a_struct((8, thrift.STRUCT, ALGORITHM)) + bytes(28)),
+    "the number of the field is written in full": footers(
+        b"\x0c" + thrift.signed(8) + ALGORITHM + b"\0"
+    ),
+    "the number of the field overflows": footers(
+        b"\x0c" + thrift.signed(65536 + 8) + ALGORITHM + b"\0"
+    ),
+    "behind a map": footers(
+        bytes([0x70 | thrift.MAP, 1, thrift.BINARY << 4 | thrift.UUID, 1, 65])
+        + bytes(16)
+        + bytes([0x10 | thrift.STRUCT])
+        + ALGORITHM
+        + b"\0"
+    ),
+    "a column has a key": footers(a_struct(groups(PLAIN_CHUNK, CHUNK_WITH_KEY))),
+    "a column is sealed": footers(a_struct(groups(*[PLAIN_CHUNK] * 20, SEALED_CHUNK))),
+}
+
+
+@pytest.mark.parametrize("compression", ["", ".gz"])
+def test_a_file_that_is_encrypted_in_any_form_is_refused_before_arrow_looks_at_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compression: str
+) -> None:
+    def arrow(*given: object, **how: object) -> object:
+        raise AssertionError("Arrow ends the process when it is asked for such a column")
+
+    monkeypatch.setattr(pq, "ParquetFile", arrow)
+    for what, body in ENCRYPTED.items():
+        local = tmp_path / f"x.parquet{compression}"
+        local.write_bytes(gzip.compress(body) if compression else body)
+        with pytest.raises(RefusedSourceError, match=r"Parquet file is encrypted") as refused:
+            list(read_source(local, f"t/{local.name}", SCHEMA))
+        assert "without encryption" in refused.value.hint, what
+        with pytest.raises(RefusedSourceError, match=None if compression else "is encrypted"):
+            infer_file(local)
+
+
+def test_a_footer_that_is_no_struct_is_refused_before_arrow_looks_at_it(tmp_path: Path) -> None:
+    """Else a reader that is more lenient could find encryption where this one gave up."""
+    nested = b"\x1c" * 5000
+    for body in (b"", b"\x15", b"\x1e\0", b"\x15" + b"\xff" * 40, nested, b"\x19\xfc\xff\xff\x7f"):
+        local = tmp_path / "x.parquet"
+        local.write_bytes(footers(body))
+        with pytest.raises(RefusedSourceError, match="cannot be read"):
+            list(read_source(local, "t/x.parquet", SCHEMA))
+
+
+@given(st.integers(0, 3), st.integers(0, 40), st.booleans())
+def test_what_real_footers_have_is_no_encryption(columns: int, rows: int, nested: bool) -> None:
+    values = pa.array([[f"{n}"] if nested else f"{n}" for n in range(rows)])
+    sink = io.BytesIO()
+    table = pa.table({f"c{n}": values for n in range(columns)}).replace_schema_metadata({"a": "b"})
+    pq.write_table(table, sink, row_group_size=7, write_page_index=True)
+    body = sink.getvalue()
+    footer = body[-8 - int.from_bytes(body[-8:-4], "little") : -8]
+    assert not thrift.has_field(footer, parquet_batches.ENCRYPTION_FIELDS)

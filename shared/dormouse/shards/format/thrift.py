@@ -1,7 +1,8 @@
 """Thrift's compact protocol, as far as Parquet's page headers and footers need it.
 
 Parquet describes its pages and columns by structs of this protocol. pyarrow reads and writes whole
-files by them, but offers no single page; `pages` and `excerpts` need these few.
+files by them, but offers no single page; `pages` and `excerpts` need these few. Nor does it say
+whether a footer names encryption, which has to be known before its columns are asked for.
 """
 
 from __future__ import annotations
@@ -11,12 +12,16 @@ from typing import Any
 
 Body = bytes | memoryview
 
-TRUE, FALSE, INT16, INT32, INT64, DOUBLE = 1, 2, 4, 5, 6, 7
-BINARY, LIST, SET, MAP, STRUCT = 8, 9, 10, 11, 12
+TRUE, FALSE, BYTE, INT16, INT32, INT64, DOUBLE = 1, 2, 3, 4, 5, 6, 7
+BINARY, LIST, SET, MAP, STRUCT, UUID = 8, 9, 10, 11, 12, 13
 """The types of values, as the protocol numbers them."""
 
 Field = tuple[int, int, bytes]
 """A field of a struct to be written: its number, its type, and its encoded value."""
+Fields = Mapping[int, "Fields | None"]
+"""Fields of a struct to look for by their numbers: None, or those of the structs in that field."""
+_MAX_VARINT_BITS = 70
+"""An integer of 64 bits has at most ten bytes of seven bits."""
 
 Edit = Callable[[Body, int], tuple[bytes, int]]
 """Returns what is to be written for the value at an offset, and the offset after that value."""
@@ -32,6 +37,75 @@ def read_varint(body: Body, at: int) -> tuple[int, int]:
         if byte < 0x80:
             return value, at
         shift += 7
+        if shift >= _MAX_VARINT_BITS:
+            raise ValueError("an integer has more than 64 bits")
+
+
+def has_field(body: Body, wanted: Fields) -> bool:
+    """Return whether the struct at the beginning has one of some fields, at any of their depths.
+
+    Nothing is built in memory, however large the struct is.
+
+    Raises:
+        IndexError: the body ends before the struct does.
+        RecursionError: it is nested too deeply.
+        ValueError: a field has a type that the protocol has not, or too large an integer.
+    """
+    return _after_struct(body, 0, wanted) is None
+
+
+def _after_struct(body: Body, at: int, wanted: Fields) -> int | None:
+    """Return the offset after the struct at an offset; None if it has a field that is wanted."""
+    number = 0
+    while kind := (head := body[at]) & 0x0F:
+        at += 1
+        if head >> 4:
+            number += head >> 4
+        else:
+            number, at = _read_signed(body, at)
+        number &= 0xFFFF  # as readers in C++ do, who keep it in 16 bits
+        inner = wanted.get(number, _NOTHING)
+        if inner is None:
+            return None
+        if kind not in (TRUE, FALSE):  # the type of a truth value is its value
+            after = _after_value(kind, body, at, inner)
+            if after is None:
+                return None
+            at = after
+    return at + 1
+
+
+def _after_value(kind: int, body: Body, at: int, wanted: Fields) -> int | None:
+    if kind in (INT16, INT32, INT64):
+        while body[at] > 0x7F:
+            at += 1
+        return at + 1
+    if kind == STRUCT:
+        return _after_struct(body, at, wanted)
+    if kind == BINARY:
+        length, at = read_varint(body, at)
+        return at + length
+    if kind in _FIXED_BYTES:
+        return at + _FIXED_BYTES[kind]
+    if kind in (LIST, SET):
+        length, item, at = read_list_head(body, at)
+        kinds: tuple[int, ...] = (item,)
+    elif kind == MAP:
+        length, at = read_varint(body, at)
+        kinds, at = (body[at] >> 4, body[at] & 0x0F) if length else (), at + bool(length)
+    else:
+        raise ValueError(f"Thrift's compact protocol has no type {kind}")
+    for _ in range(length):
+        for each in kinds:
+            after = _after_value(each, body, at, wanted)
+            if after is None:
+                return None
+            at = after
+    return at
+
+
+_FIXED_BYTES = {TRUE: 1, FALSE: 1, BYTE: 1, DOUBLE: 8, UUID: 16}
+_NOTHING: Fields = {}
 
 
 def read_struct(body: Body, at: int) -> tuple[dict[int, Any], int]:
@@ -76,7 +150,7 @@ def _read_value(kind: int, body: Body, at: int) -> tuple[Any, int]:
         return bytes(body[at : at + length]), at + length
     if kind in (LIST, SET):
         return _read_list(body, at)
-    if kind in (TRUE, FALSE, 3):  # in a list, a truth value is a byte as any
+    if kind in (TRUE, FALSE, BYTE):  # in a list, a truth value is a byte as any
         return body[at], at + 1
     if kind == DOUBLE:
         return bytes(body[at : at + 8]), at + 8

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 
 from dormouse.arrow.types import Array
 from dormouse.errors import RefusedSourceError
+from dormouse.shards.format.thrift import Fields, has_field
 from dormouse.sources.files.local_files import LocalFile
 
 BATCH_ROWS = 16 * 1024
@@ -34,6 +35,14 @@ BUFFER_BYTES = 1024 * 1024
 """How much of a column is read at once: row groups may be large, and the file is local."""
 MAX_FOOTER_BYTES = 32 * 1024 * 1024
 """The footer of hundreds of thousands of column chunks. It takes eight times that in memory."""
+TAIL_BYTES = 8
+"""A file ends in the length of its footer, and its magic number."""
+PLAIN_MAGIC, ENCRYPTED_MAGIC = b"PAR1", b"PARE"
+ENCRYPTION_FIELDS: Fields = {8: None, 4: {1: {8: None, 9: None}}}
+"""Where a footer that can be read names encryption (parquet.thrift): for the file, its
+`encryption_algorithm`; for a column chunk of a row group, `crypto_metadata` or
+`encrypted_column_metadata`.
+"""
 PROBE_ROWS = 64
 MAX_ELEMENTS = 100_000_000
 """The most list elements in one row group: one row may have all of them."""
@@ -52,7 +61,7 @@ def open_parquet(
     """Open a file to read its batches one after the other; `metadata` is its footer, if known.
 
     Raises:
-        RefusedSourceError: its footer is too large to be held in memory.
+        RefusedSourceError: it is encrypted, or its footer is too large to be held in memory.
     """
     with local.open() as file:
         if metadata is None:
@@ -69,14 +78,38 @@ def open_parquet(
 
 
 def _check_footer(file: BinaryIO) -> None:
+    """Check that Arrow can look into a file.
+
+    Asked for a column of a file that is encrypted in part, it ends the process.
+    """
     size_bytes = file.seek(0, io.SEEK_END)
-    file.seek(max(0, size_bytes - 8))
-    footer_bytes = int.from_bytes(file.read(4), "little")
-    if MAX_FOOTER_BYTES < footer_bytes < size_bytes:
+    file.seek(max(0, size_bytes - TAIL_BYTES))
+    tail = file.read(TAIL_BYTES)
+    footer_bytes, magic = int.from_bytes(tail[:4], "little"), tail[4:]
+    if magic == ENCRYPTED_MAGIC:
+        raise _encrypted()
+    if magic != PLAIN_MAGIC or footer_bytes > size_bytes - TAIL_BYTES:
+        return  # Arrow says what is wrong
+    if footer_bytes > MAX_FOOTER_BYTES:
         raise RefusedSourceError(
             f"the footer has {footer_bytes:,} bytes; at most {MAX_FOOTER_BYTES:,} are possible",
             hint="write the file with larger row groups, or fewer columns",
         )
+    file.seek(size_bytes - TAIL_BYTES - footer_bytes)
+    try:
+        if has_field(file.read(footer_bytes), ENCRYPTION_FIELDS):
+            raise _encrypted()
+    except (IndexError, RecursionError, ValueError) as error:
+        raise RefusedSourceError(
+            "the Parquet file cannot be read: its footer is damaged"
+        ) from error
+
+
+def _encrypted() -> RefusedSourceError:
+    return RefusedSourceError(
+        "the Parquet file is encrypted, as a whole or in part (modular encryption)",
+        hint="write it without encryption; stored rows are encrypted by the storage they lie in",
+    )
 
 
 def read_batches(local: LocalFile, file: pq.ParquetFile) -> Iterator[pa.RecordBatch]:
