@@ -41,8 +41,13 @@ EXIT_CODES = (
 )
 """What `--help` says of them."""
 
-INTERRUPTED = 130
-"""The exit code after Ctrl-C, as shells have it: 128 and the number of the signal."""
+INTERRUPTED, TERMINATED = 130, 143
+"""The exit codes after Ctrl-C and SIGTERM, as shells have them: 128 and the signal's number."""
+
+
+class TerminatedError(KeyboardInterrupt):
+    """SIGTERM asked the command to end, as Ctrl-C does."""
+
 
 _ASKING = ("apply", "compact", "copy", "export", "gc", "ingest", "purge", "split", "table", "wait")
 """The verbs that ask for work, or wait for some."""
@@ -104,6 +109,7 @@ class Commands(TyperGroup):
         except DormouseError as error:
             print_error(error)
             raise typer.Exit(exit_code(error)) from error
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as error:
             _print_interruption(ctx)
-            raise typer.Exit(INTERRUPTED) from None
+            is_told = isinstance(error, TerminatedError)
+            raise typer.Exit(TERMINATED if is_told else INTERRUPTED) from None

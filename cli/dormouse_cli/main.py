@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import threading
+from types import FrameType
 from typing import Annotated, Any
 
 import typer
@@ -9,7 +12,7 @@ import typer
 from dormouse import __version__
 from dormouse_cli.commands.deferred import commands
 from dormouse_cli.commands.verbs import VERBS
-from dormouse_cli.errors import EXIT_CODES, Commands
+from dormouse_cli.errors import EXIT_CODES, Commands, TerminatedError
 from dormouse_cli.session import Session
 
 
@@ -58,6 +61,15 @@ def choose_instance(
         ctx.obj = Session(instance)
 
 
+def _end(number: int, frame: FrameType | None) -> None:
+    """End as Ctrl-C does: what was begun is handed back. Another SIGTERM ends the process."""
+    signal.signal(number, signal.SIG_DFL)
+    raise TerminatedError
+
+
 def main() -> None:
     """Run the command line."""
+    is_main = threading.current_thread() is threading.main_thread()
+    if is_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _end)
     app(prog_name="dormouse")

@@ -5,6 +5,15 @@ on.
 """
 
 
+def is_panic(error: BaseException) -> bool:
+    """Return whether a library in Rust panicked.
+
+    PyO3 raises that as a BaseException of a module that cannot be imported, so that nobody takes it
+    for an error. What is lost is the library's call, not the process.
+    """
+    return type(error).__name__ == "PanicException"
+
+
 class DormouseError(Exception):
     """The base class. The message is one sentence; `hint`, if there is one, says what to do."""
 

@@ -53,4 +53,5 @@ def work(
                     status.update(error.explanation)
                     time.sleep(FULL_SECONDS)
         except KeyboardInterrupt:
+            folder.background.was_woken = False  # else it would go on before it ends
             note("stopped; what is left is done by the next process that uses the folder")

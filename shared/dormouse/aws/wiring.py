@@ -45,6 +45,8 @@ SCRATCH = "dormouse"
 STORES_KEPT = 32
 """How many tables' states a process caches, so that the current version costs one read."""
 
+FUNCTION_MS = 15 * 60 * 1000
+"""No function of Lambda lives longer; the queues hide a message for longer."""
 CLIENT_CONFIG = Config(
     retries={"mode": "standard", "total_max_attempts": 4},
     connect_timeout=5,
@@ -122,6 +124,7 @@ def wire(
         ids=TimeOrderedIds(),
         scratch=settings.scratch,
         memory_bytes=settings.memory_bytes,
+        attempt_ms=FUNCTION_MS,
         metrics=metrics or NoMetrics(),
         spark=_spark(settings),
         has_spark=settings.has_spark,

@@ -1,7 +1,9 @@
 """The queues: messages that wait, are worked on, come again, and end as dead letters.
 
 A message that was received is hidden from others as long as its process lives and works on it,
-however long that takes; `recovery` makes it visible again. Where no process is named, it is hidden
+however long that takes; `recovery` makes it visible again. Others of the same job are hidden
+meanwhile: a file may be dropped by several processes at once, and a job that is run beside itself
+would seem to have crashed. Where no process is named, it is hidden
 for a time, as in SQS. A message that was received as often as the policy allows, and would be
 received again, moves to the dead-letter queue.
 """
@@ -31,9 +33,12 @@ _INSERT = (
     "INSERT INTO messages (queue, body, reason, sent_ms, since_ms, visible_ms)"
     " VALUES (?1, ?2, ?3, ?4, ?4, ?5)"
 )
+_JOB = "CASE WHEN json_valid({0}) THEN json_extract({0}, '$.job_id') END"
 _SEEN = (
-    "SELECT number, body, receives FROM messages WHERE queue = ? AND visible_ms <= ?"
-    " ORDER BY visible_ms, number LIMIT ?"
+    "SELECT number, body, receives FROM messages WHERE queue = ?1 AND visible_ms <= ?2"
+    f" AND coalesce({_JOB.format('body')} NOT IN (SELECT {_JOB.format('held.body')} AS job"
+    " FROM messages AS held WHERE held.queue = ?1 AND held.process != ''"
+    " AND job IS NOT NULL), TRUE) ORDER BY visible_ms, number LIMIT ?3"
 )
 THIS = "WHERE number = ? AND queue = ? AND receipt = ?"
 """A message that was received and did not come again since."""
@@ -178,6 +183,23 @@ class SqliteQueues:
                 f" process = '' {THIS}",
                 [message.place for message in messages],
             )
+
+    def leave(self) -> None:
+        """Let be seen what this process still holds, as if it had not received it: it was
+        interrupted on the way from the queue to the work, or back.
+        """
+        with self._lock:
+            held, self._held = self._held, set()
+        if not (held and self._process):
+            return
+        with self._database.writing() as connection:
+            left = connection.execute(
+                "UPDATE messages SET visible_ms = sent_ms, receives = receives - 1, receipt = '',"
+                " process = '' WHERE process = ?",
+                (self._process,),
+            )
+            if left.rowcount > 0:
+                sweep_soon(connection)
 
     def bury(self, message: Received, reason: str) -> None:
         """Move a message that can never succeed to its dead-letter queue, with the reason."""

@@ -69,7 +69,10 @@ class OpenFolder:
     def close(self) -> None:
         """End the work in the background, and leave the folder to others."""
         self.background.stop()
-        self.database.close()
+        try:
+            self.queues.leave()
+        finally:
+            self.database.close()
         if self.process is not None:
             self.process.leave()
 
@@ -215,7 +218,7 @@ def _wired(
         store=_store_factory(database, data),
     )
     spark = SparkWorker(runs, submit, leaving) if submit else None
-    worker = Worker(working, queues, found, Schedule(database), leaving, spark)
+    worker = Worker(working, queues, found, Schedule(database, leaving), leaving, spark)
     thread.worker = worker
     return OpenFolder(layout, services, queues, inbox, worker, thread, database, process)
 

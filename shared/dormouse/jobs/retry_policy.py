@@ -61,7 +61,7 @@ def backoff_ms(attempts: int) -> int:
     return min(MIN_BACKOFF_SECONDS << doublings, MAX_BACKOFF_SECONDS) * 1000
 
 
-def permanent_failure(error: Exception) -> str:
+def permanent_failure(error: BaseException) -> str:
     """Return why a retry after this error is useless; an empty string if it may succeed.
 
     An error that is not a DormouseError may quote rows in its text, so it is never a reason to

@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import cast
 
-from dormouse.errors import DormouseError
+from dormouse.errors import DormouseError, is_panic
 from dormouse.messages.replies import Reply
 from dormouse.messages.stages import CompactionJob, ExportJob, IngestJob, SparkJob
 from dormouse.model.jobs.job_events import (
     Accepted,
+    Died,
     Failed,
     Finished,
     JobEvent,
@@ -27,6 +28,9 @@ OUTCOME_UNKNOWN = "the job is over; it ended without recording an outcome"
 """The reason in the record of a job that ended without a record of its outcome."""
 ALREADY_INGESTED = "already ingested: nothing was added; to add the same rows again, ask for that"
 """The reason in the record of an ingest whose sources were all ingested before."""
+INTERRUPTED = "the attempt was interrupted; another one follows"
+FILE_REFUSED = "its file was refused"
+"""The reason in the record of an ingest whose only file was refused, which has its own record."""
 ISOLATED = "each file is ingested by a job of its own"
 """How the reason ends in the record of an ingest that was split into one job per file."""
 
@@ -48,12 +52,24 @@ def _kind_of(job: SparkJob) -> JobKind:
 
 @contextmanager
 def tracked(services: Services, job: TrackedJob, started: Started) -> Iterator[None]:
-    """Record that a job started, and that it failed if the block raises a DormouseError."""
+    """Record that a job started, and how the attempt ended if the block raises.
+
+    That a person or a signal interrupted it, or that the system failed, is no fault of the job. An
+    error that is not ours may quote rows, so only its type is recorded.
+    """
     record(services, job, started)
     try:
         yield
     except DormouseError as error:
         record(services, job, Failed(error.explanation))
+        raise
+    except (KeyboardInterrupt, SystemExit):
+        record(services, job, Failed(INTERRUPTED))
+        raise
+    except BaseException as error:
+        if isinstance(error, Exception) or is_panic(error):
+            ended = Failed if isinstance(error, OSError) else Died
+            record(services, job, ended(f"it ended with {type(error).__name__}"))
         raise
 
 

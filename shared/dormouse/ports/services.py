@@ -352,7 +352,9 @@ class Services:
     temporary files; `memory_bytes` is what sorting and merging may use before they spill to it.
     `cache` holds objects that were read. `spark` is None for a process that starts no Spark jobs;
     `has_spark` says whether the instance has Spark. `owns_scratch` says whether nobody else fills
-    the scratch folder, so that what does not fit there alone never will. `reader_access` is None
+    the scratch folder, so that what does not fit there alone never will. `attempt_ms` is how long
+    an attempt at a job may live without being heard of; 0 where its queue gives a job to nobody
+    else while it lives. `reader_access` is None
     where readers of Iceberg need nothing to open objects, as in a folder; `mirror` without Glue.
     `check_conditions` raises ServiceRefusedError if a server that is not AWS's ignores conditions
     of writes.
@@ -375,6 +377,7 @@ class Services:
     spark: Spark | None = None
     has_spark: bool = False
     owns_scratch: bool = True
+    attempt_ms: int = 0
     reader_access: ReaderAccess | None = None
     mirror: Mirror | None = None
     result_queues: ResultQueues = NoResultQueues()

@@ -7,7 +7,7 @@ of the job only when the file was read to its end.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from contextlib import closing
 from dataclasses import dataclass
@@ -30,6 +30,8 @@ from dormouse.tables.csv_dialect import CsvDialect
 DOWNLOADS_AT_ONCE = 16
 AHEAD_BYTES = 256 * 1024 * 1024
 """How much of the scratch space holds files that are downloaded ahead of the one that is loaded."""
+Begins = Callable[[Source | None], None]
+"""What is called with each source before its first byte is looked at, and then with None."""
 SHARE_HELD = 2
 """At most this fraction (1/2) of the memory holds rows; the rest is
 for reading, sorting and writing.
@@ -110,12 +112,17 @@ class SourceLoader:
 
 
 def load_sources(
-    sources: Sources, loader: SourceLoader, wanted: Iterable[Source], scratch: Path
+    sources: Sources,
+    loader: SourceLoader,
+    wanted: Iterable[Source],
+    scratch: Path,
+    begins: Begins | None = None,
 ) -> Generator[tuple[Source, RefusedSourceError | None]]:
     """Load sources in their order; yield each when it is loaded, or with the reason if it is not.
 
     While one is loaded, its rest and the next ones are downloaded: many small ones at once. No row
     of a source that is refused is loaded, and its local copy is removed as that of any other.
+    `begins` is called as `Begins` says.
 
     Raises:
         UnavailableError: a source could not be read.
@@ -128,8 +135,12 @@ def load_sources(
             while left or local:
                 while left and _has_room(local, left[0]):
                     local.append(_LocalSource.download(threads, sources, left.popleft(), scratch))
+                if begins is not None:
+                    begins(local[0].source)
                 yield local[0].source, local[0].load(loader)
                 local.popleft()
+            if begins is not None:
+                begins(None)
         finally:
             for source in local:
                 source.discard()

@@ -21,10 +21,11 @@ from dormouse.errors import (
 )
 from dormouse.folder.wiring import OpenFolder, open_folder
 from dormouse.folder.work import deliveries
+from dormouse.folder.work.background import Background
 from dormouse.folder.work.leaving import Leaving, LeavingError, LeavingStorage
 from dormouse.jobs.retry_policy import MAX_RECEIVES
 from dormouse.messages import stages
-from dormouse.messages.stages import FilesDropped, OutboundMessage, TableChanged, encode
+from dormouse.messages.stages import FilesDropped, IngestJob, OutboundMessage, TableChanged, encode
 from dormouse.model.sources import Source
 from tests.support.memory_storage import MemoryStorage
 from tests.support.waiting import LIMIT_SECONDS
@@ -364,3 +365,113 @@ def test_files_put_into_the_inbox_become_rows(tmp_path: Path) -> None:
         write(tmp_path, "a", 1).rename(folder / "a.csv")
         table.wait(LIMIT_SECONDS)
         assert table.count() == 1
+
+
+class PanicException(BaseException):
+    """As PyO3 raises it: no module can be imported that has it."""
+
+
+def test_a_panic_of_a_library_is_a_failure_of_its_message_and_no_end_of_the_worker(
+    opened: OpenFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage_that(monkeypatch, *[PanicException("index out of range")] * MAX_RECEIVES)
+    send(opened, TableChanged("t"))
+    opened.finish(LIMIT_SECONDS)
+    assert (waiting(opened, CHANGES), waiting(opened, DEAD)) == (0, 1)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(143)])
+def test_an_interruption_anywhere_is_no_fault_of_the_message(
+    opened: OpenFolder, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    """Also between the queue and the stage, whose code is imported there."""
+
+    def interrupted(*_: object) -> None:
+        raise error
+
+    for place in ("_handle", "_run"):
+        send(opened, TableChanged("t"))
+        with monkeypatch.context() as patched:
+            patched.setattr(type(opened.worker), place, interrupted)
+            with pytest.raises(type(error)):
+                opened.worker.step()
+        opened.queues.leave()
+        (message,) = opened.queues.receive(CHANGES, 10, 1)
+        assert message.receives == 1
+        opened.queues.delete([message])
+
+
+def test_a_job_is_worked_on_once_at_a_time_however_often_it_was_asked_for(
+    opened: OpenFolder, tmp_path: Path
+) -> None:
+    """Else the attempts of two processes at one file would be taken for two crashes."""
+    jobs = [
+        IngestJob("t", 0, job, (Source("inbox", f"t/{job}.csv", "e", 1, ms),))
+        for job, ms in (("a", 1), ("a", 2), ("b", 3), ("a", 4))
+    ]
+    opened.queues.send(OutboundMessage("ingest-jobs", job) for job in jobs)
+    other = open_folder(tmp_path / "mice", background=False)
+    try:
+        (first,) = opened.queues.receive("ingest-jobs", 1, 1)
+        (beside,) = other.queues.receive("ingest-jobs", 1, 1)
+        assert '"job_id":"a"' in first.body and '"job_id":"b"' in beside.body
+        assert other.queues.receive("ingest-jobs", 10, 1) == []
+        opened.queues.retry_in(first, 60)
+        (second,) = other.queues.receive("ingest-jobs", 1, 1)
+        assert '"job_id":"a"' in second.body
+    finally:
+        other.close()
+
+
+def test_a_sweep_that_the_end_of_the_process_breaks_off_is_untold_and_due_again(
+    opened: OpenFolder, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken_off(*_: object, **__: object) -> None:
+        opened.worker.leaving.leave()
+        raise RuntimeError("cannot schedule new futures after interpreter shutdown")
+
+    monkeypatch.setattr("dormouse.folder.work.schedule._each_table", broken_off)
+    with opened.database.writing() as connection:
+        connection.execute("INSERT OR REPLACE INTO settings VALUES ('swept_ms', '1')")
+    thread = Background(opened.worker.leaving, enabled=True)
+    thread.worker = opened.worker
+    with caplog.at_level("DEBUG"):
+        thread.wake()
+        thread.stop()
+    assert caplog.text == ""
+    with opened.database.reading() as connection:
+        (swept,) = connection.execute(
+            "SELECT value FROM settings WHERE name = 'swept_ms'"
+        ).fetchone()
+    assert swept in ("0", "1"), "due"
+
+
+DIES = """
+import os, sys
+from pathlib import Path
+from dormouse.folder.wiring import open_folder
+from dormouse.sources import loader
+
+loader.read_source = lambda *given: os._exit(86)
+for _ in range(2):
+    process = os.fork()
+    if not process:
+        open_folder(Path(sys.argv[1]), background=False).finish(60)
+    assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 86
+"""
+
+
+def test_a_file_whose_readers_died_twice_is_set_aside_and_others_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DORMOUSE_SPARK", "no")
+    with Instance.open(tmp_path / "mice", background=False) as mice:
+        table = mice.create_table("t", "k:long", row_keys=["k"])
+        for name in ("bad", "good"):
+            (tmp_path / f"{name}.csv").write_text("k\n1\n")
+        table.ingest(tmp_path / "bad.csv", wait=False)
+        subprocess.run([sys.executable, "-c", DIES, tmp_path / "mice"], check=True)
+        table.ingest(tmp_path / "good.csv")
+        assert table.count() == 1
+        (refused,) = [job for job in table.jobs() if job.subject == "t/bad.csv"]
+        assert refused.state == "refused" and "ended with their process" in refused.reason

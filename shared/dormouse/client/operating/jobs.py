@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from dormouse.client.ingesting.waiting_files import files_that_wait
 from dormouse.client.listing import listed_jobs
 from dormouse.features.ingest.known_sources import look_up_source_ids
+from dormouse.jobs.tracking import FILE_REFUSED
 from dormouse.model.sources import Source
 from dormouse.model.state import TableState
 from dormouse.ports.services import NO_TABLE, JobRecord, Services
@@ -35,6 +36,7 @@ def jobs_of(services: Services, table: Table) -> Listing[JobRecord]:
         # A file that was refused and dropped again waits.
         if source.id not in records or records[source.id].state == "refused":
             records[source.id] = _waiting(table, source)
+    shown = _without_jobs_of_refused(records)
     assigned = (r for r in _assigned(table, known.state) if r.job_id not in records)
     folder = f"{table.name}/"
     before = (
@@ -44,7 +46,20 @@ def jobs_of(services: Services, table: Table) -> Listing[JobRecord]:
         and record.subject.startswith(folder)
         and record.job_id not in records
     )
-    return listed_jobs([*records.values(), *assigned, *before])
+    return listed_jobs([*shown, *assigned, *before])
+
+
+def _without_jobs_of_refused(records: Mapping[str, JobRecord]) -> list[JobRecord]:
+    """Return the records without those of jobs that only refused their file: it has its own."""
+    refused = {(r.subject, r.reason) for r in records.values() if r.state == "refused"}
+    files = {subject for subject, _ in refused}
+    return [
+        record
+        for record in records.values()
+        if (record.kind, record.files) != ("ingest", 1)
+        or not (record.state == "failed" and (record.subject, record.reason) in refused)
+        and not (record.reason == FILE_REFUSED and record.subject in files)
+    ]
 
 
 def _waiting(table: Table, source: Source) -> JobRecord:

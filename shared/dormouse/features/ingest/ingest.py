@@ -20,7 +20,13 @@ from dormouse.features.ingest.known_sources import look_up_sources
 from dormouse.features.ingest.placement import count_leaves_holding, spans_leaves
 from dormouse.fold.rules import Rule, Violation
 from dormouse.jobs.runs import new_run
-from dormouse.jobs.tracking import ALREADY_INGESTED, record, tracked, tracked_job
+from dormouse.jobs.tracking import (
+    ALREADY_INGESTED,
+    FILE_REFUSED,
+    record,
+    tracked,
+    tracked_job,
+)
 from dormouse.messages.stages import IngestJob, OutboundMessage, TableChanged
 from dormouse.model.jobs.job_events import Finished, Refused, Started, TrackedJob
 from dormouse.model.shards import NewShard
@@ -30,7 +36,7 @@ from dormouse.model.transactions import AddShards
 from dormouse.model.versions.provenance import Lineage
 from dormouse.ports.services import NO_TABLE, Services
 from dormouse.shards.writing.division import ShardContext, write_shards
-from dormouse.sources.loader import SourceLoader, load_sources
+from dormouse.sources.loader import Begins, SourceLoader, load_sources
 from dormouse.state_store import Outcome, Rejected
 from dormouse.stored.paths import make_shard_id
 from dormouse.tables.bloom_columns import bloom_columns
@@ -78,9 +84,13 @@ Write = Callable[[Services, Table, TableState, Sequence[Source]], Written]
 
 
 def write_in_process(
-    services: Services, table: Table, state: TableState, sources: Sequence[Source]
+    services: Services,
+    table: Table,
+    state: TableState,
+    sources: Sequence[Source],
+    begins: Begins | None = None,
 ) -> Written:
-    """Write sources as shards in this process.
+    """Write sources as shards in this process; `begins` is called as `Begins` says.
 
     A source that alone does not fit into the scratch space of a process is refused.
 
@@ -89,7 +99,7 @@ def write_in_process(
         OSError: the scratch space is full, and others fill it too.
     """
     try:
-        return _write_in_scratch(services, table, state, sources)
+        return _write_in_scratch(services, table, state, sources, begins)
     except OSError as error:
         if error.errno != errno.ENOSPC or not services.owns_scratch:
             raise
@@ -101,7 +111,11 @@ def write_in_process(
 
 
 def _write_in_scratch(
-    services: Services, table: Table, state: TableState, sources: Sequence[Source]
+    services: Services,
+    table: Table,
+    state: TableState,
+    sources: Sequence[Source],
+    begins: Begins | None,
 ) -> Written:
     with tempfile.TemporaryDirectory(dir=services.scratch) as folder:
         loader = SourceLoader(
@@ -110,7 +124,7 @@ def _write_in_scratch(
             memory_bytes=services.memory_bytes,
             dialect=csv_dialect(table.properties),
         )
-        accepted = tuple(_load(services, table, loader, sources, Path(folder)))
+        accepted = tuple(_load(services, table, loader, sources, Path(folder), begins))
         if not accepted:
             return Written()
         shards = _write(services, table, state, loader, accepted, Path(folder))
@@ -136,7 +150,7 @@ def ingest(
         return changed  # an earlier run may have crashed between its commit and this message
     ingesting = tracked_job(job)
     started = Started(
-        subject=_subject(job),
+        subject=subject_of(job),
         files=len(job.sources),
         size_bytes=sum(source.size_bytes for source in job.sources),
     )
@@ -146,7 +160,10 @@ def ingest(
         reason = "the table was reset since the files were dropped"
         record(services, ingesting, Refused(reason))
         return changed  # planning finishes the reset if the state is behind the registry
-    reason = _already_ingested_reason(written, job)
+    if written.known == len(job.sources):
+        _record_known(services, table, job)  # another run ingested them meanwhile
+        return changed
+    reason = _reason(written, job)
     record(services, ingesting, Finished(reason, rows=written.rows, rows_read=written.rows_read))
     return changed
 
@@ -179,33 +196,37 @@ def _record_known(services: Services, table: Table, job: IngestJob) -> None:
     """Record that a job added no rows.
 
     If the record of the run that added them exists, it stays, and this one gets an id of its own.
+    If this run began over a record that was finished, that is as it was again.
     """
     earlier = services.tracker.get(table.id, job.job_id)
+    if earlier is not None and earlier.rows and not earlier.is_finished:
+        was = Finished(rows=earlier.rows, rows_read=earlier.rows_read)
+        services.tracker.record(tracked_job(job), was, services.clock.now_ms())
+        return
     is_recorded = (
         earlier is not None and earlier.state == "finished" and earlier.reason != ALREADY_INGESTED
     )
     repeat_id = f"{REPEAT_PREFIX}{job.job_id}" if is_recorded else job.job_id
     known = Finished(
         ALREADY_INGESTED,
-        subject=_subject(job),
+        subject=subject_of(job),
         files=len(job.sources),
         size_bytes=sum(source.size_bytes for source in job.sources),
     )
     record(services, TrackedJob(table.id, repeat_id, "ingest"), known)
 
 
-def _subject(job: IngestJob) -> str:
+def subject_of(job: IngestJob) -> str:
     """Return the subject of a job's record: its file, or how many files it has."""
     first = job.sources[0]
     files = first.key if len(job.sources) == 1 else f"{len(job.sources)} files"
     return f"{files}, again" if first.repeat_request else files
 
 
-def _already_ingested_reason(written: Written, job: IngestJob) -> str:
+def _reason(written: Written, job: IngestJob) -> str:
+    """Return what is remarkable about a job that ended; empty if nothing is."""
     if not written.known:
-        return ""
-    if written.known == len(job.sources):
-        return ALREADY_INGESTED
+        return FILE_REFUSED if len(job.sources) == 1 and not written.accepted else ""
     return f"{written.known} of {len(job.sources)} files were already ingested"
 
 
@@ -283,9 +304,10 @@ def _load(
     loader: SourceLoader,
     sources: Sequence[Source],
     folder: Path,
+    begins: Begins | None,
 ) -> Iterator[Source]:
     """Load the rows of sources, and yield those that are accepted; record the others as refused."""
-    with closing(load_sources(services.sources, loader, sources, folder)) as loaded:
+    with closing(load_sources(services.sources, loader, sources, folder, begins)) as loaded:
         for source, refusal in loaded:
             if refusal is None:
                 yield source

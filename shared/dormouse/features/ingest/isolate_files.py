@@ -1,25 +1,41 @@
 """Run ingest jobs in functions, and isolate a file that crashes them from the others of its job.
 
-After two runs of a job in a row crashed (out of memory, time-out), the next one splits it into one
-job per file: the other files are ingested, and the one at fault is alone. If its own runs crash
-too, it is handed to Spark. Without Spark it is refused, so that no audit sends it again, and its
-message moves to the dead-letter queue, from where a person can redrive it. Files that do not fit
-into the scratch space together are split at once.
+An attempt at a job is recorded before a file of it is read. So a reader that ends its process (out
+of memory, time-out, a fault of a library) is known to the next one. The second attempt also records
+each file before it reads it. After two attempts in a row crashed, the next one splits the job into
+one job per file: the other files are ingested, and the one at which the second crashed is not read
+again. It is handed to Spark. Without Spark it is refused, so that no audit sends it again, and its
+message moves to the dead-letter queue, from where a person can redrive it. If the second crashed
+elsewhere, the runs of each file alone decide. Files that do not fit into the scratch space together
+are split at once.
 """
 
 from __future__ import annotations
 
-from dormouse.errors import OutOfSpaceError, RefusedSourceError
-from dormouse.features.ingest.ingest import ingest, is_ingested, refuse
-from dormouse.jobs.crashes import CRASHED, hand_to_spark, has_crashed
+from functools import partial
+
+from dormouse.errors import ContendedError, OutOfSpaceError, RefusedSourceError
+from dormouse.features.ingest.ingest import (
+    Write,
+    ingest,
+    is_ingested,
+    refuse,
+    subject_of,
+    write_in_process,
+)
+from dormouse.jobs.crashes import CRASH_LIMIT, CRASHED, hand_to_spark, has_crashed
 from dormouse.jobs.tracking import ISOLATED, is_isolated, record, tracked_job
 from dormouse.messages.stages import IngestJob, OutboundMessage
-from dormouse.model.jobs.job_events import Failed, Finished
-from dormouse.model.sources import job_id_of
-from dormouse.ports.services import Services
+from dormouse.model.jobs.job_events import Failed, Finished, Progressed
+from dormouse.model.sources import Source, job_id_of
+from dormouse.ports.services import JobRecord, Services
 from dormouse.stored.names import dead_letter_queue
 
 ISOLATED_AFTER_CRASHES = f"{CRASHED}: {ISOLATED}"
+ENDS_ITS_READER = (
+    f"{CRASH_LIMIT} attempts ended with their process while they worked on it: out of memory or "
+    "time, or by a fault of a library that reads it"
+)
 WHAT_TO_DO = (
     "drop its rows in smaller files, or deploy with a larger RowsMemory or with Spark=yes, and "
     "then: dormouse dlq redrive ingest-jobs"
@@ -30,59 +46,100 @@ ISOLATED_FOR_SPACE = f"the files do not fit into the scratch space together: {IS
 def ingest_or_isolate(services: Services, job: IngestJob) -> list[OutboundMessage]:
     """Ingest a job; if that is too much for a function, return smaller jobs or one for Spark.
 
-    A run that has not ended is taken for a crashed one if the job is delivered twice more
-    meanwhile. Then some of its files are read twice, and ingested once.
-
     Raises:
-        ContendedError: other jobs kept ingesting the same sources; the message should be retried.
+        ContendedError: other jobs kept ingesting the same sources, or another attempt at this one
+            may still live; the message should be retried.
     """
+    known = services.tracker.get(job.table_id, job.job_id)
+    _check_alone(services, job, known)
     if len(job.sources) == 1:
         return _ingest_single(services, job)
-    if reason := _isolation_reason(services, job):
-        return _isolate(services, job, reason)
+    if reason := _isolation_reason(known):
+        return _isolate(services, job, reason, _suspect(job, known))
     try:
-        return ingest(services, job)
+        return ingest(services, job, _marking(services, job, known))
     except OutOfSpaceError:
         return _isolate(services, job, ISOLATED_FOR_SPACE)
 
 
+def _check_alone(services: Services, job: IngestJob, known: JobRecord | None) -> None:
+    """Check that no other attempt at a job lives: one that does has not crashed.
+
+    Raises:
+        ContendedError: one may.
+    """
+    if known is None or known.state != "running":
+        return
+    if services.clock.now_ms() - known.started_ms < services.attempt_ms:
+        raise ContendedError(f"another attempt at ingest job {job.job_id} may still be running")
+
+
+def _marking(services: Services, job: IngestJob, known: JobRecord | None) -> Write:
+    """Return what writes a job; after a crash, it records which file it is about to read."""
+    if known is None or not known.crashed_attempts:
+        return write_in_process
+
+    def begins(source: Source | None) -> None:
+        subject = subject_of(job) if source is None else source.key
+        record(services, tracked_job(job), Progressed(subject=subject))
+
+    return partial(write_in_process, begins=begins)
+
+
+def _suspect(job: IngestJob, known: JobRecord | None) -> Source | None:
+    """Return the file that the last attempt began to read; None if it had not begun, or had read
+    all of them: see `_marking`.
+    """
+    subject = "" if known is None else known.subject
+    return next((source for source in job.sources if source.key == subject), None)
+
+
 def _ingest_single(services: Services, job: IngestJob) -> list[OutboundMessage]:
-    """Ingest the only file of a job; hand it to Spark or refuse it if its runs crashed."""
+    """Ingest the only file of a job; give it up if its runs crashed."""
     table = services.table(job.table_id)
     if table is None or not has_crashed(services, job.table_id, job.job_id):
         return ingest(services, job)
     if is_ingested(services, table, job):  # its last run died after the commit
         return ingest(services, job)
+    return _give_up(services, job)
+
+
+def _give_up(services: Services, job: IngestJob) -> list[OutboundMessage]:
+    """Hand the only file of a job to Spark, or refuse it."""
     if services.has_spark:
         return hand_to_spark(services, job, CRASHED)
     (source,) = job.sources
-    error = RefusedSourceError(CRASHED, hint=WHAT_TO_DO)
-    refuse(services, table, source, error)
-    record(services, tracked_job(job), Failed(error.explanation))
+    error = RefusedSourceError(ENDS_ITS_READER, hint=WHAT_TO_DO)
+    if (table := services.table(job.table_id)) is not None:
+        refuse(services, table, source, error)
+    record(services, tracked_job(job), Failed(error.explanation, subject=source.key, files=1))
     return [OutboundMessage(dead_letter_queue("ingest-jobs"), job, reason=error.explanation)]
 
 
-def _isolate(services: Services, job: IngestJob, reason: str) -> list[OutboundMessage]:
-    """Return a job for each file of a job."""
+def _isolate(
+    services: Services, job: IngestJob, reason: str, suspect: Source | None = None
+) -> list[OutboundMessage]:
+    """Return a job for each file of a job; give the one up that is suspected."""
     record(services, tracked_job(job), Finished(reason=reason))
-    generation, alone = job.generation, [(source,) for source in job.sources]
-    return [
-        OutboundMessage(
-            "ingest-jobs", IngestJob(job.table_id, generation, job_id_of(one, generation), one)
-        )
-        for one in alone
-    ]
+    messages: list[OutboundMessage] = []
+    for source in job.sources:
+        one = (source,)
+        alone = IngestJob(job.table_id, job.generation, job_id_of(one, job.generation), one)
+        if source == suspect:
+            messages += _give_up(services, alone)
+        else:
+            messages.append(OutboundMessage("ingest-jobs", alone))
+    return messages
 
 
-def _isolation_reason(services: Services, job: IngestJob) -> str:
+def _isolation_reason(known: JobRecord | None) -> str:
     """Return why a job is to be split into one job per file; empty if it is not.
 
     A job that was split before is split again: an earlier run may have crashed between its record
     and its messages.
     """
-    known = services.tracker.get(job.table_id, job.job_id)
     if known is None:
         return ""
     if is_isolated(known):
         return known.reason
-    return ISOLATED_AFTER_CRASHES if has_crashed(services, job.table_id, job.job_id) else ""
+    return ISOLATED_AFTER_CRASHES if known.crashed_attempts >= CRASH_LIMIT else ""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 
-from dormouse.errors import DormouseError
+from dormouse.errors import DormouseError, is_panic
 from dormouse.folder.work.deliveries import logger
 from dormouse.folder.work.leaving import Leaving, LeavingError
 from dormouse.folder.work.worker import Worker
@@ -73,9 +73,15 @@ class Background:
                 is_busy = self.worker.step()
             except LeavingError:
                 return
-            except DormouseError as error:
-                logger.warning("the worker could not look for work: %s", error.explanation)
+            except BaseException as error:
+                if not (isinstance(error, Exception) or is_panic(error)):
+                    raise
+                # While the interpreter ends, no thread can be started, and it may end just now.
                 self._pause(FAILED_SECONDS)
+                if not self._leaving:
+                    said = error.explanation if isinstance(error, DormouseError) else type(error)
+                    logger.warning("the worker could not look for work: %s", said)
+                    logger.debug("it failed here", exc_info=error)
                 continue
             if not is_busy:
                 self._pause(POLL_SECONDS)

@@ -13,7 +13,13 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from dormouse.errors import DiskFullError, DormouseError, InvalidRequestError, UnavailableError
+from dormouse.errors import (
+    DiskFullError,
+    DormouseError,
+    InvalidRequestError,
+    UnavailableError,
+    is_panic,
+)
 from dormouse.folder.queues import Received, SqliteQueues
 from dormouse.folder.sqlite.failures import full_disk
 from dormouse.folder.work.leaving import Leaving
@@ -68,20 +74,20 @@ class Deliveries:
         try:
             self.leaving.check()
             stage()
-        except Exception as error:  # any: it is one message's, and is logged and counted below
-            if self.leaving:
+        except BaseException as error:
+            is_its_own = isinstance(error, Exception) or is_panic(error)
+            if self.leaving or not is_its_own:  # as by Ctrl-C, in the thread that waits for it
                 self.queues.give_back(received)
+                if not is_its_own:
+                    raise
                 return False
-            for message in received:
+            for message in received:  # any error is one message's, and is logged and counted
                 self._failed(message, error)
             return False
-        except BaseException:  # Ctrl-C, in the thread that waits for the work
-            self.queues.give_back(received)
-            raise
         self.queues.delete(received)
         return True
 
-    def _failed(self, message: Received, error: Exception) -> None:
+    def _failed(self, message: Received, error: BaseException) -> None:
         reason, full = permanent_failure(error), full_disk(error)
         said = full or error
         # Another error than ours may quote rows.

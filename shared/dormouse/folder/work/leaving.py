@@ -8,7 +8,9 @@ message is handed back for another process, or for the next run of this one.
 
 from __future__ import annotations
 
+import concurrent.futures.thread  # noqa: F401  # its end at exit is registered before ours
 import threading
+import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -29,6 +31,7 @@ class Leaving:
     def __init__(self) -> None:
         """Begin with staying."""
         self._said = threading.Event()
+        _ALL.add(self)
 
     def leave(self) -> None:
         """Let the worker end soon."""
@@ -42,6 +45,18 @@ class Leaving:
         """Raise LeavingError if the worker has to end."""
         if self:
             raise LeavingError("the process ended; the work is done by another, or when it is back")
+
+
+_ALL: weakref.WeakSet[Leaving] = weakref.WeakSet()
+
+
+def _leave_all() -> None:
+    for leaving in list(_ALL):
+        leaving.leave()
+
+
+# Threads of pools are refused from here on. Python 3.12 ends the main thread only after that.
+threading._register_atexit(_leave_all)  # type: ignore[attr-defined]
 
 
 class LeavingStorage:

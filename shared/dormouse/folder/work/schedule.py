@@ -7,7 +7,7 @@ comes first when it is due. A run that dies is made up for by the next one.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, partial
 
 from dormouse.errors import DormouseError
@@ -16,6 +16,7 @@ from dormouse.folder.recovery import SWEPT, jobs_in_queues
 from dormouse.folder.sqlite.database import Database
 from dormouse.folder.sqlite.records import remove_expired
 from dormouse.folder.work.deliveries import logger
+from dormouse.folder.work.leaving import Leaving, LeavingError
 from dormouse.jobs.retry_policy import SWEEP_SECONDS
 from dormouse.messages.stages import QUEUES
 from dormouse.ports.services import Services
@@ -29,9 +30,10 @@ class Schedule:
     """The schedule of an instance."""
 
     database: Database
+    leaving: Leaving = field(default_factory=Leaving)
 
     def run_due(self, services: Services, queues: SqliteQueues) -> None:
-        """Do what is due."""
+        """Do what is due. If the process leaves meanwhile, it is due for the next one."""
         now_ms = services.clock.now_ms()
         audit = self._claim("audited_ms", now_ms, AUDIT_SECONDS)
         if not self._claim(SWEPT, now_ms, SWEEP_SECONDS) and not audit:
@@ -39,9 +41,20 @@ class Schedule:
         is_idle = not any(queues.depths(QUEUES).values())  # else what is free is used soon
         with self.database.writing() as connection:
             remove_expired(connection, now_ms)
-        _each_table(services, queues, self.database, audit=audit)
+        try:
+            _each_table(services, queues, self.database, audit=audit)
+        except Exception:
+            if self.leaving:
+                self._put_off(SWEPT, *(["audited_ms"] if audit else []))
+            raise
         if is_idle:
             self.database.shrink()
+
+    def _put_off(self, *names: str) -> None:
+        with self.database.writing() as connection:
+            connection.executemany(
+                "UPDATE settings SET value = '0' WHERE name = ?", [(name,) for name in names]
+            )
 
     def _claim(self, name: str, now_ms: int, seconds: int) -> bool:
         """Return whether something is due, and this is the process to do it.
@@ -100,5 +113,7 @@ def _logged(what: str, run: Callable[[], object]) -> None:
     """Run one part; if it fails, the others have their turn all the same."""
     try:
         run()
+    except LeavingError:
+        raise
     except DormouseError as error:
         logger.warning("%s failed: %s", what, error.explanation)

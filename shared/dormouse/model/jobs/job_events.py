@@ -98,6 +98,13 @@ class Failed(_Event):
     state: ClassVar[JobState] = "failed"
 
 
+class Died(_Event):
+    """The attempt ended by an error that no stage foresees, which counts as a crash."""
+
+    __slots__ = ()
+    state: ClassVar[JobState] = "failed"
+
+
 class Refused(_Event):
     """The request or file is invalid, and is not tried again."""
 
@@ -119,7 +126,9 @@ class Progressed(_Event):
     state: ClassVar[JobState] = "running"
 
 
-JobEvent = Accepted | Assigned | Started | Progressed | Finished | Failed | Refused | Cancelled
+JobEvent = (
+    Accepted | Assigned | Started | Progressed | Finished | Failed | Died | Refused | Cancelled
+)
 
 
 def fold_event(
@@ -129,7 +138,8 @@ def fold_event(
 
     An event that is older than the record changes nothing. Nor do `Assigned` and `Progressed` if
     the job is finished: they may be recorded after that. An event without a subject, files, size,
-    purge or what queries have leaves those of the record. Long texts are cut off.
+    purge or what queries have leaves those of the record; a new attempt also leaves the rows of the
+    one before. Long texts are cut off.
     """
     if kept is not None and kept.updated_ms > at_ms:
         return None
@@ -139,7 +149,8 @@ def fold_event(
         return None
     before = kept or JobRecord(job.table_id, job.id, job.kind, "")
     starts = isinstance(event, Started)
-    ends = isinstance(event, Finished | Failed | Refused | Cancelled)
+    settles = isinstance(event, Finished | Failed | Refused | Cancelled)
+    ends = settles or isinstance(event, Died)
     return JobRecord(
         job.table_id,
         job.id,
@@ -147,15 +158,15 @@ def fold_event(
         event.state,
         event.subject[:MAX_SUBJECT_CHARACTERS] or before.subject,
         event.reason[:MAX_REASON_CHARACTERS],
-        rows=event.rows,
+        rows=before.rows if starts else event.rows,
         updated_ms=at_ms,
         files=event.files or before.files,
         size_bytes=event.size_bytes or before.size_bytes,
-        rows_read=event.rows_read,
+        rows_read=before.rows_read if starts else event.rows_read,
         started_ms=at_ms if starts else before.started_ms,
         finished_ms=at_ms if ends else 0 if starts else before.finished_ms,
         attempts=before.attempts + starts,
-        crashed_attempts=0 if ends else before.crashed_attempts + starts,
+        crashed_attempts=0 if settles else before.crashed_attempts + starts,
         purge_id=job.purge_id or before.purge_id,
         who=event.who or before.who,
         parts=event.parts or before.parts,

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import errno
 from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 from msgspec import structs
 
 from dormouse.engine.sorting import Sorter
-from dormouse.errors import UnavailableError
+from dormouse.errors import ContendedError, UnavailableError
+from dormouse.features.ingest import ingest as ingest_module
 from dormouse.features.ingest.batch_files import ingest_message
+from dormouse.features.ingest.isolate_files import ingest_or_isolate
 from dormouse.jobs.crashes import CRASH_LIMIT
+from dormouse.jobs.tracking import tracked_job
 from dormouse.messages.requests import ReinitialiseTable
 from dormouse.messages.stages import IngestJob, OutboundMessage
+from dormouse.model.jobs.job_events import Started
 from dormouse.model.sources import Source
 from dormouse.ports.downloads import Arrived
 from dormouse.sources import loader as loader
@@ -295,3 +303,68 @@ def test_files_that_do_not_fit_together_are_taken_apart_again_if_that_was_not_se
     assert len(unsent) == 2
     assert world.deliver(job) == unsent
     assert world.tracker.get(table.id, job.message.job_id).attempts == 1  # type: ignore
+
+
+@pytest.mark.parametrize("place", range(3))
+def test_the_second_death_while_a_file_is_read_sets_it_aside(
+    world: World, monkeypatch: pytest.MonkeyPatch, place: int
+) -> None:
+    """First, last or between others, which are ingested."""
+    keys = [f"letters/{n}.csv" for n in range(3)]
+    keys[place] = POISON
+    table, deaths, read = one_job(world, *keys), [], loader.read_source
+
+    def deadly(local: Path, key: str, *given: Any) -> Iterator[pa.RecordBatch]:
+        if key == POISON:
+            deaths.append(key)
+            raise Crash
+        return read(local, key, *given)
+
+    monkeypatch.setattr(loader, "read_source", deadly)
+    (dead,) = deliver_all(world)
+    assert len(deaths) == CRASH_LIMIT
+    assert "ended with their process" in dead.reason
+    refused = [r for r in world.tracker.records(table.id) if r.state == "refused"]
+    assert [r.subject for r in refused] == [POISON]
+    assert len(world.rows(table)) == 2
+
+
+def test_an_attempt_that_may_live_has_not_crashed(world: World) -> None:
+    """A file that is notified twice may be read by two functions at once."""
+    table = one_job(world, "letters/a.csv")
+    services = replace(world.services, attempt_ms=900_000)
+    job = world.queue.popleft().message
+    assert isinstance(job, IngestJob)
+    started = Started(subject="letters/a.csv", files=1)
+    for _ in range(CRASH_LIMIT):
+        services.tracker.record(tracked_job(job), started, services.clock.now_ms())
+        with pytest.raises(ContendedError, match="may still be running"):
+            ingest_or_isolate(services, job)
+    world.clock.advance(seconds=900)
+    (dead,) = ingest_or_isolate(services, job)
+    assert "ended with their process" in dead.reason
+    assert world.rows(table) == []
+
+
+def test_the_record_of_the_run_that_ingested_is_not_overwritten_by_one_beside_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = one_job(world, "letters/a.csv", "letters/b.csv")
+    job = world.queue.popleft().message
+    assert isinstance(job, IngestJob)
+    write = ingest_module.write_in_process
+
+    def beside(*given: object) -> ingest_module.Written:
+        ingest_module.ingest(world.services, job)
+        return write(*given)  # type: ignore[arg-type]
+
+    ingest_module.ingest(world.services, job, beside)
+    whole = world.tracker.get(table.id, job.job_id)
+    assert whole is not None
+    assert (whole.state, whole.rows, whole.reason) == ("finished", 2, "")
+    started = Started(files=2)  # by one that looked just before the commit, and then died
+    world.tracker.record(tracked_job(job), started, world.clock.now_ms())
+    ingest_or_isolate(world.services, job)
+    again = world.tracker.get(table.id, job.job_id)
+    assert again is not None and (again.state, again.rows) == ("finished", 2)
+    assert world.names(table) == "ab"
