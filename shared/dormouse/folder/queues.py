@@ -34,11 +34,12 @@ _INSERT = (
     " VALUES (?1, ?2, ?3, ?4, ?4, ?5)"
 )
 _JOB = "CASE WHEN json_valid({0}) THEN json_extract({0}, '$.job_id') END"
+_ORDER = " ORDER BY visible_ms, number LIMIT ?3"
 _SEEN = (
     "SELECT number, body, receives FROM messages WHERE queue = ?1 AND visible_ms <= ?2"
     f" AND coalesce({_JOB.format('body')} NOT IN (SELECT {_JOB.format('held.body')} AS job"
-    " FROM messages AS held WHERE held.queue = ?1 AND held.process != ''"
-    " AND job IS NOT NULL), TRUE) ORDER BY visible_ms, number LIMIT ?3"
+    " FROM messages AS held INDEXED BY messages_by_process WHERE held.process != ''"
+    f" AND held.queue = ?1 AND job IS NOT NULL), TRUE){_ORDER}"
 )
 THIS = "WHERE number = ? AND queue = ? AND receipt = ?"
 """A message that was received and did not come again since."""
