@@ -201,6 +201,8 @@ def _put_marker(
     services: Services, plan: Plan, accepted: tuple[Source, ...], numbers: tuple[int, ...]
 ) -> None:
     """Put the run marker: all shards of the run are written, from these sources."""
-    context = replace(plan.context, lineage=Lineage(tuple(source.id for source in accepted)))
+    context = replace(
+        plan.context, lineage=Lineage(tuple(source.remembered_id for source in accepted))
+    )
     marker = RunMarker(plan.run, context.provenance(KeyRange(), number=len(numbers)), numbers)
     put_run_marker(services.storage, plan.table.id, marker)

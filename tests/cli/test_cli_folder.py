@@ -184,3 +184,21 @@ def test_a_copy_that_cannot_be_made_says_why_and_makes_nothing(
     assert expected in result.output
     assert not (here / "rats").exists()
     assert not (here / "no").exists()
+
+
+def test_work_until_idle_ends_beside_a_dead_letter_and_names_it(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A schedule or a job of CI would else wait for ever: nobody works on a dead letter."""
+    done("table", "add", "flights", "--schema", "schema.json")
+    done("ingest", "flights", "rows.csv", "--no-wait")
+    with monkeypatch.context() as broken:
+        broken.setattr("dormouse.folder.queues.MAX_RECEIVES", 0)
+        result = run("work", "--until-idle")
+    assert result.exit_code == 1
+    said = " ".join(result.output.split())
+    assert "some work was not done: its message is dead letter" in said
+    assert "dormouse dlq redrive files --id" in said
+    done("dlq", "redrive", "files", "--all")
+    assert "nothing is left to do" in done("work", "--until-idle")
+    assert "1545" in done("query", "flights")

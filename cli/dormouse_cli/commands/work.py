@@ -7,8 +7,10 @@ from typing import Annotated
 
 import typer
 
-from dormouse.client.waiting import WORKING_QUEUES
+from dormouse.client.instance import Instance
+from dormouse.client.waiting import WORKING_QUEUES, dead_letter_error
 from dormouse.errors import DiskFullError, InvalidRequestError
+from dormouse.features.dead_letters.dead_letters import list_letters
 from dormouse_cli.session import instance_of
 from dormouse_cli.terminal import note, notes
 
@@ -28,6 +30,9 @@ def work(
 
     Every process that uses the folder works while it lives; this one lives for nothing else. Any
     number of them may run. Ctrl-C ends it at any time: others go on with what it leaves.
+
+    With `--until-idle`, work whose message is a dead letter is no longer waited for: it is named,
+    and the exit code is 1.
     """
     instance = instance_of(ctx, makes=True)
     folder = instance.folder
@@ -42,9 +47,11 @@ def work(
             while True:
                 left = sum(instance.queues.depths(WORKING_QUEUES).values())
                 status.update(f"{left:,} messages to work on" if left else "waiting for work")
-                if until_idle and not left and not instance.pending():
-                    note("nothing is left to do")
-                    return
+                if until_idle and not left:
+                    _check_dead_letters(instance)
+                    if not instance.pending():
+                        note("nothing is left to do")
+                        return
                 try:
                     folder.worker.work_for(LOOK_SECONDS)
                 except DiskFullError as error:
@@ -55,3 +62,10 @@ def work(
         except KeyboardInterrupt:
             folder.background.was_woken = False  # else it would go on before it ends
             note("stopped; what is left is done by the next process that uses the folder")
+
+
+def _check_dead_letters(instance: Instance) -> None:
+    """Raise DeadLetterError, once no message is left but dead letters: nobody works on those."""
+    for queue in WORKING_QUEUES:
+        for letter in list_letters(instance.services, queue, 1):
+            raise dead_letter_error("some work was not done", queue, letter)

@@ -97,6 +97,10 @@ class TableHandle(Shown):
             raise NotFoundError(f"table {self.name!r} was deleted")
         return table
 
+    def latest(self) -> TableHandle:
+        """Return the table as `current` has it, to be reached in the same way. Raises as that."""
+        return replace(self, table=self.current())
+
     def query(
         self,
         ranges: Ranges | None = None,
@@ -268,7 +272,9 @@ class TableHandle(Shown):
 
         A file that the table has ingested adds nothing, however long ago that was, if it has the
         same name and content. With `again` it does: it is dropped in a folder of its own. A frame
-        that is ingested a second time with the same `idempotency_key` adds nothing.
+        that is ingested a second time with the same `idempotency_key` adds nothing while the table
+        has the first one, and `Ingested.known` then names it; after a restore or a reset that took
+        its rows away, the frame is added again.
 
         Raises:
             NotFoundError: there is no such file; then nothing was uploaded.
@@ -298,20 +304,21 @@ class TableHandle(Shown):
         from dormouse.client.ingesting.frames import ingest_frame
         from dormouse.sources.frames import is_frame
 
+        handle = self.latest()  # its folder has the table's newest name
         if is_frame(what):
             return ingest_frame(
-                self, what, name, again=again, idempotency_key=idempotency_key, watch=watch
+                handle, what, name, again=again, idempotency_key=idempotency_key, watch=watch
             )
         if idempotency_key is not None:
             raise InvalidRequestError(
                 "files need no idempotency key: a file of one name and content is ingested once"
             )
-        files = files_to_drop(self.name, paths_of(what))
+        files = files_to_drop(handle.name, paths_of(what))
         if name is not None:
             if len(files) != 1:
                 raise InvalidRequestError("a name can be given to a single file only")
-            files = [(ingest_key(self.name, name), files[0][1])]
-        return drop_files(self, files, again, watch)
+            files = [(ingest_key(handle.name, name), files[0][1])]
+        return drop_files(handle, files, again, watch)
 
     def writer(
         self, *, file_bytes: int = FILE_BYTES, idempotency_key: str | None = None

@@ -6,6 +6,7 @@ A wait ends early if what is left of its work is a dead letter: nobody would eve
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ from dormouse.messages.stages import STAGES
 from dormouse.model.sources import Source
 from dormouse.ports.services import Clock, DeadLetter, Services
 
+logger = logging.getLogger("dormouse")
+
 WORKING_QUEUES = tuple(stage.queue for stage in STAGES if stage.changes_tables)
 """The queues of work that changes a table; garbage collection is not waited for."""
 
@@ -29,6 +32,9 @@ WAIT_SECONDS = 600
 
 STALLED_LOOKS = 16
 """After so many looks without progress, dead letters are looked at; then after twice as many."""
+
+SAY_SECONDS = 60
+"""After so long a wait says what it waits for; then after twice as long."""
 
 Watch = Callable[[int], None]
 """Called at every poll with the amount of work left."""
@@ -71,12 +77,11 @@ class Awaited:
             return
         if found is not None:
             queue, letter = found
-            raise DeadLetterError(
-                f"what is waited for failed at each attempt: its message is dead letter "
-                f"{letter.id} of queue {queue}: {letter.reason}",
-                hint=f"repair the cause, then run `dormouse dlq redrive {queue} --id {letter.id}`; "
-                f"or give it up: `dormouse dlq discard {queue} --id {letter.id}`",
-            )
+            raise dead_letter_error("what is waited for failed at each attempt", queue, letter)
+
+    def example(self) -> str:
+        """Return the name of one thing that is left."""
+        return next((name[0] for name in self.names()), "what has just ended")
 
     def _is_worked_on(self) -> bool:
         counts = self.queues.counts(self.sent_to).values() if self.queues is not None else ()
@@ -94,6 +99,15 @@ class Awaited:
                 ):
                     return queue, letter
         return None
+
+
+def dead_letter_error(what: str, queue: str, letter: DeadLetter) -> DeadLetterError:
+    """Return the error that names a dead letter and what to do with it."""
+    return DeadLetterError(
+        f"{what}: its message is dead letter {letter.id} of queue {queue}: {letter.reason}",
+        hint=f"repair the cause, then run `dormouse dlq redrive {queue} --id {letter.id}`; "
+        f"or give it up: `dormouse dlq discard {queue} --id {letter.id}`",
+    )
 
 
 class Caller(Protocol):
@@ -168,6 +182,7 @@ class Polling:
         """
         deadline_ms = self.clock.now_ms() + timeout_seconds * 1000
         zeros, last, stalled, due = 0, -1, 0, STALLED_LOOKS
+        begun_ms, say_seconds = self.clock.now_ms(), SAY_SECONDS
         while True:
             count = left()
             if watch is not None:
@@ -187,6 +202,11 @@ class Polling:
                     hint="the work goes on; wait longer, or see what failed: `dormouse jobs NAME "
                     "--failed`, `dormouse dlq list`",
                 )
+            waited_seconds = (self.clock.now_ms() - begun_ms) // 1000
+            if waited_seconds >= say_seconds:
+                named = f", such as {awaited.example()}" if awaited is not None else ""
+                logger.warning("waiting for %d s: %d pending%s", waited_seconds, count, named)
+                say_seconds = 2 * waited_seconds
             self.sleep(self.look_every_seconds)
 
     def until_ended(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from hashlib import blake2b
@@ -11,6 +12,7 @@ import msgspec
 
 from dormouse.errors import RefusedSourceError
 from dormouse.tables.origins import Origin
+from dormouse.tables.table import Table
 
 READ_ENDINGS = (".parquet", ".arrow", ".feather", ".csv", ".json", ".jsonl", ".ndjson")
 """The name endings of files that can be ingested; `format_of` says what may follow."""
@@ -27,6 +29,8 @@ _ENDINGS_HINT = (
     "files end in .parquet, .arrow, .feather, .csv, .json, .jsonl or .ndjson, and in .gz, .bz2 or "
     ".zst after that if they are compressed"
 )
+_KEYED = re.compile(r"[^/]+/once-([0-9a-f]{32}(?:-[0-9]{5,})?)\.[0-9a-f]{32}\.(?:parquet|jsonl)")
+"""The keys of objects whose rows have an idempotency key; `keyed_name` makes them."""
 WholeNumber = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 ObjectKey = Annotated[str, msgspec.Meta(min_length=1, max_length=1024)]
 ObjectTag = Annotated[str, msgspec.Meta(max_length=1024)]
@@ -54,10 +58,39 @@ class Source:
 
     @property
     def id(self) -> str:
-        """The 32 hex digits under which the table remembers that it ingested this source."""
+        """The 32 hex digits that tell this source from all others."""
         repeat = (self.repeat_request,) if self.repeat_request else ()
         parts = "\0".join((self.bucket, self.key, self.etag, *repeat))
         return blake2b(parts.encode(), digest_size=16).hexdigest()
+
+    @property
+    def remembered_id(self) -> str:
+        """The 32 hex digits under which a table remembers that it ingested this source.
+
+        That of rows with an idempotency key says nothing but the key, so it is the same after the
+        table was renamed or copied, and for other rows under that key.
+        """
+        keyed = None if self.repeat_request else _KEYED.fullmatch(self.key)
+        if keyed is None:
+            return self.id
+        return blake2b(f"once {keyed[1]}".encode(), digest_size=16).hexdigest()
+
+
+def digest_of_key(idempotency_key: str) -> str:
+    """Return the 32 hex digits that stand for an idempotency key, at whichever door it is given."""
+    text = idempotency_key.encode(errors="surrogatepass")
+    return blake2b(text, digest_size=16).hexdigest()
+
+
+def keyed_name(digest: str, part: str, table: Table, ending: str) -> str:
+    """Return the name, in a table's folder, of rows whose idempotency key has a digest.
+
+    The last digits differ for each table, and change when it is reset, restored or renamed: an
+    object that is refused or forgotten since then is never in the way of a repeat.
+    """
+    beginning = f"{table.id} {table.generation} {table.files_since_ms}"
+    since = blake2b(beginning.encode(), digest_size=16).hexdigest()
+    return f"once-{digest}{part}.{since}.{ending}"
 
 
 def ids_at_origins(source: Source, origins: Iterable[Origin]) -> Iterator[str]:

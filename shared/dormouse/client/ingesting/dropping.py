@@ -12,10 +12,15 @@ from pathlib import Path
 from dormouse.client.table import TableHandle
 from dormouse.client.waiting import FILE_QUEUES, WAIT_SECONDS, Watch, source_names
 from dormouse.errors import InvalidRequestError, NotFoundError, RefusedSourceError
-from dormouse.features.ingest.known_sources import look_up_sources, refusal_of, remembered_ids
+from dormouse.features.ingest.known_sources import (
+    ids_of,
+    look_up_sources,
+    refusal_of,
+    remembered_ids,
+)
 from dormouse.model.sources import NO_FILES, Source, format_of, is_file, table_name_of
 from dormouse.model.state import TableState
-from dormouse.ports.services import JobRecord, Services
+from dormouse.ports.services import NO_TABLE, JobRecord, Services
 from dormouse.sources.frames import Frame
 from dormouse.sources.path_columns import folder_prefix
 from dormouse.statestore.source_lookup import ingested_of
@@ -178,7 +183,7 @@ def _ingested_before(
         found = ingested_of(services.storage, table.id, before, named)
     except NotFoundError:  # segments were merged since; few files are ingested that quickly
         return look_up_sources(services, table, sources).ids
-    return frozenset(named[each] for each in found)
+    return ids_of(named, found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,16 +200,27 @@ class Ingested:
 
         Raises:
             RefusedSourceError: some were refused, and why; the others are ingested.
+            NotFoundError: the table was deleted.
             TimedOutError: some were neither after `timeout_seconds`.
             DeadLetterError: only a dead letter is left of some.
         """
         refused: dict[str, JobRecord] = {}
         left = list(self.sources)
-        services, table_id = self.handle.services, self.handle.table.id
+        services = self.handle.services
+
+        def _deciding(table: Table, source: Source) -> list[str]:
+            """Return the tables that may have refused a file: if its folder is not called after
+            the table any more, nobody's, or the one that is called so now.
+            """
+            name = table_name_of(source.key)
+            other = None if name == table.name else services.tables.named(name)
+            beside = [] if name == table.name else [NO_TABLE, *([other.id] if other else [])]
+            return [table.id, *beside]
 
         def look() -> int:
-            left[:] = look_up_sources(services, self.handle.current(), left).fresh(left)
-            refusals = ((s.id, refusal_of(services, s, table_id)) for s in left)
+            table = self.handle.current()
+            left[:] = look_up_sources(services, table, left).fresh(left)
+            refusals = ((s.id, refusal_of(services, s, *_deciding(table, s))) for s in left)
             found = {source: record for source, record in refusals if record is not None}
             left[:] = [s for s in left if s.id not in found]
             refused.update(found)

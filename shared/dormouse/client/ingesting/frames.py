@@ -4,9 +4,10 @@ A frame is one file and so one commit: all of its rows or none. It is validated 
 uploaded, so what does not fit is refused at once, with the column and the row.
 
 With an idempotency key, the file's name is derived from the key, and the file is only created,
-never replaced. So however often a call is repeated, with whatever the frame then holds, the rows
-that were uploaded first are those of the table. A frame without rows uploads no file, and so
-takes no key.
+never replaced. The table remembers the key with the rows, as a part of its version. So however
+often a call is repeated, with whatever the frame then holds, and whatever the table is called by
+then, the rows that were uploaded first are those of the table; only a restore or a reset that takes
+them away forgets the key too. A frame without rows uploads no file, and so takes no key.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from hashlib import blake2b
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -23,9 +23,10 @@ from dormouse.arrow.types import arrow_schema
 from dormouse.client.ingesting.dropping import Ingested, drop_files, ingest_key
 from dormouse.client.table import TableHandle
 from dormouse.errors import InvalidRequestError
-from dormouse.model.sources import Source
+from dormouse.model.sources import Source, digest_of_key, keyed_name
 from dormouse.schema.schema import Schema
 from dormouse.sources.frames import Frame, read_frame
+from dormouse.tables.table import Table
 
 MAX_KEY_CHARACTERS = 1024
 
@@ -53,7 +54,7 @@ def ingest_frame(
     if idempotency_key is None:
         key = ingest_key(handle.name, name or f"{handle.services.ids.new()}.parquet")
     else:
-        key = idempotent_key(handle.name, idempotency_key)
+        key = idempotent_key(handle.table, idempotency_key)
     if not key.endswith(".parquet"):
         raise InvalidRequestError(
             f"a frame is dropped as a Parquet file, which cannot be called {name!r}",
@@ -65,7 +66,7 @@ def ingest_frame(
         return drop_files(handle, [(key, local)], again, watch, once=idempotency_key is not None)
 
 
-def idempotent_key(table_name: str, idempotency_key: str, part: str = "") -> str:
+def idempotent_key(table: Table, idempotency_key: str, part: str = "") -> str:
     """Return the key in the ingest bucket of the rows that have this idempotency key.
 
     Raises:
@@ -76,8 +77,9 @@ def idempotent_key(table_name: str, idempotency_key: str, part: str = "") -> str
             f"an idempotency key has 1 to {MAX_KEY_CHARACTERS:,} characters",
             hint="a key that names what is ingested, such as 'orders-2026-01-31'",
         )
-    digest = blake2b(idempotency_key.encode(), digest_size=16).hexdigest()
-    return ingest_key(table_name, f"once-{digest}{part}.parquet")
+    return ingest_key(
+        table.name, keyed_name(digest_of_key(idempotency_key), part, table, "parquet")
+    )
 
 
 @contextmanager

@@ -46,7 +46,7 @@ class TableWriter:
     ) -> None:
         """Begin with no rows; each file has about `file_bytes` of them."""
         if idempotency_key is not None:
-            idempotent_key(handle.name, idempotency_key)
+            idempotent_key(handle.table, idempotency_key)
         self._handle, self._schema = handle, handle.current().schema
         self._file_bytes, self._idempotency_key = file_bytes, idempotency_key
         self._rows: list[Row] = []
@@ -171,6 +171,7 @@ class TableWriter:
         self._parquet.close()
         self._parquet, self._pending_bytes = None, 0
         once = self._idempotency_key is not None
+        self._handle = self._handle.latest()  # it may be renamed while rows are written
         dropped = drop_files(self._handle, [(self._key(), self._local)], False, None, once=once)
         self._sources += dropped.sources
         self._known |= dropped.known
@@ -179,4 +180,4 @@ class TableWriter:
         if self._idempotency_key is None:
             return ingest_key(self._handle.name, f"{self._handle.services.ids.new()}.parquet")
         part = f"-{len(self._sources):05}"
-        return idempotent_key(self._handle.name, self._idempotency_key, part)
+        return idempotent_key(self._handle.table, self._idempotency_key, part)

@@ -13,7 +13,7 @@ from dormouse.errors import InvalidRequestError
 from dormouse.features.administration.administer import administer
 from dormouse.features.purge.proof import Proof
 from dormouse.features.purge.prove_purge import Progress, prove_purge
-from dormouse.features.purge.purge import PurgeRequest, references_to, unchecked_shards
+from dormouse.features.purge.purge import PurgeRequest, referenced_of, unchecked_shards
 from dormouse.features.purge.request import build_purge_request
 from dormouse.features.purge.row_matcher import RowMatcher
 from dormouse.features.purge.stored import load_matches, load_purge
@@ -57,7 +57,7 @@ class Purge(RequestedWork[PurgeProgress, None]):
             return None
         known = load_matches(services, table_id, self.id)
         state = self.handle.state()
-        rewritten = {reference.shard for reference in references_to(state, known.matching)}
+        rewritten = referenced_of(state, known.matching)
         return PurgeProgress(
             len(known), len(unchecked_shards(state, request, known)), len(rewritten)
         )

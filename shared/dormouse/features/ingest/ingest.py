@@ -159,6 +159,9 @@ def ingest(
     if written is None:
         reason = "the table was reset since the files were dropped"
         record(services, ingesting, Refused(reason))
+        gone = RefusedSourceError(reason, hint="drop them again for the table as it is now")
+        for source in look_up_sources(services, table, job.sources).fresh(job.sources):
+            refuse(services, table, source, gone)  # who waits for a file looks for its own record
         return changed  # planning finishes the reset if the state is behind the registry
     if written.known == len(job.sources):
         _record_known(services, table, job)  # another run ingested them meanwhile
@@ -271,7 +274,7 @@ def _commit_with_lookups(
     shards need not be written again. Sources that other jobs have ingested by then are returned as
     the violations that the fold reports for sources not sealed yet.
     """
-    job, sources = job_id_of(written.accepted), tuple(s.id for s in written.accepted)
+    job, sources = job_id_of(written.accepted), tuple(s.remembered_id for s in written.accepted)
     looked_up_to, lookups = state.sealed_to, 1
     while True:
         addition = AddShards(job, sources, written.shards, looked_up_to)
@@ -332,7 +335,7 @@ def _write(
         written_ms=services.clock.now_ms(),
         generation=state.generation,
         bloom_columns=bloom_columns(table.schema, table.properties),
-        lineage=Lineage(sources=tuple(s.id for s in sources)),
+        lineage=Lineage(sources=tuple(s.remembered_id for s in sources)),
     )
     leaves = list(state.partitions.leaves())
     holding = count_leaves_holding(loader.sampled_keys(), leaves)

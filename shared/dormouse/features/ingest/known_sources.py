@@ -23,8 +23,14 @@ class SourceLookup:
     ids: frozenset[str]
 
     def fresh(self, sources: Sequence[Source]) -> list[Source]:
-        """Return those of `sources` that were not ingested."""
-        return [source for source in sources if source.id not in self.ids]
+        """Return those of `sources` that were not ingested; of several with one idempotency key,
+        the first.
+        """
+        left: dict[str, Source] = {}
+        for source in sources:
+            if source.id not in self.ids:
+                left.setdefault(source.remembered_id, source)
+        return list(left.values())
 
 
 def look_up_sources(services: Services, table: Table, sources: Iterable[Source]) -> SourceLookup:
@@ -38,14 +44,24 @@ def look_up_sources(services: Services, table: Table, sources: Iterable[Source])
     """
     named = remembered_ids(table, sources)
     found = look_up_source_ids(services, table, list(named))
-    return SourceLookup(found.state, frozenset(named[each] for each in found.ids))
+    return SourceLookup(found.state, ids_of(named, found.ids))
 
 
-def remembered_ids(table: Table, sources: Iterable[Source]) -> dict[str, str]:
-    """Return every id under which the table may remember a source, with the source's own id."""
-    wanted = list(sources)
-    earlier = {each: s.id for s in wanted for each in ids_at_origins(s, table.origins)}
-    return earlier | {source.id: source.id for source in wanted}
+def remembered_ids(table: Table, sources: Iterable[Source]) -> dict[str, set[str]]:
+    """Return every id under which the table may remember sources, with the ids of these.
+
+    Sources with one idempotency key are remembered under one id.
+    """
+    named: dict[str, set[str]] = {}
+    for source in sources:
+        for each in (source.remembered_id, *ids_at_origins(source, table.origins)):
+            named.setdefault(each, set()).add(source.id)
+    return named
+
+
+def ids_of(named: dict[str, set[str]], found: Iterable[str]) -> frozenset[str]:
+    """Return the ids of the sources that were found under ids from `remembered_ids`."""
+    return frozenset(source for each in found for source in named[each])
 
 
 def look_up_source_ids(services: Services, table: Table, ids: Sequence[str]) -> SourceLookup:

@@ -93,7 +93,7 @@ def shard_matches(found: Mapping[str, bool]) -> ShardMatches:
 
 def unchecked_shards(state: TableState, request: PurgeRequest, known: ShardMatches) -> list[Shard]:
     """Return the referenced shards that can hold rows to remove and were not checked."""
-    referenced = {reference.shard for reference in state.all_references()}
+    referenced = (shard for shard, count in state.reference_counts.items() if count)
     shards = (state.shards[shard] for shard in sorted(referenced) if shard not in known)
     return [shard for shard in shards if request.can_match(shard)]
 
@@ -104,7 +104,15 @@ def references_to(state: TableState, shards: frozenset[str]) -> list[Reference]:
     References of partitions without rows to remove are included: as long as one reference is left,
     the shard's object, with the rows of all its partitions, stays.
     """
-    return [reference for reference in state.all_references() if reference.shard in shards]
+    left = referenced_of(state, shards)
+    return [each for each in state.all_references() if each.shard in left] if left else []
+
+
+def referenced_of(state: TableState, shards: frozenset[str]) -> frozenset[str]:
+    """Return those of some shards that have a reference. It looks at no reference itself: a shard
+    may have one in each of many partitions.
+    """
+    return frozenset(shard for shard in shards if state.reference_counts.get(shard))
 
 
 def rewrite_jobs(

@@ -56,6 +56,20 @@ def test_other_rows_under_one_key_are_refused(people: Api) -> None:
     assert people.problem("POST", ROWS, [other], idempotency_key="k")["status"] == 422
 
 
+def test_a_key_belongs_to_the_table_whatever_it_is_called_and_is_forgotten_with_its_rows(
+    people: Api,
+) -> None:
+    assert not people.found("POST", ROWS, [ROW], idempotency_key="k")["known"]
+    assert count(people) == 31
+    people.instance.rename_table("people", "folk")
+    assert people.found("POST", "/tables/folk/rows", [ROW], idempotency_key="k")["known"]
+    people.instance.rename_table("folk", "people")
+    assert count(people) == 31
+    people.instance.reinitialise_table("people")
+    assert not people.found("POST", ROWS, [ROW], idempotency_key="k")["known"]
+    assert count(people) == 1
+
+
 def test_of_writers_with_one_key_side_by_side_one_adds_its_rows(people: Api) -> None:
     begun = threading.Barrier(8)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import tempfile
 from base64 import b64decode
 from collections.abc import Mapping
-from hashlib import blake2b
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -36,7 +35,7 @@ from dormouse.messages.requests import (
     is_request_id,
 )
 from dormouse.messages.stages import OutboundMessage
-from dormouse.model.sources import READ_ENDINGS
+from dormouse.model.sources import READ_ENDINGS, digest_of_key
 from dormouse.ports.services import NO_TABLE
 from dormouse.schema.columns import parse_schema
 from dormouse.schema.schema import Schema, parse_field
@@ -210,7 +209,7 @@ def idempotency_key(call: Call) -> str:
         raise ProblemError(
             400, "an Idempotency-Key has 1 to 128 printable characters", hint="send another one"
         )
-    return blake2b(given.encode(errors="surrogatepass"), digest_size=16).hexdigest()
+    return digest_of_key(given)
 
 
 def _administered(call: Call, name: str) -> str:

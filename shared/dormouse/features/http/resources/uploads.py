@@ -26,7 +26,7 @@ from dormouse.features.http.problems import ProblemError
 from dormouse.features.http.resources.changes import idempotency_key
 from dormouse.features.ingest.known_sources import look_up_sources, refusal_of
 from dormouse.http.bodies import Readable
-from dormouse.model.sources import Source
+from dormouse.model.sources import Source, keyed_name
 from dormouse.ports.services import NO_TABLE
 from dormouse.storage import FREE_SPACE, FULL
 from dormouse.stored.decoding import decode_json
@@ -70,10 +70,14 @@ class FileShown(Shown, frozen=True, kw_only=True):
 
 
 class RowsTaken(Shown, frozen=True, kw_only=True):
-    """Rows that are durable, and will be rows of the table; `location` shows when they are."""
+    """Rows that are durable, and will be rows of the table; `location` shows when they are.
+
+    If the table has rows of that Idempotency-Key already, `known` says so: then none are added.
+    """
 
     rows: int
     location: str
+    known: bool = False
 
 
 def begin_upload(call: Call, table: str, body: NewFile) -> Upload:
@@ -111,14 +115,17 @@ def show_file(call: Call, table: str, file: str) -> FileShown:
 def add_rows(call: Call, table: str) -> RowsTaken:
     """Add rows, as a JSON array of objects or as JSON lines. They are durable before the answer.
 
-    Sent again with one Idempotency-Key, the same body adds nothing; another body is refused.
+    Sent again with one Idempotency-Key, the same body adds nothing; another body is refused, or,
+    once the table was renamed, copied or restored, adds nothing and is answered with `known`.
     """
     opened = call.table(table, "write")
     handle = opened.handle
     is_array = check_body(call.request, ROWS_TYPES) == JSON
     body = _lines_of(call.request.body) if is_array else call.request.body
     key = idempotency_key(call)
-    name = f"rows-{key or handle.services.ids.new()}.jsonl"
+    name = f"rows-{handle.services.ids.new()}.jsonl"
+    if key:
+        name = keyed_name(key, "", handle.table, "jsonl")
     with _without_hidden_names(opened):
         count = _count_rows(handle, body)
     dropped = _drop(handle, ingest_key(handle.name, name), io.BytesIO(body), once=bool(key))
@@ -128,7 +135,10 @@ def add_rows(call: Call, table: str) -> RowsTaken:
             "this Idempotency-Key was sent with other rows before",
             hint="send other rows under another key",
         )
-    return RowsTaken(rows=count, location=_location(handle, name))
+    is_known = (
+        bool(key) and dropped.id in look_up_sources(handle.services, handle.table, [dropped]).ids
+    )
+    return RowsTaken(rows=count, location=_location(handle, name), known=is_known)
 
 
 def _opened(call: Call, table: str) -> OpenTable:
