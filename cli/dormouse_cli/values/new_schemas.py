@@ -94,6 +94,8 @@ def print_inferred(inferred: Inferred) -> None:
         {**row, "in the file": found[str(row["column"])]} for row in column_rows(inferred.schema)
     ]
     print_listing(("column", "in the file", "type", "role"), rows, Format.table)
+    for remark in inferred.remarks:
+        note(remark)
     if inferred.sampled_rows is not None:
         note(f"inferred from the first {inferred.sampled_rows:,} rows")
 

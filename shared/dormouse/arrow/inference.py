@@ -6,11 +6,13 @@ name. Which is which is the one table that `docs/schema.md` prints.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import pyarrow as pa
 from pyarrow import types
 
+from dormouse.arrow.plain import LISTS
 from dormouse.errors import InvalidRequestError
 from dormouse.schema.columns import FoundColumn
 from dormouse.schema.schema import (
@@ -22,7 +24,7 @@ from dormouse.schema.schema import (
     Primitive,
     StructType,
 )
-from dormouse.schema.types import check_column_name
+from dormouse.schema.types import check_column_name, nullable_members
 
 _WIDENED: tuple[tuple[pa.DataType, FieldType], ...] = (
     (pa.bool_(), Primitive.BOOLEAN),
@@ -50,29 +52,44 @@ _TIMESTAMPS = {
 _EXTENSIONS: dict[str, FieldType] = {
     "arrow.uuid": Primitive.UUID,
     "arrow.json": Primitive.STRING,
+    "arrow.bool8": Primitive.BOOLEAN,
 }
 _DECIMALS = (pa.Decimal32Type, pa.Decimal64Type, pa.Decimal128Type, pa.Decimal256Type)
-_LISTS = (pa.ListType, pa.LargeListType, pa.FixedSizeListType)
-LIST_VIEWS = (pa.ListViewType, pa.LargeListViewType)
+_NAME = b"ARROW:extension:name"
 
 
-def infer_columns(schema: pa.Schema) -> Iterator[FoundColumn]:
-    """Yield the columns of an Arrow schema with their types in a table."""
+def infer_columns(
+    schema: pa.Schema, remarks: Mapping[str, str] | None = None, *, as_written: bool = False
+) -> Iterator[FoundColumn]:
+    """Yield the columns of an Arrow schema with their types in a table.
+
+    `remarks` say of columns what they were where the file was written. All columns can be null,
+    unless the schema was written by a person (`as_written`): libraries derive it from some rows.
+    """
     for field in schema:
         try:
-            kind, problem = infer_type(plain_type(field.type)), ""
+            kind, problem = infer_type(field.type), ""
+            if not as_written:
+                kind = nullable_members(kind)
+            if b"variant" in (field.metadata or {}).get(_NAME, b""):
+                raise _variant()
         except InvalidRequestError as error:
             kind, problem = None, str(error)
-        yield FoundColumn(field.name, str(field.type), kind, field.nullable, problem)
+        remark = (remarks or {}).get(field.name) or ", ".join(_extensions(field))
+        nullable = field.nullable or not as_written
+        yield FoundColumn(field.name, str(field.type), kind, nullable, problem, remark)
 
 
-def plain_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type of a column without run-end encoding and views of lists; these are decoded
-    where a column has them, and refused where they are nested.
-    """
-    if isinstance(kind, pa.RunEndEncodedType):
-        return plain_type(kind.value_type)
-    return pa.list_(kind.value_type) if isinstance(kind, LIST_VIEWS) else kind
+def _extensions(field: pa.Field[Any]) -> Iterator[str]:
+    """Yield the extension types in a column that tables do not have."""
+    kind = field.type
+    name = (field.metadata or {}).get(_NAME, b"").decode(errors="replace")
+    if isinstance(kind, pa.BaseExtensionType):
+        name, kind = kind.extension_name, kind.storage_type
+    if name and name not in _EXTENSIONS:
+        yield name
+    for at in range(kind.num_fields):
+        yield from _extensions(kind.field(at))
 
 
 def infer_type(kind: pa.DataType) -> FieldType:
@@ -81,10 +98,10 @@ def infer_type(kind: pa.DataType) -> FieldType:
     Raises:
         InvalidRequestError: tables have none; the message continues "column 'x' …".
     """
-    if isinstance(kind, pa.DictionaryType):
+    if isinstance(kind, pa.DictionaryType | pa.RunEndEncodedType):
         return infer_type(kind.value_type)
     if isinstance(kind, pa.BaseExtensionType):
-        return _of_extension(kind)
+        return _EXTENSIONS.get(kind.extension_name) or infer_type(kind.storage_type)
     if types.is_null(kind):
         raise InvalidRequestError("is null in every row")
     if kind in _EXACT:
@@ -101,7 +118,7 @@ def infer_type(kind: pa.DataType) -> FieldType:
 
 
 def _nested(kind: pa.DataType) -> FieldType:
-    if isinstance(kind, _LISTS):
+    if isinstance(kind, LISTS):
         return ListType(infer_type(kind.value_type))
     if isinstance(kind, pa.MapType):
         key = infer_type(kind.key_type)
@@ -111,16 +128,27 @@ def _nested(kind: pa.DataType) -> FieldType:
     if isinstance(kind, pa.StructType):
         if not kind.num_fields:
             raise InvalidRequestError("is a struct without fields")
+        if _is_variant(kind):
+            raise _variant()
         members = (Member(check_column_name(f.name), infer_type(f.type), f.nullable) for f in kind)
         return StructType(tuple(members))
     raise InvalidRequestError(f"is {kind}, which no column of a table can be")
 
 
-def _of_extension(kind: pa.BaseExtensionType) -> FieldType:
-    if kind.extension_name in _EXTENSIONS:
-        return _EXTENSIONS[kind.extension_name]
-    raise InvalidRequestError(
-        f"is of the extension type {kind.extension_name!r}, which tables do not have"
+def _is_variant(kind: pa.StructType) -> bool:
+    """Return whether a struct is a VARIANT as it lies in a file: what is in `typed_value` differs
+    from file to file, so it must not become a type of a table.
+    """
+    parts = {field.name: field.type for field in kind}
+    binary = [parts.pop(name, pa.null()) for name in ("metadata", "value")]
+    is_binary = [types.is_binary(t) or types.is_large_binary(t) for t in binary]
+    return parts.keys() <= {"typed_value"} and is_binary[0] and (is_binary[1] or bool(parts))
+
+
+def _variant() -> InvalidRequestError:
+    return InvalidRequestError(
+        "is a VARIANT, which tables do not have: write it as text of JSON (v::JSON in DuckDB, "
+        "to_json(v) in Spark)"
     )
 
 

@@ -14,7 +14,10 @@ from dormouse.errors import RefusedSourceError
 from dormouse.tables.origins import Origin
 from dormouse.tables.table import Table
 
-READ_ENDINGS = (".parquet", ".arrow", ".feather", ".csv", ".json", ".jsonl", ".ndjson")
+READ_ENDINGS = (
+    *(".parquet", ".arrow", ".arrows", ".feather"),
+    *(".csv", ".json", ".jsonl", ".ndjson"),
+)
 """The name endings of files that can be ingested; `format_of` says what may follow."""
 COMPRESSED_ENDINGS = (".gz", ".bz2", ".zst")
 """What may follow, if the file is compressed."""
@@ -26,8 +29,8 @@ NO_FILES = (
 )
 """What `is_file` leaves out, as a hint."""
 _ENDINGS_HINT = (
-    "files end in .parquet, .arrow, .feather, .csv, .json, .jsonl or .ndjson, and in .gz, .bz2 or "
-    ".zst after that if they are compressed"
+    "files end in .parquet, .arrow, .arrows, .feather, .csv, .json, .jsonl or .ndjson, and in .gz, "
+    ".bz2 or .zst after that if they are compressed"
 )
 _KEYED = re.compile(r"[^/]+/once-([0-9a-f]{32}(?:-[0-9]{5,})?)\.[0-9a-f]{32}\.(?:parquet|jsonl)")
 """The keys of objects whose rows have an idempotency key; `keyed_name` makes them."""

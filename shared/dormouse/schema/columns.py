@@ -22,7 +22,8 @@ _TYPE_HINT = "say which type it has (--type NAME:TYPE, or types={name: type}), o
 class FoundColumn:
     """A column of a file or frame: `found` says in words what is in it.
 
-    `type` is None if no type could be inferred; then `problem` says why.
+    `type` is None if no type could be inferred; then `problem` says why. `remark` says what the
+    column was, if its type is not what people would expect.
     """
 
     name: str
@@ -30,6 +31,7 @@ class FoundColumn:
     type: FieldType | None
     nullable: bool = True
     problem: str = ""
+    remark: str = ""
 
 
 def parse_schema(text: str, row_keys: Sequence[str] = (), sort_keys: Sequence[str] = ()) -> Schema:

@@ -210,6 +210,20 @@ def contains_type(kind: FieldType, wanted: type[StructType | DecimalType] | Prim
     return False
 
 
+def nullable_members(kind: FieldType) -> FieldType:
+    """Return a type in which every member of a struct, at any depth, can be null."""
+    match kind:
+        case ListType(element=inner):
+            return ListType(nullable_members(inner))
+        case MapType(key=key, value=inner):
+            return MapType(key, nullable_members(inner))
+        case StructType(members=members):
+            return StructType(
+                tuple(Member(m.name, nullable_members(m.type), True) for m in members)
+            )
+    return kind
+
+
 def check_column_name(name: str) -> str:
     """Return `name` if a column can have it. Raises InvalidRequestError if not."""
     if not _NAME.fullmatch(name):

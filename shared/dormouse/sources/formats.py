@@ -32,6 +32,7 @@ from dormouse.tables.csv_dialect import CsvDialect
 _BINARY = {
     ".parquet": ("Parquet", (PLAIN_MAGIC, ENCRYPTED_MAGIC)),
     ".arrow": ("Arrow", (FILE_MAGIC, STREAM_MAGIC)),
+    ".arrows": ("Arrow", (FILE_MAGIC, STREAM_MAGIC)),
     ".feather": ("Arrow", (FILE_MAGIC, STREAM_MAGIC)),
 }
 """Formats that are not text: what they are called, and how their files begin."""

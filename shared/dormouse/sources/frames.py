@@ -14,19 +14,16 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Protocol, TypeGuard, cast
+from typing import Any, Protocol, TypeGuard
 from weakref import WeakValueDictionary
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from dormouse.arrow.inference import LIST_VIEWS, infer_columns, plain_type
-from dormouse.arrow.types import Array
+from dormouse.arrow.inference import infer_columns
 from dormouse.errors import InvalidRequestError, RefusedSourceError
 from dormouse.schema.columns import FoundColumn
 from dormouse.schema.schema import Schema
-from dormouse.sources.cells.casting import convert_batch
-from dormouse.sources.files.arrow_batches import caster, check_column_types
+from dormouse.sources.files.arrow_batches import Converter, arrow_converter, convert_arrow
 from dormouse.sources.key_sizes import with_fitting_keys
 
 _INDEX = re.compile(r"__index_level_\d+__")
@@ -99,7 +96,7 @@ def frame_columns(given: object) -> list[FoundColumn]:
         raise InvalidRequestError(
             f"the frame has a column {_listed(index)}", hint=_index_hint(index, "")
         )
-    return list(infer_columns(schema))
+    return list(infer_columns(schema, as_written=isinstance(given, pa.Schema)))
 
 
 def _is_schema(given: object) -> bool:
@@ -123,6 +120,7 @@ def frame_reader(frame: Frame) -> pa.RecordBatchReader:
     if isinstance(frame, pa.RecordBatchReader):
         return frame
     try:
+        _check_pandas_objects(frame)
         if hasattr(frame, "__arrow_c_stream__"):
             reader = pa.RecordBatchReader.from_stream(frame)  # type: ignore[arg-type]
         else:
@@ -147,7 +145,8 @@ def read_frame(frame: Frame, schema: Schema) -> Iterator[pa.RecordBatch]:
     """
     reader = frame_reader(frame)
     check_frame_columns(reader.schema, schema)
-    return with_fitting_keys(_converted(_whole(frame, reader), schema), schema)
+    converter = arrow_converter(reader.schema, schema, of="the frame")
+    return with_fitting_keys(_converted(_whole(frame, reader), schema, converter), schema)
 
 
 def _is_silent_stream(frame: Frame) -> bool:
@@ -220,10 +219,32 @@ def _check_no_objects(frame: object, found: pa.Schema) -> None:
         )
 
 
-def _converted(batches: Iterable[pa.RecordBatch], schema: Schema) -> Iterator[pa.RecordBatch]:
+def _check_pandas_objects(frame: Any) -> None:
+    """Refuse objects of pandas that have nanoseconds: it exports their microseconds (seen in
+    3.1).
+    """
+    if type(frame).__module__.partition(".")[0] != "pandas" or not hasattr(frame, "columns"):
+        return
+    objects = ((name, column) for name, column in frame.items() if column.dtype == object)
+    changed = [
+        str(name)
+        for name, column in objects
+        if any(getattr(value, "nanosecond", 0) for value in column)
+    ]
+    if changed:
+        raise InvalidRequestError(
+            f"column {_listed(changed)} of the frame holds Python's times with nanoseconds, which "
+            "pandas would hand over without them",
+            hint="convert the column to a type of its own, such as datetime64[ns]",
+        )
+
+
+def _converted(
+    batches: Iterable[pa.RecordBatch], schema: Schema, converter: Converter
+) -> Iterator[pa.RecordBatch]:
     first = 0
     for batch in batches:
-        yield convert_batch(_plain(batch), schema, _Rows(first), caster)
+        yield convert_arrow(batch, schema, _Rows(first), converter)
         first += batch.num_rows
 
 
@@ -241,7 +262,7 @@ def check_frame_columns(found: pa.Schema, schema: Schema) -> None:
     """Check that a frame has the columns of the table; nullable columns may be missing.
 
     Raises:
-        RefusedSourceError: a column is missing, unknown, there twice, or of another type.
+        RefusedSourceError: a column is missing, unknown, or there twice.
     """
     wanted = {field.name: field for field in schema.fields}
     columns_hint = "the table has: " + ", ".join(wanted)
@@ -258,8 +279,6 @@ def check_frame_columns(found: pa.Schema, schema: Schema) -> None:
     missing = [f.name for f in schema.fields if not f.nullable and f.name not in found.names]
     if missing:
         raise RefusedSourceError(f"the frame has no column {_listed(missing)}", hint=columns_hint)
-    plain = pa.schema([f.with_type(plain_type(f.type)) for f in found])
-    check_column_types(plain, schema, of="the frame")
 
 
 def _fates(names: list[str], schema: Schema) -> str:
@@ -279,30 +298,6 @@ def _index_hint(names: list[str], otherwise: str) -> str:
 def _listed(names: list[str]) -> str:
     shown = ", ".join(map(repr, names[:10]))
     return shown + (f" and {len(names) - 10} more" if len(names) > 10 else "")
-
-
-def _plain(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return a batch without run-end encoding, which Arrow does not cast, and list views, whose
-    casts to lists are broken (seen in 26.0: a null shifts what follows).
-    """
-    if not any(
-        isinstance(field.type, (*LIST_VIEWS, pa.RunEndEncodedType)) for field in batch.schema
-    ):
-        return batch
-    columns = [_plain_column(column) for column in batch.columns]
-    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
-
-
-def _plain_column(column: Any) -> Array:
-    if isinstance(column.type, pa.RunEndEncodedType):
-        return _plain_column(pc.call_function("run_end_decode", [column]))
-    if not isinstance(column.type, LIST_VIEWS):
-        return cast(Array, column)
-    lengths = pc.coalesce(pc.list_value_length(column).cast(pa.int32()), pa.scalar(0, pa.int32()))
-    ends = pc.cumulative_sum(lengths)
-    offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends])
-    lists: Array = pa.ListArray.from_arrays(offsets, column.flatten(), mask=column.is_null())
-    return lists
 
 
 def _reason(error: Exception) -> str:

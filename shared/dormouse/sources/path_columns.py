@@ -137,4 +137,4 @@ def infer_path_columns(local: Path, known: set[str]) -> Iterator[FoundColumn]:
             column = TextColumn()
             column.see(pa.array([None if text == NULL else text for text in texts], pa.string()))
             found = column.found(name)
-            yield replace(found, found=f"{found.found}, of folders", nullable=NULL in texts)
+            yield replace(found, found=f"{found.found}, of folders")

@@ -108,7 +108,10 @@ def test_nothing_is_uploaded_when_one_of_several_files_is_of_a_kind_that_nobody_
     for what in ([good, bad], folder):
         with pytest.raises(InvalidRequestError, match=f"'{name}' is of no known format") as caught:
             table.ingest(what)
-        assert ".parquet, .arrow, .feather, .csv, .json, .jsonl or .ndjson" in caught.value.hint
+        assert (
+            ".parquet, .arrow, .arrows, .feather, .csv, .json, .jsonl or .ndjson"
+            in caught.value.hint
+        )
     with pytest.raises(InvalidRequestError, match="no known format"):
         table.ingest(good, name)
     assert memory.world.sources.objects == {}

@@ -523,10 +523,81 @@ def test_views_of_lists_keep_their_items_in_whatever_order_they_lie(
     assert [row["v"] for row in rows_of(table)] == lists[1:]
 
 
-def test_a_view_of_lists_within_a_list_is_refused_by_name(instance: Instance) -> None:
-    nested = pa.array([[[1]]], pa.list_(pa.list_view(pa.int64())))
-    with pytest.raises(InvalidRequestError, match="column 'v' is list_view<item: int64>"):
-        instance.create_table("t", like=pa.table({"id": [1], "v": nested}), row_keys=["id"])
-    table = instance.create_table("t", "id:long, v:list<list<long>>", row_keys=["id"])
-    with pytest.raises(RefusedSourceError, match="the table wants list<list<long>>"):
-        table.ingest(pa.table({"id": [1], "v": nested}))
+def test_views_of_lists_and_dictionaries_are_read_at_any_depth(instance: Instance) -> None:
+    words = pl.Series([["a", None], None, [], ["b", "a"]], dtype=pl.List(pl.Categorical))
+    inner = pa.array([[[1], None], None, [], [[2, None]]], pa.list_(pa.list_view(pa.int64())))
+    given = pa.table({"id": [0, 1, 2, 3], "v": inner, "w": words.to_arrow()})
+    table = instance.create_table("t", like=given, row_keys=["id"])
+    table.ingest(given.slice(1)).wait()
+    assert rows_of(table) == given.to_pylist()[1:]
+
+
+def test_a_column_without_a_value_is_taken_whatever_its_type(table: TableHandle) -> None:
+    no_names = [pd.Series([None], dtype=kind) for kind in ("float64", "category", "int64[pyarrow]")]
+    for number, names in enumerate(no_names):
+        table.ingest(pd.DataFrame({"id": [number], "name": names})).wait()
+    table.ingest(pd.DataFrame({"id": [], "name": []}).astype({"id": "int64"})).wait()
+    assert rows_of(table) == [{"id": number, "name": None} for number in range(3)]
+    with pytest.raises(RefusedSourceError, match="column 'name' is double in the frame"):
+        table.ingest(pd.DataFrame({"id": [1, 2], "name": [None, 0.5]}))
+
+
+def test_a_null_in_a_dictionary_or_a_run_is_a_null(table: TableHandle) -> None:
+    nothing = pa.array([None], pa.int64())
+    runs = pa.RunEndEncodedArray.from_arrays(pa.array([1], pa.int32()), nothing)
+    for ids in (pa.DictionaryArray.from_arrays(pa.array([0]), nothing), runs):
+        with pytest.raises(RefusedSourceError, match="row 1, column 'id': there is no value"):
+            table.ingest(pa.table({"id": ids}))
+
+
+def test_values_of_new_tables_can_be_null_unless_a_schema_says_otherwise(
+    instance: Instance,
+) -> None:
+    inner = pa.struct([pa.field("a", pa.int64(), nullable=False)])
+    required = [("id", pa.int64()), ("v", pa.int64()), ("s", inner)]
+    schema = pa.schema([pa.field(*each, nullable=False) for each in required])
+    table = instance.create_table("t", like=schema.empty_table(), row_keys=["id"])
+    assert show_type(table.schema.field_named("s").type) == "struct<a:long?>"
+    assert [field.nullable for field in table.schema.fields] == [False, True, True]
+    written = instance.create_table("u", like=schema, row_keys=["id"])
+    assert not any(field.nullable for field in written.schema.fields)
+
+
+def test_what_a_column_was_is_said_if_its_type_does_not_show_it(instance: Instance) -> None:
+    for name, frame, remark in (
+        ("p", pd.DataFrame({"id": [1], "v": pd.period_range("2024", periods=1)}), "pandas.period"),
+        ("g", pa.table({"id": [1], "v": pa.array([b"x"])}), "geoarrow.wkb"),
+    ):
+        given = pa.table(frame) if isinstance(frame, pd.DataFrame) else frame
+        if name == "g":
+            kind = given.schema.field("v").with_metadata({"ARROW:extension:name": remark})
+            given = given.cast(given.schema.set(1, kind))
+        with pytest.warns(UserWarning, match=f"column 'v' is {remark} .* the table has"):
+            instance.create_table(name, like=given, row_keys=["id"])
+
+
+def test_a_variant_makes_no_table(instance: Instance) -> None:
+    for given in (
+        duckdb.sql("SELECT 1 AS id, {'n': 1}::VARIANT AS v"),
+        pa.table({"id": [1], "v": [{"value": b"", "metadata": b""}]}),
+    ):
+        with pytest.raises(InvalidRequestError, match="column 'v' is a VARIANT") as caught:
+            instance.create_table("t", like=given, row_keys=["id"])
+        assert "JSON" in str(caught.value)
+
+
+def test_times_that_cannot_be_written_are_refused(instance: Instance) -> None:
+    table = instance.create_table("t", "id:long, d:date?, at:timestamp?", row_keys=["id"])
+    for value in (
+        "'infinity'::DATE AS d",
+        "'0002-01-01 (BC)'::DATE AS d",
+        "'infinity'::TIMESTAMP AS at",
+    ):
+        with pytest.raises(RefusedSourceError, match="row 1, column '(d|at)'") as caught:
+            table.ingest(duckdb.sql(f"SELECT 1 AS id, {value}").to_arrow_table())
+        assert "years 0 to 9999" in caught.value.hint
+    zone = dt.timezone(dt.timedelta(hours=-1))
+    with pytest.raises(RefusedSourceError, match="column 'at'"), table.writer() as writer:
+        writer.write({"id": 1, "at": dt.datetime.max.replace(tzinfo=zone)})
+    table.ingest(duckdb.sql("SELECT 1 AS id, '9999-12-31'::DATE AS d")).wait()
+    assert table.count() == 1

@@ -316,22 +316,6 @@ def test_a_json_value_that_does_not_fit_is_refused_not_bent(
         read("\n".join(lines), "x.json")
 
 
-def test_old_parquet_times_that_nanoseconds_do_not_hold_are_refused_not_others(
-    read: Read,
-) -> None:
-    """Of 96 bits, as Spark writes them by default: Arrow makes the year 1816 of 9999."""
-    for year, is_held in ((2024, True), (9999, False), (1, False)):
-        at = dt.datetime(year, 1, 1, tzinfo=dt.UTC)
-        sink = pa.BufferOutputStream()
-        rows = pa.Table.from_pylist([{"id": 1, "at": at}])
-        pq.write_table(rows, sink, use_deprecated_int96_timestamps=True)
-        if is_held:
-            assert read(sink.getvalue().to_pybytes(), "x.parquet")[0]["at"] == at
-            continue
-        with pytest.raises(RefusedSourceError, match="row 1, .*, column 'at'"):
-            read(sink.getvalue().to_pybytes(), "x.parquet")
-
-
 def test_times_finer_than_microseconds_are_refused_not_rounded(read: Read) -> None:
     fine = pa.schema(NANOSECONDS)
     assert read(parquet([{"id": 1, "at": 1000}], fine), "x.parquet")

@@ -29,8 +29,12 @@ def csv_types(tmp_path: Path, *cells: str) -> str:
 
 
 def json_type(tmp_path: Path, *values: object) -> str:
+    return written_json_type(tmp_path, *map(json.dumps, values))
+
+
+def written_json_type(tmp_path: Path, *texts: str) -> str:
     path = tmp_path / "rows.jsonl"
-    path.write_text("".join(json.dumps({"k": 1, "v": value}) + "\n" for value in values))
+    path.write_text("".join(f'{{"k": 1, "v": {text}}}\n' for text in texts))
     column = infer_file(path).columns[1]
     return show_type(column.type) if column.type else column.problem
 
@@ -39,10 +43,29 @@ def json_type(tmp_path: Path, *values: object) -> str:
     ("cells", "kind"),
     [
         (["1", "", "-9223372036854775808"], "long"),
-        (["9223372036854775808"], "double"),
+        (["9223372036854775808"], "decimal(20,0)"),
+        (["18446744073709551615", "-1"], "decimal(20,0)"),
+        (["1", "123456789012345678901"], "decimal(38,0)"),
+        (["-170141183460469231731687303715884105728"], "string"),
         (["9223372036854775807.5", "18446744073709551617"], "string"),
         (["1", "2.5", "-1e3"], "double"),
         (["NaN", "inf", "1"], "double"),
+        (["nan", ""], "string"),
+        (["inf", "-Infinity"], "string"),
+        (["1.10", "1.100"], "string"),
+        (["1.9", "1.10"], "string"),
+        (["1.50", "19.90", "3", "nan"], "double"),
+        (["1.0", "2.25", "-0.0"], "double"),
+        (["12E3"], "string"),
+        (["7", "2E5"], "string"),
+        (["1.0E20", "1e+20", "1e20", "1.5e-7", "4.9E-324"], "double"),
+        (["1.0", "-0"], "double"),
+        (["0.30000000000000004", "1.7976931348623157e308", "5e-324"], "double"),
+        (["1.000000000000000056e-01"], "double"),
+        (["99999999999999999.99"], "string"),
+        (["1234567890123456.78"], "string"),
+        (["1234567890123456789012345678.1234567890"], "string"),
+        (["1e400"], "string"),
         (["007", "8"], "string"),
         (["+41", "42"], "string"),
         (["0x1F"], "string"),
@@ -78,7 +101,12 @@ def test_a_csv_column_has_the_narrowest_type_that_reads_all_of_its_cells(
     [
         ([1, None, 2], "long"),
         ([1, 2.5], "double"),
-        ([2**63], "double"),
+        ([2**63], "decimal(20,0)"),
+        ([1, -(2**64)], "decimal(20,0)"),
+        ([10**37], "decimal(38,0)"),
+        ([2**127], "no double and no decimal of 38 digits holds exactly"),
+        ([2**53 + 1, 0.5], "decimal(38,1)"),
+        ([2**53, 0.1, 5e-324, 1e300], "double"),
         ([True, None], "boolean"),
         (["a", ""], "string"),
         (["1", "2"], "string"),
@@ -104,6 +132,21 @@ def test_json_values_of_one_column_must_be_alike(
     assert json_type(tmp_path, *values).endswith(kind)
 
 
+def test_numbers_of_json_have_a_type_that_holds_each_of_them(tmp_path: Path) -> None:
+    for texts, kind in {
+        ("1.10", "1.100", "12E3", "-0.0"): "double",
+        ("99999999999999999.99", "1"): "decimal(38,2)",
+        ("1234567890123456789012345678.1234567890",): "decimal(38,10)",
+        ("[99999999999999999.99]",): "list<decimal(38,2)>",
+        ("99999999999999999.99", "1e300"): "no double and no decimal of 38 digits holds exactly",
+        ("1e400",): "no double and no decimal of 38 digits holds exactly",
+        ("1e-400",): "no double and no decimal of 38 digits holds exactly",
+    }.items():
+        assert written_json_type(tmp_path, *texts).endswith(kind), texts
+    with pytest.raises(RefusedSourceError, match="line 1 has a number of an extreme exponent"):
+        written_json_type(tmp_path, "1e99999999999999999999")
+
+
 def test_a_parquet_file_says_its_types(tmp_path: Path) -> None:
     path = tmp_path / "rows.parquet"
     schema = pa.schema(
@@ -116,7 +159,7 @@ def test_a_parquet_file_says_its_types(tmp_path: Path) -> None:
     pq.write_table(schema.empty_table(), path)
     found = infer_file(path).columns
     assert [(c.name, c.type and show_type(c.type), c.nullable) for c in found] == [
-        ("a", "int", False),
+        ("a", "int", True),  # required is what happens to have no null
         ("b", "decimal(12,2)", True),
         ("c", None, True),
     ]

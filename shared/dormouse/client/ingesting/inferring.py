@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ import pyarrow as pa
 from dormouse.errors import InvalidRequestError, NotFoundError
 from dormouse.schema.columns import FoundColumn, choose_schema, parse_schema
 from dormouse.schema.schema import FieldType, Schema
+from dormouse.schema.type_text import show_type
 from dormouse.sources.formats import read_source
 from dormouse.sources.frames import Frame, frame_columns
 from dormouse.sources.inferring.inference import infer_file
@@ -35,6 +37,16 @@ class Inferred:
     schema: Schema
     columns: tuple[FoundColumn, ...]
     sampled_rows: int | None = None
+
+    @property
+    def remarks(self) -> list[str]:
+        """What became of columns whose types people would not expect: a line for each."""
+        return [
+            f"column {column.name!r} is {column.remark} where it comes from; the table has "
+            f"{show_type(self.schema.field_named(column.name).type)}"
+            for column in self.columns
+            if column.remark
+        ]
 
 
 def infer_schema(
@@ -88,7 +100,10 @@ def new_schema(
             hint="give either schema=… or like=…",
         )
     if like is not None:
-        return infer_schema(like, row_keys, sort_keys, types, properties=properties).schema
+        inferred = infer_schema(like, row_keys, sort_keys, types, properties=properties)
+        for remark in inferred.remarks:
+            warnings.warn(remark, stacklevel=3)  # of the caller of create_table
+        return inferred.schema
     if types or (isinstance(schema, Schema) and (row_keys or sort_keys)):
         raise InvalidRequestError("the schema names the keys and types itself")
     if isinstance(schema, str):

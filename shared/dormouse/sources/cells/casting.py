@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from dormouse.arrow.plain import LISTS, leaves
 from dormouse.arrow.types import (
     MAX_DECIMAL_DIGITS,
     Array,
@@ -38,7 +39,7 @@ from dormouse.schema.schema import (
 )
 from dormouse.schema.type_text import show_type
 from dormouse.schema.types import UNITS, UUID_BYTES, contains_type
-from dormouse.sources.cells.text_cells import from_unit_count, parse_uuids
+from dormouse.sources.cells.text_cells import check_years, from_unit_count, parse_uuids
 
 EXPECTED_FORMS: dict[FieldType, str] = {
     Primitive.INT: "a whole number of 32 bits",
@@ -120,6 +121,8 @@ def convert(cells: Cells, field: Field, place: Place, build: Callable[[Cells], A
     """
     try:
         return build(cells)
+    except pa.ArrowNotImplementedError as error:
+        raise unreadable(f"column {field.name!r} as {show_type(field.type)}") from error
     except (pa.ArrowException, ValueError, OverflowError):
         at = _first_bad(cells, build)
     try:
@@ -163,6 +166,15 @@ def cell_refusal(place: str, field: Field, reason: str, hint: str = "") -> Refus
     return RefusedSourceError(f"{place}, column {field.name!r}: {reason}", hint=hint)
 
 
+def unreadable(what: str) -> RefusedSourceError:
+    """Return the error for what a library does not implement, which is no fault of the data."""
+    return RefusedSourceError(
+        f"{what} cannot be read: a library does not implement that",
+        hint="convert the column to another type where it is written: to decimal(38,0) or text if "
+        "it has integers of 128 bits",
+    )
+
+
 def _first_bad(cells: Cells, build: Callable[[Cells], Array]) -> int:
     """Return the index of a cell for which `build` fails, by bisection."""
     low, high = 0, len(cells)
@@ -189,13 +201,20 @@ def can_cast(
         return True
     if types.is_integer(source) and unit and kind in UNITS[unit]:
         return True
-    if isinstance(source, pa.DictionaryType):
-        return can_cast(source.value_type, kind, unit, is_within=is_within)
-    if isinstance(source, pa.BaseExtensionType):
-        return kind in _EXTENSIONS.get(source.extension_name, ())
+    match source:
+        case pa.DictionaryType() | pa.RunEndEncodedType():
+            return can_cast(source.value_type, kind, unit, is_within=is_within)
+        case pa.BaseExtensionType(extension_name=name) if name in _EXTENSIONS:
+            return kind in _EXTENSIONS[name]
+        case pa.BaseExtensionType():
+            return can_cast(source.storage_type, kind, unit, is_within=is_within)
+    return _can_cast_plain(source, kind, is_within=is_within)
+
+
+def _can_cast_plain(source: pa.DataType, kind: FieldType, *, is_within: bool) -> bool:
     match kind:
         case ListType(element=element):
-            return isinstance(source, _LISTS) and can_cast(
+            return isinstance(source, LISTS) and can_cast(
                 source.value_type, element, is_within=True
             )
         case MapType(key=key, value=value):
@@ -231,20 +250,23 @@ def _can_cast_members(source: pa.StructType, kind: StructType) -> bool:
 
 
 def cast(column: Array, kind: FieldType, unit: str = "") -> Array:
-    """Cast to the Arrow type of `kind`. Raises ArrowInvalid if a value would change."""
+    """Cast a plain column to the Arrow type of `kind`.
+
+    Raises:
+        ArrowInvalid: a value would change.
+        ValueError: a time is beyond the years 0 to 9999, or a member of a struct has no value.
+    """
     if types.is_integer(column.type) and unit and kind in UNITS[unit]:
         return from_unit_count(column, kind, unit)
-    if isinstance(column.type, pa.BaseExtensionType):
-        column = column.storage  # type: ignore[attr-defined]  # it is an ExtensionArray
     wanted = arrow_type(kind)
-    if types.is_dictionary(column.type):
-        column = column.dictionary_decode()  # type: ignore[attr-defined]  # it is a DictionaryArray
     if kind is Primitive.UUID and _is_text(column.type):
         return parse_uuids(column)
     if not column.type.equals(wanted) and contains_type(kind, DecimalType):
         column = column.cast(arrow_type(kind, widest_decimal))
     result = column if column.type.equals(wanted) else column.cast(wanted)
     result.validate(full=True)  # find invalid UTF-8, which would break readers
+    for leaf in leaves(result):
+        check_years(leaf)
     if contains_type(kind, StructType):
         _check_members(result, kind)
     return result
@@ -273,7 +295,7 @@ def _has_no_zone(kind: pa.DataType) -> bool:
 
 
 def _is_uuid_sized(kind: pa.DataType) -> bool:
-    return isinstance(kind, pa.FixedSizeBinaryType) and kind.byte_width == UUID_BYTES
+    return bool(types.is_fixed_size_binary(kind)) and kind.byte_width == UUID_BYTES
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -287,10 +309,10 @@ def _is_narrow_float(kind: pa.DataType) -> bool:
 _EXTENSIONS: dict[str, tuple[Primitive, ...]] = {
     "arrow.uuid": (Primitive.UUID,),
     "arrow.json": (Primitive.STRING,),
+    "arrow.bool8": (Primitive.BOOLEAN,),
 }
 """The types that extension types of Arrow can become, by their storage."""
 _DECIMALS = (pa.Decimal32Type, pa.Decimal64Type, pa.Decimal128Type, pa.Decimal256Type)
-_LISTS = (pa.ListType, pa.LargeListType, pa.FixedSizeListType)
 _INTEGERS = (types.is_integer,)
 _ACCEPTED: dict[Primitive, tuple[Callable[[pa.DataType], bool], ...]] = {
     Primitive.INT: _INTEGERS,

@@ -14,6 +14,7 @@ from typing import SupportsIndex
 
 import pyarrow as pa
 
+from dormouse.arrow.plain import leaves
 from dormouse.arrow.types import Array, arrow_schema, arrow_type
 from dormouse.errors import RefusedSourceError
 from dormouse.key_forms.python import uuid_bytes
@@ -30,6 +31,7 @@ from dormouse.schema.schema import (
 from dormouse.schema.times import to_count
 from dormouse.schema.types import NANOSECONDS, TIMESTAMPS, ZONED
 from dormouse.sources.cells.casting import cell_refusal, convert
+from dormouse.sources.cells.text_cells import check_years
 
 Row = Mapping[str, object]
 
@@ -75,7 +77,10 @@ def _column(values: list[object], field: Field, place: Callable[[int], str]) -> 
 
 def _array(values: Sequence[object], kind: FieldType) -> Array:
     plain = [None if value is None else _plain(value, kind) for value in values]
-    return pa.array(plain, arrow_type(kind))
+    column: Array = pa.array(plain, arrow_type(kind))
+    for leaf in leaves(column):
+        check_years(leaf)  # a zone takes the first and last hours of Python beyond them
+    return column
 
 
 def _plain(value: object, kind: FieldType) -> object:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Callable
-from typing import cast
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -36,6 +36,9 @@ _MIDNIGHT = rf"^{_DATE}([T ]00:00(:00([.]0{{1,9}})?)?( ?(Z|UTC|[+-]00(:?00)?))?)
 _ZONED = rf"[T ]{_CLOCK_NS}{_ZONE}$"
 _OFFSET_SECONDS = r"^(.+[T ].+)([+-])([0-9]{2}:[0-5][0-9]):([0-5][0-9])$"
 _ARROW_UNITS = {"seconds": "s", "milliseconds": "ms", "microseconds": "us", "nanoseconds": "ns"}
+FIRST_SECOND, LAST_SECOND = -62_167_219_200, 253_402_300_799
+"""The first and the last second of the years 0 to 9999."""
+_DAY_SECONDS = 86_400
 _EXACT = {Primitive.FLOAT: 2**24, Primitive.DOUBLE: 2**53}
 """Up to these numbers, a float represents every integer."""
 
@@ -140,11 +143,13 @@ def parse_uuids(cells: Array) -> Array:
 def parse_text_times(cells: Array, kind: Primitive, unit: str) -> Array:
     """Parse timestamps or dates from texts, some of which may be numbers that count a unit."""
     try:
-        return _usual(cells, kind)
+        parsed = _usual(cells, kind)
     except pa.ArrowInvalid:
         numeric = pc.match_substring_regex(cells, NUMBER)
-    texts, numbers = pc.if_else(numeric, None, cells), pc.if_else(numeric, cells, None)
-    return parse_times(texts, numbers, kind, unit)
+        texts, numbers = pc.if_else(numeric, None, cells), pc.if_else(numeric, cells, None)
+        return parse_times(texts, numbers, kind, unit)
+    check_years(parsed)
+    return parsed
 
 
 def parse_times(texts: Array, numbers: Array, kind: Primitive, unit: str) -> Array:
@@ -155,6 +160,7 @@ def parse_times(texts: Array, numbers: Array, kind: Primitive, unit: str) -> Arr
         parsed = _usual(texts, kind)
     except pa.ArrowInvalid:
         parsed = _dates(texts) if kind is Primitive.DATE else _times(texts, kind)
+    check_years(parsed)
     if numbers.null_count == len(numbers):
         return parsed
     if not unit or kind not in UNITS[unit]:
@@ -173,6 +179,25 @@ def from_unit_count(numbers: Array, kind: Primitive, unit: str) -> Array:
         return whole.cast(pa.int32()).cast(arrow_type(kind))
     wanted = cast(pa.TimestampType, arrow_type(kind))
     return whole.cast(pa.timestamp(_ARROW_UNITS[unit], wanted.tz)).cast(wanted)
+
+
+def check_years(cells: Array) -> None:
+    """Check that times and dates are in the years 0 to 9999, which are those that can be written.
+
+    Raises:
+        ValueError: one is not.
+    """
+    if pa.types.is_date32(cells.type):
+        first, last = FIRST_SECOND // _DAY_SECONDS, LAST_SECOND // _DAY_SECONDS
+        counts: Array = cells.cast(pa.int32())
+    elif isinstance(cells.type, pa.TimestampType) and cells.type.unit == "us":
+        first, last = FIRST_SECOND * 1_000_000, LAST_SECOND * 1_000_000 + 999_999
+        counts = cells.cast(pa.int64())
+    else:
+        return
+    found: Any = pc.min_max(counts).as_py()
+    if found["min"] is not None and not first <= found["min"] <= found["max"] <= last:
+        raise ValueError("times and dates have the years 0 to 9999")
 
 
 def bytes_contain(cells: Array, *texts: bytes) -> bool:

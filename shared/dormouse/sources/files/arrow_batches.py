@@ -7,34 +7,80 @@ from functools import partial
 
 import pyarrow as pa
 
-from dormouse.arrow.types import Array
+from dormouse.arrow.plain import plain
+from dormouse.arrow.types import Array, nulls
 from dormouse.errors import RefusedSourceError
 from dormouse.schema.schema import Field, FieldType, Primitive, Schema
 from dormouse.schema.type_text import show_type
 from dormouse.schema.types import UNITS
-from dormouse.sources.cells.casting import can_cast, cast
+from dormouse.sources.cells.casting import Place, can_cast, cast, convert_batch, unreadable
+
+Converter = Callable[[Field], Callable[[Array], Array]]
 
 
-def check_column_types(found: pa.Schema, schema: Schema, *, of: str) -> None:
-    """Check that the columns of an Arrow schema can become those of the table that have their
-    names; `of` says in errors what has them.
+def convert_arrow(
+    batch: pa.RecordBatch, schema: Schema, place: Place, converter: Converter
+) -> pa.RecordBatch:
+    """Return a batch of a file or frame as rows of the table; `converter` is of `arrow_converter`.
 
     Raises:
-        RefusedSourceError: one cannot.
+        RefusedSourceError: a column or a value does not fit the table.
     """
-    for column in found:
-        field = schema.field_named(column.name)
-        if not can_cast(column.type, field.type, field.unit):
-            raise RefusedSourceError(
-                f"column {column.name!r} is {column.type} in {of}; "
-                f"the table wants {show_type(field.type)}",
-                hint=_hint(column.type, field.type),
-            )
+    columns = [
+        _plain(name, column) for name, column in zip(batch.schema.names, batch.columns, strict=True)
+    ]
+    plain_batch = pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+    return convert_batch(plain_batch, schema, place, converter)
 
 
-def caster(field: Field) -> Callable[[Array], Array]:
-    """Return the function that casts the cells of a field."""
-    return partial(cast, kind=field.type, unit=field.unit)
+def arrow_converter(
+    found: pa.Schema, schema: Schema, *, of: str, declared: pa.Schema | None = None
+) -> Converter:
+    """Return what converts the columns of an Arrow schema to those of the table.
+
+    A column of another type is refused at its first value: a library gives some type to a column
+    without values, too. `of` says in errors what has the columns. `declared` is the schema with the
+    types that a file names besides those of Arrow; either is good.
+
+    Raises:
+        RefusedSourceError: a column that cannot be null is of a type that cannot become its type.
+    """
+    misfits = {}
+    for field in schema.fields:
+        at = found.get_field_index(field.name)
+        if at < 0:
+            continue
+        kinds = [found.field(at).type, *([declared.field(at).type] if declared else [])]
+        if not any(can_cast(kind, field.type, field.unit) for kind in kinds):
+            misfits[field.name] = partial(_misfit, field, kinds[-1], of)
+            if not field.nullable:
+                raise misfits[field.name]()
+
+    def converter(field: Field) -> Callable[[Array], Array]:
+        def build(column: Array) -> Array:
+            if column.null_count == len(column):
+                return nulls(len(column), field.type)
+            if field.name in misfits:
+                raise misfits[field.name]()
+            return cast(column, kind=field.type, unit=field.unit)
+
+        return build
+
+    return converter
+
+
+def _plain(name: str, column: Array) -> Array:
+    try:
+        return plain(column)
+    except pa.ArrowNotImplementedError as error:
+        raise unreadable(f"column {name!r}, which is {column.type}") from error
+
+
+def _misfit(field: Field, kind: pa.DataType, of: str) -> RefusedSourceError:
+    return RefusedSourceError(
+        f"column {field.name!r} is {kind} in {of}; the table wants {show_type(field.type)}",
+        hint=_hint(kind, field.type),
+    )
 
 
 def _hint(found: pa.DataType, wanted: FieldType) -> str:

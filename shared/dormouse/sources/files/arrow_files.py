@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,10 +11,11 @@ import pyarrow as pa
 
 from dormouse.errors import RefusedSourceError
 from dormouse.schema.schema import Schema
-from dormouse.sources.cells.casting import check_file_columns, convert_batch
-from dormouse.sources.files.arrow_batches import caster, check_column_types
+from dormouse.sources.cells.casting import check_file_columns
+from dormouse.sources.files.arrow_batches import arrow_converter, convert_arrow
 
 FILE_MAGIC, STREAM_MAGIC = b"ARROW1", b"\xff\xff\xff\xff"
+_COLUMN = re.compile(r"In column (\d+):")
 BATCH_ROWS = 64 * 1024
 """The most rows that are converted at once: a file may be a single batch."""
 
@@ -26,7 +28,7 @@ def read_arrow(local: Path, schema: Schema) -> Iterator[pa.RecordBatch]:
     """
     with opened_arrow(local) as (found, batches):
         check_file_columns(found.names, schema)
-        check_column_types(found, schema, of="the file")
+        converter = arrow_converter(found, schema, of="the file")
         first = 1
         for batch in batches:
             for start in range(0, batch.num_rows, BATCH_ROWS):
@@ -35,7 +37,7 @@ def read_arrow(local: Path, schema: Schema) -> Iterator[pa.RecordBatch]:
                 def place(row: int, first: int = first) -> str:
                     return f"row {first + row}"
 
-                yield convert_batch(part, schema, place, caster)
+                yield convert_arrow(part, schema, place, converter)
                 first += part.num_rows
 
 
@@ -61,7 +63,14 @@ def _batches(
     reader: pa.ipc.RecordBatchFileReader | pa.ipc.RecordBatchStreamReader,
 ) -> Iterator[pa.RecordBatch]:
     for batch in _read(reader):
-        batch.validate(full=True)  # else a damaged offset would be followed out of the file
+        try:
+            batch.validate(full=True)  # else a damaged offset would be followed out of the file
+        except pa.ArrowInvalid as error:  # which may quote a value
+            at = _COLUMN.match(str(error))
+            where = f"column {batch.schema.names[int(at[1])]!r} of " if at else ""
+            raise RefusedSourceError(
+                f"{where}the Arrow file has values that its type does not allow, or is damaged"
+            ) from error
         yield batch
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from decimal import Decimal, DecimalException
 from typing import BinaryIO, TypeVar
 
 import msgspec
@@ -26,7 +27,7 @@ LINE_BYTES = 16 * 1024 * 1024
 _NULL = b"null"
 _T = TypeVar("_T")
 _objects = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_values = msgspec.json.Decoder(dict[str, object])
+_values = msgspec.json.Decoder(dict[str, object], float_hook=Decimal)
 
 
 @dataclass(slots=True)
@@ -71,7 +72,7 @@ def read_json_lines(file: BinaryIO, schema: Schema) -> Iterator[pa.RecordBatch]:
 
 def read_json_objects(file: BinaryIO) -> Iterator[tuple[int, int, dict[str, object]]]:
     """Yield the line number, the size in bytes and the values of each object in a file of JSON
-    lines.
+    lines; numbers that are not whole are decimals.
 
     Raises:
         RefusedSourceError: a line is not a JSON object.
@@ -95,6 +96,8 @@ def _object(number: int, line: bytes, decoder: msgspec.json.Decoder[_T]) -> _T:
         return decoder.decode(line)
     except RecursionError as error:
         raise RefusedSourceError(f"line {number} is nested too deep") from error
+    except DecimalException as error:
+        raise RefusedSourceError(f"line {number} has a number of an extreme exponent") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise RefusedSourceError(
             f"line {number} is not a JSON object: {error}", hint="each line holds one object"

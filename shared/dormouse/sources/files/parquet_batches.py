@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, BinaryIO
 
 import pyarrow as pa
@@ -22,6 +22,7 @@ from dormouse.arrow.types import Array
 from dormouse.errors import RefusedSourceError
 from dormouse.shards.format.thrift import Fields, has_field
 from dormouse.sources.files.local_files import LocalFile
+from dormouse.sources.files.parquet_types import old_times, paired
 
 BATCH_ROWS = 16 * 1024
 BATCH_BYTES = 4 * 1024 * 1024
@@ -57,8 +58,11 @@ def open_parquet(
     local: LocalFile,
     read_dictionary: list[str] | None = None,
     metadata: pq.FileMetaData | None = None,
+    old_unit: str = "s",
 ) -> Iterator[pq.ParquetFile]:
     """Open a file to read its batches one after the other; `metadata` is its footer, if known.
+
+    `old_unit` is what times of INT96 are counted in (`parquet_types`).
 
     Raises:
         RefusedSourceError: it is encrypted, or its footer is too large to be held in memory.
@@ -72,6 +76,7 @@ def open_parquet(
             read_dictionary=read_dictionary,
             pre_buffer=False,
             buffer_size=BUFFER_BYTES,
+            coerce_int96_timestamp_unit=old_unit,
             page_checksum_verification=True,  # Spark writes page checksums
         ) as opened:
             yield opened
@@ -112,8 +117,10 @@ def _encrypted() -> RefusedSourceError:
     )
 
 
-def read_batches(local: LocalFile, file: pq.ParquetFile) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of `file`, which is `local`, opened.
+def read_batches(
+    local: LocalFile, file: pq.ParquetFile, columns: list[str] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of `file`, which is `local`, opened. Columns of INT96 are `paired`.
 
     A batch has the least of the lengths allowed by the footer's sizes of row groups, by the size of
     the first rows, and by the longest value that is stored once for many rows.
@@ -121,11 +128,25 @@ def read_batches(local: LocalFile, file: pq.ParquetFile) -> Iterator[pa.RecordBa
     Raises:
         RefusedSourceError: a single row may be too large.
     """
-    most = _most_rows(file)
-    for groups in _runs(file.metadata):
-        repeated = REPEATED_BYTES // max(1, _longest_repeated(local, file.metadata, groups))
-        # one thread: the consumer of the batches works at the same time
-        yield from file.iter_batches(max(1, min(most, repeated)), groups, use_threads=False)
+    most, old = _most_rows(file), old_times(file.schema_arrow)
+    with ExitStack() as opened:
+        if old:
+            finer = opened.enter_context(open_parquet(local, None, file.metadata, "ns"))
+        for groups in _runs(file.metadata):
+            repeated = REPEATED_BYTES // max(1, _longest_repeated(local, file.metadata, groups))
+            rows = max(1, min(most, repeated))
+            # one thread: the consumer of the batches works at the same time
+            batches = file.iter_batches(rows, groups, columns, use_threads=False)
+            if not old:
+                yield from batches
+                continue
+            times = finer.iter_batches(rows, groups, old, use_threads=False)
+            for batch, fine in zip(batches, times, strict=True):
+                for name in old:
+                    at = batch.schema.get_field_index(name)
+                    pair = paired(batch.column(at), fine.column(name))
+                    batch = batch.set_column(at, name, pair)
+                yield batch
 
 
 def _most_rows(file: pq.ParquetFile) -> int:

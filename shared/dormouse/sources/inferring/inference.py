@@ -13,17 +13,25 @@ from pathlib import Path
 from typing import BinaryIO
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from dormouse.arrow.inference import infer_columns
 from dormouse.errors import InvalidRequestError, RefusedSourceError
 from dormouse.model.sources import format_of
 from dormouse.schema.columns import FoundColumn
+from dormouse.sources.cells.casting import unreadable
 from dormouse.sources.files.arrow_files import opened_arrow
 from dormouse.sources.files.compression import WORDS
 from dormouse.sources.files.csv_files import read_csv_texts
 from dormouse.sources.files.json_files import read_json_objects
 from dormouse.sources.files.local_files import LocalFile
-from dormouse.sources.files.parquet_batches import open_parquet
+from dormouse.sources.files.parquet_batches import open_parquet, read_batches
+from dormouse.sources.files.parquet_types import (
+    declared_schema,
+    has_nanoseconds,
+    old_times,
+    remarks_on,
+)
 from dormouse.sources.formats import check_content, opened
 from dormouse.sources.inferring.inferred_json import JsonColumns
 from dormouse.sources.inferring.inferred_text import TextColumn
@@ -55,7 +63,7 @@ def infer_file(local: Path, dialect: CsvDialect | None = None) -> FoundFile:
     suffix, compression = format_of(local.name)
     file_here = LocalFile(local)
     check_content(file_here, suffix, compression)
-    if suffix in (".parquet", ".arrow", ".feather"):
+    if suffix in (".parquet", ".arrow", ".arrows", ".feather"):
         if compression:
             raise RefusedSourceError(
                 f"the schema of a {WORDS[compression]} {suffix} file is not inferred",
@@ -77,10 +85,20 @@ def _of_arrow(local: Path) -> FoundFile:
 def _of_parquet(local: LocalFile) -> FoundFile:
     try:
         with open_parquet(local) as file:
-            columns = tuple(infer_columns(file.schema_arrow))
+            declared = declared_schema(file, _finer(local, file))
+            columns = tuple(infer_columns(declared, remarks_on(file)))
             return FoundFile(columns, file.metadata.num_rows, is_whole=True)
+    except pa.ArrowNotImplementedError as error:
+        raise unreadable(f"the Parquet file ({error})") from error
     except (pa.ArrowException, OSError) as error:
         raise RefusedSourceError(f"the Parquet file cannot be read: {error}") from error
+
+
+def _finer(local: LocalFile, file: pq.ParquetFile) -> set[str]:
+    """Return the columns of INT96 that microseconds do not hold, which only the values say."""
+    old = old_times(file.schema_arrow)
+    batches = read_batches(local, file, old) if old else iter(())
+    return {name for batch in batches for name in old if has_nanoseconds(batch.column(name))}
 
 
 def _of_csv(batches: Iterator[pa.RecordBatch]) -> FoundFile:

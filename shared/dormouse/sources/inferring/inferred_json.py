@@ -9,17 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 
 import pyarrow as pa
 
 from dormouse.errors import InvalidRequestError
 from dormouse.keys.ranges import INT64_MAX, INT64_MIN
 from dormouse.schema.columns import FoundColumn
-from dormouse.schema.schema import FieldType, ListType, Member, Primitive, StructType
+from dormouse.schema.schema import DecimalType, FieldType, ListType, Member, Primitive, StructType
 from dormouse.schema.types import MAX_TYPE_DEPTH, TIMESTAMPS
-from dormouse.sources.inferring.inferred_text import TextColumn
+from dormouse.sources.inferring.inferred_text import TextColumn, is_kept_by_double
 
 _TEXTS_HELD = 1024
+_DIGITS, _UNSIGNED_DIGITS = 38, 20
+"""The digits of the widest decimal, and of unsigned numbers of 64 bits."""
 _SPECIAL = TIMESTAMPS | {Primitive.DATE, Primitive.TIME, Primitive.UUID}
 """The types whose values are texts in JSON, and which a text in JSON may therefore be."""
 
@@ -51,7 +54,7 @@ class _Shape:
     """What the values at one place of the objects are; `lines` has the first line of each kind."""
 
     lines: dict[str, int] = field(default_factory=dict)
-    is_long: bool = True
+    numbers: _Numbers = field(default_factory=lambda: _Numbers())
     texts: TextColumn = field(default_factory=TextColumn)
     held: list[str] = field(default_factory=list)
     elements: _Shape | None = None
@@ -66,10 +69,9 @@ class _Shape:
         match value:
             case bool():
                 kind = "truth values"
-            case int() | float():
+            case int() | Decimal():
                 kind = "numbers"
-                in_64_bits = isinstance(value, int) and INT64_MIN <= value <= INT64_MAX
-                self.is_long = self.is_long and in_64_bits
+                self.numbers.see(value)
             case str():
                 kind = "texts"
                 self._hold(value)
@@ -106,7 +108,7 @@ class _Shape:
             case "truth values":
                 return Primitive.BOOLEAN
             case "numbers":
-                return Primitive.LONG if self.is_long else Primitive.DOUBLE
+                return self.numbers.type()
             case "texts":
                 return self._text_type()
             case "arrays":
@@ -133,6 +135,46 @@ class _Shape:
         self._look()
         kind = self.texts.found("").type
         return kind if kind in _SPECIAL else Primitive.STRING
+
+
+@dataclass(slots=True)
+class _Numbers:
+    """What the numbers at one place are: how many digits they have before and after the point, and
+    which types hold each of them.
+    """
+
+    is_long: bool = True
+    is_whole: bool = True
+    is_double: bool = True
+    before: int = 0
+    after: int = 0
+
+    def see(self, value: int | Decimal) -> None:
+        if isinstance(value, int):
+            is_large = not -(10**_DIGITS) < value < 10**_DIGITS
+            self.before = max(self.before, _DIGITS + 1 if is_large else len(str(abs(value))))
+            self.is_long = self.is_long and INT64_MIN <= value <= INT64_MAX
+            self.is_double = self.is_double and not is_large and int(float(value)) == value
+            return
+        self.is_long = self.is_whole = False
+        exponent = value.as_tuple().exponent
+        assert isinstance(exponent, int)
+        self.before = max(self.before, value.adjusted() + 1)
+        self.after = max(self.after, -exponent)
+        self.is_double = self.is_double and is_kept_by_double(value)
+
+    def type(self) -> FieldType:
+        """Return the first type that holds all numbers. Raises InvalidRequestError if none does."""
+        if self.is_long:
+            return Primitive.LONG
+        if self.is_double and not self.is_whole:
+            return Primitive.DOUBLE
+        if self.before + self.after > _DIGITS:
+            raise InvalidRequestError(
+                f"has numbers that no double and no decimal of {_DIGITS} digits holds exactly"
+            )
+        is_unsigned = self.is_whole and self.before <= _UNSIGNED_DIGITS
+        return DecimalType(_UNSIGNED_DIGITS if is_unsigned else _DIGITS, self.after)
 
 
 def _inner(shape: _Shape, what: str) -> FieldType:
