@@ -576,6 +576,21 @@ def test_what_a_column_was_is_said_if_its_type_does_not_show_it(instance: Instan
             instance.create_table(name, like=given, row_keys=["id"])
 
 
+def test_objects_that_a_library_would_change_are_refused(instance: Instance) -> None:
+    fine = pd.Timestamp("2024-01-01T00:00:00.000000001")
+    table = instance.create_table("t", "id:long, v:timestamp_ntz?", row_keys=["id"])
+    for given in (
+        pl.DataFrame({"id": [1], "v": pl.Series([object()], dtype=pl.Object)}),
+        pd.DataFrame({"id": [1], "v": pd.Series([fine], dtype=object)}),
+    ):
+        for attempt in (
+            lambda given=given: table.ingest(given),
+            lambda given=given: instance.create_table("u", like=given, row_keys=["id"]),
+        ):
+            with pytest.raises(InvalidRequestError, match="Python objects in column 'v'"):
+                attempt()
+
+
 def test_a_variant_makes_no_table(instance: Instance) -> None:
     for given in (
         duckdb.sql("SELECT 1 AS id, {'n': 1}::VARIANT AS v"),

@@ -66,7 +66,7 @@ def remarks_on(file: pq.ParquetFile) -> dict[str, str]:
         elif (part, column.converted_type) == _UNION_TAG and writer.startswith("DuckDB"):
             remarks[name] = "a UNION"
         elif plain_bytes in _WIDE_INTEGERS and writer.startswith("ClickHouse"):
-            remarks[name] = f"an integer or text of {column.length} bytes"
+            remarks[name] = f"an integer, an address or a text of {column.length} bytes"
     return remarks
 
 

@@ -46,15 +46,18 @@ IDEMPOTENCY_KEY = "idempotency-key"
 
 
 class Accepted(Shown, frozen=True, kw_only=True):
-    """A request that is on its way; `location` is the path that shows what became of it."""
+    """A request that is on its way; `location` is the path that shows what became of it. `remarks`
+    say of columns of a sample what they were, where the type of the table does not show it.
+    """
 
     request_id: str
     location: str
+    remarks: list[str] = []
 
 
 class Sample(Form, frozen=True, kw_only=True):
     """A file like those to come, as base64 of its content: its columns become those of a table.
-    `name` ends as such files do: .csv, .json, .jsonl, .parquet, .arrow.
+    `name` ends as such files do: .csv, .json, .jsonl, .parquet, .arrow, .arrows.
     """
 
     name: str
@@ -124,11 +127,12 @@ def create_table(call: Call, body: NewTable) -> Accepted:
     check_new_name(call.services, call.principal, name)
     properties: dict[str, object] = dict(body.properties)
     parse_settings(properties)
-    schema = _schema(body, properties)
+    schema, remarks = _schema(body, properties)
     points = tuple(map(tuple, body.split_points))
     KeyCodec(schema).split_points_from_json(points)
     request = CreateTable(_id(call), name, schema.to_json(), properties, points)
-    return send(call.instance, request, new_table_id(request))
+    accepted = send(call.instance, request, new_table_id(request))
+    return msgspec.structs.replace(accepted, remarks=remarks)
 
 
 def change_table(call: Call, table: str, body: TableChange) -> Accepted:
@@ -221,7 +225,8 @@ def _id(call: Call) -> str:
     return idempotency_key(call) or call.instance.services.ids.new()
 
 
-def _schema(body: NewTable, properties: Mapping[str, object]) -> Schema:
+def _schema(body: NewTable, properties: Mapping[str, object]) -> tuple[Schema, list[str]]:
+    """Return the schema of a new table, and what is to be said of its columns."""
     if (body.schema is None) == (body.sample is None):
         raise InvalidRequestError(
             "a new table needs a schema or a sample", hint="give one of the two"
@@ -229,13 +234,15 @@ def _schema(body: NewTable, properties: Mapping[str, object]) -> Schema:
     if body.sample is not None:
         return _inferred(body, body.sample, properties)
     if isinstance(body.schema, str):
-        return parse_schema(body.schema, body.row_keys, body.sort_keys)
+        return parse_schema(body.schema, body.row_keys, body.sort_keys), []
     if body.row_keys or body.sort_keys or body.types:
         raise InvalidRequestError("a schema in its JSON form names the keys and types itself")
-    return Schema.from_json(body.schema)
+    return Schema.from_json(body.schema), []
 
 
-def _inferred(body: NewTable, sample: Sample, properties: Mapping[str, object]) -> Schema:
+def _inferred(
+    body: NewTable, sample: Sample, properties: Mapping[str, object]
+) -> tuple[Schema, list[str]]:
     from dormouse.client.ingesting.inferring import infer_schema
 
     ending = next((end for end in READ_ENDINGS if sample.name.lower().endswith(end)), "")
@@ -250,6 +257,5 @@ def _inferred(body: NewTable, sample: Sample, properties: Mapping[str, object]) 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"sample{ending}"
         path.write_bytes(content)
-        return infer_schema(
-            path, body.row_keys, body.sort_keys, body.types, properties=properties
-        ).schema
+        found = infer_schema(path, body.row_keys, body.sort_keys, body.types, properties=properties)
+        return found.schema, found.remarks
