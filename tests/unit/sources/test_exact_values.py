@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import math
 import uuid
 from collections.abc import Iterator
@@ -244,10 +245,30 @@ def test_what_a_column_of_a_file_was_is_said(tmp_path: Path) -> None:
     duckdb.sql(f"COPY (SELECT 1 AS k, {values}) TO '{path}'")
     remarks = {column.name: column.remark for column in infer_file(path).columns}
     assert remarks == {"k": "", "i": "an INTERVAL", "u": "a UNION", "s": ""}
-    legacy = pa.schema([("k", pa.int64()), ("d", pa.date32())])
-    legacy = legacy.with_metadata({"org.apache.spark.legacyDateTime": ""})
-    pq.write_table(legacy.empty_table(), path)
-    assert ["legacy calendar" in c.remark for c in infer_file(path).columns] == [False, True]
+    row = {"fields": [{"name": "v", "type": "interval day to second", "nullable": True}]}
+    plain = pa.table({"k": [1], "v": [1]})
+    known = {"org.apache.spark.sql.parquet.row.metadata": json.dumps(row)}
+    pq.write_table(plain.replace_schema_metadata(known), path)
+    assert [c.remark for c in infer_file(path).columns] == ["", "an INTERVAL of Spark"]
+
+
+def test_days_of_the_legacy_calendar_of_spark_are_refused_not_others(tmp_path: Path) -> None:
+    path = tmp_path / "x.parquet"
+    day, utc = dt.date(1582, 10, 15), pa.timestamp("us", "UTC")
+    noon = dt.datetime(1900, 1, 1, tzinfo=dt.UTC)
+    for kind, first in ((pa.date32(), day), (utc, noon)):
+        early = first - dt.timedelta(days=1)
+        for cells in ([first, None], [first, early]):
+            table = pa.table({"k": [1, 2], "v": pa.array(cells, kind)})
+            for mark in ("org.apache.spark.legacyDateTime", "org.apache.spark.legacyINT96"):
+                pq.write_table(table.replace_schema_metadata({mark: ""}), path)
+                assert "legacy calendar" in infer_file(path).columns[1].remark
+                if early not in cells:
+                    assert read(path) == cells
+                    continue
+                with pytest.raises(RefusedSourceError, match="^row 2, .* column 'v'") as caught:
+                    read(path)
+                assert "CORRECTED" in caught.value.hint
 
 
 def test_views_of_lists_are_lists_in_every_file(tmp_path: Path) -> None:

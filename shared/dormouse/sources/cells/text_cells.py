@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import base64
 import binascii
+import math
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any, cast
 
 import pyarrow as pa
@@ -104,6 +106,24 @@ def parse_floats(cells: Array, kind: Primitive) -> Array:
     if _any(large):
         _check_exact(cells.filter(large), numbers.filter(large), kind)
     return numbers
+
+
+def exact_number(text: str) -> float | Decimal:
+    """Return a number as a double if that, printed with as many digits, is the number again, and
+    else as a decimal.
+
+    Example: 0.30000000000000004 is a double, and 99999999999999999.99 is not.
+
+    Raises:
+        DecimalException: the exponent is extreme.
+    """
+    nearest = float(text)
+    if repr(nearest) == text:  # as most programs write it
+        return nearest
+    number = Decimal(text)
+    digits = len(number.as_tuple().digits)
+    is_kept = math.isfinite(nearest) and Decimal(f"{nearest:.{digits - 1}e}") == number
+    return nearest if is_kept else number
 
 
 def parse_booleans(cells: Array) -> Array:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from decimal import Decimal, DecimalException
+from decimal import DecimalException
 from typing import BinaryIO, TypeVar
 
 import msgspec
@@ -18,6 +18,7 @@ from dormouse.errors import RefusedSourceError
 from dormouse.schema.schema import Field, Schema
 from dormouse.sources.cells.casting import cell_refusal, check_file_columns, convert
 from dormouse.sources.cells.json_cells import check_names, json_column
+from dormouse.sources.cells.text_cells import exact_number
 from dormouse.sources.files.csv_structure import strip_bom
 
 BATCH_ROWS = 16 * 1024
@@ -27,7 +28,7 @@ LINE_BYTES = 16 * 1024 * 1024
 _NULL = b"null"
 _T = TypeVar("_T")
 _objects = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_values = msgspec.json.Decoder(dict[str, object], float_hook=Decimal)
+_values = msgspec.json.Decoder(dict[str, object], float_hook=exact_number)
 
 
 @dataclass(slots=True)
@@ -72,7 +73,7 @@ def read_json_lines(file: BinaryIO, schema: Schema) -> Iterator[pa.RecordBatch]:
 
 def read_json_objects(file: BinaryIO) -> Iterator[tuple[int, int, dict[str, object]]]:
     """Yield the line number, the size in bytes and the values of each object in a file of JSON
-    lines; numbers that are not whole are decimals.
+    lines; numbers that doubles do not hold are decimals.
 
     Raises:
         RefusedSourceError: a line is not a JSON object.

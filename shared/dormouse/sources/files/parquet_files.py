@@ -16,7 +16,13 @@ from dormouse.sources.cells.casting import check_file_columns, unreadable
 from dormouse.sources.files.arrow_batches import Converter, arrow_converter, convert_arrow
 from dormouse.sources.files.local_files import LocalFile
 from dormouse.sources.files.parquet_batches import open_parquet, read_batches
-from dormouse.sources.files.parquet_types import declared_schema, exact_times, old_times
+from dormouse.sources.files.parquet_types import (
+    check_calendar,
+    declared_schema,
+    exact_times,
+    is_legacy,
+    old_times,
+)
 
 
 def read_parquet(local: LocalFile, schema: Schema) -> Iterator[pa.RecordBatch]:
@@ -30,7 +36,9 @@ def read_parquet(local: LocalFile, schema: Schema) -> Iterator[pa.RecordBatch]:
             found, declared = file.schema_arrow, declared_schema(file)
             check_file_columns(found.names, schema)
             converter = arrow_converter(found, schema, of="the file", declared=declared)
-            converter = _of_old_times(converter, set(old_times(found)))
+            converter = _of_times(
+                converter, set(old_times(found)), is_legacy=is_legacy(file.metadata)
+            )
             place, row = _Rows(file.metadata), 0
             for batch in read_batches(local, file):
                 yield convert_arrow(batch, schema, partial(place, row), converter)
@@ -41,15 +49,24 @@ def read_parquet(local: LocalFile, schema: Schema) -> Iterator[pa.RecordBatch]:
         raise RefusedSourceError(f"the Parquet file cannot be read: {error}") from error
 
 
-def _of_old_times(converter: Converter, names: set[str]) -> Converter:
-    """Return a converter that also takes the pairs that columns of INT96 are read as."""
+def _of_times(converter: Converter, old: set[str], *, is_legacy: bool) -> Converter:
+    """Return a converter that also takes the pairs that columns of INT96 are read as, and refuses
+    what Spark's legacy calendar has made of early days.
+    """
 
     def of_field(field: Field) -> Callable[[Array], Array]:
         build = converter(field)
-        if field.name not in names:
-            return build
         in_nanoseconds = any(contains_type(field.type, kind) for kind in NANOSECONDS)
-        return lambda pair: build(exact_times(pair, in_nanoseconds=in_nanoseconds))
+
+        def build_times(column: Array) -> Array:
+            if field.name in old:
+                column = exact_times(column, in_nanoseconds=in_nanoseconds)
+            found = build(column)
+            if is_legacy:
+                check_calendar(found)
+            return found
+
+        return build_times
 
     return of_field
 

@@ -9,6 +9,8 @@
 from __future__ import annotations
 
 import base64
+import datetime as dt
+import json
 import re
 from collections.abc import Collection, Iterator
 from typing import Any, cast
@@ -26,6 +28,7 @@ _NANOSECONDS_HOLD = 2**63 // _PER_SECOND
 
 _UNION_TAG = ("element1", "UINT_8")
 _WIDE_INTEGERS = [("FIXED_LEN_BYTE_ARRAY", "NONE", size_bytes) for size_bytes in (16, 32)]
+_SPARK_SCHEMA = b"org.apache.spark.sql.parquet.row.metadata"
 _DAYS = re.compile(r"(timestamp|date32)\[")
 _LEGACY = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
 
@@ -51,8 +54,8 @@ def declared_schema(file: pq.ParquetFile, finer: Collection[str] = ()) -> pa.Sch
 def remarks_on(file: pq.ParquetFile) -> dict[str, str]:
     """Return what columns were where the file was written, if their types do not say it."""
     writer = file.metadata.created_by or ""
-    remarks = {}
-    if any(mark in (file.metadata.metadata or {}) for mark in _LEGACY):
+    remarks = dict.fromkeys(_intervals_of_spark(file.metadata), "an INTERVAL of Spark")
+    if is_legacy(file.metadata):
         days = (
             f.name for f in file.schema_arrow if re.search(r"(timestamp|date32)\[", str(f.type))
         )
@@ -68,6 +71,43 @@ def remarks_on(file: pq.ParquetFile) -> dict[str, str]:
         elif plain_bytes in _WIDE_INTEGERS and writer.startswith("ClickHouse"):
             remarks[name] = f"an integer, an address or a text of {column.length} bytes"
     return remarks
+
+
+def is_legacy(metadata: pq.FileMetaData) -> bool:
+    """Return whether Spark wrote a file in its legacy calendar, Julian before 15 October 1582."""
+    return any(mark in (metadata.metadata or {}) for mark in _LEGACY)
+
+
+def check_calendar(column: Array) -> None:
+    """Check that no date and time of a legacy file is one that Spark would convert.
+
+    Spark converts dates before 15 October 1582, and times before 1900, when zones had local mean
+    time (`spark.sql.parquet.datetimeRebaseModeInRead`).
+
+    Raises:
+        ValueError: one is.
+    """
+    for leaf in leaves(column):
+        if pa.types.is_date32(leaf.type):
+            earliest: Any = pa.scalar(dt.date(1582, 10, 15))
+        elif isinstance(leaf.type, pa.TimestampType):
+            earliest = pa.scalar(dt.datetime(1900, 1, 1, tzinfo=dt.UTC)).cast(leaf.type)
+        else:
+            continue
+        if pc.any(pc.less(leaf, earliest)).as_py():
+            raise ValueError(
+                "Spark wrote it in its legacy calendar: write the file with "
+                "datetimeRebaseModeInWrite and int96RebaseModeInWrite CORRECTED"
+            )
+
+
+def _intervals_of_spark(metadata: pq.FileMetaData) -> list[str]:
+    """Return the columns that are intervals to Spark, which writes plain numbers for them."""
+    try:
+        row = json.loads((metadata.metadata or {})[_SPARK_SCHEMA])
+        return [f["name"] for f in row["fields"] if "interval " in str(f["type"])]
+    except (KeyError, TypeError, ValueError, RecursionError):  # it is no schema of Spark
+        return []
 
 
 def old_times(schema: pa.Schema) -> list[str]:

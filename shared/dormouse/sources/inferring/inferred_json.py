@@ -7,6 +7,7 @@ some object there has.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -18,7 +19,7 @@ from dormouse.keys.ranges import INT64_MAX, INT64_MIN
 from dormouse.schema.columns import FoundColumn
 from dormouse.schema.schema import DecimalType, FieldType, ListType, Member, Primitive, StructType
 from dormouse.schema.types import MAX_TYPE_DEPTH, TIMESTAMPS
-from dormouse.sources.inferring.inferred_text import TextColumn, is_kept_by_double
+from dormouse.sources.inferring.inferred_text import TextColumn
 
 _TEXTS_HELD = 1024
 _DIGITS, _UNSIGNED_DIGITS = 38, 20
@@ -32,12 +33,12 @@ class JsonColumns:
 
     def __init__(self) -> None:
         """Begin with none."""
-        self._shapes: dict[str, _Shape] = {}
+        self._shapes: defaultdict[str, _Shape] = defaultdict(_Shape)
 
     def see(self, line: int, values: Mapping[str, object]) -> None:
         """Add the values of one object, which is on `line`."""
         for name, value in values.items():
-            self._shapes.setdefault(name, _Shape()).see(value, line, 1)
+            self._shapes[name].see(value, line, 1)
 
     def found(self) -> Iterator[FoundColumn]:
         """Yield the columns with their types."""
@@ -58,7 +59,7 @@ class _Shape:
     texts: TextColumn = field(default_factory=TextColumn)
     held: list[str] = field(default_factory=list)
     elements: _Shape | None = None
-    members: dict[str, _Shape] = field(default_factory=dict)
+    members: defaultdict[str, _Shape] = field(default_factory=lambda: defaultdict(_Shape))
 
     def see(self, value: object, line: int, depth: int) -> None:
         if value is None:
@@ -69,7 +70,7 @@ class _Shape:
         match value:
             case bool():
                 kind = "truth values"
-            case int() | Decimal():
+            case int() | float() | Decimal():
                 kind = "numbers"
                 self.numbers.see(value)
             case str():
@@ -84,7 +85,7 @@ class _Shape:
                 kind = "objects"
                 assert isinstance(value, Mapping)
                 for name, item in value.items():
-                    self.members.setdefault(name, _Shape()).see(item, line, depth + 1)
+                    self.members[name].see(item, line, depth + 1)
         self.lines.setdefault(kind, line)
 
     @property
@@ -149,7 +150,7 @@ class _Numbers:
     before: int = 0
     after: int = 0
 
-    def see(self, value: int | Decimal) -> None:
+    def see(self, value: float | Decimal) -> None:
         if isinstance(value, int):
             is_large = not -(10**_DIGITS) < value < 10**_DIGITS
             self.before = max(self.before, _DIGITS + 1 if is_large else len(str(abs(value))))
@@ -157,11 +158,12 @@ class _Numbers:
             self.is_double = self.is_double and not is_large and int(float(value)) == value
             return
         self.is_long = self.is_whole = False
-        exponent = value.as_tuple().exponent
-        assert isinstance(exponent, int)
-        self.before = max(self.before, value.adjusted() + 1)
+        self.is_double = self.is_double and isinstance(value, float)
+        number = Decimal(repr(value)) if isinstance(value, float) else value
+        exponent = number.as_tuple().exponent
+        assert isinstance(exponent, int)  # it is finite
+        self.before = max(self.before, number.adjusted() + 1)
         self.after = max(self.after, -exponent)
-        self.is_double = self.is_double and is_kept_by_double(value)
 
     def type(self) -> FieldType:
         """Return the first type that holds all numbers. Raises InvalidRequestError if none does."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from decimal import Decimal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,7 +11,7 @@ from dormouse.arrow.types import Array
 from dormouse.errors import InvariantError
 from dormouse.schema.columns import FoundColumn
 from dormouse.schema.schema import DecimalType, Field, FieldType, Primitive
-from dormouse.sources.cells.text_cells import text_parser
+from dormouse.sources.cells.text_cells import exact_number, text_parser
 
 _INTEGER = r"^(0|-?[1-9][0-9]*)$"
 """A whole number whose digits say nothing more: 007 and +41 are codes, and stay text."""
@@ -102,16 +100,6 @@ class TextColumn:
         return FoundColumn(name, "text", Primitive.STRING)
 
 
-def is_kept_by_double(number: Decimal) -> bool:
-    """Return whether a double, printed with as many digits as a number has, is that number again.
-
-    Example: 0.30000000000000004 is, and 99999999999999999.99 is not.
-    """
-    nearest = float(number)
-    digits = len(number.as_tuple().digits)
-    return math.isfinite(nearest) and Decimal(f"{nearest:.{digits - 1}e}") == number
-
-
 def _any(values: Array, pattern: str) -> bool:
     return bool(pc.any(pc.match_substring_regex(values, pattern)).as_py())
 
@@ -121,7 +109,7 @@ def _reads(values: Array, kind: FieldType, pattern: str) -> bool:
         return False
     if kind is Primitive.DOUBLE:
         doubtful = values.filter(pc.match_substring_regex(values, _LONG_OR_TINY))
-        if not all(is_kept_by_double(Decimal(str(text))) for text in doubtful.to_pylist()):
+        if not all(isinstance(exact_number(str(text)), float) for text in doubtful.to_pylist()):
             return False
         if _any(values, _BEYOND_DECIMALS):
             return False
