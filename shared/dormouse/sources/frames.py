@@ -120,7 +120,7 @@ def frame_reader(frame: Frame) -> pa.RecordBatchReader:
     if isinstance(frame, pa.RecordBatchReader):
         return frame
     try:
-        _check_pandas_objects(frame)
+        _check_objects(frame)
         if hasattr(frame, "__arrow_c_stream__"):
             reader = pa.RecordBatchReader.from_stream(frame)  # type: ignore[arg-type]
         else:
@@ -213,13 +213,13 @@ def _check_no_objects(frame: object, found: pa.Schema) -> None:
         return
     if objects := [name for name in addresses if str(own.get(name)) == "Object"]:
         raise InvalidRequestError(
-            f"column {_listed(objects)} of the frame holds objects of Python, which Polars cannot "
-            "export",
+            f"the frame has Python objects in column {_listed(objects)}, which Polars cannot "
+            "hand over",
             hint="make texts or bytes of them: [str(value) for value in …] of UUIDs",
         )
 
 
-def _check_pandas_objects(frame: Any) -> None:
+def _check_objects(frame: Any) -> None:
     """Refuse objects of pandas that have nanoseconds: it exports their microseconds (seen in
     3.1).
     """
@@ -233,8 +233,8 @@ def _check_pandas_objects(frame: Any) -> None:
     ]
     if changed:
         raise InvalidRequestError(
-            f"column {_listed(changed)} of the frame holds Python's times with nanoseconds, which "
-            "pandas would hand over without them",
+            f"the frame has Python objects in column {_listed(changed)}, which pandas would hand "
+            "over without their nanoseconds",
             hint="convert the column to a type of its own, such as datetime64[ns]",
         )
 

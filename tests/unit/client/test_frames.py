@@ -221,10 +221,10 @@ def test_python_objects_that_polars_exports_as_addresses_are_refused_by_name(
     frame = pl.DataFrame({"id": [1, 2], "u": pl.Series(ids, dtype=pl.Object)})
     table = instance.create_table("t", "id:long, u:bytes?", row_keys=["id"])
     for like in (frame, frame.schema):
-        with pytest.raises(InvalidRequestError, match="column 'u' .* objects of Python"):
+        with pytest.raises(InvalidRequestError, match="Python objects in column 'u'"):
             instance.create_table("other", like=like, row_keys=["id"])
     for take in (table.ingest, table.writer().write):
-        with pytest.raises(InvalidRequestError, match="column 'u' .* objects of Python"):
+        with pytest.raises(InvalidRequestError, match="Python objects in column 'u'"):
             take(frame)
     bytes_of_8 = pa.table({"id": [1], "u": pa.array([b"12345678"], pa.binary(8))})
     table.ingest(bytes_of_8).wait()

@@ -17,6 +17,7 @@ from dormouse.client import Instance, TableHandle
 from dormouse.client.reading.queries import ask, result_of
 from dormouse.errors import (
     CorruptDataError,
+    DamagedShardError,
     InvalidRequestError,
     InvariantError,
     LimitExceededError,
@@ -79,7 +80,7 @@ def test_a_remote_result_has_the_version_and_counts_what_the_instance_read(
 
 def test_who_asks_needs_no_object_of_the_data_bucket(memory: InMemory, handle: TableHandle) -> None:
     poor = replace(handle.services, storage=FolderStorage(memory.world.folder / "nothing"))
-    with pytest.raises(NotFoundError):
+    with pytest.raises(DamagedShardError):
         replace(handle, services=poor).query().to_arrow()
     assert replace(handle, services=poor).query(exact="a", run="remote").to_arrow().num_rows == 1
 

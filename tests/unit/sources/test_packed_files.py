@@ -67,7 +67,7 @@ def test_an_arrow_file_whose_offsets_lead_out_of_it_is_refused(read: Read) -> No
     body = arrow_file(pa.table({"k": ["a", "bc"], "v": [1, 2]}))
     offsets = struct.pack("<3i", 0, 1, 3)
     assert body.count(offsets) == 1
-    with pytest.raises(RefusedSourceError, match="the Arrow file cannot be read"):
+    with pytest.raises(RefusedSourceError, match="column .k. of the Arrow file .* is damaged"):
         read(body.replace(offsets, struct.pack("<3i", 0, 1, 100)), "x.arrow", KEY_ONLY)
 
 
