@@ -52,6 +52,10 @@ class Damage(Enum):
     FOREIGN_OBJECT = "find out which program put it there, and delete it"
 
 
+SWEPT_SECONDS = 3600
+"""Within this time, several sweeps come: one every five minutes."""
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One case of damage: its kind, the id or path of what is damaged, and the details."""
@@ -160,8 +164,10 @@ def _miscounts(state: TableState, reference: Reference, shard: Shard) -> bool:
 def overdue_findings(
     store: StateStore, state: TableState, now_ms: int, properties: Properties
 ) -> list[Finding]:
-    """Return the shards that should have been deleted: their delay ended a whole delay ago."""
-    delay_seconds = 2 * properties.gc_delay_seconds
+    """Return the shards that should have been deleted: their delay ended a whole delay ago, and
+    long enough for a sweep to have come, also after one that was killed.
+    """
+    delay_seconds = properties.gc_delay_seconds + max(properties.gc_delay_seconds, SWEPT_SECONDS)
     due, _ = collectable(state, state.unreferenced, now_ms, delay_seconds)
     return [
         Finding(

@@ -23,9 +23,13 @@ from tests.support.world import World, letters
 
 @pytest.fixture
 def table(world: World) -> Table:
-    """A table of two leaves, a shard in each, and a shard that lies in both."""
+    return make_table(world)
+
+
+def make_table(world: World, gc_delay_seconds: int = 3600) -> Table:
+    """Return a table of two leaves, a shard in each, and a shard that lies in both."""
     table = world.create(
-        gc_delay_seconds=3600,
+        gc_delay_seconds=gc_delay_seconds,
         orphan_age_seconds=7200,
         compaction_strategy="batch",
         compaction_files=3,
@@ -192,6 +196,13 @@ def test_garbage_is_overdue_after_twice_the_delay_and_not_before(
     overdue = found(world, table)
     assert {damage for damage, _ in overdue} == {Damage.GARBAGE_OVERDUE}
     assert {shard for _, shard in overdue} == set(world.state(table).unreferenced)
+
+
+def test_garbage_is_not_overdue_before_a_sweep_can_have_come(world: World) -> None:
+    table = make_table(world, gc_delay_seconds=1)
+    merge_without_collecting(world, table)
+    world.clock.advance(seconds=60)
+    assert found(world, table) == set()
 
 
 def merge_without_collecting(world: World, table: Table) -> None:
