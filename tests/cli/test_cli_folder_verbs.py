@@ -72,7 +72,7 @@ STEPS: Mapping[str, tuple[str, str]] = {
     "gc": ("t", "deleted"),
     "table rename": ("t u", ""),
     "report": ("u --output report.html", "report.html"),
-    "work": ("--until-idle", "nothing is left to do"),
+    "work": ("--until-idle", "some work was not done"),
     "queues": ("", "table-changes"),
     "dlq list": ("", "not a valid message"),
     "dlq show": ("files", "not a valid message"),
@@ -139,7 +139,8 @@ def test_every_verb_works_in_a_folder(here: Path) -> None:
             ask_a_query(here / "mice")
         command = [*verb.split(), *arguments.split()]
         result = CliRunner().invoke(app, command, catch_exceptions=False)
-        assert result.exit_code == 0, f"{verb}: {result.output}"
+        expected = 1 if verb == "work" else 0  # of a message that nobody understands
+        assert result.exit_code == expected, f"{verb}: {result.output}"
         assert shown in result.output, verb
     assert (here / "copied" / "_manifest.json").is_file()
     assert "<html" in (here / "report.html").read_text()[:200].lower()

@@ -28,6 +28,7 @@ from dormouse.schema.schema import (
     Schema,
     StructType,
 )
+from dormouse.sources.cells.text_cells import FIRST_SECOND, LAST_SECOND
 from dormouse.tables.table import Table
 from tests.support.batches import Row, bounds, ranges, rows_of, schemas, sort_key_of
 from tests.support.depth import examples
@@ -137,12 +138,12 @@ def test_floats_come_back_bit_by_bit() -> None:
     assert rows.view(pa.int64()).equals(values.view(pa.int64()))
 
 
-def test_times_and_dates_beyond_the_years_of_python_come_back() -> None:
-    limits = [-(2**63), -(2**62), -1, 0, 2**62, 2**63 - 1]
+def test_times_and_dates_of_all_years_come_back() -> None:
+    limits = [FIRST_SECOND * 10**6, -1, 0, LAST_SECOND * 10**6 + 999_999]
     times = pa.array(limits, pa.int64()).cast(pa.timestamp("us", "UTC"))
     rows = merged_values(times, value_of(Primitive.TIMESTAMP))["v"].combine_chunks()
     assert rows.cast(pa.int64()).to_pylist() == limits
-    limits = [-(2**31), -1, 0, 2**31 - 1]
+    limits = [FIRST_SECOND // 86_400, -1, 0, LAST_SECOND // 86_400]
     dates = pa.array(limits, pa.int32()).cast(pa.date32())
     rows = merged_values(dates, value_of(Primitive.DATE))["v"].combine_chunks()
     assert rows.cast(pa.int32()).to_pylist() == limits
@@ -182,8 +183,8 @@ def test_nested_nulls_and_empty_nests_stay_what_they_are() -> None:
         (Primitive.BYTES, [b"", b"\0", b"\0\0", b"\x7f", b"\x80", b"\xff", b"\xff\0"]),
         (Primitive.INT, [-(2**31), -1, 0, 1, 2**31 - 1]),
         (LONG, [-(2**63), -1, 0, 1, 2**63 - 1]),
-        (Primitive.TIMESTAMP, [-(2**63), -1, 0, 1, 2**63 - 1]),
-        (Primitive.DATE, [-(2**31), -1, 0, 1, 2**31 - 1]),
+        (Primitive.TIMESTAMP, [FIRST_SECOND * 10**6, -1, 0, 1, LAST_SECOND * 10**6 + 999_999]),
+        (Primitive.DATE, [FIRST_SECOND // 86_400, -1, 0, 1, LAST_SECOND // 86_400]),
     ],
 )
 def test_keys_come_in_one_order_and_each_is_found_alone(

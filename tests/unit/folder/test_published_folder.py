@@ -35,7 +35,7 @@ def test_engines_find_the_newest_version_by_the_folder(tmp_path: Path) -> None:
     with Instance.open(tmp_path / "mice", background=False) as instance:
         table = instance.create_table("letters", LETTERS, {"iceberg": "on"})
         published = publish(instance, tmp_path, "a", "b")
-        assert newest(published)["location"] == str(published)
+        assert newest(published)["location"] == published.as_uri()
         publish(instance, tmp_path, "c")
         shown = table.iceberg.show()
         assert (shown.rows, shown.lag_seconds) == (3, 0)

@@ -33,6 +33,7 @@ from dormouse.schema.schema import (
     Schema,
     StructType,
 )
+from dormouse.sources.cells.text_cells import FIRST_SECOND, LAST_SECOND
 from dormouse.sources.formats import read_source
 from tests.support.batches import rows_of
 from tests.support.depth import examples
@@ -57,7 +58,8 @@ NOON = dt.datetime(2024, 2, 29, 12, tzinfo=dt.UTC)
 DAY = dt.date(2024, 2, 29)
 
 
-def rows() -> pa.Table:
+def rows(*, any_year: bool = False) -> pa.Table:
+    """Return rows with the ends of dates and times that files have, or that Arrow has."""
     nested = [
         None,
         dict.fromkeys(["raw", "at", "days", "in"]),
@@ -65,8 +67,12 @@ def rows() -> pa.Table:
         {"raw": b"", "at": [], "days": [], "in": {"n": Decimal(0)}},
     ]
     wanted = arrow_schema(SCHEMA)
-    days = pa.array([None, -(2**31), 0, 2**31 - 1], pa.int32()).cast(pa.date32())
-    times = pa.array([-(2**63), None, 1, 2**63 - 1], pa.int64()).cast(wanted.field("at").type)
+    first, last = FIRST_SECOND // 86_400, LAST_SECOND // 86_400
+    of_days = (-(2**31), 2**31 - 1) if any_year else (first, last)
+    of_times = (FIRST_SECOND * 10**6, LAST_SECOND * 10**6 + 999_999)
+    low, high = (-(2**63), 2**63 - 1) if any_year else of_times
+    days = pa.array([None, of_days[0], 0, of_days[1]], pa.int32()).cast(pa.date32())
+    times = pa.array([low, None, 1, high], pa.int64()).cast(wanted.field("at").type)
     columns = [pa.array(range(4), pa.int64()), pa.array(nested, wanted.field("v").type)]
     return pa.Table.from_arrays([*columns, days, times], schema=wanted)
 
@@ -96,7 +102,8 @@ def test_lists_and_maps_behind_others_have_their_own_items() -> None:
 
 def test_times_and_dates_without_a_year_of_four_digits_are_numbers() -> None:
     sink = io.BytesIO()
-    write_rows(ResultFormat.json, rows().to_batches(), rows().schema, sink)
+    made = rows(any_year=True)
+    write_rows(ResultFormat.json, made.to_batches(), made.schema, sink)
     lines = [json.loads(line) for line in sink.getvalue().splitlines()]
     assert [line["day"] for line in lines] == [None, -(2**31), "1970-01-01", 2**31 - 1]
     last = "1970-01-01T00:00:00.000001Z"

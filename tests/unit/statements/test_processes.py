@@ -232,7 +232,8 @@ def test_a_table_that_changes_while_it_is_read_is_read_to_its_end_or_not_found(
     table.ingest(pa.table({"k": range(rows), "s": ["x" * 20] * rows}))
     mice.wait()
     found = mice.sql("SELECT k, s FROM t")
-    read = next(iter(found)).num_rows
+    batches = iter(found)
+    read = next(batches).num_rows
     match change:
         case "delete":
             mice.delete_table("t")
@@ -244,7 +245,7 @@ def test_a_table_that_changes_while_it_is_read_is_read_to_its_end_or_not_found(
             mice.reinitialise_table("t")
     mice.wait()
     try:
-        read += sum(batch.num_rows for batch in found)
+        read += sum(batch.num_rows for batch in batches)
         assert read == rows
     except NotFoundError as error:
         assert change in ("delete", "reset")

@@ -158,7 +158,8 @@ def ingest(
         written = _ingest(services, table, job, write)
     if written is None:
         reason = "the table was reset since the files were dropped"
-        record(services, ingesting, Refused(reason))
+        is_one = len(job.sources) == 1  # then the record of the file says all
+        record(services, ingesting, Finished(FILE_REFUSED) if is_one else Refused(reason))
         gone = RefusedSourceError(reason, hint="drop them again for the table as it is now")
         for source in look_up_sources(services, table, job.sources).fresh(job.sources):
             refuse(services, table, source, gone)  # who waits for a file looks for its own record

@@ -70,12 +70,10 @@ def test_an_export_gives_what_a_query_gives_and_can_be_ingested_again(
             body = (world.folder / "results" / "out" / file.name).read_bytes()
             world.drop(f"again/{file.name}", body)
         body = (world.folder / "results" / "out" / MANIFEST).read_bytes()
-        refused = world.drop(f"again/{MANIFEST}", body)
+        manifest_source = world.drop(f"again/{MANIFEST}", body)
         world.settle()
         assert_same_rows(found(world, again).to_pylist(), rows, schema)
-        record = world.tracker.get(again.id, refused.id)
-        assert record is not None
-        assert record.state == "refused"
+        assert world.tracker.get(again.id, manifest_source.id) is None, "it is no file of rows"
 
 
 @settings(max_examples=examples(12), deadline=None, suppress_health_check=list(HealthCheck))

@@ -287,7 +287,7 @@ def test_a_query_that_failed_says_why_and_faults_of_this_side_are_not_explained(
     assert found["state"] == "failed"
     assert table.table.id not in json.dumps(found)
     problem = people.problem("POST", QUERY, ROWS)
-    assert problem["status"] == 410
+    assert problem["status"] == 500
     assert table.table.id not in json.dumps(problem)
     problem = people.problem("POST", "/sql", {"text": "SELECT name FROM people"})
     assert table.table.id not in json.dumps(problem)
