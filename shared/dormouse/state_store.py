@@ -131,6 +131,9 @@ class VersionPins(Protocol):
     def states(self) -> Iterator[TableState]:
         """Yield every pinned version, of pins that are not confirmed too."""
 
+    def held(self) -> Iterator[tuple[Pin, TableState]]:
+        """Yield every pinned version with its pin, also if that is not confirmed or has expired."""
+
     def remove_expired(self) -> None:
         """Delete the pins that have expired."""
 

@@ -26,7 +26,7 @@ def content(name: str) -> bytes:
 
 
 def dropped(world: World) -> list[Source]:
-    """Drop all objects into the bucket; nobody is told of them."""
+    """Drop all objects into the bucket, without events."""
     keys = [f"letters/{name}" for name in (*STRAYS, *FILES)] + list(HIDDEN_TABLE)
     return [world.sources.drop(key, content(key.removeprefix("letters/"))) for key in keys]
 

@@ -29,6 +29,20 @@ def test_a_first_failure_is_redelivered_soon_and_a_second_later(
     assert functions.outbox.soon == [("ingest-jobs", 30)]  # the other was received before
 
 
+def test_a_panic_of_a_library_is_the_failure_of_its_message_alone(functions: Functions) -> None:
+    class PanicException(BaseException):
+        """What PyO3 raises where Rust panics."""
+
+    def panic() -> None:
+        raise PanicException("index out of bounds")
+
+    source = functions.world.sources.drop("letters/1.csv", ROWS)
+    functions.world.before_next_commit(panic)
+    failed = functions.invoke("ingest", "duplicate", ETAG_1=source.etag)
+    assert failed == message_ids("ingest", "duplicate")[:1]
+    assert len(functions.world.rows(functions.table)) == 1
+
+
 def test_a_failure_whose_visibility_cannot_be_changed_is_still_redelivered(
     functions: Functions,
 ) -> None:

@@ -117,7 +117,7 @@ def test_test_events_removals_and_strays_harm_no_neighbour(functions: Functions)
 
 
 def test_notified_objects_that_are_no_files_are_nowhere_refused(functions: Functions) -> None:
-    """As S3 tells of them while Spark writes a table's folder; markers have no content."""
+    """The events of S3 while Spark writes a table's folder; markers have no content."""
     bodies = [
         json.dumps(
             {

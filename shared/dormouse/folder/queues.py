@@ -3,9 +3,9 @@
 A message that was received is hidden from others as long as its process lives and works on it,
 however long that takes; `recovery` makes it visible again. Others of the same job are hidden
 meanwhile: a file may be dropped by several processes at once, and a job that is run beside itself
-would seem to have crashed. Where no process is named, it is hidden
-for a time, as in SQS. A message that was received as often as the policy allows, and would be
-received again, moves to the dead-letter queue.
+would seem to have crashed. Where no process is named, it is hidden for a time, as in SQS. A message
+that was received as often as the policy allows, and would be received again, moves to the
+dead-letter queue.
 """
 
 from __future__ import annotations

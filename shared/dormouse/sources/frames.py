@@ -161,7 +161,7 @@ def _is_silent_stream(frame: Frame) -> bool:
 
 
 def _whole(frame: Frame, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-    """Yield the batches of a frame; whoever takes only some has begun it.
+    """Yield the batches of a frame; a stream of which only some are taken counts as begun.
 
     Raises:
         InvalidRequestError: it is a stream that was begun before or has no rows, or it fails.

@@ -95,13 +95,17 @@ class Pinning:
         return found
 
     def states(self) -> Iterator[TableState]:
-        """Yield every pinned version, of pins that are not confirmed or have expired too.
+        """Yield every pinned version, as `held` does."""
+        return (state for _, state in self.held())
+
+    def held(self) -> Iterator[tuple[Pin, TableState]]:
+        """Yield every pinned version with its pin, also if that is not confirmed or has expired.
 
         One whose snapshot is gone can never be confirmed, and holds nothing.
         """
         for pin in self._stored.all(self.reader.log.table_id):
             try:
-                yield self.state(pin)
+                yield pin, self.state(pin)
             except NotFoundError:
                 continue
 

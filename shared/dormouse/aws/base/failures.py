@@ -90,7 +90,7 @@ class Failure(Enum):
     """What a failed request is, by what helps against it."""
 
     CONDITION = auto()
-    """The request's own condition did not hold: read again, and decide anew."""
+    """The request's own condition did not hold: read again, and decide by what is there then."""
     CONTENTION = auto()
     """Another request was in its way: repeat it soon."""
     TRANSIENT = auto()

@@ -11,7 +11,8 @@ queue: SQS would move it without the reason.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from aws_lambda_powertools.utilities.batch import (
@@ -25,7 +26,7 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from dormouse.aws.base.logs import logger
 from dormouse.aws.sqs.queues import SqsOutbox
-from dormouse.errors import DormouseError, InvalidRequestError
+from dormouse.errors import DormouseError, InvalidRequestError, InvariantError, is_panic
 from dormouse.jobs.retry_policy import MAX_RECEIVES, permanent_failure
 
 SECONDS_AFTER_FIRST_FAILURE = 30
@@ -46,7 +47,8 @@ class Deliveries:
 
         def handler(record: SQSRecord) -> None:  # Powertools looks for this parameter by its name
             try:
-                one(record)
+                with _panics_as_errors():
+                    one(record)
             except Exception as error:
                 logger.exception("failed", message_id=record.message_id)
                 if self.moved_to_dead_letters(record, error):
@@ -108,6 +110,19 @@ class Deliveries:
             self._outbox.retry_in(self._queue, record.receipt_handle, SECONDS_AFTER_FIRST_FAILURE)
         except DormouseError as error:
             logger.warning("retry delayed", message_id=record.message_id, reason=error.explanation)
+
+
+@contextmanager
+def _panics_as_errors() -> Iterator[None]:
+    """Let a panic of a library be an error of this message alone: as it is raised, it would end the
+    function, and all messages of the batch would come again.
+    """
+    try:
+        yield
+    except BaseException as error:
+        if is_panic(error):
+            raise InvariantError(f"a library broke off: {type(error).__name__}") from error
+        raise
 
 
 def _receives(record: SQSRecord) -> int:

@@ -8,7 +8,7 @@ Then it looks for keys of removed rows in what is published for readers of Icebe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -21,6 +21,7 @@ from dormouse.features.tables.versions import read_version
 from dormouse.keys.ranges import KeyRange
 from dormouse.model.shards import Shard
 from dormouse.model.state import TableState
+from dormouse.model.versions.pins import Pin
 from dormouse.ports.services import NoncurrentObject, Services, StoredObject
 from dormouse.ports.uploads import UnfinishedUpload
 from dormouse.readers.reading import Slice
@@ -32,6 +33,7 @@ CONCURRENT_READS = 4
 EARLIER_SCHEMA = "its rows are of an earlier schema, and are not checked"
 
 UNFINISHED = "its upload is not finished, or was broken off; the daily audit deletes what was sent"
+_REPLACED = "it was replaced, and is kept for queries that began before"
 _KEPT = "it was deleted, and the bucket keeps earlier versions"
 
 Progress = Callable[[int, int], None]
@@ -84,8 +86,30 @@ def prove_purge(
     clean = _still_there(services, table, objects) - holding
     proof = PublishedProof(services, table, state, matcher, clean, holding)
     remains += [found for each in published if (found := proof.check(each)) is not None]
+    remains = list(_with_pins(services, table, remains))
     counted = len(checked) + len(uploads) + len(published)
     return Proof(state.version, rows, counted, len(referenced), tuple(remains))
+
+
+def _with_pins(
+    services: Services, table: Table, remains: Iterable[RemainingObject]
+) -> Iterator[RemainingObject]:
+    """Yield what remains, with the pinned version that holds a replaced shard beyond its delay: a
+    tag, a query or an export, also one that a killed process has not confirmed.
+    """
+    pinned: list[tuple[Pin, TableState]] | None = None
+    for found in remains:
+        if found.reason == _REPLACED and pinned is None:
+            pinned = list(services.store(table).pins.held())
+        shard = shard_id_of(found.path) or ""
+        holding = [pin for pin, state in pinned or () if state.reference_counts.get(shard, 0)]
+        if found.reason != _REPLACED or not holding:
+            yield found
+            continue
+        pin = max(holding, key=lambda each: (each.expires_ms is None, each.expires_ms or 0))
+        reason = f"it was replaced, and version {pin.version} needs it, which {pin.owner.key} pins"
+        ends_ms = None if pin.expires_ms is None else max(pin.expires_ms, found.until_ms or 0)
+        yield replace(found, reason=reason, until_ms=ends_ms)
 
 
 def _still_there(services: Services, table: Table, checked: Sequence[StoredObject]) -> set[str]:
@@ -173,7 +197,7 @@ def _why(
     since_ms = state.unreferenced.get(shard)
     if since_ms is not None:
         until_ms = since_ms + table.properties.gc_delay_seconds * 1000
-        return "it was replaced, and is kept for queries that began before", until_ms
+        return _REPLACED, until_ms
     if run_of_shard(shard)[0] in state.jobs:
         return "a job that is not finished wrote it", None
     return "no commit refers to it; the daily audit deletes it", _audited_ms(table, stored)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -18,6 +19,7 @@ from dormouse.features.purge.row_matcher import RowMatcher
 from dormouse.messages.stages import CompactionJob, IngestJob
 from dormouse.model.disputes import DisputeReason
 from dormouse.model.transactions import AssignJob, DisputeShards
+from dormouse.model.versions.pins import OwnerKind, PinOwner
 from dormouse.ports.services import NoncurrentObject, StoredObject
 from dormouse.storage import FolderStorage
 from dormouse.stored.paths import data_prefix, shard_path
@@ -99,6 +101,22 @@ def test_noncurrent_objects_are_reported_with_the_time_they_expire(
     world.sweep()
     world.settle()
     assert prove(world, table).is_complete
+
+
+def test_a_pin_that_a_killed_process_has_not_confirmed_is_named(
+    world: World, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.purge(table, "letter = 'b'")
+    pins = world.services.store(table).pins
+    monkeypatch.setattr(type(pins), "_confirmed", Mock(side_effect=Crash))
+    with pytest.raises(Crash):
+        pins.add(PinOwner(OwnerKind.TAG, "kept"), world.state(table), expires_ms=None)
+    world.settle()
+    remains = prove(world, table).remains
+    assert [f for f in remains if "tag/kept pins" not in f.reason] == [] != remains
+    (pin, _) = next(pins.held())
+    assert {found.until_ms for found in remains} == {pin.expires_ms}
+    assert not pin.is_confirmed
 
 
 def test_what_a_dead_ingest_left_is_found_by_its_own_footer(world: World, table: Table) -> None:
