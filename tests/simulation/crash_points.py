@@ -5,14 +5,19 @@ brought just before it. For each of its calls to the outside a copy of that inst
 the process dies before the call, or the call is refused, or it lands and is not answered, or that
 and all later ones are refused. Dying after a call is dying before the next, so that is tried of
 the last call only. Then the instance recovers, and is held to what it promised.
+
+Cold processes recover, so all follows from what the instance holds. Most points leave what another
+leaves, such as a call that is refused and made again: `distinct` tells which recover for all.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from pathlib import Path
 from random import Random
 
@@ -89,8 +94,8 @@ class Point:
 class Ground:
     """An operation with its instance just before it, and the calls it makes where nothing fails.
 
-    `before` and `after` are the rows of each table by its id, then and when it was done; `shape` is
-    what it has changed besides in the end.
+    `before` and `after` are the rows of each table by its id, then and when it was done; `done` is
+    what was held then, and `shape` what it has changed besides in the end.
     """
 
     operation: Operation
@@ -99,6 +104,7 @@ class Ground:
     before: dict[str, Rows]
     after: dict[str, Rows] = field(default_factory=dict)
     calls: list[Call] = field(default_factory=list)
+    done: bytes = b""
     shape: object = None
     tried: int = 0
 
@@ -123,19 +129,22 @@ class Ground:
         if self.calls:
             yield Point(len(self.calls) - 1, self.calls[-1], Fate.DIES_AFTER.value)
 
+    def distinct(self) -> Iterator[Point]:
+        """Return those of all points that leave what none before them does, nor the whole run."""
+        known = {(self.done, False)}
+        for point in self.points():
+            with self._cut_off(point) as (instance, wrong):
+                left = (held(instance), bool(wrong))
+            if left not in known:
+                yield point
+            known.add(left)
+
     def attempt(self, point: Point) -> list[str]:
         """Try a point; return what was wrong after it."""
-        self.tried += 1
-        instance = copied(self.base, self.base.folder / f"point-{self.tried}")
-        with instance.running():
-            victim = instance.worker("victim", _gate(point))
-            with suppress(Died, ExceptionGroup, UnavailableError):  # the last two: of schedules
-                self.operation.run(instance, victim)
-            found = [f"at once: {problem}" for problem in dangling(instance)]
+        with self._cut_off(point) as (instance, found):
+            found += [f"at once: {problem}" for problem in dangling(instance)]
             found += [f"at once: {problem}" for problem in self._torn(rows_by_id(instance))]
             found += [f"at once: {problem}" for problem in self._unanswered(instance, at_once=True)]
-            if not victim.process.is_dead and any(victim.scratch.iterdir()):
-                found.append("files were left in the scratch folder")
             recover(instance, _workers(instance, point.again))
             if self.operation.asked_again is not None and instance.queues.dead():
                 instance.ask(self.operation.asked_again)
@@ -146,6 +155,20 @@ class Ground:
             if not found and became != self.shape:
                 found.append(f"it is {became}, not {self.shape}")
             return found
+
+    @contextmanager
+    def _cut_off(self, point: Point) -> Iterator[tuple[Instance, list[str]]]:
+        """Let an instance run that the operation was cut off in; also what is wrong with that."""
+        self.tried += 1
+        instance = copied(self.base, self.base.folder / f"point-{self.tried}")
+        with instance.running():
+            victim = instance.worker("victim", _gate(point))
+            with suppress(Died, ExceptionGroup, UnavailableError):  # the last two: of schedules
+                self.operation.run(instance, victim)
+            is_left = not victim.process.is_dead and any(victim.scratch.iterdir())
+            yield instance, ["files were left in the scratch folder"] if is_left else []
+        if instance.database is not None:
+            instance.database.close()
 
     def _unanswered(
         self, instance: Instance, *, at_once: bool = False, dies: bool = False
@@ -180,6 +203,7 @@ def ground(operation: Operation, folder: Path, store: str) -> Ground:
         operation.run(instance, instance.worker("victim", noted))
         assert found.calls, f"{operation.name} calls nothing"
         found.after = rows_by_id(instance)
+        found.done = held(instance)
         recover(instance, lambda: instance.worker("recovers"))
         wrong = list(problems(instance, expected, operation.exported))
         wrong += found._unanswered(instance)
@@ -219,10 +243,40 @@ def _workers(instance: Instance, dies: int | None) -> Callable[[], Worker]:
     return new_worker
 
 
+def held(instance: Instance) -> bytes:
+    """Return a digest of all that processes which begin now can find.
+
+    Records say which call failed: nothing follows from that.
+    """
+    runs = {run_id: replace(run, package="") for run_id, run in instance.spark.runs.items()}
+    parts: list[object] = [
+        instance.clock.ms,
+        instance.storage._objects,
+        instance.storage._uploads,
+        instance.results._objects,
+        instance.sources.objects,
+        instance.dynamodb.kept,
+        instance.queues.messages,
+        vars(instance.answers),
+        (runs, instance.spark.ended, sorted(instance.driven)),
+    ]
+    if instance.database is not None:
+        with instance.database.reading() as connection:
+            parts += connection.iterdump()
+    else:
+        tables, tracker, pages = instance.tables, instance.tracker, instance.pages
+        assert isinstance(tables, WatchedTables) and isinstance(tracker, WatchedTracker)
+        parts += [tables.by_id, tables.settings, tables.buried, tracker.kept, tracker.bound]
+        pins = [(table_id, kept) for table_id, kept in pages.pins._pins.items() if kept]
+        parts += [pages._logs, pins, instance.publications.kept]
+    return sha256(re.sub(r"victim [^:]*: ", "", repr(parts)).encode()).digest()
+
+
 def copied(base: Instance, folder: Path) -> Instance:
     """Return an instance of its own that holds what `base` does."""
     copy = Instance(folder, Random(), in_folder=base.in_folder)
     copy.random.setstate(base.random.getstate())
+    copy.jitter = Random(0)
     copy.clock.ms = base.clock.ms
     copy.storage._objects.update(base.storage._objects)
     copy.results._objects.update(base.results._objects)

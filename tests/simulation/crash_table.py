@@ -40,7 +40,7 @@ def tried(name: str, store: str, twice: int, seed: int) -> Tried:
     begun = time.process_time()
     with TemporaryDirectory() as folder:
         cut_off = ground(operation, Path(folder), store)
-        points = list(cut_off.points())
+        points = list(cut_off.distinct())
         random = Random(f"{name} {store} {seed}")
         failures = []
         for point in sampled(points, len(points), random, twice):

@@ -116,6 +116,8 @@ class Instance:
 
     folder: Path
     random: Random = field(default_factory=lambda: Random(0))
+    jitter: Random | None = None
+    """What waits between attempts are drawn by, if not by `random`."""
     memory_bytes: int = MEMORY_BYTES
     has_spark: bool = True
     in_folder: bool = False
@@ -220,7 +222,9 @@ class Worker:
         self._spark_folder = instance.folder / f"{process.name}-spark"
         self._clock = clock
         self._ids = TimeOrderedIds(clock, instance.random.getrandbits)
-        self._retry_policy = RetryPolicy(sleep=sleep, random=instance.random.random)
+        self._retry_policy = RetryPolicy(
+            sleep=sleep, random=(instance.jitter or instance.random).random
+        )
         self.wiring = self._wire()
 
     def handle(self, delivery: Delivery) -> list[str]:
