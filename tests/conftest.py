@@ -25,6 +25,8 @@ from xdist.scheduler import LoadScopeScheduling
 
 from tests.support.depth import PARTS, ROOT, SLICES, TURN, is_whole, turn
 
+gc.disable()  # until all is collected: it would pass over the same modules again and again
+
 settings.register_profile("quick", deadline=None, derandomize=True, max_examples=25)
 settings.register_profile("whole", deadline=None, derandomize=True, max_examples=400)
 settings.register_profile("explore", deadline=None, print_blob=True, max_examples=1000)
@@ -197,4 +199,5 @@ def pytest_collection_finish() -> None:
     """Let the garbage collector pass over the tests and modules, which stay to the end."""
     gc.collect()
     gc.freeze()
+    gc.enable()
     gc.set_threshold(50_000, 20, 20)

@@ -5,16 +5,19 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from botocore.exceptions import ClientError
-from mypy_boto3_s3 import S3Client
 
 from bench.s3.process import DATA, SOURCES, LocalS3, local_s3
 from bench.s3.server import Counts, Link, Server, Slowness
 from dormouse.aws.base.failures import code_of
 from dormouse.errors import CorruptDataError, NotFoundError, RefusedSourceError
 from dormouse.model.sources import Source
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
 
 PART_BYTES = 5 * 1024**2
 

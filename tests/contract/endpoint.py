@@ -12,15 +12,18 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import boto3
-from mypy_boto3_dynamodb import DynamoDBClient
 
 from dormouse.aws.dynamodb.state.log_pages import DynamoPages
 from dormouse.aws.dynamodb.state.state_store import BlobTables
 from dormouse.aws.s3.storage import S3Storage
 from dormouse.ports.services import Storage
 from tests.support.memory_storage import MemoryStorage
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
 
 ANYWHERE = os.environ.get("AWS_ENDPOINT_URL")
 DYNAMODB = os.environ.get("AWS_ENDPOINT_URL_DYNAMODB") or ANYWHERE

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import boto3
 import pytest
 from moto import mock_aws
-from mypy_boto3_dynamodb import DynamoDBClient
-from mypy_boto3_s3 import S3Client
-from mypy_boto3_sqs import SQSClient
 
 from dormouse_cli.local import moto_dynamodb, moto_s3
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+    from mypy_boto3_s3 import S3Client
+    from mypy_boto3_sqs import SQSClient
 
 REGION = "us-east-1"
 

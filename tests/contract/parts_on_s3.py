@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 from moto.s3 import models as moto_models
-from mypy_boto3_s3 import S3Client
 
 from dormouse.aws.s3.storage import S3Storage
 from tests.contract.mocked_aws import mocked_aws, s3_bucket
 from tests.support.memory_storage import PART_BYTES
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
 
 
 @pytest.fixture

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import boto3
 import pytest
-from mypy_boto3_dynamodb import DynamoDBClient
 
 from dormouse.aws.dynamodb.state.log_pages import DynamoPages
 from dormouse.aws.dynamodb.state.state_store import BlobTables
 from tests.contract.state_pages import dynamodb_pages
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
 
 DELTAS, SNAPSHOTS = "dormouse-deltas", "dormouse-snapshots"
 

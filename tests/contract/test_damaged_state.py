@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
-from mypy_boto3_dynamodb import DynamoDBClient
 
 from dormouse.aws.dynamodb.state.log_items import head_of, id_sum, manifest_part, page_of
 from dormouse.aws.dynamodb.state.log_pages import DynamoPages
@@ -23,6 +22,9 @@ from dormouse.tables.table import Table
 from tests.contract.state_items import DELTAS, dynamodb_tables
 from tests.support.damaged_items import Item, damages, some_damages
 from tests.support.world import World, letters
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
 
 Home = Literal["s3", "dynamodb"]
 STATE = "state"

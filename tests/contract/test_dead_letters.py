@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from botocore.exceptions import ConnectionClosedError
-from mypy_boto3_sqs import SQSClient
 
 from dormouse.aws.sqs.dead_letters import SqsDeadLetters
 from dormouse.aws.sqs.queues import SqsOutbox
@@ -23,6 +22,9 @@ from dormouse.stored.names import InstanceNames, dead_letter_queue
 from dormouse.system import SystemClock
 from tests.contract.folders import database_in
 from tests.contract.mocked_aws import mocked_aws, sqs_queues
+
+if TYPE_CHECKING:
+    from mypy_boto3_sqs import SQSClient
 
 NAMES = InstanceNames("test", "123456789012")
 QUEUE = "table-changes"

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from botocore.exceptions import ConnectionClosedError
-from mypy_boto3_sqs import SQSClient
 
 from dormouse.aws.sqs.batching import MAX_BATCH_BYTES
 from dormouse.aws.sqs.queues import SENDERS, SqsOutbox
@@ -18,6 +17,9 @@ from dormouse.messages.stages import GarbageCandidates, OutboundMessage, TableCh
 from dormouse.retry_policy import WITHOUT_PAUSES
 from dormouse.stored.names import InstanceNames, dead_letter_queue
 from tests.contract.mocked_aws import mocked_aws, sqs_queues
+
+if TYPE_CHECKING:
+    from mypy_boto3_sqs import SQSClient
 
 NAMES = InstanceNames("test", "123456789012")
 CHANGES, GARBAGE = "table-changes", "gc-candidates"

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
 import boto3
 import pytest
 from botocore.exceptions import ConnectionClosedError
-from mypy_boto3_cloudwatch import CloudWatchClient
 
 from dormouse.aws.sqs.queue_ages import CloudWatchAges
 from dormouse.errors import UnavailableError
 from dormouse.messages.stages import QUEUES
 from dormouse.stored.names import InstanceNames
 from tests.contract.mocked_aws import REGION, mocked_aws
+
+if TYPE_CHECKING:
+    from mypy_boto3_cloudwatch import CloudWatchClient
 
 NAMES = InstanceNames("test", "123456789012")
 NOW = datetime(2026, 1, 5, 12, 0, tzinfo=UTC)

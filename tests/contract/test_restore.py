@@ -8,11 +8,11 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
+from typing import TYPE_CHECKING
 from unittest.mock import Mock
 
 import pytest
 from moto.s3 import models
-from mypy_boto3_s3 import S3Client
 
 import tools.restore
 from dormouse.aws.s3.storage import S3Storage
@@ -22,6 +22,9 @@ from dormouse.tables.table import Table
 from tests.contract.mocked_aws import mocked_aws, s3_bucket
 from tests.support.world import World, letters
 from tools.restore import Step, Version, restore, steps, versions_below
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
 
 BEGIN = datetime(2026, 11, 22, tzinfo=UTC)
 

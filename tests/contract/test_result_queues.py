@@ -4,14 +4,17 @@ gone."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 from botocore.exceptions import ConnectionClosedError
-from mypy_boto3_sqs import SQSClient
 
 from dormouse.aws.sqs.result_queues import SqsResultQueues
 from dormouse.errors import InvalidRequestError, NotFoundError, UnavailableError
 from tests.contract.mocked_aws import mocked_aws, sqs_queues
+
+if TYPE_CHECKING:
+    from mypy_boto3_sqs import SQSClient
 
 
 @pytest.fixture

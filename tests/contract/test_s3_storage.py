@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
 from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 from botocore.compat import HTTPHeaders
 from botocore.exceptions import ResponseStreamingError
-from mypy_boto3_s3 import S3Client
 
 from dormouse.aws.s3.storage import S3Storage
 from dormouse.errors import (
@@ -24,6 +23,9 @@ from dormouse.errors import (
 from dormouse.retry_policy import WITHOUT_PAUSES
 from tests.contract.mocked_aws import mocked_aws, s3_bucket
 from tests.support.world import letters, letters_file
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
 
 
 @dataclass

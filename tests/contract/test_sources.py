@@ -8,11 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 from botocore.exceptions import ClientError, ReadTimeoutError
-from mypy_boto3_s3 import S3Client
 
 from dormouse.aws.s3 import downloads
 from dormouse.aws.s3.storage import S3Sources
@@ -25,6 +24,9 @@ from tests.contract.folders import database_in
 from tests.contract.mocked_aws import mocked_aws, s3_bucket
 from tests.support.adapters import FakeClock, MemorySources
 from tests.support.stray_objects import FILES, STRAYS
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
 
 
 class Bucket(Protocol):

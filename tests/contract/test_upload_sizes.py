@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from concurrent.futures import wait
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from mypy_boto3_s3 import S3Client
 
 from dormouse.aws.s3.storage import S3Storage
 from tests.contract.test_uploads import FILE, answering, finish, on_its_way, unfinished
 from tests.support.memory_storage import PART_BYTES
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
 
 
 @pytest.mark.parametrize("size", [0, 1, PART_BYTES, PART_BYTES + 1, 2 * PART_BYTES])

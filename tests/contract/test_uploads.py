@@ -5,14 +5,13 @@ from __future__ import annotations
 from base64 import b64encode
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 import pytest
 from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 from hypothesis import given
 from hypothesis import strategies as st
-from mypy_boto3_s3 import S3Client
 
 from dormouse.aws.s3 import uploads as s3_uploads
 from dormouse.aws.s3.multipart import FilePart
@@ -34,6 +33,9 @@ from tests.contract.test_s3_storage import Wire
 from tests.contract.test_shards_on_s3 import SCHEMA
 from tests.support.memory_storage import PART_BYTES, MemoryStorage
 from tests.support.tables import ShardTable
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
 
 FILE = bytes(range(256)) * 11
 """Five and a half parts."""

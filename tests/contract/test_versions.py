@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from botocore.exceptions import ClientError
-from mypy_boto3_s3 import S3Client
 
 from dormouse.aws.s3.storage import S3Storage
 from dormouse.errors import NotFoundError, ServiceRefusedError
 from tests.contract.mocked_aws import mocked_aws, s3_bucket
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
 
 DAY_MS = 24 * 60 * 60 * 1000
 

@@ -16,8 +16,6 @@ from dormouse.features.spark.requests import save_spark_request
 from dormouse.jobs.tracking import tracked_job
 from dormouse.messages.stages import ExportJob, IngestJob, SparkJob
 from dormouse.model.sources import job_id_of
-from dormouse_spark import entry
-from dormouse_spark.entry import main
 from tests.functions.conftest import TABLE_ID, Functions
 from tests.functions.damage import JOB, damage, with_everything
 from tests.functions.disclosure import SECRET, disclosed, values_in
@@ -33,6 +31,8 @@ def driver(functions: Functions, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     """Runs a job of the instance as spark-submit does; returns the driver's exit code."""
     monkeypatch.setenv("DORMOUSE_ACCOUNT", "123456789012")
     monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path))
+    from dormouse_spark import entry  # PySpark takes long to import
+
     access = WorldAccess(functions.world)
     monkeypatch.setattr(
         entry, "opened", lambda _: nullcontext((handling.wiring().services, access))
@@ -41,7 +41,8 @@ def driver(functions: Functions, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 
     def run(job: SparkJob) -> int:
         given = {"instance": "local", "table-id": TABLE_ID, "job-id": job.job_id, "generation": "0"}
-        return main(tracked_job(job).kind, [f"--{name}={value}" for name, value in given.items()])
+        options = [f"--{name}={value}" for name, value in given.items()]
+        return entry.main(tracked_job(job).kind, options)
 
     return run
 

@@ -12,11 +12,10 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from unittest.mock import patch
 
 import pytest
-from mypy_boto3_dynamodb import DynamoDBClient
 
 from dormouse.aws.dynamodb.registry.tables import DynamoTables
 from dormouse.aws.dynamodb.state import state_store
@@ -49,6 +48,9 @@ from dormouse.tables.table import Table
 from tests.contract.state_items import DELTAS, SNAPSHOTS, dynamodb_tables
 from tests.support.damage import rewrite
 from tests.support.world import Crash, World, letters
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
 
 Home = Literal["s3", "dynamodb"]
 KEYS = {"tables": ("pk",), "jobs": ("table_id", "job_id"), "state": ("t", "g")} | dict.fromkeys(

@@ -5,17 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-# The translator has no types: what it gives is cast.
-from samtranslator.model.exceptions import (  # type: ignore[import-untyped]
-    InvalidDocumentException,
-)
-from samtranslator.parser.parser import Parser  # type: ignore[import-untyped]
-from samtranslator.translator.translator import Translator  # type: ignore[import-untyped]
-from samtranslator.utils.py27hash_fix import (  # type: ignore[import-untyped]
-    to_py27_compatible_template,
-    undo_mark_unicode_str_in_template,
-)
-from samtranslator.yaml_helper import yaml_parse  # type: ignore[import-untyped]
 from yaml import YAMLError
 
 from dormouse_cli.local.errors import TemplateError
@@ -49,6 +38,17 @@ class Translated:
 
 def translate(path: Path, overrides: Mapping[str, str], region: str) -> Translated:
     """Read and translate the template; `overrides` win over the parameters' defaults."""
+    # The translator takes long to import. It has no types: what it gives is cast.
+    from samtranslator.model.exceptions import (  # type: ignore[import-untyped]
+        InvalidDocumentException,
+    )
+    from samtranslator.parser.parser import Parser  # type: ignore[import-untyped]
+    from samtranslator.translator.translator import Translator  # type: ignore[import-untyped]
+    from samtranslator.utils.py27hash_fix import (  # type: ignore[import-untyped]
+        to_py27_compatible_template,
+        undo_mark_unicode_str_in_template,
+    )
+
     document = load(path)
     parameters = _parameters(document, overrides)
     code = _take_code(document, path.parent)
@@ -73,6 +73,8 @@ def translate(path: Path, overrides: Mapping[str, str], region: str) -> Translat
 
 def load(path: Path) -> Document:
     """Return the template as it is written, with its loops expanded if AWS would expand them."""
+    from samtranslator.yaml_helper import yaml_parse  # type: ignore[import-untyped]
+
     try:
         document = cast(Document, yaml_parse(path.read_text()))
     except (OSError, YAMLError) as error:

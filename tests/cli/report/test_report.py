@@ -7,7 +7,6 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from plotly.offline import get_plotlyjs
 
 from tests.cli.conftest import Dormouse
 from tests.support.instances import InMemory
@@ -40,6 +39,8 @@ def page_of(dormouse: Dormouse, name: str) -> str:
     result = dormouse("report", name, "--output", "report.html")
     assert result.exit_code == 0, result.output
     assert "MB" in result.stderr
+    from plotly.offline import get_plotlyjs
+
     return Path("report.html").read_text().replace(get_plotlyjs(), "")
 
 
