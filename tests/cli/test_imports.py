@@ -25,11 +25,20 @@ DRAWN = {"rich.console", "rich.table"}
 RUN = """
 import sys
 from dormouse_cli.main import main
-try:
-    main()
-finally:
-    print("IMPORTED", *sys.modules, file=sys.stderr)
+given, commands = sys.argv[1:], []
+while "--" in given:
+    commands.append(given[:given.index("--")])
+    given = given[given.index("--") + 1:]
+for command in (*commands, given):
+    sys.argv[1:] = command
+    try:
+        main()
+    except SystemExit as end:
+        if end.code:
+            raise
+print("IMPORTED", *sys.modules, file=sys.stderr)
 """
+"""Runs one command after the other; `--` is between them."""
 RECORD_CLIENTS = """
 import sys
 from botocore.session import Session
@@ -131,9 +140,16 @@ def test_all_names_of_the_client_can_be_imported_from_it() -> None:
         _ = client.Nothing
 
 
-def test_tables_on_aws_are_listed_without_what_works_on_rows(deployment: dict[str, str]) -> None:
-    done = run(RUN, "table", "list", **deployment)
-    assert not imported(done) & (ROWS | ELSEWHERE | DRAWN | {"tomllib"})
+@pytest.fixture(scope="module")
+def listing(deployment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """Return what became of a listing, with the clients it made and the folders it looked into."""
+    return run(RECORD_CLIENTS + RECORD_LISTINGS + RUN, "table", "list", **deployment)
+
+
+def test_tables_on_aws_are_listed_without_what_works_on_rows(
+    listing: subprocess.CompletedProcess[str],
+) -> None:
+    assert not imported(listing) & (ROWS | ELSEWHERE | DRAWN | {"tomllib"})
 
 
 def test_the_state_of_a_small_table_is_committed_and_read_without_what_works_on_rows() -> None:
@@ -153,30 +169,28 @@ print("IMPORTED", *sys.modules, file=sys.stderr)
     assert not imported(run(program)) & (ROWS | ELSEWHERE)
 
 
-def test_a_listing_makes_just_the_client_that_it_asks(deployment: dict[str, str]) -> None:
-    done = run(RECORD_CLIENTS + RUN, "table", "list", **deployment)
-    made = [line.split()[1] for line in done.stderr.splitlines() if line.startswith("CLIENT ")]
+def test_a_listing_makes_just_the_client_that_it_asks(
+    listing: subprocess.CompletedProcess[str],
+) -> None:
+    made = [line.split()[1] for line in listing.stderr.splitlines() if line.startswith("CLIENT ")]
     assert made == ["dynamodb"]
 
 
 def test_a_client_is_made_without_a_look_at_all_services_that_there_are(
-    deployment: dict[str, str],
+    listing: subprocess.CompletedProcess[str],
 ) -> None:
-    done = run(RECORD_LISTINGS + RUN, "table", "list", **deployment)
-    listed = [line.split()[1] for line in done.stderr.splitlines() if line.startswith("LISTED ")]
+    lines = listing.stderr.splitlines()
+    listed = [line.split()[1] for line in lines if line.startswith("LISTED ")]
     services = [path.rsplit("/", 1)[1] for path in listed if "botocore/data/" in path]
     assert set(services) == {"dynamodb"}
     assert not [path for path in listed if path.endswith("botocore/data")]
 
 
-@pytest.mark.parametrize(
-    "arguments", [("table", "list"), ("table", "show", "flights"), ("status", "flights"), ("jobs",)]
-)
 def test_a_folder_is_listed_without_aws_and_without_what_works_on_rows(
-    folder: dict[str, str], arguments: tuple[str, ...]
+    folder: dict[str, str],
 ) -> None:
-    done = run(RUN, *arguments, **folder)
-    assert not imported(done) & (ROWS | ELSEWHERE | AWS | DRAWN)
+    commands = "table list -- table show flights -- status flights -- jobs"
+    assert not imported(run(RUN, *commands.split(), **folder)) & (ROWS | ELSEWHERE | AWS | DRAWN)
 
 
 def test_a_key_in_a_folder_is_looked_up_without_datafusion_pandas_or_aws(
@@ -187,19 +201,19 @@ def test_a_key_in_a_folder_is_looked_up_without_datafusion_pandas_or_aws(
     assert done.stdout.splitlines() == ['"carrier"', '"AA"', '"AA"']
 
 
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "SELECT * FROM flights WHERE carrier = 'AA'",
-        "SELECT carrier FROM flights ORDER BY carrier LIMIT 2",
-        "SELECT count(*) FROM flights WHERE carrier >= 'B'",
-        "SELECT min(carrier), max(carrier) FROM flights",
-    ],
+PLAIN = (
+    "SELECT * FROM flights WHERE carrier = 'AA'",
+    "SELECT carrier FROM flights ORDER BY carrier LIMIT 2",
+    "SELECT count(*) FROM flights WHERE carrier >= 'B'",
+    "SELECT min(carrier), max(carrier) FROM flights",
 )
+
+
 def test_a_plain_statement_runs_without_datafusion_pandas_the_parser_of_sql_or_aws(
-    folder: dict[str, str], statement: str
+    folder: dict[str, str],
 ) -> None:
-    done = run(RUN, "sql", statement, "--format", "csv", **folder)
+    commands = [word for text in PLAIN for word in ("--", "sql", text, "--format", "csv")]
+    done = run(RUN, *commands[1:], **folder)
     assert not imported(done) & (ELSEWHERE | AWS | {"datafusion", "pandas", "sqlglot"})
     assert "dormouse.statements.running" not in imported(done)  # which serves another process
 

@@ -90,13 +90,13 @@ def recursing_at_most(calls: int) -> Iterator[None]:
 
 def test_a_tree_much_deeper_than_python_recurses_is_drawn() -> None:
     tree, held = PartitionTree.from_split_points([]), set[str]()
-    for depth in range(1, 450):
+    for depth in range(1, 250):
         leaf = tree.leaf_containing((depth,)).id
         held.add(leaf)  # so that no other takes its place, and the tree grows as deep as it can
         tree = tree.split_without_balancing(leaf, (depth,)).rebalanced(leaf, held)
     with recursing_at_most(150):
         blocks = outline(replace(TableState(), partitions=tree), 10_000)
-    assert sum(block.is_bottom for block in blocks) == 450
+    assert sum(block.is_bottom for block in blocks) == 250
 
 
 @pytest.mark.parametrize("most", [1, 2])

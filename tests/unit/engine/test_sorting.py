@@ -141,11 +141,11 @@ def test_ranges_of_a_sorted_run_are_as_small_as_pieces(tmp_path: Path) -> None:
 
 
 def test_rows_of_one_key_beyond_the_memory_are_returned_unsorted(tmp_path: Path) -> None:
-    rows: list[dict[str, object]] = [{"k": 5, "v": "x" * 1000} for _ in range(4000)]
+    rows: list[dict[str, object]] = [{"k": 5, "v": "x" * 1000} for _ in range(1000)]
     rows += [{"k": k, "v": ""} for k in (9, 1)]
     batches = batches_of(rows, SCHEMA, 100)
     found = list(sort_rows(batches, SCHEMA, memory_bytes=1 << 18, scratch=tmp_path))
-    assert keys_of(found) == [1, *[5] * 4000, 9]
+    assert keys_of(found) == [1, *[5] * 1000, 9]
     assert max(batch.nbytes for batch in found) <= 16 * 1024
 
 

@@ -144,7 +144,7 @@ def test_a_partition_is_called_by_its_range_alone(tree: PartitionTree, at: Key) 
 
 
 def test_a_tree_of_more_levels_than_python_recurses_is_gone_through() -> None:
-    most, levels = sys.getrecursionlimit(), 400
+    most, levels = sys.getrecursionlimit(), 250
     sys.setrecursionlimit(len(inspect.stack(0)) + levels // 2)
     try:
         go_through(levels)
