@@ -62,7 +62,7 @@ def examples(usual: int) -> int:
     return max(1, usual * settings.default.max_examples // 100)
 
 
-def calls_in_turn(first: int, parts: int = 4) -> Iterator[int]:
+def calls_in_turn(first: int, parts: int = PARTS) -> Iterator[int]:
     """Yield the numbers of calls whose turn it is, one in `parts`, without end; or of all calls."""
     return count(first) if is_whole() else count(first + turn() % parts, parts)
 

@@ -22,11 +22,12 @@ from dormouse.schema.schema import Field
 from dormouse.schema.types import Primitive
 from dormouse.stored.paths import job_notes_prefix
 from dormouse.tables.table import Table
+from tests.support.depth import in_turn
 from tests.support.world import World, letters
 from tests.unit.features.crashing import WORDS, drive, job_of
 
 TWICE = "".join(sorted(2 * WORDS))
-MOMENTS = pytest.mark.parametrize("messages", [1, 3, None])
+MOMENTS = pytest.mark.parametrize("messages", in_turn([1, 3, None], parts=3))
 """After the job was cut, after two steps, and (None) when only the commit is left."""
 
 

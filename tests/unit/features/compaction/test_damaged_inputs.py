@@ -25,6 +25,7 @@ from dormouse.storage import FolderStorage, read_pieces
 from dormouse.stored.paths import run_of_shard, shard_id_of, shard_path
 from dormouse.tables.table import Table
 from tests.support.damage import flipped, last_row_group, rewrite
+from tests.support.depth import in_turn
 from tests.support.world import World, letters
 
 WORDS = "thequickbrownfoxjumps"
@@ -147,7 +148,7 @@ class Wire(io.BytesIO):
         return self._storage.arrived(super().read(size))
 
 
-@pytest.mark.parametrize("place", [0.0, 0.5, 0.99])
+@pytest.mark.parametrize("place", in_turn([0.0, 0.5, 0.99], parts=3))
 def test_what_was_damaged_on_its_way_is_read_again_and_never_disputed(
     tmp_path: Path, place: float
 ) -> None:

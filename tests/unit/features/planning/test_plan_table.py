@@ -14,6 +14,7 @@ from dormouse.features.planning import assign_jobs as assigning
 from dormouse.features.planning import plan_table
 from dormouse.messages.stages import CompactionJob, OutboundMessage, PartitionSplits, TableChanged
 from dormouse.tables.table import Table
+from tests.support.depth import in_turn
 from tests.support.world import Crash, World, letters
 
 LEAVES = "bcdefgh"
@@ -61,7 +62,7 @@ def test_jobs_are_given_to_be_sent_before_more_are_assigned(world: World) -> Non
     assert set(jobs_in(first)) == set(world.state(table).jobs)
 
 
-@pytest.mark.parametrize("sent_before", range(8))
+@pytest.mark.parametrize("sent_before", in_turn(range(8), parts=4))
 def test_what_a_planning_cut_off_left_is_planned_by_the_next_or_sent_by_the_sweep(
     world: World, sent_before: int
 ) -> None:

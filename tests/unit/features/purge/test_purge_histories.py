@@ -11,6 +11,7 @@ import pytest
 
 from dormouse.stored.paths import data_prefix, purge_prefix
 from dormouse.tables.table import Table
+from tests.support.depth import in_turn
 from tests.support.world import Crash, World, letters
 
 WANTED = "letter IN ('b', 'q')"
@@ -95,7 +96,7 @@ class History:
         raise AssertionError("it never came to rest")
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", in_turn(range(5), parts=4))
 def test_whatever_happens_the_matching_rows_go_and_no_other(tmp_path: Path, seed: int) -> None:
     history = History(tmp_path, seed)
     world, table = history.world, history.table
