@@ -321,7 +321,7 @@ def main(kind: str, folder: str) -> None:
             keys = [chance.choice("az") + chance.randbytes(5).hex() for _ in range(NARROW_ROWS)]
             rows += [{"k": key, "v": "narrow"} for key in keys]
         rows.sort(key=itemgetter("k"))
-        made.add_sorted(batches_of(rows, schema, 1), f"job{shard}")
+        made.add_sorted(batches_of(rows, schema, 50), f"job{shard}")
     before_mb, rows_merged = _peak_mb(), 0
     slices = [Slice(shard, KeyRange()) for shard in made.state.shards.values()]
     for batch in merging.merge_slices(
