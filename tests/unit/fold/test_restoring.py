@@ -39,7 +39,7 @@ def restore(state: TableState, earlier: TableState) -> tuple[TableState, Verdict
     return apply(state, Entry(wanted, state.time_ms + 1, state.generation), earlier)
 
 
-@settings(max_examples=examples(200), deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(deltas=histories(), at=st.integers(1, 100), is_stored=st.booleans())
 def test_the_version_is_back_or_a_shard_of_it_is_gone(
     deltas: list[Delta], at: int, is_stored: bool
