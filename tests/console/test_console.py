@@ -168,11 +168,11 @@ def test_a_property_is_changed(console: Console) -> None:
 
 
 def test_dead_letters_are_looked_into_and_sent_back(console: Console) -> None:
-    body = json.dumps({"type": "no such request", "v": 1})
+    body = json.dumps({"type": "no such request", "v": 2**53 + 1})
     reason = "the type 'no such request' is unknown"
     console.instance.queues.send_body("admin-dead", body, reason=reason)  # type: ignore[attr-defined]
     ready(console, "#/queues/admin")
-    console.sees(reason, '"no such request"')
+    console.sees(reason, '"no such request"', '"v": 9007199254740993')
     console.picture("console-dead-letters")
     console.press("Send all back")
     console.sees("Sent back: the request is")
@@ -327,3 +327,54 @@ def test_an_answer_that_is_too_large_for_one_response_comes_in_pages(
     console.fill("textarea", "SELECT flight, day FROM flights ORDER BY day")
     console.press("Run")
     console.sees("360 rows in", "1–100 of 360", "2026-01-01")
+
+
+NUMBERS = (
+    "0.0004, 1e-9, 52.52885339772246, 0.1 + 0.2, -0.0, 9007199254740993, -9223372036854775808, "
+    "2026, 1000001, CAST('12345678901234567890.50' AS decimal(38,2)), '1,000.0'"
+)
+
+
+def cells(console: Console, label: str) -> list[str]:
+    """Return the texts of the first row of a table of rows."""
+    script = (
+        "const place = document.querySelector(`[aria-label='${arguments[0]}'] tbody tr`);"
+        "return place && [...place.cells].map(each => each.textContent)"
+    )
+    return list(console.until(lambda: console.driver.execute_script(script, label), label))
+
+
+def test_numbers_are_shown_with_all_their_digits_and_no_others(
+    console: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large = 2**53 + 1
+    row = {"id": [large], "at": [0.00001234], "nested": [{"ids": [large, 2026], "t": "n1"}]}
+    schema = "id: long, at: double, nested: struct<ids: list<long>, t: string>"
+    table = console.instance.create_table("wide", schema, row_keys=["id"])
+    table.ingest(pa.table(row))
+    stored = [str(large), "0.00001234", f'{{"ids":[{large},2026],"t":"n1"}}']
+    ready(console, "#/tables/wide")
+    assert cells(console, "First rows") == stored
+
+    wanted = ["0.0004", "1e-9", "52.52885339772246", "0.30000000000000004", "-0.0"]
+    wanted += [str(large), str(-(2**63)), "2026", "1000001", "12345678901234567890.50", "1,000.0"]
+    names = ", ".join(f"{each} AS c{place}" for place, each in enumerate(NUMBERS.split(", ")))
+    for rows_of_one_answer in (100_000, 1):  # by HTTP, and by the WebSocket
+        monkeypatch.setattr(
+            "dormouse.features.http.resources.queries.STATEMENT_ROWS", rows_of_one_answer
+        )
+        ready(console, "#/query")
+        console.fill("textarea", f"SELECT {names} FROM flights LIMIT 2")
+        console.press("Run")
+        assert cells(console, "Result") == wanted
+        ready(console, "#/")
+
+    ready(console, "#/query")
+    console.fill(
+        "textarea",
+        "SELECT DISTINCT flight, nullif(flight, 1) * 0.0005 AS n FROM flights WHERE flight < 4",
+    )
+    console.press("Run")
+    console.press("Chart")
+    label = console.one("svg.chart").get_attribute("aria-label")
+    assert label == "n by flight: 2 values from 0.001 to 0.0015"  # without that which is null

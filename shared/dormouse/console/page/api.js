@@ -1,5 +1,7 @@
 // Requests to the HTTP API. The token comes in the fragment of the address, which no request carries.
 
+import { parse } from "/console/exact.js";
+
 const TOKEN = "dormouse-token";
 const LONGEST_WAIT = 120_000;
 
@@ -43,7 +45,7 @@ export async function ask(path, { method = "GET", body, headers = {}, signal } =
 
 /** Ask the API; return what it answers in JSON. */
 export async function get(path, options) {
-  return (await ask(path, options)).json();
+  return parse(await (await ask(path, options)).text());
 }
 
 /** Send JSON; return what is answered in JSON. */

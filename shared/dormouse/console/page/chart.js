@@ -1,6 +1,6 @@
 // A chart of two columns: bars where one has names, a line where it has times or sorted numbers.
 
-import { number, svg } from "/console/dom.js";
+import { svg } from "/console/dom.js";
 import { isNumeric } from "/console/results.js";
 
 const WIDTH = 900, HEIGHT = 320, LEFT = 70, BOTTOM = 60, TOP = 12;
@@ -26,8 +26,9 @@ export function chartOf(found) {
   if (!chosen) return null;
   const [labels, values] = chosen;
   const points = found.rows
-    .map((row) => ({ label: row[labels.name], value: Number(row[values.name]) }))
-    .filter(({ label, value }) => label !== null && Number.isFinite(value));
+    .filter((row) => row[labels.name] !== null && row[values.name] !== null) // Number(null) is 0
+    .map((row) => ({ label: row[labels.name], value: Number(row[values.name]), text: String(row[values.name]) }))
+    .filter(({ value }) => Number.isFinite(value));
   if (points.length < 2) return null;
   const low = Math.min(0, ...points.map(({ value }) => value));
   const greatest = Math.max(0, ...points.map(({ value }) => value));
@@ -35,7 +36,8 @@ export function chartOf(found) {
   const high = Math.ceil(greatest / step) * step;
   const y = (value) => TOP + (HEIGHT - TOP - BOTTOM) * (1 - (value - low) / (high - low || 1));
   const drawn = isTime(labels) || isNumeric(labels) ? line(points, labels, y) : bars(points, y);
-  const text = `${values.name} by ${labels.name}: ${points.length} values from ${number(Math.min(...points.map(({ value }) => value)))} to ${number(Math.max(...points.map(({ value }) => value)))}`;
+  const sorted = [...points].sort((a, b) => a.value - b.value);
+  const text = `${values.name} by ${labels.name}: ${points.length} values from ${sorted[0].text} to ${sorted[sorted.length - 1].text}`;
   return svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "chart", role: "img", "aria-label": text }, axis(low, high, step, y), drawn);
 }
 
@@ -44,7 +46,7 @@ function axis(low, high, step, y) {
   for (let at = Math.ceil(low / step) * step; at <= high + step / 1e6; at += step) marks.push(at);
   return marks.flatMap((at) => [
     svg("line", { x1: LEFT, x2: WIDTH, y1: y(at), y2: y(at), class: at === 0 ? "zero" : "rule" }),
-    svg("text", { x: LEFT - 8, y: y(at) + 4, "text-anchor": "end" }, number(Number(at.toPrecision(6)))),
+    svg("text", { x: LEFT - 8, y: y(at) + 4, "text-anchor": "end" }, String(Number(at.toPrecision(6)))),
   ]);
 }
 
@@ -56,11 +58,11 @@ function niceStep(raw) {
 function bars(points, y) {
   const each = (WIDTH - LEFT) / points.length;
   const skipped = Math.ceil(points.length / 24);
-  return points.flatMap(({ label, value }, place) => {
+  return points.flatMap(({ label, value, text }, place) => {
     const x = LEFT + place * each;
     const width = Math.min(each * 0.76, WIDEST_BAR);
     const bar = svg("rect", { x: x + (each - width) / 2, width, y: Math.min(y(0), y(value)), height: Math.max(1, Math.abs(y(value) - y(0))) },
-      svg("title", {}, `${label}: ${number(value)}`));
+      svg("title", {}, `${label}: ${text}`));
     return place % skipped ? [bar] : [bar, name(x + each / 2, String(label), points.length > 12)];
   });
 }

@@ -27,7 +27,7 @@ export function svg(tag, props = {}, ...children) {
 const whole = new Intl.NumberFormat("en-GB");
 const short = new Intl.NumberFormat("en-GB", { maximumFractionDigits: 2 });
 
-/** Return a number as people read it. */
+/** Return a count as people read it. Numbers of rows are shown as they are sent: String(value). */
 export function number(value) {
   if (value === null || value === undefined) return "–";
   return Number.isInteger(value) ? whole.format(value) : short.format(value);

@@ -1,6 +1,7 @@
 // Queues, and their dead letters: what they say, why they failed, and the way back.
 
 import { all, change } from "/console/api.js";
+import { parse, stringify } from "/console/exact.js";
 import { duration, grid, h, note, number, when } from "/console/dom.js";
 import { live, problem } from "/console/live.js";
 import { watch } from "/console/socket.js";
@@ -63,7 +64,7 @@ async function showLetters(queue) {
 
 function pretty(body) {
   try {
-    return JSON.stringify(JSON.parse(body), null, 1);
+    return stringify(parse(body), 1);
   } catch {
     return body; // a message that is no JSON failed for just that
   }

@@ -2,6 +2,7 @@
 
 import { rowsAs } from "/console/api.js";
 import { chartOf } from "/console/chart.js";
+import { stringify } from "/console/exact.js";
 import { bytes, counted, h, note, number, scroller } from "/console/dom.js";
 
 const PAGE = 100; // rows that are in the document at once
@@ -35,8 +36,8 @@ export function rowGrid(caption, { columns, rows }) {
 
 function cell(column, value) {
   if (value === null || value === undefined) return h("td", { class: "null" }, "null");
-  if (isNumeric(column)) return h("td", { class: "right" }, typeof value === "number" ? number(value) : value);
-  return h("td", { class: "code" }, typeof value === "object" ? JSON.stringify(value) : String(value));
+  if (isNumeric(column)) return h("td", { class: "right" }, String(value)); // all digits: it is copied into statements
+  return h("td", { class: "code" }, typeof value === "object" ? stringify(value) : String(value));
 }
 
 /** Return a result: its rows, a chart of them if two columns suggest one, and ways to save it. */

@@ -2,6 +2,7 @@
 // there is none, or it is closed, the HTTP API is asked instead.
 
 import { Problem, get, tokenOf } from "/console/api.js";
+import { parse } from "/console/exact.js";
 
 const OPEN_WAIT = 5_000;
 const ANSWER_WAIT = 30_000;
@@ -19,7 +20,7 @@ async function open() {
   const here = `${location.protocol === "https:" ? "wss" : "ws"}://${location.host}`;
   const socket = new WebSocket(url.startsWith("/") ? `${here}${url}?token=${token}` : url);
   socket.onmessage = ({ data }) => {
-    const frame = JSON.parse(data);
+    const frame = parse(data);
     asked.get(frame.id)?.(frame);
   };
   try {

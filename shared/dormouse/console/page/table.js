@@ -28,7 +28,7 @@ function summary({ table, status }) {
   const [state, why] = health({ ...table, status });
   const facts = [
     ["health", h("span", { title: why }, badge(state))], ["rows", number(status.rows)], ["shards", number(status.shards)],
-    ["leaf partitions", number(status.leaf_partitions)], ["version", number(status.version)],
+    ["leaf partitions", number(status.leaf_partitions)], ["version", status.version ?? "–"],
     ["files waiting", number(status.files_waiting)], ["pending work", number(status.pending)],
   ];
   return h("dl", { class: "facts" }, facts.map(([label, value]) => h("div", {}, h("dt", {}, label), h("dd", {}, value))));
@@ -77,7 +77,7 @@ async function shards(name) {
 async function versions(name) {
   const { versions: found, next } = await get(tablePath(name, "/versions?limit=500"));
   return h("div", {}, grid("Versions", [
-    ["Version", (each) => h("a", { href: `#/query?table=${encodeURIComponent(name)}&version=${each.version}` }, number(each.version)), { class: "right" }],
+    ["Version", (each) => h("a", { href: `#/query?table=${encodeURIComponent(name)}&version=${each.version}` }, each.version), { class: "right" }],
     ["Committed", (each) => when(each.time_ms)], ["Rows", (each) => number(each.rows), { class: "right" }],
     ["Changes", (each) => each.changes.join(", ")], ["Tags", (each) => each.tags.map((tag) => badge(tag))],
   ], found), next ? h("p", { class: "muted" }, "Older versions are left out.") : null);

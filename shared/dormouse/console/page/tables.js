@@ -46,7 +46,7 @@ function draw({ tables, damaged }, wanted) {
     ["Rows", (table) => number(table.status.rows), right],
     ["Shards", (table) => number(table.status.shards), right],
     ["Leaf partitions", (table) => number(table.status.leaf_partitions), right],
-    ["Version", (table) => number(table.status.version), right],
+    ["Version", (table) => table.status.version ?? "–", right],
     ["Created", (table) => when(table.created_ms)],
   ], tables, {
     empty: "There is no table yet. Drop a file on this page to make one of it.",
