@@ -88,6 +88,10 @@ class NotFoundError(DormouseError):
     """Something named in the call does not exist."""
 
 
+class NotBegunError(NotFoundError):
+    """A table had no version yet."""
+
+
 class VersionGoneError(NotFoundError):
     """Shards of the version that is read are not there, or not any more."""
 

@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 import pytest
 
-from dormouse.errors import ContendedError, InvalidRequestError, NotFoundError
+from dormouse.errors import ContendedError, InvalidRequestError, NotBegunError, NotFoundError
 from dormouse.fold.rules import Rule, Violation
 from dormouse.model.disputes import RowsTaken
 from dormouse.model.partitions import PartitionTree
@@ -26,6 +26,7 @@ from dormouse.model.transactions import (
     SplitPartition,
     transaction_id,
 )
+from dormouse.model.versions.as_of import iso_time
 from dormouse.state_store import AlreadyCommitted, Committed, Outcome, Rejected, StateStore
 from dormouse.statestore import engine
 from dormouse.statestore.log import compaction as consolidation
@@ -276,7 +277,15 @@ def test_every_version_can_be_read_again(instance: Instance, store: StateStore) 
         assert store.at(time_ms=seen[version].time_ms) == seen[version]
     assert store.at(time_ms=seen[2].time_ms + 999) == seen[2]
     assert store.at(time_ms=instance.clock.ms + DAY_MS) == seen[13]
-    assert store.at(version=0) == store.at(time_ms=0) == TableState()
+
+
+def test_before_the_first_version_there_is_no_state(store: StateStore) -> None:
+    first = store.current()
+    assert store.at(time_ms=first.time_ms) == first
+    for asked in ({"version": 0}, {"time_ms": 0}, {"time_ms": first.time_ms - 1}):
+        with pytest.raises(NotBegunError) as error:
+            store.at(**asked)
+        assert f"its first is version 1, of {iso_time(first.time_ms)}" in str(error.value)
 
 
 def test_a_version_that_is_yet_to_come_cannot_be_read(store: StateStore) -> None:

@@ -179,7 +179,9 @@ def _store_factory(
         return DynamoPages(once, names.state_table)
 
     @lru_cache(STORES_KEPT)
-    def open_store(state_id: str, kept_in: str, commits: str, keep_seconds: int) -> StateStore:
+    def open_store(
+        state_id: str, name: str, kept_in: str, commits: str, keep_seconds: int
+    ) -> StateStore:
         from dormouse.aws.s3.hedging import fetched_hedged
         from dormouse.statestore.engine import Options
         from dormouse.statestore.overlap import side_by_side
@@ -187,6 +189,7 @@ def _store_factory(
         clock, ids, tries = SystemClock(), TimeOrderedIds(), retry_policy()
         options = Options(
             is_strict=commits == "strict",
+            name=name,
             keep_seconds=keep_seconds,
             observe=partial(observe, state_id),
             overlap=side_by_side,
@@ -208,7 +211,11 @@ def _store_factory(
     def store(table: Table) -> StateStore:
         wanted = table.properties
         return open_store(
-            table.state_id, wanted.state_store, wanted.commits, wanted.gc_delay_seconds
+            table.state_id,
+            table.name,
+            wanted.state_store,
+            wanted.commits,
+            wanted.gc_delay_seconds,
         )
 
     return store

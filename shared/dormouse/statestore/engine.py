@@ -76,11 +76,13 @@ class Options:
 
     A version can be read for `keep_seconds` after it was current. What takes longer than
     `upload_seconds` from its upload to the log is uploaded again; clocks may differ by less.
+    `name` is what people call the table, for errors.
     `overlap` stores the delta of a commit and reads those of others at once, or in turn, and so the
     pieces that a part of the state is read from. `fetch` requests deltas that are objects.
     """
 
     is_strict: bool = False
+    name: str = ""
     keep_seconds: int = 15 * 60
     upload_seconds: int = 15 * 60
     observe: Callable[[CommitReport], None] = _unobserved
@@ -259,7 +261,7 @@ class LogStateStore:
         """
         head = self._retry_policy.retry(lambda: self._log.pages.head(self._table_id))
         if head is None or not head.closed:
-            raise InvariantError(f"the state of table {self._table_id} was never destroyed")
+            raise InvariantError(f"the state of {self._log.title} was never destroyed")
         self._retry_policy.retry(self._delete_blobs)
         self._log.pages.pins.clear(self._table_id)
 
@@ -285,7 +287,7 @@ class LogStateStore:
                     return outcomes_of(verdicts, version)
             mark = placed.low_water_mark or mark
         raise ContendedError(
-            f"every commit to table {self._table_id} came too late after its upload",
+            f"every commit to {self._log.title} came too late after its upload",
             hint="nothing was changed; try again later",
         )
 
@@ -334,7 +336,7 @@ class LogStateStore:
             if placed.low_water_mark:
                 mark, uploaded = placed.low_water_mark, ()
         raise ContendedError(
-            f"{self._retry_policy.attempts} attempts to change table {self._table_id} met others",
+            f"{self._retry_policy.attempts} attempts to change {self._log.title} met others",
             hint="nothing was changed; try again later",
         )
 
@@ -373,7 +375,7 @@ class LogStateStore:
         except (UnavailableError, CorruptDataError) as error:
             # The delta is in the log all the same, so to the caller this is no clean failure.
             raise OutcomeUnknownError(
-                f"a commit to table {self._table_id} landed, but its verdict is unread: {error}",
+                f"a commit to {self._log.title} landed, but its verdict is unread: {error}",
                 hint="commit the same again to find out; delete nothing it may need",
             ) from error
 

@@ -39,7 +39,7 @@ class ObjectStateStore(LogStateStore):
             return ObjectBlobs(storage, prefix, kind, retry_policy)
 
         reader = Reader(
-            Log(table_id, pages, retry_policy),
+            Log(table_id, pages, retry_policy, options.name),
             deltas=ObjectBlobs(
                 storage,
                 delta_prefix(table_id),

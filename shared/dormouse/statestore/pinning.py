@@ -156,7 +156,8 @@ class Pinning:
             if other.owner == pin.owner and other.is_confirmed:
                 return other  # another process was quicker
         raise ContendedError(
-            f"the pin {pin.owner.key} of table {table_id} was removed before it was confirmed",
+            f"the pin {pin.owner.key} of {self.reader.log.title} was removed before "
+            "it was confirmed",
             hint="nothing is pinned; try again",
         )
 
@@ -167,11 +168,10 @@ class Pinning:
             ContendedError: the snapshot was stored too long ago.
             NotFoundError: a shard is deleted, or may be at any moment; or the table was deleted.
         """
-        table_id = self.reader.log.table_id
         head = self.reader.log.head()
         if head is None or head.low_water_mark > pin.snapshot_id:
             raise ContendedError(
-                f"to pin version {pin.version} of table {table_id} took too long",
+                f"to pin version {pin.version} of {self.reader.log.title} took too long",
                 hint="nothing is pinned; try again",
             )
         state, now = self.state(pin), self.current()
@@ -183,8 +183,8 @@ class Pinning:
             lost = self._unheld(due, pin)
         if lost:
             raise NotFoundError(
-                f"version {pin.version} of table {table_id} cannot be pinned any more: shard "
-                f"{lost[0]} is deleted, or may be at any moment",
+                f"version {pin.version} of {self.reader.log.title} cannot be pinned any more: "
+                f"shard {lost[0]} is deleted, or may be at any moment",
                 hint="pin a later version; a longer gc_delay_seconds keeps versions longer",
             )
 
@@ -204,10 +204,9 @@ class Pinning:
             there = self._stored.all(self.reader.log.table_id)
             if any(one.snapshot_id == pin.snapshot_id and one.is_confirmed for one in there):
                 raise CorruptDataError(
-                    f"the snapshot of pin {pin.owner.key} of table {self.reader.log.table_id} is "
-                    "lost",
+                    f"the snapshot of pin {pin.owner.key} of {self.reader.log.title} is lost",
                     hint="bring it back from an older object version, or remove the tag",
                 ) from None
             raise NotFoundError(
-                f"version {pin.version} of table {self.reader.log.table_id} is not pinned any more"
+                f"version {pin.version} of {self.reader.log.title} is not pinned any more"
             ) from None

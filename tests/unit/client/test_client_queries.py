@@ -51,7 +51,10 @@ def test_a_table_is_read_as_it_was_at_a_version_or_a_time(memory: InMemory) -> N
 @pytest.mark.parametrize(
     ("as_of", "error", "reason"),
     [
-        (1000, NotFoundError, "there is no version 1000"),
+        (1000, NotFoundError, "has no version 1000"),
+        (0, NotFoundError, "has no version 0: its first is version 1, of 20"),
+        ("1999-01-01", NotFoundError, "no version of 1999-01-01T00:00:00.000Z: its first is"),
+        (dt.datetime(1, 1, 1, tzinfo=dt.UTC), NotFoundError, "no version of 0001-01-01T00:00:00"),
         (-1, InvalidRequestError, "-1 is not a version"),
         (True, InvalidRequestError, "True is not a version"),
         ("a day ago", InvalidRequestError, "'a day ago' is neither a version nor a tag nor a time"),
@@ -65,6 +68,8 @@ def test_a_version_that_cannot_be_read_is_refused_with_the_reason(
     add(table, "a")
     with pytest.raises(error, match=reason):
         table.query(as_of=as_of)
+    with pytest.raises(error, match=reason):
+        table.count(as_of=as_of)
 
 
 def test_a_limit_beyond_what_arrow_counts_limits_nothing(memory: InMemory) -> None:

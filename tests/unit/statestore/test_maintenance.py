@@ -316,9 +316,9 @@ def test_a_version_is_read_as_long_as_it_is_kept_and_then_it_is_gone(rig: Rig) -
             assert without_expired(rig.store().at(version=version)) == without_expired(
                 rig.replay(version)
             )
-        with pytest.raises(NotFoundError, match="not kept any more"):
+        with pytest.raises(NotFoundError, match="oldest kept is version"):
             rig.store().at(version=oldest - 1)
-        with pytest.raises(NotFoundError, match="not kept any more"):
+        with pytest.raises(NotFoundError, match="oldest kept is version"):
             rig.store().at(time_ms=rig.replay(oldest).time_ms - 1)
         assert rig.store().at(time_ms=rig.clock.ms - 2000).version >= oldest
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
+from dormouse.errors import NotBegunError
 from dormouse.messages.requests import RestoreVersion, TagVersion, UntagVersion
 from dormouse.model.versions.as_of import AsOf, checked_as_of
 from dormouse.ports.services import Services
@@ -118,7 +119,10 @@ def changes_of(
     if isinstance(since, str) and since in tags:
         since = tags[since]  # its version need not be readable
     if not isinstance(since, int):
-        since = table_as_of(services, table, since)[1].version
+        try:
+            since = table_as_of(services, table, since)[1].version
+        except NotBegunError:
+            since = 0  # all rows came later
     shards, newest = ingested_since(services, table, since)
     plain = replace(
         table, properties=structs.replace(table.properties, filters="", aggregations="")

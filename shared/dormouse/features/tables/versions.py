@@ -42,8 +42,8 @@ def read_version(
     returned is already that of an empty table.
 
     Raises:
-        NotFoundError: the table was deleted, or the version has expired, does not exist yet, or has
-            rows of an earlier schema.
+        NotFoundError: the table was deleted, or the version has expired, does not exist yet, is
+            from before the first one (NotBegunError), or has rows of an earlier schema.
     """
     while True:
         state = _state(services, table, version, time_ms, ranges_of)

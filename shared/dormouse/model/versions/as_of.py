@@ -77,3 +77,9 @@ def checked_as_of(as_of: object) -> AsOf:
 def milliseconds_of(time: dt.datetime) -> int:
     """Return an aware time as milliseconds since 1970, rounded down."""
     return (time - _EPOCH) // _MILLISECOND
+
+
+def iso_time(time_ms: int) -> str:
+    """Return milliseconds since 1970 as `parse_as_of` takes them: 2026-01-31T12:00:00.000Z."""
+    time = _EPOCH + time_ms * _MILLISECOND
+    return time.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"

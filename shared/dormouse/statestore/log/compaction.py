@@ -169,8 +169,7 @@ class LogCompaction:
     def _check(self, state: TableState) -> None:
         if broken := broken_invariants(state):
             raise InvariantError(
-                f"table {self.reader.log.table_id} at version {state.version}: "
-                f"{'; '.join(broken[:5])}",
+                f"{self.reader.log.title} at version {state.version}: {'; '.join(broken[:5])}",
                 hint="no snapshot was written, so that the log still shows how it came to this",
             )
 

@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import chain
 
-from dormouse.errors import CorruptDataError, InvalidRequestError, NotFoundError
+from dormouse.errors import CorruptDataError, InvalidRequestError, NotBegunError, NotFoundError
 from dormouse.fold.fold import Verdict
 from dormouse.model.state import TableState
 from dormouse.model.transactions import AddShards, change_name
+from dormouse.model.versions.as_of import iso_time
 from dormouse.state_store import VersionRecord
 from dormouse.statestore.delta.codec import Delta
 from dormouse.statestore.log.log import CollectedError
@@ -28,15 +29,18 @@ def state_at(reader: Reader, *, version: int | None, time_ms: int | None) -> Tab
 
     Raises:
         NotFoundError: it is no longer kept, or there is no such version yet.
+        NotBegunError: it is from before the first version.
         InvalidRequestError: neither or both are given.
     """
     if version is not None and time_ms is None:
         state = _last(reader, lambda at, _: at <= version, f"version {version}")
         if state.version != version:
-            raise NotFoundError(f"there is no version {version}; the newest is {state.version}")
+            raise NotFoundError(
+                f"{reader.log.title} has no version {version}; the newest is {state.version}"
+            )
         return state
     if time_ms is not None and version is None:
-        return _last(reader, lambda _, at_ms: at_ms <= time_ms, f"the version of {time_ms} ms")
+        return _last(reader, lambda _, at_ms: at_ms <= time_ms, f"version of {iso_time(time_ms)}")
     raise InvalidRequestError("a state is read at a version or at a time, one of both")
 
 
@@ -124,13 +128,15 @@ def _following(
 
 
 def _last(reader: Reader, is_wanted: Callable[[int, int], bool], name: str) -> TableState:
-    """Return the last state whose version and time are wanted."""
+    """Return the last state whose version and time are wanted; `name` says in errors which."""
     missed: Manifest | None = None
     while (manifest := reader.manifest()) != missed:
         before = [s for s in manifest.snapshots if is_wanted(s.version, s.time_ms)]
         if not before and manifest.beginning > 0:
+            oldest = manifest.snapshots[0]
             raise NotFoundError(
-                f"{name} of table {reader.log.table_id} is not kept any more",
+                f"{reader.log.title} keeps no {name}: the oldest kept is version {oldest.version}, "
+                f"of {iso_time(oldest.time_ms)}",
                 hint="versions are kept for as long as the delay of garbage collection",
             )
         try:
@@ -141,6 +147,11 @@ def _last(reader: Reader, is_wanted: Callable[[int, int], bool], name: str) -> T
                 state = reader.snapshot(before[-1], wanted)
             for _, later, _ in _following(reader, manifest, state):
                 if not is_wanted(later.version, later.time_ms):
+                    if not state.version:
+                        raise NotBegunError(
+                            f"{reader.log.title} has no {name}: its first is "
+                            f"version {later.version}, of {iso_time(later.time_ms)}"
+                        )
                     break
                 state = later
             return state
@@ -150,4 +161,4 @@ def _last(reader: Reader, is_wanted: Callable[[int, int], bool], name: str) -> T
 
 
 def _misnamed(reader: Reader) -> CorruptDataError:
-    return CorruptDataError(f"the manifest of table {reader.log.table_id} names what is not there")
+    return CorruptDataError(f"the manifest of {reader.log.title} names what is not there")

@@ -57,6 +57,12 @@ class Log:
     table_id: str
     pages: Pages
     retry_policy: RetryPolicy
+    name: str = ""
+
+    @property
+    def title(self) -> str:
+        """The table as errors name it: as people call it, if that is known, else by its id."""
+        return f"table {self.name!r}" if self.name else f"table {self.table_id}"
 
     def head(self) -> Head | None:
         """Return the head; None if nothing was ever appended.
@@ -66,7 +72,7 @@ class Log:
         """
         head = self.pages.head(self.table_id)
         if head is not None and head.closed:
-            raise NotFoundError(f"the state of table {self.table_id} was destroyed")
+            raise NotFoundError(f"the state of {self.title} was destroyed")
         return head
 
     def append(self, delta_id: str, page: int, *, after: int | None = None) -> Placement:
@@ -190,13 +196,13 @@ class Log:
             if head and number < head.manifest.covered_pages:
                 raise CollectedError
             raise CorruptDataError(
-                f"page {number} of the log of table {self.table_id} is missing", hint=REBUILD
+                f"page {number} of the log of {self.title} is missing", hint=REBUILD
             )
         return page
 
     def _cut_short(self, number: int) -> CorruptDataError:
         return CorruptDataError(
-            f"the log of table {self.table_id} ends before a version of page {number} seen earlier",
+            f"the log of {self.title} ends before a version of page {number} seen earlier",
             hint="if it was restored to an earlier time, restore the snapshots of that time with "
             f"it; or {REBUILD}",
         )
@@ -217,7 +223,7 @@ class Log:
         elif found is None and number < head.manifest.covered_pages:
             if doubtful:
                 raise _LostSightError(
-                    f"a commit to table {self.table_id} was not answered; its page is gone",
+                    f"a commit to {self.title} was not answered; its page is gone",
                     hint="commit the same again to find out; delete nothing it may need",
                 )
             return head.last_page
@@ -247,12 +253,12 @@ class Log:
                 return page
             if page is None or not (page.is_full or _never_takes(page, delta_id, position)):
                 raise OutcomeUnknownError(
-                    f"a commit to table {self.table_id} was not answered; it may yet land",
+                    f"a commit to {self.title} was not answered; it may yet land",
                     hint="commit the same again to find out; delete nothing it may need",
                 ) from failure
         if isinstance(failure, ServiceRefusedError):
             raise failure
-        times = f"a commit to table {self.table_id} failed {self.retry_policy.attempts} times"
+        times = f"a commit to {self.title} failed {self.retry_policy.attempts} times"
         hint = "nothing was changed; try again later"
         if isinstance(failure, UnavailableError) and not isinstance(failure, ContendedError):
             raise UnavailableError(f"{times}; the last time: {failure}", hint=hint) from failure

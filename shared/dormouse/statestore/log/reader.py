@@ -170,7 +170,7 @@ class Reader:
 
     def _of_another_version(self, kind: str, named: Snapshot | Increment) -> CorruptDataError:
         return CorruptDataError(
-            f"{kind} {named.id} of table {self.log.table_id} is not of version {named.version}",
+            f"{kind} {named.id} of {self.log.title} is not of version {named.version}",
             hint=REBUILD,
         )
 
@@ -201,7 +201,7 @@ class Reader:
                     deltas = decode_segment(body, self.log.table_id, name, without=known)
                 if known + len(deltas) != segment.version - segment.after:
                     raise CorruptDataError(
-                        f"segment {segment.id} of table {self.log.table_id} lacks deltas",
+                        f"segment {segment.id} of {self.log.title} lacks deltas",
                         hint=REBUILD,
                     )
                 yield from deltas
@@ -306,12 +306,12 @@ class Reader:
 
     def damage_reported(self) -> AbstractContextManager[None]:
         """Raise as CorruptDataError what shows that the state is damaged."""
-        return raise_corrupt(f"the state of table {self.log.table_id} is damaged", hint=REBUILD)
+        return raise_corrupt(f"the state of {self.log.title} is damaged", hint=REBUILD)
 
     def _gone(self, error: MissingBlobError, is_needed: bool) -> CollectedError | CorruptDataError:
         if not is_needed:
             return CollectedError()
         return CorruptDataError(
-            f"the state of table {self.log.table_id} lacks {error}",
+            f"the state of {self.log.title} lacks {error}",
             hint=f"bring it back from a backup or an older object version; or {REBUILD}",
         )

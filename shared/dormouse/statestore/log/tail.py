@@ -149,7 +149,7 @@ class LogTail:
                 state, manifest = self._by_manifest(state)
                 if manifest == missed:
                     raise CorruptDataError(
-                        f"the log of table {self._reader.log.table_id} has a gap"
+                        f"the log of {self._reader.log.title} has a gap"
                     ) from None
                 missed = manifest
 
@@ -160,7 +160,7 @@ class LogTail:
             manifest = self._reader.manifest()
             if manifest == missed:
                 raise CorruptDataError(
-                    f"the manifest of table {self._reader.log.table_id} names what is not there"
+                    f"the manifest of {self._reader.log.title} names what is not there"
                 )
             try:
                 start = self._start(manifest, state)

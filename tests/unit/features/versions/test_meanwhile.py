@@ -133,7 +133,7 @@ def test_an_audit_that_began_before_a_restore_deletes_no_segment_of_it(
 def test_before_the_table_began_there_is_nothing_to_restore(
     world: World, table: Table, as_of: int | str
 ) -> None:
-    with pytest.raises(NotFoundError, match="had not begun"):
+    with pytest.raises(NotFoundError, match="its first is version 1, of"):
         restore(world, table, as_of)
     assert newest(world, table).generation == 0
     drop(world, 7, "q")

@@ -134,7 +134,7 @@ def test_a_version_that_is_not_kept_cannot_be_tagged(world: World) -> None:
     world.clock.advance(seconds=DELAY_SECONDS)
     with pytest.raises(NotFoundError, match="cannot be pinned any more"):
         ask(world, TagVersion("1", table.name, version, "late"))
-    with pytest.raises(NotFoundError, match="there is no version"):
+    with pytest.raises(NotFoundError, match="has no version"):
         ask(world, TagVersion("2", table.name, 10_000, "future"))
 
 

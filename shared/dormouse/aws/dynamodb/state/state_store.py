@@ -55,7 +55,7 @@ class DynamoDBStateStore(LogStateStore):
             return DynamoBlobs(tables.client, table_name, table_id, kind, retry_policy)
 
         reader = Reader(
-            Log(table_id, pages, retry_policy),
+            Log(table_id, pages, retry_policy, options.name),
             deltas=blobs(tables.deltas, "delta"),
             segments=blobs(tables.deltas, "segment"),
             snapshots=blobs(tables.snapshots, "snapshot"),
