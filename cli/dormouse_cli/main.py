@@ -27,7 +27,7 @@ class _Dormouse(Commands):
 app = typer.Typer(
     cls=_Dormouse,
     epilog=EXIT_CODES,
-    rich_markup_mode="markdown",
+    rich_markup_mode="rich",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
@@ -73,3 +73,7 @@ def main() -> None:
     if is_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, _end)
     app(prog_name="dormouse")
+
+
+if __name__ == "__main__":
+    main()

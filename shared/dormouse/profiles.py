@@ -68,6 +68,13 @@ def is_folder(name: str) -> bool:
     return name.startswith((".", "~", "file:")) or "/" in name
 
 
+def folder_hint(name: str) -> str:
+    """Return what to do if a name that was taken for a deployment's was to be that of a folder."""
+    if Path(name).is_dir():
+        return f"did you mean the folder ./{name}?"
+    return "an instance in a folder is named by its path, such as ./mice"
+
+
 def folder_of(name: str) -> Path:
     """Return the folder of a path or a ``file:`` URL.
 

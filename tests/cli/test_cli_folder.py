@@ -47,9 +47,10 @@ def test_a_command_that_looks_makes_no_instance_of_a_mistyped_name(
 ) -> None:
     if exists:
         Path("mcie").mkdir()
-    result = run("table", "list", instance="./mcie")
-    assert result.exit_code != 0
-    assert f"there is no instance in {here / 'mcie'}" in result.output
+    for verb in (["table", "list"], ["work", "--until-idle"], ["serve"], ["console", "--no-open"]):
+        result = run(*verb, instance="./mcie")
+        assert result.exit_code == 3, verb
+        assert f"there is no instance in {here / 'mcie'}" in result.output
     assert not exists or not list(Path("mcie").iterdir())
     assert Path("mcie").exists() == exists
 
@@ -141,6 +142,17 @@ def test_what_is_no_folder_of_an_instance_is_a_sentence_and_a_hint(instance: str
     assert result.output.startswith("error: ")
     assert "\nhint: " in result.output
     assert not Path("dormouse.sqlite").exists()
+
+
+def test_a_name_that_is_no_deployments_is_taken_for_a_folders(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(here / "none"))
+    assert "named by its path, such as ./mice" in run("table", "list", instance="mice").output
+    Path("mice").mkdir()
+    assert "did you mean the folder ./mice?" in run("table", "list", instance="mice").output
 
 
 def test_completion_makes_no_folder(here: Path) -> None:

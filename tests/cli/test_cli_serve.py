@@ -22,6 +22,7 @@ LIMIT_SECONDS = 60
 
 
 def environment(folder: Path, **more: str) -> dict[str, str]:
+    Instance.open(folder / "mice", background=False).close()
     return {**os.environ, "DORMOUSE_INSTANCE": str(folder / "mice"), **more}
 
 

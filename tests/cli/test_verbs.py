@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -11,7 +12,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from dormouse_cli.commands.deferred import Verb, Verbs
+from dormouse_cli.commands.deferred import Verb, Verbs, _app_of
 from dormouse_cli.commands.verbs import VERBS
 from dormouse_cli.main import app
 from dormouse_cli.session import Session
@@ -27,6 +28,11 @@ def all_verbs(index: Mapping[str, Verb | Verbs], before: str = "") -> Iterator[t
             yield from all_verbs(entry.verbs, f"{before}{name} ")
 
 
+def spelled(text: str) -> str:
+    """Return a text without what it is set in: spaces, and lines around it."""
+    return re.sub(r"[\s│]", "", text)
+
+
 def test_every_verb_has_help_and_is_listed_with_what_that_begins_with() -> None:
     for name, verb in all_verbs(VERBS):
         loaded = verb.load()
@@ -34,8 +40,14 @@ def test_every_verb_has_help_and_is_listed_with_what_that_begins_with() -> None:
         paragraph = " ".join(text.partition("\n\n")[0].split())
         assert paragraph.startswith(verb.help), name
         assert verb.help.endswith("."), name
-        result = CliRunner().invoke(app, [*name.split(), "--help"])
+        result = CliRunner().invoke(app, [*name.split(), "--help"], env={"COLUMNS": "200"})
         assert result.exit_code == 0, name
+        command = typer.main.get_command(
+            loaded if isinstance(loaded, typer.Typer) else _app_of(name, loaded)
+        )
+        helps = [getattr(each, "help", None) or "" for each in command.params]
+        for wanted in (text, *helps):  # no markup eats a part of it
+            assert spelled(wanted) in spelled(result.stdout), (name, wanted)
         assert f"{name} [OPTIONS]" in " ".join(result.stdout.split()), result.stdout
 
 

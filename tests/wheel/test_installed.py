@@ -6,6 +6,7 @@ Not part of `make test`: packages are downloaded, and 300 MB of them are install
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -83,6 +84,17 @@ def test_a_folder_ingests_and_answers_without_any_extra(base: Environment) -> No
     filtered = ("query", "flights", "--where", "delay > 3", "--format", "csv")
     assert base.run("dormouse", *filtered, **here).splitlines()[1:] == ['"AA",5', '"B6",4']
     assert "flights" in base.run("dormouse", "table", "list", **here)
+
+
+def test_the_readme_runs_in_python_with_nothing_else_installed(base: Environment) -> None:
+    text = (ROOT / "README.md").read_text()
+    (printed,) = re.findall(r"printf '(id,at,name.*?)' > users\.csv", text)
+    (base.home / "users.csv").write_text(printed.replace("\\n", "\n"))
+    here = {"DORMOUSE_INSTANCE": "./mice"}
+    create = ("--create", "--row-keys", "id", "--sort-keys", "at")
+    base.run("dormouse", "ingest", "users", "users.csv", *create, **here)
+    (program,) = re.findall(r"```python\n(from dormouse import .*?)```", text, re.DOTALL)
+    assert "'name': 'Hazel'" in base.run("python", "-c", program)
 
 
 def test_what_is_deployed_is_written_as_in_the_checkout(base: Environment) -> None:

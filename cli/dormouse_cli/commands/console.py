@@ -69,7 +69,7 @@ def _answer(ctx: typer.Context, api: str) -> tuple[Answer, tuple[str, ...]]:
         from dormouse.features.http.serve_http import serve_http
         from dormouse.features.websocket.upgrades import with_websocket
 
-        instance = instance_of(ctx, makes=True, works=True)
+        instance = instance_of(ctx, works=True)
         return with_websocket(partial(serve_http, instance), instance), ("PUT",)
     with needs_extra("aws", "the console of a deployment"):
         from dormouse.aws.http_proxy import SigningProxy, api_uri, socket_uri

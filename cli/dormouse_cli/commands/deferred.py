@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -98,6 +99,8 @@ class _Deferred(TyperCommand):
 
 
 def _app_of(name: str | None, function: Any) -> typer.Typer:
-    app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
-    app.command(name)(function)
+    # Not as Markdown, which takes <long> of list<long> for a tag, and drops backslashes.
+    app = typer.Typer(add_completion=False, rich_markup_mode="rich")
+    paragraphs = (inspect.getdoc(function) or "").split("\n\n")
+    app.command(name, help="\n\n".join(" ".join(each.split()) for each in paragraphs))(function)
     return app

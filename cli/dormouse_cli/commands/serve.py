@@ -43,7 +43,7 @@ def serve(
     from dormouse.features.websocket.upgrades import with_websocket
     from dormouse.http.loopback import LoopbackServer
 
-    instance = instance_of(ctx, makes=True, works=True)
+    instance = instance_of(ctx, works=True)
     key = token or secrets.token_urlsafe(24)
     api = with_websocket(partial(serve_http, instance), instance)
     answer = guarded(with_console(api), key, is_open=is_console)

@@ -34,7 +34,7 @@ def work(
     With `--until-idle`, work whose message is a dead letter is no longer waited for: it is named,
     and the exit code is 1.
     """
-    instance = instance_of(ctx, makes=True)
+    instance = instance_of(ctx)
     folder = instance.folder
     if folder is None:
         raise InvalidRequestError(

@@ -88,7 +88,7 @@ def parse_new_fields(given: Sequence[str]) -> list[Field]:
         name, colon, kind = text.partition(":")
         if not name or not colon:
             raise InvalidRequestError(f"{text!r} is no column", hint="write it as name:type")
-        fields.append(Field(name, parse_type_text(kind), nullable=True))
+        fields.append(Field(name, parse_type_text(kind.rstrip().removesuffix("?")), nullable=True))
     return fields
 
 

@@ -7,7 +7,9 @@ from functools import lru_cache
 
 from dormouse.client.instance import Instance
 from dormouse.client.waiting import Polling
+from dormouse.errors import UnavailableError
 from dormouse.extras import needs_extra
+from dormouse.profiles import folder_hint
 from dormouse.settings import Settings
 from dormouse.system import retry_policy
 
@@ -26,11 +28,15 @@ def connect_deployment(settings: Settings) -> Instance:
     Raises:
         UnavailableError: there are no credentials or no region, or AWS does not answer.
     """
-    with reading("AWS"):
-        wiring = wire(settings)
-        names = wiring.settings.names
-        ages, applications = CloudWatchAges.of(names), EmrApplications.of(names)
-        return replace(instance_of(wiring), ages=ages, spark_applications=applications)
+    try:
+        with reading("AWS"):
+            wiring = wire(settings)
+            names = wiring.settings.names
+            ages, applications = CloudWatchAges.of(names), EmrApplications.of(names)
+            return replace(instance_of(wiring), ages=ages, spark_applications=applications)
+    except UnavailableError as error:
+        hints = (folder_hint(settings.instance), error.hint)
+        raise type(error)(str(error), hint="; ".join(filter(None, hints))) from error
 
 
 @lru_cache(maxsize=1)

@@ -68,6 +68,8 @@ from dormouse.tables.spark_options import SparkOptions
 from dormouse.tables.table import Table, table_not_found
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from dormouse.access.rules import AccessRules, Permission, Verb
     from dormouse.client.ingesting.dropping import Ingested
     from dormouse.client.ingesting.inferring import Like, Types
@@ -187,7 +189,7 @@ class Instance(Shown):
     def create_table(
         self,
         name: str,
-        schema: Schema | str | None = None,
+        schema: Schema | str | pa.Schema | None = None,
         properties: Mapping[str, object] | None = None,
         split_points: Iterable[KeyLike] = (),
         *,
@@ -198,9 +200,10 @@ class Instance(Shown):
     ) -> TableHandle:
         """Create a table whose leaf partitions meet at `split_points`.
 
-        The schema is given, also as text (``"id:long, name:string?"``), or inferred from `like`: a
-        frame, an Arrow schema or a file. `row_keys` and `sort_keys` name the keys of the latter
-        two; `types` are those of columns for which the inferred type will not do.
+        The schema is given, also as text (``"id:long, name:string?"``) or of Arrow, or inferred
+        from `like`: a frame, an Arrow schema or a file. `row_keys` and `sort_keys` name the keys,
+        if it is not a `Schema`, which names them itself; `types` are those of columns for which
+        the inferred type will not do.
 
         Raises:
             AlreadyExistsError: there is a table of that name.
@@ -336,7 +339,7 @@ class Instance(Shown):
     def sql(
         self,
         text: str,
-        parameters: Sequence[object] | Mapping[str, object] = (),
+        parameters: Sequence[object] | Mapping[str, object] | None = (),
         *,
         memory_bytes: int = MEMORY_BYTES,
         timeout_seconds: float = TIMEOUT_SECONDS,
@@ -386,7 +389,7 @@ class Instance(Shown):
     def export_sql(
         self,
         text: str,
-        parameters: Sequence[object] | Mapping[str, object] = (),
+        parameters: Sequence[object] | Mapping[str, object] | None = (),
         *,
         to: str = "",
         form: str = "parquet",

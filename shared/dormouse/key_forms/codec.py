@@ -74,6 +74,19 @@ class KeyCodec:
             )
         return KeyRange(start, end)
 
+    def spans_from_python(self, ranges: Ranges | None) -> list[KeyRange]:
+        """Return pairs of keys as ranges. Raises InvalidRequestError."""
+        pairs = (
+            () if ranges is None else tuple(ranges) if isinstance(ranges, Iterable) else (ranges,)
+        )
+        # a text of two characters would be taken for a pair
+        if not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
+            raise InvalidRequestError(
+                "ranges are a list of pairs of keys",
+                hint="write ranges=[(low, high)], with None for an open end; exact=… for keys",
+            )
+        return [self.range_from_python(low, high) for low, high in pairs]
+
     def ranges_from_python(
         self, ranges: Ranges | None, exact: KeyLike | list[KeyLike] | None
     ) -> list[KeyRange]:
@@ -84,7 +97,7 @@ class KeyCodec:
         if ranges is None and exact is None:
             return [KeyRange()]
         keys = exact if isinstance(exact, list) else [] if exact is None else [exact]
-        found = [self.range_from_python(low, high) for low, high in ranges or ()]
+        found = self.spans_from_python(ranges)
         found += [KeyRange.exactly(self.from_python(key)) for key in keys]
         return found or [EMPTY_RANGE]
 

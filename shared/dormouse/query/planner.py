@@ -14,6 +14,7 @@ from dormouse.model.state import TableState
 from dormouse.query.selection import Selection
 from dormouse.readers.reading import Slice
 from dormouse.schema.schema import Schema
+from dormouse.schema.types import check_name_list
 from dormouse.sql.conditions import Condition
 from dormouse.tables.table import Table
 
@@ -85,6 +86,7 @@ def slices_from(pieces: Iterable[Piece], start: Key = ()) -> list[list[Slice]]:
 def _checked_columns(schema: Schema, columns: Sequence[str] | None, limit: int | None) -> list[str]:
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
         raise InvalidRequestError(f"a limit is a number of rows, which {limit!r} is not")
+    check_name_list("columns", columns)
     if columns is None:
         columns = [f.name for f in schema.fields]
     if not columns:

@@ -6,6 +6,7 @@ choose keys, apply the types that the caller gives, and refuse what is left with
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -75,12 +76,16 @@ def choose_schema(
     known = {column.name: column for column in columns}
     for name in (*row_keys, *sort_keys, *(types or {})):
         if name not in known:
-            raise InvalidRequestError(
-                f"{of} has no column {name!r}", hint="columns: " + ", ".join(known)
-            )
+            hint = "columns: " + ", ".join(known)
+            if len(known) == 1 and (found := re.search(r"[;\t|]", columns[0].name)):
+                hint += f"; if {found[0]!r} separates fields, set the property csv_separator"
+            raise InvalidRequestError(f"{of} has no column {name!r}", hint=hint)
     for name, kind in (types or {}).items():
+        column = known[name]
+        if isinstance(kind, str) and kind.rstrip().endswith("?"):  # as in a schema
+            column, kind = replace(column, nullable=True), kind.rstrip()[:-1]
         wanted = parse_type_text(kind) if isinstance(kind, str) else kind
-        known[name] = replace(known[name], type=wanted)
+        known[name] = replace(column, type=wanted)
     _check_types(list(known.values()), of)
     if not row_keys:
         able = ", ".join(c.name for c in known.values() if c.type in KEY_TYPES) or "none"

@@ -85,6 +85,10 @@ def test_files_are_copied_whole_into_an_empty_folder(handle: TableHandle, tmp_pa
     assert pq.read_table(tmp_path / "new" / "folder").num_rows == 4
     stored = export.handle.services.results.get(f"{export.to}/{MANIFEST}")
     assert (tmp_path / "new" / "folder" / MANIFEST).read_bytes() == stored
+    (tmp_path / "file").touch()
+    for folder in (tmp_path / "file" / "x", "a\0b"):
+        with pytest.raises(InvalidRequestError, match="cannot be used"):
+            export.download(folder)
     with pytest.raises(InvalidRequestError, match="not an empty folder"):
         export.download(tmp_path / "new")
 

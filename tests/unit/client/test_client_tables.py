@@ -52,6 +52,39 @@ def test_ranges_are_half_open_and_overlaps_give_no_row_twice(memory: InMemory) -
     assert table.query([(None, "c")], limit=1).read_all().num_rows == 1
 
 
+def test_a_text_is_no_list_and_a_pair_no_range(memory: InMemory) -> None:
+    table = memory.instance.create_table("letters", LETTERS)
+    table.ingest(letters_table("ab")).wait()
+    for ranges in (("a", "f"), ("ab", "cd"), [("a",)], ["ab"], 5):
+        with pytest.raises(InvalidRequestError, match="list of pairs of keys"):
+            table.query(ranges)  # type: ignore[arg-type]
+        with pytest.raises(InvalidRequestError, match="list of pairs of keys"):
+            table.export(ranges)  # type: ignore[arg-type]
+    for columns in ("letter", "carrier"):
+        with pytest.raises(InvalidRequestError, match="columns is a list of names"):
+            table.query(columns=columns)
+        with pytest.raises(InvalidRequestError, match="columns is a list of names"):
+            table.export(columns=columns)
+    with pytest.raises(InvalidRequestError, match="row_keys is a list of names"):
+        memory.instance.create_table("more", "letter: string", row_keys="letter")
+
+
+def test_a_schema_of_arrow_is_a_schema(memory: InMemory) -> None:
+    found = pa.schema([("id", pa.int64()), ("name", pa.string())])
+    table = memory.instance.create_table("users", found, row_keys=["id"])
+    assert [field.name for field in table.schema.fields] == ["id", "name"]
+    with pytest.raises(InvalidRequestError, match="not dict"):
+        memory.instance.create_table("more", {"id": "long"})  # type: ignore[arg-type]
+
+
+def test_a_type_is_written_as_in_a_schema(memory: InMemory) -> None:
+    rows = pa.table({"id": [1], "name": [None]})
+    create = memory.instance.create_table
+    table = create("users", like=rows, row_keys=["id"], types={"name": "string?"})
+    name = table.schema.field_named("name")
+    assert (name.type, name.nullable) == (Primitive.STRING, True)
+
+
 def test_an_unknown_column_is_named_before_anything_is_read(memory: InMemory) -> None:
     table = memory.instance.create_table("letters", LETTERS)
     with pytest.raises(InvalidRequestError, match="'colour'"):

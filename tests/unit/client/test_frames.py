@@ -405,9 +405,9 @@ def test_a_frame_with_an_idempotency_key_is_ingested_once_whatever_it_holds(
         (ARROW, {"name": "rows.csv"}, "cannot be called 'rows.csv'"),
         ("rows.csv", {"idempotency_key": "k"}, "files need no idempotency key"),
         (pl.DataFrame(ARROW).lazy(), {}, "LazyFrame has no rows yet"),
-        ([{"id": 1}], {}, "a dict cannot be ingested"),
-        ({"id": 1}, {}, "a dict cannot be ingested"),
-        (7, {}, "a int cannot be ingested"),
+        ([{"id": 1}], {}, "values of type dict cannot be ingested"),
+        ({"id": 1}, {}, "values of type dict cannot be ingested"),
+        (7, {}, "values of type int cannot be ingested"),
     ],
 )
 def test_what_cannot_be_ingested_is_refused_with_what_to_do(

@@ -146,7 +146,7 @@ def test_two_stray_quotes_make_no_value_of_all_between_them() -> None:
         ("", "the file is empty"),
         ("\n\n", "the file is empty"),
         ("k,v,v\n", "the file has column 'v' more than once"),
-        ("k,v,v \n", "the table has no column 3"),
+        ("k,v,v \n", "the table has no column 'v '"),
         ("k,v".encode("utf-16"), "the file is in UTF-16"),
         ("k,v\na,b\n".encode("utf-16-le"), "the table has no columns 1, 2 of the file"),
     ],
@@ -293,3 +293,20 @@ def test_settings_that_mean_two_things_are_refused(settings: dict[str, str]) -> 
 
 def test_the_usual_dialect_is_that_of_a_table_without_settings() -> None:
     assert csv_dialect(Properties()) == CsvDialect()
+
+
+@pytest.mark.parametrize(
+    ("header", "separator"),
+    [("k;v", "';'"), ("v\tw", r"'\t'"), ("x|V|y", "'|'"), ("K; v", "';'")],
+)
+def test_another_separator_is_suggested(header: str, separator: str) -> None:
+    with pytest.raises(RefusedSourceError, match="no column 1 of the file") as error:
+        read(f"{header}\n")
+    assert error.value.hint.endswith(f"set csv_separator={separator}")
+
+
+def test_values_without_a_header_are_not_quoted() -> None:
+    for text in ("Hazel;3\n", "Hazel,3\n", "Hazel\n"):
+        with pytest.raises(RefusedSourceError) as error:
+            read(text)
+        assert "Hazel" not in error.value.explanation

@@ -50,7 +50,7 @@ def paths_of(what: object) -> list[str | Path]:
     for path in given:
         if not isinstance(path, str | Path):
             raise InvalidRequestError(
-                f"a {type(path).__name__} cannot be ingested",
+                f"values of type {type(path).__name__} cannot be ingested",
                 hint="give a frame that speaks Arrow, or paths of files; batches become one by "
                 "pyarrow.RecordBatchReader.from_batches(schema, batches), single rows go to "
                 "`with table.writer() as w: w.write(row)`",

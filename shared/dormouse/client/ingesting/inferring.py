@@ -14,6 +14,7 @@ from dormouse.errors import InvalidRequestError, NotFoundError
 from dormouse.schema.columns import FoundColumn, choose_schema, parse_schema
 from dormouse.schema.schema import FieldType, Schema
 from dormouse.schema.type_text import show_type
+from dormouse.schema.types import check_name_list
 from dormouse.sources.formats import read_source
 from dormouse.sources.frames import Frame, frame_columns
 from dormouse.sources.inferring.inference import infer_file
@@ -65,8 +66,8 @@ def infer_schema(
         NotFoundError: there is no such file.
         InvalidRequestError: a column has no type, or a key cannot be one.
     """
-    _check_names("row_keys", row_keys)
-    _check_names("sort_keys", sort_keys)
+    check_name_list("row_keys", row_keys)
+    check_name_list("sort_keys", sort_keys)
     sampled: int | None = None
     if isinstance(like, str | Path):
         path = Path(like)
@@ -82,7 +83,7 @@ def infer_schema(
 
 
 def new_schema(
-    schema: Schema | str | None,
+    schema: Schema | str | pa.Schema | None,
     like: Like | None,
     row_keys: Sequence[str],
     sort_keys: Sequence[str],
@@ -94,6 +95,10 @@ def new_schema(
     Raises:
         InvalidRequestError: not exactly one of `schema` and `like` is given, or it is invalid.
     """
+    check_name_list("row_keys", row_keys)
+    check_name_list("sort_keys", sort_keys)
+    if isinstance(schema, pa.Schema) and like is None:
+        schema, like = None, schema
     if (schema is None) == (like is None):
         raise InvalidRequestError(
             "a new table needs a schema, or something like its rows",
@@ -109,8 +114,9 @@ def new_schema(
     if isinstance(schema, str):
         return parse_schema(schema, row_keys, sort_keys)
     if not isinstance(schema, Schema):
+        kind = f"{type(schema).__module__}.{type(schema).__qualname__}".removeprefix("builtins.")
         raise InvalidRequestError(
-            f"a schema is a Schema or text, not {type(schema).__name__}",
+            f"a schema is a dormouse.Schema, text or a pyarrow.Schema, not {kind}",
             hint='write it as "id:long, name:string?", or give rows like those of the table as '
             "like=…",
         )
@@ -129,10 +135,3 @@ def check_file(path: Path, schema: Schema, properties: Mapping[str, object] | No
 
 def _dialect(properties: Mapping[str, object] | None) -> CsvDialect:
     return csv_dialect(properties_of(parse_settings(properties or {})))
-
-
-def _check_names(what: str, names: object) -> None:
-    if isinstance(names, str):
-        raise InvalidRequestError(
-            f"{what} is a list of names, not a text", hint=f"write {what}=[{names!r}]"
-        )

@@ -125,13 +125,15 @@ def empty_folder(folder: Path) -> Path:
     """Return an empty folder; create it if it does not exist.
 
     Raises:
-        InvalidRequestError: it is a file, or it is not empty.
+        InvalidRequestError: it is a file, it is not empty, or it cannot be created.
     """
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise InvalidRequestError(
-            f"{str(folder)!r} is not an empty folder", hint="name one that is new or empty"
-        )
-    folder.mkdir(parents=True, exist_ok=True)
+    hint = "name one that is new or empty"
+    try:
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise InvalidRequestError(f"{str(folder)!r} is not an empty folder", hint=hint)
+        folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, ValueError) as error:  # ValueError: a NUL in its name
+        raise InvalidRequestError(f"{str(folder)!r} cannot be used: {error}", hint=hint) from error
     return folder
 
 

@@ -11,6 +11,7 @@ from dormouse.key_forms.python import KeyLike, Ranges
 from dormouse.messages.stages import SelectionMessage
 from dormouse.model.versions.as_of import AsOf
 from dormouse.schema.schema import Schema
+from dormouse.schema.types import check_name_list
 
 
 def selection_message(
@@ -28,9 +29,10 @@ def selection_message(
     Raises:
         InvalidRequestError: a key or version is invalid, or no rows or columns are selected.
     """
+    check_name_list("columns", columns)
     keys = exact if isinstance(exact, list) else [] if exact is None else [exact]
     codec = KeyCodec(schema)
-    spans = [codec.range_from_python(low, high) for low, high in ranges or ()]
+    spans = codec.spans_from_python(ranges)
     is_chosen = ranges is not None or exact is not None
     if (is_chosen and not keys and not spans) or columns == []:
         raise InvalidRequestError(

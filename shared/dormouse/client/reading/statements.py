@@ -33,8 +33,12 @@ def open_table(
     return VisibleTable.whole(table), state
 
 
-def named_parameters(parameters: Sequence[object] | Mapping[str, object]) -> dict[str, object]:
+def named_parameters(
+    parameters: Sequence[object] | Mapping[str, object] | None,
+) -> dict[str, object]:
     """Return parameters by name; those of a sequence are called 1, 2 and so on."""
+    if parameters is None:
+        return {}
     if isinstance(parameters, Mapping):
         return {str(name): value for name, value in parameters.items()}
     if isinstance(parameters, str | bytes):

@@ -67,14 +67,17 @@ _QUOTES_NOTHING = re.compile(
 )
 """Error messages of Arrow; the groups are the parts without values."""
 _COUNTED = 10
+_WORDS = re.compile(r"[^\W\d][\w .()/%-]{0,63}")
+"""Names of columns as people give them: no address, number or sentence."""
 
 
 def check_file_columns(names: Sequence[str], schema: Schema, *, of: str = "the file") -> None:
     """Check that a file has the columns of the table, in any order;
     nullable columns may be missing.
 
-    Unknown columns are reported by their positions, not by their names: if a file has no header,
-    the names are values. `of` says what the columns belong to.
+    If none of the names is a column's, unknown columns are reported by their positions, because
+    the names may be values: the file may have no header. So are names that are no words. `of` says
+    what the columns belong to.
 
     Raises:
         RefusedSourceError: a column is missing, unknown, or present twice.
@@ -82,7 +85,12 @@ def check_file_columns(names: Sequence[str], schema: Schema, *, of: str = "the f
     wanted = {f.name for f in schema.fields}
     columns_hint = "the table has: " + ", ".join(f.name for f in schema.fields)
     if unknown := [at for at, name in enumerate(names, start=1) if name not in wanted]:
-        which = f"column{'s'[: len(unknown) > 1]} {', '.join(map(str, unknown[:_COUNTED]))}"
+        is_header = not {name.strip().lower() for name in names}.isdisjoint(map(str.lower, wanted))
+        shown = [
+            repr(name) if is_header and _WORDS.fullmatch(name := names[at - 1]) else str(at)
+            for at in unknown[:_COUNTED]
+        ]
+        which = f"column{'s'[: len(unknown) > 1]} {', '.join(shown)}"
         more = f" and {len(unknown) - _COUNTED} more" if len(unknown) > _COUNTED else ""
         fates = [
             f"{name!r}: {fate}"
@@ -353,7 +361,9 @@ def describe_without_values(error: BaseException, kind: FieldType) -> str:
     """
     if isinstance(error, pa.ArrowException):
         found = _QUOTES_NOTHING.match(str(error))
-        return next(filter(None, found.groups())) if found else EXPECTED_FORMS.get(kind, "")
+        if found:
+            return next(filter(None, found.groups()))
+        return f"expected: {form}" if (form := EXPECTED_FORMS.get(kind)) else ""
     text = str(error).partition("\n")[0]
     # msgspec quotes the member's name, which is text of the file
     return "a struct has an unknown member" if "unknown field" in text else text

@@ -129,7 +129,7 @@ def exact_number(text: str) -> float | Decimal:
 def parse_booleans(cells: Array) -> Array:
     """Parse truth values, written as the words true and false."""
     if bytes_contain(cells, b"0", b"1"):  # Arrow also accepts these
-        _check_all(cells, "^[^01]*$", "it is true or false")
+        _check_all(cells, "^[^01]*$", "expected: true or false")
     return cells.cast(pa.bool_())
 
 
@@ -148,7 +148,7 @@ def parse_base64(cells: Array) -> Array:
 
 def parse_clocks(cells: Array) -> Array:
     """Parse times of day, such as 12:30 or 12:30:45.123456."""
-    _check_all(cells, rf"^{_CLOCK_OF_DAY}$", "it is an ISO 8601 time of day such as 12:30:45")
+    _check_all(cells, rf"^{_CLOCK_OF_DAY}$", "expected: an ISO 8601 time of day such as 12:30:45")
     parsed = [None if text is None else parse_clock(text) for text in cells.to_pylist()]
     return pa.array(parsed, pa.int64()).cast(arrow_type(Primitive.TIME))
 
@@ -252,9 +252,9 @@ def _times(cells: Array, kind: Primitive) -> Array:
     if _any(pc.match_substring_regex(cells, _OFFSET_SECONDS)):
         return _with_offset_seconds(cells, kind)
     if kind in NANOSECONDS:
-        _check_all(cells, _TIME_NS, "it is an ISO 8601 time of at most nanoseconds")
+        _check_all(cells, _TIME_NS, "expected: an ISO 8601 time of at most nanoseconds")
     else:
-        _check_all(cells, _TIME, "it is an ISO 8601 time of at most microseconds")
+        _check_all(cells, _TIME, "expected: an ISO 8601 time of at most microseconds")
         cells = _without_zeros(cells)
     cells = _plain(cells)
     zoned = pc.match_substring_regex(cells, _ZONED)
@@ -299,7 +299,7 @@ def _plain(cells: Array) -> Array:
 
 
 def _dates(cells: Array) -> Array:
-    _check_all(cells, _MIDNIGHT, "it is an ISO 8601 date such as 2024-02-29, or its midnight")
+    _check_all(cells, _MIDNIGHT, "expected: an ISO 8601 date such as 2024-02-29, or its midnight")
     return pc.utf8_slice_codeunits(cells, 0, 10).cast(arrow_type(Primitive.DATE))
 
 

@@ -23,6 +23,9 @@ from dormouse.sources.cells.text_cells import text_parser
 from dormouse.sources.files.csv_structure import UTF8_BOM, Block, CsvBlocks, CsvStructure
 from dormouse.tables.csv_dialect import CsvDialect
 
+_SEPARATORS = ";\t|,"
+"""What separates fields in most files."""
+
 
 def read_csv(
     file: BinaryIO, schema: Schema, dialect: CsvDialect | None = None
@@ -79,8 +82,27 @@ def _names(blocks: CsvBlocks, schema: Schema, dialect: CsvDialect) -> Sequence[s
     if not dialect.has_header:
         return [field.name for field in schema.fields]
     names = _header(blocks)
-    check_file_columns(names, schema)
+    try:
+        check_file_columns(names, schema)
+    except RefusedSourceError as error:
+        separator = _other_separator(names, schema)
+        if not separator:
+            raise
+        hint = f"its fields are separated by another character: set csv_separator='{separator}'"
+        raise RefusedSourceError(str(error), hint=hint) from error
     return names
+
+
+def _other_separator(names: Sequence[str], schema: Schema) -> str:
+    """Return the separator, as the property has it, by which the header names columns of the table;
+    empty if there is none.
+    """
+    wanted = {field.name.lower() for field in schema.fields}
+    for each in _SEPARATORS if len(names) == 1 else ():
+        parts = {part.strip(" \"'").lower() for part in names[0].split(each)}
+        if len(parts) > 1 and not parts.isdisjoint(wanted):
+            return each.replace("\t", "\\t")
+    return ""
 
 
 def _header(blocks: CsvBlocks) -> list[str]:
