@@ -38,7 +38,7 @@ def test_what_is_published_is_shown_with_a_line_for_each_engine(
 
 
 def test_a_table_with_rules_is_said_to_be_parts_and_a_view(flights: Dormouse) -> None:
-    assert flights("table", "set", "flights", "filters=where(delay > 5)").exit_code == 0
+    assert flights("table", "set", "flights", "filters=where(delay > 5)", "--force").exit_code == 0
     assert flights("table", "set", "flights", "iceberg=on", "iceberg_parts=yes").exit_code == 0
     assert flights("wait", "flights").exit_code == 0
     facts = shown(flights)

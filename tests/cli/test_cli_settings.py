@@ -219,3 +219,14 @@ def test_a_property_of_more_digits_than_any_number_has_is_refused_as_one() -> No
         settings = parse_properties([f"gc_delay_seconds={'9' * digits}"])
         with pytest.raises(InvalidRequestError, match=found):
             parse_settings(settings)
+
+
+def test_rules_that_hide_rows_ask_first_and_say_how_many(flights: Dormouse) -> None:
+    rule = "filters=where(delay > 5)"
+    for answer, code, rows in (("n\n", 1, "5"), ("y\n", 0, "1")):
+        asked = flights("table", "set", "flights", rule, input=answer)
+        assert asked.exit_code == code
+        assert "of its 5 rows" in asked.output
+        assert flights("query", "flights", "--count").stdout.strip() == rows
+    hides_nothing = flights("table", "set", "flights", "filters=where(delay > -1000)")
+    assert hides_nothing.exit_code == 0, hides_nothing.output

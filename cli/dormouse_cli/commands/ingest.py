@@ -103,6 +103,7 @@ def ingest(
         )
     instance = instance_of(ctx, makes=create)
     wait = instance.polling.works_here if wait is None else wait
+    began_ms = instance.services.clock.now_ms()
     if create:
         _create(instance, name, files or [], (row_keys, sort_keys, types))
     with progress_bars() as progress:
@@ -117,6 +118,8 @@ def ingest(
         elif instance.folder is not None:
             instance.folder.background.was_woken = False  # leave the work to other processes
     _tell(chosen, "ingested" if wait else done)
+    if wait:
+        _tell_left_out(chosen, began_ms)
 
 
 def _create(
@@ -150,6 +153,15 @@ def _tell(chosen: Ingested, done: str) -> None:
     if known or not fresh:
         which = _files(known) if known else "all files there are"
         note(f"{which} already ingested; --again adds the same rows once more")
+
+
+def _tell_left_out(chosen: Ingested, began_ms: int) -> None:
+    """Say of which files the table's filters left out rows."""
+    if not chosen.handle.current().properties.filters:
+        return
+    for job in chosen.handle.jobs():
+        if job.kind == "ingest" and job.rows_read > job.rows and job.updated_ms >= began_ms:
+            note(f"{job.subject}: {job.reason}")
 
 
 def _files(count: int) -> str:

@@ -42,10 +42,21 @@ def rename(ctx: typer.Context, old: TableName, new: NewTableName) -> None:
 
 
 def set_properties(
-    ctx: typer.Context, name: TableName, settings: Settings, form: FormatOption = Format.table
+    ctx: typer.Context,
+    name: TableName,
+    settings: Settings,
+    force: ForceOption = False,
+    form: FormatOption = Format.table,
 ) -> None:
-    """Set properties of a table. They hold at once, for what begins from now on."""
-    changed = instance_of(ctx).set_properties(name, parse_properties(settings))
+    """Set properties of a table. They hold at once, for what begins from now on.
+
+    Asks first if new filters or aggregations hide rows that the table has.
+    """
+    given = parse_properties(settings)
+    rules = {rule: str(given[rule]) for rule in ("filters", "aggregations") if given.get(rule)}
+    if rules and not force:
+        _confirm_hidden(table_of(ctx, name), rules)
+    changed = instance_of(ctx).set_properties(name, given)
     _show_changed(ctx, changed, [text.partition("=")[0] for text in settings], form)
 
 
@@ -98,6 +109,17 @@ def reinitialise(
         name, points, delete_partitions=replaces, schema=wanted, release_tags=release_tags
     )
     note(f"table {name} is empty")
+
+
+def _confirm_hidden(table: TableHandle, rules: dict[str, str]) -> None:
+    rows = table.count()
+    hidden = rows - table.count_under(**rules) if rows else 0
+    if hidden > 0:
+        what = " and ".join(rules)
+        confirm(
+            f"Set the {what} of table {table.name}? That hides {hidden:,} of its {rows:,} rows "
+            "now, and compactions delete them for good."
+        )
 
 
 def _show_changed(ctx: typer.Context, table: TableHandle, names: list[str], form: Format) -> None:

@@ -171,9 +171,30 @@ class TableHandle(Shown):
         as_of: AsOf | None = None,
     ) -> int:
         """Count the rows that `query` would return, reading as few of them as possible."""
+        return self._count(self.current(), ranges, exact, where, as_of)
+
+    def count_under(self, filters: str | None = None, aggregations: str | None = None) -> int:
+        """Count the rows that the table would show if it had other filters or aggregations.
+
+        Raises:
+            InvalidRequestError: they are no rules for rows of this schema.
+        """
+        table = self.current()
+        given = {"filters": filters, "aggregations": aggregations}
+        rules = {name: text for name, text in given.items() if text is not None}
+        return self._count(replace(table, properties=structs.replace(table.properties, **rules)))
+
+    def _count(
+        self,
+        table: Table,
+        ranges: Ranges | None = None,
+        exact: KeyLike | list[KeyLike] | None = None,
+        where: str | None = None,
+        as_of: AsOf | None = None,
+    ) -> int:
         from dormouse.query.count import count_rows
 
-        table, state = table_as_of(self.services, self.current(), as_of)
+        _, state = table_as_of(self.services, table, as_of)
         now_ms = self.services.clock.now_ms()
         selection = self._select(table, state.version, now_ms, ranges, exact, where)
         return count_rows(self.services, table, state, selection)

@@ -148,3 +148,16 @@ def test_a_table_with_rules_that_make_no_sense_is_not_created(
     with pytest.raises(InvalidRequestError):
         world.create(**properties)  # type: ignore[arg-type]
     assert world.tables.all() == []
+
+
+def test_what_filters_drop_at_ingest_is_recorded(world: World) -> None:
+    table = world.create(filters=AGING)
+    now_ms = world.clock.now_ms()
+    for name, at in (("new", now_ms), ("seconds", now_ms // 1000)):
+        world.drop(f"letters/{name}.parquet", letters("ab", at=at))
+        world.settle()
+    reasons = {each.subject: each.reason for each in world.tracker.records(table.id)}
+    assert reasons["letters/new.parquet"] == ""
+    told = reasons["letters/seconds.parquet"]
+    assert told.startswith("2 rows read, 0 kept: those left out are older than ageOff")
+    assert "milliseconds" in told and "'at'" in told

@@ -35,6 +35,7 @@ from dormouse.model.state import TableState
 from dormouse.model.transactions import AddShards
 from dormouse.model.versions.provenance import Lineage
 from dormouse.ports.services import NO_TABLE, Services
+from dormouse.schema.types import Primitive
 from dormouse.shards.writing.division import ShardContext, write_shards
 from dormouse.sources.loader import Begins, SourceLoader, load_sources
 from dormouse.state_store import Outcome, Rejected
@@ -167,7 +168,7 @@ def ingest(
     if written.known == len(job.sources):
         _record_known(services, table, job)  # another run ingested them meanwhile
         return changed
-    reason = _reason(written, job)
+    reason = "; ".join(filter(None, (_reason(written, job), _dropped(written, table))))
     record(services, ingesting, Finished(reason, rows=written.rows, rows_read=written.rows_read))
     return changed
 
@@ -232,6 +233,23 @@ def _reason(written: Written, job: IngestJob) -> str:
     if not written.known:
         return FILE_REFUSED if len(job.sources) == 1 and not written.accepted else ""
     return f"{written.known} of {len(job.sources)} files were already ingested"
+
+
+def _dropped(written: Written, table: Table) -> str:
+    """Return what became of rows that the table's filters dropped; empty if they dropped none."""
+    rules = row_rules(table.schema, table.properties)
+    if written.rows == written.rows_read or not (rules.age_off or rules.where):
+        return ""
+    whys = ["fail the condition of where"] if rules.where else []
+    if age := rules.age_off:
+        numbers = f", and so are the numbers in {age.column.name!r}, since 1970"
+        whys.append(
+            f"are older than ageOff: {age.age_ms:,} are milliseconds ({age.age_ms / 1000:,g} s)"
+            + (numbers if age.column.type is Primitive.LONG else "")
+        )
+    whys += ["were combined with others of their keys"] if rules.aggregation else []
+    count = f"{written.rows_read:,} row{'s'[: written.rows_read != 1]} read, {written.rows:,} kept"
+    return f"{count}: those left out {' or '.join(whys)}"
 
 
 def _refuse_all(services: Services, job: IngestJob) -> None:
