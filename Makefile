@@ -155,6 +155,7 @@ lint: $(INSTALLED) ## Check format, style, types, layers, the template and depen
 	$(BIN)/ruff check .
 	$(BIN)/mypy shared/dormouse cli/dormouse_cli spark/dormouse_spark
 	$(BIN)/sam validate --lint
+	$(BIN)/python tools/phrases.py
 	@$(BIN)/python tools/audit.py
 
 audit: $(INSTALLED) ## Hold the pinned dependencies against known vulnerabilities, if the index can be asked

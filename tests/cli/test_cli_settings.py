@@ -142,7 +142,7 @@ def test_a_table_is_compacted_split_and_cleaned_on_request(
     flights("ingest", "flights", "more.csv", "--wait")
     flights("table", "offline", "flights")
     result = flights("compact", "flights")
-    assert "0 compactions of table flights begun" in result.stderr
+    assert "0 compactions of table flights started" in result.stderr
     result = flights("compact", "flights", "--all", "--wait")
     assert (result.exit_code, "1 compaction of" in result.stderr) == (0, True)
     assert len(memory.instance.table("flights").state().unreferenced) == 2

@@ -35,7 +35,7 @@ def check(
 ) -> None:
     """Verify a table: its state in itself, and against the footer of every shard.
 
-    With --bytes, all else of the shards is read, too, and held against what was written.
+    With --bytes, the rest of the shards is read, too, and compared with what was written.
 
     Prints what is wrong and what to do about it; the exit code is 0 if nothing is, else 1. It can
     run while the table is in use, and changes nothing but what --acknowledge says, which may be

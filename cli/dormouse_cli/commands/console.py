@@ -32,7 +32,7 @@ def console(
 ) -> None:
     """Open the console of the instance in a browser, and serve it until Ctrl-C.
 
-    Of an instance in a folder, this also works on the folder meanwhile, as `serve` does. Of a
+    For an instance in a folder, this also works on the folder meanwhile, as `serve` does. For a
     deployment, requests of the page are signed with your AWS credentials and sent to its HTTP API:
     the page can do what you may do there. Nobody else on this machine, and no other page, can use
     it. On a local stack, the console of that stack is opened.

@@ -60,7 +60,10 @@ def _existing(name: str) -> Instance:
     """
     folder = Settings.from_environment(instance=name).folder
     if folder is not None and not Layout(folder).database.exists():
-        raise NotFoundError(f"there is no instance in {str(folder)!r}", hint="name the table's one")
+        raise NotFoundError(
+            f"there is no instance in {str(folder)!r}",
+            hint="name the instance that the table is in",
+        )
     return Instance.connect(name, background=False)
 
 

@@ -83,8 +83,8 @@ def ingest(
 ) -> None:
     """Drop files into the ingest bucket. They become rows of the table shortly after.
 
-    With --spark and --prefix they are one bulk import; whether dropped files are is for the table
-    to say.
+    With --spark and --prefix they are one bulk import; for dropped files, a property of the table
+    decides: ingest_spark_bytes.
     """
     asked = parse_spark(spark, properties)
     if bool(files) == bool(prefixes):

@@ -60,7 +60,7 @@ def jobs(
 ) -> None:
     """Show the jobs of the last seven days, the oldest first, and refused files with the reason.
 
-    Of --unfinished, --failed and --refused, several show what any of them would. A record that is
+    Several of --unfinished, --failed and --refused show what any of them would. A record that is
     damaged is always shown, as that; then the exit code is 1.
     """
     instance = instance_of(ctx)

@@ -30,7 +30,7 @@ def purge(
     ctx: typer.Context,
     name: TableName,
     where: Annotated[
-        str, typer.Option(metavar="PREDICATE", help="Rows of which this SQL predicate is true.")
+        str, typer.Option(metavar="PREDICATE", help="Rows for which this SQL predicate is true.")
     ] = "",
     key: Annotated[
         list[str] | None,

@@ -110,7 +110,7 @@ def query(
     """Find rows by key, key range and condition, sorted by the keys.
 
     The first several row keys are enough: --key carrier=AA finds all rows of that carrier. Sort
-    keys go on where all row keys are given. A comma of a value is written \\, before a name and =,
+    keys go on where all row keys are given. A comma in a value is written \\, before a name and =,
     and a backslash that ends a value before such a comma \\\\.
     Ranges are half-open, and may be open at an end: --range carrier=AA,flight=10..carrier=B6 finds
     AA from flight 10 on, and all carriers between AA and B6. Timestamps and dates are ISO 8601,

@@ -129,7 +129,7 @@ def list_tables(ctx: typer.Context, form: ListFormatOption = ListFormat.table) -
 
 
 def unregistered(ctx: typer.Context, form: ListFormatOption = ListFormat.table) -> None:
-    """List what lies in the data bucket of no known table; nothing of it is ever deleted.
+    """List what in the data bucket belongs to no known table; none of it is ever deleted.
 
     Each line is an id with neither an entry in the registry nor the tombstone of a table that was
     deleted: the entry may be lost. The exit code is 0 if there is none, else 1.
@@ -197,7 +197,7 @@ def alter(
     ] = None,
     form: FormatOption = Format.table,
 ) -> None:
-    """Add, drop and rename a table's value columns, and show what it has then."""
+    """Add, drop and rename a table's value columns, and show the columns it has afterwards."""
     table = table_of(ctx, name)
     changed = table.alter(
         add=parse_new_fields(add_field or []),

@@ -63,7 +63,7 @@ def set_properties(
 def unset_properties(
     ctx: typer.Context, name: TableName, names: Names, form: FormatOption = Format.table
 ) -> None:
-    """Take properties of a table back: it has the instance's again, or the defaults."""
+    """Unset properties of a table: those of the instance hold again, or the defaults."""
     changed = instance_of(ctx).set_properties(name, unset=names)
     _show_changed(ctx, changed, names, form)
 

@@ -36,7 +36,7 @@ def compact(
     """
     asked = parse_spark(spark, properties)
     begun = instance_of(ctx).compact(name, everything=everything, spark=asked)
-    note(f"{begun:,} compaction{'s'[: begun != 1]} of table {name} begun")
+    note(f"{begun:,} compaction{'s'[: begun != 1]} of table {name} started")
     if wait:
         wait_for(table_of(ctx, name), timeout)
 
@@ -56,7 +56,7 @@ def split(
     It works on tables that are offline too. A leaf whose rows all share one key stays whole.
     """
     begun = instance_of(ctx).split(name, partition, forced=forced)
-    note(f"{begun:,} split{'s'[: begun != 1]} of table {name} begun")
+    note(f"{begun:,} split{'s'[: begun != 1]} of table {name} started")
     if wait:
         wait_for(table_of(ctx, name), timeout)
 

@@ -60,7 +60,7 @@ def tag(
     table = table_of(ctx, name)
     _, state = table_as_of(table.services, table.current(), parse_as_of(version))
     tagged = table.tag(state.version, tag)
-    note(f"version {tagged.version} of table {name} is kept as {tag}")
+    note(f"version {tagged.version} of table {name} is kept as {tag!r}")
 
 
 def untag(ctx: typer.Context, name: TableName, tag: TagArgument) -> None:
@@ -94,7 +94,7 @@ def restore(
 ) -> None:
     """Make an earlier version of a table its newest.
 
-    What came since is undone. Files that were ingested since can be ingested again.
+    Later changes are undone. Files that were ingested since can be ingested again.
     """
     table = table_of(ctx, name)
     as_of = parse_as_of(version)

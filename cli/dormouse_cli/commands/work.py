@@ -28,7 +28,7 @@ def work(
     """Do the work of an instance in a folder: ingest the files of its inbox, split, compact,
     collect.
 
-    Every process that uses the folder works while it lives; this one lives for nothing else. Any
+    Every process that uses the folder works while it lives; this one does nothing else. Any
     number of them may run. Ctrl-C ends it at any time: others go on with what it leaves.
 
     With `--until-idle`, work whose message is a dead letter is no longer waited for: it is named,

@@ -20,7 +20,9 @@ ForceOption = Annotated[bool, typer.Option("--force", help="Do not ask.")]
 ReleaseTagsOption = Annotated[
     bool, typer.Option("--release-tags", help="Remove the tags of the table with it.")
 ]
-SparkOption = Annotated[bool, typer.Option("--spark", help="Have Spark do it, however small.")]
+SparkOption = Annotated[
+    bool, typer.Option("--spark", help="Have Spark do it, even if it is small.")
+]
 JobPropertyOption = Annotated[
     list[str] | None,
     typer.Option(

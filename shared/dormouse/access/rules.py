@@ -34,7 +34,7 @@ class AccessRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Who may do what with which tables.
 
     `principal` and `tables` are names, or patterns in which ``*`` stands for any characters.
-    `verbs` are in the order of `VERBS`. `hidden_columns` are hidden from who may read by this rule.
+    `verbs` are in the order of `VERBS`. `hidden_columns` are hidden from readers by this rule.
 
     Raises:
         InvalidRequestError: a name is none, there is no verb, or columns are hidden by a rule that

@@ -611,7 +611,7 @@ class Instance(Shown):
         """Let callers read, write or administer tables; return all rules then.
 
         `principal` and `tables` are names, or patterns in which ``*`` stands for any characters. A
-        rule for the same two is replaced. The columns `hide` are hidden from who reads by the rule.
+        rule for the same two is replaced. The columns `hide` are hidden from readers by the rule.
         The first rule ends that access is by instance: nobody may do what no rule grants.
 
         Raises:

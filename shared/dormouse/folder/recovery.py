@@ -1,4 +1,4 @@
-"""What makes messages visible again: the death of who worked on them, or a clock that was set back.
+"""What makes messages visible again: the death of their worker, or a clock that was set back.
 
 Both are looked for from time to time by every process that works in a folder. A process that dies
 may have begun what nothing but a sweep finds, such as a compaction that is assigned in the state

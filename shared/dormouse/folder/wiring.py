@@ -61,7 +61,7 @@ class OpenFolder:
     was_made: bool = False
 
     def finish(self, most_seconds: float) -> None:
-        """Work until nothing is due; begin nothing any more after so many seconds."""
+        """Work until nothing is due; begin nothing new after so many seconds."""
         end = time.monotonic() + most_seconds
         while time.monotonic() < end and self.worker.step():
             pass

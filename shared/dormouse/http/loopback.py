@@ -79,7 +79,7 @@ class LoopbackServer(ThreadingHTTPServer):
         self._thread.start()
 
     def close(self) -> None:
-        """Answer nothing any more, and free the port."""
+        """Stop answering, and free the port."""
         if self._thread is not None:
             self.shutdown()
             self._thread.join()

@@ -26,7 +26,7 @@ from dormouse.ports.services import NO_TABLE, Services
 
 OUTCOME_UNKNOWN = "the job is over; it ended without recording an outcome"
 """The reason in the record of a job that ended without a record of its outcome."""
-ALREADY_INGESTED = "already ingested: nothing was added; to add the same rows again, ask for that"
+ALREADY_INGESTED = "already ingested: nothing was added; ask again to add the same rows once more"
 """The reason in the record of an ingest whose sources were all ingested before."""
 INTERRUPTED = "the attempt was interrupted; another one follows"
 FILE_REFUSED = "its file was refused"

@@ -83,7 +83,7 @@ class CancelQuery(Message, frozen=True, tag="cancel_query", kw_only=True):
 
 
 class FollowQuery(Message, frozen=True, tag="follow_query", kw_only=True):
-    """Send the progress of a query to another connection of who asked it, too. Only the API can."""
+    """Send the progress of a query to another connection of its asker, too. Only the API can."""
 
     query_id: QueryId
     connection: str

@@ -176,7 +176,7 @@ class GrantAccess(Request, frozen=True, tag="grant_access"):
     the same principal and tables. With the first rule, nobody may do what no rule grants.
 
     `principal` and `tables` are names, or patterns with ``*``; `verbs` are of read, write and
-    administer. `hidden_columns` are hidden from who reads by this rule.
+    administer. `hidden_columns` are hidden from readers by this rule.
     """
 
     path: ClassVar[str] = "access.request:grant_access"

@@ -1,4 +1,4 @@
-"""What the verdicts on a delta mean to who committed it."""
+"""What the verdicts on a delta mean to whoever committed it."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ export function badge(state) {
   return h("span", { class: `badge ${kinds[state] ?? ""}` }, state);
 }
 
-/** Show a sentence for some seconds, and read it to who cannot see it. */
+/** Show a sentence for some seconds, and read it to people who cannot see it. */
 export function note(text, kind = "") {
   const shown = h("p", { class: `note ${kind}` }, text,
     h("button", { type: "button", class: "quiet", "aria-label": "Close this note", onclick: () => shown.remove() }, "×"));

@@ -1,4 +1,4 @@
-"""The door of a server on this machine: only who knows its token is answered.
+"""The door of a server on this machine: only the one who knows its token is answered.
 
 Other users of the machine can reach its loopback address, and a web page can make a browser send
 requests there. So a request needs the token, and one that a page sent must be of a page of this
@@ -52,7 +52,7 @@ def _check_token(request: HttpRequest, token: str) -> None:
     if not has_scheme or not compare_digest(given[len(SCHEME) :].encode(), token.encode()):
         raise ProblemError(
             401,
-            "the request has not the token of this server",
+            "the request does not carry the token of this server",
             hint="send the header Authorization: Bearer TOKEN, with what the server printed",
             www_authenticate="Bearer",
         )

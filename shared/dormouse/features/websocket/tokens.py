@@ -1,7 +1,7 @@
 """Tokens: where the next page of a query begins, as a text that the client hands back.
 
 A token names the query, one of its sub-queries, a file and a row. It gives its holder no right:
-only who asked the query gets its pages, on any connection. Its checksum only tells a damaged one
+only the asker of the query gets its pages, on any connection. Its checksum only tells a damaged one
 from one that does not fit.
 """
 

@@ -1,6 +1,6 @@
 """What has changed since a client asked last: jobs, metrics, and other lists of the HTTP API.
 
-Nothing is kept of who watches, and nothing runs for it: the client asks from time to time, which
+Nothing is kept about watchers, and nothing runs for it: the client asks from time to time, which
 keeps its connection alive as well, and is sent what differs from what it has seen.
 """
 

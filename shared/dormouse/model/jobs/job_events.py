@@ -113,7 +113,7 @@ class Refused(_Event):
 
 
 class Cancelled(_Event):
-    """The job was ended by who asked for it."""
+    """The job was ended by whoever asked for it."""
 
     __slots__ = ()
     state: ClassVar[JobState] = "cancelled"
