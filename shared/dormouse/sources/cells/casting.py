@@ -362,7 +362,7 @@ def describe_without_values(error: BaseException, kind: FieldType) -> str:
     if isinstance(error, pa.ArrowException):
         found = _QUOTES_NOTHING.match(str(error))
         if found:
-            return next(filter(None, found.groups()))
+            return str(next(filter(None, found.groups())))
         return f"expected: {form}" if (form := EXPECTED_FORMS.get(kind)) else ""
     text = str(error).partition("\n")[0]
     # msgspec quotes the member's name, which is text of the file
