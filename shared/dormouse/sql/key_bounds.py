@@ -11,11 +11,12 @@ ranges [(DE, M), (DE\\0)) and [(FR, M), (FR\\0)). ``country >= 'DE' AND city = '
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 from collections.abc import Sequence
 from datetime import MAXYEAR, MINYEAR, date
-from math import prod
+from decimal import Decimal
 
 from dormouse.keys.ranges import (
     INT64_MAX,
@@ -26,11 +27,11 @@ from dormouse.keys.ranges import (
     prefix_successor,
     union_ranges,
 )
-from dormouse.schema.schema import Field, Primitive, Schema
+from dormouse.schema.schema import DecimalType, Field, Primitive, Schema
 from dormouse.schema.times import to_days
 from dormouse.schema.types import NANOSECONDS, TIMESTAMPS
 from dormouse.sql.conditions import Condition
-from dormouse.sql.expressions import MAX_LIST, Call, Column, Expression, Literal
+from dormouse.sql.expressions import CASTS, MAX_LIST, Call, Column, Expression, Literal
 from dormouse.sql.times import after_unit, truncated
 
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
@@ -62,7 +63,7 @@ def exact_ranges(condition: Condition, schema: Schema) -> list[KeyRange] | None:
     spans = [_of_column(condition.expression, field) for field in fields]
     if any(_only_value(span) is None for of_field in spans[:-1] for span in of_field):
         return None
-    return None if prod(map(len, spans)) > MAX_LIST else key_bounds(condition, schema)
+    return None if math.prod(map(len, spans)) > MAX_LIST else key_bounds(condition, schema)
 
 
 def _terms(expression: Expression) -> list[Expression]:
@@ -155,6 +156,8 @@ def _of_column(expression: Expression, field: Field) -> list[KeyRange]:
 
 def _of_test(call: Call, field: Field) -> list[KeyRange]:
     head, *rest = call.arguments
+    if (found := _of_whole_numbers(call, field)) is not None:
+        return found
     if call.op == "IN":
         values = [_value(item, field) for item in rest]
         if not _is(head, field) or None in values:
@@ -173,6 +176,34 @@ def _of_test(call: Call, field: Field) -> list[KeyRange]:
     if value is None or not _is(column, field):
         return [KeyRange()]
     return union_ranges([_range_of(op, value)])
+
+
+def _of_whole_numbers(call: Call, field: Field) -> list[KeyRange] | None:
+    """Return the ranges of a column of whole numbers that is compared, as decimals, with fractions
+    or with what 64 bits cannot hold: ``id > 1.5`` is ``id >= 2``. None if the call does not do so.
+    """
+    if field.type not in _WHOLE or call.op not in (*_RANGES, "IS NOT DISTINCT FROM"):
+        return None
+    op, (head, *rest) = call.op, call.arguments
+    if isinstance(head, Literal) and len(rest) == 1:
+        op, head, rest = _MIRRORED.get(op, op), rest[0], [head]
+    is_cast = isinstance(head, Call) and head.op in CASTS and isinstance(head.type, DecimalType)
+    values = [each.value for each in rest if isinstance(each, Literal)]
+    numbers = [Decimal(value) for value in values if isinstance(value, int | Decimal)]
+    if not is_cast or not _is(head.arguments[0], field) or len(numbers) < len(rest):
+        return None
+    return union_ranges([_range_of_number("=" if op == "IN" else op, n) for n in numbers])
+
+
+def _range_of_number(op: str, number: Decimal) -> KeyRange:
+    """Return the range of the whole numbers of 64 bits that compare so with any number."""
+    below = math.floor(number)
+    whole = below if op in ("<=", ">") or below == number else below + 1
+    if whole != number and op in ("=", "IS NOT DISTINCT FROM"):
+        return KeyRange((), ())
+    if INT64_MIN <= whole <= INT64_MAX:
+        return _range_of(op, whole)
+    return KeyRange() if op[0] == ("<" if whole > 0 else ">") else KeyRange((), ())
 
 
 def _of_unit(op: str, call: Call, literal: Literal, field: Field) -> list[KeyRange]:
