@@ -142,11 +142,14 @@ def test_a_listing_holds_the_newest_of_each_key_of_just_one_table(bucket: Bucket
     assert listed(bucket, "none") == []
 
 
-def test_a_listing_has_files_alone_also_of_a_folder_that_is_ignored(bucket: Bucket) -> None:
+def test_a_listing_has_files_alone_by_what_lies_below_the_folder_that_is_named(
+    bucket: Bucket,
+) -> None:
     for name in (*STRAYS, *FILES):
         bucket.drop(f"t/{name}", b"rows")
     assert [source.key for source in listed(bucket)] == sorted(f"t/{name}" for name in FILES)
-    assert list(bucket.sources.list("t/_temporary/0/", since_ms=0)) == []
+    named = bucket.sources.list("t/_temporary/0/", since_ms=0)
+    assert [each.key for each in named] == ["t/_temporary/0/task_0_m_0/p=1/part-0.csv"]
 
 
 def test_objects_dropped_before_the_given_time_are_left_out(bucket: Bucket) -> None:

@@ -14,7 +14,7 @@ from dormouse.client.ingesting.dropping import ingest_key
 from dormouse.errors import NotFoundError, RefusedSourceError
 from dormouse.messages.requests import IngestFiles
 from dormouse.messages.stages import FilesWaiting, OutboundMessage
-from dormouse.model.sources import NO_FILES, Source
+from dormouse.model.sources import NO_FILES, Source, is_file
 from tests.support.stray_objects import FILES, STRAYS
 from tests.support.world import LETTERS, World
 
@@ -73,9 +73,44 @@ def test_a_request_for_what_is_no_file_says_why_nothing_is_found(tmp_path: Path)
     world.create()
     dropped(world)
     for name in STRAYS:
-        with pytest.raises(NotFoundError) as error:
-            world.administer(IngestFiles("r", "letters", (f"letters/{name}",)))
-        assert NO_FILES in error.value.hint
+        if name.endswith("/") or not is_file(name.rpartition("/")[2]):
+            with pytest.raises(NotFoundError) as error:
+                world.administer(IngestFiles("r", "letters", (f"letters/{name}",)))
+            assert NO_FILES in error.value.hint
+
+
+LANDED = ("_landing/.raw/a.csv", "_landing/.raw/p=1/b.csv", "_landing/c.csv")
+NOT_LANDED = ("_landing/.raw/_SUCCESS", "_landing/.raw/_temporary/0/a.csv", "_landing/_d.csv")
+
+
+@pytest.mark.parametrize(
+    ("named", "expected"),
+    [
+        ("_landing/.raw", LANDED[:2]),
+        ("_landing/.raw/", LANDED[:2]),
+        ("_landing/.raw/a.csv", LANDED[:1]),
+        ("_landing/", LANDED[2:]),
+    ],
+)
+def test_a_folder_that_is_named_may_be_called_anything(
+    tmp_path: Path, named: str, expected: tuple[str, ...]
+) -> None:
+    """It was ignored whole, and the request said that the bucket has no such files."""
+    world = World(tmp_path / "world")
+    table = world.create()
+    with closing(Instance.open(tmp_path / "mice", background=False)) as instance:
+        opened = instance.create_table("letters", LETTERS)
+        for key in (*LANDED, *NOT_LANDED):
+            world.sources.drop(key, content(key))
+            path = tmp_path / "mice" / "inbox" / key
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content(key))
+        world.administer(IngestFiles("r", "letters", (named,)))
+        instance.ingest_files("letters", [named]).wait()
+        in_folder = opened.query().to_arrow()["note"].to_pylist()
+    world.settle()
+    assert sorted(str(row["note"]) for row in world.rows(table)) == list(expected)
+    assert sorted(in_folder) == list(expected)
 
 
 def written(root: Path) -> None:

@@ -20,7 +20,7 @@ from dormouse.keys.ranges import KeyRange
 from dormouse.messages.stages import OutboundMessage
 from dormouse.model.jobs.job_events import JobEvent, Tracked, fold_event
 from dormouse.model.jobs.metrics import Metric
-from dormouse.model.sources import Source, is_file
+from dormouse.model.sources import Source, is_file_below
 from dormouse.model.state import TableState
 from dormouse.model.transactions import Transaction
 from dormouse.ports.downloads import Arrived
@@ -211,7 +211,8 @@ class MemorySources:
 
     def list(self, prefix: str, *, since_ms: int) -> Iterator[Source]:
         for key, (_, dropped_ms) in sorted(self.objects.items()):
-            if key.startswith(prefix) and is_file(key) and dropped_ms >= since_ms - since_ms % 1000:
+            is_late = dropped_ms >= since_ms - since_ms % 1000
+            if key.startswith(prefix) and is_file_below(prefix, key) and is_late:
                 yield self.source(key)
 
     def source(self, key: str) -> Source:

@@ -32,7 +32,7 @@ from typing import BinaryIO
 from dormouse.errors import RefusedSourceError
 from dormouse.folder.known_files import BUCKET, File, Known, all_known, note
 from dormouse.folder.sqlite.database import Database
-from dormouse.model.sources import Source, is_file
+from dormouse.model.sources import Source, is_file, is_file_below
 from dormouse.ports.downloads import Arrived
 from dormouse.ports.services import Clock
 from dormouse.storage import INCOMING, check_path, flush_folder, writing_files
@@ -209,7 +209,8 @@ class Inbox:
                 keys += links
             else:
                 keys += [f"{below}/{name}" for name in (*names, *links)]
-        for key in sorted(key for key in keys if key.startswith(prefix) and is_file(key)):
+        below_prefix = (key for key in keys if key.startswith(prefix))
+        for key in sorted(key for key in below_prefix if is_file_below(prefix, key)):
             try:
                 key.encode()
                 status = (self._root / key).lstat()

@@ -121,7 +121,16 @@ def is_file(path: str) -> bool:
     Example: ``t/_p=1/part-0.csv`` is one; ``t/_temporary/0/part-0.csv``, ``t/_SUCCESS``,
     ``t/.part-0.csv.crc``, ``t/p=1/`` and ``t/p=1_$folder$`` are none.
     """
-    return not path.endswith("/") and not any(map(_is_hidden, path.split("/")))
+    return path[-1:] not in ("", "/") and not any(map(_is_hidden, path.split("/")))
+
+
+def is_file_below(prefix: str, key: str) -> bool:
+    """Return whether the object of a key is a file where a prefix of the key was named: what lies
+    above the last part of the prefix was named too, so it may be called anything.
+
+    Example: ``_landing/a.csv`` is one below ``_landing/``, and ``_landing/_SUCCESS`` is none.
+    """
+    return is_file(key[prefix.rfind("/") + 1 :])
 
 
 def _is_hidden(part: str) -> bool:

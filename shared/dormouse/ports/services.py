@@ -150,7 +150,7 @@ class Sources(Protocol):
         """
 
     def list(self, prefix: str, *, since_ms: int) -> Iterator[Source]:
-        """Yield, in key order, the files (`is_file`) whose key begins with `prefix` and which were
+        """Yield, in key order, the files (`is_file_below`) whose key begins with `prefix` and which were
         dropped at `since_ms` or later. Pages are loaded as they are needed.
         """
 

@@ -31,7 +31,7 @@ from dormouse.errors import (
     ServiceRefusedError,
     UnavailableError,
 )
-from dormouse.model.sources import Source, is_file
+from dormouse.model.sources import Source, is_file_below
 from dormouse.ports.downloads import Arrived
 from dormouse.ports.services import NoncurrentObject, StoredObject
 from dormouse.ports.uploads import UnfinishedUpload, Upload
@@ -250,7 +250,7 @@ class S3Sources:
         """
         since_second_ms = since_ms - since_ms % 1000
         for item in _listed(self._client, self._bucket, prefix):
-            if _modified_ms(item) >= since_second_ms and is_file(item["Key"]):
+            if _modified_ms(item) >= since_second_ms and is_file_below(prefix, item["Key"]):
                 etag = item["ETag"].strip('"')
                 yield Source(self._bucket, item["Key"], etag, item["Size"])
 
