@@ -55,6 +55,7 @@ _EXTENSIONS: dict[str, FieldType] = {
     "arrow.bool8": Primitive.BOOLEAN,
 }
 _DECIMALS = (pa.Decimal32Type, pa.Decimal64Type, pa.Decimal128Type, pa.Decimal256Type)
+VARIANT_AS_TEXT = "write it as text of JSON (v::JSON in DuckDB, to_json(v) in Spark)"
 _NAME = b"ARROW:extension:name"
 
 
@@ -128,14 +129,14 @@ def _nested(kind: pa.DataType) -> FieldType:
     if isinstance(kind, pa.StructType):
         if not kind.num_fields:
             raise InvalidRequestError("is a struct without fields")
-        if _is_variant(kind):
+        if is_variant(kind):
             raise _variant()
         members = (Member(check_column_name(f.name), infer_type(f.type), f.nullable) for f in kind)
         return StructType(tuple(members))
     raise InvalidRequestError(f"is {kind}, which no column of a table can be")
 
 
-def _is_variant(kind: pa.StructType) -> bool:
+def is_variant(kind: pa.StructType) -> bool:
     """Return whether a struct is a VARIANT as it lies in a file: what is in `typed_value` differs
     from file to file, so it must not become a type of a table.
     """
@@ -146,10 +147,7 @@ def _is_variant(kind: pa.StructType) -> bool:
 
 
 def _variant() -> InvalidRequestError:
-    return InvalidRequestError(
-        "is a VARIANT, which tables do not have: write it as text of JSON (v::JSON in DuckDB, "
-        "to_json(v) in Spark)"
-    )
+    return InvalidRequestError(f"is a VARIANT, which tables do not have: {VARIANT_AS_TEXT}")
 
 
 def _decimal(precision: int, scale: int) -> FieldType:

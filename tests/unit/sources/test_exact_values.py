@@ -292,6 +292,12 @@ def test_a_variant_makes_no_table_since_its_shape_is_that_of_one_file(tmp_path: 
         pq.write_table(pa.table({"k": [1], "v": pa.nulls(1, kind)}), tmp_path / "x.parquet")
         with pytest.raises(InvalidRequestError, match="column 'v' is a VARIANT"):
             read(tmp_path / "x.parquet")
+        if "value" in parts:
+            column = pa.array([{name: b"" for name in parts if name != "typed_value"}], kind)
+            pq.write_table(pa.table({"k": [1], "v": column}), tmp_path / "x.parquet")
+            with pytest.raises(RefusedSourceError) as caught:
+                read(tmp_path / "x.parquet", Primitive.STRING)
+            assert "VARIANT" in caught.value.hint
 
 
 def test_what_a_library_does_not_implement_is_no_fault_of_the_data(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from functools import partial
 
 import pyarrow as pa
 
+from dormouse.arrow.inference import VARIANT_AS_TEXT, is_variant
 from dormouse.arrow.plain import plain
 from dormouse.arrow.types import Array, nulls
 from dormouse.errors import RefusedSourceError
@@ -84,6 +85,8 @@ def _misfit(field: Field, kind: pa.DataType, of: str) -> RefusedSourceError:
 
 
 def _hint(found: pa.DataType, wanted: FieldType) -> str:
+    if isinstance(found, pa.StructType) and is_variant(found):
+        return f"that is a VARIANT: {VARIANT_AS_TEXT}"
     if pa.types.is_floating(found) and wanted in (Primitive.INT, Primitive.LONG):
         return "pandas makes floats of whole numbers beside nulls: read the column as Int64 there"
     units = [unit for unit, counts in UNITS.items() if wanted in counts]
