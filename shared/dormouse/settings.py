@@ -15,6 +15,7 @@ from dormouse.profiles import find_profile
 from dormouse.stored.names import InstanceNames
 
 DEFAULT_MEMORY_BYTES = 512 * 1024 * 1024
+CONDITIONS_TRIED_AT = "DORMOUSE_CONDITIONS_TRIED_AT"
 SPARK_PACKAGE = "/opt/spark-package"
 """Where the Lambda layer with the Spark package puts it."""
 SPARK_RUN_SECONDS = 12 * 60 * 60
@@ -48,6 +49,8 @@ class Settings:
     where processes send on its connections; empty if there is none. `query_role_ids` are those of
     the roles that send messages about queries that have begun. `http_role` is the ARN of the role
     of the HTTP API, which signs addresses for callers with tokens; empty if it does not.
+    `conditions_tried_at` is the URI of a server that was found to hold to conditions of writes when
+    this instance was deployed there, so that its processes need not try them; empty if none was.
     """
 
     instance: str
@@ -65,6 +68,7 @@ class Settings:
     query_role_ids: tuple[str, ...] = ()
     connections_uri: str = ""
     http_role: str = ""
+    conditions_tried_at: str = ""
 
     @property
     def names(self) -> InstanceNames:
@@ -98,6 +102,7 @@ class Settings:
             query_role_ids=tuple(filter(None, given.get("DORMOUSE_QUERY_ROLE_IDS", "").split(","))),
             connections_uri=given.get("DORMOUSE_CONNECTIONS_URI", ""),
             http_role=given.get("DORMOUSE_HTTP_ROLE", ""),
+            conditions_tried_at=given.get(CONDITIONS_TRIED_AT, ""),
         )
 
 

@@ -13,11 +13,11 @@ from botocore.exceptions import ClientError
 from dormouse.aws import conditions
 from dormouse.aws.conditions import Conditions
 from dormouse.aws.dynamodb.state.log_pages import DynamoPages
-from dormouse.aws.wiring import wire
+from dormouse.aws.wiring import conditions_of, wire
 from dormouse.errors import ServiceRefusedError
 from dormouse.model.versions.publications import PublicationRecord
 from dormouse.retry_policy import WITHOUT_PAUSES
-from dormouse.settings import Settings
+from dormouse.settings import CONDITIONS_TRIED_AT, Settings
 from dormouse.statestore.log.log import Log
 from dormouse.stored.names import InstanceNames
 from dormouse.system import TimeOrderedIds
@@ -143,6 +143,25 @@ def test_conditions_are_tried_once_before_the_first_write_that_has_one(server: S
     before({"ConditionExpression": "x"})
     before({"TransactItems": []})
     assert len(server.sent) == tried
+
+
+def test_conditions_are_not_tried_again_where_a_deployment_tried_them(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As by each process of the local stack; of no other server, and not where one is elsewhere."""
+    here, there = "http://127.0.0.1:9", "http://127.0.0.1:10"
+    tried: list[str] = []
+    monkeypatch.setattr(Conditions, "check", lambda _: tried.append("all"))
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_DEFAULT_REGION"):
+        monkeypatch.setenv(name, "test")
+    for at, dynamodb, expected in ((here, here, 0), (there, here, 1), (here, there, 1)):
+        tried.clear()
+        monkeypatch.setenv("AWS_ENDPOINT_URL", here)
+        monkeypatch.setenv("AWS_ENDPOINT_URL_DYNAMODB", dynamodb)
+        monkeypatch.setenv(CONDITIONS_TRIED_AT, at)
+        conditions = conditions_of(NAMES, Settings.from_environment(instance="dev").conditions_tried_at)
+        conditions.before_write({"IfNoneMatch": "*"})
+        assert len(tried) == expected, (at, dynamodb)
 
 
 def test_conditions_that_are_ignored_are_refused_at_each_write(server: Server) -> None:

@@ -36,7 +36,7 @@ from dormouse_cli.local.lambda_host import DEFAULT_SLOTS, IdleTimer, LambdaHost
 from dormouse_cli.local.plan import Deployment
 from dormouse_cli.local.sandbox import Outcome, Sandbox
 from dormouse_cli.local.schedules import ScheduleTimer, scheduled_event
-from dormouse_cli.local.sessions import DEFAULT_REGION, aws_environment, isolated_session
+from dormouse_cli.local.sessions import DEFAULT_REGION, deployed_environment, isolated_session
 from dormouse_cli.local.spark_package import with_package
 from dormouse_cli.local.template import read
 from dormouse_cli.local.websocket_api import CONNECTIONS, WebSocketApi
@@ -142,7 +142,7 @@ class LocalStack:
             else {}
         )
         return {
-            **aws_environment(running.endpoint_url, self._region),
+            **deployed_environment(running.endpoint_url, self._region),
             **http,
             "DORMOUSE_ACCOUNT": running.deployment.account,
             "DORMOUSE_INSTANCE": running.deployment.parameters.get("Instance", ""),
@@ -189,7 +189,7 @@ class LocalStack:
                 deployment = deployment.with_connections_at(http.url)
             host = LambdaHost(
                 deployment,
-                {**inherited(), **aws_environment(endpoint_url, self._region)},
+                {**inherited(), **deployed_environment(endpoint_url, self._region)},
                 self._state_dir,
                 self._now,
                 self._new_id,

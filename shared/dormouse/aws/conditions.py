@@ -49,10 +49,15 @@ class Conditions:
         dynamodb: DynamoDBClient,
         names: InstanceNames,
         new_id: Callable[[], str],
+        *,
+        tried_at: str = "",
     ) -> None:
-        """Try them with clients of their own, whose requests `before_write` does not see."""
+        """Try them with clients of their own, whose requests `before_write` does not see; not
+        before the first write if both services are at a URI where they were tried.
+        """
         self._s3, self._dynamodb, self._names, self._new_id = s3, dynamodb, names, new_id
-        self._lock, self._held = threading.Lock(), False
+        places = {client.meta.endpoint_url for client in (s3, dynamodb)}
+        self._lock, self._held = threading.Lock(), places == {tried_at}
 
     def before_write(self, params: dict[str, Any], **_: object) -> None:
         """Try them before the first request of the process that has a condition: botocore's event

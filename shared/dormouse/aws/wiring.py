@@ -105,7 +105,7 @@ def wire(
         identity = client("sts", CLIENT_CONFIG).get_caller_identity()
         settings = replace(settings, account=identity["Account"])
     names = settings.names
-    conditions = conditions_of(names)
+    conditions = conditions_of(names, settings.conditions_tried_at)
     check = conditions.before_write
     s3 = client("s3", CLIENT_CONFIG, bucket_owner=names.account, before_request=check)
     dynamodb = client("dynamodb", CLIENT_CONFIG, before_request=check)
@@ -139,10 +139,13 @@ def wire(
     return Wiring(settings, services, SqsOutbox(sqs, names))
 
 
-def conditions_of(names: InstanceNames) -> Conditions:
-    """Return the conditions that an instance's writes rest on, to be tried."""
+def conditions_of(names: InstanceNames, tried_at: str = "") -> Conditions:
+    """Return the conditions that an instance's writes rest on, to be tried, but for those of a
+    server where they were.
+    """
     s3 = client("s3", CLIENT_CONFIG, bucket_owner=names.account)
-    return Conditions(s3, client("dynamodb", CLIENT_CONFIG), names, TimeOrderedIds().new)
+    dynamodb = client("dynamodb", CLIENT_CONFIG)
+    return Conditions(s3, dynamodb, names, TimeOrderedIds().new, tried_at=tried_at)
 
 
 def _connections(uri: str) -> Connections:
