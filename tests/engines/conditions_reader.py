@@ -10,6 +10,7 @@ import importlib
 import json
 import math
 import operator
+import re
 import sys
 from collections.abc import Callable
 from decimal import Decimal
@@ -84,13 +85,13 @@ def _literal(value: Any) -> str:
     return str(value)
 
 
-def by_sql(rows: Callable[[str], Any], table: str, zoned: str = "TIMESTAMP") -> Ask:
-    """Return how to ask an engine of SQL, which names the type of times in UTC `zoned`."""
+def by_sql(rows: Callable[[str], Any], table: str, *words: tuple[str, str]) -> Ask:
+    """Return how to ask an engine of SQL, which has other `words` for literals."""
 
     def ask(condition: Condition) -> list[int]:
         text = sql(condition)
-        if isinstance(condition[2], dt.datetime) and condition[2].tzinfo:
-            text = text.replace("TIMESTAMP", zoned)
+        for ours, theirs in words:
+            text = re.sub(ours, theirs, text)
         return [int(row[0]) for row in rows(f"SELECT id FROM {table} WHERE {text}")]
 
     return ask
@@ -99,7 +100,12 @@ def by_sql(rows: Callable[[str], Any], table: str, zoned: str = "TIMESTAMP") -> 
 def open_duckdb(files: str) -> Ask:
     connection = importlib.import_module("duckdb").connect()
     connection.execute("SET TimeZone = 'UTC'")
-    return by_sql(lambda q: connection.execute(q).fetchall(), f"'{files}'", "TIMESTAMPTZ")
+    return by_sql(
+        lambda q: connection.execute(q).fetchall(),
+        f"'{files}'",
+        (r"TIMESTAMP '(.*)\+00:00'", r"TIMESTAMPTZ '\1+00:00'"),
+        (r"X'(.*)'", r"from_hex('\1')"),
+    )
 
 
 def open_datafusion(files: str) -> Ask:
@@ -113,14 +119,12 @@ def open_datafusion(files: str) -> Ask:
 
 def open_chdb(files: str) -> Ask:
     query = importlib.import_module("chdb").query
-
-    def rows(text: str) -> Any:
-        text = text.replace("X'", "unhex('").replace("TIMESTAMP '", "toDateTime64('")
-        if "toDateTime64" in text:
-            text = text.replace("+00:00'", "', 6, 'UTC')").replace("000001'", "000001', 6, 'UTC')")
-        return [line.split(",") for line in str(query(text)).splitlines()]
-
-    return by_sql(rows, f"file('{files}')")
+    return by_sql(
+        lambda q: [line.split(",") for line in str(query(q)).splitlines()],
+        f"file('{files}', Parquet)",
+        (r"X'(.*)'", r"unhex('\1')"),
+        (r"TIMESTAMP '([^+]*)(\+00:00)?'", r"toDateTime64('\1', 6, 'UTC')"),
+    )
 
 
 def open_spark(files: str) -> Ask:
@@ -130,9 +134,7 @@ def open_spark(files: str) -> Ask:
     session = builder.config("spark.ui.enabled", "false").getOrCreate()
     session.sparkContext.setLogLevel("OFF")
     session.read.parquet(files).createOrReplaceTempView("t")
-    return by_sql(
-        lambda q: session.sql(q.replace("TIMESTAMP_NTZ", "TIMESTAMP_NTZ")).collect(), "t"
-    )
+    return by_sql(lambda q: session.sql(q).collect(), "t")
 
 
 def open_pyarrow(files: str) -> Ask:

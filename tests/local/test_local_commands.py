@@ -76,7 +76,7 @@ def test_nothing_outlives_a_stack_that_gets_a_signal(
         command("up", state=tmp_path), env=environment(), stdout=subprocess.PIPE
     )
     assert process.stdout is not None
-    exported = [process.stdout.readline() for _ in range(9)]
+    exported = [process.stdout.readline() for _ in range(10)]
     assert b"export DORMOUSE_INSTANCE=local\n" in exported
     eventually(lambda: len(members(tmp_path)) == 2)  # S3's test event has started a function
     process.send_signal(number)
@@ -287,7 +287,7 @@ def test_a_stack_ends_with_its_embedded_aws_and_says_so(tmp_path: Path) -> None:
         command("up", state=tmp_path), env=environment(), stdout=-1, stderr=-1, text=True
     )
     assert process.stdout is not None
-    exported = [process.stdout.readline() for _ in range(9)]
+    exported = [process.stdout.readline() for _ in range(10)]
     assert "export DORMOUSE_INSTANCE=local\n" in exported
     (server,) = server_of(tmp_path)
     os.kill(server, signal.SIGKILL)

@@ -10,8 +10,6 @@ import boto3
 from botocore.config import Config
 from botocore.session import Session
 
-from dormouse.settings import CONDITIONS_TRIED_AT
-
 ACCESS_KEY_ID = SECRET_ACCESS_KEY = "local"
 DEFAULT_REGION = "eu-west-2"
 
@@ -27,11 +25,6 @@ def aws_environment(endpoint_url: str, region: str) -> dict[str, str]:
         "AWS_ENDPOINT_URL": endpoint_url,
         "AWS_REGION": region,
     }
-
-
-def deployed_environment(endpoint_url: str, region: str) -> dict[str, str]:
-    """The same where the stack is deployed, which tried the conditions of writes there."""
-    return {**aws_environment(endpoint_url, region), CONDITIONS_TRIED_AT: endpoint_url}
 
 
 def isolated_session(region: str) -> boto3.Session:

@@ -28,6 +28,7 @@ from dormouse.features.http.door import guarded
 from dormouse.features.http.problems import refusal
 from dormouse.http.loopback import LoopbackServer
 from dormouse.http.messages import Answer
+from dormouse.settings import CONDITIONS_TRIED_AT
 from dormouse_cli.local.deploy import deploy
 from dormouse_cli.local.errors import LocalStackError, StartError
 from dormouse_cli.local.event_sources import EventSourcePoller, Watch, unwatched
@@ -36,7 +37,7 @@ from dormouse_cli.local.lambda_host import DEFAULT_SLOTS, IdleTimer, LambdaHost
 from dormouse_cli.local.plan import Deployment
 from dormouse_cli.local.sandbox import Outcome, Sandbox
 from dormouse_cli.local.schedules import ScheduleTimer, scheduled_event
-from dormouse_cli.local.sessions import DEFAULT_REGION, deployed_environment, isolated_session
+from dormouse_cli.local.sessions import DEFAULT_REGION, aws_environment, isolated_session
 from dormouse_cli.local.spark_package import with_package
 from dormouse_cli.local.template import read
 from dormouse_cli.local.websocket_api import CONNECTIONS, WebSocketApi
@@ -142,7 +143,7 @@ class LocalStack:
             else {}
         )
         return {
-            **deployed_environment(running.endpoint_url, self._region),
+            **_environment(running.endpoint_url, self._region),
             **http,
             "DORMOUSE_ACCOUNT": running.deployment.account,
             "DORMOUSE_INSTANCE": running.deployment.parameters.get("Instance", ""),
@@ -189,7 +190,7 @@ class LocalStack:
                 deployment = deployment.with_connections_at(http.url)
             host = LambdaHost(
                 deployment,
-                {**inherited(), **deployed_environment(endpoint_url, self._region)},
+                {**inherited(), **_environment(endpoint_url, self._region)},
                 self._state_dir,
                 self._now,
                 self._new_id,
@@ -340,6 +341,13 @@ def _end_gently(moto: subprocess.Popen[bytes]) -> bool:
         return moto.wait(SAVE_SECONDS) == 0
     except subprocess.TimeoutExpired:
         return False
+
+
+def _environment(endpoint_url: str, region: str) -> dict[str, str]:
+    """Return the variables of processes of a stack that is deployed, which tried the conditions of
+    writes there: they need not.
+    """
+    return {**aws_environment(endpoint_url, region), CONDITIONS_TRIED_AT: endpoint_url}
 
 
 def inherited() -> dict[str, str]:
