@@ -159,7 +159,9 @@ def test_conditions_are_not_tried_again_where_a_deployment_tried_them(
         monkeypatch.setenv("AWS_ENDPOINT_URL", here)
         monkeypatch.setenv("AWS_ENDPOINT_URL_DYNAMODB", dynamodb)
         monkeypatch.setenv(CONDITIONS_TRIED_AT, at)
-        conditions = conditions_of(NAMES, Settings.from_environment(instance="dev").conditions_tried_at)
+        conditions = conditions_of(
+            NAMES, Settings.from_environment(instance="dev").conditions_tried_at
+        )
         conditions.before_write({"IfNoneMatch": "*"})
         assert len(tried) == expected, (at, dynamodb)
 

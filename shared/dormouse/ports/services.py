@@ -150,8 +150,8 @@ class Sources(Protocol):
         """
 
     def list(self, prefix: str, *, since_ms: int) -> Iterator[Source]:
-        """Yield, in key order, the files (`is_file_below`) whose key begins with `prefix` and which were
-        dropped at `since_ms` or later. Pages are loaded as they are needed.
+        """Yield, in key order, the files (`is_file_below`) whose key begins with `prefix` and which
+        were dropped at `since_ms` or later. Pages are loaded as they are needed.
         """
 
 

@@ -187,10 +187,11 @@ def _of_whole_numbers(call: Call, field: Field) -> list[KeyRange] | None:
     op, (head, *rest) = call.op, call.arguments
     if isinstance(head, Literal) and len(rest) == 1:
         op, head, rest = _MIRRORED.get(op, op), rest[0], [head]
-    is_cast = isinstance(head, Call) and head.op in CASTS and isinstance(head.type, DecimalType)
+    if not isinstance(head, Call) or head.op not in CASTS or not isinstance(head.type, DecimalType):
+        return None
     values = [each.value for each in rest if isinstance(each, Literal)]
     numbers = [Decimal(value) for value in values if isinstance(value, int | Decimal)]
-    if not is_cast or not _is(head.arguments[0], field) or len(numbers) < len(rest):
+    if not _is(head.arguments[0], field) or len(numbers) < len(rest):
         return None
     return union_ranges([_range_of_number("=" if op == "IN" else op, n) for n in numbers])
 
