@@ -1,8 +1,9 @@
 """Read frames as rows of a table: whatever has the Arrow C stream or array interface.
 
-Frames of pandas, Polars, DuckDB, pyarrow and nanoarrow are read through that interface alone, so
-none of these libraries is imported here. A frame is in the hands of the caller, so errors may name
-its columns; they never quote its values.
+Frames of Polars, DuckDB, pyarrow, nanoarrow and others are read through that interface alone, so
+none of these libraries is imported here. A frame of pandas has two things that Arrow does not: an
+index, and Python objects, which are read by the type of their column in the table. A frame is in
+the hands of the caller, so errors may name its columns; they never quote its values.
 
 A stream is read once. pyarrow's own do not say that they were read before: such a reader has no
 rows, without an error, and one that was refused midway has those after the refusal. So a stream
@@ -12,39 +13,55 @@ without rows is refused, and so is one that was begun here and not read to its e
 from __future__ import annotations
 
 import re
+import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeGuard
 from weakref import WeakValueDictionary
 
 import pyarrow as pa
+from pyarrow import types
 
 from dormouse.arrow.inference import infer_columns
 from dormouse.errors import InvalidRequestError, RefusedSourceError
 from dormouse.schema.columns import FoundColumn
-from dormouse.schema.schema import Schema
+from dormouse.schema.schema import Field, Schema
+from dormouse.sources.cells.casting import can_cast
+from dormouse.sources.cells.python_cells import python_column
 from dormouse.sources.files.arrow_batches import Converter, arrow_converter, convert_arrow
 from dormouse.sources.key_sizes import with_fitting_keys
 
 _INDEX = re.compile(r"__index_level_\d+__")
-_CONVERSION = re.compile(
-    r"Conversion failed for column .{1,300} with type [\w<>]+|Duplicate column names found.{1,300}",
-    re.DOTALL,
-)
 _SIZES = ("__len__", "num_rows", "shape", "count")
 """What frames have that can be read again: they know, or find out, how many rows they have."""
 _TELLING = ("adbc_driver_manager", "arro3", "dormouse", "nanoarrow")
 """The libraries whose streams raise an error if they are read again."""
 _CANNOT_EXPORT = (
     pa.ArrowException,
+    ArithmeticError,
     AssertionError,
+    AttributeError,
+    LookupError,
     OSError,
-    OverflowError,
     RuntimeError,
     TypeError,
     ValueError,
 )
 """What libraries raise for what they cannot export."""
+_CALLS = (
+    "toArrow",
+    "collect",
+    "compute",
+    "to_frame",
+    "fetch_record_batch",
+    "to_arrow_table",
+    "to_pyarrow_table",
+    "to_arrow",
+    "to_table",
+)
+"""What makes a frame of lazy ones, single columns, cursors and data sets, the best first."""
+_OTHER_FORMS = ("toArrow", "to_frame")
+"""Those of frames of Spark and single columns, which speak Arrow, but fail with some types."""
 _begun: WeakValueDictionary[int, object] = WeakValueDictionary()
 """Streams that were begun and not read to their end, by their ids."""
 _kept: dict[int, object] = {}
@@ -82,14 +99,16 @@ def frame_columns(given: object) -> list[FoundColumn]:
     """
     own = given if _is_schema(given) else _schema_of(given)
     if _is_schema(own):
-        schema = pa.schema(own)  # type: ignore[arg-type]  # it has the C schema interface
+        try:
+            schema = pa.schema(own)  # type: ignore[arg-type]  # it has the C schema interface
+        except _CANNOT_EXPORT as error:
+            raise _unreadable(given, error) from error
     elif is_frame(given):
         schema = frame_reader(given).schema
     else:
         raise InvalidRequestError(
             f"a {type(given).__name__} has no Arrow schema",
-            hint="give a frame, an Arrow schema, or the path of a file; a lazy frame is collected "
-            "or computed first",
+            hint=how_to_frame(given) or "give a frame, an Arrow schema, or the path of a file",
         )
     _check_no_objects(given, schema)
     if index := [name for name in schema.names if _INDEX.fullmatch(name)]:
@@ -106,34 +125,120 @@ def _is_schema(given: object) -> bool:
 def _schema_of(frame: object) -> object:
     """Return the schema that a frame has in its library; None if it has none, or has it no more."""
     try:
+        for name in ("collect_schema", "get_schema"):  # of lazy frames, and of streams of nanoarrow
+            if hasattr(type(frame), name):
+                return getattr(frame, name)()
         return getattr(frame, "schema", None)
-    except (OSError, RuntimeError):  # a released stream; to read it says so
+    except _CANNOT_EXPORT:  # a released stream, for one; to read it says so
         return None
 
 
-def frame_reader(frame: Frame) -> pa.RecordBatchReader:
+def how_to_frame(given: object, calls: Sequence[str] = _CALLS) -> str:
+    """Return a hint at the call that makes a frame of an object; empty if none is known."""
+    call = next((call for call in calls if hasattr(type(given), call)), "")
+    return f"it becomes a frame by its {call}()" if call else ""
+
+
+def frame_reader(frame: Frame, schema: Schema | None = None) -> pa.RecordBatchReader:
     """Return the rows of a frame as a stream of batches.
+
+    With the `schema` of a table, Python objects of pandas become what it says where they can.
 
     Raises:
         InvalidRequestError: its library cannot convert it to Arrow, or it is no table.
+        RefusedSourceError: Python objects are no values of their column; the message has the row.
     """
     if isinstance(frame, pa.RecordBatchReader):
         return frame
+    pandas = sys.modules.get("pandas")
     try:
-        _check_objects(frame)
-        if hasattr(frame, "__arrow_c_stream__"):
+        if pandas is not None and isinstance(frame, pandas.DataFrame):
+            reader = _pandas_table(frame, schema).to_reader()
+        elif hasattr(frame, "__arrow_c_stream__"):
             reader = pa.RecordBatchReader.from_stream(frame)  # type: ignore[arg-type]
         else:
             batch = pa.record_batch(frame)
             reader = pa.RecordBatchReader.from_batches(batch.schema, [batch])
     except _CANNOT_EXPORT as error:
-        raise InvalidRequestError(
-            f"the {type(frame).__name__} cannot be read as Arrow batches{_reason(error)}",
-            hint="a column holds values of one type, a Series is ingested as its to_frame(), and a "
-            "stream is read once; pyarrow.table(…) shows what it becomes",
-        ) from error
+        raise _unreadable(frame, error) from error
     _check_no_objects(frame, reader.schema)
     return reader
+
+
+def _unreadable(frame: object, error: Exception) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"the {type(frame).__name__} cannot be read as Arrow batches{_reason(frame, error)}",
+        hint=how_to_frame(frame, _OTHER_FORMS)
+        or "a column holds values of one type, and a stream is read once; pyarrow.table(…) shows "
+        "what it becomes",
+    )
+
+
+def _pandas_table(frame: Any, schema: Schema | None) -> pa.Table:
+    """Return a frame of pandas with its index; an index of numbers without a name counts rows.
+
+    pandas itself hands over whatever index is no range, so that it depended on the rows that a
+    filter left.
+    """
+    index = frame.index
+    counts_rows = index.nlevels == 1 and index.name is None and index.dtype.kind in "iu"
+    objects = {name: column for name, column in frame.items() if column.dtype == object}
+    if schema is None or not frame.columns.is_unique:
+        table = pa.Table.from_pandas(frame, preserve_index=not counts_rows)
+        if changed := [str(name) for name, each in objects.items() if _guessed(each) is None]:
+            raise InvalidRequestError(
+                f"the frame has Python objects in column {_listed(changed)}, which pandas would "
+                "hand over as other values",
+                hint="convert the column to a type of its own, such as datetime64[ns]",
+            )
+        return table
+    fields = {field.name: field for field in schema.fields}
+    objects = {name: _objects(objects[name], fields[name]) for name in objects.keys() & fields}
+    others = frame.drop(columns=list(objects))
+    table = pa.Table.from_pandas(others, preserve_index=not counts_rows)
+    columns = dict(zip(table.column_names, table.columns, strict=True))
+    return pa.table({**columns, **objects} if others.columns.is_unique else table)
+
+
+def _objects(values: Any, field: Field) -> Any:
+    """Return Python objects as Arrow takes them if that fits, and else as values of rows are read.
+
+    Arrow knows no map by its values, no bytes that are UUIDs, and no integers of 65 bits.
+    """
+    try:
+        column = _guessed(values)
+    except _CANNOT_EXPORT:
+        column = None  # what a row cannot have either is refused by its place
+    if column is not None and can_cast(column.type, field.type, field.unit):
+        return column
+    return python_column(values.where(values.notna(), None).tolist(), field, _Rows(0))
+
+
+def _guessed(values: Any) -> Any:
+    """Return Python objects as Arrow takes them; None if it would change one.
+
+    It cuts the clock of a time beside dates, drops zones and nanoseconds, and makes bytes of texts.
+    """
+    column = pa.array(values, from_pandas=True)
+    if _is_exact(column.type) or all(map(_is_same, values, column.to_pylist())):
+        return column
+    return None
+
+
+def _is_exact(kind: pa.DataType) -> bool:
+    if kind.num_fields:
+        return all(_is_exact(kind.field(at).type) for at in range(kind.num_fields))
+    plain = (types.is_boolean, types.is_integer, types.is_floating, types.is_decimal)
+    return any(is_one(kind) for is_one in (*plain, types.is_string, types.is_null))
+
+
+def _is_same(given: Any, read: object) -> bool:
+    if isinstance(read, list):
+        is_typed = str(getattr(given, "dtype", "object")) != "object"  # an array of numpy
+        return is_typed or all(map(_is_same, given, read))
+    if isinstance(read, dict):
+        return all(_is_same(given.get(name), value) for name, value in read.items())
+    return read is None or bool(given == read)
 
 
 def read_frame(frame: Frame, schema: Schema) -> Iterator[pa.RecordBatch]:
@@ -143,7 +248,7 @@ def read_frame(frame: Frame, schema: Schema) -> Iterator[pa.RecordBatch]:
         RefusedSourceError: its columns or values do not fit the table; the message says which.
         InvalidRequestError: it cannot be read as Arrow, or is a stream that was read before.
     """
-    reader = frame_reader(frame)
+    reader = frame_reader(frame, schema)
     check_frame_columns(reader.schema, schema)
     converter = arrow_converter(reader.schema, schema, of="the frame")
     return with_fitting_keys(_converted(_whole(frame, reader), schema, converter), schema)
@@ -174,10 +279,12 @@ def _whole(frame: Frame, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatc
         for batch in reader:
             rows += batch.num_rows
             yield batch
-    except pa.ArrowException as error:
+    except _CANNOT_EXPORT as error:
         raise InvalidRequestError(
-            f"the {type(frame).__name__} failed after row {rows:,}, and nothing of it was written",
-            hint="a stream is read once: make it again; pyarrow.table(…) shows why it failed",
+            f"the {type(frame).__name__} failed after row {rows:,} with {type(error).__name__}; "
+            "nothing of it was written",
+            hint=how_to_frame(frame, _OTHER_FORMS)
+            or "the error that caused this says why; a stream is read once: make it again",
         ) from error
     if is_silent:
         _begun.pop(id(frame), None)
@@ -216,26 +323,6 @@ def _check_no_objects(frame: object, found: pa.Schema) -> None:
             f"the frame has Python objects in column {_listed(objects)}, which Polars cannot "
             "hand over",
             hint="make texts or bytes of them: [str(value) for value in …] of UUIDs",
-        )
-
-
-def _check_objects(frame: Any) -> None:
-    """Refuse objects of pandas that have nanoseconds: it exports their microseconds (seen in
-    3.1).
-    """
-    if type(frame).__module__.partition(".")[0] != "pandas" or not hasattr(frame, "columns"):
-        return
-    objects = ((name, column) for name, column in frame.items() if column.dtype == object)
-    changed = [
-        str(name)
-        for name, column in objects
-        if any(getattr(value, "nanosecond", 0) for value in column)
-    ]
-    if changed:
-        raise InvalidRequestError(
-            f"the frame has Python objects in column {_listed(changed)}, which pandas would hand "
-            "over without their nanoseconds",
-            hint="convert the column to a type of its own, such as datetime64[ns]",
         )
 
 
@@ -300,9 +387,28 @@ def _listed(names: list[str]) -> str:
     return shown + (f" and {len(names) - 10} more" if len(names) > 10 else "")
 
 
-def _reason(error: Exception) -> str:
-    """Return the part of an error that names a column and quotes no value."""
+def _reason(frame: Any, error: Exception) -> str:
+    """Return the columns that cannot be read, as far as they are known, and why; no value."""
     if re.search("_pl[iu]128", str(error)):
-        return ": Arrow has no integers of 128 bits; cast them to Decimal(38, 0) or text"
-    found = _CONVERSION.search(str(error))
-    return f": {found[0]}" if found else ""
+        own = frame if isinstance(frame, Mapping) else _schema_of(frame)
+        kinds = own.items() if isinstance(own, Mapping) else ()
+        wide = [name for name, kind in kinds if re.search(r"\bU?Int128\b", str(kind))]
+        return (
+            f": column {_listed(wide)} has integers of 128 bits, which Arrow has not; cast them to "
+            "Decimal(38, 0) or text"
+        )
+    pandas = sys.modules.get("pandas")
+    if pandas is None or not isinstance(frame, pandas.DataFrame):
+        return ""
+    if twice := sorted({str(name) for name in frame.columns[frame.columns.duplicated()]}):
+        return f": it has columns of one name: {_listed(twice)}"
+    bad = [f"{name!r} of type {column.dtype}" for name, column in frame.items() if _fails(column)]
+    return f": column {', '.join(bad[:10])}" if bad else ""
+
+
+def _fails(column: Any) -> bool:
+    try:
+        pa.Table.from_pandas(column.to_frame(), preserve_index=False)
+    except _CANNOT_EXPORT:
+        return True
+    return False

@@ -21,7 +21,7 @@ from dormouse.features.ingest.known_sources import (
 from dormouse.model.sources import NO_FILES, Source, format_of, is_file, table_name_of
 from dormouse.model.state import TableState
 from dormouse.ports.services import NO_TABLE, JobRecord, Services
-from dormouse.sources.frames import Frame
+from dormouse.sources.frames import Frame, how_to_frame
 from dormouse.sources.path_columns import folder_prefix
 from dormouse.statestore.source_lookup import ingested_of
 from dormouse.tables.table import Table
@@ -41,19 +41,18 @@ def paths_of(what: object) -> list[str | Path]:
     """
     if isinstance(what, str | Path):
         return [what]
-    if hasattr(what, "collect"):
-        raise InvalidRequestError(
-            f"a {type(what).__name__} has no rows yet", hint="collect it, and ingest the result"
-        )
+    if hint := how_to_frame(what):
+        raise InvalidRequestError(f"a {type(what).__name__} is no frame", hint=hint)
     given = what if isinstance(what, Iterable) and not isinstance(what, Mapping) else [what]
     paths: list[str | Path] = []
     for path in given:
         if not isinstance(path, str | Path):
             raise InvalidRequestError(
                 f"values of type {type(path).__name__} cannot be ingested",
-                hint="give a frame that speaks Arrow, or paths of files; batches become one by "
-                "pyarrow.RecordBatchReader.from_batches(schema, batches), single rows go to "
-                "`with table.writer() as w: w.write(row)`",
+                hint="give a frame that speaks Arrow, or paths of files; rows become one by "
+                "pyarrow.Table.from_pylist(rows), columns by pyarrow.table(columns), batches by "
+                "pyarrow.RecordBatchReader.from_batches(schema, batches); single rows go to `with "
+                "table.writer() as w: w.write(row)`",
             )
         paths.append(path)
     if not paths and isinstance(what, Iterator):

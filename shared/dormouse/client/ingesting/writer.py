@@ -24,7 +24,7 @@ from dormouse.client.table import TableHandle
 from dormouse.errors import InvalidRequestError, RefusedSourceError
 from dormouse.model.sources import Source
 from dormouse.sources.cells.python_cells import Row, check_row_names, rows_to_batch
-from dormouse.sources.frames import Frame, is_frame, read_frame
+from dormouse.sources.frames import Frame, how_to_frame, is_frame, read_frame
 from dormouse.sources.key_sizes import with_fitting_keys
 
 BATCH_ROWS = 1024
@@ -86,7 +86,7 @@ class TableWriter:
         else:
             raise InvalidRequestError(
                 f"a {type(rows).__name__} is no row",
-                hint="write a dict of column names and values, or a frame",
+                hint=how_to_frame(rows) or "write a dict of column names and values, or a frame",
             )
 
     def close(self) -> Ingested:

@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from dormouse.arrow.plain import LISTS, leaves
+from dormouse.arrow.decimals import parse_decimals
+from dormouse.arrow.plain import LISTS, leaves, rebuilt
 from dormouse.arrow.types import (
     MAX_DECIMAL_DIGITS,
     Array,
@@ -197,13 +198,10 @@ def _first_bad(cells: Cells, build: Callable[[Cells], Array]) -> int:
     return low
 
 
-def can_cast(
-    source: pa.DataType, kind: FieldType, unit: str = "", *, is_within: bool = False
-) -> bool:
+def can_cast(source: pa.DataType, kind: FieldType, unit: str = "") -> bool:
     """Return whether values of an Arrow type can become values of `kind` with the same meaning.
 
-    Integers can become times or dates if the `unit` that they count is known. `is_within` says that
-    they are within lists, maps or structs, where texts are not read as UUIDs.
+    Integers can become times or dates if the `unit` that they count is known.
     """
     if types.is_null(source):
         return True
@@ -211,25 +209,27 @@ def can_cast(
         return True
     match source:
         case pa.DictionaryType() | pa.RunEndEncodedType():
-            return can_cast(source.value_type, kind, unit, is_within=is_within)
+            return can_cast(source.value_type, kind, unit)
         case pa.BaseExtensionType(extension_name=name) if name in _EXTENSIONS:
             return kind in _EXTENSIONS[name]
+        case pa.BaseExtensionType(extension_name="arrow.opaque", storage_type=storage):
+            # numbers of PostgreSQL, which has more digits than any decimal
+            is_number = isinstance(kind, DecimalType) and _is_text(storage)
+            return is_number or can_cast(storage, kind, unit)
         case pa.BaseExtensionType():
-            return can_cast(source.storage_type, kind, unit, is_within=is_within)
-    return _can_cast_plain(source, kind, is_within=is_within)
+            return can_cast(source.storage_type, kind, unit)
+    return _can_cast_plain(source, kind)
 
 
-def _can_cast_plain(source: pa.DataType, kind: FieldType, *, is_within: bool) -> bool:
+def _can_cast_plain(source: pa.DataType, kind: FieldType) -> bool:
     match kind:
         case ListType(element=element):
-            return isinstance(source, LISTS) and can_cast(
-                source.value_type, element, is_within=True
-            )
+            return isinstance(source, LISTS) and can_cast(source.value_type, element)
         case MapType(key=key, value=value):
             return (
                 isinstance(source, pa.MapType)
-                and can_cast(source.key_type, key, is_within=True)
-                and can_cast(source.item_type, value, is_within=True)
+                and can_cast(source.key_type, key)
+                and can_cast(source.item_type, value)
             )
         case StructType():
             return isinstance(source, pa.StructType) and _can_cast_members(source, kind)
@@ -241,9 +241,7 @@ def _can_cast_plain(source: pa.DataType, kind: FieldType, *, is_within: bool) ->
             digits: int = source.precision - source.scale + kind.scale
             return digits <= MAX_DECIMAL_DIGITS
         case Primitive():
-            # within lists, Arrow takes 16 letters for the 16 bytes of a UUID
-            is_misread = is_within and kind is Primitive.UUID and _is_text(source)
-            return not is_misread and any(accepts(source) for accepts in _ACCEPTED[kind])
+            return any(accepts(source) for accepts in _ACCEPTED[kind])
 
 
 def _can_cast_members(source: pa.StructType, kind: StructType) -> bool:
@@ -253,7 +251,7 @@ def _can_cast_members(source: pa.StructType, kind: StructType) -> bool:
     return (
         len(set(names)) == len(names)
         and required <= set(names) <= wanted.keys()
-        and all(can_cast(field.type, wanted[field.name].type, is_within=True) for field in source)
+        and all(can_cast(field.type, wanted[field.name].type) for field in source)
     )
 
 
@@ -267,9 +265,10 @@ def cast(column: Array, kind: FieldType, unit: str = "") -> Array:
     if types.is_integer(column.type) and unit and kind in UNITS[unit]:
         return from_unit_count(column, kind, unit)
     wanted = arrow_type(kind)
-    if kind is Primitive.UUID and _is_text(column.type):
-        return parse_uuids(column)
-    if not column.type.equals(wanted) and contains_type(kind, DecimalType):
+    is_parsed = contains_type(kind, DecimalType) or contains_type(kind, Primitive.UUID)
+    if not column.type.equals(wanted) and is_parsed:
+        kinds = _leaf_kinds(column.type, kind)
+        column = rebuilt(column, lambda leaf: _parsed(leaf, next(kinds)))
         column = column.cast(arrow_type(kind, widest_decimal))
     result = column if column.type.equals(wanted) else column.cast(wanted)
     result.validate(full=True)  # find invalid UTF-8, which would break readers
@@ -278,6 +277,32 @@ def cast(column: Array, kind: FieldType, unit: str = "") -> Array:
     if contains_type(kind, StructType):
         _check_members(result, kind)
     return result
+
+
+def _leaf_kinds(found: pa.DataType, kind: FieldType) -> Iterator[FieldType]:
+    """Yield what the columns of single values in a column become, in the order of `leaves`."""
+    match kind:
+        case ListType(element=element) if isinstance(found, LISTS):
+            yield from _leaf_kinds(found.value_type, element)
+        case MapType(key=key, value=value) if isinstance(found, pa.MapType):
+            yield from _leaf_kinds(found.key_type, key)
+            yield from _leaf_kinds(found.item_type, value)
+        case StructType(members=members) if isinstance(found, pa.StructType):
+            wanted = {member.name: member.type for member in members}
+            for field in found:
+                yield from _leaf_kinds(field.type, wanted[field.name])
+        case _:
+            yield kind
+
+
+def _parsed(leaf: Array, kind: FieldType) -> Array:
+    """Return UUIDs and decimals of texts, and UUIDs of bytes; other columns as they are."""
+    if _is_text(leaf.type) and kind is Primitive.UUID:
+        return parse_uuids(leaf)
+    if _is_text(leaf.type) and isinstance(kind, DecimalType):
+        return parse_decimals(leaf.cast(pa.string()), kind)
+    # within a struct, Arrow would check the bytes of null ones, too
+    return leaf.cast(arrow_type(kind)) if kind is Primitive.UUID else leaf
 
 
 def _check_members(cells: Array, kind: FieldType) -> None:

@@ -46,7 +46,7 @@ def rows_to_batch(rows: Sequence[Row], schema: Schema, first: int = 0) -> pa.Rec
     def place(row: int) -> str:
         return f"row {first + row + 1}"
 
-    columns = [_column([row.get(f.name) for row in rows], f, place) for f in schema.fields]
+    columns = [python_column([row.get(f.name) for row in rows], f, place) for f in schema.fields]
     return pa.RecordBatch.from_arrays(columns, schema=arrow_schema(schema))
 
 
@@ -68,7 +68,12 @@ def check_row_names(row: Row, schema: Schema) -> None:
         )
 
 
-def _column(values: list[object], field: Field, place: Callable[[int], str]) -> Array:
+def python_column(values: list[object], field: Field, place: Callable[[int], str]) -> Array:
+    """Return values as a column of the table.
+
+    Raises:
+        RefusedSourceError: a value does not fit it; the message names its `place`.
+    """
     if not field.nullable and (empty := [i for i, value in enumerate(values) if value is None]):
         reason = "there is no value, and the column cannot be null"
         raise cell_refusal(place(empty[0]), field, reason)

@@ -39,12 +39,9 @@ def arrow_converter(
 ) -> Converter:
     """Return what converts the columns of an Arrow schema to those of the table.
 
-    A column of another type is refused at its first value: a library gives some type to a column
+    It refuses a column of another type at its first value: a library gives some type to a column
     without values, too. `of` says in errors what has the columns. `declared` is the schema with the
     types that a file names besides those of Arrow; either is good.
-
-    Raises:
-        RefusedSourceError: a column that cannot be null is of a type that cannot become its type.
     """
     misfits = {}
     for field in schema.fields:
@@ -54,8 +51,6 @@ def arrow_converter(
         kinds = [found.field(at).type, *([declared.field(at).type] if declared else [])]
         if not any(can_cast(kind, field.type, field.unit) for kind in kinds):
             misfits[field.name] = partial(_misfit, field, kinds[-1], of)
-            if not field.nullable:
-                raise misfits[field.name]()
 
     def converter(field: Field) -> Callable[[Array], Array]:
         def build(column: Array) -> Array:
@@ -88,7 +83,10 @@ def _hint(found: pa.DataType, wanted: FieldType) -> str:
     if isinstance(found, pa.StructType) and is_variant(found):
         return f"that is a VARIANT: {VARIANT_AS_TEXT}"
     if pa.types.is_floating(found) and wanted in (Primitive.INT, Primitive.LONG):
-        return "pandas makes floats of whole numbers beside nulls: read the column as Int64 there"
+        return (
+            "pandas makes floats of whole numbers beside nulls: convert_dtypes() makes Int64 of "
+            "them again; beyond 2^53, read the column as Int64"
+        )
     units = [unit for unit, counts in UNITS.items() if wanted in counts]
     if not units or not pa.types.is_integer(found):
         return ""
