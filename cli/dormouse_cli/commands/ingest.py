@@ -203,7 +203,7 @@ def wait_for(target: Instance | TableHandle, timeout_seconds: float) -> None:
 
 
 def _drop(progress: Progress, handle: TableHandle, files: list[Path], again: bool) -> Ingested:
-    task = progress.add_task("uploaded", total=None)
+    task = progress.add_task("uploaded", total=len(files_to_drop(handle.name, files)))
     return handle.ingest(
         files, again=again, wait=False, watch=lambda source: progress.advance(task)
     )

@@ -16,7 +16,7 @@ from dormouse.tables.table import Table
 
 READ_ENDINGS = (
     *(".parquet", ".arrow", ".arrows", ".feather"),
-    *(".csv", ".json", ".jsonl", ".ndjson"),
+    *(".csv", ".tsv", ".txt", ".json", ".jsonl", ".ndjson"),
 )
 """The name endings of files that can be ingested; `format_of` says what may follow."""
 COMPRESSED_ENDINGS = (".gz", ".bz2", ".zst")
@@ -29,8 +29,8 @@ NO_FILES = (
 )
 """What `is_file` leaves out, as a hint."""
 _ENDINGS_HINT = (
-    "files end in .parquet, .arrow, .arrows, .feather, .csv, .json, .jsonl or .ndjson, and in .gz, "
-    ".bz2 or .zst after that if they are compressed"
+    "files end in .parquet, .arrow, .arrows, .feather, .csv, .tsv, .txt, .json, .jsonl or .ndjson, "
+    "and in .gz, .bz2 or .zst after that if they are compressed"
 )
 _KEYED = re.compile(r"[^/]+/once-([0-9a-f]{32}(?:-[0-9]{5,})?)\.[0-9a-f]{32}\.(?:parquet|jsonl)")
 """The keys of objects whose rows have an idempotency key; `keyed_name` makes them."""

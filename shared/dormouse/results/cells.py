@@ -103,6 +103,12 @@ def _clock(nanoseconds: int) -> str:
     return f"{text}{'' if '.' in text else '.000000'}{finer:03d}" if finer else text
 
 
+def _singles(column: pa.Array[Any]) -> Cells:
+    """Return floats of 32 bits with the fewest digits that give them back."""
+    texts = column.cast(pa.string()).to_pylist()
+    return [None if text is None else _finite(float(text)) for text in texts]
+
+
 def _durations(column: pa.Array[Any]) -> Cells:
     digits = _UNITS[column.type.unit]
     counts = column.cast(pa.int64()).to_pylist()
@@ -191,6 +197,7 @@ _COLUMNS: tuple[tuple[_Applies, Callable[[pa.Array[Any]], Cells]], ...] = (
     (pa.types.is_date, _dates),
     (pa.types.is_time64, _clocks),
     (pa.types.is_duration, _durations),
+    (pa.types.is_float32, _singles),
 )
 _CONVERSIONS: tuple[tuple[_Applies, Callable[[Any], object]], ...] = (
     (pa.types.is_floating, _finite),

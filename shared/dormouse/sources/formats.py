@@ -36,6 +36,7 @@ _BINARY = {
     ".feather": ("Arrow", (FILE_MAGIC, STREAM_MAGIC)),
 }
 """Formats that are not text: what they are called, and how their files begin."""
+CSV_ENDINGS = (".csv", ".tsv", ".txt")
 _HINT = "a file is what its name says: .gz at its end if it is gzipped, .parquet if it is Parquet"
 
 
@@ -79,8 +80,8 @@ def _read(
                 yield from read_arrow(plain.wait(), schema)
         return
     with opened(local, compression) as file:
-        if suffix == ".csv":
-            yield from read_csv(file, schema, dialect)
+        if suffix in CSV_ENDINGS:
+            yield from read_csv(file, schema, (dialect or CsvDialect()).of_ending(suffix))
         else:
             yield from read_json_lines(file, schema)
 

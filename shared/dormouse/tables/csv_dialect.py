@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dormouse.errors import InvalidRequestError
 from dormouse.tables.properties import Properties
@@ -16,6 +16,12 @@ class CsvDialect:
     quote: str = '"'
     has_header: bool = True
     null: str = ""
+    encoding: str = "utf-8"
+    dates: str = "ymd"
+
+    def of_ending(self, ending: str) -> CsvDialect:
+        """Return the dialect of files that end so: fields of ``.tsv`` are separated by tabs."""
+        return replace(self, separator="\t") if ending == ".tsv" else self
 
     def __post_init__(self) -> None:
         """Refuse characters that would have two meanings."""
@@ -39,4 +45,6 @@ def csv_dialect(properties: Properties) -> CsvDialect:
         quote=properties.csv_quote,
         has_header=properties.csv_header == "yes",
         null=properties.csv_null,
+        encoding=properties.csv_encoding,
+        dates=properties.csv_dates,
     )

@@ -171,6 +171,18 @@ class Properties(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             description="The unquoted text that means null in CSV. Empty: an empty field is null.",
         ),
     ] = ""
+    csv_encoding: Annotated[
+        Literal["utf-8", "utf-16", "latin-1", "windows-1252"],
+        Meta(description="The encoding of CSV files."),
+    ] = "utf-8"
+    csv_dates: Annotated[
+        Literal["ymd", "dmy", "mdy"],
+        Meta(
+            description="The order of year, month and day in CSV files: dmy reads 31/01/2026, "
+            "31.1.2026 and 31-01-2026, also before a time. What is written as ISO 8601 is read "
+            "with each."
+        ),
+    ] = "ymd"
     bulk_import_min_leaf_partitions: Annotated[
         int,
         Meta(

@@ -540,7 +540,7 @@ def test_a_frame_with_an_idempotency_key_is_ingested_once_whatever_it_holds(
         (ARROW, {"idempotency_key": ""}, "1 to 1,024 characters"),
         (ARROW, {"name": "rows.csv"}, "cannot be called 'rows.csv'"),
         ("rows.csv", {"idempotency_key": "k"}, "files need no idempotency key"),
-        (pl.DataFrame(ARROW).lazy(), {}, "LazyFrame has no rows yet"),
+        (pl.DataFrame(ARROW).lazy(), {}, "LazyFrame is no frame"),
         ([{"id": 1}], {}, "values of type dict cannot be ingested"),
         ({"id": 1}, {}, "values of type dict cannot be ingested"),
         (7, {}, "values of type int cannot be ingested"),

@@ -25,6 +25,7 @@ from dormouse.schema.types import Member, Primitive, StructType
 from dormouse.sources.files import compression
 from dormouse.sources.files.csv_files import read_csv
 from dormouse.sources.formats import read_source
+from dormouse.tables.csv_dialect import CsvDialect
 from tests.support.source_files import arrow_file, arrow_stream, gzipped
 
 SCHEMA = Schema.from_json(
@@ -114,6 +115,8 @@ Read = Callable[..., list[dict[str, object]]]
         ("t/x.json", JSON.encode()),
         ("t/x.ndjson", JSON.replace("\n", "\r\n").encode()),
         ("t/x.JSONL", JSON.encode()),
+        ("t/x.json", f"\n[\n{JSON.strip()}\n]".replace("\n\n", ",\n").encode()),
+        ("t/x.txt", CSV.encode()),
         ("t/x.parquet", parquet(ROWS, arrow_schema(SCHEMA))),
         ("t/x.arrow", arrow_file(pa.Table.from_pylist(ROWS, arrow_schema(SCHEMA)))),
         ("t/x.Feather", arrow_stream(pa.Table.from_pylist(ROWS, arrow_schema(SCHEMA)))),
@@ -128,9 +131,46 @@ def test_each_format_plain_or_compressed_has_the_same_rows(
     assert read(pa.compress(body, "zstd", asbytes=True), key + ".zst") == ROWS
 
 
+DIALECTS: list[tuple[CsvDialect, str, str, str]] = [
+    (CsvDialect(), "x.tsv", "utf-8", "k\tv\td\nä,b\t1\t2024-02-29\n"),
+    (CsvDialect(separator=";"), "x.txt", "utf-8", "k;v;d\nä,b;1;2024-02-29\n"),
+    (CsvDialect(encoding="latin-1"), "x.csv", "latin-1", 'k,v,d\n"ä,b",1,2024-02-29\n'),
+    (CsvDialect(encoding="utf-16"), "x.tsv", "utf-16", "k\tv\td\nä,b\t1\t2024-02-29\n"),
+    (CsvDialect(dates="dmy"), "x.tsv", "utf-8", "k\tv\td\nä,b\t1\t29.2.2024\n"),
+    (CsvDialect(dates="dmy"), "x.tsv", "utf-8", "k\tv\td\nä,b\t1\t2024-02-29\n"),
+    (CsvDialect(dates="mdy"), "x.tsv", "utf-8", "k\tv\td\nä,b\t1\t02/29/2024\n"),
+]
+
+
+def test_text_is_read_as_the_table_says_that_its_files_are_written(tmp_path: Path) -> None:
+    day = Field("d", Primitive.DATE, nullable=True)
+    schema = Schema(KEY_ONLY.row_keys, values=(*KEY_ONLY.values, day))
+    path = tmp_path / "file"
+    for dialect, name, encoding, text in DIALECTS:
+        path.write_text(text, encoding)
+        (batch,) = read_source(path, name, schema, dialect)
+        assert batch.to_pylist() == [{"k": "ä,b", "v": 1, "d": dt.date(2024, 2, 29)}]
+    for dialect, body, reason in (
+        (CsvDialect(), "k,v\nä,1\n".encode("latin-1"), "not UTF-8"),
+        (CsvDialect(encoding="utf-16"), b"k,v\na,1\n", "is not utf-16"),
+        (CsvDialect(encoding="utf-16"), "k,v\na,1\n".encode("utf-16")[:-1], "is not utf-16"),
+        (CsvDialect(encoding="windows-1252"), b"k,v\n\x81,1\n", "is not windows-1252"),
+        (CsvDialect(dates="mdy"), b"k,v,d\na,1,29/02/2024\n", "line 2, column 'd'"),
+        (CsvDialect(dates="dmy"), b"k,v,d\na,1,29/02/24\n", "line 2, column 'd'"),
+    ):
+        path.write_bytes(body)
+        with pytest.raises(RefusedSourceError, match=reason):
+            list(read_source(path, "x.csv", schema, dialect))
+
+
 @pytest.mark.parametrize(
     ("key", "body"),
-    [("x.csv", "k,v\n"), ("x.json", ""), ("x.parquet", parquet([], arrow_schema(KEY_ONLY)))],
+    [
+        ("x.csv", "k,v\n"),
+        ("x.json", ""),
+        ("x.json", "[]"),
+        ("x.parquet", parquet([], arrow_schema(KEY_ONLY))),
+    ],
 )
 def test_a_file_without_rows_is_good(read: Read, key: str, body: bytes) -> None:
     assert read(body, key, KEY_ONLY) == []
@@ -179,7 +219,11 @@ def test_long_values_that_parquet_stores_once_come_in_small_batches(tmp_path: Pa
             "line 2, column 'v': the value is not of type long",
         ),
         ("x.json", b'{"k":"a","v":1}\n{"k":"b","v":', "line 2 is not a JSON object"),
-        ("x.json", b'[{"k":"a","v":1}]', "line 1 is not a JSON object"),
+        ("x.json", b'[\n{"k":"a",\n"v":1},\n\n{"k":1,"v":1}]', "line 5, column 'k'"),
+        ("x.json", b'[{"k":"a","v":1},\n1]', "line 2 is not a JSON object"),
+        ("x.json", b'[{"k":"a","v":1}', "the JSON array from line 1 on cannot be read"),
+        ("x.json", b'[{"k":"a","v":1}]\n{"k":"b","v":1}', "the JSON array from line 1 on"),
+        ("x.json", b'{"k":"a","v":1}\n[{"k":"b","v":1}]', "line 2 is not a JSON object"),
         ("x.json", b'{"k":"a","v":1,"w":1}', "line 1: the table has no column 'w' of the line"),
         ("x.json", b'{"k":"\xff","v":1}', "line 1"),
         ("x.json", b'{"k":"\\ud800","v":1}', "line 1"),

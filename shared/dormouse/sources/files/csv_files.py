@@ -7,16 +7,20 @@ header. `csv_structure` validates the syntax, `text_cells` parses values. An emp
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import islice
 from typing import BinaryIO, cast
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import csv
 
 from dormouse.arrow.types import Array
 from dormouse.errors import RefusedSourceError
-from dormouse.schema.schema import Field, Schema
+from dormouse.schema.schema import Field, Primitive, Schema
+from dormouse.schema.types import TIMESTAMPS
 from dormouse.sources.cells.casting import check_file_columns, convert_batch
 from dormouse.sources.cells.json_cells import json_column
 from dormouse.sources.cells.text_cells import text_parser
@@ -25,6 +29,7 @@ from dormouse.tables.csv_dialect import CsvDialect
 
 _SEPARATORS = ";\t|,"
 """What separates fields in most files."""
+_ENCODING_HINT = "the table's property csv_encoding says how its files are encoded"
 
 
 def read_csv(
@@ -37,10 +42,10 @@ def read_csv(
     """
     dialect = dialect or CsvDialect()
     structure = CsvStructure(dialect)
-    blocks = CsvBlocks(file, structure)
+    blocks = CsvBlocks(_in_utf8(file, dialect), structure)
     structure.names = tuple(_names(blocks, schema, dialect))
     for block, batch in _text_batches(blocks, structure, dialect):
-        yield convert_batch(batch, schema, _Lines(structure, block), _cell_parser)
+        yield convert_batch(batch, schema, _Lines(structure, block), partial(_cells, dialect))
 
 
 def read_csv_texts(file: BinaryIO, dialect: CsvDialect) -> Iterator[pa.RecordBatch]:
@@ -55,13 +60,54 @@ def read_csv_texts(file: BinaryIO, dialect: CsvDialect) -> Iterator[pa.RecordBat
             hint="write the schema, or infer it from a file with a header",
         )
     structure = CsvStructure(dialect)
-    blocks = CsvBlocks(file, structure)
+    blocks = CsvBlocks(_in_utf8(file, dialect), structure)
     structure.names = tuple(_header(blocks))
     yield pa.RecordBatch.from_arrays(
         [pa.array([], pa.string()) for _ in structure.names], names=list(structure.names)
     )
     for _, batch in _text_batches(blocks, structure, dialect):
-        yield batch
+        columns = [_in_iso_order(column, dialect) for column in batch.columns]
+        yield pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+
+
+def _in_utf8(file: BinaryIO, dialect: CsvDialect) -> BinaryIO:
+    is_utf8 = dialect.encoding == "utf-8"
+    return file if is_utf8 else cast(BinaryIO, _Recoded(file, dialect.encoding))
+
+
+class _Recoded:
+    """A file of another encoding as UTF-8."""
+
+    def __init__(self, file: BinaryIO, encoding: str) -> None:
+        self._file, self._encoding = file, encoding
+        self._decoder = codecs.getincrementaldecoder(encoding)()
+
+    def read(self, size: int) -> bytes:
+        """Return about as many bytes, and none at the end."""
+        while True:
+            data = self._file.read(size)
+            try:
+                text = self._decoder.decode(data, final=not data)
+            except UnicodeError as error:
+                raise RefusedSourceError(
+                    f"the CSV file is not {self._encoding}",
+                    hint=_ENCODING_HINT,
+                ) from error
+            if text or not data:
+                return text.encode()
+
+
+def _in_iso_order(cells: Array, dialect: CsvDialect) -> Array:
+    """Return texts that begin with a date in the order of the dialect with one of ISO 8601."""
+    if dialect.dates == "ymd":
+        return cells
+    cells = pc.replace_substring_regex(cells, r"^([0-9][./-])", r"0\1")
+    cells = pc.replace_substring_regex(cells, r"^([0-9]{2}[./-])([0-9][./-])", r"\10\2")
+    order = r"\3-\2-\1" if dialect.dates == "dmy" else r"\3-\1-\2"
+    iso: Array = pc.replace_substring_regex(
+        cells, r"^([0-9]{2})[./-]([0-9]{2})[./-]([0-9]{4})", order
+    )
+    return iso
 
 
 def _text_batches(
@@ -109,7 +155,9 @@ def _header(blocks: CsvBlocks) -> list[str]:
     try:
         return [name.decode() for name in blocks.header()]
     except UnicodeDecodeError as error:
-        raise RefusedSourceError("the column names in the CSV header are not UTF-8") from error
+        raise RefusedSourceError(
+            "the column names in the CSV header are not UTF-8", hint=_ENCODING_HINT
+        ) from error
 
 
 def _parser(dialect: CsvDialect, names: Sequence[str]) -> Callable[[bytes], pa.Table]:
@@ -180,8 +228,11 @@ def _refusal(structure: CsvStructure, block: Block) -> RefusedSourceError:
     return RefusedSourceError(f"the records from line {block.line} on cannot be parsed as CSV")
 
 
-def _cell_parser(field: Field) -> Callable[[Array], Array]:
-    return text_parser(field) or _json_parser(field)
+def _cells(dialect: CsvDialect, field: Field) -> Callable[[Array], Array]:
+    parse = text_parser(field) or _json_parser(field)
+    if field.type not in TIMESTAMPS and field.type is not Primitive.DATE:
+        return parse
+    return lambda cells: parse(_in_iso_order(cells, dialect))
 
 
 def _json_parser(field: Field) -> Callable[[Array], Array]:

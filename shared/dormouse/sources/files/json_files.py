@@ -1,4 +1,4 @@
-"""Read ingested JSON lines as batches of the table: one object on each line, in UTF-8.
+"""Read ingested JSON as batches of the table: one object on each line, or one array of objects.
 
 A nullable column may be missing from an object. `json_cells` describes how values are written.
 """
@@ -25,7 +25,10 @@ BATCH_ROWS = 16 * 1024
 BATCH_BYTES = 16 * 1024 * 1024
 LINE_BYTES = 16 * 1024 * 1024
 """The longest allowed line: no other limit bounds the memory that a line needs."""
+ARRAY_BYTES = 64 * 1024 * 1024
+"""The largest allowed array, which is read as a whole."""
 _NULL = b"null"
+_FORM_HINT = "each line holds one object, or the file is one array of objects"
 _T = TypeVar("_T")
 _objects = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _values = msgspec.json.Decoder(dict[str, object], float_hook=exact_number)
@@ -83,13 +86,39 @@ def read_json_objects(file: BinaryIO) -> Iterator[tuple[int, int, dict[str, obje
 
 
 def _lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines that are not blank, with their numbers from 1."""
+    """Yield the lines that are not blank, or the objects of an array, with the numbers of their
+    lines from 1.
+    """
+    is_first = True
     for number, line in enumerate(iter(lambda: file.readline(LINE_BYTES + 1), b""), start=1):
         if len(line) > LINE_BYTES:
             raise RefusedSourceError(f"line {number} is longer than {LINE_BYTES:,} bytes")
         text = strip_bom(line) if number == 1 else line
         if text and not text.isspace():
+            if is_first and text.lstrip().startswith(b"["):
+                yield from _elements(number, text + file.read(ARRAY_BYTES + 1))
+                return
+            is_first = False
             yield number, text
+
+
+def _elements(line: int, array: bytes) -> Iterator[tuple[int, bytes]]:
+    if len(array) > ARRAY_BYTES:
+        raise RefusedSourceError(
+            f"the JSON array is larger than {ARRAY_BYTES:,} bytes",
+            hint="write one object on each line: jq -c '.[]'",
+        )
+    try:
+        found = msgspec.json.decode(array, type=list[msgspec.Raw])
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise RefusedSourceError(
+            f"the JSON array from line {line} on cannot be read: {error}", hint=_FORM_HINT
+        ) from error
+    start = end = 0
+    for text in map(bytes, found):
+        before, start = start, array.index(text, end)
+        line, end = line + array.count(b"\n", before, start), start + len(text)
+        yield line, text
 
 
 def _object(number: int, line: bytes, decoder: msgspec.json.Decoder[_T]) -> _T:
@@ -101,7 +130,7 @@ def _object(number: int, line: bytes, decoder: msgspec.json.Decoder[_T]) -> _T:
         raise RefusedSourceError(f"line {number} has a number of an extreme exponent") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise RefusedSourceError(
-            f"line {number} is not a JSON object: {error}", hint="each line holds one object"
+            f"line {number} is not a JSON object: {error}", hint=_FORM_HINT
         ) from error
 
 

@@ -32,7 +32,7 @@ from dormouse.sources.files.parquet_types import (
     old_times,
     remarks_on,
 )
-from dormouse.sources.formats import check_content, opened
+from dormouse.sources.formats import CSV_ENDINGS, check_content, opened
 from dormouse.sources.inferring.inferred_json import JsonColumns
 from dormouse.sources.inferring.inferred_text import TextColumn
 from dormouse.tables.csv_dialect import CsvDialect
@@ -71,8 +71,8 @@ def infer_file(local: Path, dialect: CsvDialect | None = None) -> FoundFile:
             )
         return _of_parquet(file_here) if suffix == ".parquet" else _of_arrow(local)
     with opened(file_here, compression) as file:
-        if suffix == ".csv":
-            return _of_csv(read_csv_texts(file, dialect or CsvDialect()))
+        if suffix in CSV_ENDINGS:
+            return _of_csv(read_csv_texts(file, (dialect or CsvDialect()).of_ending(suffix)))
         return _of_json(file)
 
 

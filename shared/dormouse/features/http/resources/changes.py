@@ -57,7 +57,7 @@ class Accepted(Shown, frozen=True, kw_only=True):
 
 class Sample(Form, frozen=True, kw_only=True):
     """A file like those to come, as base64 of its content: its columns become those of a table.
-    `name` ends as such files do: .csv, .json, .jsonl, .parquet, .arrow, .arrows.
+    `name` ends as such files do: .csv, .tsv, .txt, .json, .jsonl, .parquet, .arrow, .arrows.
     """
 
     name: str
