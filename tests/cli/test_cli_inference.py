@@ -80,6 +80,16 @@ def test_ingest_creates_the_table_once(files: Dormouse) -> None:
     assert files("query", "flights", "--count").stdout == "5\n"
 
 
+def test_standard_input_is_a_file_that_its_content_names(files: Dormouse) -> None:
+    create = ("--create", "--row-keys", "id", "--property", "csv_separator=;")
+    arguments = ("ingest", "t", "-", "--format", "csv", "--wait")
+    assert "table t was created" in files(*arguments, *create, input="id;v\n1;a\n").stderr
+    assert "already ingested" in files(*arguments, input="id;v\n1;a\n").stderr
+    assert "1 file ingested" in files(*arguments, input="id;v\n2;b\n").stderr
+    assert files("query", "t", "--format", "csv").stdout == '"id","v"\n1,"a"\n2,"b"\n'
+    assert "add --format" in refused(files, "ingest", "t", "-")
+
+
 def test_a_file_that_would_be_refused_creates_no_table(files: Dormouse, memory: InMemory) -> None:
     Path("bad.csv").write_text("id,v\n1,x\n,y\n")
     reason = refused(files, "ingest", "t", "bad.csv", "--create", "--row-keys", "id")

@@ -68,7 +68,10 @@ def test_a_file_that_nobody_reads_is_refused_before_the_upload(flights: Dormouse
     result = flights("ingest", "flights", "rows.xlsx", "--wait")
     assert result.exit_code == 4
     assert "'rows.xlsx' is of no known format" in result.stderr
-    assert ".parquet, .arrow, .arrows, .feather, .csv, .tsv, .txt, .json, .jsonl or .ndjson" in result.stderr
+    assert (
+        ".parquet, .arrow, .arrows, .feather, .csv, .tsv, .txt, .json, .jsonl or .ndjson"
+        in result.stderr
+    )
     assert "rows.xlsx" not in flights("jobs", "flights").stdout
 
 

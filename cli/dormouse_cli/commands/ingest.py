@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -9,13 +14,13 @@ import typer
 from rich.progress import Progress
 
 from dormouse.client import Ingested, Instance, TableHandle
-from dormouse.client.ingesting.dropping import files_to_drop
+from dormouse.client.ingesting.dropping import files_to_drop, local_copies
 from dormouse.client.ingesting.inferring import check_file
 from dormouse.client.waiting import WAIT_SECONDS
 from dormouse.errors import InvalidRequestError
 from dormouse_cli.session import instance_of, table_of, tables_beginning
 from dormouse_cli.terminal import note, notes, progress_bars
-from dormouse_cli.values.arguments import parse_spark
+from dormouse_cli.values.arguments import parse_properties, parse_spark
 from dormouse_cli.values.new_schemas import (
     RowKeysOption,
     SortKeysOption,
@@ -23,14 +28,33 @@ from dormouse_cli.values.new_schemas import (
     inferred_schema,
     print_inferred,
 )
-from dormouse_cli.values.parameters import JobPropertyOption, SparkOption, TableName, TimeoutOption
+from dormouse_cli.values.parameters import SparkOption, TableName, TimeoutOption
 
 FilesArgument = Annotated[
-    list[Path] | None,
+    list[str] | None,
     typer.Argument(
         metavar="FILE",
-        help="A Parquet, Arrow, CSV or JSON lines file, by the end of its name, plain or .gz, .bz2 "
-        "or .zst; or a folder of them, with the folders in it.",
+        help="A Parquet, Arrow, CSV or JSON file, by the end of its name, plain or .gz, .bz2 or "
+        ".zst; a folder of them, with the folders in it; either also as s3://BUCKET/KEY, which is "
+        "copied here first; or - for standard input, with --format.",
+    ),
+]
+FormatOption = Annotated[
+    str,
+    typer.Option(
+        "--format",
+        metavar="ENDING",
+        help="What standard input is, as the ending of a file's name: csv, tsv, jsonl, csv.gz …",
+    ),
+]
+PropertiesOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--property",
+        metavar="NAME=VALUE",
+        help="With --create, a property of the new table, such as csv_separator=; – else "
+        "spark_executors, spark_executor_cores or spark_executor_memory_bytes for this job alone, "
+        "which is then for Spark; repeat for more.",
     ),
 ]
 PrefixesOption = Annotated[
@@ -70,9 +94,10 @@ def ingest(
     ctx: typer.Context,
     name: TableName,
     files: FilesArgument = None,
+    form: FormatOption = "",
     prefixes: PrefixesOption = None,
     spark: SparkOption = False,
-    properties: JobPropertyOption = None,
+    properties: PropertiesOption = None,
     again: AgainOption = False,
     create: CreateOption = False,
     row_keys: RowKeysOption = None,
@@ -86,7 +111,7 @@ def ingest(
     With --spark and --prefix they are one bulk import; for dropped files, a property of the table
     decides: ingest_spark_bytes.
     """
-    asked = parse_spark(spark, properties)
+    asked = parse_spark(spark, None if create else properties)
     if bool(files) == bool(prefixes):
         raise InvalidRequestError(
             "say what to ingest: either files from here, or keys of the ingest bucket",
@@ -104,15 +129,16 @@ def ingest(
     instance = instance_of(ctx, makes=create)
     wait = instance.polling.works_here if wait is None else wait
     began_ms = instance.services.clock.now_ms()
-    if create:
-        _create(instance, name, files or [], (row_keys, sort_keys, types))
-    with progress_bars() as progress:
+    with _here(files or [], form) as local, progress_bars() as progress:
+        if create:
+            settings = parse_properties(properties or [])
+            _create(instance, name, local, (row_keys, sort_keys, types), settings)
         if prefixes:
             keys = [_key_in(instance.bucket.name, prefix) for prefix in prefixes]
             chosen, done = instance.ingest_files(name, keys, spark=asked, again=again), "on the way"
         else:
             handle = table_of(ctx, name)
-            chosen, done = _drop(progress, handle, files or [], again), "dropped"
+            chosen, done = _drop(progress, handle, local, again), "dropped"
         if wait:
             _watch(progress, chosen, timeout)
         elif instance.folder is not None:
@@ -122,11 +148,36 @@ def ingest(
         _tell_left_out(chosen, began_ms)
 
 
+@contextmanager
+def _here(files: Sequence[str], form: str) -> Iterator[list[str | Path]]:
+    """Yield paths of files here, also for those that are elsewhere and for standard input.
+
+    Its file is named by its content, so that the same content is ingested once, and another never
+    takes the place of one that waits.
+    """
+    if "-" in files and not form:
+        raise InvalidRequestError(
+            "standard input has no name that says what it is", hint="add --format csv, for example"
+        )
+    with local_copies([file for file in files if file != "-"]) as local:
+        if "-" not in files:
+            yield local
+            return
+        with tempfile.TemporaryDirectory() as folder:
+            content = Path(folder) / "content"
+            with content.open("wb") as sink:
+                shutil.copyfileobj(typer.get_binary_stream("stdin"), sink)
+            with content.open("rb") as source:
+                digest = hashlib.file_digest(source, "sha256").hexdigest()
+            yield [*local, content.rename(content.with_name(f"stdin-{digest[:32]}.{form}"))]
+
+
 def _create(
     instance: Instance,
     name: str,
-    files: list[Path],
+    files: Sequence[str | Path],
     asked: tuple[list[str] | None, list[str] | None, list[str] | None],
+    settings: Mapping[str, object],
 ) -> None:
     """Create a table for rows as those of the first file, unless it is there.
 
@@ -137,9 +188,9 @@ def _create(
     if any(table.name == name for table in instance.tables()):
         return
     first = files_to_drop(name, files)[0][1]
-    inferred = inferred_schema(first, *asked, {})
-    check_file(first, inferred.schema)
-    instance.create_table(name, inferred.schema)
+    inferred = inferred_schema(first, *asked, settings)
+    check_file(first, inferred.schema, settings)
+    instance.create_table(name, inferred.schema, settings)
     print_inferred(inferred)
     note(f"table {name} was created")
 
@@ -202,7 +253,9 @@ def wait_for(target: Instance | TableHandle, timeout_seconds: float) -> None:
     note("nothing is pending")
 
 
-def _drop(progress: Progress, handle: TableHandle, files: list[Path], again: bool) -> Ingested:
+def _drop(
+    progress: Progress, handle: TableHandle, files: Sequence[str | Path], again: bool
+) -> Ingested:
     task = progress.add_task("uploaded", total=len(files_to_drop(handle.name, files)))
     return handle.ingest(
         files, again=again, wait=False, watch=lambda source: progress.advance(task)

@@ -288,8 +288,9 @@ class TableHandle(Shown):
         A frame is whatever speaks Arrow: of pandas, Polars, DuckDB, pyarrow, nanoarrow. It is
         checked here, and becomes rows as a whole, in one commit. `name` is what a single file, or
         the file of a frame, is called there. The call ends when all is uploaded; `Ingested.wait`
-        ends when it is rows of the table. With `wait` the call waits for that too; in a folder,
-        where this process does the work, it does so unless `wait` is false.
+        ends when it is rows of the table. Files are also named by URLs, such as
+        ``s3://other/a.csv``, which are copied here first. With `wait` the call waits for that
+        too; in a folder, where this process does the work, it does so unless `wait` is false.
 
         A file that the table has ingested adds nothing, however long ago that was, if it has the
         same name and content. With `again` it does: it is dropped in a folder of its own. A frame
@@ -320,6 +321,7 @@ class TableHandle(Shown):
             drop_files,
             files_to_drop,
             ingest_key,
+            local_copies,
             paths_of,
         )
         from dormouse.client.ingesting.frames import ingest_frame
@@ -334,12 +336,13 @@ class TableHandle(Shown):
             raise InvalidRequestError(
                 "files need no idempotency key: a file of one name and content is ingested once"
             )
-        files = files_to_drop(handle.name, paths_of(what))
-        if name is not None:
-            if len(files) != 1:
-                raise InvalidRequestError("a name can be given to a single file only")
-            files = [(ingest_key(handle.name, name), files[0][1])]
-        return drop_files(handle, files, again, watch)
+        with local_copies(paths_of(what), handle.services.scratch) as paths:
+            files = files_to_drop(handle.name, paths)
+            if name is not None:
+                if len(files) != 1:
+                    raise InvalidRequestError("a name can be given to a single file only")
+                files = [(ingest_key(handle.name, name), files[0][1])]
+            return drop_files(handle, files, again, watch)
 
     def writer(
         self, *, file_bytes: int = FILE_BYTES, idempotency_key: str | None = None

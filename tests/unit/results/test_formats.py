@@ -93,6 +93,13 @@ def test_slices_give_their_own_cells() -> None:
         assert json_cells(column.slice(4)) == []
 
 
+def test_floats_have_the_fewest_digits_that_give_them_back() -> None:
+    floats = [17.457754, 1e-45, 3.4e38, 0.1, -0.0, 16777216.0, None]
+    assert json_cells(pa.array(floats, pa.float32())) == floats
+    special = pa.array([float("nan"), float("-inf")], pa.float32())
+    assert json_cells(special) == ["NaN", "-Infinity"]
+
+
 def test_lists_and_maps_behind_others_have_their_own_items() -> None:
     lists = pa.array([[1], [2, 3], None, [4]], pa.list_(pa.int64()))
     assert json_cells(lists.slice(1)) == [[2, 3], None, [4]]

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dormouse.client.ingesting.dropping import files_to_drop
+from dormouse.client.ingesting.dropping import files_to_drop, local_copies
 from dormouse.client.ingesting.inferring import infer_schema
-from dormouse.errors import RefusedSourceError
+from dormouse.errors import InvalidRequestError, NotFoundError, RefusedSourceError
 from dormouse.schema.columns import parse_schema
 from dormouse.schema.schema import Schema
 from dormouse.sources.formats import read_source
@@ -139,3 +139,27 @@ def test_a_schema_like_such_a_file_has_their_columns_of_all_folders_beside(lake:
         "n:LONG",
     ]
     assert "folders" in inferred.columns[-1].found
+
+
+def test_files_at_urls_have_the_same_keys_however_often_they_are_copied(tmp_path: Path) -> None:
+    folder = tmp_path / "data" / "day=7"
+    folder.mkdir(parents=True)
+    for name in ("a.csv", "_SUCCESS"):
+        (folder / name).write_text("id\n1\n")
+    url = tmp_path.as_uri()
+    for given, keys in (
+        ([f"{url}/data/day=7/a.csv"], ["t/day=7/a.csv"]),
+        ([f"{url}/data"], ["t/day=7/a.csv"]),
+        ([f"{url}/data", str(folder / "a.csv")], None),
+    ):
+        found = []
+        for _ in range(2):
+            with local_copies(given, tmp_path) as paths:
+                files = files_to_drop("t", paths)
+                assert all(path.read_text() == "id\n1\n" for _, path in files)
+            found.append([key for key, _ in files])
+        assert found[0] == found[1] and keys in (None, found[0])
+    for wrong, error in ((f"{url}/none.csv", NotFoundError), ("x:y://z", InvalidRequestError)):
+        with pytest.raises(error), local_copies([wrong], tmp_path):
+            pass
+    assert not list(tmp_path.glob(".copies-*"))

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import re
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
+
+import pyarrow as pa
+from pyarrow import fs
 
 from dormouse.client.table import TableHandle
 from dormouse.client.waiting import FILE_QUEUES, WAIT_SECONDS, Watch, source_names
@@ -61,6 +66,37 @@ def paths_of(what: object) -> list[str | Path]:
             hint="an iterator is read once: make it again, or give a list",
         )
     return paths
+
+
+@contextmanager
+def local_copies(
+    paths: Sequence[str | Path], scratch: str | Path | None = None
+) -> Iterator[list[str | Path]]:
+    """Yield paths of files here, with copies of what is named by a URL such as ``s3://other/a.csv``
+    or ``s3://other/folder``; the copies are removed in the end.
+
+    Raises:
+        NotFoundError: there is nothing at a URL.
+        InvalidRequestError: it cannot be read.
+    """
+    # a name that begins with a dot is in no key, so the same URL has the same key again
+    with tempfile.TemporaryDirectory(prefix=".copies-", dir=scratch) as folder:
+        yield [_copy(path, Path(folder)) if "://" in str(path) else path for path in paths]
+
+
+def _copy(url: str | Path, folder: Path) -> Path:
+    try:
+        remote, at = fs.FileSystem.from_uri(str(url))
+        is_there = remote.get_file_info(at).type is not fs.FileType.NotFound
+        local = folder / at.lstrip("/")
+        local.parent.mkdir(parents=True, exist_ok=True)
+        if is_there:
+            fs.copy_files(at, str(local), source_filesystem=remote)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise InvalidRequestError(f"{str(url)!r} cannot be read: {error}") from error
+    if not is_there:
+        raise NotFoundError(f"there is nothing at {str(url)!r}")
+    return local
 
 
 def files_to_drop(table_name: str, paths: Iterable[str | Path]) -> list[tuple[str, Path]]:
