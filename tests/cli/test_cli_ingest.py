@@ -12,6 +12,7 @@ def test_status_has_exactly_the_agreed_keys(flights: Dormouse) -> None:
     status = json.loads(flights("status", "flights", "--format", "json").stdout)
     assert status == {
         "rows": 5,
+        "size_bytes": status["size_bytes"],
         "shards": 1,
         "references": 1,
         "partitions": 1,
@@ -21,6 +22,10 @@ def test_status_has_exactly_the_agreed_keys(flights: Dormouse) -> None:
         "pending": 0,
     }
     assert "leaf_partitions" in flights("status", "flights").stdout
+    (listed,) = flights("table", "list", "--sizes", "--format", "json").stdout.splitlines()
+    shard = json.loads(flights("shards", "flights", "--format", "json").stdout)
+    assert json.loads(listed)["rows"] == 5
+    assert json.loads(listed)["size_bytes"] == status["size_bytes"] == shard["size_bytes"] > 0
 
 
 def test_a_refused_file_fails_the_wait_with_its_reason_and_stays_listed(flights: Dormouse) -> None:

@@ -167,6 +167,7 @@ def test_the_command_line_does_the_whole_path(system: System, tmp_path: Path) ->
     status = json.loads(system.dormouse("status", "command", "--format", "json"))
     assert list(status) == [
         "rows",
+        "size_bytes",
         "shards",
         "references",
         "partitions",

@@ -16,5 +16,5 @@ def status(
     name: TableName,
     form: ListFormatOption = ListFormat.table,
 ) -> None:
-    """Show a table in numbers: rows, shards, references, partitions, version, what is pending."""
+    """Show a table in numbers: rows, bytes, shards, partitions, version, what is pending."""
     print_facts(asdict(table_of(ctx, name).status()), form)

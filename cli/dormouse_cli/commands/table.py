@@ -42,6 +42,7 @@ from dormouse_cli.values.property_output import PROPERTY_COLUMNS, property_rows
 from dormouse_cli.values.split_points import Base64Option, parse_split_points
 
 _LISTED = ("name", "online", "row_keys", "created")
+_SIZES = ("rows", "size_bytes")
 
 
 def add(
@@ -99,7 +100,20 @@ def add(
     note(f"table {name} was created")
 
 
-def list_tables(ctx: typer.Context, form: ListFormatOption = ListFormat.table) -> None:
+def _sizes(table: TableHandle, is_damaged: bool) -> dict[str, object]:
+    if is_damaged:
+        return dict.fromkeys(_SIZES)
+    status = table.status()
+    return {"rows": status.rows, "size_bytes": status.size_bytes}
+
+
+def list_tables(
+    ctx: typer.Context,
+    form: ListFormatOption = ListFormat.table,
+    sizes: Annotated[
+        bool, typer.Option("--sizes", help="Add rows and bytes, which reads each table's state.")
+    ] = False,
+) -> None:
     """List all tables.
 
     One whose entry in the registry is damaged is listed with what is wrong; then the exit code
@@ -114,16 +128,17 @@ def list_tables(ctx: typer.Context, form: ListFormatOption = ListFormat.table) -
             "row_keys": ", ".join(field.name for field in table.schema.row_keys),
             "created": iso_time(table.table.created_ms),
         }
+        | (_sizes(table, table.table.id in problems) if sizes else {})
         | ({"damaged": problems.get(table.table.id, "")} if damaged else {})
         for table in tables
     ]
+    columns = (*_LISTED, *(_SIZES if sizes else ()), *(["damaged"] if damaged else ()))
     listed = {table.table.id for table in tables}
     rows += [
-        {"name": error.what, **dict.fromkeys(_LISTED[1:]), "damaged": str(error)}
+        dict.fromkeys(columns) | {"name": error.what, "damaged": str(error)}
         for error in damaged
         if (error.name or error.table_id) and error.table_id not in listed
     ]
-    columns = (*_LISTED, "damaged") if damaged else _LISTED
     print_listing(columns, rows, form)
     end_if_damaged(damaged)
 

@@ -399,6 +399,11 @@ class TableHandle(Shown):
         _, state = table_as_of(self.services, table, None)
         return Status(
             rows=state.rows,
+            size_bytes=sum(
+                shard.size_bytes
+                for shard in state.shards.values()
+                if shard.id not in state.unreferenced
+            ),
             shards=len(state.shards) - len(state.unreferenced),
             references=state.reference_count,
             partitions=len(state.partitions),

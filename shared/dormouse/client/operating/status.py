@@ -11,7 +11,8 @@ from dormouse.showing import HtmlText, Shown, show_facts
 class Status(Shown):
     """A table in numbers, all but `pending` at one version.
 
-    `shards` are those with rows that count; `references` the rows of a shard in a partition;
+    `shards` are those with rows that count, and `size_bytes` the size of their files; `references`
+    the rows of a shard in a partition;
     `rows` is what the references say, an estimate where a partition was split not long ago.
     `files_waiting` counts the files that were dropped for the table, and are neither ingested nor
     refused. `pending` counts these, assigned jobs, and messages in the instance's working queues,
@@ -19,6 +20,7 @@ class Status(Shown):
     """
 
     rows: int
+    size_bytes: int
     shards: int
     references: int
     partitions: int
