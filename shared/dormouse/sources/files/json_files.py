@@ -30,6 +30,7 @@ ARRAY_BYTES = 64 * 1024 * 1024
 _NULL = b"null"
 _FORM_HINT = "each line holds one object, or the file is one array of objects"
 _T = TypeVar("_T")
+_array = msgspec.json.Decoder(list[msgspec.Raw])
 _objects = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _values = msgspec.json.Decoder(dict[str, object], float_hook=exact_number)
 
@@ -109,7 +110,7 @@ def _elements(line: int, array: bytes) -> Iterator[tuple[int, bytes]]:
             hint="write one object on each line: jq -c '.[]'",
         )
     try:
-        found = msgspec.json.decode(array, type=list[msgspec.Raw])
+        found = _array.decode(array)
     except (msgspec.DecodeError, RecursionError) as error:
         raise RefusedSourceError(
             f"the JSON array from line {line} on cannot be read: {error}", hint=_FORM_HINT
