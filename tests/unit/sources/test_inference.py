@@ -204,7 +204,7 @@ def test_a_csv_file_is_read_in_the_dialect_of_the_table(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "reason"),
     [
-        ("rows.txt", b"a", "no known format"),
+        ("rows.xml", b"a", "no known format"),
         ("rows.parquet", b"a,b", "is named .parquet but is not Parquet"),
         ("rows.csv.gz", b"a,b", "is not gzipped"),
         ("rows.csv", b'a,b\n"1', "quote"),

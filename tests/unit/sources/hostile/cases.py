@@ -137,7 +137,7 @@ _JSON = [
     _json("invalid UTF-8 in JSON", "string", b'{"k":1,"v":"\xff"}\n', "line 1"),
     _json("comment", "int", '{"k":1,/* one */"v":1}\n', "line 1 is not a JSON object"),
     _json("trailing comma", "int", '{"k":1,"v":1,}\n', "line 1 is not a JSON object"),
-    _json("array at the top", "int", '[{"k":1,"v":1}]\n', "line 1 is not a JSON object"),
+    _json("array at the top", "int", '[{"k":1,"v":1}]\n', [1]),
     _json("object over two lines", "int", '{"k":1,\n"v":1}\n', "line 1 is not a JSON object"),
     _json("two objects in a line", "int", '{"k":1,"v":1}{"k":2,"v":2}\n', "line 1 is not a JSON"),
     _json("single quotes", "int", "{'k':1,'v':1}\n", "line 1 is not a JSON object"),
