@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from dormouse.client.ingesting.waiting_files import files_that_wait
 from dormouse.client.listing import listed_jobs
+from dormouse.features.administration.follow_request import request_by_now
 from dormouse.features.ingest.known_sources import look_up_source_ids
 from dormouse.jobs.tracking import FILE_REFUSED
 from dormouse.model.sources import Source
@@ -18,12 +19,17 @@ from dormouse.tables.table import Table
 SINCE_INGESTED = "it was refused at first; dropped again, it was ingested"
 
 
-def jobs_of(services: Services, table: Table) -> Listing[JobRecord]:
+def jobs_of(
+    services: Services, table: Table, *, reads_requests: bool = True
+) -> Listing[JobRecord]:
     """Return a table's jobs, also those not yet run, files that wait to be taken up by one, and
-    files dropped before the table existed.
+    files dropped before the table existed. Requests are shown as they are now, or unless this
+    process may read them, as they were when they were last looked at.
     """
     tracker = services.tracker
     records = {record.job_id: record for record in tracker.records(table.id)}
+    if reads_requests:
+        records = {job: request_by_now(services, table, records[job]) for job in records}
     refused = [
         job
         for job, record in records.items()

@@ -8,6 +8,9 @@ whose chain was lost, or to which nobody wants a reply; the latter is only recor
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from dormouse.errors import CorruptDataError, UnavailableError
 from dormouse.features.administration.stored_requests import (
     StoredRequest,
     delete_request,
@@ -16,13 +19,15 @@ from dormouse.features.administration.stored_requests import (
     load_request,
     save_reply,
 )
+from dormouse.features.purge.request import PurgeWork
 from dormouse.features.requests.outcomes import JobCheck, JobOutcome
+from dormouse.features.requests.resolve_table import key_of_request
 from dormouse.jobs.retry_policy import is_chain_expired
 from dormouse.jobs.tracking import record_request
 from dormouse.messages.replies import Reply, ReplyJob, reply_to, to_outbound
 from dormouse.messages.stages import OutboundMessage, RequestStep
 from dormouse.model.state import DAY_MS
-from dormouse.ports.services import NO_TABLE, Services
+from dormouse.ports.services import NO_TABLE, JobRecord, Services
 from dormouse.tables.table import Table
 
 MIN_WAIT_SECONDS, MAX_WAIT_SECONDS = 2, 300
@@ -61,6 +66,38 @@ def follow_request(services: Services, step: RequestStep) -> list[OutboundMessag
         return [to_outbound(reply)]
     delete_request(services, step)
     return []
+
+
+def request_by_now(services: Services, table: Table, known: JobRecord) -> JobRecord:
+    """Return the record of an accepted request as the next sweep will write it, if its jobs have
+    ended since; any other record as it is.
+
+    The rows of a purge are gone only once all objects with them are, which the sweep looks for. A
+    caller who may not read requests sees what is recorded.
+    """
+    if known.state != "accepted":
+        return known
+    key = key_of_request(known.job_id, known.subject)
+    try:
+        request = load_request(services, table.id, key)
+        if request is None or isinstance(request.work, PurgeWork):
+            return known
+        reply = _final_reply(services, table, key, request)
+    except CorruptDataError as error:  # it keeps no other record from being listed
+        return replace(known, reason=error.explanation)
+    except UnavailableError:
+        return known
+    if reply is None:
+        return known
+    counts = reply.counts
+    return replace(
+        known,
+        state=reply.outcome,
+        reason=reply.reason,
+        files=counts.files or known.files,
+        size_bytes=counts.size_bytes or known.size_bytes,
+        rows=counts.rows or counts.removed,
+    )
 
 
 def _next_step(

@@ -33,7 +33,12 @@ def request_key(request: NamesTable) -> str:
     It is made from the request's id and table name: the same id with another name is another
     request.
     """
-    text = f"{request.request_id}\n{request.name}"
+    return key_of_request(request.request_id, request.name)
+
+
+def key_of_request(request_id: str, name: str) -> str:
+    """Return the `request_key` of the request of this id about the table of this name."""
+    text = f"{request_id}\n{name}"
     return blake2b(text.encode(errors="surrogatepass"), digest_size=16).hexdigest()
 
 

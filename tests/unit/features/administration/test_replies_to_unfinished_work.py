@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 
+import msgspec
 import pytest
 
+from dormouse.client.operating.jobs import jobs_of
 from dormouse.features.administration.follow_request import GIVE_UP_MS, follow_request
 from dormouse.features.requests.resolve_table import request_key
 from dormouse.jobs.retry_policy import MAX_RECEIVES
@@ -82,6 +84,20 @@ def test_a_tracker_that_lost_its_records_hides_nothing_that_is_stored(
     (outgoing,) = look(world, table, request)
     assert isinstance(outgoing.message, Reply)
     assert (outgoing.message.outcome, outgoing.message.jobs) == ("finished", ())
+
+
+def test_a_request_is_listed_as_ended_once_its_jobs_have_without_a_sweep(world: World) -> None:
+    table = prepared(world)
+    for verb in ("compact", "split", "ingest", "export"):
+        request = msgspec.structs.replace(ASKED[verb][0](), request_id=verb, reply=False)
+        world.administer(request)
+        listed = {job.job_id: job for job in jobs_of(world.services, table)}
+        assert listed[verb].state == "accepted", verb
+        world.settle()
+        listed = {job.job_id: job for job in jobs_of(world.services, table)}
+        assert (listed[verb].state, listed[verb].reason) == ("finished", ""), verb
+        as_recorded = jobs_of(world.services, table, reads_requests=False)
+        assert {job.job_id: job.state for job in as_recorded}[verb] == "accepted", verb
 
 
 def test_a_compaction_with_an_unknown_outcome_is_no_success(world: World) -> None:

@@ -10,8 +10,10 @@ from typing import Literal
 from dormouse.access.doors import check_instance, instance_permission
 from dormouse.access.rules import permission
 from dormouse.client.instance import Instance
+from dormouse.client.operating.jobs import jobs_of
 from dormouse.errors import ForbiddenError
-from dormouse.features.http.calls import Call, OpenTable, Page, Shown
+from dormouse.features.administration.follow_request import request_by_now
+from dormouse.features.http.calls import Call, Page, Shown
 from dormouse.features.http.problems import ProblemError
 from dormouse.features.http.resources.tables import page_of
 from dormouse.features.tables.changing.create_table import made_table_id
@@ -113,13 +115,13 @@ class RequestShown(Shown, frozen=True, kw_only=True):
 
 def list_jobs(call: Call, table: str, query: JobsPage) -> JobPage:
     """List the jobs of a table, its requests, and the files that wait or were refused."""
-    return _jobs(call.table(table), query)
+    return _jobs(call, table, query)
 
 
 def list_refused_files(call: Call, table: str, query: Page) -> JobPage:
     """List the files that were refused for a table, each with the reason."""
     asked = JobsPage(limit=query.limit, after=query.after, kind="ingest", state="refused")
-    return _jobs(call.table(table), asked)
+    return _jobs(call, table, asked)
 
 
 def list_other_jobs(call: Call, query: JobsPage) -> JobPage:
@@ -201,12 +203,20 @@ def _may_wait(call: Call, table_id: str, request_id: str) -> bool:
 def _recorded(instance: Instance, table_id: str, request_id: str) -> JobRecord | None:
     """Return the record of a request: under its table, or if that is gone, under none."""
     get = instance.services.tracker.get
-    return get(table_id, request_id) or get(NO_TABLE, request_id)
+    found, table = get(table_id, request_id), instance.services.table(table_id)
+    if found is not None and table is not None and instance.folder is not None:  # else no right
+        return request_by_now(instance.services, table, found)
+    return found or get(NO_TABLE, request_id)
 
 
-def _jobs(opened: OpenTable, query: JobsPage) -> JobPage:
+def _jobs(call: Call, table: str, query: JobsPage) -> JobPage:
     """Return jobs of a table; reasons may name columns, and keys are in the names of partitions."""
-    records: Iterable[JobRecord] = opened.handle.jobs()
+    opened = call.table(table)
+    records: Iterable[JobRecord] = jobs_of(
+        call.services,
+        opened.handle.current(),
+        reads_requests=call.instance.folder is not None,
+    )
     if not opened.seen.is_whole:
         records = (replace(record, reason="", subject="") for record in records)
     return _page_of_jobs(records, query)
