@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ from dormouse.errors import DormouseError
 
 if TYPE_CHECKING:
     from dormouse.client import Instance, TableHandle
+    from dormouse.folder.wiring import OpenFolder
 
 UPKEEP_SECONDS = 30.0
 """When a command begins no more work that follows from its own; what it has begun, it ends."""
@@ -28,7 +30,8 @@ class Session:
 def instance_of(ctx: typer.Context, *, makes: bool = False, works: bool = False) -> Instance:
     """Return the instance to work on, connecting to it at the first call.
 
-    A command that `works` on a folder does so in the background, for as long as it lives.
+    A command that `works` on a folder does so in the background, for as long as it lives; it does
+    not die of a file that ends who reads it.
 
     A folder becomes an instance only if the command `makes` things: with a
     mistyped name, a command that looks would find an empty instance and leave one behind.
@@ -41,13 +44,24 @@ def instance_of(ctx: typer.Context, *, makes: bool = False, works: bool = False)
     session: Session = ctx.ensure_object(Session)
     if session.instance is None:
         # In a folder, a command does the work that it causes before it ends (`finish_work`).
-        instance = session.instance = Instance.connect(session.name, background=works, create=makes)
+        instance = session.instance = Instance.connect(session.name, background=False, create=makes)
         ctx.find_root().call_on_close(partial(finish_work, instance))
         if instance.folder is not None and instance.folder.was_made:
             from dormouse_cli.terminal import note  # it takes a while to import
 
             note(f"made an instance in {instance.folder.layout.root}")
+        if works and instance.folder is not None and instance.folder.process is not None:
+            leave_files(instance.folder)
+            instance.folder.background.enabled = True
+            instance.folder.background.wake()
     return session.instance
+
+
+def leave_files(folder: OpenFolder) -> None:
+    """Let another process, which may die of a file, run the ingest jobs from now on."""
+    from dormouse.client.ingesting.reader import ReadingProcess
+
+    folder.worker.reader = ReadingProcess(folder.layout.root, os.environ)
 
 
 def finish_work(instance: Instance) -> None:

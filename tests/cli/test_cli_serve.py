@@ -8,6 +8,9 @@ import re
 import shutil
 import subprocess
 import sys
+from base64 import b64encode
+from collections.abc import Iterator
+from contextlib import contextmanager
 from http.client import HTTPConnection
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -15,6 +18,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from dormouse import Instance
+from tests.support.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-m", "dormouse_cli", "serve"]
@@ -75,22 +79,79 @@ def test_only_who_has_the_token_is_answered(
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> object:
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("served")
-    serving = subprocess.Popen(
-        COMMAND,
-        env=environment(folder, DORMOUSE_HTTP_TOKEN="secret"),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
+    with serving(environment(folder, DORMOUSE_HTTP_TOKEN="secret")) as url:
+        yield url
+
+
+@contextmanager
+def serving(given: dict[str, str]) -> Iterator[str]:
+    """Serve until the end of the block, which the server has to live to see."""
+    process = subprocess.Popen(
+        COMMAND, env=given, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )
     try:
-        assert serving.stdout is not None
-        first, second = serving.stdout.readline(), serving.stdout.readline()
+        assert process.stdout is not None
+        first, second = process.stdout.readline(), process.stdout.readline()
         assert second == "export DORMOUSE_HTTP_TOKEN=secret\n"
         yield first.strip().removeprefix("export DORMOUSE_HTTP_API=")
-        serving.terminate()
-        assert serving.wait(LIMIT_SECONDS) == 0
+        assert process.poll() is None
+        process.terminate()
+        assert process.wait(LIMIT_SECONDS) == 0
     finally:
-        serving.kill()
-        serving.wait()
+        process.kill()
+        process.wait()
+
+
+DEADLY = """
+import os
+from dormouse.sources import loader
+from dormouse.sources.inferring import inference
+
+def dies(reads):
+    def read(local, *given):
+        if b"deadly" in local.read_bytes():
+            os._exit(86)
+        return reads(local, *given)
+    return read
+
+loader.read_source = dies(loader.read_source)
+inference.infer_file = dies(inference.infer_file)
+"""
+
+
+def test_a_file_that_ends_its_readers_is_refused_and_the_server_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(DEADLY)
+    given = environment(
+        tmp_path,
+        DORMOUSE_HTTP_TOKEN="secret",
+        DORMOUSE_SPARK="no",
+        PYTHONPATH=os.pathsep.join([str(tmp_path), *filter(None, sys.path)]),
+        TMPDIR=str(tmp_path),
+    )
+    deadly, good = b"k,v\n1,deadly\n", b"k,v\n1,a\n"
+    with Instance.open(tmp_path / "mice", background=False) as instance:
+        instance.create_table("t", "k:long, v:string", row_keys=["k"])
+    with serving(given) as url:
+        connection = HTTPConnection(urlsplit(url).netloc, timeout=LIMIT_SECONDS)
+
+        def asked(method: str, path: str, body: bytes | None = None) -> dict[str, str]:
+            headers = {"Authorization": "Bearer secret", "Content-Type": "application/json"}
+            connection.request(method, path, body, headers)
+            answer: dict[str, str] = json.loads(connection.getresponse().read())
+            return answer
+
+        def state(name: str) -> str:
+            shown = asked("GET", f"/tables/t/files/{name}")["state"]
+            return shown if shown != "waiting" else ""
+
+        for name, content in (("deadly.csv", deadly), ("good.csv", good)):
+            asked("PUT", f"/tables/t/files/{name}", content)
+        sample = {"name": "s.csv", "content": b64encode(deadly).decode()}
+        wanted = json.dumps({"name": "other", "row_keys": ["k"], "sample": sample}).encode()
+        assert "ended the process that read it" in asked("POST", "/tables", wanted)["detail"]
+        assert eventually(lambda: state("deadly.csv")) == "refused"
+        assert eventually(lambda: state("good.csv")) == "ingested"
+    with Instance.open(tmp_path / "mice", background=False) as instance:
+        assert instance.table("t").count() == 1

@@ -69,6 +69,8 @@ class OpenFolder:
     def close(self) -> None:
         """End the work in the background, and leave the folder to others."""
         self.background.stop()
+        if self.worker.reader is not None:
+            self.worker.reader.end()
         try:
             self.queues.leave()
         finally:

@@ -32,12 +32,16 @@ from dormouse.tables.spark_options import SparkOptions
 
 
 class IngestJob(OfTable, frozen=True, tag="ingest_job"):
-    """Ingest these sources into the table, in one commit."""
+    """Ingest these sources into the table, in one commit.
+
+    With `after_all`, a person had it sent again after its file was set aside.
+    """
 
     generation: WholeNumber
     job_id: Id
     sources: tuple[Source, ...]
     spark: SparkOptions | UnsetType = UNSET
+    after_all: bool | UnsetType = UNSET
     v: Literal[1] = 1
 
 

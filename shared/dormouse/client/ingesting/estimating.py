@@ -11,6 +11,7 @@ from dormouse.errors import InvalidRequestError, NotFoundError, RefusedSourceErr
 from dormouse.features.planning.splitting import even_split_points
 from dormouse.keys.ranges import Key
 from dormouse.schema.schema import Schema
+from dormouse.sources.counted_reading import counted_reading
 from dormouse.sources.formats import read_source
 from dormouse.tables.csv_dialect import csv_dialect
 from dormouse.tables.properties import parse_properties
@@ -59,8 +60,9 @@ def estimate_splits(
         if not path.is_file():
             raise NotFoundError(f"there is no file {str(path)!r}")
         try:
-            for batch in read_source(path, path.as_posix(), schema, dialect):
-                sample.add(batch)
+            with counted_reading(path):
+                for batch in read_source(path, path.as_posix(), schema, dialect):
+                    sample.add(batch)
         except RefusedSourceError as error:
             raise RefusedSourceError(f"{path}: {error}", hint=error.hint) from error
     keys = sample.sorted_keys()

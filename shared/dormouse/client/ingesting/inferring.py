@@ -15,9 +15,10 @@ from dormouse.schema.columns import FoundColumn, choose_schema, parse_schema
 from dormouse.schema.schema import FieldType, Schema
 from dormouse.schema.type_text import show_type
 from dormouse.schema.types import check_name_list
+from dormouse.sources.counted_reading import counted_reading
 from dormouse.sources.formats import read_source
 from dormouse.sources.frames import Frame, frame_columns
-from dormouse.sources.inferring.inference import infer_file
+from dormouse.sources.inferring.inference import FoundFile, infer_file
 from dormouse.sources.path_columns import infer_path_columns
 from dormouse.tables.csv_dialect import CsvDialect, csv_dialect
 from dormouse.tables.properties import parse_settings, properties_of
@@ -73,13 +74,24 @@ def infer_schema(
         path = Path(like)
         if not path.is_file():
             raise NotFoundError(f"there is no file {str(path)!r}")
-        found = infer_file(path, _dialect(properties))
+        found = columns_of(path, properties)
         names = {column.name for column in found.columns}
         columns, of = (*found.columns, *infer_path_columns(path, names)), "the file"
         sampled = None if found.is_whole else found.rows
     else:
         columns, of = tuple(frame_columns(like)), "the frame"
     return Inferred(choose_schema(columns, row_keys, sort_keys, types, of=of), columns, sampled)
+
+
+def columns_of(path: Path, properties: Mapping[str, object] | None = None) -> FoundFile:
+    """Return the columns of a file; `properties` say how CSV files are written.
+
+    Raises:
+        RefusedSourceError: it cannot be read, or has ended two processes that read it.
+        InvalidRequestError: it has no columns.
+    """
+    with counted_reading(path):
+        return infer_file(path, _dialect(properties))
 
 
 def new_schema(
@@ -129,8 +141,9 @@ def check_file(path: Path, schema: Schema, properties: Mapping[str, object] | No
     Raises:
         RefusedSourceError: it would be refused, and why.
     """
-    for _ in read_source(path, path.as_posix(), schema, _dialect(properties)):
-        pass
+    with counted_reading(path):
+        for _ in read_source(path, path.as_posix(), schema, _dialect(properties)):
+            pass
 
 
 def _dialect(properties: Mapping[str, object] | None) -> CsvDialect:

@@ -5,7 +5,8 @@ of memory, time-out, a fault of a library) is known to the next one. The second 
 each file before it reads it. After two attempts in a row crashed, the next one splits the job into
 one job per file: the other files are ingested, and the one at which the second crashed is not read
 again. It is handed to Spark. Without Spark it is refused, so that no audit sends it again, and its
-message moves to the dead-letter queue, from where a person can redrive it. If the second crashed
+message moves to the dead-letter queue, from where a person can redrive it; nothing else has it read
+again, also if it is dropped again. If the second crashed
 elsewhere, the runs of each file alone decide. Files that do not fit into the scratch space together
 are split at once.
 """
@@ -13,6 +14,8 @@ are split at once.
 from __future__ import annotations
 
 from functools import partial
+
+from msgspec import structs
 
 from dormouse.errors import ContendedError, OutOfSpaceError, RefusedSourceError
 from dormouse.features.ingest.ingest import (
@@ -97,11 +100,25 @@ def _suspect(job: IngestJob, known: JobRecord | None) -> Source | None:
 def _ingest_single(services: Services, job: IngestJob) -> list[OutboundMessage]:
     """Ingest the only file of a job; give it up if its runs crashed."""
     table = services.table(job.table_id)
-    if table is None or not has_crashed(services, job.table_id, job.job_id):
+    refusal = _set_aside(services, job)
+    if table is None or not (refusal or has_crashed(services, job.table_id, job.job_id)):
         return ingest(services, job)
     if is_ingested(services, table, job):  # its last run died after the commit
         return ingest(services, job)
+    if refusal:
+        refuse(services, table, job.sources[0], RefusedSourceError(refusal))  # who waits looks
+        return []
     return _give_up(services, job)
+
+
+def _set_aside(services: Services, job: IngestJob) -> str:
+    """Return why the only file of a job was set aside; empty if it was not, or if a person wants it
+    read after all. There may be other messages about it: it may have been dropped after each death.
+    """
+    known = services.tracker.get(job.table_id, job.sources[0].id)
+    if job.after_all or known is None or known.state != "refused":
+        return ""
+    return known.reason if known.reason.startswith(ENDS_ITS_READER) else ""
 
 
 def _give_up(services: Services, job: IngestJob) -> list[OutboundMessage]:
@@ -113,7 +130,8 @@ def _give_up(services: Services, job: IngestJob) -> list[OutboundMessage]:
     if (table := services.table(job.table_id)) is not None:
         refuse(services, table, source, error)
     record(services, tracked_job(job), Failed(error.explanation, subject=source.key, files=1))
-    return [OutboundMessage(dead_letter_queue("ingest-jobs"), job, reason=error.explanation)]
+    letter = structs.replace(job, after_all=True)
+    return [OutboundMessage(dead_letter_queue("ingest-jobs"), letter, reason=error.explanation)]
 
 
 def _isolate(

@@ -29,7 +29,7 @@ class Background:
 
     def __init__(self, leaving: Leaving, *, enabled: bool) -> None:
         """Begin with no thread."""
-        self._leaving, self._enabled = leaving, enabled
+        self._leaving, self.enabled = leaving, enabled
         self.was_woken = False
         self._wake = threading.Event()
         self._lock = threading.Lock()
@@ -47,7 +47,7 @@ class Background:
         """Let the thread look for messages now; start it if it does not run."""
         self._wake.set()
         self.was_woken = True
-        if self._enabled and not self.runs:
+        if self.enabled and not self.runs:
             self._start()
 
     def stop(self) -> None:

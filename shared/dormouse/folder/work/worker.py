@@ -9,9 +9,11 @@ requests are dropped, because in a folder who asks is answered by the call.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
+from typing import Protocol
 
 from dormouse.errors import (
     AlreadyExistsError,
@@ -52,11 +54,27 @@ LOOK_SECONDS = 1.0
 LOOKING_SHARE = 20
 """A look at a large inbox is followed by a pause so many times as long as it took."""
 IDLE_SECONDS = 0.1
+INGEST_QUEUE = "ingest-jobs"
+
+
+class Reader(Protocol):
+    """Runs ingest jobs elsewhere, because the files of others are read there."""
+
+    def keep(self, is_needed: Callable[[], bool]) -> None:
+        """Let it run if it `is_needed`."""
+
+    def check_sample(self, sample: Path, properties: Mapping[str, object]) -> None:
+        """Read the types of a file there; raise RefusedSourceError if that ends who reads it."""
+
+    def end(self) -> None:
+        """End it."""
 
 
 @dataclass
 class Worker:
-    """Works for one process, in as many of its threads as call it."""
+    """Works for one process, in as many of its threads as call it. With a `reader`, ingest jobs are
+    left to that.
+    """
 
     services: Services
     queues: SqliteQueues
@@ -64,6 +82,7 @@ class Worker:
     schedule: Schedule
     leaving: Leaving
     spark: SparkWorker | None = None
+    reader: Reader | None = None
     next_look: float = 0.0
     _deliveries: Deliveries = field(init=False)
 
@@ -91,6 +110,9 @@ class Worker:
         """
         self._look()
         for queue in queues:
+            if queue == INGEST_QUEUE and self.reader is not None:
+                self.reader.keep(partial(self._waits, queue))
+                continue
             most = (
                 FILES_AT_ONCE if queue == "files" else CHANGES_AT_ONCE if queue in _CHANGES else 1
             )
@@ -99,6 +121,9 @@ class Worker:
                 self._handle(queue, received)
                 return True
         return queues == QUEUES and self.spark is not None and self.spark.step()
+
+    def _waits(self, queue: str) -> bool:
+        return bool(self.queues.depths((queue,))[queue])
 
     def _look(self) -> None:
         """Look from time to time for files, work of dead processes, and what the schedule says."""

@@ -329,6 +329,29 @@ def test_the_second_death_while_a_file_is_read_sets_it_aside(
     assert len(world.rows(table)) == 2
 
 
+def test_a_file_that_was_set_aside_is_read_again_for_a_person_alone(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who repeats a command that died drops the file each time, which sends a message each time."""
+    table = one_job(world, "letters/a.csv")
+    (job,) = world.queue
+    dropped_again = job
+    with monkeypatch.context() as patched:
+        kills(world, patched, Crash(), "letters/a.csv")
+        for _ in range(CRASH_LIMIT):
+            with pytest.raises(Crash):
+                world.deliver(job)
+        (dead,) = world.deliver(job)
+        world.clock.advance(seconds=5)
+        assert world.deliver(dropped_again) == []
+        (refused,) = [r for r in world.tracker.records(table.id) if r.state == "refused"]
+        assert refused.reason == dead.reason
+        assert refused.updated_ms == world.clock.now_ms(), "who waits for the drop is told"
+    world.deliver(OutboundMessage("ingest-jobs", dead.message))
+    assert world.names(table) == "a"
+    assert world.deliver(dropped_again)[0].queue == "table-changes", "it is ingested by now"
+
+
 def test_an_attempt_that_may_live_has_not_crashed(world: World) -> None:
     """A file that is notified twice may be read by two functions at once."""
     table = one_job(world, "letters/a.csv")

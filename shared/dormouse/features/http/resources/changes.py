@@ -127,7 +127,7 @@ def create_table(call: Call, body: NewTable) -> Accepted:
     check_new_name(call.services, call.principal, name)
     properties: dict[str, object] = dict(body.properties)
     parse_settings(properties)
-    schema, remarks = _schema(body, properties)
+    schema, remarks = _schema(call, body, properties)
     points = tuple(map(tuple, body.split_points))
     KeyCodec(schema).split_points_from_json(points)
     request = CreateTable(_id(call), name, schema.to_json(), properties, points)
@@ -225,14 +225,16 @@ def _id(call: Call) -> str:
     return idempotency_key(call) or call.instance.services.ids.new()
 
 
-def _schema(body: NewTable, properties: Mapping[str, object]) -> tuple[Schema, list[str]]:
+def _schema(
+    call: Call, body: NewTable, properties: Mapping[str, object]
+) -> tuple[Schema, list[str]]:
     """Return the schema of a new table, and what is to be said of its columns."""
     if (body.schema is None) == (body.sample is None):
         raise InvalidRequestError(
             "a new table needs a schema or a sample", hint="give one of the two"
         )
     if body.sample is not None:
-        return _inferred(body, body.sample, properties)
+        return _inferred(call, body, body.sample, properties)
     if isinstance(body.schema, str):
         return parse_schema(body.schema, body.row_keys, body.sort_keys), []
     if body.row_keys or body.sort_keys or body.types:
@@ -241,7 +243,7 @@ def _schema(body: NewTable, properties: Mapping[str, object]) -> tuple[Schema, l
 
 
 def _inferred(
-    body: NewTable, sample: Sample, properties: Mapping[str, object]
+    call: Call, body: NewTable, sample: Sample, properties: Mapping[str, object]
 ) -> tuple[Schema, list[str]]:
     from dormouse.client.ingesting.inferring import infer_schema
 
@@ -257,5 +259,7 @@ def _inferred(
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"sample{ending}"
         path.write_bytes(content)
+        if call.instance.folder is not None and call.instance.folder.worker.reader is not None:
+            call.instance.folder.worker.reader.check_sample(path, properties)
         found = infer_schema(path, body.row_keys, body.sort_keys, body.types, properties=properties)
         return found.schema, found.remarks

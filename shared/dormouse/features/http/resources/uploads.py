@@ -169,14 +169,16 @@ def _count_rows(handle: TableHandle, body: bytes) -> int:
     Raises:
         RefusedSourceError: they do not fit the table, and why.
     """
+    from dormouse.sources.counted_reading import counted_reading
     from dormouse.sources.formats import read_source
 
     dialect = csv_dialect(handle.table.properties)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rows.jsonl"
         path.write_bytes(body)
-        batches = read_source(path, path.name, handle.schema, dialect)
-        return sum(batch.num_rows for batch in batches)
+        with counted_reading(path):
+            batches = read_source(path, path.name, handle.schema, dialect)
+            return sum(batch.num_rows for batch in batches)
 
 
 @contextmanager

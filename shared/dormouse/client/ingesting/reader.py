@@ -1,0 +1,148 @@
+"""The processes that read files for one that must not end with them: `serve`, `console`, `work`.
+
+A file may end the process that reads it: out of memory, or by a fault of a library. So these leave
+ingest jobs to a process of their own kind, which takes them from the queue as any other does. If it
+dies, another follows; the second death at one file sets that file aside (`isolate_files`).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType
+
+from dormouse import lifeline
+from dormouse.client.ingesting.inferring import columns_of
+from dormouse.client.instance import Instance
+from dormouse.errors import DiskFullError, DormouseError, RefusedSourceError
+from dormouse.folder.work.worker import INGEST_QUEUE
+
+logger = logging.getLogger("dormouse")
+
+MODULE = "dormouse.client.ingesting.reader"
+STANDARD_ERROR = 2
+MOST_PAUSE_SECONDS = 60.0
+LIVED_SECONDS = 60.0
+"""A process that lived so long is followed by another at once."""
+SAMPLE_SECONDS = 60.0
+FAILED = 1
+"""How Python ends after an error that nobody caught."""
+END_SECONDS = 10.0
+"""How long it may take to hand back what it had begun."""
+LOOK_SECONDS = 1.0
+
+
+class ReadingProcess:
+    """Runs the ingest jobs of the folder `root`; with `environment`, from when it is needed."""
+
+    def __init__(
+        self,
+        root: Path,
+        environment: Mapping[str, str],
+        seconds: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Start nothing yet."""
+        self._root, self._environment, self._seconds = root, environment, seconds
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._started = 0.0
+        self._pause = 0.0
+        self._is_over = False
+
+    def keep(self, is_needed: Callable[[], bool]) -> None:
+        """Start the process if it `is_needed` and does not run; after quick deaths, not at once."""
+        with self._lock:
+            if self._is_over or (self._process is not None and self._process.poll() is None):
+                return
+            now = self._seconds()
+            if self._process is not None:
+                self._bury(self._process, lived=now - self._started)
+            if now >= self._started + self._pause and is_needed():
+                self._started, self._process = now, self._run(str(self._root))
+
+    def end(self) -> None:
+        """End it; what it had begun is handed back. Start none any more."""
+        with self._lock:
+            self._is_over = True
+            if self._process is not None:
+                self._process.terminate()
+                with suppress(subprocess.TimeoutExpired):  # a library may hang
+                    self._process.wait(END_SECONDS)
+                lifeline.kill(self._process)
+
+    def check_sample(self, sample: Path, properties: Mapping[str, object]) -> None:
+        """Infer the types of a small file in a process of its own, whose death says enough.
+
+        Raises:
+            RefusedSourceError: it ended that process.
+        """
+        process = self._run(str(sample), json.dumps(properties))
+        try:
+            code = process.wait(SAMPLE_SECONDS)
+        except subprocess.TimeoutExpired:
+            code = -signal.SIGKILL
+        finally:
+            lifeline.kill(process)
+        if code not in (0, FAILED):
+            raise RefusedSourceError(
+                f"the sample ended the process that read it, with {code}: out of memory or time, "
+                "or by a fault of a library",
+                hint="give a schema, or write the sample anew",
+            )
+
+    def _bury(self, process: subprocess.Popen[bytes], lived: float) -> None:
+        lifeline.kill(process)  # with whatever it has left
+        self._process = None
+        self._pause = 0.0 if lived > LIVED_SECONDS else min(2 * self._pause + 1, MOST_PAUSE_SECONDS)
+        logger.warning(
+            "the process that reads files ended with %d; another follows", process.returncode
+        )
+
+    def _run(self, *arguments: str) -> subprocess.Popen[bytes]:
+        path = os.pathsep.join(filter(None, sys.path))
+        return lifeline.start(
+            MODULE,
+            arguments,
+            cwd=self._root,
+            environment={**self._environment, "PYTHONPATH": path},
+            stdout=STANDARD_ERROR,
+            stderr=STANDARD_ERROR,
+        )
+
+
+def main(root: str, properties: str = "") -> None:
+    """Run the ingest jobs of a folder until SIGTERM; given a file and properties, infer its types.
+    """
+    if properties:
+        with suppress(DormouseError):  # who asked meets it too
+            columns_of(Path(root), json.loads(properties))
+        return
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        with Instance.open(root, background=False, create=False) as instance:
+            assert instance.folder is not None
+            while True:
+                try:
+                    instance.folder.worker.work_for(LOOK_SECONDS, (INGEST_QUEUE,))
+                except DiskFullError:  # the queue has the message until there is room
+                    time.sleep(LOOK_SECONDS)
+    except KeyboardInterrupt:
+        return
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    signal.signal(number, signal.SIG_IGN)  # once: what follows hands back what was begun
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
