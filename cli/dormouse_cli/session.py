@@ -61,7 +61,7 @@ def leave_files(folder: OpenFolder) -> None:
     """Let another process, which may die of a file, run the ingest jobs from now on."""
     from dormouse.client.ingesting.reader import ReadingProcess
 
-    folder.worker.reader = ReadingProcess(folder.layout.root, os.environ)
+    folder.worker.reader = ReadingProcess(folder.layout.root, os.environ, folder.services.clock)
 
 
 def finish_work(instance: Instance) -> None:

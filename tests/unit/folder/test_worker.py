@@ -475,3 +475,42 @@ def test_a_file_whose_readers_died_twice_is_set_aside_and_others_go_on(
         assert table.count() == 1
         (refused,) = [job for job in table.jobs() if job.subject == "t/bad.csv"]
         assert refused.state == "refused" and "ended with their process" in refused.reason
+
+
+TERMINATED = """
+import os, signal, sys
+from pathlib import Path
+import pyarrow
+from dormouse import Instance
+from dormouse.features.ingest import batch_files, isolate_files
+from dormouse.sources import loader
+
+loader.read_source = lambda *given: iter([os.kill(os.getpid(), signal.SIGTERM)])
+for _ in range(int(sys.argv[2])):
+    process = os.fork()
+    if not process:
+        if sys.argv[3] == "asked":
+            signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+        with Instance.open(sys.argv[1], background=False) as mice:
+            mice.table("t").ingest(Path(sys.argv[1]) / "good.csv")
+    code = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+    assert code == (143 if sys.argv[3] == "asked" else -signal.SIGTERM), code
+"""
+
+
+def test_a_script_that_sigterm_ends_sets_no_good_file_aside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first time, whatever it does; however often, if SIGTERM ends it as an exit does."""
+    monkeypatch.setenv("DORMOUSE_SPARK", "no")
+    for how, times in (("default", 1), ("asked", 2)):
+        root = tmp_path / how
+        with Instance.open(root, background=False) as mice:
+            mice.create_table("t", "k:long", row_keys=["k"])
+        (root / "good.csv").write_text("k\n1\n")
+        subprocess.run([sys.executable, "-c", TERMINATED, root, str(times), how], check=True)
+        with Instance.open(root, background=False) as mice:
+            table = mice.table("t")
+            table.wait()
+            assert table.count() == 1, how
+            assert {job.state for job in table.jobs() if job.kind == "ingest"} == {"finished"}

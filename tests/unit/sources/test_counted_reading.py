@@ -69,9 +69,8 @@ def test_what_ends_the_reading_without_its_process_is_no_death(file: Path) -> No
             with pytest.raises(error), counted_reading(file):
                 raise error("so it is")
     for _ in range(3):
-        with pytest.raises(RefusedSourceError, match="a library that reads 'rows.csv' failed"):
-            with counted_reading(file):
-                raise PanicException
+        with pytest.raises(RefusedSourceError, match="library that"), counted_reading(file):
+            raise PanicException
     dies(file)
     with counted_reading(file), counted_reading(file), counted_reading(file):
         pass  # an attempt that lives is no death
@@ -80,9 +79,7 @@ def test_what_ends_the_reading_without_its_process_is_no_death(file: Path) -> No
         pass
 
 
-def test_a_file_is_read_where_no_marker_can_be(
-    file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_is_read_where_no_marker_can_be(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     taken = file.with_name("taken")
     taken.mkdir()
     (taken / f"dormouse-reading-{os.getuid()}").write_text("not a folder")

@@ -14,7 +14,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -25,13 +24,13 @@ from dormouse.client.ingesting.inferring import columns_of
 from dormouse.client.instance import Instance
 from dormouse.errors import DiskFullError, DormouseError, RefusedSourceError
 from dormouse.folder.work.worker import INGEST_QUEUE
+from dormouse.ports.services import Clock
 
 logger = logging.getLogger("dormouse")
 
 MODULE = "dormouse.client.ingesting.reader"
 STANDARD_ERROR = 2
-MOST_PAUSE_SECONDS = 60.0
-LIVED_SECONDS = 60.0
+MOST_PAUSE_MS = LIVED_MS = 60_000
 """A process that lived so long is followed by another at once."""
 SAMPLE_SECONDS = 60.0
 FAILED = 1
@@ -44,18 +43,12 @@ LOOK_SECONDS = 1.0
 class ReadingProcess:
     """Runs the ingest jobs of the folder `root`; with `environment`, from when it is needed."""
 
-    def __init__(
-        self,
-        root: Path,
-        environment: Mapping[str, str],
-        seconds: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, root: Path, environment: Mapping[str, str], clock: Clock) -> None:
         """Start nothing yet."""
-        self._root, self._environment, self._seconds = root, environment, seconds
+        self._root, self._environment, self._clock = root, environment, clock
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
-        self._started = 0.0
-        self._pause = 0.0
+        self._started_ms = self._pause_ms = 0
         self._is_over = False
 
     def keep(self, is_needed: Callable[[], bool]) -> None:
@@ -63,11 +56,12 @@ class ReadingProcess:
         with self._lock:
             if self._is_over or (self._process is not None and self._process.poll() is None):
                 return
-            now = self._seconds()
+            now_ms = self._clock.now_ms()
             if self._process is not None:
-                self._bury(self._process, lived=now - self._started)
-            if now >= self._started + self._pause and is_needed():
-                self._started, self._process = now, self._run(str(self._root))
+                self._bury(self._process, lived_ms=now_ms - self._started_ms)
+            # a clock that was set back lets nobody wait
+            if not 0 <= now_ms - self._started_ms < self._pause_ms and is_needed():
+                self._started_ms, self._process = now_ms, self._run(str(self._root))
 
     def end(self) -> None:
         """End it; what it had begun is handed back. Start none any more."""
@@ -99,10 +93,11 @@ class ReadingProcess:
                 hint="give a schema, or write the sample anew",
             )
 
-    def _bury(self, process: subprocess.Popen[bytes], lived: float) -> None:
+    def _bury(self, process: subprocess.Popen[bytes], lived_ms: int) -> None:
         lifeline.kill(process)  # with whatever it has left
         self._process = None
-        self._pause = 0.0 if lived > LIVED_SECONDS else min(2 * self._pause + 1, MOST_PAUSE_SECONDS)
+        longer_ms = min(2 * self._pause_ms + 1000, MOST_PAUSE_MS)
+        self._pause_ms = 0 if lived_ms > LIVED_MS else longer_ms
         logger.warning(
             "the process that reads files ended with %d; another follows", process.returncode
         )
@@ -120,8 +115,7 @@ class ReadingProcess:
 
 
 def main(root: str, properties: str = "") -> None:
-    """Run the ingest jobs of a folder until SIGTERM; given a file and properties, infer its types.
-    """
+    """Run the ingest jobs of a folder until SIGTERM; with properties, infer the types of a file."""
     if properties:
         with suppress(DormouseError):  # who asked meets it too
             columns_of(Path(root), json.loads(properties))
@@ -134,7 +128,7 @@ def main(root: str, properties: str = "") -> None:
                 try:
                     instance.folder.worker.work_for(LOOK_SECONDS, (INGEST_QUEUE,))
                 except DiskFullError:  # the queue has the message until there is room
-                    time.sleep(LOOK_SECONDS)
+                    threading.Event().wait(LOOK_SECONDS)
     except KeyboardInterrupt:
         return
 

@@ -19,9 +19,7 @@ from dormouse.tables.table import Table
 SINCE_INGESTED = "it was refused at first; dropped again, it was ingested"
 
 
-def jobs_of(
-    services: Services, table: Table, *, reads_requests: bool = True
-) -> Listing[JobRecord]:
+def jobs_of(services: Services, table: Table, *, reads_requests: bool = True) -> Listing[JobRecord]:
     """Return a table's jobs, also those not yet run, files that wait to be taken up by one, and
     files dropped before the table existed. Requests are shown as they are now, or unless this
     process may read them, as they were when they were last looked at.
