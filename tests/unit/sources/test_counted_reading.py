@@ -32,8 +32,11 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def dies(file: Path) -> None:
     process = os.fork()
     if not process:
-        with counted_reading(file):
-            os._exit(86)
+        try:
+            with counted_reading(file):
+                os._exit(86)
+        finally:
+            os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 86
 
 
