@@ -93,10 +93,12 @@ class TableMachine(RuleBasedStateMachine):
     def assign(self, data: st.DataObject) -> None:
         references = sorted(self.state.all_references(), key=lambda r: (r.partition, r.shard))
         if references:
-            one = data.draw(st.sampled_from(references))
-            same = [r.shard for r in references if r.partition == one.partition]
+            tree, one = self.state.partitions, data.draw(st.sampled_from(references))
+            at = data.draw(st.sampled_from([one.partition, *tree.ancestors(one.partition)]))
+            within = [r for r in references if at in (r.partition, *tree.ancestors(r.partition))]
+            same = sorted({r.shard for r in within})
             inputs = tuple(data.draw(st.sets(st.sampled_from(same), min_size=1)))
-            self.go(AssignJob(self.name(), one.partition, inputs))
+            self.go(AssignJob(self.name(), at, inputs))
 
     @rule(data=st.data(), cut=st.booleans())
     def finish_a_job(self, data: st.DataObject, cut: bool) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 from rpds import HashTrieMap
@@ -115,13 +116,15 @@ def _changed(  # noqa: C901  # a case a kind
         case AssignJob(job=job, partition=partition, inputs=inputs) as wanted:
             cause = wanted.purge_id, wanted.request_key
             assigned = Job(job, partition, inputs, state.time_ms, *cause)
-            return _mark(state, assigned, job, state.jobs.insert(job, assigned))
+            joined = _join(state, partition, inputs)
+            return _mark(joined, assigned, job, state.jobs.insert(job, assigned))
         case ReleaseJob(job=job):
             return _release(state, job)
         case ReplaceShards(job=job, partition=partition, inputs=inputs, outputs=outputs) as done:
             rows, span = dict(done.rows_taken), state.partitions.get(partition).range
             taken = {shard: RowsTaken(job, partition, rows.get(shard), span) for shard in inputs}
-            state = record_taken(_drop(state, partition, inputs), taken)
+            dropped = _drop(state, ((partition, shard) for shard in inputs))
+            state = record_taken(dropped, taken)
             return _add(state, outputs, jobs=state.jobs.remove(job))
         case SplitPartition(partition=partition, at=at, rows_left=rows_left):
             return _split(state, partition, at, dict(rows_left))
@@ -249,17 +252,47 @@ def _with(state: TableState, references: Iterable[Reference]) -> _Held:
     return held
 
 
-def _drop(state: TableState, partition: str, shards: Iterable[str]) -> TableState:
-    """Return the state without the references to shards in a partition."""
-    counts = {shard: state.reference_counts[shard] - 1 for shard in shards}
+def _drop(state: TableState, dropped: Iterable[tuple[str, str]]) -> TableState:
+    """Return the state without some references, each named by its partition and its shard."""
+    by_partition: dict[str, list[str]] = {}
+    for partition, shard in dropped:
+        by_partition.setdefault(partition, []).append(shard)
+    gone = Counter(shard for shards in by_partition.values() for shard in shards)
+    counts = {shard: state.reference_counts[shard] - count for shard, count in gone.items()}
     unreferenced = {shard: state.time_ms for shard, count in counts.items() if not count}
-    before = state.references[partition]
+    held = {partition: state.references[partition] for partition in by_partition}
     return _hold(
         state,
-        {partition: (before, before.discard(*counts))},
+        {name: (before, before.discard(*by_partition[name])) for name, before in held.items()},
         reference_counts=state.reference_counts.update(counts),
         unreferenced=state.unreferenced.update(unreferenced),
     )
+
+
+def _move(
+    state: TableState, references: Iterable[Reference], moved: Sequence[Reference]
+) -> TableState:
+    """Return the state with references to the same rows in other partitions."""
+    dropped = _drop(state, ((each.partition, each.shard) for each in references))
+    # Their rows stay in the table, so no shard becomes garbage.
+    return _put(replace(dropped, unreferenced=state.unreferenced), moved)
+
+
+def _join(state: TableState, partition: str, shards: Iterable[str]) -> TableState:
+    """Return the state in which a split partition has the references to shards below it.
+
+    Example: shard s has 6 rows in the left half of a partition and 3 in the right one. The two
+    references become one of 9 rows on the partition. Its release divides them again
+    (`_push_down`).
+    """
+    if state.partitions.get(partition).is_leaf:
+        return state
+    below = {shard: list(state.references_below(partition, shard)) for shard in shards}
+    joined = [
+        Reference(partition, shard, sum(r.rows for r in held), all(r.exact for r in held))
+        for shard, held in below.items()
+    ]
+    return _move(state, chain.from_iterable(below.values()), joined)
 
 
 def _hold(state: TableState, held: _Held, **others: Any) -> TableState:
@@ -295,9 +328,7 @@ def _push_down(state: TableState, partition: str, rows_left: Mapping[str, int]) 
             state.partitions, reference, state.shards[reference.shard], rows_left
         )
     ]
-    dropped = _drop(state, partition, (reference.shard for reference in free))
-    # Their rows stay in the table, so no shard becomes garbage.
-    return _put(replace(dropped, unreferenced=state.unreferenced), moved)
+    return _move(state, free, moved)
 
 
 def _on_leaves(

@@ -17,6 +17,7 @@ from dormouse.model.shards import NewShard, Shard
 from dormouse.model.source_segments import SourceSegment
 from dormouse.model.state import TableState
 from dormouse.model.transactions import (
+    JOINING_RULES,
     AddShards,
     AdoptSegments,
     AssignJob,
@@ -82,6 +83,7 @@ class Rule(Enum):
     ROWS_MISCOUNTED = "the rows of the shard's references do not add up to its rows"
     REFERENCE_MISSING = "the shard has no reference in the partition"
     REFERENCE_ASSIGNED = "the reference is the input of another job"
+    ROWS_TAKEN = "rows of the shard in the partition are in other shards already"
     REFERENCE_NOT_ASSIGNED = "the reference is not an input of this job"
     NO_INPUTS = "a job needs at least one input, each once"
     JOB_EXISTS = "the job exists already"
@@ -231,11 +233,26 @@ def _assign(state: TableState, assign: AssignJob, now_ms: int) -> Iterator[Viola
         # Otherwise a later release of this job would be mistaken for a repetition of the first one.
         yield Violation(Rule.JOB_RELEASED, assign.job)
     for shard in assign.inputs:
-        reference = state.reference(assign.partition, shard)
-        if reference is None:
-            yield Violation(Rule.REFERENCE_MISSING, shard)
-        elif reference.job is not None:
-            yield Violation(Rule.REFERENCE_ASSIGNED, shard)
+        yield from _input(state, assign.partition, shard)
+
+
+def _input(state: TableState, partition: str, shard: str) -> Iterator[Violation]:
+    """Yield why a shard cannot become an input. In a split partition all its rows must be free:
+    joined references would bring back those that a job took.
+    """
+    own = state.reference(partition, shard)
+    if own is not None or state.rules < JOINING_RULES:
+        held = [own] if own is not None else []
+    else:
+        held = list(state.references_below(partition, shard))
+    if not held:
+        yield Violation(Rule.REFERENCE_MISSING, shard)
+    elif any(reference.job is not None for reference in held):
+        yield Violation(Rule.REFERENCE_ASSIGNED, shard)
+    elif own is None:
+        span = state.partitions.get(partition).range
+        if any(taking.range.overlaps(span) for taking in state.taken.get(shard, ())):
+            yield Violation(Rule.ROWS_TAKEN, shard)
 
 
 def _replace(state: TableState, done: ReplaceShards) -> Iterator[Violation]:

@@ -84,6 +84,18 @@ class TableState:
         held = self.references.get(partition)
         return None if held is None else held.by_shard.get(shard)
 
+    def references_below(self, partition: str, shard: str) -> Iterator[Reference]:
+        """Yield the references to a shard in a partition and in those below it, in key order."""
+        known = self.shards.get(shard)
+        pending = [partition] if known is not None and partition in self.partitions else []
+        while pending and known is not None:
+            found = self.partitions.get(pending.pop())
+            reference = self.reference(found.id, shard)
+            if reference is not None:
+                yield reference  # none of its rows is referenced further below
+            elif found.range.overlaps_span(known.min_key, known.max_key):
+                pending += reversed(found.children or ())
+
     def all_references(self) -> Iterator[Reference]:
         """Yield every reference, in no particular order."""
         for held in self.references.values():

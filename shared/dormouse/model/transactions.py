@@ -16,9 +16,11 @@ from dormouse.model.shards import NewShard
 from dormouse.model.source_segments import SourceSegment
 from dormouse.schema.key_types import KeyTypes
 
-RULES = 1
+RULES = 2
 """The version of the rules by which this release judges entries. Raise it with every change of a
 verdict, or of what the fold makes of an entry, and keep judging older versions as before."""
+JOINING_RULES = 2
+"""The rules since which a job can be assigned in a split partition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,9 @@ class AddShards:
 @dataclass(frozen=True, slots=True)
 class AssignJob:
     """Make the references to `inputs` in `partition` the inputs of a compaction job.
+
+    Of a split partition these are the references below it, which become one reference to each
+    input, on that partition. So one job can rewrite a shard of which many leaves have rows.
 
     `purge_id` names the purge that the job removes rows for, `request_key` the request that asked
     for the job; planning gives neither.

@@ -17,6 +17,7 @@ from dormouse.model.transactions import (
     DeleteShards,
     Entry,
     ExtendTree,
+    RaiseRules,
     ReleaseJob,
     ReplaceShards,
     ResetTable,
@@ -36,6 +37,37 @@ TestAnyHistory.settings = settings(max_examples=examples(60), stateful_step_coun
 
 
 SPLIT_AT_M = tuple(PartitionTree.from_split_points([("m",)]).by_id.values())
+
+
+def test_a_job_of_a_split_partition_takes_a_shard_from_all_leaves_and_gives_it_back() -> None:
+    placed = shard_of("s", [("a",), ("b",), ("n",)], (LEFT, 2), (RIGHT, 1))
+    before = state_after(AddShards("add", (), (placed,)))
+    for change, left in [
+        (AssignJob("job", ROOT, ("s",)), {ROOT: (3, True, "job")}),
+        (ReleaseJob("job"), {LEFT: (1, False, None), RIGHT: (2, False, None)}),
+    ]:
+        before, verdict = apply(before, Entry(change, 0, 0))
+        assert verdict == Verdict()
+        held = {r.partition: (r.rows, r.exact, r.job) for r in before.all_references()}
+        assert (held, before.rows, len(before.unreferenced)) == (left, 3, 0)
+
+
+def test_rows_that_a_job_took_do_not_come_back_with_a_job_of_the_partition_above() -> None:
+    gone = AssignJob("left", LEFT, ("an",)), ReplaceShards("left", LEFT, ("an",), ())
+    taken = state_after(ADDED, *gone)
+    _, verdict = apply(taken, Entry(AssignJob("job", ROOT, ("an",)), 0, 0))
+    assert [(v.rule, v.subject) for v in verdict.violations] == [(Rule.ROWS_TAKEN, "an")]
+
+
+def test_a_table_of_the_first_rules_judges_as_before_until_they_are_raised() -> None:
+    first = replace(initialise(SPLIT_AT_M), rules=1)
+    state, _ = apply(TableState(), Entry(first, 0, 0))
+    state, _ = apply(state, Entry(ADDED, 0, 0))
+    joining = Entry(AssignJob("job", ROOT, ("an",)), 0, 0)
+    _, verdict = apply(state, joining)
+    assert [v.rule for v in verdict.violations] == [Rule.REFERENCE_MISSING]
+    state, _ = apply(state, Entry(RaiseRules(2), 0, 0))
+    assert apply(state, joining)[1] == Verdict()
 
 
 def state_after(*transactions: Transaction, time_ms: int = 0) -> TableState:
@@ -72,6 +104,9 @@ ASSIGNED = AssignJob("job", LEFT, ("an", "b"))
         (AssignJob("job", RIGHT, ("an",)), Rule.JOB_EXISTS, "job"),
         (AssignJob("other", RIGHT, ("b",)), Rule.REFERENCE_MISSING, "b"),
         (AssignJob("other", LEFT, ("b",)), Rule.REFERENCE_ASSIGNED, "b"),
+        (AssignJob("other", ROOT, ("an",)), Rule.REFERENCE_ASSIGNED, "an"),
+        (AssignJob("other", ROOT, ("x",)), Rule.REFERENCE_MISSING, "x"),
+        (AssignJob("other", "9", ("an",)), Rule.REFERENCE_MISSING, "an"),
         (AssignJob("other", RIGHT, ()), Rule.NO_INPUTS, "other"),
         (AssignJob("other", RIGHT, ("an", "an")), Rule.NO_INPUTS, "other"),
         (ReleaseJob("other"), Rule.JOB_MISSING, "other"),

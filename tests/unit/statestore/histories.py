@@ -98,8 +98,9 @@ def _next(draw: st.DrawFn, state: TableState, name: str, past: list[Delta]) -> T
     kinds += ["reset"] if len(past) > 10 else []
     match draw(st.sampled_from(kinds)):
         case "assign":
-            partition = draw(st.sampled_from(free))
-            held = [r.shard for r in state.references_in(partition) if r.job is None]
+            tree, partition = state.partitions, draw(st.sampled_from(free))
+            partition = draw(st.sampled_from([partition, *tree.ancestors(partition)]))
+            held = [s for s in sorted(state.shards) if [*state.references_below(partition, s)]]
             inputs = draw(st.lists(st.sampled_from(held), min_size=1, unique=True))
             cause = draw(st.sampled_from(((None, None), ("p", None), (None, "r"))))
             return AssignJob(f"c{name}", partition, tuple(inputs), *cause)

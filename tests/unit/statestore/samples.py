@@ -16,7 +16,6 @@ from dormouse.model.shards import NewShard, Shard
 from dormouse.model.source_segments import SourceSegment
 from dormouse.model.state import TableState
 from dormouse.model.transactions import (
-    RULES,
     AddShards,
     AdoptSegments,
     AssignJob,
@@ -66,8 +65,8 @@ _ADOPTED = SourceSegment("g0", 0, 77, 5000, 95_000, 80_039, 1055)
 _SEALED = SourceSegment("g1", 0, 1, 2, 436, 71, 2)
 
 ENTRIES = {
-    "initialise_partitions": Entry(InitialisePartitions(_TREE, _KEY_TYPES), 1_000, 0),
-    "raise_rules": Entry(RaiseRules(RULES), 1_500, 0),
+    "initialise_partitions": Entry(InitialisePartitions(_TREE, _KEY_TYPES, 1), 1_000, 0),
+    "raise_rules": Entry(RaiseRules(1), 1_500, 0),
     "adopt_segments": Entry(AdoptSegments((_ADOPTED,)), 1_600, 0),
     "add_shards": Entry(
         AddShards("job1", ("source1", "source2"), (NewShard(_SHARD, ((_LEFT, 5), (_RIGHT, 7))),)),

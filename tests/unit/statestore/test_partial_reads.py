@@ -387,6 +387,21 @@ def test_a_reader_knows_the_indexes_that_it_began_with_while_another_one_reads(r
     assert plan(found, HERE) == plan(rig.replay(), HERE)
 
 
+def test_rows_that_a_job_of_a_split_partition_removed_are_not_read_by_their_old_leaf(
+    rig: Rig,
+) -> None:
+    """The job took the reference of the leaf to a partition above, and left nothing there."""
+    (used, *_), writer = [r.shard for r in rig.replay().references_in(leaf("d"))], rig.store()
+    above = next(TREE.ancestors(leaf("d")))
+    rows = rig.replay().shards[used].rows
+    drop = ReplaceShards("purging", above, (used,), (), ((used, rows),), rows)
+    for change in (AssignJob("purging", above, (used,)), drop):
+        writer.commit(change, generation=0)
+        part = rig.store().part(wanted())
+        assert plan(part, HERE) == plan(rig.replay(), HERE)
+    assert used not in str(plan(part, HERE))
+
+
 def test_a_shard_id_that_is_used_again_has_the_keys_of_the_new_shard(rig: Rig) -> None:
     writer = rig.store()
     used = "s0d"

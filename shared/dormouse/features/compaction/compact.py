@@ -193,6 +193,7 @@ def _load_compaction(
     services: Services, table: Table, state: TableState, job: Job, removed: RowMatcher | None
 ) -> Compaction:
     inputs = tuple(state.shards[shard] for shard in job.inputs)
+    partition = state.partitions.get(job.partition)
     read = Cache(services.memory_bytes // SHARE_OF_INDEXES)
     footers = read_own_footers(services.storage, table.id, inputs, table.schema, read)
     context = ShardContext(
@@ -209,9 +210,10 @@ def _load_compaction(
     return Compaction(
         table=table,
         job=job,
-        partition=state.partitions.get(job.partition),
+        partition=partition,
         inputs=inputs,
         context=context,
+        leaves=tuple(state.partitions.leaves_overlapping(partition.range)),
         keys=tuple(footer.keys for footer in footers),
         removed=removed,
         read=read,

@@ -81,8 +81,8 @@ def _keep_requests(
 
 
 def _is_free(state: TableState, job: AssignJob) -> bool:
-    held = (state.reference(job.partition, shard) for shard in job.inputs)
-    return all(reference is not None and reference.job is None for reference in held)
+    held = (list(state.references_below(job.partition, shard)) for shard in job.inputs)
+    return all(found and all(each.job is None for each in found) for found in held)
 
 
 def _chunks(jobs: Iterable[AssignJob]) -> Iterator[Sequence[AssignJob]]:

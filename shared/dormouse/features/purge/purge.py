@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from dormouse.keys.ranges import KeyRange
+from dormouse.model.partitions import ROOT, Partition, PartitionTree
 from dormouse.model.shards import Reference, Shard
 from dormouse.model.state import TableState
 from dormouse.query.selection import Selection
@@ -118,21 +120,59 @@ def referenced_of(state: TableState, shards: frozenset[str]) -> frozenset[str]:
 def rewrite_jobs(
     state: TableState, references: Iterable[Reference], max_bytes: int | None = MAX_JOB_BYTES
 ) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield the partition and the input shards of each job that rewrites `references`.
+    """Yield the partition and the input shards of each job that rewrites `references`, which are
+    all references to some shards.
 
     References that a job already holds are skipped, and those to disputed shards: the purge
-    continues once the dispute is resolved. A job has at most `MAX_REWRITE_INPUTS` shards and
-    `max_bytes`, unless one shard is larger; None is no limit. Four free shards of 400, 400, 400 and
-    1200 bytes in a partition, with `max_bytes=1000`, give jobs of 400 + 400, 400, and 1200.
+    continues once the dispute is resolved. A job rewrites a shard for as many leaves as it can. It
+    has at most `MAX_REWRITE_INPUTS` shards and `max_bytes`, unless one shard is larger; None is no
+    limit. Four free shards of 400, 400, 400 and 1200 bytes in a partition, with `max_bytes=1000`,
+    give jobs of 400 + 400, 400, and 1200.
     """
-    free: dict[str, list[Shard]] = {}
+    by_shard: dict[str, list[Reference]] = {}
     for reference in references:
-        if reference.job is None and reference.shard not in state.disputed:
-            free.setdefault(reference.partition, []).append(state.shards[reference.shard])
+        if reference.shard not in state.disputed:
+            by_shard.setdefault(reference.shard, []).append(reference)
+    free: dict[str, list[Shard]] = {}
+    for shard, held in by_shard.items():
+        for partition in _partitions_to_rewrite(state, shard, held):
+            free.setdefault(partition, []).append(state.shards[shard])
     for partition in sorted(free):
         ordered = sorted(free[partition], key=lambda shard: (shard.min_key, shard.id))
         for group in _groups(ordered, max_bytes):
             yield partition, tuple(shard.id for shard in group)
+
+
+def _partitions_to_rewrite(
+    state: TableState, shard: str, references: Iterable[Reference]
+) -> Iterator[str]:
+    """Return the partitions in which jobs can rewrite a shard, as few as possible."""
+    tree = state.partitions
+    free: list[KeyRange] = []
+    others = [taking.range for taking in state.taken.get(shard, ())]
+    for reference in references:
+        span = tree.get(reference.partition).range
+        (others if reference.job else free).append(span)
+    return _join(tree, tree.get(ROOT), free, others) if free else iter(())
+
+
+def _join(
+    tree: PartitionTree, partition: Partition, free: Sequence[KeyRange], others: Sequence[KeyRange]
+) -> Iterator[str]:
+    """Yield the highest partitions that have none of the keys of `others`, but have several of the
+    ranges `free`, or one leaf with such a range.
+
+    Example: leaves a to h, and a job has taken the rows of c. The partitions are ab, d, and efgh.
+    """
+    children = [tree.get(child) for child in partition.children or ()]
+    parts = [[span for span in free if child.range.covers(span)] for child in children]
+    if not children or (not others and all(parts)):
+        yield partition.id
+        return
+    for child, part in zip(children, parts, strict=True):
+        if part:
+            left = [span for span in others if span.overlaps(child.range)]
+            yield from _join(tree, child, part, left)
 
 
 def _groups(shards: Sequence[Shard], max_bytes: int | None) -> Iterator[list[Shard]]:

@@ -58,9 +58,10 @@ def compaction_bytes(state: TableState, job: Job | AssignJob) -> int:
     """Return about how many stored bytes of a job's inputs lie in its partition."""
     size_bytes = 0
     for name in job.inputs:
-        reference, shard = state.reference(job.partition, name), state.shards.get(name)
-        if reference is not None and shard is not None:
-            size_bytes += shard.size_bytes * min(reference.rows, shard.rows) // max(shard.rows, 1)
+        rows = sum(each.rows for each in state.references_below(job.partition, name))
+        if rows:
+            shard = state.shards[name]
+            size_bytes += shard.size_bytes * min(rows, shard.rows) // max(shard.rows, 1)
     return size_bytes
 
 

@@ -10,6 +10,7 @@ overlap the wanted ones. So an entry concerns the part only if
 
 - it adds references to such a shard, in a partition that overlaps the wanted keys;
 - it drops one of the known references: the end of a job, or its release after a split;
+- it moves one to a partition above, where a later entry drops it: a job that begins there;
 - it splits a known leaf; or begins all over.
 """
 
@@ -44,6 +45,7 @@ class Concern:
         self._part = part
         self._leaves = {name for name, _ in part.leaves}
         self._held = {(held.partition, held.shard.id) for held in part.held}
+        self._shards = {held.shard.id for held in part.held}
         self._is_held_above = any(held.partition not in self._leaves for held in part.held)
         self._is_tree_changed = False
 
@@ -64,11 +66,20 @@ class Concern:
                 return any(self._splits(partition) for partition, _ in splits)
             case ReleaseJob():
                 return self._is_held_above
-            case AssignJob() | DeleteShards() | DisputeShards() | ResolveDisputes():
+            case AssignJob(partition=partition, inputs=inputs):
+                return self._joins(partition, inputs)
+            case DeleteShards() | DisputeShards() | ResolveDisputes():
                 return False
             case SealSources() | AdoptSegments():
                 return False
         return True
+
+    def _joins(self, partition: str, inputs: Iterable[str]) -> bool:
+        """Return whether a job may take known references to a partition above them."""
+        if partition in self._leaves:
+            return False
+        may_be_above = self._is_tree_changed or partition in self._part.partitions
+        return may_be_above and not self._shards.isdisjoint(inputs)
 
     def _splits(self, partition: str) -> bool:
         # To split a leaf elsewhere may make partitions over the wanted keys, of unknown ids.

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
+from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
 
 from dormouse.errors import InvalidRequestError
 from dormouse.features.administration.administer import administer
+from dormouse.features.compaction.compact import compact
 from dormouse.features.ingest.batch_files import batch_files
 from dormouse.features.purge.prove_purge import prove_purge
 from dormouse.features.purge.row_matcher import RowMatcher
+from dormouse.features.tables.changing import create_table
 from dormouse.messages.requests import PurgeRows, ReinitialiseTable
 from dormouse.messages.stages import (
     CompactionJob,
@@ -22,7 +27,8 @@ from dormouse.messages.stages import (
     PartitionSplits,
     SelectionMessage,
 )
-from dormouse.model.transactions import AssignJob
+from dormouse.model.partitions import ROOT
+from dormouse.model.transactions import AssignJob, InitialisePartitions, ReleaseJob
 from dormouse.ports.services import Storage
 from dormouse.schema.schema import Field, Primitive, Schema
 from dormouse.storage import FolderStorage
@@ -65,6 +71,51 @@ def test_a_shard_with_references_in_several_partitions_is_rewritten_in_all_of_th
     world.settle()
     assert in_table(world, table) == "aacxyzz"
     assert stored(world, table) == list("aacxyzz")
+
+
+def test_one_job_rewrites_a_shard_of_many_leaves_and_counts_the_rows_of_each(world: World) -> None:
+    """Leaves that a compaction took, or holds, are not its: those beside them share few jobs."""
+    splits = [(letter,) for letter in "bcdefgh"]
+    table = world.create(
+        splits=splits, ingest_file_strategy="one_reference_per_leaf", gc_delay_seconds=60
+    )
+    world.set_online(table, False)
+    world.drop("letters/0.parquet", letters("aabbcddefgghh"))
+    world.settle()
+    (shard,) = world.state(table).shards
+    leaf = world.state(table).partitions.leaf_containing
+    store = world.new_store(table)
+    store.commit(AssignJob("merge", leaf(("c",)).id, (shard,)), generation=0)
+    compact(world.services, CompactionJob(table.id, 0, "merge"))
+    store.commit(AssignJob("busy", leaf(("f",)).id, (shard,)), generation=0)
+    world.queue.clear()
+    world.purge(table, "letter = 'd'")
+    world.queue += world.deliver(world.queue.popleft())
+    state = world.state(table)
+    jobs = [job for job in state.jobs.values() if job.purge_id]
+    spans = sorted(str(state.partitions.get(job.partition).range) for job in jobs)
+    assert spans == ["[-∞, c)", "[d, e)", "[e, f)", "[g, ∞)"]
+    store.commit(ReleaseJob("busy"), generation=0)
+    world.settle()
+    assert stored(world, table) == list("aabbcefgghh")
+    found = Counter[str]()
+    for reference in world.state(table).all_references():
+        found[reference.partition] += reference.rows
+        assert reference.exact
+    assert found == Counter(leaf((each,)).id for each in "aabbcefgghh")
+
+
+def test_a_table_of_an_earlier_release_is_purged_by_as_few_jobs(world: World) -> None:
+    earlier = partial(InitialisePartitions, rules=1)
+    with patch.object(create_table, "InitialisePartitions", earlier):
+        options = {"splits": [("b",)], "ingest_file_strategy": "one_reference_per_leaf"}
+        table = filled(world, "abc", **options)
+    world.purge(table, "letter = 'b'")
+    world.queue += world.deliver(world.queue.popleft())
+    state = world.state(table)
+    assert ([job.partition for job in state.jobs.values()], state.rules) == ([ROOT], 2)
+    world.settle()
+    assert stored(world, table) == list("ac")
 
 
 def test_the_output_of_a_compaction_that_ran_meanwhile_is_caught(world: World) -> None:
