@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Annotated
@@ -11,7 +11,6 @@ from typing import Annotated
 import msgspec
 
 from dormouse.errors import RefusedSourceError
-from dormouse.tables.origins import Origin
 from dormouse.tables.table import Table
 
 READ_ENDINGS = (
@@ -32,7 +31,7 @@ _ENDINGS_HINT = (
     "files end in .parquet, .arrow, .arrows, .feather, .csv, .tsv, .txt, .json, .jsonl or .ndjson, "
     "and in .gz, .bz2 or .zst after that if they are compressed"
 )
-_KEYED = re.compile(r"[^/]+/once-([0-9a-f]{32}(?:-[0-9]{5,})?)\.[0-9a-f]{32}\.(?:parquet|jsonl)")
+_KEYED = re.compile(r"[^/]+/once-([0-9a-f]{32}(?:-[0-9]{5,})?)\.([0-9a-f]{32})\.(?:parquet|jsonl)")
 """The keys of objects whose rows have an idempotency key; `keyed_name` makes them."""
 WholeNumber = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 ObjectKey = Annotated[str, msgspec.Meta(min_length=1, max_length=1024)]
@@ -91,21 +90,35 @@ def keyed_name(digest: str, part: str, table: Table, ending: str) -> str:
     The last digits differ for each table, and change when it is reset, restored or renamed: an
     object that is refused or forgotten since then is never in the way of a repeat.
     """
+    return f"once-{digest}{part}.{_beginning_of(table)}.{ending}"
+
+
+def is_from_before(source: Source, table: Table) -> bool:
+    """Return whether the rows of a source have an idempotency key, and were meant for a table as it
+    was before it was reset, restored or renamed, or for another of its name.
+    """
+    keyed = _KEYED.fullmatch(source.key)
+    return keyed is not None and keyed[2] != _beginning_of(table)
+
+
+def _beginning_of(table: Table) -> str:
     beginning = f"{table.id} {table.generation} {table.files_since_ms}"
-    since = blake2b(beginning.encode(), digest_size=16).hexdigest()
-    return f"once-{digest}{part}.{since}.{ending}"
+    return blake2b(beginning.encode(), digest_size=16).hexdigest()
 
 
-def ids_at_origins(source: Source, origins: Iterable[Origin]) -> Iterator[str]:
-    """Yield the id that a source had if it was ingested where the table was copied from.
+def ids_at_origins(source: Source, table: Table) -> Iterator[str]:
+    """Yield the ids that a source had if it was ingested where the table was copied from, or, if it
+    lies in the table's folder, in the folder of an earlier name of it.
 
     Example: a table was copied from `flights` in a folder to `trips` of a deployment. The object
     `trips/may.csv` of the deployment's bucket is the file `flights/may.csv` of the folder's inbox,
     if its ETag is the same.
     """
-    rest = source.key.partition("/")[2]
-    for origin in origins:
-        yield replace(source, bucket=origin.bucket, key=f"{origin.table_name}/{rest}").id
+    name, _, rest = source.key.partition("/")
+    for origin in table.origins:
+        if origin.bucket or name == table.name:
+            bucket = origin.bucket or source.bucket
+            yield replace(source, bucket=bucket, key=f"{origin.table_name}/{rest}").id
 
 
 def is_file(path: str) -> bool:

@@ -43,7 +43,8 @@ class Table:
 
     `renamed_ms` is the time of the last renaming: files dropped before were for another table of
     this name. `applied_requests` holds the ids of the last requests that changed the table, newest
-    last. `origins` are the tables that it was copied from, with what they had ingested.
+    last. `origins` are the tables that it was copied from, with what they had ingested,
+    and the names that it had.
     """
 
     id: str

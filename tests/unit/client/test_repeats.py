@@ -12,11 +12,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from dormouse.access.principals import LOCAL
 from dormouse.client import Instance, TableHandle
 from dormouse.client.operating.copying import copy_table
 from dormouse.errors import NotFoundError, RefusedSourceError
+from dormouse.features.http.serve_http import serve_http
+from dormouse.http.messages import HttpRequest
+from dormouse.messages.requests import IngestFiles
+from dormouse.messages.stages import OutboundMessage
 
 KEYS = ("monday", "tuesday", "ü" * 500)
 
@@ -47,6 +53,7 @@ class History:
     instance: Instance
     random: random.Random
     handle: TableHandle
+    folder: Path
     model: Model = field(default_factory=Model)
     number: int = 0
 
@@ -65,6 +72,43 @@ class History:
         if not known:
             self.model.rows |= {self.number}
             self.model.keys |= {remembered}
+
+    def ingest_by_http(self) -> None:
+        self.number += 1
+        key = self.random.choice(KEYS[:2])
+        path = f"/tables/{self.handle.latest().name}/rows"
+        headers = {"content-type": "application/json", "idempotency-key": key}
+        body = b'[{"k": %d}]' % self.number
+        answer = serve_http(self.instance, HttpRequest("POST", path, "", headers, body, LOCAL))
+        self.instance.wait()
+        if f"{key} False" in self.model.keys:  # another body is refused while it is comparable
+            assert answer.status in (202, 422), answer.body
+        else:
+            assert answer.status == 202, answer.body
+        self._remember(f"{key} False", self.number)
+
+    def ingest_a_file(self) -> None:  # a file of one name has one content, so its name is its key
+        number = self.random.choice((-1, -2))
+        path = self.folder / f"{number}.parquet"
+        pq.write_table(pa.table({"k": [number]}), path)
+        known = self.handle.latest().ingest(path).known
+        assert bool(known) == (f"file {number}" in self.model.keys)
+        self._remember(f"file {number}", number)
+
+    def ingest_by_message(self) -> None:  # the object of such a file, in the form of a queue
+        number, name = self.random.choice((-1, -2)), self.handle.latest().name
+        key = f"{name}/{number}.parquet"
+        if (self.folder / "mice" / "inbox" / key).exists():
+            request = IngestFiles(self.instance.services.ids.new(), name, (key,))
+            for _ in range(2):  # as a queue may deliver it
+                self.instance.queues.send([OutboundMessage("admin", request)])
+                self.instance.wait()
+            self._remember(f"file {number}", number)
+
+    def _remember(self, key: str, number: int) -> None:
+        if key not in self.model.keys:
+            self.model.rows |= {number}
+            self.model.keys |= {key}
 
     def restore(self) -> None:
         newest = self.handle.query(limit=0).version
@@ -111,7 +155,10 @@ class History:
 
     def step(self) -> str:
         steps = (self.restore, self.reset, self.rename, self.recreate, self.purge, self.rebuild)
-        chosen = self.random.choice((self.ingest,) * 6 + (self.restore, self.copy) + steps)
+        doors = (self.ingest_by_http, self.ingest_a_file, self.ingest_by_message) * 2
+        chosen = self.random.choice(
+            (self.ingest,) * 4 + doors + (self.restore, self.copy, self.rename) + steps
+        )
         chosen()
         version = self.handle.query(limit=0).version
         self.model.versions[version] = self.model.rows, self.model.keys
@@ -120,9 +167,9 @@ class History:
 
 @pytest.mark.parametrize("seed", (1, 3))
 def test_a_repeat_adds_rows_only_if_the_table_does_not_remember_its_key(
-    seed: int, folder: Instance
+    seed: int, folder: Instance, tmp_path: Path
 ) -> None:
-    history = History(folder, random.Random(seed), create(folder, "a"))
+    history = History(folder, random.Random(seed), create(folder, "a"), tmp_path)
     done: list[str] = []
     for _ in range(20):
         done.append(history.step())
@@ -142,7 +189,6 @@ def test_a_wait_for_rows_ends_if_the_table_is_taken_from_under_them(
     with monkeypatch.context() as held:
         held.setattr(folder.folder.worker, "step", lambda: False)
         dropped = table.ingest(pa.table({"k": [3]}), idempotency_key="monday", wait=False)
-        monkeypatch.setattr("dormouse.features.ingest.batch_files.CLOCK_SKEW_MS", -1)
         if how == "restored":
             table.restore(first)
         elif how == "reset":
@@ -156,3 +202,20 @@ def test_a_wait_for_rows_ends_if_the_table_is_taken_from_under_them(
     if how != "deleted":
         assert not table.ingest(pa.table({"k": [3]}), idempotency_key="monday").known
         assert 3 in table.query().read_all()["k"].to_pylist()
+
+
+def test_a_file_of_another_folder_is_none_that_an_earlier_name_had(
+    folder: Instance, tmp_path: Path
+) -> None:
+    table, path = create(folder, "a"), tmp_path / "1.parquet"
+    pq.write_table(pa.table({"k": [1]}), path)
+    table.ingest(path)
+    folder.rename_table("a", "b")
+    assert folder.table("b").ingest(path).known
+    landed = tmp_path / "mice" / "inbox" / "landing" / "1.parquet"
+    landed.parent.mkdir()
+    landed.write_bytes(path.read_bytes())
+    request = IngestFiles("request", "b", ("landing/1.parquet",))
+    folder.queues.send([OutboundMessage("admin", request)])
+    folder.wait()
+    assert folder.table("b").count() == 2

@@ -95,7 +95,8 @@ def copy_table(
         raise ContendedError(
             f"table {table.name!r} was reset while it was copied", hint="copy it again"
         )
-    origins = dict.fromkeys((*newest.origins, Origin(bucket, newest.name)))
+    names = (*newest.origins, Origin("", newest.name))
+    origins = dict.fromkeys(Origin(name.bucket or bucket, name.table_name) for name in names)
     copy = replace(
         newest,
         id=table_id,

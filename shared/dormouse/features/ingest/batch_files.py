@@ -24,7 +24,13 @@ from dormouse.jobs.tracking import record
 from dormouse.messages.stages import FilesWaiting, IngestJob, OutboundMessage
 from dormouse.model.jobs.job_events import Refused, TrackedJob
 from dormouse.model.jobs.spark_threshold import ingest_queue
-from dormouse.model.sources import Source, is_file, job_id_of, table_name_of
+from dormouse.model.sources import (
+    Source,
+    is_file,
+    is_from_before,
+    job_id_of,
+    table_name_of,
+)
 from dormouse.ports.services import NO_TABLE, Services
 from dormouse.tables.spark_options import SparkOptions
 from dormouse.tables.table import Table
@@ -151,9 +157,16 @@ def _table_of(services: Services, source: Source, seen: dict[str, Table | None])
 def _check_time(table: Table, source: Source) -> None:
     """Check that a file was dropped after its table was reset, renamed or created.
 
+    Its time says so but for clock skew; the name of one with an idempotency key says it exactly.
+
     Raises:
         RefusedSourceError: it was dropped before.
     """
+    if is_from_before(source, table):
+        raise RefusedSourceError(
+            f"it was dropped before table {table.name!r} was reset, renamed or created",
+            hint="send the rows again, with the same idempotency key",
+        )
     if not 0 < source.dropped_ms < table.files_since_ms - CLOCK_SKEW_MS:
         return
     dropped, since = map(_iso_time, (source.dropped_ms, table.files_since_ms))

@@ -54,7 +54,7 @@ def remembered_ids(table: Table, sources: Iterable[Source]) -> dict[str, set[str
     """
     named: dict[str, set[str]] = {}
     for source in sources:
-        for each in (source.remembered_id, *ids_at_origins(source, table.origins)):
+        for each in (source.remembered_id, *ids_at_origins(source, table)):
             named.setdefault(each, set()).add(source.id)
     return named
 

@@ -12,6 +12,7 @@ from dormouse.features.tables.published_names import check_published_names
 from dormouse.messages.requests import RenameTable
 from dormouse.messages.stages import OutboundMessage
 from dormouse.ports.services import Services
+from dormouse.tables.origins import Origin
 from dormouse.tables.published import is_mirrored
 from dormouse.tables.table import Table, check_name
 
@@ -35,7 +36,9 @@ def rename_table(services: Services, request: RenameTable) -> list[OutboundMessa
         if kept.name != request.name:
             raise NotFoundError(f"table {request.name!r} is called {kept.name!r} by now")
         check_table_rename(services.tables.access_rules(), kept.name, new_name)
-        renamed = replace(kept, name=new_name, renamed_ms=now_ms)
+        # Files that it ingested under this name are known under the next one, too.
+        origins = tuple(dict.fromkeys((*kept.origins, Origin("", kept.name))))
+        renamed = replace(kept, name=new_name, renamed_ms=now_ms, origins=origins)
         check_published_names(services, renamed)
         return renamed
 
