@@ -85,6 +85,9 @@ def histories(draw: st.DrawFn, *, longest: int = 25) -> list[Delta]:
     return deltas
 
 
+_causes = st.sampled_from(((None, None), ("p", None), (None, "r")))
+
+
 def _next(draw: st.DrawFn, state: TableState, name: str, past: list[Delta]) -> Transaction:
     """Draw a transaction that holds in `state`, or repeat a past one."""
     free = sorted({r.partition for r in state.all_references() if r.job is None})
@@ -98,12 +101,11 @@ def _next(draw: st.DrawFn, state: TableState, name: str, past: list[Delta]) -> T
     kinds += ["reset"] if len(past) > 10 else []
     match draw(st.sampled_from(kinds)):
         case "assign":
-            tree, partition = state.partitions, draw(st.sampled_from(free))
-            partition = draw(st.sampled_from([partition, *tree.ancestors(partition)]))
+            leaf = draw(st.sampled_from(free))
+            partition = draw(st.sampled_from([leaf, *state.partitions.ancestors(leaf)]))
             held = [s for s in sorted(state.shards) if [*state.references_below(partition, s)]]
             inputs = draw(st.lists(st.sampled_from(held), min_size=1, unique=True))
-            cause = draw(st.sampled_from(((None, None), ("p", None), (None, "r"))))
-            return AssignJob(f"c{name}", partition, tuple(inputs), *cause)
+            return AssignJob(f"c{name}", partition, tuple(inputs), *draw(_causes))
         case "release":
             return ReleaseJob(draw(st.sampled_from(sorted(state.jobs))))
         case "replace":
