@@ -5,7 +5,7 @@
 # NaN whose sign bit is set, which x86 makes of 0.0/0.0, is another one.
 # Versions: pyarrow 26.0.1.
 # Who meets it: whoever finds new rows by a "left anti" join, or adds up by a float key: a value that was
-# computed as -0.0 (rounding -0.3, 0 * -1) is news for ever, and its sum is split in two.
+# computed as -0.0 (rounding -0.3, 0.0 * -1) is news for ever, and its sum is split in two.
 # Output seen:
 #   0.0 == -0.0: True, ranks [1, 1]
 #   groups: [{'k': 0.0, 'n': 1}, {'k': -0.0, 'n': 1}]
