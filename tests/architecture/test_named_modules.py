@@ -8,7 +8,7 @@ from tests.architecture.sources import LIBRARY, ROOT, fail_for, sources
 
 HISTORY = ROOT / "docs" / "history.md"
 """The history names code as it was then."""
-FOOTER_KEYS = {"dormouse.checksum", "dormouse.index", "dormouse.no_nan"}
+FOOTER_KEYS = {"dormouse.checksum", "dormouse.index"}
 """Entries in the footer of a shard, not modules."""
 _MODULE = re.compile(r"`(dormouse(?:\.[a-z_]+)+)")
 _FILE = re.compile(r"`((?:shared|cli|spark|functions|events|tests|tools|bench)/[\w./-]+)`")

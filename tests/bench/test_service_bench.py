@@ -77,7 +77,13 @@ import time:       200 |        300 | pyarrow.lib
 import time:       700 |       1000 |     dormouse.errors
 """
     found = shares(shown, {"pyarrow": "core layer", "dormouse": OWN})
-    assert found == {"Python": 0.1, "core layer": 0.2, "engine layer": 0.0, OWN: 0.7}
+    assert found == {
+        "Python": 0.1,
+        "core layer": 0.2,
+        "engine layer": 0.0,
+        "statements layer": 0.0,
+        OWN: 0.7,
+    }
 
 
 def test_what_was_not_measured_is_not_in_the_report() -> None:

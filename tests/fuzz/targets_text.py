@@ -11,6 +11,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+import duckdb
 from hypothesis import strategies as st
 
 from dormouse.access.rules import dump_rules, load_rules, permission
@@ -25,7 +26,7 @@ from dormouse.messages import requests, stages
 from dormouse.schema.schema import Schema
 from dormouse.schema.type_text import parse_type_text
 from dormouse.sql.conditions import parse_condition
-from dormouse.sql.statements import parse_statement
+from dormouse.statements.statement import parse_statement
 from dormouse.tables.properties import KNOWN, parse_settings, properties_of
 from dormouse.tables.row_rules import row_rules
 from dormouse_cli.commands.apply import read_declarations
@@ -80,10 +81,13 @@ def _condition(text: str) -> None:
         assert parse_condition(found.sql, EVERY_TYPE).sql == found.sql
 
 
+PARSER = duckdb.connect()
+
+
 def _statement(text: str) -> None:
     """It is refused, or it names tables at places that it has."""
     with refusing(InvalidRequestError):
-        found = parse_statement(text)
+        found = parse_statement(text, PARSER)
         lines = text.count("\n") + 1
         assert all(each.table and 1 <= each.line <= lines for each in found.references)
 

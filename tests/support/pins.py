@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-SHIPPED = ("shared/layer-core.txt", "shared/layer-engine.txt")
+SHIPPED = tuple(f"shared/layer-{name}.txt" for name in ("core", "engine", "statements"))
 """What functions and Spark jobs carry."""
 PINNED = (*SHIPPED, *sorted(path.name for path in ROOT.glob("requirements*.txt")))
 """All files of requirements."""

@@ -219,8 +219,8 @@ def paths_of(function: str) -> list[str]:
 STAGE_PATHS = {stage.name: stage.path for stage in stages.STAGES}
 
 
-def needs_engine(stage: str) -> bool:
-    """Return whether a handler or its stage, or what they import, imports the engine."""
+def needs(stage: str, package: str) -> bool:
+    """Return whether a handler or its stage, or what they import, imports a package."""
     files = [s for s in sources(LIBRARY, "functions") if not s.place.endswith("__init__.py")]
     by_module = {source.module: source for source in files}
     pending = [f"dormouse.features.{path.partition(':')[0]}" for path in paths_of(stage)]
@@ -228,7 +228,7 @@ def needs_engine(stage: str) -> bool:
     seen: set[str] = set()
     while pending:
         imported = {each.name for each in by_module[pending.pop()].statements.imports}
-        if any(name.partition(".")[0] == "datafusion" for name in imported):
+        if any(name.partition(".")[0] == package for name in imported):
             return True
         pending += (imported - seen) & by_module.keys()
         seen |= imported
@@ -236,15 +236,17 @@ def needs_engine(stage: str) -> bool:
 
 
 @pytest.mark.parametrize("stage", STAGES)
-def test_a_function_carries_the_engine_just_if_its_stage_touches_rows(
+def test_a_function_carries_engines_just_if_its_stage_needs_them(
     template: Template, stage: str
 ) -> None:
-    has_engine = any("-engine:" in arn for arn in template.function(stage)["Layers"])
-    assert has_engine == needs_engine(stage)
+    layers = " ".join(template.function(stage)["Layers"])
+    assert ("-statements:" in layers) == needs(stage, "duckdb")
+    assert ("-engine:" in layers or "-statements:" in layers) == needs(stage, "datafusion")
+    assert not ("-engine:" in layers and "-statements:" in layers)
 
 
-def test_functions_without_the_engine_layer_never_load_the_engine() -> None:
-    light = [stage for stage in STAGES if not needs_engine(stage)]
+def test_functions_without_an_engine_layer_never_load_the_engine() -> None:
+    light = [stage for stage in STAGES if not needs(stage, "datafusion")]
     modules = [path.partition(":")[0] for stage in light for path in paths_of(stage)]
     imports = "".join(f"import functions.{stage}.handler\n" for stage in light)
     imports += "".join(f"import dormouse.features.{module}\n" for module in modules)

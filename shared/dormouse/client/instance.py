@@ -32,6 +32,7 @@ from dormouse.errors import (
     InvalidRequestError,
     NotFoundError,
 )
+from dormouse.extras import needs_extra
 from dormouse.features.tables.leftovers import Unregistered, list_unregistered
 from dormouse.key_forms.codec import KeyCodec
 from dormouse.key_forms.python import KeyLike
@@ -378,9 +379,9 @@ class Instance(Shown):
             if principal is not None:
                 raise InvalidRequestError("who asks a remote query is who sends its message")
             return self._ask(text, named_parameters(parameters), timeout_seconds, run)
-        from dormouse.statements.answering import run_statement
-        from dormouse.statements.scans import Tables
-
+        with needs_extra("sql", "a statement in SQL"):
+            from dormouse.statements.running import run_statement
+            from dormouse.statements.tables import Tables
         services = self.services
         tables = Tables(services, partial(open_table, services, principal), services.clock.now_ms())
         limits = Limits(memory_bytes, timeout_seconds, read_bytes)

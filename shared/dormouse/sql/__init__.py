@@ -10,8 +10,7 @@
 - `literals`: literals of a parsed condition, with types
 - `constants`: constants as values of the types that they are compared with
 - `expressions`: the nodes of a tree, and rendering it as normal SQL
-- `text_limits`, `statements`: statements in SQL, checked
-- `plain`: statements that one scan answers, and usual conditions, without the SQL parser
-- `cut`: statements cut into parts
+- `text_limits`: how long a text may be
+- `plain`: usual conditions, without the SQL parser
 - `key_bounds`: the key ranges, and the range of one column, that a condition leaves possible
 """

@@ -19,11 +19,12 @@ from dormouse.messages.stages import SelectionMessage
 from dormouse.ports.services import Services
 from dormouse.query.rows import query_rows
 from dormouse.query.selection_codec import decode_selection
-from dormouse.statements.answering import run_statement
+from dormouse.statements import files
 from dormouse.statements.files import linked_files
 from dormouse.statements.limits import Limits
-from dormouse.statements.protocol import Named, Scan, ScanRows
-from dormouse.statements.scans import Opened, Tables
+from dormouse.statements.running import run_statement
+from dormouse.statements.statement import Reference
+from dormouse.statements.tables import Opened, Scan, Tables
 
 STAFF = "id:long, since:long, name:string, pay:long, tags:map<string, string>?"
 ROWS = [
@@ -186,9 +187,10 @@ def test_a_statement_cannot_use_hidden_columns(mice: Instance, text: str) -> Non
 
 
 @pytest.mark.parametrize("hidden", [(), ("pay",)])
-def test_the_process_of_a_statement_gets_no_files_with_hidden_columns(
-    tmp_path: Path, hidden: tuple[str, ...]
+def test_a_statement_reads_no_files_with_hidden_columns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hidden: tuple[str, ...]
 ) -> None:
+    monkeypatch.setattr(files, "LEAST_BYTES", 0)
     with Instance.open(tmp_path / "mice", background=False) as mice:
         for name in ("staff", "other"):
             table = mice.create_table(name, "id:long, pay:long", row_keys=["id"])
@@ -196,9 +198,9 @@ def test_the_process_of_a_statement_gets_no_files_with_hidden_columns(
         served = services(mice, AccessRule("local", "*", ("read",), hidden))
         tables = opened(served)
         for name in ("staff", "other"):  # of a single small table, rows are streamed
-            tables.find(Named(name, name, "", 1, 1))
+            tables.find(Reference(name, name, "", 1, 1))
         with ExitStack() as held:
-            folder = linked_files(tables, ScanRows("staff", Scan(columns=("id",))), held)
+            folder = linked_files(tables, "staff", Scan(("id",)), served.scratch, held)
             assert bool(folder) is not bool(hidden)
 
 

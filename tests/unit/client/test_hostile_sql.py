@@ -9,11 +9,10 @@ import pytest
 
 from dormouse.client import Instance
 from dormouse.errors import InvalidRequestError, LimitExceededError
-from dormouse.statements import running
 
 ROWS = 3_000
+MEMORY_BYTES = 64 * 1024 * 1024
 SHORT_SECONDS = 0.1
-"""The kernel ends a process after this, times its threads, and a second of CPU time."""
 
 
 @pytest.fixture(scope="module")
@@ -40,13 +39,24 @@ def values(count: int) -> str:
         pytest.param("SELECT " + "NOT " * 10_000 + "true", "too deeply", id="negations"),
         pytest.param("SELECT " + "abs(" * 3_000 + "1" + ")" * 3_000, "too deeply", id="functions"),
         pytest.param(
-            "SELECT count(*) FROM t WHERE regexp_like(s, '((a{1,1000}){1,1000}){1,1000}')",
-            "failed: Regular expression did not compile",
+            "SELECT count(*) FROM t WHERE regexp_matches(s, '((a{1,1000}){1,1000}){1,1000}')",
+            "failed: ",
             id="regular expression",
         ),
-        pytest.param("SELECT s FROM t WHERE 1 / (k - k) > 0", "failed: Divide", id="division"),
-        pytest.param("SELECT length(repeat(repeat('x', 100000), 100000))", "max size", id="text"),
-        pytest.param("SELECT array_length(range(1, 9000000000000000))", "too large", id="list"),
+        pytest.param(
+            "SELECT count(*) FROM t WHERE s ~ '" + "(a|b)?" * 30_000 + "'",
+            "more than 1,000 characters",
+            id="long regular expression",
+        ),
+        pytest.param("SELECT s FROM t WHERE 1 % (k - k) > 0", "failed: Division", id="division"),
+        pytest.param(
+            "SELECT length(repeat(repeat('x', 100000), 100000))",
+            "create a string of size",
+            id="text",
+        ),
+        pytest.param(
+            "SELECT array_length(range(1, 9000000000000000))", "Lists larger than", id="list"
+        ),
     ],
 )
 def test_what_is_too_large_is_refused(mice: Instance, text: str, problem: str) -> None:
@@ -57,7 +67,7 @@ def test_what_is_too_large_is_refused(mice: Instance, text: str, problem: str) -
 @pytest.mark.parametrize(
     ("parameters", "problem"),
     [
-        pytest.param(["x"] * 1_000_000, "1,000,000 parameters", id="a million"),
+        pytest.param(["x"] * 100_000, "100,000 parameters", id="many"),
         pytest.param(["x" * (16 * 1024 * 1024)], "bytes; at most", id="a long one"),
         pytest.param([[["x"] * 4_000_000]], "bytes; at most", id="a long list"),
     ],
@@ -81,35 +91,29 @@ def test_parameters_that_are_too_many_or_too_large_are_refused(
             "SELECT count(*) FROM r",
             id="recursion",
         ),
+    ],
+)
+def test_what_does_not_end_is_ended(mice: Instance, text: str) -> None:
+    with pytest.raises(LimitExceededError, match="took longer than|needs more memory"):
+        mice.sql(text, timeout_seconds=SHORT_SECONDS, memory_bytes=MEMORY_BYTES).to_arrow()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(f"SELECT count(*) FROM t WHERE k IN ({values(10_000)})", id="list"),
         pytest.param(
             "WITH a0 AS (SELECT 1 AS x)"
             + "".join(f", a{n} AS (SELECT p.x FROM a{n - 1} p, a{n - 1} q)" for n in range(1, 30))
             + " SELECT count(*) FROM a29",
             id="plans that double",
         ),
-    ],
-)
-def test_what_does_not_end_is_ended_by_the_process_itself(
-    mice: Instance, monkeypatch: pytest.MonkeyPatch, text: str
-) -> None:
-    """By its limit of CPU time, or of memory where what it collects grows sooner."""
-    monkeypatch.setattr(running._Running, "_check_limits", lambda _: None)
-    with pytest.raises(LimitExceededError, match="more CPU time than it may|needs more memory"):
-        mice.sql(text, timeout_seconds=SHORT_SECONDS).to_arrow()
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        pytest.param(f"SELECT count(*) FROM t WHERE k IN ({values(40_000)})", id="list"),
-        pytest.param("SELECT count(*) FROM t WHERE s ~ '" + "(a|b)?" * 30_000 + "'", id="regex"),
         pytest.param("SELECT regexp_replace(repeat('a', 30), '(a|aa)+$', 'x')", id="backtracking"),
         pytest.param(
-            "SELECT 1 FROM t WHERE " + " OR ".join(f"k={n}" for n in range(15_000)), id="chain"
+            "SELECT 1 FROM t WHERE " + " OR ".join(f"k={n}" for n in range(2_000)), id="chain"
         ),
         pytest.param("SELECT '" + "x" * 250_000 + "'", id="literal"),
         pytest.param("SELECT " + "9" * 200_000, id="number"),
-        pytest.param("SELECT repeat('x', 2000000000)", id="text"),
     ],
 )
 def test_what_takes_long_is_an_answer_or_an_error_that_says_so(mice: Instance, text: str) -> None:

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import re
-
-import pyarrow as pa
 import pytest
-from datafusion import SessionConfig, SessionContext
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from sqlglot.dialects.postgres import Postgres
 
-from bench.sql.queries import QUERIES, Query
 from dormouse.errors import InvalidRequestError
 from dormouse.sql.parsing import parser
 from dormouse.sql.plain.conditions import read_condition
-from dormouse.sql.plain.reading import read_text
-from dormouse.sql.plain.tokens import RESERVED, tokenize
+from dormouse.sql.plain.tokens import tokenize
 from tests.support.depth import examples
 from tests.support.every_type import EVERY_TYPE
 
@@ -108,116 +101,6 @@ def test_what_the_parser_finds_nested_too_deeply_is_not_plain(form: str) -> None
         if read_condition(text, EVERY_TYPE) is not None:
             assert parser.parse(text, EVERY_TYPE, None) == read_condition(text, EVERY_TYPE)
     assert read_condition(text, EVERY_TYPE) is None
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "SELECT k minus FROM t",
-        "SELECT k FROM t output",
-        "SELECT k member FROM t",
-        "SELECT count(*) ignore FROM t",
-        "SELECT k FROM t WHERE k = $1a",
-        "SELECT k FROM t WHERE k = $0",
-        "SELECT k FROM t WHERE k = :select",
-        "SELECT k FROM t WHERE k BETWEEN:a AND:b",
-        'SELECT k AS "t.s", s FROM t',
-        "SELECT\rk FROM t",
-    ],
-)
-def test_what_another_parser_reads_in_another_way_is_not_plain(text: str) -> None:
-    assert read_text(text) is None
-
-
-def words() -> list[str]:
-    """Return all words that mean something to a parser."""
-    parsers = Postgres.Parser
-    found = [str(word) for word in Postgres.Tokenizer.KEYWORDS]
-    found += [str(word) for word in parsers.FUNCTIONS]
-    found += [kind.name for kind in parsers.NO_PAREN_FUNCTIONS]
-    each = {word for text in found for word in re.findall(r"[a-z_]+", text.lower())}
-    return sorted(each)
-
-
-def test_words_that_some_parser_takes_for_no_names_are_reserved() -> None:
-    """Others are names in all places where plain statements have names."""
-    config = SessionConfig({"datafusion.sql_parser.enable_ident_normalization": "false"})
-    context = SessionContext(config)
-    form = (
-        "SELECT {0}, x.{0} AS y, z {0} FROM tt x WHERE {0} = 1 AND (x.{0} IN (1)) AND {0} IS NULL "
-        "ORDER BY z, {0} LIMIT 3"
-    )
-    aliased = "SELECT {0}.z, min({0}.z) AS {0} FROM tt {0} WHERE {0}.z = 1 GROUP BY 1"
-    for word in words():
-        if word in RESERVED:
-            continue
-        context.from_arrow(pa.table({word: [1], "z": [2]}), name="tt")
-        for text in (form.replace("z {0}", "z"), aliased):
-            plans = [
-                context.sql(text.format(name)).logical_plan().display_indent()
-                for name in (word, f'"{word}"')
-            ]
-            assert plans[0] == plans[1], word
-        context.deregister_table("tt")
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "SELECT k FROM t -- where",
-        "SELECT k FROM t /* x */",
-        "SELECT k FROM t WHERE k = E'a'",
-        "SELECT k FROM t WHERE k = 'a' 'b'",
-        "SELECT k FROM t WHERE k = 1e3",
-        "SELECT k FROM t WHERE k = - - 1",
-        "SELECT k FROM t WHERE k = '\\'",
-        "SELECT k FROM t; SELECT k FROM t",
-        "SELECT k FROM t x y",
-        "SELECT k FROM t, u",
-        "SELECT k FROM s.t",
-        "SELECT k FROM t(1)",
-        "SELECT k FROM t ORDER BY k ASC DESC",
-        "SELECT k FROM t ORDER BY k NULLS",
-        "SELECT k FROM t ORDER BY k NULLS LAST DESC",
-        "SELECT k FROM t ORDER BY k + 1",
-        "SELECT k FROM t ORDER BY 1",
-        "SELECT k FROM t LIMIT 1 OFFSET 1",
-        "SELECT k FROM t LIMIT 1.5",
-        "SELECT k FROM t LIMIT ALL",
-        "SELECT DISTINCT k FROM t",
-        "SELECT k, FROM t",
-        "SELECT x.* FROM t x",
-        "SELECT current_date FROM t",
-        "SELECT user FROM t",
-        "SELECT k FROM t WHERE k = 1 OR k = 2",
-        "SELECT k FROM t WHERE NOT (k = 1)",
-        "SELECT count(k) FROM t",
-        "SELECT min(DISTINCT k) FROM t",
-        "SELECT k FROM t FOR UPDATE",
-        "SELECT k INTO u FROM t",
-        "EXPLAIN SELECT k FROM t",
-        "SELECT k FROM",
-        "SELECT k",
-        "",
-        "SELECT k FROM t WHERE k '=' 1",
-        "SELECT \u00fc FROM t",
-        "SELECT k\u00a0FROM t",
-    ],
-)
-def test_other_statements_are_not_plain(text: str) -> None:
-    assert read_text(text) is None
-
-
-@pytest.mark.parametrize("query", [query for query in QUERIES if query.prunes])
-def test_the_look_ups_of_the_benchmark_are_plain(query: Query) -> None:
-    assert read_text(query.text) is not None
-
-
-def test_a_plain_statement_says_where_its_table_is() -> None:
-    found = read_text('SELECT k\nFROM "a""b" FOR VERSION AS OF \'tag\' AS x WHERE x.k = :v;')
-    assert found is not None
-    assert (found.table, found.alias, found.as_of) == ('a"b', "x", "tag")
-    assert (found.line, found.column, found.parameters) == (2, 6, {"v"})
 
 
 def test_tokens_are_what_is_in_quotes() -> None:

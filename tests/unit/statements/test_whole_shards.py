@@ -59,6 +59,7 @@ def test_rows_of_a_shard_of_several_leaves_come_from_its_file(
         return joined[-1]
 
     monkeypatch.setattr(files, "whole_shards", recorded)
+    monkeypatch.setattr(files, "LEAST_BYTES", 0)
     with Instance.open(tmp_path / "mice", background=False) as instance:
         table = instance.create_table("t", "k:long, v:long", row_keys=["k"], split_points=[30, 60])
         table.ingest(pa.table({"k": range(100), "v": [k % 7 for k in range(100)]}))

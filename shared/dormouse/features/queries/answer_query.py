@@ -1,11 +1,10 @@
 """answer_query: begin queries that messages ask, answer their sub-queries, cancel them.
 
 A query that is not cut is answered at once by the delivery that begins it; others send a message
-for each sub-query, or for the next one if a limit may make it needless. A statement that is cut has
-a final sub-query: a delivery that finds all others done sends its message. The delivery that finds
-all sub-queries done puts the manifest. The end of a query is put once, so messages may come twice,
-late or side by side: each query has one outcome. If two attempts at a sub-query crash (out of
-memory, time-out), the third delivery fails the query.
+for each sub-query, or for the next one if a limit may make it needless. A statement in SQL is never
+cut. The delivery that finds all sub-queries done puts the manifest. The end of a query is put once,
+so messages may come twice, late or side by side: each query has one outcome. If two attempts at a
+sub-query crash (out of memory, time-out), the third delivery fails the query.
 
 Order of writes: what `planning` says; what `sub_query` says, for each sub-query; the manifest; then
 what `ending` says. A crash between the last end of a sub-query and the manifest leaves a query that
@@ -14,7 +13,7 @@ the redelivery of that sub-query, or the sweep, finishes.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterable
 
 from dormouse.access.doors import administers_instance
 from dormouse.errors import InvalidRequestError, JobTooLargeError, NotFoundError
@@ -205,12 +204,10 @@ def _continue(services: Services, query: Query, task: int) -> list[OutboundMessa
 def _answered(services: Services, query: Query, task: int) -> list[OutboundMessage]:
     check_time(query.asked.limits, query.begun_ms, services.clock.now_ms())
     done = done_tasks(services.results, query)
-    if task == query.final_task and len(done) < task:
-        return []  # the last of the others sends the message again
     if query.in_turn and task not in done:
         task = len(done)  # whatever a message says: those before leave a part of the limit
     if task not in done:
-        before = _spent(query, done, load_task_ends(services.results, query.id, done))
+        before = _spent(load_task_ends(services.results, query.id, done))
         check_spent(query.asked.limits, before, services.memory_bytes)
         end = _attempted(services, query, task, before)
         if end is None:  # the query has ended meanwhile
@@ -233,28 +230,24 @@ def _attempted(services: Services, query: Query, task: int, before: Spent) -> Ta
 
 
 def _next(services: Services, query: Query, done: list[int]) -> list[OutboundMessage]:
-    """Record the progress; return the message of the next sub-query, if they come in turn, or of
-    the final one.
+    """Record the progress; return the message of the next sub-query, if they come in turn.
 
     A limit that is reached leaves nothing for the others: they are not answered.
     """
     ends = load_task_ends(services.results, query.id, done)
-    spent = _spent(query, done, ends)
+    spent = _spent(ends)
     if query.in_turn and query.limit is not None and spent.rows >= query.limit:
         finish(services, query, ends)
         return []
     looks = look_again(query, is_followed=report_progress(services, query, len(done), spent))
-    is_final_left = query.final_task is not None and len(done) == query.final_task
-    following = task_messages(query, done) if query.in_turn or is_final_left else []
+    following = task_messages(query, done) if query.in_turn else []
     return [*following, *looks]
 
 
-def _spent(query: Query, done: list[int], ends: list[TaskEnd]) -> Spent:
+def _spent(ends: Iterable[TaskEnd]) -> Spent:
     spent = Spent()
-    for task, end in zip(done, ends, strict=True):
-        one = Spent(0, 0, end.requests, end.read_bytes, end.milliseconds)
-        if query.is_of_result(task):
-            size_bytes = sum(file.size_bytes for file in end.files)
-            one = replace(one, rows=end.rows, result_bytes=size_bytes)
+    for end in ends:
+        size_bytes = sum(file.size_bytes for file in end.files)
+        one = Spent(end.rows, size_bytes, end.requests, end.read_bytes, end.milliseconds)
         spent = spent.plus(one)
     return spent

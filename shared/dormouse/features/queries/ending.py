@@ -102,8 +102,7 @@ def finish(services: Services, query: Query, ends: Iterable[TaskEnd]) -> None:
     done = list(ends)
     versions, columns = all_versions(done), all_columns(done)
     check_readable(services, query.asked.who, versions, columns)
-    result = [end for task, end in enumerate(done) if query.is_of_result(task)]
-    files = tuple(file for end in result for file in end.files)
+    files = tuple(file for end in done for file in end.files)
     end = QueryEnd(
         query=query.id,
         state="finished",
@@ -113,11 +112,11 @@ def finish(services: Services, query: Query, ends: Iterable[TaskEnd]) -> None:
         who=query.asked.who,
         to=query.asked.to,
         format=query.asked.format,
-        schema=result[0].schema,
+        schema=done[0].schema,
         versions=versions,
         columns=columns,
         files=files,
-        rows=sum(end.rows for end in result),
+        rows=sum(end.rows for end in done),
         size_bytes=sum(file.size_bytes for file in files),
         tasks=query.tasks,
         requests=sum(end.requests for end in done),

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from dormouse.access.doors import allowed_table
 from dormouse.access.visible import VisibleTable
@@ -17,12 +16,7 @@ from dormouse.model.versions.as_of import AsOf, parse_as_of
 from dormouse.ports.services import Services
 
 if TYPE_CHECKING:
-    from dormouse.statements.scans import Tables
-
-Opening: TypeAlias = Callable[
-    [Services, AnswerQuery, str, AsOf | None], tuple[VisibleTable, TableState]
-]
-"""Opens a table at a version for who asks."""
+    from dormouse.statements.tables import Tables
 
 
 def open_readable(
@@ -65,21 +59,16 @@ def open_pinned(
     return VisibleTable.of(table, permission), state
 
 
-def statement_tables(
-    services: Services,
-    query: Query,
-    read: dict[str, set[str]] | None = None,
-    *,
-    opening: Opening = open_pinned,
-) -> Tables:
-    """Return the tables of a statement as who asks may see them, each at one version.
+def statement_tables(services: Services, query: Query, read: dict[str, set[str]]) -> Tables:
+    """Return the tables of a statement as who asks may see them, each at one version, which is
+    pinned.
 
     The columns that are read of those that are opened are added to `read`, by the ids of tables.
     """
-    from dormouse.statements.scans import Tables
+    from dormouse.statements.tables import Tables
 
     def opened(name: str, as_of: str) -> tuple[VisibleTable, TableState]:
         at = parse_as_of(as_of) if as_of else None
-        return opening(services, query.asked, name, at)
+        return open_pinned(services, query.asked, name, at)
 
-    return Tables(services, opened, query.begun_ms, {} if read is None else read)
+    return Tables(services, opened, query.begun_ms, columns=read)

@@ -16,12 +16,11 @@ from typing import Literal, TypeAlias
 import msgspec
 from msgspec.structs import replace
 
-from dormouse.messages.queries import AnswerQuery, ResultFormat
+from dormouse.messages.queries import AnswerQuery
 from dormouse.model.jobs.job_events import TrackedJob
 from dormouse.query.selection import Selection
 from dormouse.query.selection_codec import StoredSelection, load_selection, store_selection
 from dormouse.schema.schema import Schema
-from dormouse.sql.cut.statement_cut import StatementCut
 from dormouse.stored import checksums
 from dormouse.stored.decoding import decode_json, raise_corrupt
 from dormouse.stored.json_objects import (
@@ -37,8 +36,6 @@ QUERIES = "(queries)"
 """The id under which the tracker keeps the records of queries, which may be about several
 tables."""
 FORMAT = 1
-PARTIAL_FORMAT: ResultFormat = "parquet"
-"""The format of what partial statements write: its pages have checksums."""
 _QUERY, _TASK = "a query", "the end of a sub-query"
 _ASK_AGAIN = "ask again, with another query_id"
 
@@ -73,8 +70,7 @@ class Query:
     sub-queries are, and `tasks` is their number: if several deliveries begin the query at once, the
     one that is saved first counts. With `in_turn`, each sub-query begins when the one before has
     ended, because a limit may make it needless. `size_bytes` is about how much of shards will be
-    read. `statement` says what a statement in SQL is cut into; if it has a final part, that is the
-    last sub-query, which reads what the others wrote.
+    read. A statement in SQL has no `read`: it is one sub-query, which opens its own tables.
     """
 
     asked: AnswerQuery
@@ -85,7 +81,6 @@ class Query:
     read: ReadTable | None = None
     in_turn: bool = False
     size_bytes: int = 0
-    statement: StatementCut | None = None
 
     @property
     def id(self) -> str:
@@ -98,25 +93,9 @@ class Query:
         return tracked_query(self.id)
 
     @property
-    def final_task(self) -> int | None:
-        """The sub-query that needs what all others wrote; None if there is none."""
-        has_final = self.statement is not None and bool(self.statement.final)
-        return self.tasks - 1 if has_final else None
-
-    @property
     def limit(self) -> int | None:
         """How many rows the sub-queries return together, at most; None for all."""
-        if self.statement is not None:
-            return self.statement.limit
         return None if self.read is None else self.read.selection.limit
-
-    def is_of_result(self, task: int) -> bool:
-        """Return whether what a sub-query writes is a part of the result."""
-        return self.final_task in (None, task)
-
-    def format_of(self, task: int) -> ResultFormat:
-        """Return the format of what a sub-query writes."""
-        return self.asked.format if self.is_of_result(task) else PARTIAL_FORMAT
 
     @property
     def deadline_ms(self) -> int:
@@ -238,7 +217,6 @@ class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     in_turn: bool
     size_bytes: int
     read: _StoredTable | None
-    statement: StatementCut | None = None
 
 
 def encode_query(query: Query, path: str) -> bytes:
@@ -261,7 +239,6 @@ def encode_query(query: Query, path: str) -> bytes:
         query.in_turn,
         query.size_bytes,
         read,
-        query.statement,
     )
     return encode_stored(_QUERY, FORMAT, path, body)
 
@@ -288,7 +265,6 @@ def decode_query(stored: bytes, path: str) -> Query:
             read,
             body.in_turn,
             body.size_bytes,
-            body.statement,
         )
 
 

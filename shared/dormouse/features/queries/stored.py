@@ -103,8 +103,6 @@ def task_messages(query: Query, done: list[int]) -> list[OutboundMessage]:
     which finishes the query.
     """
     left = [task for task in range(query.tasks) if task not in set(done)]
-    if len(left) > 1:  # the final one needs the others
-        left = [task for task in left if task != query.final_task]
     wanted = left[:1] if query.in_turn else left
     tasks = wanted or [query.tasks - 1]
     return [

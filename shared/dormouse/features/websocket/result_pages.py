@@ -142,8 +142,6 @@ def _end(call: Call, record: JobRecord | None, query_id: str) -> QueryEnd | None
 
 def _task_end(call: Call, query: Query, task: int) -> TaskEnd | None:
     """Return the end of the sub-query at a place; None if there is none, or not yet."""
-    while task < query.tasks and not query.is_of_result(task):
-        task += 1
     try:
         (found,) = load_task_ends(call.services.results, query.id, [task])
     except NotFoundError:
@@ -179,10 +177,7 @@ class _Reader:
                 if not most:
                     return
             self.place = _replace(self.place, file=self.place.file + 1, row=0)
-        task = self.place.task + 1
-        while task < self.query.tasks and not self.query.is_of_result(task):
-            task += 1
-        self.place = _replace(self.place, task=task, file=0, row=0)
+        self.place = _replace(self.place, task=self.place.task + 1, file=0, row=0)
 
     def _pages_of_file(self, guess: int) -> Iterator[RowsFrame]:
         file = self.end.files[self.place.file]

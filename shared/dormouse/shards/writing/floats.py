@@ -1,11 +1,8 @@
-"""Which columns of floats of a shard hold no NaN, and that the others have no bounds.
+"""Columns of floats that hold NaN have no bounds in a shard.
 
-Statistics of Parquet leave out NaN, which is greater than all other numbers, so a reader that sorts
-or compares floats can use them only where there is none. The footer names the columns that have
-none; in shards without this entry, any column may have some. Other readers do not know that entry
-and believe all bounds, so a column with NaN is left with none. pyarrow has to be told which columns
-get bounds before the first row is written, and whether there is NaN is known after the last one: so
-they are taken out of the footer.
+Statistics of Parquet leave out NaN, which is greater than all other numbers, and readers believe
+them: they would miss rows. pyarrow has to be told which columns get bounds before the first row is
+written, and whether there is NaN is known after the last one: so they are taken out of the footer.
 """
 
 from __future__ import annotations
@@ -16,17 +13,11 @@ from collections.abc import Collection
 from math import isnan
 from pathlib import Path
 
-import msgspec
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from dormouse.schema.schema import Primitive, Schema
 from dormouse.shards.format import thrift
 from dormouse.shards.format.crcs import TRAILER_BYTES
-from dormouse.stored.decoding import decode_json, raise_corrupt
-
-NO_NAN_KEY = "dormouse.no_nan"
-"""The key of the entry: a JSON list of names of columns."""
 
 
 class NaNSearch:
@@ -52,11 +43,6 @@ class NaNSearch:
     def without(self) -> list[str]:
         """The names of the columns of floats in which there was none."""
         return list(self._without.values())
-
-    def metadata(self) -> dict[str, str]:
-        """Return the entry of the footer; none if no column is known to be without NaN."""
-        names = self.without
-        return {NO_NAN_KEY: msgspec.json.encode(names).decode()} if names else {}
 
 
 # Numbers of fields in Parquet's structs.
@@ -98,16 +84,3 @@ def drop_bounds(local: Path, leaves: Collection[int]) -> None:
         file.seek(start)
         file.write(footer + struct.pack("<I4s", len(footer), magic))
         file.truncate()
-
-
-def columns_without_nan(metadata: pq.FileMetaData, path: str) -> frozenset[str]:
-    """Return the names of the columns of floats that are known to hold no NaN.
-
-    Raises:
-        CorruptDataError: the entry is damaged.
-    """
-    stored = (metadata.metadata or {}).get(NO_NAN_KEY.encode())
-    if stored is None:
-        return frozenset()
-    with raise_corrupt(f"the footer of shard {path} is damaged"):
-        return decode_json(stored, frozenset[str])

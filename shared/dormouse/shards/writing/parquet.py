@@ -173,7 +173,6 @@ class ParquetFileWriter:
         )
         self._writer.add_key_value_metadata(
             {
-                **self._floats.metadata(),
                 **metadata,
                 INDEX_KEY: blank,
                 CHECKSUM_KEY: checksums.BLANK,

@@ -15,11 +15,15 @@ from dormouse.sql.expressions import MAX_CONDITION_DEPTH, Call, Column, Expressi
 from dormouse.sql.expressions import depth as depth_of
 from dormouse.sql.parsing.constants import number, text_as_time
 from dormouse.sql.parsing.operands import compared
-from dormouse.sql.plain.reading import COMPARISONS, MAX_BRACKETS, MAX_TERMS, MAX_VALUES
 from dormouse.sql.plain.tokens import MARK, NUMBER, TEXT, NotPlainError, Tokens, need
 
 MAX_CHARACTERS = 2048
 """The most characters of a plain condition: its normal form is within the limits of conditions."""
+MAX_VALUES = 100
+"""The most values of an IN list."""
+MAX_TERMS = 100
+MAX_BRACKETS = 8
+COMPARISONS = ("=", "<>", "!=", "<", "<=", ">", ">=")
 MAX_DEPTH = MAX_CONDITION_DEPTH - 2
 """How deep a plain condition nests at most: the parser counts some levels that its tree lacks."""
 _TYPED = {

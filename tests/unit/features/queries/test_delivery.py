@@ -172,18 +172,6 @@ def test_a_message_that_comes_twice_sends_its_result_once(
     assert queues.groups == ["q"]
 
 
-def test_a_value_that_no_message_can_have_is_where_the_manifest_is(
-    world: World, queues: MemoryResultQueues
-) -> None:
-    four_leaves(world)
-    sql = "SELECT arrow_cast(8640000000000000000, 'Date64') AS day"
-    asks(world, sql=sql, format="arrow", to="answers")
-    world.settle()
-    assert (ended(world).state, record(world).state) == ("finished", "finished")
-    (message,) = queues.messages
-    assert message["manifest"].endswith("queries/q/_manifest.json")
-
-
 def test_an_instance_without_result_queues_says_so(world: World) -> None:
     world.create()
     asks(world, to="answers")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -13,9 +13,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from dormouse.access.visible import VisibleTable
 from dormouse.engine.predicates import Predicate
 from dormouse.sql.conditions import parse_condition
-from dormouse.statements import answering, files
+from dormouse.statements import files
+from dormouse.statements.limits import Limits
+from dormouse.statements.running import run_statement
+from dormouse.statements.tables import Opened, Tables
 from tests.support.world import World
 from tests.unit.features.asking import asks, result
 from tests.unit.features.queries.random_statements import (
@@ -30,7 +34,6 @@ from tests.unit.features.queries.random_statements import (
     rows,
     to_duck,
 )
-from tests.unit.features.queries.test_cut_statements import whole
 
 _IDS = count()
 
@@ -50,13 +53,11 @@ class Both:
 def make_both(folder: Any) -> Both:
     world = World(folder)
     # the version of `o` is that of `t`, which has two files
-    world.create("o", OTHER, compaction_files=100, query_cut_bytes=1)
+    world.create("o", OTHER, compaction_files=100)
     half = others().num_rows // 2
     parts = [("o/0", others().slice(0, half)), ("o/1", others().slice(half))]
     splits = [(20,), (41,), (60,)]
-    world.create(
-        "t", SCHEMA, splits=splits, query_cut_bytes=1, query_task_bytes=1, compaction_files=100
-    )
+    world.create("t", SCHEMA, splits=splits, compaction_files=100)
     parts += [("t/0", rows().slice(0, ROWS // 2)), ("t/1", rows().slice(ROWS // 2))]
     for name, part in parts:
         file = pa.BufferOutputStream()
@@ -73,20 +74,28 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
     found.duck.close()
 
 
-def direct(world: World, made: Statement) -> pa.Table:
+def whole(world: World, text: str, values: Mapping[str, object]) -> pa.Table:
+    """Return the rows of a statement that one process computes."""
+
+    def opened(name: str, as_of: str) -> Opened:
+        table = world.tables.named(name)
+        assert table is not None
+        store = world.services.store(table)
+        state = store.at(version=int(as_of)) if as_of else store.current()
+        return VisibleTable.whole(table), state
+
+    tables = Tables(world.services, opened, world.clock.now_ms())
+    return run_statement(tables, text, values, world.folder / "scratch", Limits()).read_all()
+
+
+def streamed(world: World, made: Statement) -> pa.Table:
     return whole(world, made.text, {})
 
 
 def from_files(world: World, made: Statement) -> pa.Table:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(answering, "answer_plain", lambda *_: None)
+        patched.setattr(files, "LEAST_BYTES", 0)
         return whole(world, made.text, {})
-
-
-def streamed(world: World, made: Statement) -> pa.Table:
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(files, "LEAST_SHARE", 0)
-        return from_files(world, made)
 
 
 def with_parameters(world: World, made: Statement) -> pa.Table:
@@ -110,7 +119,6 @@ def over_messages(world: World, made: Statement) -> pa.Table:
 
 
 WAYS: tuple[Callable[[World, Statement], pa.Table], ...] = (
-    direct,
     from_files,
     streamed,
     with_parameters,

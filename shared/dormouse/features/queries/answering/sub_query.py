@@ -13,8 +13,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from msgspec import structs
-
 from dormouse.features.queries.answering.sinks import FileSink, ResultSink
 from dormouse.features.queries.answering.statements import statement_rows
 from dormouse.features.queries.following import report_progress
@@ -27,7 +25,6 @@ from dormouse.query.result import QueryResult
 from dormouse.query.rows import query_slices
 
 if TYPE_CHECKING:
-    from dormouse.messages.queries import QueryLimits
     from dormouse.ports.services import Ids
     from dormouse.readers.read_counters import ReadCounters
     from dormouse.statements.limits import Watch as StatementWatch
@@ -56,7 +53,7 @@ def answer(
         NotFoundError: a shard or table that it needs is gone.
     """
     watch = Watch(
-        task_limits(query, task),
+        query.asked.limits,
         query.begun_ms,
         services.memory_bytes,
         before,
@@ -84,16 +81,6 @@ def _look(services: Services, query: Query, spent: Spent) -> bool:
     if query.tasks == 1:
         report_progress(services, query, 0, spent)
     return False
-
-
-def task_limits(query: Query, task: int) -> QueryLimits:
-    """Return the limits of a sub-query: what partial statements write is no result yet, but is
-    read again.
-    """
-    limits = query.asked.limits
-    if query.is_of_result(task):
-        return limits
-    return structs.replace(limits, rows=None, result_bytes=limits.read_bytes)
 
 
 def _written(
@@ -140,8 +127,8 @@ def _rows(
     are read while they are taken. `look` looks whether to go on while a statement is computed.
     """
     read = query.read
-    if read is None or query.statement is not None:
-        found = statement_rows(services, query, task, before, noted, look)
+    if read is None:
+        found = statement_rows(services, query, noted, look)
     else:
         selection = read.selection
         noted[read.id] = {*selection.columns, *selection.tested_columns}
@@ -158,4 +145,4 @@ def _rows(
 
 def _file_sink(services: Services, query: Query, task: int) -> ResultSink:
     place = (query.id, task, services.ids.new())
-    return FileSink(services.results, services.scratch, place, query.format_of(task))
+    return FileSink(services.results, services.scratch, place, query.asked.format)

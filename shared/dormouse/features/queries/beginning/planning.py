@@ -11,7 +11,6 @@ from dataclasses import replace
 
 from msgspec import structs
 
-from dormouse.features.queries.beginning.cutting import statement_query
 from dormouse.features.queries.limits import effective_limits
 from dormouse.features.queries.opening import open_pinned
 from dormouse.features.queries.query import Query, ReadTable, question
@@ -21,6 +20,7 @@ from dormouse.ports.services import Services
 from dormouse.query.pieces import bytes_to_read, plan_tasks
 from dormouse.query.planner import selected_ranges
 from dormouse.query.selection_codec import decode_selection
+from dormouse.tables.properties import properties_of
 
 
 def begin_query(services: Services, asked: AnswerQuery) -> Query:
@@ -34,8 +34,16 @@ def begin_query(services: Services, asked: AnswerQuery) -> Query:
     """
     if asked.to:
         services.result_queues.check(asked.to)
-    query = statement_query(services, asked) if asked.sql else _rows(services, asked)
+    query = _statement(services, asked) if asked.sql else _rows(services, asked)
     return save_query(services.results, query)
+
+
+def _statement(services: Services, asked: AnswerQuery) -> Query:
+    """Return the query of a statement in SQL: one function computes it, and opens its tables."""
+    properties = properties_of(services.tables.defaults())
+    digest, now_ms = question(asked), services.clock.now_ms()
+    asked = structs.replace(asked, limits=effective_limits(asked.limits, properties))
+    return Query(asked, digest, now_ms, services.ids.new(), 1)
 
 
 def _rows(services: Services, asked: AnswerQuery) -> Query:

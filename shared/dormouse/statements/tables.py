@@ -1,45 +1,42 @@
-"""Answer the scans of a statement: read the selected rows of one version of each table."""
+"""The tables of a statement, and the rows that its scans read: of one version of each table."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TypeAlias
 
 import pyarrow as pa
-from msgspec import structs
+import pyarrow.compute as pc
 
 from dormouse.access.visible import VisibleTable
 from dormouse.arrow.ranges import requested_ranges
-from dormouse.arrow.types import arrow_schema, conform, frame_schema
-from dormouse.cache import Cache
-from dormouse.errors import DormouseError
-from dormouse.key_forms.arrow import key_column
+from dormouse.arrow.types import arrow_schema, frame_schema
+from dormouse.errors import DormouseError, InvalidRequestError
 from dormouse.keys.ranges import Key, KeyRange
-from dormouse.messages.stages import SelectionMessage
 from dormouse.model.state import TableState
-from dormouse.ports.services import Storage
 from dormouse.query.count import count_rows
 from dormouse.query.pieces import bytes_to_read
-from dormouse.query.planner import selected_ranges, slices_to_read
+from dormouse.query.planner import select, selected_ranges, slices_to_read
 from dormouse.query.result import PeekableBatches, QueryResult
 from dormouse.query.rows import QueryResources, query_rows
 from dormouse.query.selection import Selection
-from dormouse.query.selection_codec import decode_selection
-from dormouse.readers.read_counters import ReadCounters
+from dormouse.readers.read_counters import CountedObjects, ReadCounters
 from dormouse.readers.reading import Slice
-from dormouse.schema.schema import Schema
+from dormouse.schema.schema import FieldType, Schema, StructType
+from dormouse.schema.types import nested_parts
+from dormouse.sql.conditions import Condition
 from dormouse.sql.key_bounds import exact_ranges
-from dormouse.statements.limits import Limits, ReadLimitError
-from dormouse.statements.protocol import Named, Scan, ScanRows
+from dormouse.statements.limits import ReadLimitError
+from dormouse.statements.statement import Reference
+from dormouse.statements.streams import read_rows
 from dormouse.tables.row_rules import row_rules
 from dormouse.tables.table import Table
 
-COUNTED_ROWS = 256 * 1024
-"""How many rows a batch without columns has: DataFusion makes a column of numbers to count them."""
+MANY_ROWS = 2**62
+"""A limit that no table reaches: it only says that few rows may be enough."""
 
 Opened: TypeAlias = tuple[VisibleTable, TableState]
 """What the statement's caller may see of a table, and the state of the version to read."""
@@ -48,39 +45,53 @@ OpenTable: TypeAlias = Callable[[str, str], Opened]
 
 
 @dataclass(frozen=True, slots=True)
-class ScanResources:
-    """The part of the resources of a process that one of several scans may use."""
+class Scan:
+    """What a scan asks of a reference: `columns` of the rows that pass `test`, an expression of
+    Arrow over the columns `tested`; of all rows without one. `condition` is true of all of these
+    rows, and maybe of others: it bounds what is read.
+    """
 
-    storage: Storage
-    scratch: Path
-    memory_bytes: int
-    cache: Cache
-    newest_version: Callable[[Table], int | None]
+    columns: tuple[str, ...]
+    condition: Condition | None = None
+    test: pc.Expression | None = None
+    tested: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class First:
+    """How many of the first rows of a table may be enough: any of those that pass; if `is_ordered`,
+    just the first in key order of those for which `condition` is true.
+    """
+
+    rows: int
+    condition: Condition | None = None
+    is_ordered: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Tables:
     """The tables of a statement: one version of each, for all its scans. `columns` has what the
     scans read of each table, in rows or conditions, by its id. `going` counts for scans that go on.
+    Its only reference needs no more than the rows `first`, if there are such.
     """
 
     resources: QueryResources
     open_table: OpenTable
     time_ms: int
+    first: First | None = None
     columns: dict[str, set[str]] = field(default_factory=dict)
     opened: dict[tuple[str, str], Opened] = field(default_factory=dict)
     references: dict[str, Opened] = field(default_factory=dict)
     reads: ReadCounters = field(default_factory=ReadCounters)
-    first: dict[str, pa.Table] = field(default_factory=dict)
     going: list[ReadCounters] = field(default_factory=list)
-    not_first: set[str] = field(default_factory=set)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def find(self, reference: Named) -> Schema:
+    def find(self, reference: Reference) -> Schema:
         """Open the table of a reference, and return what the caller may see of its schema.
 
         Raises:
             DormouseError: there is none, or not that version; the message says where it is named.
+                Or two of its columns are one for DuckDB.
         """
         key = (reference.table, reference.as_of)
         if key not in self.opened:
@@ -89,7 +100,9 @@ class Tables:
             except DormouseError as error:
                 where = f"line {reference.line}, column {reference.column}"
                 raise type(error)(f"{where}: {error}", hint=error.hint) from error
-            self.columns.setdefault(self.opened[key][0].table.id, set())
+            visible = self.opened[key][0]
+            _check_names(visible.schema, reference.table)
+            self.columns.setdefault(visible.table.id, set())
         self.references[reference.name] = self.opened[key]
         return self.opened[key][0].schema
 
@@ -117,64 +130,55 @@ class Tables:
 
     def rows(self, name: str, scan: Scan) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
         """Return the rows of a scan, and their schema; they are read while they are taken."""
-        visible, state = self.references[name]
-        table, selection = visible.table, self.selection(name, scan)
-        if not scan.columns:
-            rows = self._counted(table, state, selection)
-            return pa.schema([]), _without_columns(rows)
-        if (first := self.first.get(name)) is not None:
-            chosen = first.select(list(scan.columns))
-            return chosen.schema, iter(chosen.to_batches())
-        schema = arrow_schema(visible.schema)
+        visible, _ = self.references[name]
+        schema = arrow_schema(visible.table.schema)
         wanted = frame_schema(pa.schema([schema.field(column) for column in scan.columns]))
-        if scan.ends and visible.schema.row_keys and (ends := known_ends(table, state)):
-            return wanted, iter([conform(ends, wanted)])
-        return wanted, self._selected(table, state, selection, from_end=scan.from_end)
+        return wanted, self._rows(name, scan, wanted)
 
-    def find_first(self, name: str, scan: Scan) -> bool:
-        """Read the rows that are first by a column, if they are enough for a scan and little is
-        read for them; return whether they are read.
-
-        Raises:
-            DormouseError: a shard is gone or damaged.
-        """
-        if scan.first is None or name in self.not_first:
-            return False
-        from dormouse.query import top_rows  # which few statements need
-
+    def count(self, name: str, condition: Condition | None) -> int:
+        """Return the number of rows of a reference for which a condition is true."""
         visible, state = self.references[name]
-        top, reads = top_rows.Top(**structs.asdict(scan.first)), ReadCounters()
-        selection = self.selection(name, scan)
-        found = top_rows.top_rows(self.resources, visible.table, state, selection, top, reads)
-        with self.lock:
-            self.reads.add(reads)
-        if found is None:
-            self.not_first.add(name)  # who asks again need not search again
-        else:
-            self.first[name] = found
-        return found is not None
+        selection = self.selection(name, Scan((), condition))
+        return count_rows(self.resources, visible.table, state, selection)
 
     def selection(self, name: str, scan: Scan) -> Selection:
         """Return the selection of a scan, and note the columns that it reads."""
         visible, state = self.references[name]
-        selection = decode_selection(
-            SelectionMessage(where=scan.where, columns=scan.columns, limit=scan.limit),
-            visible.table.schema,
+        schema = visible.table.schema
+        selection = select(
+            schema,
+            state.version,
+            self.time_ms,
             permission=visible.permission,
-            version=state.version,
-            time_ms=self.time_ms,
+            columns=scan.columns or None,
+            condition=scan.condition,
+            limit=None if self.first is None else self.first.rows,
         )
         with self.lock:
-            self.columns[visible.table.id].update(scan.columns, selection.tested_columns)
-        return _by_ranges(selection, visible.table.schema)
+            self.columns[visible.table.id].update(scan.columns, scan.tested)
+        return _by_ranges(selection, schema)
 
-    def estimate_bytes(self, name: str, scan: Scan) -> int:
-        """Estimate how many bytes of shards a scan reads, by the state and the share of columns."""
+    def check_reads(self, name: str, scan: Scan, most: int | None, earlier: int) -> int:
+        """Return about how many bytes of shards a scan reads, by the state and the share of the
+        columns. `earlier` scans read so many; the first rows by key do not count.
+
+        Raises:
+            ReadLimitError: together they are more than `most`.
+        """
+        if self.first is not None:
+            return 0
         visible, state = self.references[name]
         selection = self.selection(name, scan)
-        used = {*scan.columns, *selection.tested_columns}
+        used = {*scan.columns, *scan.tested}
         whole = bytes_to_read(state, selected_ranges(visible.table, selection))
-        return whole * len(used) // len(visible.table.schema.fields)
+        estimate = whole * len(used) // len(visible.table.schema.fields)
+        if most is not None and earlier + estimate > most:
+            raise ReadLimitError(
+                f"the statement would read about {earlier + estimate:,} bytes of shards, "
+                f"more than {most:,}",
+                hint="ask for fewer rows or columns, or let it read more",
+            )
+        return estimate
 
     def count_shards(self, slices: Iterable[Slice], row_groups: int) -> None:
         """Count what is read of shards without a query."""
@@ -182,30 +186,31 @@ class Tables:
             self.reads.shards.update(slice.shard.id for slice in slices)
             self.reads.row_groups += row_groups
 
-    def _counted(self, table: Table, state: TableState, selection: Selection) -> int:
-        limit = selection.limit
-        rows = count_rows(self.resources, table, state, selection)
-        return rows if limit is None else min(rows, limit)
-
-    def _selected(
-        self, table: Table, state: TableState, selection: Selection, *, from_end: bool
-    ) -> Iterator[pa.RecordBatch]:
-        share = self.resources.memory_bytes // max(1, len(self.references))
-        whole = self.resources
-        resources = ScanResources(
-            whole.storage, whole.scratch, share, whole.cache, whole.newest_version
-        )
-        if from_end and selection.limit is not None:
-            from dormouse.query.last_rows import last_rows  # which few statements need
-
-            unlimited = replace(selection, limit=None)
+    def _rows(self, name: str, scan: Scan, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
+        visible, state = self.references[name]
+        table, selection = visible.table, self.selection(name, scan)
+        used = {*scan.columns, *scan.tested}
+        columns = tuple(f.name for f in table.schema.fields if f.name in used)
+        is_ordered = self.first is not None and self.first.is_ordered
+        if self.first is not None:
+            limit = self.first.rows if is_ordered else MANY_ROWS
+            condition = self.first.condition if is_ordered else selection.condition
+            selection = replace(selection, limit=limit, condition=condition)
+        if not is_ordered and row_rules(table.schema, table.properties).is_empty:
             reads = ReadCounters()
-            with self._counting(reads):
-                yield from last_rows(resources, table, state, unlimited, selection.limit, reads)
-            return
-        found = query_rows(resources, table, state, selection).for_programs()
-        with self._counting(found.reads), closing(found):
-            yield from found
+            objects = CountedObjects(self.resources.storage, reads)
+            rows: PeekableBatches | Generator[pa.RecordBatch, None, None]
+            parts = slices_to_read(state, selected_ranges(table, selection))
+            rows = read_rows(self.resources, objects, table, parts, selection, columns)
+        else:
+            merged = query_rows(self.resources, table, state, replace(selection, columns=columns))
+            found = merged.for_programs()
+            reads, rows = found.reads, found.batches
+        with self._counting(reads), closing(rows):
+            for batch in rows:
+                passed = batch if scan.test is None else batch.filter(scan.test)
+                if passed.num_rows:
+                    yield passed.select(wanted.names)
 
     @contextmanager
     def _counting(self, reads: ReadCounters) -> Iterator[None]:
@@ -220,22 +225,28 @@ class Tables:
                 self.reads.add(reads)
 
 
-def check_reads(tables: Tables, scans: Iterable[ScanRows], limits: Limits) -> None:
-    """Check that the scans of a statement read no more than it may. The first or last rows in key
-    order, ends and counts do not count: what they read is bounded otherwise.
-
-    Raises:
-        ReadLimitError: they do, as the state of their tables says.
+def _check_names(schema: Schema, table: str) -> None:
+    """Refuse columns, or members of a struct, whose names differ only by the case of letters from
+    A to Z: DuckDB would take one for the other.
     """
-    most = limits.read_bytes
-    if most is None:
-        return
-    estimate = sum(tables.estimate_bytes(s.name, s.scan) for s in scans if s.scan.reads_all)
-    if estimate > most:
-        raise ReadLimitError(
-            f"the statement would read about {estimate:,} bytes of shards, more than {most:,}",
-            hint="ask for fewer rows or columns, or let it read more",
-        )
+    structs = [kind for f in schema.fields for kind in _structs(f.type)]
+    for names in ([f.name for f in schema.fields], *([m.name for m in s.members] for s in structs)):
+        first: dict[bytes, str] = {}
+        for name in names:
+            other = first.setdefault(name.encode().lower(), name)
+            if other != name:
+                raise InvalidRequestError(
+                    f"SQL cannot read table {table!r}: {other} and {name} differ only by case",
+                    hint=f"rename one: dormouse table alter {table} --rename-field OLD=NEW; "
+                    "queries by keys and conditions read both",
+                )
+
+
+def _structs(kind: FieldType) -> Iterator[StructType]:
+    if isinstance(kind, StructType):
+        yield kind
+    for part in nested_parts(kind):
+        yield from _structs(part)
 
 
 def _by_ranges(selection: Selection, schema: Schema) -> Selection:
@@ -250,8 +261,10 @@ def _by_ranges(selection: Selection, schema: Schema) -> Selection:
     return replace(selection, ranges=fitting or (KeyRange((), ()),), condition=None)
 
 
-def known_ends(table: Table, state: TableState) -> pa.RecordBatch | None:
-    """Return rows with the least and the greatest first row key, if the state alone knows them."""
+def known_ends(table: Table, state: TableState) -> tuple[Key, Key] | None:
+    """Return the first row key of the least and of the greatest row, if the state alone knows
+    them.
+    """
     parts = slices_to_read(state, [KeyRange()])
     slices = [slice for part in parts for slice in part]
     rules = row_rules(table.schema, table.properties)
@@ -264,19 +277,15 @@ def known_ends(table: Table, state: TableState) -> pa.RecordBatch | None:
     highest = max(
         min(slice.shard.max_key, slice.range.max or slice.shard.max_key) for slice in slices
     )
-    first = table.schema.row_keys[0]
     if min(low)[:1] > lowest[:1] or max(high)[:1] < highest[:1]:
         return None
-    column = key_column([min(low)[0], max(high)[0]], first.type)
-    return pa.RecordBatch.from_arrays([column], names=[first.name])
+    return min(low)[:1], max(high)[:1]
 
 
 def _holds(slice: Slice, key: Key) -> bool:
     return slice.range.contains_span(key, key)
 
 
-def _without_columns(rows: int) -> Iterator[pa.RecordBatch]:
-    """Yield batches of so many rows together, without columns: DataFusion counts them."""
-    for start in range(0, rows, COUNTED_ROWS):
-        column = pa.nulls(min(COUNTED_ROWS, rows - start))
-        yield pa.RecordBatch.from_arrays([column], names=["rows"]).select([])
+def columns_of(schema: Schema) -> Sequence[str]:
+    """Return the names of the columns of a table, in its order."""
+    return tuple(field.name for field in schema.fields)

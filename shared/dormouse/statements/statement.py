@@ -1,0 +1,452 @@
+"""Statements in SQL: checked to be one query, and their references to tables found.
+
+DuckDB parses the text itself, so what is checked is what will run. The text stays as it was written
+but for the references to tables, which are replaced by position: each gets a name of its own, so
+that each scan says which reference it is of, and which version it reads. For example:
+
+    SELECT f.flight FROM flights FOR VERSION AS OF 33 f JOIN carriers ON f.carrier = carriers.id
+    SELECT f.flight FROM "#0" f JOIN "#1" AS "carriers" ON f.carrier = carriers.id
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, TypeAlias
+
+import duckdb
+
+from dormouse.errors import InvalidRequestError
+from dormouse.sql.expressions import MAX_PATTERN, quoted
+from dormouse.sql.text_limits import check_statement
+from dormouse.stored.decoding import decode_json
+
+MAX_REFERENCES = 64
+"""The most references to tables: each is a scan of its own."""
+MAX_SELECTS = 256
+"""The most SELECTs of a statement: planning thousands takes many seconds."""
+MAX_DEPTH = 200
+"""How deeply a statement may be nested: the engine's planner recurses."""
+ROW_FUNCTIONS = frozenset(
+    {
+        "generate_series",
+        "generate_subscripts",
+        "json_each",
+        "json_tree",
+        "range",
+        "regexp_split_to_table",
+        "unnest",
+    }
+)
+"""The only functions that may be in the place of a table: they make rows of their arguments."""
+QUERY_NODES = frozenset({"CTE_NODE", "RECURSIVE_CTE_NODE", "SELECT_NODE", "SET_OPERATION_NODE"})
+"""The parts of a statement that only read; a CTE may hold COPY, INSERT, UPDATE or DELETE too."""
+REFUSED_FUNCTIONS = frozenset(
+    {
+        "current_connection_id",
+        "current_query",
+        "current_query_id",
+        "current_setting",
+        "current_transaction_id",
+        "currval",
+        "error",
+        "getvariable",
+        "json_serialize_plan",
+        "nextval",
+        "pg_sleep",
+        "setseed",
+        "setval",
+        "sleep_ms",
+        "stats",
+        "txid_current",
+        "version",
+        "write_log",
+    }
+)
+"""Functions that tell of the machine or of the engine's settings, wait, change something, or end a
+statement with a value as its error.
+"""
+
+_PATTERN_FUNCTIONS = frozenset({"~", "!~", "~*", "!~*", "string_split_regex", "str_split_regex"})
+
+Node: TypeAlias = Mapping[str, Any]
+"""A node of DuckDB's own tree of a statement, as ``json_serialize_sql`` returns it."""
+_EXPLAIN = re.compile(r"\s*explain\s", re.IGNORECASE)
+_OWN = "#"
+"""What the names that references get begin with."""
+_TOO_DEEP = "expression depth limit"
+_OF_QUERIES = frozenset(
+    [
+        "ALL",
+        "AND",
+        "AS",
+        "BETWEEN",
+        "BY",
+        "CASE",
+        "CAST",
+        "CROSS",
+        "DISTINCT",
+        "ELSE",
+        "EXCEPT",
+        "FROM",
+        "FULL",
+        "GROUP",
+        "HAVING",
+        "IN",
+        "INNER",
+        "INTERSECT",
+        "IS",
+        "JOIN",
+        "LEFT",
+        "LIKE",
+        "LIMIT",
+        "NOT",
+        "NULL",
+        "NULLS",
+        "ON",
+        "OR",
+        "ORDER",
+        "OUTER",
+        "OVER",
+        "PARTITION",
+        "RIGHT",
+        "SELECT",
+        "THEN",
+        "UNION",
+        "USING",
+        "VALUES",
+        "WHEN",
+        "WHERE",
+        "WITH",
+    ]
+)
+"""Reserved words that are more likely a query's than a column."""
+_VALUES = ("identifier", "string_const", "numeric_const")
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A reference to a table: `name` is its own in the statement, `as_of` a version, a tag or a
+    time, empty for the newest version. It begins at `line` and `column`, from 1.
+    """
+
+    name: str
+    table: str
+    as_of: str
+    line: int
+    column: int
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A query. `sql` is what DuckDB gets; `parameters` are named in it; `explains` says that not
+    its rows are wanted, but what would be read for them. `tree` is what was parsed.
+    """
+
+    sql: str
+    references: tuple[Reference, ...]
+    parameters: tuple[str, ...]
+    explains: bool
+    tree: Node = field(compare=False, repr=False)
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of columns that are in it, whatever they are of; with ``*`` for all."""
+        found, rest = set(), [self.tree]
+        while rest:
+            node = rest.pop()
+            found.update(node.get("column_names", ()))
+            if node.get("class") == "STAR":
+                found.add("*")
+            rest += _children(node)
+        return frozenset(found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    """A token of a text; positions count bytes, as DuckDB does."""
+
+    start: int
+    end: int
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Version:
+    """``FOR VERSION AS OF`` and its value, which says what is read of the table before it."""
+
+    start: int
+    end: int
+    value: str
+
+
+def parse_statement(text: str, parser: duckdb.DuckDBPyConnection) -> Statement:
+    """Return a statement that is one query: SELECT, WITH, VALUES, or a set operation on these.
+
+    Raises:
+        InvalidRequestError: it is anything else; the message says where.
+    """
+    check_statement(text)
+    explains = _EXPLAIN.match(text)
+    if explains:
+        text = " " * explains.end() + text[explains.end() :]  # positions stay what they are
+    tokens = list(_tokens(text.encode()))
+    versions = {each.start: each for each in _versions(tokens)}
+    plain = _edited(
+        text.encode(),
+        [
+            *((v.start, v.end, b" " * (v.end - v.start)) for v in versions.values()),
+            *((colon, colon + 1, b"$") for colon in _colons(tokens)),
+        ],
+    )
+    whole = _parsed(plain, parser)
+    _check(whole["node"])
+    after = {a.start: b.start for a, b in pairwise(tokens)}
+    names = {token.start: token for token in tokens}
+    references: list[Reference] = []
+    edits = []
+    for node in _tables(whole["node"], frozenset()):
+        token = names.get(node["query_location"])
+        if token is None:  # in a place of which DuckDB does not say where it is
+            raise InvalidRequestError(
+                f"table {node['table_name']} is not named after FROM",
+                hint=f"write FROM {node['table_name']} instead of TABLE {node['table_name']}",
+            )
+        version = versions.pop(after.get(token.start, -1), None)
+        as_of = version.value if version else ""
+        at = _place(plain, token.start)
+        _check_table(node, at)
+        name, table = f"{_OWN}{len(references)}", node["table_name"]
+        references.append(Reference(name, table, as_of, *at))
+        alias = "" if node["alias"] else f" AS {quoted(table)}"
+        edits.append((token.start, token.end, f"{quoted(name)}{alias}".encode()))
+    for version in versions.values():
+        raise InvalidRequestError(
+            f"{_at(plain, version.start)}: the version does not follow the name of a table",
+            hint="write FROM table FOR VERSION AS OF 33, and an alias after it",
+        )
+    if len(references) > MAX_REFERENCES:
+        raise InvalidRequestError(
+            f"the statement refers to tables {len(references):,} times; "
+            f"at most {MAX_REFERENCES} are allowed"
+        )
+    return Statement(
+        _edited(plain, edits).decode().rstrip().rstrip(";"),
+        tuple(references),
+        tuple(each["key"] for each in whole["named_param_map"]),
+        explains is not None,
+        whole["node"],
+    )
+
+
+def _tokens(text: bytes) -> Iterator[_Token]:
+    """Yield the tokens of a text without comments, as DuckDB finds them."""
+    found = [(start, kind.name) for start, kind in duckdb.tokenize(text.decode())]
+    for (start, kind), (end, _) in pairwise([*found, (len(text), "")]):
+        if kind != "comment":
+            word = text[start:end].decode(errors="replace").rstrip()
+            yield _Token(start, start + len(word.encode()), kind, word)
+
+
+def _versions(tokens: Sequence[_Token]) -> Iterator[_Version]:
+    for words in zip(*(tokens[n:] for n in range(5)), strict=False):
+        first, kind, *others, value = words
+        said = [first.text.upper(), *(each.text.upper() for each in others)]
+        if said == ["FOR", "AS", "OF"] and kind.text.upper() in ("VERSION", "TIMESTAMP"):
+            if value.kind not in ("string_const", "numeric_const") or len(value.text) < 1:
+                continue
+            text = value.text
+            quotes = text.startswith("'")
+            yield _Version(
+                first.start, value.end, text[1:-1].replace("''", "'") if quotes else text
+            )
+
+
+def _colons(tokens: Sequence[_Token]) -> Iterator[int]:
+    """Yield where parameters ``:name`` begin: DuckDB writes them ``$name``."""
+    for before, colon, name in zip([None, *tokens], tokens, tokens[1:], strict=False):
+        if colon.text != ":" or name.start != colon.end or not name.text.isidentifier():
+            continue
+        if before is None or (before.kind not in _VALUES and before.text[-1] not in ")]}:"):
+            yield colon.start
+
+
+def _edited(text: bytes, edits: Sequence[tuple[int, int, bytes]]) -> bytes:
+    """Return a text with other bytes in place of some disjoint parts."""
+    for start, end, new in sorted(edits, reverse=True):
+        text = text[:start] + new + text[end:]
+    return text
+
+
+def _parsed(text: bytes, parser: duckdb.DuckDBPyConnection) -> Node:
+    """Return the only statement of a text as DuckDB's tree."""
+    try:
+        found = parser.execute("SELECT json_serialize_sql(?::VARCHAR)", [text.decode()]).fetchone()
+    except duckdb.Error as error:
+        if _TOO_DEEP in str(error):
+            raise InvalidRequestError("the statement is nested too deeply") from error
+        raise InvalidRequestError(f"the statement is not SQL: {first_line(error)}") from error
+    assert found is not None
+    try:
+        whole = decode_json(found[0], dict[str, Any])
+    except ValueError as error:
+        raise InvalidRequestError("the statement is nested too deeply") from error
+    if whole["error"]:
+        raise _refused(text, whole)
+    if len(whole["statements"]) != 1:
+        raise InvalidRequestError(
+            "there are several statements" if whole["statements"] else "the statement is empty",
+            hint="run one statement at a time, such as SELECT … FROM a table",
+        )
+    statement: Node = whole["statements"][0]
+    return statement
+
+
+def _refused(text: bytes, error: Node) -> InvalidRequestError:
+    """Return DuckDB's refusal of a text as ours."""
+    if _TOO_DEEP in error["error_message"]:
+        return InvalidRequestError("the statement is nested too deeply")
+    words = text.decode(errors="replace").split(None, 1)
+    if error["error_type"] == "not implemented":
+        if not words:
+            return InvalidRequestError("the statement is empty", hint="write SELECT … FROM a table")
+        if not str(error["error_message"]).startswith("Only SELECT"):
+            return InvalidRequestError(f"the statement cannot be run: {error['error_message']}")
+        word = words[0].upper()[:40]
+        if "PIVOT" in text.decode(errors="replace").upper():
+            return InvalidRequestError(
+                "PIVOT without the values that become columns cannot be run",
+                hint="name them: PIVOT t ON kind IN ('a', 'b') USING sum(n)",
+            )
+        start = len(text) - len(text.lstrip())
+        return InvalidRequestError(
+            f"{_at(text, start)}: {word} cannot be run, only queries can",
+            hint="begin with SELECT or WITH",
+        )
+    at = f" at {_at(text, int(error['position']))}" if "position" in error else ""
+    problem = str(error["error_message"]).splitlines()[0]
+    hint = _quoting(text, int(error["position"])) if "position" in error else ""
+    return InvalidRequestError(f"the statement is not SQL{at}: {problem}", hint=hint)
+
+
+def _quoting(text: bytes, at: int) -> str:
+    """Return how to quote a reserved word that stands where a text is no more understood, or just
+    before: it may be meant as a column; empty if there is none.
+    """
+    *_, before, near = [None, None, *(token for token in _tokens(text) if token.start <= at)]
+    for token in (before, near):
+        if token and token.kind == "keyword" and token.text.upper() not in _OF_QUERIES:
+            return f'is {token.text} a column? write it in double quotes: "{token.text}"'
+    return ""
+
+
+def _check(node: Node) -> None:
+    """Refuse functions that may not be used, and what is nested too deeply or too long."""
+    selects, rest = 0, [(node, 0)]
+    while rest:
+        current, depth = rest.pop()
+        if depth > MAX_DEPTH:
+            raise InvalidRequestError("the statement is nested too deeply")
+        kind = current.get("type")
+        selects += kind == "SELECT_NODE"
+        if str(kind).endswith("_NODE") and kind not in QUERY_NODES:
+            raise InvalidRequestError(
+                f"{str(kind).split('_')[0]} cannot be run, only queries can",
+                hint="begin with SELECT or WITH, also within brackets",
+            )
+        name = str(current.get("function_name", "")).lower()
+        if kind == "TABLE_FUNCTION":
+            made = str(current["function"]["function_name"]).lower()
+            if made not in ROW_FUNCTIONS:
+                raise InvalidRequestError(
+                    f"{made} is not allowed in the place of a table",
+                    hint="name a table, or one of the functions "
+                    + ", ".join(sorted(ROW_FUNCTIONS)),
+                )
+        if kind == "SHOW_REF":
+            raise InvalidRequestError(
+                "DESCRIBE, SUMMARIZE and SHOW cannot be run, only queries can",
+                hint="begin with SELECT or WITH",
+            )
+        if name in REFUSED_FUNCTIONS:
+            raise InvalidRequestError(f"the function {name} is not allowed in a statement")
+        if name.startswith("regexp_") or name in _PATTERN_FUNCTIONS:
+            _check_patterns(current["arguments"])
+        rest += ((each, depth + 1) for each in _children(current))
+    if selects > MAX_SELECTS:
+        raise InvalidRequestError(
+            f"the statement has {selects:,} SELECTs; at most {MAX_SELECTS} are allowed",
+            hint="rows of values are one VALUES, and are joined if they are many",
+        )
+
+
+def _check_patterns(arguments: Sequence[Node]) -> None:
+    """Refuse regular expressions that take long to compile, and are not interrupted meanwhile."""
+    for each in arguments:
+        literal = each["expression"].get("literal") or {}
+        if len(str(literal.get("text", ""))) > MAX_PATTERN:
+            raise InvalidRequestError(
+                f"a regular expression has more than {MAX_PATTERN:,} characters"
+            )
+
+
+def _children(node: Node) -> Iterator[Node]:
+    for part in node.values():
+        if isinstance(part, dict):
+            yield part
+        elif isinstance(part, list):
+            yield from (each for each in part if isinstance(each, dict))
+
+
+def _tables(node: Node, names: frozenset[str]) -> Iterator[Node]:
+    """Yield the references to tables; `names` are those of WITH, in small letters."""
+    if node.get("type") == "BASE_TABLE":
+        is_cte = not node["schema_name"] and node["table_name"].lower() in names
+        if not is_cte:
+            yield node
+        return
+    parts = node.get("cte_map", {}).get("map", ())
+    for part in parts:
+        key = part["key"].lower()
+        # a recursive one names itself; others mean what was there before
+        inner = names | {key} if _is_recursive(part["value"]) else names
+        yield from _tables(part["value"], inner)
+        names |= {key}
+    for name, value in node.items():
+        if name != "cte_map":
+            for child in _children({name: value}):
+                yield from _tables(child, names)
+
+
+def _is_recursive(cte: Node) -> bool:
+    return bool(cte["query_node"]["type"] == "RECURSIVE_CTE_NODE")
+
+
+def _check_table(node: Node, at: tuple[int, int]) -> None:
+    if node["schema_name"] or node["catalog_name"] or node.get("at_clause"):
+        raise InvalidRequestError(
+            f"line {at[0]}, column {at[1]}: a table is named by itself alone, with a version "
+            "and an alias",
+            hint='a name with dots is quoted: "events.2026"; a version follows as '
+            "FOR VERSION AS OF",
+        )
+
+
+def _place(text: bytes, at: int) -> tuple[int, int]:
+    """Return the line and the column, both from 1, of a byte of a text."""
+    before = text[:at].decode(errors="replace")
+    return before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1
+
+
+def _at(text: bytes, at: int) -> str:
+    line, column = _place(text, at)
+    return f"line {line}, column {column}"
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error of DuckDB, without the name of its class."""
+    line = str(error).strip().splitlines()[0]
+    return re.sub(r"^[A-Z][\w ]* Error: ", "", line)

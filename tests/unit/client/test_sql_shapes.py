@@ -1,0 +1,226 @@
+"""Shapes of statements that engines answer differently; rows are worked out by hand."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+
+from dormouse.client import Instance
+from dormouse.errors import InvalidRequestError
+from dormouse.statements import files
+
+Rows = list[tuple[object, ...]]
+NAN = float("nan")
+READINGS = pa.table(
+    {
+        "k": [1, 2, 3, 4, 5, 6],
+        "kind": ["a", "a", "b", None, "b", "c"],
+        "n": pa.array([1, None, 5, 7, 5, None], pa.int64()),
+        "f": [1.5, NAN, 7.0, -0.0, None, float("-inf")],
+        "d": pa.array([Decimal("0.01"), Decimal("0.02"), None, Decimal("1.10"), None, Decimal(2)]),
+    },
+    schema=pa.schema(
+        [
+            pa.field("k", pa.int64(), nullable=False),
+            ("kind", pa.string()),
+            ("n", pa.int64()),
+            ("f", pa.float64()),
+            ("d", pa.decimal128(10, 2)),
+        ]
+    ),
+)
+KINDS = pa.table({"kind": ["a", "c", "x"], "label": ["first", None, "none"]})
+
+
+@pytest.fixture(scope="module")
+def mice(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Instance]:
+    with Instance.open(tmp_path_factory.mktemp("sql") / "mice", background=False) as instance:
+        columns = "k:long, kind:string?, n:long?, f:double?, d:decimal(10,2)?"
+        readings = instance.create_table("readings", columns, row_keys=["k"], split_points=[3])
+        readings.ingest(READINGS.slice(0, 4))
+        readings.ingest(READINGS.slice(4))
+        kinds = instance.create_table("kinds", "kind:string, label:string?", row_keys=["kind"])
+        kinds.ingest(KINDS)
+        yield instance
+
+
+@pytest.fixture(params=["streamed", "files"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read rows from Python, or let DuckDB read the verified files where that is possible."""
+    monkeypatch.setattr(files, "LEAST_BYTES", 0 if request.param == "files" else 2**60)
+
+
+def rows(instance: Instance, text: str, parameters: dict[str, object] | None = None) -> Rows:
+    return [tuple(r.values()) for r in instance.sql(text, parameters or {}).to_arrow().to_pylist()]
+
+
+def test_rows_are_ordered_by_the_position_of_an_aggregate(mice: Instance, way: None) -> None:
+    text = "SELECT kind, sum(n) FROM readings WHERE n > 0 GROUP BY 1 ORDER BY 2 DESC, 1"
+    assert rows(mice, text) == [("b", 10), (None, 7), ("a", 1)]
+    text = "SELECT kind, avg(n) FROM readings GROUP BY kind ORDER BY 2, 1"
+    assert rows(mice, text) == [("a", 1.0), ("b", 5.0), (None, 7.0), ("c", None)]
+
+
+def test_a_comparison_with_all_rows_or_any_row_of_a_query(mice: Instance, way: None) -> None:
+    every = "SELECT k FROM readings WHERE n >= ALL (SELECT n FROM readings WHERE n IS NOT NULL)"
+    assert rows(mice, every) == [(4,)]
+    with_nulls = "SELECT k FROM readings WHERE n >= ALL (SELECT n FROM readings)"
+    assert rows(mice, with_nulls) == []
+    some = "SELECT k FROM readings WHERE n < ANY (SELECT n FROM readings) ORDER BY k"
+    assert rows(mice, some) == [(1,), (3,), (5,)]
+
+
+def test_keys_of_outer_joins_by_name(mice: Instance, way: None) -> None:
+    right = "SELECT kind, k, label FROM readings RIGHT JOIN kinds USING (kind) ORDER BY 1, 2"
+    assert rows(mice, right) == [
+        *(("a", 1, "first"), ("a", 2, "first")),
+        *(("c", 6, None), ("x", None, "none")),
+    ]
+    full = "SELECT kind, count(*) FROM readings NATURAL FULL JOIN kinds GROUP BY ALL ORDER BY 1"
+    assert rows(mice, full) == [("a", 2), ("b", 2), ("c", 1), ("x", 1), (None, 1)]
+
+
+def test_lists_and_queries_with_nulls_under_or(mice: Instance, way: None) -> None:
+    text = "SELECT k FROM readings WHERE kind IN (SELECT label FROM kinds) OR n IS NULL ORDER BY k"
+    assert rows(mice, text) == [(2,), (6,)]
+    text = "SELECT k FROM readings WHERE (kind IN ('a', NULL)) IS NULL ORDER BY k"
+    assert rows(mice, text) == [(3,), (4,), (5,), (6,)]
+    text = "SELECT k FROM readings WHERE kind NOT IN (SELECT kind FROM kinds) OR k = 6 ORDER BY k"
+    assert rows(mice, text) == [(3,), (5,), (6,)]
+
+
+def test_an_aggregate_without_groups_exists(mice: Instance, way: None) -> None:
+    text = "SELECT count(*) FROM kinds WHERE EXISTS (SELECT max(n) FROM readings WHERE k > 99)"
+    assert rows(mice, text) == [(3,)]
+    text = "SELECT count(*) FROM kinds WHERE EXISTS (SELECT 1 FROM readings OFFSET 6)"
+    assert rows(mice, text) == [(0,)]
+
+
+def test_a_correlated_query_that_has_none_of_them(mice: Instance, way: None) -> None:
+    text = (
+        "SELECT kind FROM kinds o WHERE 1 NOT IN "
+        "(SELECT n FROM readings i WHERE i.kind = o.kind) ORDER BY 1"
+    )
+    assert rows(mice, text) == [("x",)]  # of c it is unknown: its only n is null
+
+
+def test_null_is_in_no_list_and_not_in_none(mice: Instance) -> None:
+    assert rows(mice, "SELECT NULL NOT IN (1, 2), NULL IN (1), 1 NOT IN (2, NULL)") == [
+        (None, None, None)
+    ]
+    assert rows(mice, "SELECT NULL NOT IN (SELECT k FROM readings WHERE k > 99)") == [(True,)]
+
+
+def test_set_operations_that_keep_repeated_rows(mice: Instance, way: None) -> None:
+    both = (
+        "SELECT n FROM readings INTERSECT ALL SELECT n FROM readings WHERE k IN (3, 2) ORDER BY n"
+    )
+    assert rows(mice, both) == [(5,), (None,)]
+    less = "SELECT n FROM readings EXCEPT ALL SELECT n FROM readings WHERE k IN (3, 2) ORDER BY n"
+    assert rows(mice, less) == [(1,), (5,), (7,), (None,)]
+
+
+def test_windows_that_leave_out_nulls(mice: Instance, way: None) -> None:
+    text = "SELECT k, lag(n IGNORE NULLS) OVER (ORDER BY k) FROM readings ORDER BY k"
+    assert rows(mice, text) == [(1, None), (2, 1), (3, 1), (4, 5), (5, 7), (6, 5)]
+
+
+@pytest.mark.parametrize("expression", ["sum(k::decimal(38,0) * 10^30::decimal(38,0))", "k * k"])
+def test_a_number_that_is_too_large_is_an_error_and_does_not_wrap(
+    mice: Instance, expression: str
+) -> None:
+    large = expression.replace("k * k", "(k + 9223372036854775000) * k")
+    large = large.replace("10^30::decimal(38,0)", "99999999999999999999999999999999999999")
+    with pytest.raises(InvalidRequestError, match="Overflow|out of range|too large"):
+        rows(mice, f"SELECT {large} FROM readings WHERE k > 1")
+    assert rows(mice, "SELECT sum(9223372036854775807) FROM readings") == [
+        (Decimal(9223372036854775807 * 6),)
+    ]
+
+
+def test_words_of_the_standard(mice: Instance, way: None) -> None:
+    escaped = "SELECT k FROM readings WHERE kind || '%' LIKE 'a!%' ESCAPE '!' ORDER BY k"
+    assert rows(mice, escaped) == [(1,), (2,)]
+    assert rows(mice, "SELECT k FROM readings ORDER BY k FETCH FIRST 2 ROWS ONLY") == [(1,), (2,)]
+    assert rows(mice, "SELECT $$it's$$, $x$a$$b$x$") == [("it's", "a$$b")]
+    listed = "SELECT kind, kind IN (SELECT kind FROM kinds) FROM readings WHERE k > 3 ORDER BY k"
+    assert rows(mice, listed) == [(None, None), ("b", False), ("c", True)]
+
+
+def test_nan_is_greater_than_every_number_however_rows_are_read(mice: Instance, way: None) -> None:
+    assert rows(mice, "SELECT k FROM readings WHERE f > 5 ORDER BY k") == [(2,), (3,)]
+    assert rows(mice, "SELECT k FROM readings WHERE NOT f < 5 ORDER BY k") == [(2,), (3,)]
+    assert rows(mice, "SELECT k FROM readings WHERE f = 'NaN' OR f = 0") == [(2,), (4,)]
+    assert rows(mice, "SELECT isnan(max(f)), min(f) FROM readings") == [(True, float("-inf"))]
+
+
+def test_arithmetic_is_that_of_the_engine(mice: Instance) -> None:
+    """What differs from engines that divide whole numbers to whole ones; docs/sql.md has it."""
+    assert rows(mice, "SELECT 7 / 2, 7 // 2, 1 / 0, round(0.5), 2.5::int") == [
+        (3.5, 3, float("inf"), Decimal(1), 3)
+    ]
+    assert rows(mice, "SELECT avg(d), sum(d), sum(k) FROM readings") == [
+        (pytest.approx(0.7825), Decimal("3.13"), Decimal(21))
+    ]
+    assert rows(mice, "SELECT n FROM readings WHERE k < 4 ORDER BY n DESC") == [(5,), (1,), (None,)]
+
+
+def test_columns_that_differ_by_case_are_refused_rather_than_mixed_up(mice: Instance) -> None:
+    table = mice.create_table("cases", "a:long, A:string", row_keys=["a"])
+    table.ingest(pa.table({"a": [1], "A": ["LARGE"]}))
+    for text in ('SELECT "A", a FROM cases', "SELECT count(*) FROM cases", "FROM cases"):
+        with pytest.raises(InvalidRequestError, match="a and A differ only by case"):
+            rows(mice, text)
+    mice.create_table("held", "k:long, s:struct<b:long,B:long>", row_keys=["k"])
+    with pytest.raises(InvalidRequestError, match="b and B differ only by case"):
+        rows(mice, "SELECT s.b FROM held")
+
+
+@pytest.mark.parametrize(
+    "text", ["SELECT at FROM held", "SELECT max(at) FROM t", "SELECT 1 FROM t WHERE at > 1"]
+)
+def test_a_column_named_by_a_reserved_word_is_to_be_quoted(mice: Instance, text: str) -> None:
+    with pytest.raises(InvalidRequestError) as caught:
+        rows(mice, text)
+    assert caught.value.hint == 'is at a column? write it in double quotes: "at"'
+
+
+def test_nanoseconds_keep_their_digits(mice: Instance) -> None:
+    at = 1_700_000_000_123_456_789
+    columns = "k:long, utc:timestamp_ns?, local:timestamp_ntz_ns?"
+    mice.create_table("nanos", columns, row_keys=["k"]).ingest(
+        pa.table(
+            {
+                "k": [1],
+                "utc": pa.array([at], pa.timestamp("ns", "UTC")),
+                "local": pa.array([at], pa.timestamp("ns")),
+            }
+        )
+    )
+    found = mice.sql(
+        "SELECT utc, local, max(utc) AS last FROM nanos WHERE utc > '2023-01-01' GROUP BY ALL"
+    ).to_arrow()
+    assert [column.cast(pa.int64())[0].as_py() for column in found.columns] == [at, at, at]
+    assert rows(mice, "SELECT year(utc), utc < now() FROM nanos") == [(2023, True)]
+
+
+@pytest.mark.parametrize("kind", ["'1'::BIT", "TIMETZ '10:00:00+01'", "1::UHUGEINT", "'5'::BIGNUM"])
+def test_types_that_arrow_has_as_something_else_are_refused(mice: Instance, kind: str) -> None:
+    with pytest.raises(InvalidRequestError, match="column x of the result has the type"):
+        rows(mice, f"SELECT {kind} AS x")
+    with pytest.raises(InvalidRequestError, match="which no result has"):
+        rows(mice, f"SELECT [{kind}] AS x")
+
+
+def test_values_of_parameters_keep_their_digits(mice: Instance) -> None:
+    day = dt.date(2024, 2, 29)
+    given = {"d": Decimal("0.02"), "long": Decimal("12345678901234567890.12"), "day": day}
+    assert rows(mice, "SELECT k, :long, :day FROM readings WHERE d = :d", given) == [
+        (2, given["long"], day)
+    ]
+    with pytest.raises(InvalidRequestError, match="more than 38 digits"):
+        rows(mice, "SELECT :d", {"d": Decimal("1" * 39)})
