@@ -350,15 +350,16 @@ class Instance(Shown):
     ) -> QueryResult:
         """Return the rows of a query in SQL over tables of this instance, streamed.
 
-        A process of its own computes them; it gets the rows that it needs, and nothing else.
+        DuckDB computes them, in this process; it reaches nothing else than those tables.
 
         Args:
             text: SELECT, WITH, VALUES, or a set operation on these; EXPLAIN before it asks what
-                would be read. Names of tables and columns are case-sensitive. ``FROM flights FOR
-                VERSION AS OF 33`` reads a version, ``'a-tag'`` in place of the number a tag, ``FOR
-                TIMESTAMP AS OF '2026-01-31T12:00:00Z'`` what was there at a time.
+                would be read. Names of tables are case-sensitive. ``FROM flights FOR VERSION AS OF
+                33`` reads a version, ``'a-tag'`` in place of the number a tag, and
+                ``'2026-01-31T12:00:00Z'`` what was there at a time.
             parameters: the values of ``$1``, ``$2`` and so on, or by name those of ``:name``.
-            memory_bytes: what sorting, grouping and joining may use before they spill to disk.
+            memory_bytes: what sorting, grouping and joining may use before they spill to disk;
+                statements of this process at the same time share it.
             timeout_seconds: how long the caller waits for rows, in all.
             read_bytes: how much of the shards it may read, by an estimate before it begins; by
                 default any amount.

@@ -25,7 +25,7 @@ DOLLARS_PER_REQUEST = 0.4e-6
 DOLLARS_PER_GIB_SECOND = 13.3334e-6
 """Of a function on arm64; see docs/cost.md."""
 LEAST_STATEMENT_BYTES = 16 * 1024 * 1024
-"""What the process of a statement may take at least, however small the function."""
+"""What a statement may take of the memory at least, however small the function."""
 MEMORY_SHARE = 3
 """A function has so many times the memory that sorting and merging may use."""
 _LESS = "ask for less, or export the rows, with Spark if there are many"
