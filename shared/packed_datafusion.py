@@ -2,7 +2,7 @@
 
 A function may have 250 MiB of code, and DuckDB and DataFusion together would take more. So what few
 calls of such a function need, DataFusion, lies packed beside this module, at a third of its size.
-To unpack it takes about half a second of a processor, once in the life of a function's environment.
+To unpack it takes 0.8 seconds of a processor, once in the life of a function's environment.
 """
 
 import importlib

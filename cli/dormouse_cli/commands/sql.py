@@ -54,8 +54,8 @@ def sql(
 ) -> None:
     """Run a query in SQL: SELECT with joins, groups, windows and sub-queries over tables.
 
-    Names of tables and columns are case-sensitive. FROM flights FOR VERSION AS OF 33 reads a
-    version, FOR VERSION AS OF 'name' a tag, FOR TIMESTAMP AS OF '2026-01-31T12:00:00Z' what was
+    Names of tables are case-sensitive. FROM flights FOR VERSION AS OF 33 reads a
+    version, FOR VERSION AS OF 'name' a tag, FOR VERSION AS OF '2026-01-31T12:00:00Z' what was
     there at a time. EXPLAIN before the query shows what would be read, and reads no rows.
     """
     chosen = form or format_of(output)

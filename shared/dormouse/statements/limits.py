@@ -17,7 +17,7 @@ TIMEOUT_SECONDS = 600.0
 _LEAST_BYTES, _MOST_BYTES = 16 * 1024 * 1024, 1024**4
 MOST_SECONDS = 7 * 24 * 3600
 WATCH_MS = 1000
-"""How often who runs a statement may end it, while its process computes."""
+"""How often who runs a statement may end it, while it is computed."""
 Watch: TypeAlias = Callable[[ReadCounters], None]
 """Raises an error if a statement that has read so much should not go on; it becomes the error of
 the statement. It is called by another thread than the one that takes the rows."""

@@ -72,8 +72,8 @@ def effective_limits(asked: QueryLimits, properties: Properties) -> QueryLimits:
 
 
 def statement_limits(services: Services, query: Query) -> Limits:
-    """Return what the process of a statement may take: half of the memory, as the other half
-    reads, and the time that the query has left.
+    """Return what a statement may take: half of the memory, as the other half reads, and the time
+    that the query has left.
     """
     from dormouse.statements.limits import MOST_SECONDS, Limits
 
