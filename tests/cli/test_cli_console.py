@@ -10,6 +10,7 @@ from http.client import HTTPConnection
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from dormouse.client import Instance
 from dormouse.errors import InvalidRequestError
 from dormouse_cli.errors import exit_code
 from tests.support.waiting import LIMIT_SECONDS
@@ -28,6 +29,7 @@ def status_of(url: str, path: str, **headers: str) -> int:
 
 
 def test_the_page_of_a_folder_is_served_until_it_is_interrupted(tmp_path: Path) -> None:
+    Instance.open(tmp_path / "mice", background=False).close()
     variables = {**os.environ, "DORMOUSE_INSTANCE": str(tmp_path / "mice")}
     with subprocess.Popen(COMMAND, env=variables, stdout=subprocess.PIPE, text=True) as process:
         try:

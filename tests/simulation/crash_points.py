@@ -165,7 +165,9 @@ class Ground:
             victim = instance.worker("victim", _gate(point))
             with suppress(Died, ExceptionGroup, UnavailableError):  # the last two: of schedules
                 self.operation.run(instance, victim)
-            is_left = not victim.process.is_dead and any(victim.scratch.iterdir())
+            is_left = not victim.process.is_dead and any(
+                path.is_file() for path in victim.scratch.rglob("*")
+            )
             yield instance, ["files were left in the scratch folder"] if is_left else []
         if instance.database is not None:
             instance.database.close()

@@ -116,14 +116,14 @@ class Instance:
 
     folder: Path
     random: Random = field(default_factory=lambda: Random(0))
-    jitter: Random | None = None
-    """What waits between attempts are drawn by, if not by `random`."""
     memory_bytes: int = MEMORY_BYTES
     has_spark: bool = True
     in_folder: bool = False
     """Whether the registry, the records of jobs and the log are in SQLite, as in a folder."""
     gates_pins: bool = False
     """Whether calls about pins can fail: in runs whose users tag versions."""
+    jitter: Random | None = None
+    """What waits between attempts are drawn by, if not by `random`."""
 
     def __post_init__(self) -> None:
         """Begin with no table."""

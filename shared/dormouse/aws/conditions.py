@@ -56,8 +56,7 @@ class Conditions:
         before the first write if both services are at a URI where they were tried.
         """
         self._s3, self._dynamodb, self._names, self._new_id = s3, dynamodb, names, new_id
-        places = {client.meta.endpoint_url for client in (s3, dynamodb)}
-        self._lock, self._held = threading.Lock(), places == {tried_at}
+        self._lock, self._held, self._tried_at = threading.Lock(), False, tried_at
 
     def before_write(self, params: dict[str, Any], **_: object) -> None:
         """Try them before the first request of the process that has a condition: botocore's event
@@ -65,9 +64,14 @@ class Conditions:
         """
         if {"IfNoneMatch", "ConditionExpression", "TransactItems"} & params.keys():
             with self._lock:
-                if not self._held:
+                if not self._held and not self._were_tried():
                     self.check()
-                    self._held = True
+                self._held = True
+
+    def _were_tried(self) -> bool:
+        # asked for here: a client is made when it is first used
+        places = {client.meta.endpoint_url for client in (self._s3, self._dynamodb)}
+        return places == {self._tried_at}
 
     def check(self) -> None:
         """Check that each condition is held to.

@@ -36,7 +36,7 @@ from dormouse.system import SystemClock
 
 _LOOK_SECONDS = 0.05
 """How often who waits for rows looks whether the statement should end."""
-_BATCH_ROWS = 65_536
+BATCH_ROWS = 65_536
 _T = TypeVar("_T")
 
 
@@ -154,7 +154,7 @@ class _Running:
         for name, files in self._files.items():
             sql = sql.replace(f'"{name}"', files)
         found, types = engine.plan(self._cursor, sql, self._parameters)
-        reader = found.to_arrow_reader(_BATCH_ROWS)
+        reader = found.to_arrow_reader(BATCH_ROWS)
         with self._lock:
             if self._anew is not None:
                 raise self._anew

@@ -129,7 +129,7 @@ def test_nothing_is_uploaded_when_one_of_several_files_is_missing(
     assert memory.world.sources.objects == {}
 
 
-@pytest.mark.parametrize("name", ["rows.txt", "rows.csv.zip", "rows", "rows.gz", "rowscsv"])
+@pytest.mark.parametrize("name", ["rows.xls", "rows.csv.zip", "rows", "rows.gz", "rowscsv"])
 def test_nothing_is_uploaded_when_one_of_several_files_is_of_a_kind_that_nobody_reads(
     memory: InMemory, tmp_path: Path, name: str
 ) -> None:
@@ -142,7 +142,7 @@ def test_nothing_is_uploaded_when_one_of_several_files_is_of_a_kind_that_nobody_
         with pytest.raises(InvalidRequestError, match=f"'{name}' is of no known format") as caught:
             table.ingest(what)
         assert (
-            ".parquet, .arrow, .arrows, .feather, .csv, .json, .jsonl or .ndjson"
+            ".parquet, .arrow, .arrows, .feather, .csv, .tsv, .txt, .json, .jsonl or .ndjson"
             in caught.value.hint
         )
     with pytest.raises(InvalidRequestError, match="no known format"):

@@ -15,6 +15,7 @@ from dormouse.client import Instance
 from dormouse.client.reading.exporting_sql import export_result, free_prefix
 from dormouse.errors import AlreadyExistsError, InvalidRequestError, LimitExceededError
 from dormouse.results.formats import ResultFormat
+from dormouse.statements import running
 from dormouse.stored import checksums
 
 LIMIT_SECONDS = 0.5
@@ -50,7 +51,10 @@ def test_the_rows_of_a_statement_are_in_files_that_the_manifest_counts(mice: Ins
     assert done.uri.endswith("/a/b")
 
 
-def test_many_rows_are_divided_between_files_in_their_order(mice: Instance) -> None:
+def test_many_rows_are_divided_between_files_in_their_order(
+    mice: Instance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "BATCH_ROWS", 4096)
     prefix, form = free_prefix(mice.services, "", "csv")
     text = "SELECT n.x + m.x * 2000 AS x FROM n, n m WHERE m.x < 10 ORDER BY 1"
     done = export_result(mice.services, text, mice.sql(text), prefix, form, file_bytes=1)

@@ -317,7 +317,7 @@ def test_a_schema_is_inferred_from_arrow_schemas_and_files(
         (
             {"schema": {"id": "long"}, "row_keys": ["id"]},
             InvalidRequestError,
-            "a schema is a Schema or text, not dict",
+            "a schema is a dormouse.Schema, text or a pyarrow.Schema, not dict",
         ),
         (
             {"schema": Schema((Field("id", Primitive.LONG),)), "row_keys": ["id"]},
