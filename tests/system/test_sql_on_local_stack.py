@@ -41,21 +41,13 @@ def test_a_statement_in_python_reads_s3(meters: System) -> None:
     assert found.reads.size_bytes > 0
 
 
-def test_a_limit_from_the_end_reads_little_of_s3(meters: System) -> None:
-    everything = meters.instance.sql("SELECT sum(id + 1) FROM meters")
-    assert everything.to_arrow().num_rows == 1
-    last = meters.instance.sql("SELECT id FROM meters ORDER BY id DESC LIMIT 2")
-    assert last.to_arrow().column("id").to_pylist() == [ROWS - 1, ROWS - 2]
-    assert last.reads.row_groups < everything.reads.row_groups
-
-
 def test_explain_names_the_requests_and_bytes_of_each_table(meters: System) -> None:
     text = "EXPLAIN SELECT watts FROM meters WHERE id < 100 AND kind = 'grid'"
     found = meters.instance.sql(text)
     read, *_ = found.to_arrow().to_pylist()
     assert (read["step"], read["partitions"]) == ("read meters", 1)
     assert read["requests"] > 0 and read["bytes"] > 0
-    assert "ranges: ..id=100" in read["plan"]
+    assert "..id=100" in read["plan"]
 
 
 def test_the_command_reads_s3_and_explains(meters: System) -> None:

@@ -135,7 +135,7 @@ func ask(ctx context.Context, client *dormouse.Client, table string) error {
 	}
 
 	type total struct{ N, Total int64 }
-	statement := "SELECT count(*) AS n, sum(sensor) AS total FROM " + table + " WHERE sensor < $1"
+	statement := "SELECT count(*) AS n, sum(sensor)::BIGINT AS total FROM " + table + " WHERE sensor < $1"
 	for row, err := range dormouse.SQL[total](ctx, client, statement, 10) {
 		if err != nil {
 			return err

@@ -104,7 +104,7 @@ public final class Tour {
         mouse.query(table, byKey, Reading.class).forEach(Tour::show);
 
         String statement =
-                "SELECT count(*) AS n, sum(sensor) AS total FROM " + table + " WHERE sensor < $1";
+                "SELECT count(*) AS n, sum(sensor)::BIGINT AS total FROM " + table + " WHERE sensor < $1";
         mouse.sql(statement, List.of(10), Total.class)
                 .forEach(row -> System.out.println("SQL: " + row.n + " rows, total " + row.total));
 

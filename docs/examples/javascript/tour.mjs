@@ -56,7 +56,7 @@ for await (const row of mouse.query(table, { keys: [[SENSOR]] })) {
   console.log(`row: ${row.sensor} ${row.at} ${row.value} ${row.price} ${raw}`);
 }
 
-const text = `SELECT count(*) AS n, sum(sensor) AS total FROM ${table} WHERE sensor < $1`;
+const text = `SELECT count(*) AS n, sum(sensor)::BIGINT AS total FROM ${table} WHERE sensor < $1`;
 for await (const { n, total } of mouse.sql(text, [10])) {
   console.log(`SQL: ${n} rows, total ${total}`);
 }
