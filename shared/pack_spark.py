@@ -15,7 +15,7 @@ from pathlib import Path
 
 from dormouse.library import library_version
 
-ENTRY_POINTS = ("bulk_import.py", "compact.py", "export_rows.py")
+ENTRY_POINTS = ("bulk_import.py", "compact.py", "export_rows.py", "statement.py")
 ARCHIVE = "environment.tar.gz"
 
 

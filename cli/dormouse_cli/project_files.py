@@ -22,6 +22,7 @@ FILES = (
     "spark/bulk_import.py",
     "spark/compact.py",
     "spark/export_rows.py",
+    "spark/statement.py",
 )
 """What a wheel carries besides its packages, as patterns below the root of a checkout."""
 PACKAGES = {"dormouse": "shared", "dormouse_spark": "spark"}

@@ -7,6 +7,7 @@ the same code as in the functions.
 - `bulk_import`, `importing`: ingest many files; the driver, and its tasks
 - `compact`: merge the inputs of a compaction in parallel
 - `export_rows`: write the files of an export in parallel
+- `statement`: compute a statement in SQL, and write its rows in parallel
 - `datasource`: the format ``dormouse`` for DataFrames
 - `pushdown`: filters of Spark as conditions
 - `types`: column types as Spark types

@@ -126,8 +126,8 @@ class DormouseSource(DataSource):
         return "dormouse"
 
     def schema(self) -> StructType:
-        """Return the table's columns."""
-        return spark_schema(self.snapshot.table.schema)
+        """Return the columns that are read."""
+        return spark_schema(self.snapshot.table.schema, self.snapshot.selection.columns)
 
     def reader(self, schema: StructType) -> TableReader:
         """Return the reader of the rows.
@@ -228,6 +228,13 @@ def _table_snapshot(options: Mapping[str, str]) -> TableSnapshot:
         permission=EVERYTHING,  # AWS decides about what this job reads
         condition=where,
     )
+    return snapshot_of(table, state, selection, open_access)
+
+
+def snapshot_of(
+    table: Table, state: TableState, selection: Selection, open_access: AccessFactory
+) -> TableSnapshot:
+    """Return a selection of rows of a state of a table, leaf by leaf."""
     leaves = by_leaf(state, selected_ranges(table, selection))
     return TableSnapshot(table, selection, tuple(leaves), open_access)
 

@@ -12,18 +12,21 @@ import argparse
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from pyspark import SparkContext
 
 from dormouse.errors import DormouseError
+from dormouse.features.queries.by_spark import compute
 from dormouse.features.spark.requests import load_spark_request
-from dormouse.messages.stages import CompactionJob, ExportJob, IngestJob
+from dormouse.messages.stages import CompactionJob, ExportJob, IngestJob, StatementJob
 from dormouse.ports.services import Services
 from dormouse.settings import Settings
 from dormouse_spark.access import AccessFactory, opened
 from dormouse_spark.bulk_import import bulk_import
 from dormouse_spark.compact import compact
 from dormouse_spark.export_rows import export_rows
+from dormouse_spark.statement import write_statement
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +64,23 @@ def run_export_rows(
     export_rows(spark, open_access, services, ExportJob(ids.table_id, ids.job_id))
 
 
+def run_statement(
+    spark: SparkContext, open_access: AccessFactory, services: Services, ids: JobIds
+) -> None:
+    """Compute a statement, unless its query has ended."""
+    request = load_spark_request(services, ids.table_id, ids.job_id)
+    if request is None or not isinstance(request.job, StatementJob):
+        print(f"job {ids.job_id} has no request any more: it is done, or its table was deleted")
+        return
+    compute(services, request.job, partial(write_statement, spark, open_access, services))
+
+
 Run = Callable[[SparkContext, AccessFactory, Services, JobIds], None]
 RUNS: Mapping[str, Run] = {
     "ingest": run_bulk_import,
     "compaction": run_compact,
     "export": run_export_rows,
+    "query": run_statement,
 }
 """The function for each kind of job, by the tracker's names; `aws.emr` maps the kinds to files."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 from pyspark.sql import types
 
@@ -35,10 +37,11 @@ _PRIMITIVES: dict[Primitive, types.DataType] = {
 stored as (nanoseconds since 1970, microseconds since midnight), or as 16 bytes."""
 
 
-def spark_schema(schema: Schema) -> types.StructType:
-    """Return the columns of a table as a Spark schema."""
+def spark_schema(schema: Schema, columns: Sequence[str] | None = None) -> types.StructType:
+    """Return the columns of a table as a Spark schema: all, or those in their order."""
+    fields = schema.fields if columns is None else map(schema.field_named, columns)
     return types.StructType(
-        [types.StructField(f.name, spark_type(f.type), f.nullable) for f in schema.fields]
+        [types.StructField(f.name, spark_type(f.type), f.nullable) for f in fields]
     )
 
 

@@ -14,7 +14,9 @@ VERSION = "0123456789abcdef"
 
 def package_in(folder: Path, *, library: str = "", version: str = VERSION) -> Path:
     """Put a package into a new folder; by default of the version of this library."""
-    files = dict.fromkeys((ARCHIVE, "bulk_import.py", "compact.py", "export_rows.py"), 2)
+    files = dict.fromkeys(
+        (ARCHIVE, "bulk_import.py", "compact.py", "export_rows.py", "statement.py"), 2
+    )
     package = SparkPackage(library or library_version(), version, files)
     folder.mkdir(parents=True, exist_ok=True)
     for name in files:

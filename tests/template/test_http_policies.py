@@ -126,7 +126,8 @@ def test_queries_believe_the_websocket_to_name_connections(template: Template) -
 def test_queries_believe_the_instance_to_say_whose_query_goes_on(template: Template) -> None:
     function = template.translated.resources["AnswerQueryFunction"]["Properties"]
     given = function["Environment"]["Variables"]["DORMOUSE_QUERY_ROLE_IDS"]
-    assert given == {"Fn::Sub": "${AnswerQueryRole.RoleId},${SweepRole.RoleId}"}
+    roles = ("AnswerQuery", "Sweep", "DispatchSpark", "TrackSpark")
+    assert given == {"Fn::Sub": ",".join(f"${{{role}Role.RoleId}}" for role in roles)}
     resolved = template.function("answer_query")["Environment"]["Variables"]
     assert resolved["DORMOUSE_QUERY_ROLE_IDS"] == f"{SENDER_ID},{SENDER_ID}"
 

@@ -14,9 +14,9 @@ from dormouse.client.reading.exporting import empty_folder
 from dormouse.client.waiting import WAIT_SECONDS
 from dormouse.features.export.manifests import Manifest
 from dormouse.key_forms.codec import KeyCodec
-from dormouse.key_forms.python import KeyLike
 from dormouse.model.versions.as_of import parse_as_of
 from dormouse.results.formats import ResultFormat
+from dormouse.tables.spark_options import SparkOptions
 from dormouse_cli.commands.query import (
     AsOfOption,
     ColumnsOption,
@@ -94,12 +94,13 @@ def export(
     is lost or damaged, the export fails; with --skip-damaged, the rows of all others are written,
     what is left out is listed, and the command ends with 1.
 
-    With --sql, this process runs the query and writes its rows, and needs no name of a table.
+    With --sql, this process (or Spark, with --spark) runs the query, and needs no name of a table.
     """
+    options = parse_spark(spark, properties)
     if sql:
-        alone = (name, key, key_range, where, columns, as_of, output, spark, properties)
+        alone = (name, key, key_range, where, columns, as_of, output)
         others = any(alone) or skip_damaged or not wait
-        _export_sql(ctx, sql, to, file_format, timeout, form, others=others)
+        _export_sql(ctx, sql, to, file_format, timeout, form, options, others=others)
         return
     _check_table(name, file_format)
     if output is not None:
@@ -108,15 +109,14 @@ def export(
         empty_folder(output)
     handle = table_of(ctx, name)
     codec = KeyCodec(handle.schema)
-    keys: list[KeyLike] = [codec.from_assignments(text) for text in key or ()]
     begun = handle.export(
-        [codec.range_from_assignments(text) for text in key_range or ()] or None,
+        list(map(codec.range_from_assignments, key_range or ())) or None,
         to=to,
-        exact=keys or None,
+        exact=list(map(codec.from_assignments, key or ())) or None,
         where=where,
         columns=parse_columns(columns or [], handle.schema),
         as_of=None if as_of is None else parse_as_of(as_of),
-        spark=parse_spark(spark, properties),
+        spark=options,
         skip_damaged=skip_damaged,
     )
     if not wait:
@@ -159,13 +159,15 @@ def _export_sql(
     file_format: ResultFormat,
     timeout: float,
     form: Format,
+    spark: SparkOptions | None,
     *,
     others: bool,
 ) -> None:
     if others:
-        raise typer.BadParameter("--sql goes with --to, --file-format and --timeout alone")
-    instance = instance_of(ctx)
-    done = instance.export_sql(sql, to=to, form=file_format.value, timeout_seconds=timeout)
+        raise typer.BadParameter("--sql goes with --to, --file-format, --spark and --timeout alone")
+    done = instance_of(ctx).export_sql(
+        sql, to=to, form=file_format.value, timeout_seconds=timeout, spark=spark
+    )
     manifest = done.manifest
     facts: dict[str, object] = {
         "versions": ", ".join(

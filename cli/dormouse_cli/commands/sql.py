@@ -22,9 +22,14 @@ from dormouse_cli.commands.query import (
 )
 from dormouse_cli.commands.sql_shell import Shell, history_file, line_editing
 from dormouse_cli.session import instance_of
-from dormouse_cli.values.arguments import parse_parameters
+from dormouse_cli.values.arguments import parse_parameters, parse_spark
+from dormouse_cli.values.parameters import JobPropertyOption
 
 MIB = 1024 * 1024
+SparkSqlOption = Annotated[
+    bool,
+    typer.Option("--spark", help="Let Spark compute what is too large here, in Spark's dialect."),
+]
 
 
 def sql(
@@ -51,6 +56,8 @@ def sql(
         float, typer.Option(metavar="SECONDS", help="How long it may take.")
     ] = TIMEOUT_SECONDS,
     remote: RemoteOption = False,
+    spark: SparkSqlOption = False,
+    properties: JobPropertyOption = None,
 ) -> None:
     """Run a query in SQL: SELECT with joins, groups, windows and sub-queries over tables.
 
@@ -71,6 +78,7 @@ def sql(
             memory_bytes=memory * MIB,
             timeout_seconds=timeout,
             run="remote" if remote else "here",
+            spark=parse_spark(spark, properties),
         )
         try:
             _write(found, chosen, limit, output, began)

@@ -31,6 +31,7 @@ ENTRY_POINTS = {
     "ingest": "bulk_import.py",
     "compaction": "compact.py",
     "export": "export_rows.py",
+    "query": "statement.py",
 }
 """The entry point of each kind of job."""
 UNPACKED = "environment"

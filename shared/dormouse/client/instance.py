@@ -78,6 +78,7 @@ if TYPE_CHECKING:
     from dormouse.client.reading.queries import AskedQuery
     from dormouse.folder.wiring import OpenFolder
     from dormouse.http.loopback import LoopbackServer
+    from dormouse.messages.queries import ResultFormat
     from dormouse.query.result import QueryResult
     from dormouse.tables.declaring import TableChange
 
@@ -347,6 +348,7 @@ class Instance(Shown):
         read_bytes: int | None = None,
         principal: str | None = None,
         run: Literal["here", "remote"] = "here",
+        spark: SparkOptions | None = None,
     ) -> QueryResult:
         """Return the rows of a query in SQL over tables of this instance, streamed.
 
@@ -369,6 +371,9 @@ class Instance(Shown):
             run: ``"remote"`` sends the statement as a message, and the instance computes it, within
                 limits of its own instead of `memory_bytes`; its parameters are texts, numbers,
                 booleans and None. The call waits for the end of the query.
+            spark: let the Spark of the instance compute it, on a cluster of these options, for what
+                is too large for one process: a statement in Spark's dialect, with ``:name`` for
+                parameters, sent as with ``"remote"``. Versions are ``flights VERSION AS OF 33``.
 
         Raises:
             InvalidRequestError: it is no query, or does not fit the tables.
@@ -376,10 +381,11 @@ class Instance(Shown):
             LimitExceededError: it took too long or too much memory; here, or while rows are read.
             TimedOutError: a remote query took longer than `timeout_seconds`.
         """
-        if run != "here":
+        if run != "here" or spark is not None:
             if principal is not None:
                 raise InvalidRequestError("who asks a remote query is who sends its message")
-            return self._ask(text, named_parameters(parameters), timeout_seconds, run)
+            asked = self._ask(text, parameters, timeout_seconds, run, spark=spark)
+            return asked.answer(timeout_seconds)
         with needs_extra("sql", "a statement in SQL"):
             from dormouse.statements.running import run_statement
             from dormouse.statements.tables import Tables
@@ -397,12 +403,14 @@ class Instance(Shown):
         form: str = "parquet",
         memory_bytes: int = MEMORY_BYTES,
         timeout_seconds: float = TIMEOUT_SECONDS,
+        spark: SparkOptions | None = None,
     ) -> ExportedStatement:
         """Write the rows of a query in SQL to files in the results bucket, with a manifest.
 
         This process runs the query and uploads the files; they are complete when the manifest is
         there, which is when this returns. The prefix `to` must be empty; by default it is new.
-        `form` is parquet, arrow, feather, csv or json. Other arguments are as for `sql`.
+        `form` is parquet, arrow, feather, csv or json. Other arguments are as for `sql`. With
+        `spark`, Spark writes the files, below ``queries/``; `to` is empty then.
 
         Raises:
             InvalidRequestError: as `sql`, or there is no such format, or `to` is no prefix.
@@ -410,17 +418,29 @@ class Instance(Shown):
             AlreadyExistsError: there are objects below `to`.
             LimitExceededError: as `sql`; then there is no manifest.
         """
-        from dormouse.client.reading.exporting_sql import export_result, free_prefix
+        from dormouse.client.reading.exporting_sql import export_result, exported, free_prefix
 
         prefix, chosen = free_prefix(self.services, to, form)
+        if spark is not None:
+            if to:
+                raise InvalidRequestError("Spark writes below queries/: `to` has to be empty")
+            asked = self._ask(text, parameters, timeout_seconds, spark=spark, form=chosen.value)
+            return exported(asked.uri, text, asked.ended(timeout_seconds))
         found = self.sql(
             text, parameters, memory_bytes=memory_bytes, timeout_seconds=timeout_seconds
         )
         return export_result(self.services, text, found, prefix, chosen)
 
     def _ask(
-        self, text: str, parameters: dict[str, object], timeout_seconds: float, run: str
-    ) -> QueryResult:
+        self,
+        text: str,
+        parameters: Sequence[object] | Mapping[str, object] | None,
+        timeout_seconds: float,
+        run: str = "remote",
+        *,
+        spark: SparkOptions | None,
+        form: ResultFormat = "arrow",
+    ) -> AskedQuery:
         from dormouse.client.reading.queries import ask, check_run, message_parameters
         from dormouse.messages.queries import AnswerQuery
 
@@ -428,11 +448,11 @@ class Instance(Shown):
         asked = AnswerQuery(
             query_id=self.services.ids.new(),
             sql=text,
-            parameters=message_parameters(parameters),
-            format="arrow",
+            parameters=message_parameters(named_parameters(parameters)),
+            format=form,
+            spark=spark or UNSET,
         )
-        found = ask(self.services, self.queues, self.polling, asked, timeout_seconds)
-        return found.answer(timeout_seconds)
+        return ask(self.services, self.queues, self.polling, asked, timeout_seconds)
 
     def queries(self) -> Listing[JobRecord]:
         """Return the records of queries over messages, the newest first; they live for a week."""

@@ -8,7 +8,13 @@ from typing import cast
 
 from dormouse.errors import DormouseError, is_panic
 from dormouse.messages.replies import Reply
-from dormouse.messages.stages import CompactionJob, ExportJob, IngestJob, SparkJob
+from dormouse.messages.stages import (
+    CompactionJob,
+    ExportJob,
+    IngestJob,
+    SparkJob,
+    StatementJob,
+)
 from dormouse.model.jobs.job_events import (
     Accepted,
     Died,
@@ -48,6 +54,8 @@ def _kind_of(job: SparkJob) -> JobKind:
             return "compaction"
         case ExportJob():
             return "export"
+        case StatementJob():
+            return "query"
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from msgspec import UNSET, UnsetType
 
 from dormouse.messages.base import ALL_ROWS, Message, SelectionMessage
 from dormouse.model.sources import WholeNumber
+from dormouse.tables.spark_options import SparkOptions
 
 QueryId = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9][A-Za-z0-9_-]{0,127}\Z")]
 """The id of a query. It is a part of paths of objects."""
@@ -47,9 +48,10 @@ class AnswerQuery(Message, frozen=True, tag="answer_query", kw_only=True):
     It asks for the selected rows of `table`, or for those of a statement in `sql`, with the values
     of its parameters by name. The result is files of one format below ``queries/<query_id>/`` in
     the results bucket, and a manifest that is put last. If `to` names a queue of the instance's
-    list, the result is sent there, too. `who` is who asks: the function puts the sender there
-    that SQS names. `connection` is the WebSocket to which progress is sent; the API alone can name
-    one.
+    list, the result is sent there, too. With `spark`, a statement is one in Spark's dialect, which
+    Spark computes on a cluster of these options. `who` is who asks: the function puts the sender
+    there that SQS names. `connection` is the WebSocket to which progress is sent; the API alone can
+    name one.
     """
 
     query_id: QueryId
@@ -62,6 +64,7 @@ class AnswerQuery(Message, frozen=True, tag="answer_query", kw_only=True):
     limits: QueryLimits = QueryLimits()
     who: str = ""
     connection: str | UnsetType = UNSET
+    spark: SparkOptions | UnsetType = UNSET
     v: Literal[1] = 1
 
     def __post_init__(self) -> None:
@@ -70,6 +73,8 @@ class AnswerQuery(Message, frozen=True, tag="answer_query", kw_only=True):
             raise ValueError("a query has either a table or a statement in sql")
         if self.sql and self.selection != ALL_ROWS:
             raise ValueError("a statement in sql says itself which rows it selects")
+        if self.table and self.spark:
+            raise ValueError("Spark computes a statement in sql; export_rows has it read a table")
 
 
 class CancelQuery(Message, frozen=True, tag="cancel_query", kw_only=True):

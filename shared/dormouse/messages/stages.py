@@ -25,7 +25,7 @@ from dormouse.messages.base import JsonKey as JsonKey
 from dormouse.messages.base import Message as Message
 from dormouse.messages.base import OfTable as OfTable
 from dormouse.messages.base import SelectionMessage as SelectionMessage
-from dormouse.messages.queries import QueryMessage
+from dormouse.messages.queries import QueryId, QueryMessage
 from dormouse.model.sources import Source, WholeNumber
 from dormouse.stored.decoding import decode_json
 from dormouse.tables.spark_options import SparkOptions
@@ -129,6 +129,17 @@ class ExportJob(OfTable, frozen=True, tag="export_job"):
     v: Literal[1] = 1
 
 
+class StatementJob(OfTable, frozen=True, tag="statement_job"):
+    """Compute the statement of a query, for which Spark was asked. `table_id` is that of one of the
+    tables that it names: the job is kept beside it.
+    """
+
+    job_id: Id
+    query_id: QueryId
+    spark: SparkOptions | UnsetType = UNSET
+    v: Literal[1] = 1
+
+
 class RequestStep(OfTable, frozen=True, tag="request_step"):
     """Reply to a request if all the jobs that it caused have ended; else look again later.
 
@@ -151,7 +162,7 @@ class SparkRunChanged(Message, frozen=True, tag="spark_run_changed"):
     v: Literal[1] = 1
 
 
-SparkJob = IngestJob | CompactionJob | ExportJob
+SparkJob = IngestJob | CompactionJob | ExportJob | StatementJob
 """The jobs that Spark does, if they are too large for a function or a request asks for Spark.
 Then `spark` has its options."""
 

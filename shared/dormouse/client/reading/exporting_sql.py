@@ -27,6 +27,7 @@ from dormouse.stored.paths import MANIFEST
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from dormouse.features.queries.query import QueryEnd
     from dormouse.ports.services import Services
     from dormouse.query.result import QueryResult
 
@@ -123,6 +124,15 @@ def export_result(
     if not services.results.put(f"{to}/{MANIFEST}", body):
         raise _is_taken(to)
     return ExportedStatement(f"{services.results.uri}/{to}", manifest)
+
+
+def exported(uri: str, statement: str, end: QueryEnd) -> ExportedStatement:
+    """Return the result of a query over messages as an export of its statement."""
+    files = tuple(StatementFile(f.name, f.rows, f.size_bytes) for f in end.files)
+    manifest = StatementManifest(
+        statement, end.versions, end.ended_ms, end.format, files, end.rows, end.size_bytes
+    )
+    return ExportedStatement(uri, manifest)
 
 
 def _files(

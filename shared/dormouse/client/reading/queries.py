@@ -133,15 +133,18 @@ class AskedQuery:
         """Cancel the query, unless it has ended: it has no result then."""
         self.queues.send([OutboundMessage(QUEUE, CancelQuery(query_id=self.id))])
 
-    def answer(self, timeout_seconds: float) -> QueryResult:
-        """Return the rows, and cancel the query if that fails or is interrupted before."""
+    def ended(self, timeout_seconds: float) -> QueryEnd:
+        """Wait as `wait` does, and cancel the query if that fails or is interrupted before."""
         try:
-            end = self.wait(timeout_seconds)
+            return self.wait(timeout_seconds)
         except BaseException:
             if self.progress() is not None:
                 self.cancel()
             raise
-        return result_of(self.services, end)
+
+    def answer(self, timeout_seconds: float) -> QueryResult:
+        """Return the rows of a query that `ended`."""
+        return result_of(self.services, self.ended(timeout_seconds))
 
 
 def ask(

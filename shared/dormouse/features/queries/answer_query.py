@@ -2,9 +2,10 @@
 
 A query that is not cut is answered at once by the delivery that begins it; others send a message
 for each sub-query, or for the next one if a limit may make it needless. A statement in SQL is never
-cut. The delivery that finds all sub-queries done puts the manifest. The end of a query is put once,
-so messages may come twice, late or side by side: each query has one outcome. If two attempts at a
-sub-query crash (out of memory, time-out), the third delivery fails the query.
+cut; one for Spark is a job of Spark's (`by_spark`). The delivery that finds all sub-queries done
+puts the manifest. The end of a query is put once, so messages may come twice, late or side by side:
+each query has one outcome. If two attempts at a sub-query crash (out of memory, time-out), the
+third delivery fails the query.
 
 Order of writes: what `planning` says; what `sub_query` says, for each sub-query; the manifest; then
 what `ending` says. A crash between the last end of a sub-query and the manifest leaves a query that
@@ -43,6 +44,7 @@ from dormouse.features.queries.stored import (
     load_query,
     load_task_ends,
     save_task_end,
+    spark_job,
     task_messages,
 )
 from dormouse.jobs.attempts import crashed_attempts, record_attempt
@@ -206,6 +208,8 @@ def _answered(services: Services, query: Query, task: int) -> list[OutboundMessa
     done = done_tasks(services.results, query)
     if query.in_turn and task not in done:
         task = len(done)  # whatever a message says: those before leave a part of the limit
+    if task not in done and query.views:
+        return [spark_job(query)]
     if task not in done:
         before = _spent(load_task_ends(services.results, query.id, done))
         check_spent(query.asked.limits, before, services.memory_bytes)

@@ -76,6 +76,32 @@ def end_early(
     digest: str | None = None,
 ) -> None:
     """End a query without a result; `digest` is that of its question, if it has begun."""
+    end = save_early(
+        services,
+        asked,
+        state,
+        begun_ms=begun_ms,
+        reason=reason,
+        error=error,
+        digest=digest,
+    )
+    settle(services, end)
+    send_end(services, asked, end)
+
+
+def save_early(
+    services: Services,
+    asked: AnswerQuery,
+    state: EndState,
+    *,
+    begun_ms: int,
+    reason: str,
+    error: str,
+    digest: str | None,
+) -> QueryEnd:
+    """Save that a query ended without a result, which another may have said first; the next message
+    about the query settles that.
+    """
     end = QueryEnd(
         query=asked.query_id,
         state=state,
@@ -88,9 +114,7 @@ def end_early(
         to=asked.to,
         format=asked.format,
     )
-    end = save_end(services.results, end)
-    settle(services, end)
-    send_end(services, asked, end)
+    return save_end(services.results, end)
 
 
 def finish(services: Services, query: Query, ends: Iterable[TaskEnd]) -> None:

@@ -9,11 +9,12 @@ nothing of its result is visible; after that, exactly the files that the manifes
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Literal, TypeAlias
 
 import msgspec
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from dormouse.messages.queries import AnswerQuery
@@ -70,7 +71,9 @@ class Query:
     sub-queries are, and `tasks` is their number: if several deliveries begin the query at once, the
     one that is saved first counts. With `in_turn`, each sub-query begins when the one before has
     ended, because a limit may make it needless. `size_bytes` is about how much of shards will be
-    read. A statement in SQL has no `read`: it is one sub-query, which opens its own tables.
+    read. A statement in SQL has no `read`: it is one sub-query, which opens its own tables. One for
+    Spark has `views`: what it may read, by the names that it has for that in `text`; its job has
+    the id `cut`.
     """
 
     asked: AnswerQuery
@@ -81,6 +84,8 @@ class Query:
     read: ReadTable | None = None
     in_turn: bool = False
     size_bytes: int = 0
+    views: Mapping[str, ReadTable] = field(default_factory=dict)
+    text: str = ""
 
     @property
     def id(self) -> str:
@@ -110,7 +115,7 @@ def tracked_query(query_id: str) -> TrackedJob:
 
 def question(asked: AnswerQuery) -> str:
     """Return what tells one question from another that has the same id."""
-    plain = replace(asked, who="", connection=msgspec.UNSET)
+    plain = replace(asked, who="", connection=UNSET)
     return blake2b(msgspec.json.encode(plain), digest_size=16).hexdigest()
 
 
@@ -217,19 +222,14 @@ class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     in_turn: bool
     size_bytes: int
     read: _StoredTable | None
+    views: dict[str, _StoredTable] | UnsetType = UNSET
+    text: str | UnsetType = UNSET
 
 
 def encode_query(query: Query, path: str) -> bytes:
     """Return the stored form of a query, for `path`."""
-    read = None
-    if query.read is not None:
-        read = _StoredTable(
-            query.read.id,
-            query.read.name,
-            store_selection(query.read.selection, query.read.schema),
-            query.read.filters,
-            query.read.aggregations,
-        )
+    read = None if query.read is None else _stored(query.read)
+    views = {name: _stored(table) for name, table in query.views.items()}
     body = _Stored(
         query.asked,
         query.question,
@@ -239,6 +239,8 @@ def encode_query(query: Query, path: str) -> bytes:
         query.in_turn,
         query.size_bytes,
         read,
+        views or UNSET,
+        query.text or UNSET,
     )
     return encode_stored(_QUERY, FORMAT, path, body)
 
@@ -251,11 +253,7 @@ def decode_query(stored: bytes, path: str) -> Query:
     """
     with raise_corrupt(f"{path} is no query", hint=_ASK_AGAIN):
         body = decode_stored(_QUERY, FORMAT, path, stored, _Stored)
-        read = None
-        if body.read is not None:
-            schema, selection = load_selection(body.read.selection)
-            rules = (body.read.filters, body.read.aggregations)
-            read = ReadTable(body.read.id, body.read.name, schema, selection, *rules)
+        read = None if body.read is None else _loaded(body.read)
         return Query(
             body.asked,
             body.question,
@@ -265,7 +263,20 @@ def decode_query(stored: bytes, path: str) -> Query:
             read,
             body.in_turn,
             body.size_bytes,
+            {name: _loaded(table) for name, table in (body.views or {}).items()},
+            body.text or "",
         )
+
+
+def _stored(read: ReadTable) -> _StoredTable:
+    selection = store_selection(read.selection, read.schema)
+    return _StoredTable(read.id, read.name, selection, read.filters, read.aggregations)
+
+
+def _loaded(stored: _StoredTable) -> ReadTable:
+    schema, selection = load_selection(stored.selection)
+    rules = (stored.filters, stored.aggregations)
+    return ReadTable(stored.id, stored.name, schema, selection, *rules)
 
 
 def encode_task_end(end: TaskEnd, path: str) -> bytes:

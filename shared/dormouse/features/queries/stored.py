@@ -22,7 +22,7 @@ from dormouse.features.queries.query import (
     encode_task_end,
 )
 from dormouse.messages.queries import QueryTask
-from dormouse.messages.stages import OutboundMessage
+from dormouse.messages.stages import OutboundMessage, StatementJob
 from dormouse.model.part_of_state import Piece
 from dormouse.ports.services import Storage
 from dormouse.query.pieces import decode_pieces, encode_pieces
@@ -108,6 +108,13 @@ def task_messages(query: Query, done: list[int]) -> list[OutboundMessage]:
     return [
         OutboundMessage("queries", QueryTask(query.id, task, query.asked.who)) for task in tasks
     ]
+
+
+def spark_job(query: Query) -> OutboundMessage:
+    """Return the message that has Spark compute a statement."""
+    home = next(iter(query.views.values()))
+    job = StatementJob(home.id, query.cut, query.id, query.asked.spark)
+    return OutboundMessage("spark-jobs", job)
 
 
 def load_task_ends(results: Storage, query_id: str, tasks: Iterable[int]) -> list[TaskEnd]:

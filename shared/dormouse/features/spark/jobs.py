@@ -6,6 +6,7 @@ a run that succeeded may have done nothing.
 
 from __future__ import annotations
 
+from dormouse.errors import JobTooLargeError
 from dormouse.features.export.manifests import load_manifest
 from dormouse.features.export.stored import (
     delete_export,
@@ -15,6 +16,8 @@ from dormouse.features.export.stored import (
 )
 from dormouse.features.garbage.collect_garbage import candidates
 from dormouse.features.ingest.known_sources import look_up_sources
+from dormouse.features.queries.by_spark import fail, following, is_computed
+from dormouse.features.queries.stored import load_query
 from dormouse.features.spark.requests import SparkRequest, delete_spark_request, load_spark_request
 from dormouse.jobs.crashes import SPARK, set_aside
 from dormouse.jobs.tracking import finalise, publish_counts, record, tracked_job
@@ -25,6 +28,7 @@ from dormouse.messages.stages import (
     OutboundMessage,
     SparkJob,
     SparkJobStep,
+    StatementJob,
     TableChanged,
 )
 from dormouse.model.jobs.job_events import Failed, Refused, TrackedJob
@@ -40,19 +44,26 @@ QUEUE = "spark-jobs"
 
 def is_early(state: TableState, job: SparkJob) -> bool:
     """Return whether a job is of a later generation of its table than the state."""
-    return not isinstance(job, ExportJob) and job.generation > state.generation
+    return _generation(job, state) > state.generation
+
+
+def _generation(job: SparkJob, state: TableState) -> int:
+    """Return the generation of its table that a job is for; what only reads is for any."""
+    return state.generation if isinstance(job, ExportJob | StatementJob) else job.generation
 
 
 def is_spark_job_complete(services: Services, state: TableState, job: SparkJob) -> bool:
     """Return whether a job needs no further run.
 
-    Any job but an export is complete once its table was reset. A compaction is complete once it is
-    no longer assigned; an export, once it has ended. An ingest is complete once each source is
-    ingested or was refused since the job was requested; a file refused earlier was dropped again,
-    and is tried again.
+    Any job that does more than read is complete once its table was reset. A compaction is complete
+    once it is no longer assigned; an export, once it has ended; a statement, once its rows are
+    there or its query has ended. An ingest is complete once each source is ingested or was refused
+    since the job was requested; a file refused earlier was dropped again, and is tried again.
     """
     if isinstance(job, ExportJob):
         return load_export(services, job.table_id, job.job_id) is None
+    if isinstance(job, StatementJob):
+        return is_computed(services, job)
     if job.generation < state.generation:
         return True
     if isinstance(job, CompactionJob):
@@ -72,7 +83,7 @@ def is_spark_job_complete(services: Services, state: TableState, job: SparkJob) 
 def input_size(services: Services, state: TableState, job: SparkJob) -> tuple[int, int]:
     """Return how many files or shards an incomplete job reads, and their bytes.
 
-    For an export only the bytes are known; the number is 0.
+    For an export or a statement only the bytes are known; the number is 0.
     """
     match job:
         case IngestJob():
@@ -83,10 +94,15 @@ def input_size(services: Services, state: TableState, job: SparkJob) -> tuple[in
         case ExportJob():
             export = load_export(services, job.table_id, job.job_id)
             return 0, export.size_bytes if export else 0
+        case StatementJob():
+            query = load_query(services.results, job.query_id)
+            return 0, query.size_bytes if query else 0
 
 
 def function_messages(services: Services, job: SparkJob) -> list[OutboundMessage]:
-    """Return the messages that make functions run a job, on an instance without Spark."""
+    """Return the messages that make functions run a job, on an instance without Spark; they do not
+    know the dialect of a statement for it.
+    """
     match job:
         case IngestJob():
             return [OutboundMessage("ingest-jobs", job)]
@@ -97,6 +113,8 @@ def function_messages(services: Services, job: SparkJob) -> list[OutboundMessage
             return (
                 task_messages(export, unfinished_tasks(services, export) or [0]) if export else []
             )
+        case StatementJob():
+            return release_job(services, job, "the instance has no Spark any more", has_run=False)
 
 
 def release_job(
@@ -107,8 +125,8 @@ def release_job(
     If Spark `has_run` the job as often as allowed, nothing starts it again automatically: the files
     of an ingest are refused, and a compaction is set aside. The compaction stays assigned: if its
     shards were released, the next planning would assign the same job again, without end. If Spark
-    only did not accept the run, the sweep retries it, less and less often. An export ends, and has
-    no dead letter: it can be requested again.
+    only did not accept the run, the sweep retries it, less and less often. An export or a query
+    ends, and has no dead letter: it can be requested again.
     """
     match job:
         case ExportJob():
@@ -116,6 +134,9 @@ def release_job(
             if export is not None:
                 delete_export(services, export)
             return []
+        case StatementJob():
+            fail(services, job, reason, JobTooLargeError.__name__)
+            return following(services, job)
         case CompactionJob() if has_run:
             set_aside(services, job.table_id, job.job_id, SPARK)
         case IngestJob() if has_run or len(job.sources) == 1:  # a single file has crashed before
@@ -159,6 +180,8 @@ def finish(
     delete_spark_request(services, job)
     for each in finished:
         publish_counts(services, table.name, each)
+    if isinstance(job, StatementJob):
+        return following(services, job)
     freed = [s for s in request.inputs if s in state.unreferenced] if request is not None else []
     changed = OutboundMessage("table-changes", TableChanged(job.table_id))
     return [changed, *candidates(table, state, freed)]

@@ -14,7 +14,7 @@ from tests.support.spark_package import VERSION, package_in
 from tests.support.world import World
 from tests.unit.features.heavy import Heavy, heavy_compaction, heavy_ingest
 
-FILES = {ARCHIVE, DESCRIPTION, "bulk_import.py", "compact.py", "export_rows.py"}
+FILES = {ARCHIVE, DESCRIPTION, "bulk_import.py", "compact.py", "export_rows.py", "statement.py"}
 
 
 def brought(world: World, version: str = VERSION) -> set[str]:

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from dormouse.statements.limits import Watch
 
 _WITH_SPARK = (
-    "ask for less, or let Spark run it: spark.read.format('dormouse').option('table', …).load() "
-    "reads a table, createOrReplaceTempView names it, and spark.sql runs the statement"
+    "ask for less, or let Spark compute it: dormouse sql --spark, or `spark` of the message; the "
+    "statement is in Spark's dialect then"
 )
 
 

@@ -1,0 +1,371 @@
+"""Compute a statement in Spark's dialect: one query over views of tables, as who asked sees them.
+
+A view is one version of a table, with the columns that its reader may see, after the table's
+filters and aggregations. Nothing else can be reached: the text has to be a query by Spark's own
+grammar, and its analysed plan has to consist of these views and of the operators in `OPERATORS`.
+
+Each task of the last step writes files of its own, so attempts side by side do not disturb each
+other. The driver returns those of the attempts that Spark counts, in the order of the rows.
+"""
+
+from __future__ import annotations
+
+import base64
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+from py4j.protocol import Py4JJavaError
+from pyspark import SparkContext
+from pyspark.errors import AnalysisException, PySparkException, PythonException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from dormouse.arrow.types import conform
+from dormouse.errors import InvalidRequestError, NotFoundError, UnavailableError
+from dormouse.features.queries.answering.sinks import FileSink
+from dormouse.features.queries.beginning.spark_text import quoted
+from dormouse.features.queries.limits import EndedError, Spent, check_spent, check_time
+from dormouse.features.queries.query import Query, ReadTable, ResultFile, TaskEnd
+from dormouse.features.queries.stored import load_end
+from dormouse.features.tables.versions import read_version
+from dormouse.messages.queries import QueryLimits
+from dormouse.ports.services import Services
+from dormouse.query.pieces import bytes_to_read
+from dormouse.query.planner import selected_ranges
+from dormouse.results.files import RowFile
+from dormouse.results.formats import ResultFormat
+from dormouse_spark.access import AccessFactory
+from dormouse_spark.datasource import DormouseSource, TableSnapshot, snapshot_of
+
+SETTINGS = {
+    "spark.sql.runSQLOnFiles": "false",  # a path is no table
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.variable.substitute": "false",  # else '${env:HOME}' is read before it is parsed
+}
+REFUSED_FUNCTIONS = ("from_protobuf", "java_method", "reflect", "to_protobuf", "try_reflect")
+"""Functions that call any code of the JVM, or read files."""
+OPERATORS = frozenset(
+    {
+        "Aggregate",
+        "CTERelationDef",
+        "CTERelationRef",
+        "Distinct",
+        "Except",
+        "Expand",
+        "Filter",
+        "Generate",
+        "GlobalLimit",
+        "Intersect",
+        "Join",
+        "LateralJoin",
+        "LocalLimit",
+        "LocalRelation",
+        "Offset",
+        "OneRowRelation",
+        "PipeOperator",
+        "Project",
+        "Range",
+        "RebalancePartitions",
+        "Repartition",
+        "RepartitionByExpression",
+        "ResolvedHint",
+        "ResolvedInlineTable",
+        "Sample",
+        "Sort",
+        "SubqueryAlias",
+        "Union",
+        "Window",
+        "WithCTE",
+    }
+)
+"""The operators of a plan that only compute. One that is missing here runs a script, as TRANSFORM
+does, reads something else, or is yet unknown."""
+_BY_NAME = frozenset(
+    {
+        "Aggregate",
+        "Expand",
+        "Filter",
+        "Generate",
+        "GlobalLimit",
+        "Join",
+        "LateralJoin",
+        "LocalLimit",
+        "Offset",
+        "Project",
+        "RebalancePartitions",
+        "Repartition",
+        "RepartitionByExpression",
+        "Sample",
+        "Sort",
+        "Window",
+    }
+)
+"""The operators that use just those columns of their input that their expressions name; others are
+taken to use all."""
+LOOK_SECONDS = 2.0
+"""How often the driver looks whether the query has ended, or its time is over."""
+_FOUND = pa.schema({"name": pa.string(), "rows": pa.int64(), "size_bytes": pa.int64()})
+
+
+def write_statement(
+    spark: SparkContext, open_access: AccessFactory, services: Services, query: Query
+) -> TaskEnd:
+    """Compute the statement of a query, and write its rows.
+
+    Raises:
+        InvalidRequestError: it is no query, or does not fit the tables.
+        NotFoundError: it names a table that is not there for who asks, or is gone.
+        LimitExceededError: it took more than it may.
+        EndedError: the query has ended meanwhile.
+        UnavailableError: Spark failed; run it again.
+    """
+    session, sizes = open_views(spark, open_access, services, query)
+    with naming_errors():
+        frame, views = parsed(session, query)
+        schema = to_arrow_schema(frame.schema)
+    _check_columns(query.asked.format, schema)
+    read_bytes = sum(sizes[view] for view in views)
+    limits = query.asked.limits
+    check_spent(limits, Spent(read_bytes=read_bytes), services.memory_bytes)
+    write = _writer(open_access, query.id, query.asked.format, schema, limits)
+    with _watched(spark, services, query), naming_errors():
+        written = frame.mapInArrow(write, "name string, rows long, size_bytes long").collect()
+    files = tuple(ResultFile(row["name"], row["rows"], row["size_bytes"]) for row in written)
+    rows, size_bytes = sum(f.rows for f in files), sum(f.size_bytes for f in files)
+    check_spent(limits, Spent(rows, size_bytes, 0, read_bytes), services.memory_bytes)
+    encoded = base64.b64encode(schema.serialize().to_pybytes()).decode()
+    columns: dict[str, set[str]] = {}
+    versions: dict[str, set[int]] = {}
+    for view, used in views.items():
+        read = query.views[view]
+        columns.setdefault(read.id, set()).update(used)
+        versions.setdefault(read.name, set()).add(read.selection.version)
+    return TaskEnd(
+        files,
+        rows,
+        encoded,
+        read_bytes=read_bytes,
+        columns={table_id: tuple(sorted(names)) for table_id, names in columns.items()},
+        versions={name: tuple(sorted(numbers)) for name, numbers in versions.items()},
+    )
+
+
+def open_views(
+    spark: SparkContext, open_access: AccessFactory, services: Services, query: Query
+) -> tuple[SparkSession, dict[str, int]]:
+    """Return a session of its own with the views of a query, and about how many bytes each reads.
+
+    Raises:
+        NotFoundError: a table is gone.
+    """
+    session = SparkSession(spark).newSession()
+    for name, value in SETTINGS.items():
+        session.conf.set(name, value)
+    functions = session._jsparkSession.sessionState().functionRegistry()
+    catalyst: Any = spark._jvm.org.apache.spark.sql.catalyst  # type: ignore[union-attr]
+    for function in REFUSED_FUNCTIONS:
+        functions.dropFunction(catalyst.FunctionIdentifier(function))
+    sizes = {}
+    for number, (view, read) in enumerate(query.views.items()):
+        snapshot, sizes[view] = _snapshot(services, open_access, read)
+        source = _source(f"dormouse_{number}", snapshot)
+        session.dataSource.register(source)
+        session.read.format(source.name()).load().createOrReplaceTempView(quoted(view))
+    return session, sizes
+
+
+def _snapshot(
+    services: Services, open_access: AccessFactory, read: ReadTable
+) -> tuple[TableSnapshot, int]:
+    """Return what a view reads, and about how many bytes these are."""
+    table = services.table(read.id)
+    if table is None:
+        raise NotFoundError(f"the table {read.name!r} was deleted")
+    _, state = read_version(services, table, version=read.selection.version)
+    ranges = selected_ranges(read.table, read.selection)
+    snapshot = snapshot_of(read.table, state, read.selection, open_access)
+    return snapshot, bytes_to_read(state, ranges)
+
+
+def _source(name: str, snapshot: TableSnapshot) -> type[DataSource]:
+    """Return a data source of one snapshot; it is sent to Spark's workers as it is."""
+
+    class Source(DormouseSource):
+        def __init__(self, options: dict[str, str]) -> None:
+            DataSource.__init__(self, options)
+            self.snapshot = snapshot
+
+        @classmethod
+        def name(cls) -> str:
+            return name
+
+    return Source
+
+
+def parsed(session: SparkSession, query: Query) -> tuple[DataFrame, dict[str, set[str]]]:
+    """Return the rows of a statement, not yet computed, and the columns that it uses of each view
+    that it reads.
+
+    Raises:
+        InvalidRequestError: it does more than to compute.
+    """
+    text = query.text.strip().removesuffix(";")
+    session._jsparkSession.sessionState().sqlParser().parseQuery(text)  # no command is a query
+    frame = session.sql(text, args=dict(query.asked.parameters))
+    views: dict[str, set[str]] = {}
+    columns: dict[int, tuple[str, str]] = {}
+    plans = [frame._jdf.queryExecution().analyzed()]
+    while plans:
+        plan = plans.pop()
+        kind = plan.getClass().getSimpleName()
+        if kind == "View":
+            view = _view(plan, query)
+            views.setdefault(view, set())
+            for leaf in _each(plan.collectLeaves()):
+                columns |= {a.exprId().id(): (view, a.name()) for a in _each(leaf.output())}
+            continue
+        if kind not in OPERATORS:
+            raise InvalidRequestError(
+                f"the statement does what no query over tables does ({kind})",
+                hint="read tables of this instance, and compute with functions and operators",
+            )
+        plans += [*_each(plan.children()), *_each(plan.subqueries())]
+    used, read = _used(frame._jdf.queryExecution().optimizedPlan())
+    if read <= columns.keys():
+        for view, name in map(columns.__getitem__, used & columns.keys()):
+            views[view].add(name)
+    else:  # the optimiser has made relations of its own
+        views = {view: set(query.views[view].selection.columns) for view in views}
+    return frame, views
+
+
+def _used(plan: Any) -> tuple[set[int], set[int]]:
+    """Return the ids of all columns in an optimised plan that may have an effect: those that an
+    expression names, and those of rows that are used as a whole, as the result is. Also, those of
+    all relations that are read.
+    """
+
+    def ids(attributes: Any) -> set[int]:
+        return {attribute.exprId().id() for attribute in _each(attributes)}
+
+    used, read, plans = ids(plan.output()), set(), [plan]
+    while plans:
+        plan = plans.pop()
+        kind = plan.getClass().getSimpleName()
+        children, queries = list(_each(plan.children())), list(_each(plan.subqueries()))
+        whole = queries if kind in _BY_NAME else children + queries
+        used |= ids(plan.references().toSeq()).union(*(ids(each.output()) for each in whole))
+        if not children and kind not in OPERATORS:
+            read |= ids(plan.output())
+        plans += children + queries
+    return used, read
+
+
+def _view(plan: Any, query: Query) -> str:
+    """Return the name of one of our views, as it is in the query."""
+    found = plan.desc().identifier().table().lower() if plan.isTempView() else ""
+    for name in query.views:
+        if name.lower() == found:
+            return name
+    raise InvalidRequestError("the statement reads a view that is no table of this instance")
+
+
+def _each(sequence: Any) -> Iterator[Any]:
+    return (sequence.apply(number) for number in range(sequence.size()))
+
+
+def _check_columns(form: str, schema: pa.Schema) -> None:
+    """Refuse columns that the files of a result cannot have."""
+    for name in schema.names:
+        if schema.names.count(name) > 1:
+            raise InvalidRequestError(
+                f"two columns of the result are called {name!r}", hint="give one an alias"
+            )
+    with TemporaryDirectory() as folder:
+        RowFile(Path(folder) / "rows", ResultFormat(form), schema).end()
+
+
+def _writer(
+    open_access: AccessFactory, query_id: str, form: str, schema: pa.Schema, limits: QueryLimits
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return what writes the rows of a task, and returns its files in their order. It stops where
+    the limits are exceeded, which the driver sees by what it has.
+    """
+
+    def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        access = open_access()
+        sink = FileSink(access.results, access.scratch, (query_id, 0, uuid4().hex), form)
+        rows = 0
+        try:
+            sink.begin(schema)
+            for batch in batches:
+                rows += batch.num_rows
+                sink.write(conform(batch, schema))
+                if rows > (limits.rows or rows) or sink.size_bytes > (
+                    limits.result_bytes or sink.size_bytes
+                ):
+                    break
+            files = sink.end()
+        finally:
+            sink.abort()
+        found = [{"name": f.name, "rows": f.rows, "size_bytes": f.size_bytes} for f in files]
+        yield pa.RecordBatch.from_pylist(found, schema=_FOUND)
+
+    return write
+
+
+@contextmanager
+def _watched(spark: SparkContext, services: Services, query: Query) -> Iterator[None]:
+    """Stop what Spark does for a query that ends meanwhile, or whose time is over.
+
+    Raises:
+        EndedError, LimitExceededError: it was stopped.
+    """
+    is_over, has_ended = threading.Event(), threading.Event()
+
+    def watch() -> None:
+        while not is_over.wait(LOOK_SECONDS):
+            with suppress(UnavailableError):  # it looks again
+                if load_end(services.results, query.id) is not None:
+                    has_ended.set()
+            if has_ended.is_set() or services.clock.now_ms() >= query.deadline_ms:
+                spark.cancelAllJobs()
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield
+    except UnavailableError as error:
+        if has_ended.is_set():
+            raise EndedError from error
+        check_time(query.asked.limits, query.begun_ms, services.clock.now_ms())
+        raise
+    finally:
+        is_over.set()
+        watcher.join()
+
+
+@contextmanager
+def naming_errors() -> Iterator[None]:
+    """Raise Spark's errors as ours. Those of values are told by their kind alone: their messages
+    quote rows. Errors that Spark has no kind for may be gone when the job is run again.
+    """
+    try:
+        yield
+    except AnalysisException as error:
+        said = str(error).strip().splitlines()[0]
+        if error.getCondition() == "TABLE_OR_VIEW_NOT_FOUND":
+            raise NotFoundError(said, hint="names of tables are case-sensitive") from error
+        raise InvalidRequestError(said) from error
+    except (Py4JJavaError, PythonException) as error:
+        raise UnavailableError(f"Spark stopped the statement: {type(error).__name__}") from error
+    except PySparkException as error:
+        kind = error.getCondition() or type(error).__name__
+        raise InvalidRequestError(f"Spark ended the statement: {kind}") from error

@@ -1,0 +1,214 @@
+"""Statements for Spark: exact over what who asks may read, and nothing else is reached."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from msgspec import structs
+from pyspark import SparkContext
+from pyspark.sql import DataFrame
+
+from dormouse.access.rules import AccessRule
+from dormouse.client import Instance
+from dormouse.errors import DormouseError
+from dormouse.features.queries.beginning.spark_text import spark_text
+from dormouse.features.queries.by_spark import compute, following
+from dormouse.features.queries.stored import load_query
+from dormouse.messages.queries import CancelQuery
+from dormouse.messages.stages import OutboundMessage, StatementJob
+from dormouse.tables.spark_options import SparkOptions
+from dormouse_spark import statement
+from dormouse_spark.statement import naming_errors, open_views, parsed, write_statement
+from tests.support.spark_access import WorldAccess
+from tests.support.waiting import LIMIT_SECONDS
+from tests.support.world import LETTERS, World, letters
+from tests.unit.features.asking import asks, ended, parts
+
+WHO = "aws-id:ADAM"
+FILTERED = "where(at < 100)"
+
+
+def begun(world: World, sql: str, **asked: object) -> StatementJob:
+    asks(world, sql=sql, spark=SparkOptions(), who=WHO, **asked)
+    (sent,) = world.deliver(world.queue.popleft())
+    assert isinstance(sent.message, StatementJob), sent
+    return sent.message
+
+
+def run(spark: SparkContext, world: World, job: StatementJob) -> None:
+    """Let a driver compute a statement."""
+    write = partial(write_statement, spark, WorldAccess(world), world.services)
+    compute(world.services, job, write)
+    world.queue += following(world.services, job)
+    world.settle()
+
+
+@pytest.fixture
+def tables(world: World) -> World:
+    """Two tables, one of them filtered and with a version before, and one with a hidden column."""
+    table = world.create("letters", splits=[("m",)], gc_delay_seconds=3600, filters=FILTERED)
+    world.create("other.table")
+    world.drop("letters/1.parquet", letters("abcxy"))
+    world.drop("other.table/1.parquet", letters("bcdx"))
+    world.settle()
+    assert world.state(table).version == 2
+    world.drop("letters/2.parquet", letters("z", at=5) + letters("q", at=500))
+    world.settle()
+    rules = (
+        AccessRule(WHO, "letters", ("read",)),
+        AccessRule(WHO, "other.table", ("read",), ("note",)),
+    )
+    world.tables.change_access_rules(lambda _: rules)
+    return world
+
+
+ANSWERS = {
+    "SELECT letter FROM letters ORDER BY 1 DESC": "zyxcba",
+    "SELECT letters.letter FROM letters EXCEPT "
+    "SELECT letters.letter FROM letters VERSION AS OF 2": "z",
+    "WITH letters AS (SELECT * FROM letters WHERE letter < :x) "
+    "FROM letters JOIN `other.table` o USING (letter) |> SELECT letter;": "bc",
+    "SELECT '${env:HOME}' = concat('$', '{env:HOME}') AS letter": "True",
+}
+REFUSED = {
+    "SELECT note FROM `other.table`": "UNRESOLVED_COLUMN",
+    "SELECT * FROM `other.table` WHERE note = 'b1'": "UNRESOLVED_COLUMN",
+    "SELECT letter FROM letters, none": "TABLE_OR_VIEW_NOT_FOUND",
+    "SELECT letter FROM default.letters": "TABLE_OR_VIEW_NOT_FOUND",
+    "SELECT *, 'letters' FROM letters, text.`/etc/hostname`": "TABLE_OR_VIEW_NOT_FOUND",
+    "SELECT (SELECT max(x) FROM (SELECT TRANSFORM(at) USING 'cat' AS (x string) FROM letters))": (
+        "ScriptTransformation"
+    ),
+    "SELECT reflect('java.lang.System', 'lineSeparator') FROM letters": "UNRESOLVED_ROUTINE",
+    "SELECT try_reflect('java.lang.System', 'lineSeparator') FROM letters": "UNRESOLVED_ROUTINE",
+    "SET letters = 1": "PARSE_SYNTAX_ERROR",
+    "CREATE TEMPORARY VIEW letters AS SELECT 1": "PARSE_SYNTAX_ERROR",
+    "WITH a AS (SELECT 1) INSERT INTO letters SELECT * FROM a": "PARSE_SYNTAX_ERROR",
+    "INSERT OVERWRITE DIRECTORY 'x' USING csv SELECT * FROM letters": "PARSE_SYNTAX_ERROR",
+    "EXPLAIN SELECT * FROM letters": "PARSE_SYNTAX_ERROR",
+    "SELECT 1; DROP TABLE letters": "PARSE_SYNTAX_ERROR",
+    "SELECT CAST(note AS INT) FROM letters": "Spark ended the statement: CAST_INVALID_INPUT",
+}
+USED = {
+    "SELECT letter FROM letters": {"letters": {"letter"}},
+    "SELECT l.letter FROM letters l JOIN `other.table` o ON l.at = o.at": {
+        "letters": {"letter", "at"},
+        "other.table": {"at"},
+    },
+    "SELECT letter FROM (TABLE `other.table` UNION ALL SELECT note, at FROM letters)": {
+        "other.table": {"letter"},
+        "letters": {"note"},
+    },
+    "WITH w AS (TABLE letters) SELECT x.letter, y.note FROM w x JOIN w y ON x.at = y.at": {
+        "letters": {"letter", "at", "note"}
+    },
+}
+
+
+def test_statements_see_the_views_of_who_asks_and_reach_nothing_else(
+    spark: SparkContext, tables: World
+) -> None:
+    begun(tables, "SELECT 1 FROM letters, letters VERSION AS OF 2, `other.table`")
+    query = load_query(tables.results, "q")
+    assert query is not None
+    session, _ = open_views(spark, WorldAccess(tables), tables.services, query)
+
+    def found(sql: str) -> tuple[DataFrame, dict[str, set[str]]]:
+        asked = structs.replace(query.asked, parameters={"x": "x"} if ":x" in sql else {})
+        return parsed(session, replace(query, asked=asked, text=spark_text(sql).text))
+
+    for sql, expected in ANSWERS.items():
+        letters = [str(row["letter"]) for row in found(sql)[0].collect()]
+        assert "".join(letters if "ORDER" in sql else sorted(letters)) == expected, sql
+    for sql, columns in USED.items():
+        assert found(sql)[1] == columns, sql
+    for sql, says in REFUSED.items():
+        with pytest.raises(DormouseError) as raised, naming_errors():
+            found(sql)[0].collect()
+        assert says in str(raised.value), sql
+
+
+def test_what_was_written_first_is_the_result(spark: SparkContext, tables: World) -> None:
+    sql = "SELECT l.letter, l.at FROM letters l JOIN `other.table` o ON l.letter > o.letter"
+    job = begun(tables, f"{sql} WHERE o.letter = :x", format="json", parameters={"x": "x"})
+    for _ in range(2):
+        run(spark, tables, job)
+    end = ended(tables)
+    assert end.state == "finished", end.reason
+    assert sorted(file.name for file in end.files) == parts(tables)
+    lines = [
+        line
+        for file in end.files
+        for line in tables.results.get(f"queries/q/{file.name}").splitlines()
+    ]
+    rows = sorted((row["letter"], row["at"]) for row in map(json.loads, lines))
+    assert rows == [("y", 4), ("z", 5)]
+    assert (end.rows, sorted(end.versions)) == (2, ["letters", "other.table"])
+    assert sorted(map(sorted, end.columns.values())) == [["at", "letter"], ["letter"]]
+    assert end.read_bytes > 0
+
+
+@pytest.mark.parametrize(
+    ("limit", "says"),
+    [
+        ({"rows": 2}, "more than 2 rows"),
+        ({"read_bytes": 1}, "bytes read of shards"),
+        ({"result_bytes": 1}, "bytes of its result"),
+    ],
+)
+def test_a_statement_stays_within_its_limits(
+    spark: SparkContext, tables: World, limit: dict[str, int], says: str
+) -> None:
+    run(spark, tables, begun(tables, "SELECT * FROM letters", limits=limit))
+    assert says in ended(tables).reason
+
+
+def test_spark_is_stopped_for_a_query_that_was_cancelled(
+    spark: SparkContext, tables: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(statement, "LOOK_SECONDS", 0.01)
+    job = begun(tables, "SELECT count(*) FROM letters, range(1000000000000)")
+
+    def cancelled_then(*given: object) -> object:
+        tables.deliver(OutboundMessage("queries", CancelQuery(query_id="q", who=WHO)))
+        return parsed(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(statement, "parsed", cancelled_then)
+    run(spark, tables, job)
+    assert ended(tables).state == "cancelled"
+
+
+@pytest.fixture
+def instance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Instance]:
+    monkeypatch.delenv("DORMOUSE_SPARK", raising=False)
+    with Instance.open(tmp_path / "mice", background=False) as instance:
+        yield instance
+
+
+def test_a_folder_computes_a_statement_by_spark_submit(instance: Instance) -> None:
+    """One run, which starts Java and Python processes: the real thing takes its time."""
+    for name, text in (("letters", "abc"), ("other", "bcd")):
+        instance.create_table(name, LETTERS).ingest(pa.Table.from_pylist(letters(text)))
+    exported = instance.export_sql(
+        "SELECT l.letter, count(*) OVER () AS n FROM letters l JOIN other USING (letter) "
+        "WHERE l.letter <> :x",
+        {"x": "b"},
+        form="json",
+        spark=SparkOptions(),
+        timeout_seconds=LIMIT_SECONDS,
+    )
+    (file,) = exported.manifest.files
+    written = Path(exported.uri.removeprefix("file://")) / file.name
+    assert json.loads(written.read_text()) == {"letter": "c", "n": 1}
+    assert exported.manifest.rows == 1 and sorted(exported.manifest.versions) == [
+        "letters",
+        "other",
+    ]
+    states = {(job.kind, job.state) for job in instance.table("letters").jobs()}
+    assert ("query", "finished") in states
