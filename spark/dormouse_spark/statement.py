@@ -111,7 +111,13 @@ _BY_NAME = frozenset(
 taken to use all."""
 LOOK_SECONDS = 2.0
 """How often the driver looks whether the query has ended, or its time is over."""
-_FOUND = pa.schema({"name": pa.string(), "rows": pa.int64(), "size_bytes": pa.int64()})
+_FOUND = pa.schema(
+    [
+        pa.field("name", pa.string()),
+        pa.field("rows", pa.int64()),
+        pa.field("size_bytes", pa.int64()),
+    ]
+)
 
 
 def write_statement(

@@ -96,11 +96,6 @@ REFUSED = {
     "SELECT CAST(note AS INT) FROM letters": "Spark ended the statement: CAST_INVALID_INPUT",
 }
 USED = {
-    "SELECT letter FROM letters": {"letters": {"letter"}},
-    "SELECT l.letter FROM letters l JOIN `other.table` o ON l.at = o.at": {
-        "letters": {"letter", "at"},
-        "other.table": {"at"},
-    },
     "SELECT letter FROM (TABLE `other.table` UNION ALL SELECT note, at FROM letters)": {
         "other.table": {"letter"},
         "letters": {"note"},
