@@ -111,13 +111,12 @@ _BY_NAME = frozenset(
 taken to use all."""
 LOOK_SECONDS = 2.0
 """How often the driver looks whether the query has ended, or its time is over."""
-_FOUND = pa.schema(
-    [
-        pa.field("name", pa.string()),
-        pa.field("rows", pa.int64()),
-        pa.field("size_bytes", pa.int64()),
-    ]
-)
+_COLUMNS: dict[str, pa.DataType] = {
+    "name": pa.string(),
+    "rows": pa.int64(),
+    "size_bytes": pa.int64(),
+}
+_FOUND = pa.schema(_COLUMNS)
 
 
 def write_statement(
