@@ -13,14 +13,14 @@ import os
 import re
 import tempfile
 import threading
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from functools import partial
 from pathlib import Path
 
 import duckdb
 import pyarrow as pa
+from duckdb.sqltypes import DuckDBPyType
 
 from dormouse.arrow.types import frame_schema
 from dormouse.errors import (
@@ -47,10 +47,9 @@ _SETTINGS = (
     "SET lock_configuration = true",
 )
 """One more setting between the last two could end the process, so these are made in one call."""
-_UUID = re.compile(r"\bUUID\b")
 _NO_COLUMN = re.compile(r'(?:Referenced column|"[^"]*" does not have a column named) "(.+?)"')
 _OF_PLANNING = (duckdb.BinderException, duckdb.CatalogException, duckdb.ParserException)
-_NO_RESULT = re.compile(r"\b(BIGNUM|BIT|GEOMETRY|TIME WITH TIME ZONE|UHUGEINT|VARIANT)\b")
+_NO_RESULT = frozenset({"bignum", "bit", "geometry", "time with time zone", "uhugeint", "variant"})
 """Types whose values Arrow would have as something else, such as a time without its zone."""
 _NUMBER = re.compile(r"(?<![\w.])[-+]?\d[\w.+:-]*")
 _QUOTE = re.compile(r"(?<!\w)['\"]|:")
@@ -124,57 +123,93 @@ def _open(scratch: Path, memory_bytes: int) -> Database:
 
 
 def plan(
-    cursor: duckdb.DuckDBPyConnection, sql: str, parameters: dict[str, object]
-) -> tuple[duckdb.DuckDBPyRelation, list[str]]:
+    cursor: duckdb.DuckDBPyConnection,
+    sql: str,
+    parameters: dict[str, object],
+    tables: Mapping[str, str],
+) -> tuple[duckdb.DuckDBPyRelation, list[DuckDBPyType]]:
     """Return a query as a relation, and the types of its columns. Those of UUIDs come as bytes: as
-    text they would lose their type.
+    text they would lose their type. `tables` are the names of references, and of their tables:
+    names of columns, which may hold them, say the latter.
 
     Raises:
         InvalidRequestError: a column has a type that no result has.
     """
-    values = parameters or None
-    found = cursor.sql(sql, params=values)
-    types = [str(kind) for kind in found.types]
-    for name, kind in zip(found.columns, types, strict=True):
-        if unknown := _NO_RESULT.search(kind):
+    found = cursor.sql(sql, params=parameters or None)
+    names, types = found.columns, found.types
+    for own, table in tables.items():
+        names = [name.replace(f'"{own}"', table) for name in names]
+    columns = []
+    for n, (name, kind) in enumerate(zip(names, types, strict=True), start=1):
+        ids = set(_ids(kind))
+        if unknown := ids & _NO_RESULT:
             raise InvalidRequestError(
-                f"column {name} of the result has the type {unknown[1]}, which no result has",
+                f"column {name} of the result has the type {min(unknown).upper()}, which no "
+                "result has",
                 hint="CAST it, for example to VARCHAR",
             )
-    if not any(map(_UUID.search, types)):
+        is_cast = "uuid" in ids and "tuple" not in ids  # no type of SQL is a tuple
+        cell = f"CAST(#{n} AS {_bytes(kind)})" if is_cast else f"#{n}"
+        columns.append(f"{cell} AS {quoted(name)}")
+    if columns == [f"#{n} AS {quoted(name)}" for n, name in enumerate(found.columns, start=1)]:
         return found, types
-    columns = ", ".join(
-        f"CAST(#{n} AS {_UUID.sub('BLOB', kind)}) AS {quoted(name)}"
-        if _UUID.search(kind)
-        else f"#{n} AS {quoted(name)}"
-        for n, (name, kind) in enumerate(zip(found.columns, types, strict=True), start=1)
-    )
-    return cursor.sql(f"SELECT {columns} FROM ({sql})", params=values), types
+    return found.project(", ".join(columns)), types
 
 
-def result_schema(schema: pa.Schema, types: Iterable[str]) -> pa.Schema:
+def _parts(kind: DuckDBPyType) -> list[tuple[str, DuckDBPyType]]:
+    """Return the names and the types of what a nested type holds."""
+    if kind.id not in ("array", "list", "map", "struct", "tuple", "union"):
+        return []
+    return [(name, part) for name, part in kind.children if isinstance(part, DuckDBPyType)]
+
+
+def _ids(kind: DuckDBPyType) -> Iterator[str]:
+    """Yield what a type, and all in it, are called in small letters."""
+    yield kind.id
+    for _, part in _parts(kind):
+        yield from _ids(part)
+
+
+def _bytes(kind: DuckDBPyType) -> str:
+    """Return a type with BLOB in place of UUID."""
+    parts = [(name, _bytes(part)) for name, part in _parts(kind)]
+    match kind.id:
+        case "uuid":
+            return "BLOB"
+        case "list":
+            return f"{parts[0][1]}[]"
+        case "map":
+            return f"MAP({parts[0][1]}, {parts[1][1]})"
+        case "struct":
+            members = (f"{quoted(name)} {part}" for name, part in parts)
+            return f"STRUCT({', '.join(members)})"
+    return str(kind)  # the values of UUIDs in others are texts
+
+
+def result_schema(schema: pa.Schema, types: Iterable[DuckDBPyType]) -> pa.Schema:
     """Return the schema that rows with a schema of DuckDB's have as a result: UTC is called so,
     parts of lists have the names that Arrow gives them, and UUIDs are UUIDs.
     """
     fields = [
-        pa.field(each.name, _plain(each.type, is_uuid=bool(_UUID.search(kind))))
+        pa.field(each.name, _plain(each.type, kind))
         for each, kind in zip(schema, types, strict=True)
     ]
     return frame_schema(pa.schema(fields))
 
 
-def _plain(kind: pa.DataType, *, is_uuid: bool) -> pa.DataType:
-    plain = partial(_plain, is_uuid=is_uuid)
+def _plain(kind: pa.DataType, source: DuckDBPyType) -> pa.DataType:
+    parts = [part for _, part in _parts(source)]
     match kind:
         case pa.TimestampType() if kind.tz is not None:
             return pa.timestamp(kind.unit, "UTC")
         case pa.MapType():
-            return pa.map_(plain(kind.key_type), plain(kind.item_type))
+            return pa.map_(_plain(kind.key_type, parts[0]), _plain(kind.item_type, parts[1]))
         case pa.ListType():
-            return pa.list_(plain(kind.value_type))
-        case pa.StructType():
-            return pa.struct([pa.field(f.name, plain(f.type)) for f in kind])
-    return pa.binary(UUID_BYTES) if is_uuid and kind == pa.binary() else kind
+            return pa.list_(_plain(kind.value_type, parts[0]))
+        case pa.StructType() if source.id in ("struct", "tuple"):
+            members = zip(kind, parts, strict=True)
+            return pa.struct([pa.field(f.name, _plain(f.type, part)) for f, part in members])
+    return pa.binary(UUID_BYTES) if source.id == "uuid" and kind == pa.binary() else kind
 
 
 def explained(

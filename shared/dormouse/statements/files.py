@@ -91,7 +91,7 @@ def _reading(window: MergeWindow, table: Table) -> str:
     """
     files = ", ".join(text_literal(str(each.path)) for each in window.files)
     columns = ", ".join(quoted(field.name) for field in table.schema.fields)
-    return f"(SELECT {columns} FROM read_parquet([{files}], can_have_nan = true))"
+    return f"SELECT {columns} FROM read_parquet([{files}], can_have_nan = true)"
 
 
 def _can_be_read_as_it_is(table: Table) -> bool:

@@ -148,12 +148,9 @@ class _Running:
 
     def _begin(self) -> tuple[pa.RecordBatchReader, pa.Schema]:
         for name, schema in self._schemas.items():
-            if name not in self._files:
-                self._register(name, schema)
-        sql = self._statement.sql
-        for name, files in self._files.items():
-            sql = sql.replace(f'"{name}"', files)
-        found, types = engine.plan(self._cursor, sql, self._parameters)
+            self._register(name, schema)
+        tables = {each.name: each.table for each in self._statement.references}
+        found, types = engine.plan(self._cursor, self._statement.sql, self._parameters, tables)
         reader = found.to_arrow_reader(BATCH_ROWS)
         with self._lock:
             if self._anew is not None:
@@ -165,10 +162,13 @@ class _Running:
         def rows(scan: Scan) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
             return self._rows(name, scan)
 
-        source = TableSource(schema, frame_schema(arrow_schema(schema)), rows)
-        self._sources[name] = source
         with suppress(duckdb.Error):
             self._cursor.unregister(name)
+        if name in self._files:
+            self._cursor.register(name, self._cursor.sql(self._files[name]))
+            return
+        source = TableSource(schema, frame_schema(arrow_schema(schema)), rows)
+        self._sources[name] = source
         self._cursor.register(name, source)
 
     def _rows(self, name: str, scan: Scan) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:

@@ -151,7 +151,9 @@ def answer_from_state(
 def _check_calls(asked: list[Node]) -> None:
     """Check that calls of aggregates are of all rows."""
     for each in asked:
-        if each["type"] != "FUNCTION" or each["filter"] or each["order_bys"]["orders"]:
+        if each["type"] != "FUNCTION" or each["export_state"]:
+            raise _NotPlainError
+        if each["filter"] or each["order_bys"]["orders"]:
             raise _NotPlainError
 
 
@@ -167,8 +169,8 @@ def _ends(tables: Tables, plain: _Plain) -> Iterator[Any]:
     if isinstance(first.type, Primitive) and first.type is Primitive.UUID:
         raise _NotPlainError
     for each in asked:
-        (argument,) = each["arguments"]
-        if plain.column(argument["expression"]).name != first.name:
+        columns = [plain.column(argument["expression"]).name for argument in each["arguments"]]
+        if columns != [first.name]:  # more arguments ask for several ends
             raise _NotPlainError
     ends = known_ends(visible.table, state)
     if ends is None:
@@ -199,6 +201,8 @@ def first_rows(
         plain = _plain(statement, schemas, parameters)
         *orders, limit = plain.node["modifiers"] or [{"type": ""}]
         if limit["type"] != "LIMIT_MODIFIER" or limit["limit_type"] != "ROW_COUNT":
+            return None
+        if not limit["limit"]:  # OFFSET alone takes all other rows
             return None
         rows = sum(_count(limit[part]) for part in ("limit", "offset") if limit[part])
         aliases = set(map(_alias_of, plain.node["select_list"]))

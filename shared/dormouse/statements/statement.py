@@ -11,9 +11,9 @@ that each scan says which reference it is of, and which version it reads. For ex
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import count, pairwise
 from typing import Any, TypeAlias
 
 import duckdb
@@ -45,6 +45,8 @@ QUERY_NODES = frozenset({"CTE_NODE", "RECURSIVE_CTE_NODE", "SELECT_NODE", "SET_O
 """The parts of a statement that only read; a CTE may hold COPY, INSERT, UPDATE or DELETE too."""
 REFUSED_FUNCTIONS = frozenset(
     {
+        "combine",
+        "combine_aggr",
         "current_connection_id",
         "current_query",
         "current_query_id",
@@ -52,6 +54,7 @@ REFUSED_FUNCTIONS = frozenset(
         "current_transaction_id",
         "currval",
         "error",
+        "finalize",
         "getvariable",
         "json_serialize_plan",
         "nextval",
@@ -60,13 +63,15 @@ REFUSED_FUNCTIONS = frozenset(
         "setval",
         "sleep_ms",
         "stats",
+        "to_aggregate_state",
         "txid_current",
         "version",
         "write_log",
     }
 )
-"""Functions that tell of the machine or of the engine's settings, wait, change something, or end a
-statement with a value as its error.
+"""Functions that tell of the machine or of the engine's settings, wait, change something, end a
+statement with a value as its error, or take bytes for what aggregates hold in memory. Those that
+begin with ``__`` are for the engine itself.
 """
 
 _PATTERN_FUNCTIONS = frozenset({"~", "!~", "~*", "!~*", "string_split_regex", "str_split_regex"})
@@ -76,6 +81,8 @@ Node: TypeAlias = Mapping[str, Any]
 _EXPLAIN = re.compile(r"\s*explain\s", re.IGNORECASE)
 _OWN = "#"
 """What the names that references get begin with."""
+_SYSTEM = (b"duckdb_", b"pg_", b"pragma_", b"sqlite_")
+"""What the names of DuckDB's own views begin with, which a name alone can mean."""
 _TOO_DEEP = "expression depth limit"
 _OF_QUERIES = frozenset(
     [
@@ -208,18 +215,21 @@ def parse_statement(text: str, parser: duckdb.DuckDBPyConnection) -> Statement:
     names = {token.start: token for token in tokens}
     references: list[Reference] = []
     edits = []
+    # those that are nowhere in the text: WITH and aliases may name anything
+    own_names = (name for n in count() if (name := f"{_OWN}{n}") not in text)
     for node in _tables(whole["node"], frozenset()):
         token = names.get(node["query_location"])
-        if token is None:  # in a place of which DuckDB does not say where it is
+        table = node["table_name"]
+        if token is None or _name(token) != table:  # DuckDB says another place, or none
             raise InvalidRequestError(
-                f"table {node['table_name']} is not named after FROM",
-                hint=f"write FROM {node['table_name']} instead of TABLE {node['table_name']}",
+                f"table {table} is not named after FROM",
+                hint=f"write FROM {table}, with plain spaces, and an alias after it",
             )
         version = versions.pop(after.get(token.start, -1), None)
         as_of = version.value if version else ""
         at = _place(plain, token.start)
         _check_table(node, at)
-        name, table = f"{_OWN}{len(references)}", node["table_name"]
+        name = next(own_names)
         references.append(Reference(name, table, as_of, *at))
         alias = "" if node["alias"] else f" AS {quoted(table)}"
         edits.append((token.start, token.end, f"{quoted(name)}{alias}".encode()))
@@ -233,8 +243,9 @@ def parse_statement(text: str, parser: duckdb.DuckDBPyConnection) -> Statement:
             f"the statement refers to tables {len(references):,} times; "
             f"at most {MAX_REFERENCES} are allowed"
         )
+    end = max((token.end for token in tokens if token.text.strip("; ")), default=0)
     return Statement(
-        _edited(plain, edits).decode().rstrip().rstrip(";"),
+        _edited(plain[:end], edits).decode(),
         tuple(references),
         tuple(each["key"] for each in whole["named_param_map"]),
         explains is not None,
@@ -249,6 +260,12 @@ def _tokens(text: bytes) -> Iterator[_Token]:
         if kind != "comment":
             word = text[start:end].decode(errors="replace").rstrip()
             yield _Token(start, start + len(word.encode()), kind, word)
+
+
+def _name(token: _Token) -> str:
+    """Return the name that a token is, without its quotes."""
+    quote = token.text[:1]
+    return token.text[1:-1].replace(quote * 2, quote) if quote in ("'", '"') else token.text
 
 
 def _versions(tokens: Sequence[_Token]) -> Iterator[_Version]:
@@ -371,7 +388,7 @@ def _check(node: Node) -> None:
                 "DESCRIBE, SUMMARIZE and SHOW cannot be run, only queries can",
                 hint="begin with SELECT or WITH",
             )
-        if name in REFUSED_FUNCTIONS:
+        if name in REFUSED_FUNCTIONS or name.startswith("__"):
             raise InvalidRequestError(f"the function {name} is not allowed in a statement")
         if name.startswith("regexp_") or name in _PATTERN_FUNCTIONS:
             _check_patterns(current["arguments"])
@@ -394,39 +411,51 @@ def _check_patterns(arguments: Sequence[Node]) -> None:
 
 
 def _children(node: Node) -> Iterator[Node]:
-    for part in node.values():
+    return _nodes_in(node.values())
+
+
+def _nodes_in(parts: Iterable[Any]) -> Iterator[Node]:
+    """Yield the nodes among values, also those in lists of lists: the rows of VALUES are such."""
+    for part in parts:
         if isinstance(part, dict):
             yield part
         elif isinstance(part, list):
-            yield from (each for each in part if isinstance(each, dict))
+            yield from _nodes_in(part)
 
 
-def _tables(node: Node, names: frozenset[str]) -> Iterator[Node]:
-    """Yield the references to tables; `names` are those of WITH, in small letters."""
+def _tables(node: Node, names: frozenset[bytes]) -> Iterator[Node]:
+    """Yield the references to tables; `names` are those of WITH, folded.
+
+    What is taken for one of WITH stays as it is, so it must be one for DuckDB, too.
+    """
     if node.get("type") == "BASE_TABLE":
-        is_cte = not node["schema_name"] and node["table_name"].lower() in names
-        if not is_cte:
+        name = node["table_name"]
+        if len(node["qualified_name"]["path"]) > 1 or _folded(name) not in names:
             yield node
+        elif _folded(name).startswith(_SYSTEM):
+            raise InvalidRequestError(
+                f"WITH cannot name {name}: DuckDB has a view of its own that may be called so"
+            )
         return
-    parts = node.get("cte_map", {}).get("map", ())
-    for part in parts:
-        key = part["key"].lower()
-        # a recursive one names itself; others mean what was there before
-        inner = names | {key} if _is_recursive(part["value"]) else names
-        yield from _tables(part["value"], inner)
-        names |= {key}
+    for part in node.get("cte_map", {}).get("map", ()):
+        yield from _tables(part["value"], names)
+        names |= {_folded(part["key"])}
     for name, value in node.items():
+        # only the second part of a recursive one names itself; the first means what was before
+        is_again = name == "right" and node.get("type") == "RECURSIVE_CTE_NODE"
+        inner = names | {_folded(node["cte_name"])} if is_again else names
         if name != "cte_map":
             for child in _children({name: value}):
-                yield from _tables(child, names)
+                yield from _tables(child, inner)
 
 
-def _is_recursive(cte: Node) -> bool:
-    return bool(cte["query_node"]["type"] == "RECURSIVE_CTE_NODE")
+def _folded(name: str) -> bytes:
+    """Return a name as DuckDB compares it: without the case of the letters from A to Z alone."""
+    return name.encode().lower()
 
 
 def _check_table(node: Node, at: tuple[int, int]) -> None:
-    if node["schema_name"] or node["catalog_name"] or node.get("at_clause"):
+    if len(node["qualified_name"]["path"]) > 1 or node.get("at_clause"):
         raise InvalidRequestError(
             f"line {at[0]}, column {at[1]}: a table is named by itself alone, with a version "
             "and an alias",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import uuid
 from collections.abc import Iterator
 from decimal import Decimal
 
@@ -214,6 +215,32 @@ def test_types_that_arrow_has_as_something_else_are_refused(mice: Instance, kind
         rows(mice, f"SELECT {kind} AS x")
     with pytest.raises(InvalidRequestError, match="which no result has"):
         rows(mice, f"SELECT [{kind}] AS x")
+
+
+def test_names_of_types_within_names_are_no_types(mice: Instance) -> None:
+    number = uuid.UUID(int=7)
+    members = f"{{'u': UUID '{number}', 'UUID': 'abc'::BLOB, 'BIT': 1}}"
+    assert rows(mice, f"SELECT [{members}]; -- no more") == [
+        ([{"u": number, "UUID": b"abc", "BIT": 1}],)
+    ]
+    assert rows(mice, f"SELECT 'UUID'::ENUM('UUID'), row(UUID '{number}', 1)") == [
+        ("UUID", {"element1": str(number), "element2": 1})
+    ]
+
+
+def test_all_rows_but_the_first_and_several_ends(mice: Instance, way: None) -> None:
+    assert rows(mice, "SELECT k FROM readings ORDER BY k OFFSET 4") == [(5,), (6,)]
+    assert rows(mice, "SELECT count(*) FROM (SELECT k FROM readings OFFSET 4)") == [(2,)]
+    assert rows(mice, "SELECT min(k, 2), max(k) FROM readings") == [([1, 2], 6)]
+
+
+def test_names_of_columns_and_texts_are_the_same_however_rows_are_read(
+    mice: Instance, way: None
+) -> None:
+    found = mice.sql(
+        """SELECT (SELECT max(k) FROM readings r), '"#0"' AS "#0" FROM kinds LIMIT 1"""
+    )
+    assert found.to_arrow().to_pylist() == [{"(SELECT max(k) FROM readings AS r)": 6, "#0": '"#0"'}]
 
 
 def test_values_of_parameters_keep_their_digits(mice: Instance) -> None:

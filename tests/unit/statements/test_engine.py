@@ -66,9 +66,52 @@ def test_a_part_of_a_query_that_writes_is_refused(
             parse_statement(whole, cursor)
 
 
+def test_rows_of_values_are_checked_like_the_rest(cursor: duckdb.DuckDBPyConnection) -> None:
+    for part, problem in {
+        "current_setting('threads')": "current_setting is not allowed",
+        "(SELECT count(*) FROM duckdb_settings())": "duckdb_settings is not allowed",
+        "(WITH w AS (COPY (SELECT 1) TO 'x') SELECT 1)": "COPY cannot be run",
+    }.items():
+        for text in (f"VALUES (1), ({part})", f"SELECT * FROM (VALUES (1, {part})) v"):
+            with pytest.raises(InvalidRequestError, match=problem):
+                parse_statement(text, cursor)
+    (found,) = parse_statement("VALUES (1), ((SELECT max(a) FROM r))", cursor).references
+    assert found.table == "r"
+
+
+def test_only_what_is_one_of_with_for_the_engine_is_taken_for_one(
+    cursor: duckdb.DuckDBPyConnection,
+) -> None:
+    """Names differ by the case of the letters from A to Z alone: the Kelvin sign is no k."""
+    texts = {
+        'WITH "\u212aa" AS (SELECT 1) SELECT * FROM ka': ["ka"],
+        'WITH "Ka" AS (SELECT 1) SELECT * FROM ka': [],
+        "WITH RECURSIVE r AS ((WITH z AS (FROM r) FROM z) UNION ALL FROM r) FROM r": ["r"],
+        "WITH RECURSIVE r AS (SELECT 1 UNION ALL (WITH z AS (FROM r) FROM z)) FROM r": [],
+    }
+    for text, tables in texts.items():
+        found = parse_statement(text, cursor).references
+        assert [each.table for each in found] == tables, text
+    views = cursor.execute(
+        "SELECT view_name FROM duckdb_views() WHERE schema_name IN ('main', 'pg_catalog')"
+    ).fetchall()
+    for (view,) in views:
+        with pytest.raises(InvalidRequestError, match="DuckDB has a view of its own"):
+            parse_statement(f"WITH {view} AS (SELECT 1) SELECT * FROM {view}", cursor)
+
+
+def test_references_get_names_that_nothing_in_the_text_has(
+    cursor: duckdb.DuckDBPyConnection,
+) -> None:
+    found = parse_statement("""WITH "#0" AS (SELECT 7) SELECT '"#2"' FROM r, s""", cursor)
+    assert [each.name for each in found.references] == ["#1", "#3"]
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
+        ("SELECT * FROM r: s", "not named after FROM"),
+        ("SELECT * FROM\u00a0r", "not named after FROM"),
         ("TABLE r", "not named after FROM"),
         ("SELECT * FROM (TABLE r)", "not named after FROM"),
         ("PIVOT r ON k USING sum(v)", "PIVOT without the values"),
