@@ -215,8 +215,7 @@ def parse_statement(text: str, parser: duckdb.DuckDBPyConnection) -> Statement:
     names = {token.start: token for token in tokens}
     references: list[Reference] = []
     edits = []
-    # those that are nowhere in the text: WITH and aliases may name anything
-    own_names = (name for n in count() if (name := f"{_OWN}{n}") not in text)
+    own_names = _own_names(text)
     for node in _tables(whole["node"], frozenset()):
         token = names.get(node["query_location"])
         table = node["table_name"]
@@ -260,6 +259,11 @@ def _tokens(text: bytes) -> Iterator[_Token]:
         if kind != "comment":
             word = text[start:end].decode(errors="replace").rstrip()
             yield _Token(start, start + len(word.encode()), kind, word)
+
+
+def _own_names(text: str) -> Iterator[str]:
+    """Yield names that are nowhere in a text: WITH and aliases may name anything."""
+    return (name for n in count() if (name := f"{_OWN}{n}") not in text)
 
 
 def _name(token: _Token) -> str:
