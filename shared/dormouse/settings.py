@@ -131,14 +131,6 @@ _STUB, _FINDS_JAVA = "/usr/bin/java", "/usr/libexec/java_home"
 """On macOS the first is there without Java, and fails; the second says whether there is any."""
 
 
-def python_environment(environment: Mapping[str, str] | None = None) -> Mapping[str, str]:
-    """Return what another Python needs of the environment: in a Lambda function, where its
-    libraries are.
-    """
-    given = os.environ if environment is None else environment
-    return {name: given[name] for name in ("LD_LIBRARY_PATH",) if name in given}
-
-
 def spark_environment(environment: Mapping[str, str] | None = None) -> Mapping[str, str] | None:
     """Return the environment of Spark on this machine; None without Spark or Java, or if
     ``DORMOUSE_SPARK`` is ``no``.

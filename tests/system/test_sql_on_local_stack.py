@@ -47,7 +47,7 @@ def test_explain_names_the_requests_and_bytes_of_each_table(meters: System) -> N
     read, *_ = found.to_arrow().to_pylist()
     assert (read["step"], read["partitions"]) == ("read meters", 1)
     assert read["requests"] > 0 and read["bytes"] > 0
-    assert "..id=100" in read["plan"]
+    assert "ranges: ..id=100" in read["plan"]
 
 
 def test_the_command_reads_s3_and_explains(meters: System) -> None:

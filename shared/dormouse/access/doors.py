@@ -47,20 +47,6 @@ def find_table(services: Services, principal: str, name: str, verb: Verb) -> Vis
     return None if table is None or table.deleting else _checked(table, allowed, verb)
 
 
-def still_allowed(services: Services, principal: str, table: Table, verb: Verb) -> VisibleTable:
-    """Return a table that was opened before, as a caller may see it now.
-
-    Raises:
-        NotFoundError: the caller may do nothing with it any more.
-        ForbiddenError: the caller may not do this with it any more.
-        CorruptDataError: the rules are damaged.
-    """
-    allowed = permission(services.tables.access_rules(), principal, table.name)
-    if allowed == NOTHING:
-        raise table_not_found(table.name, ())
-    return _checked(table, allowed, verb)
-
-
 def visible_tables(services: Services, principal: str) -> list[VisibleTable]:
     """Return the tables with which a caller may do anything, by name, but for damaged entries.
 

@@ -12,18 +12,6 @@ _MICROSECOND = dt.timedelta(microseconds=1)
 _FRACTION = re.compile(r"([.,]\d{6})(\d+)")
 
 
-def parse_time(text: str) -> dt.datetime:
-    """Return the time that an ISO 8601 text means.
-
-    Raises:
-        ValueError: it is not a time, or is finer than a microsecond, which would be cut off.
-    """
-    time, nanoseconds = _split(text)
-    if nanoseconds:
-        raise ValueError("times are whole microseconds")
-    return time
-
-
 def parse_count(text: str, kind: Primitive) -> int:
     """Return the number that an ISO 8601 text means as a timestamp of a type.
 

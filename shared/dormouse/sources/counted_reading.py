@@ -40,7 +40,7 @@ def counted_reading(file: Path) -> Iterator[None]:
             if not is_panic(error):
                 raise
             raise RefusedSourceError(
-                f"a library that reads {file.name!r} failed", hint="write it anew"
+                f"a library that reads {file.name!r} failed", hint="write it again"
             ) from error
 
 
@@ -60,7 +60,7 @@ def _marked(file: Path) -> Iterator[None]:
             raise RefusedSourceError(
                 f"{deaths} processes ended while they read {file.name!r}: out of memory, or by a "
                 "fault of a library that reads it",
-                hint="write it anew, smaller or in another format; to have it read again: "
+                hint="write it again, smaller or in another format; to have it read again: "
                 f"rm {path}",
             )
         with suppress(OSError):  # the disk is full

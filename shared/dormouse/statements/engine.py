@@ -142,7 +142,8 @@ def plan(
     columns = []
     for n, (name, kind) in enumerate(zip(names, types, strict=True), start=1):
         ids = set(_ids(kind))
-        if unknown := ids & _NO_RESULT:
+        unknown = ids & _NO_RESULT
+        if unknown:
             raise InvalidRequestError(
                 f"column {name} of the result has the type {min(unknown).upper()}, which no "
                 "result has",

@@ -41,7 +41,7 @@ class Reading:
     def row(self, scan: Scan) -> dict[str, object]:
         """Return it as a row of an explanation."""
         condition = "" if scan.condition is None else scan.condition.sql
-        lines = [f"columns {', '.join(scan.columns)}", *self.ranges]
+        lines = [f"columns {', '.join(scan.columns)}", f"ranges: {' '.join(self.ranges)}"]
         lines += [f"condition {condition}"] if condition else []
         return {
             "step": f"read {self.table}",

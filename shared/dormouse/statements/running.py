@@ -3,7 +3,7 @@
 DuckDB reads the tables by calling back (`source`), and computes in a thread of its own, so that
 the caller can end it: when its time is over, when what watches it says so, on Ctrl-C, and when the
 result is closed. Where a scan reads most of a large table from files of this machine, the statement
-begins anew with the verified files in place of that table (`files`): DuckDB reads them in parallel.
+starts again with verified files in place of that table (`files`): DuckDB reads these in parallel.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def run_statement(
     return tables.result(schema, batches)
 
 
-class _ReadFiles(Exception):  # noqa: N818  # no error: the statement begins anew
+class _ReadFiles(Exception):  # noqa: N818  # no error: the statement starts again
     """A reference is better read from files, which are verified now."""
 
     def __init__(self, name: str, sql: str) -> None:

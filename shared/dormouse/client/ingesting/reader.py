@@ -90,7 +90,7 @@ class ReadingProcess:
             raise RefusedSourceError(
                 f"the sample ended the process that read it, with {code}: out of memory or time, "
                 "or by a fault of a library",
-                hint="give a schema, or write the sample anew",
+                hint="give a schema, or write the sample again",
             )
 
     def _bury(self, process: subprocess.Popen[bytes], lived_ms: int) -> None:

@@ -151,10 +151,3 @@ class Tokens:
         token = self.next()
         need(token.kind == NAME or (token.kind == WORD and token.text.lower() not in RESERVED))
         return token
-
-    def is_name_next(self) -> bool:
-        """Return whether a name comes next."""
-        if self.is_at_end:
-            return False
-        token = self._tokens[self._at]
-        return token.kind == NAME or (token.kind == WORD and token.text.lower() not in RESERVED)

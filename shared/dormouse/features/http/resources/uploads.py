@@ -33,7 +33,6 @@ from dormouse.stored.decoding import decode_json
 from dormouse.tables.csv_dialect import csv_dialect
 
 ROWS_TYPES = (JSON, JSON_LINES)
-ANY_TYPE = "application/octet-stream"
 PIECE_BYTES = 1024 * 1024
 """How much of a file is in memory while it arrives."""
 _UNFIT = "the rows do not fit the table"
