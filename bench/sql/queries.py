@@ -28,14 +28,16 @@ QUERIES = (
         "SELECT sum(watts), count(*) FROM rows WHERE meter >= 50000 AND meter < 50200",
         prunes=True,
     ),
-    Query("top-n by key", "SELECT meter, at, watts FROM rows ORDER BY meter, at LIMIT 10", True),
+    Query(
+        "top-n by key", 'SELECT meter, "at", watts FROM rows ORDER BY meter, "at" LIMIT 10', True
+    ),
     Query("count", "SELECT count(*) FROM rows", prunes=True),
     Query("ends", "SELECT min(meter), max(meter) FROM rows", prunes=True),
     Query("group by key", "SELECT meter - meter % 1000 AS g, sum(watts) FROM rows GROUP BY 1"),
     Query("group by value", "SELECT kind, count(*), avg(watts) FROM rows GROUP BY kind"),
     Query(
         "top-n by value",
-        "SELECT meter, at, watts FROM rows ORDER BY watts DESC LIMIT 10",
+        'SELECT meter, "at", watts FROM rows ORDER BY watts DESC LIMIT 10',
         compared=2,
     ),
     Query("filter", "SELECT count(*) FROM rows WHERE watts > 990 AND kind = 'solar'"),
@@ -45,7 +47,7 @@ QUERIES = (
     ),
     Query(
         "window",
-        "SELECT max(n) FROM (SELECT row_number() OVER (PARTITION BY meter ORDER BY at) AS n "
+        'SELECT max(n) FROM (SELECT row_number() OVER (PARTITION BY meter ORDER BY "at") AS n '
         "FROM rows WHERE meter < 20000) q",
     ),
     Query(

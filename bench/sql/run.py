@@ -53,7 +53,7 @@ def by_duckdb(folder: Path) -> Iterator[Run]:
     for name in TABLES:
         files = folder / name / "*.parquet"
         connection.execute(f"CREATE VIEW {name} AS FROM read_parquet('{files}')")
-    yield lambda text: _rows_of(connection.sql(text.replace(" at", ' "at"')).to_arrow_table())
+    yield lambda text: _rows_of(connection.sql(text).to_arrow_table())
 
 
 @contextmanager
