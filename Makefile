@@ -102,9 +102,6 @@ bench-state: $(BENCH) ## Measure the state store: commits, writers, loads; half 
 bench-large: $(INSTALLED) ## Measure a state of very many references, and what breaks first (ARGS=3e6; ten million without)
 	@$(MODULE) bench.state.large $(ARGS)
 
-bench-sources: $(INSTALLED) ## Measure what ten million remembered sources take (ARGS=100000 for fewer)
-	@$(MODULE) bench.state.remembered_sources $(ARGS)
-
 bench-rows: $(BENCH) ## Measure compaction, ingest, look-ups and memory beside peers, also on a slow S3 (ARGS=--quick: minutes)
 	@$(MODULE) bench.rows $(ARGS)
 
@@ -205,4 +202,4 @@ clean: ## Remove what was built and installed
 faults: $(INSTALLED) ## Plant faults one at a time, and see that tests notice each (ARGS="--only statestore", ARGS="--since main")
 	@$(MODULE) tests.faults $(ARGS)
 
-.PHONY: help setup demo demo-spark test test-all test-slice test-wheel test-engines test-http test-wheel expanded crash-points fuzz sim chaos load docs site test-endpoint bench-state bench-large bench-sources bench-rows bench-embedded bench-iceberg bench-sql bench-service bench-bit-flips bench-startup bench-cost bench-spark faults layer lint audit format lock build invoke events clean
+.PHONY: help setup demo demo-spark test test-all test-slice test-wheel test-engines test-http test-wheel expanded crash-points fuzz sim chaos load docs site test-endpoint bench-state bench-large bench-rows bench-embedded bench-iceberg bench-sql bench-service bench-bit-flips bench-startup bench-cost bench-spark faults layer lint audit format lock build invoke events clean

@@ -59,15 +59,12 @@ WORST = ("cpu_seconds", "cpu_to_snapshot", "state_rss_bytes", "peak_rss_bytes", 
 RATES = (1, 50, 500)
 """Commits a second at which a commit is priced, with either store."""
 PLANS = ("requests", "bytes_read", "rru", "cpu_seconds", "whole")
-FOLD = ("before_cpu_microseconds", "now_cpu_microseconds", "now_to_before")
 SOURCES = ("bytes_per_source", "load_cpu_seconds", "look_up_microseconds")
 MEMORY = (
     "snapshot_bytes",
-    "load_columns_cpu_seconds",
-    "load_objects_cpu_seconds",
-    "state_columns_rss_bytes",
-    "state_objects_rss_bytes",
-    "load_columns_new_container_objects",
+    "load_cpu_seconds",
+    "state_rss_bytes",
+    "load_new_container_objects",
     "references_of_a_partition_cpu_microseconds",
     "plan_of_a_point_query_cpu_microseconds",
     "ingest_assign_and_compact_cpu_microseconds",
@@ -76,7 +73,6 @@ MEMORY = (
 )
 TABLES = (
     ("Cost of a commit, by references", "commits", COMMITS),
-    ("Fold of a commit, by references", "fold", FOLD),
     ("Cold loads, by references", "cold_load", LOADS),
     ("The snapshot alone, loaded from each store, by references", "load_alone", WORST),
     ("The worst cold load from each store, by references", "load_worst", WORST),
@@ -99,7 +95,6 @@ def steps(folder: Path, *, quick: bool) -> Iterator[Step]:
     for size, path in snapshots.items():
         yield Step("state.memory", (str(size), path))
         yield Step("state.commits", (str(size), path))
-        yield Step("state.folding", (str(size), path))
     largest = sizes[-1]
     yield Step("state.loading", (str(largest), snapshots[largest], str(largest // 20)))
     least = "510" if quick else "4000"

@@ -85,7 +85,6 @@ def _of_reads(figures: Figures, largest: int) -> Iterator[Goal]:
         6, f"cold load at {size}, worst: bytes to the snapshot", cold("bytes_to_snapshot"), 1.2
     )
     yield Goal(6, f"cold load at {size}, worst: GET", cold("get"), 150)
-    objects = figures.get("memory", "state", largest, "load_objects_cpu_seconds")
     after = figures.get("cold_load", "after_a_snapshot", largest, "cpu_seconds")
     alone = ratio(cold("cpu_seconds"), after)
     yield Goal(6, f"cold load at {size}, worst: CPU to that of the snapshot alone", alone, 4)
@@ -96,9 +95,6 @@ def _of_reads(figures: Figures, largest: int) -> Iterator[Goal]:
         ):
             found = figures.get("load_worst", kept_in, largest, figure)
             yield Goal(6, f"cold load at {size}, worst, {name}: {of}", found, most)
-    for when, seconds in (("best", after), ("worst", cold("cpu_seconds"))):
-        share = ratio(seconds, objects)
-        yield Goal(6, f"cold load at {size}, {when}: CPU to that of objects", share, 0.25)
     for name, most in (("bytes_read", 300e3), ("requests", 4)):
         found = [figures.get("cold_plan", when, largest, name) for when in PLANNED]
         worst = max((value for value in found if value is not None), default=None)
@@ -113,13 +109,11 @@ def _of_memory(figures: Figures, largest: int, smallest: int) -> Iterator[Goal]:
 
     apply = "ingest_assign_and_compact_cpu_microseconds"
     size = short(largest)
-    yield Goal(6, f"memory of the state at {size}", state("state_columns_rss_bytes"), 250e6)
-    made = state("load_columns_new_container_objects")
+    yield Goal(6, f"memory of the state at {size}", state("state_rss_bytes"), 250e6)
+    made = state("load_new_container_objects")
     yield Goal(6, "new objects of a load", made, 1e4)
     flat = ratio(state(apply), state(apply, smallest))
     yield Goal(6, f"CPU of folding a commit, {size} to {short(smallest)}", flat, 1.5)
-    quicker = figures.get("fold", "commit", largest, "now_to_before")
-    yield Goal(6, f"CPU of folding a commit at {size}, to that before record 97", quicker, 0.45)
     plan = state("plan_of_ten_changed_partitions_cpu_seconds")
     yield Goal(6, f"planning at {size} after ten partitions changed: CPU seconds", plan, 0.1)
     for where, of in (("stored", "snapshot"), ("in memory", "memory")):

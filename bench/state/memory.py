@@ -1,13 +1,12 @@
 """Measure a table state of many references: memory, cold load, commits and look-ups.
 
-Called by `state_bench`; prints a JSON line for each figure. Each size is measured in a process of
-its own, beside a load of the same snapshot into one Python object for each thing.
+Called by `state_bench`; prints a JSON line for each figure. Each size is loaded in a process of its
+own.
 """
 
 from __future__ import annotations
 
 import gc
-import io
 import os
 import random
 import subprocess
@@ -17,18 +16,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from bench.common.figures import emit, parsed
+from bench.common.figures import emit
 from dormouse.features.planning.compaction import plan_compactions
 from dormouse.features.planning.looking import partitions_to_plan
 from dormouse.features.planning.splitting import splits_due
 from dormouse.fold.fold import Verdict, apply
 from dormouse.fold.invariants import broken_invariants
-from dormouse.key_forms.stored import decode_key
 from dormouse.keys.ranges import KeyRange
 from dormouse.model.overlay_map import OverlayMap
 from dormouse.model.partitions import PartitionTree
@@ -91,39 +88,6 @@ def built(references: int) -> TableState:
     )
 
 
-def as_objects(body: bytes) -> list[object]:
-    """Load a snapshot the plain way, an object for each thing: what columns are compared with."""
-    file = pq.ParquetFile(io.BytesIO(body))
-
-    def columns(group: int, *names: str) -> list[list[Any]]:
-        rows = file.read_row_group(group, columns=list(names), use_threads=False)
-        return [rows[name].to_pylist() for name in names]
-
-    items = (file.metadata.metadata or {})[b"dormouse.items"].decode().split()
-    at = {item: place for place, item in enumerate(items)}
-    partitions = {
-        row[0]: (row[0], KeyRange(decode_key(row[1]), row[2] and decode_key(row[2])), row[3])
-        for row in zip(*columns(at["partition"], "id", "min_key", "max_key", "parent"), strict=True)
-    }
-    shards = {
-        row[0]: Shard(row[0], row[1], row[2], decode_key(row[3]), decode_key(row[4]))
-        for row in zip(
-            *columns(at["shard"], "id", "rows", "size_bytes", "min_key", "max_key"), strict=True
-        )
-    }
-    names, ids = list(partitions), list(shards)
-    held: dict[str, dict[str, Reference]] = {}
-    counts = dict.fromkeys(ids, 0)
-    parts = columns(at["reference"], "partition_row", "shard_row", "rows", "exact", "job")
-    for partition, shard, rows, exact, job in zip(*parts, strict=True):
-        reference = Reference(names[partition], ids[shard], rows, exact, job)
-        held.setdefault(reference.partition, {})[reference.shard] = reference
-        counts[reference.shard] += 1
-    digests, times = columns(at["source"], "digest", "time_ms")
-    sources = {stored.hex(): at_ms for stored, at_ms in zip(digests, times, strict=True)}
-    return [partitions, shards, held, counts, sources]
-
-
 def resident_bytes() -> int:
     """Return the memory of this process that is in use and resident."""
     gc.collect()
@@ -151,27 +115,18 @@ def show(references: int, figure: str, value: float) -> None:
     emit("memory", "state", references, **{figure: value})
 
 
-def measure_load(references: int, path: Path, *, columns: bool) -> None:
-    """Print the CPU and the memory of loading a snapshot."""
-    kind = "columns" if columns else "objects"
+def measure_load(references: int, path: Path) -> None:
+    """Print the CPU and the memory of loading a snapshot, and what its use takes."""
     decode_snapshot(TABLE, encode_snapshot(TABLE, TableState()), "empty")  # what is loaded lazily
     empty = resident_bytes()
-    body: bytes | None = path.read_bytes()
+    bodies = [path.read_bytes()]
     before = len(gc.get_objects())
-
-    def load() -> object:
-        assert body is not None
-        return decode_snapshot(TABLE, body, str(path)) if columns else as_objects(body)
-
-    loaded, seconds = cpu_seconds(load)
-    show(references, f"load_{kind}_cpu_seconds", seconds)
-    show(references, f"load_{kind}_peak_rss_bytes", peak_bytes())
-    show(references, f"load_{kind}_new_container_objects", len(gc.get_objects()) - before)
-    body = None
-    show(references, f"state_{kind}_rss_bytes", resident_bytes() - empty)
-    show(references, f"process_{kind}_rss_bytes", resident_bytes())
-    if isinstance(loaded, TableState):
-        measure_use(references, loaded)
+    loaded, seconds = cpu_seconds(lambda: decode_snapshot(TABLE, bodies.pop(), str(path)))
+    show(references, "load_cpu_seconds", seconds)
+    show(references, "load_peak_rss_bytes", peak_bytes())
+    show(references, "load_new_container_objects", len(gc.get_objects()) - before)
+    show(references, "state_rss_bytes", resident_bytes() - empty)
+    measure_use(references, loaded)
 
 
 def measure_use(references: int, state: TableState) -> None:
@@ -249,30 +204,22 @@ def on_the_root(number: int) -> Transaction:
 
 
 def measure(references: int, path: Path) -> None:
-    """Print all figures of a size, columns beside objects; leave the snapshot at a path."""
+    """Print all figures of a size; leave the snapshot at a path."""
     body, seconds = cpu_seconds(
         lambda: encode_snapshot(TABLE, built(references), has_key_index=True)
     )
-    show(references, "build_and_encode_from_objects_cpu_seconds", seconds)
+    show(references, "build_and_encode_cpu_seconds", seconds)
     show(references, "snapshot_bytes", len(body))
     path.write_bytes(body)
-    figures: dict[str, float] = {}
-    for kind in ("objects", "columns"):
-        command = [sys.executable, "-m", __spec__.name, kind, str(references), str(path)]
-        lines = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
-        print(lines, end="", flush=True)
-        rows = [parsed(line) for line in lines.splitlines()]
-        figures |= {row.figure: row.value for row in rows}
-    for name in ("load_{}_cpu_seconds", "state_{}_rss_bytes"):
-        ratio = figures[name.format("columns")] / figures[name.format("objects")]
-        show(references, f"columns_to_objects_{name.format('')}".replace("__", "_"), ratio)
+    command = [sys.executable, "-m", __spec__.name, "load", str(references), str(path)]
+    subprocess.run(command, check=True)
 
 
 def main() -> None:
     """Measure a size and leave the snapshot at a path: two arguments."""
     match sys.argv[1:]:
-        case ["objects" | "columns" as kind, references, path]:
-            measure_load(int(references), Path(path), columns=kind == "columns")
+        case ["load", references, path]:
+            measure_load(int(references), Path(path))
         case [references, path]:
             measure(int(float(references)), Path(path))
         case _:
