@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -50,18 +50,23 @@ def instance_of(ctx: typer.Context, *, makes: bool = False, works: bool = False)
             from dormouse_cli.terminal import note  # it takes a while to import
 
             note(f"made an instance in {instance.folder.layout.root}")
-        if works and instance.folder is not None and instance.folder.process is not None:
+        if works and instance.folder is not None:
             leave_files(instance.folder)
-            instance.folder.background.enabled = True
-            instance.folder.background.wake()
+            if instance.folder.process is not None:
+                instance.folder.background.enabled = True
+                instance.folder.background.wake()
     return session.instance
 
 
 def leave_files(folder: OpenFolder) -> None:
-    """Let another process, which may die of a file, run the ingest jobs from now on."""
+    """Let other processes, which may die of them, run ingest jobs and statements from now on."""
+    from dormouse.client.computing import ComputingProcess
     from dormouse.client.ingesting.reader import ReadingProcess
 
-    folder.worker.reader = ReadingProcess(folder.layout.root, os.environ, folder.services.clock)
+    root, worker, services = folder.layout.root, folder.worker, folder.services
+    worker.reader = ReadingProcess(root, os.environ, services.clock)
+    worker.computing = computing = ComputingProcess(root, services.scratch, os.environ)
+    worker.services = replace(worker.services, compute=computing.compute)
 
 
 def finish_work(instance: Instance) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.client import HTTPConnection
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -106,22 +107,26 @@ def serving(given: dict[str, str]) -> Iterator[str]:
 
 DEADLY = """
 import os
+import signal
+from dormouse.client.ingesting import inferring
 from dormouse.sources import loader
-from dormouse.sources.inferring import inference
+from dormouse.statements import engine
 
-def dies(reads):
-    def read(local, *given):
-        if b"deadly" in local.read_bytes():
-            os._exit(86)
-        return reads(local, *given)
-    return read
+def dies(name, module, is_deadly):
+    does = getattr(module, name)
+    def checked(*given):
+        if is_deadly(*given):
+            os.kill(os.getpid(), signal.SIGSEGV)
+        return does(*given)
+    setattr(module, name, checked)
 
-loader.read_source = dies(loader.read_source)
-inference.infer_file = dies(inference.infer_file)
+dies("read_source", loader, lambda local, *_: b"deadly" in local.read_bytes())
+dies("infer_file", inferring, lambda local, *_: b"deadly" in local.read_bytes())
+dies("plan", engine, lambda cursor, sql, *_: "deadly" in sql)
 """
 
 
-def test_a_file_that_ends_its_readers_is_refused_and_the_server_goes_on(tmp_path: Path) -> None:
+def test_what_ends_who_computes_or_reads_it_is_refused_and_nobody_else_is(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(DEADLY)
     given = environment(
         tmp_path,
@@ -136,22 +141,28 @@ def test_a_file_that_ends_its_readers_is_refused_and_the_server_goes_on(tmp_path
     with serving(given) as url:
         connection = HTTPConnection(urlsplit(url).netloc, timeout=LIMIT_SECONDS)
 
-        def asked(method: str, path: str, body: bytes | None = None) -> dict[str, str]:
+        def asked(method: str, path: str, body: bytes | None = None) -> Any:
             headers = {"Authorization": "Bearer secret", "Content-Type": "application/json"}
             connection.request(method, path, body, headers)
-            answer: dict[str, str] = json.loads(connection.getresponse().read())
-            return answer
+            return json.loads(connection.getresponse().read())
 
         def state(name: str) -> str:
-            shown = asked("GET", f"/tables/t/files/{name}")["state"]
+            shown: str = asked("GET", f"/tables/t/files/{name}")["state"]
             return shown if shown != "waiting" else ""
+
+        def sql(text: str) -> Any:
+            return asked("POST", "/sql", json.dumps({"text": text}).encode())
 
         for name, content in (("deadly.csv", deadly), ("good.csv", good)):
             asked("PUT", f"/tables/t/files/{name}", content)
         sample = {"name": "s.csv", "content": b64encode(deadly).decode()}
         wanted = json.dumps({"name": "other", "row_keys": ["k"], "sample": sample}).encode()
         assert "ended the process that read it" in asked("POST", "/tables", wanted)["detail"]
+        ended = sql("SELECT 'deadly'")
+        assert ended["status"] == 413 and "with SIGSEGV" in ended["detail"]
         assert eventually(lambda: state("deadly.csv")) == "refused"
         assert eventually(lambda: state("good.csv")) == "ingested"
+        assert sql("SELECT k FROM t")["rows"] == [{"k": 1}]
+    assert not list((tmp_path / "mice").rglob("computing-*")), "nothing is left in scratch"
     with Instance.open(tmp_path / "mice", background=False) as instance:
         assert instance.table("t").count() == 1

@@ -83,7 +83,7 @@ REFUSED = {
     "SELECT letter FROM default.letters": "TABLE_OR_VIEW_NOT_FOUND",
     "SELECT *, 'letters' FROM letters, text.`/etc/hostname`": "TABLE_OR_VIEW_NOT_FOUND",
     "SELECT (SELECT max(x) FROM (SELECT TRANSFORM(at) USING 'cat' AS (x string) FROM letters))": (
-        "ScriptTransformation"
+        "does what no query over tables does (ScriptTransformation)"
     ),
     "SELECT reflect('java.lang.System', 'lineSeparator') FROM letters": "UNRESOLVED_ROUTINE",
     "SELECT try_reflect('java.lang.System', 'lineSeparator') FROM letters": "UNRESOLVED_ROUTINE",

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dormouse.access.rules import AccessRules, permission
 from dormouse.errors import ForbiddenError
 from dormouse.ports.services import Services
+from dormouse.tables.table import Table
 
 
 def check_readable(
@@ -25,23 +26,23 @@ def check_readable(
         ForbiddenError: rules do not let the caller read one of the tables or columns any more.
     """
     rules = services.tables.access_rules()
-    before = [permission(rules, principal, name) for name in tables]
-    is_allowed = all("read" in each.verbs for each in before)
+    before = {name: permission(rules, principal, name) for name in tables}
+    is_allowed = all("read" in each.verbs for each in before.values())
     if rules is not None:
-        hidden = frozenset[str]().union(*(each.hidden for each in before))
-        is_allowed = is_allowed and all(
-            hidden.isdisjoint(names) and _shows(services, rules, principal, table_id, names)
-            for table_id, names in columns.items()
-        )
+        found = {each: services.table(each) for each in columns}
+        now = {table_id: table.name for table_id, table in found.items() if table is not None}
+        for table_id, names in columns.items():
+            # one that is gone, or has another name, had any that is of no other table now
+            had = {now[table_id]} if now.get(table_id) in before else {*before} - {*now.values()}
+            hidden = frozenset[str]().union(*(before[name].hidden for name in had))
+            is_allowed &= hidden.isdisjoint(names)
+            is_allowed &= _shows(rules, principal, found[table_id], names)
     if not is_allowed:
         raise ForbiddenError("you may not read any more what this query has read")
 
 
-def _shows(
-    services: Services, rules: AccessRules, principal: str, table_id: str, columns: Iterable[str]
-) -> bool:
+def _shows(rules: AccessRules, principal: str, table: Table | None, columns: Iterable[str]) -> bool:
     """Return whether a caller may read these columns of a table as it is now."""
-    table = services.table(table_id)
     if table is None:
         return True
     allowed = permission(rules, principal, table.name)

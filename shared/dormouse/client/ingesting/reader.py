@@ -7,7 +7,6 @@ dies, another follows; the second death at one file sets that file aside (`isola
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import signal
@@ -20,9 +19,8 @@ from pathlib import Path
 from types import FrameType
 
 from dormouse import lifeline
-from dormouse.client.ingesting.inferring import columns_of
 from dormouse.client.instance import Instance
-from dormouse.errors import DiskFullError, DormouseError, RefusedSourceError
+from dormouse.errors import DiskFullError
 from dormouse.folder.work.worker import INGEST_QUEUE
 from dormouse.ports.services import Clock
 
@@ -32,9 +30,6 @@ MODULE = "dormouse.client.ingesting.reader"
 STANDARD_ERROR = 2
 MOST_PAUSE_MS = LIVED_MS = 60_000
 """A process that lived so long is followed by another at once."""
-SAMPLE_SECONDS = 60.0
-FAILED = 1
-"""How Python ends after an error that nobody caught."""
 END_SECONDS = 10.0
 """How long it may take to hand back what it had begun."""
 LOOK_SECONDS = 1.0
@@ -61,7 +56,7 @@ class ReadingProcess:
                 self._bury(self._process, lived_ms=now_ms - self._started_ms)
             # a clock that was set back lets nobody wait
             if not 0 <= now_ms - self._started_ms < self._pause_ms and is_needed():
-                self._started_ms, self._process = now_ms, self._run(str(self._root))
+                self._started_ms, self._process = now_ms, self._run()
 
     def end(self) -> None:
         """End it; what it had begun is handed back. Start none any more."""
@@ -73,26 +68,6 @@ class ReadingProcess:
                     self._process.wait(END_SECONDS)
                 lifeline.kill(self._process)
 
-    def check_sample(self, sample: Path, properties: Mapping[str, object]) -> None:
-        """Infer the types of a small file in a process of its own, whose death says enough.
-
-        Raises:
-            RefusedSourceError: it ended that process.
-        """
-        process = self._run(str(sample), json.dumps(properties))
-        try:
-            code = process.wait(SAMPLE_SECONDS)
-        except subprocess.TimeoutExpired:
-            code = -signal.SIGKILL
-        finally:
-            lifeline.kill(process)
-        if code not in (0, FAILED):
-            raise RefusedSourceError(
-                f"the sample ended the process that read it, with {code}: out of memory or time, "
-                "or by a fault of a library",
-                hint="give a schema, or write the sample again",
-            )
-
     def _bury(self, process: subprocess.Popen[bytes], lived_ms: int) -> None:
         lifeline.kill(process)  # with whatever it has left
         self._process = None
@@ -102,11 +77,11 @@ class ReadingProcess:
             "the process that reads files ended with %d; another follows", process.returncode
         )
 
-    def _run(self, *arguments: str) -> subprocess.Popen[bytes]:
+    def _run(self) -> subprocess.Popen[bytes]:
         path = os.pathsep.join(filter(None, sys.path))
         return lifeline.start(
             MODULE,
-            arguments,
+            [str(self._root)],
             cwd=self._root,
             environment={**self._environment, "PYTHONPATH": path},
             stdout=STANDARD_ERROR,
@@ -114,12 +89,8 @@ class ReadingProcess:
         )
 
 
-def main(root: str, properties: str = "") -> None:
-    """Run the ingest jobs of a folder until SIGTERM; with properties, infer the types of a file."""
-    if properties:
-        with suppress(DormouseError):  # who asked meets it too
-            columns_of(Path(root), json.loads(properties))
-        return
+def main(root: str) -> None:
+    """Run the ingest jobs of a folder until SIGTERM."""
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         with Instance.open(root, background=False, create=False) as instance:

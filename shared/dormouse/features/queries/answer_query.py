@@ -230,7 +230,24 @@ def _attempted(services: Services, query: Query, task: int, before: Spent) -> Ta
     if len(crashed_attempts(attempts, prefix)) >= CRASH_LIMIT:
         raise JobTooLargeError(f"sub-query {task}: {_CRASHED}", hint=_LESS)
     with record_attempt(attempts, prefix):
-        return answer(services, query, task, before)
+        if query.read is not None or services.compute is None:
+            return answer(services, query, task, before)
+        services.compute(query.id)
+    done = load_task_ends(services.results, query.id, done_tasks(services.results, query))
+    return done[0] if done else None
+
+
+def compute_statement(services: Services, query_id: str) -> None:
+    """Compute the statement of a query, and save the end of its only sub-query, for the process
+    whose `Services.compute` this is.
+
+    Raises:
+        DormouseError: the query fails with it.
+    """
+    query = load_query(services.results, query_id)
+    end = None if query is None else answer(services, query, 0, Spent())
+    if end is not None:  # else the query has ended meanwhile
+        save_task_end(services.results, query_id, 0, end)
 
 
 def _next(services: Services, query: Query, done: list[int]) -> list[OutboundMessage]:

@@ -19,6 +19,7 @@ from dormouse.errors import (
 )
 from dormouse.features.spark.jobs import (
     age_seconds,
+    fail_statement,
     finish,
     function_messages,
     input_size,
@@ -56,8 +57,10 @@ def dispatch_spark(services: Services, message: SparkJob | SparkJobStep) -> list
         UnavailableError: the state of its newest run cannot be read at the moment.
     """
     table = services.table(message.table_id)
-    job = _job_of(services, message) if table is not None else None
-    if table is None or job is None:
+    if table is None:
+        return fail_statement(services, message.table_id, message.job_id)
+    job = _job_of(services, message)
+    if job is None:
         return []
     state = services.store(table).current()
     if is_early(state, job):

@@ -6,7 +6,7 @@ a run that succeeded may have done nothing.
 
 from __future__ import annotations
 
-from dormouse.errors import JobTooLargeError
+from dormouse.errors import JobTooLargeError, NotFoundError
 from dormouse.features.export.manifests import load_manifest
 from dormouse.features.export.stored import (
     delete_export,
@@ -142,6 +142,18 @@ def release_job(
         case IngestJob() if has_run or len(job.sources) == 1:  # a single file has crashed before
             _refuse(services, job, reason)
     return [OutboundMessage(dead_letter_queue(QUEUE), job, reason=reason)]
+
+
+def fail_statement(services: Services, table_id: str, query_id: str) -> list[OutboundMessage]:
+    """Fail the query of a statement whose job was kept beside a table that was deleted, if the id
+    of a job is that of such a query; return the message with which it goes on.
+    """
+    query = load_query(services.results, query_id)
+    if query is None or not query.views:
+        return []
+    job = StatementJob(table_id, query.cut, query_id)
+    fail(services, job, "a table that the statement reads was deleted", NotFoundError.__name__)
+    return following(services, job)
 
 
 def _refuse(services: Services, job: IngestJob, reason: str) -> None:

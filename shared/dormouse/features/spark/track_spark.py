@@ -7,7 +7,12 @@ queues, so the messages that follow from a commit are sent here.
 
 from __future__ import annotations
 
-from dormouse.features.spark.jobs import finish, is_spark_job_complete, retry_message
+from dormouse.features.spark.jobs import (
+    fail_statement,
+    finish,
+    is_spark_job_complete,
+    retry_message,
+)
 from dormouse.features.spark.requests import load_spark_request, newest_spark_run
 from dormouse.jobs.tracking import record, tracked_job
 from dormouse.messages.stages import OutboundMessage, SparkRunChanged, TableChanged
@@ -26,7 +31,7 @@ def track_spark(services: Services, message: SparkRunChanged) -> list[OutboundMe
         return []
     table = services.table(run.table_id)
     if table is None:
-        return []
+        return fail_statement(services, run.table_id, run.job_id)
     request = load_spark_request(services, run.table_id, run.job_id)
     if (
         request is None

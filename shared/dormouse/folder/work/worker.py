@@ -28,6 +28,7 @@ from dormouse.folder.work.deliveries import Deliveries, logger
 from dormouse.folder.work.leaving import Leaving
 from dormouse.folder.work.schedule import Schedule
 from dormouse.folder.work.spark_submit import SparkWorker
+from dormouse.http.messages import HttpRequest, HttpResponse
 from dormouse.messages.replies import Reply
 from dormouse.messages.requests import AdminRequest, decode_admin
 from dormouse.messages.stages import (
@@ -63,8 +64,24 @@ class Reader(Protocol):
     def keep(self, is_needed: Callable[[], bool]) -> None:
         """Let it run if it `is_needed`."""
 
+    def end(self) -> None:
+        """End it."""
+
+
+class Computing(Protocol):
+    """Computes and reads elsewhere what may end who does so; then it raises DormouseError."""
+
+    def answer(self, request: HttpRequest) -> HttpResponse:
+        """Answer a POST request that only reads."""
+
+    def compute(self, query_id: str) -> None:
+        """Compute the statement of a query over messages, and save its end."""
+
+    def count_rows(self, table: str, body: bytes) -> int:
+        """Count rows for the table of an id."""
+
     def check_sample(self, sample: Path, properties: Mapping[str, object]) -> None:
-        """Read the types of a file there; raise RefusedSourceError if that ends who reads it."""
+        """Read the types of a file."""
 
     def end(self) -> None:
         """End it."""
@@ -73,7 +90,7 @@ class Reader(Protocol):
 @dataclass
 class Worker:
     """Works for one process, in as many of its threads as call it. With a `reader`, ingest jobs are
-    left to that.
+    left to that; with `computing`, statements and rows of requests to that.
     """
 
     services: Services
@@ -83,6 +100,7 @@ class Worker:
     leaving: Leaving
     spark: SparkWorker | None = None
     reader: Reader | None = None
+    computing: Computing | None = None
     next_look: float = 0.0
     _deliveries: Deliveries = field(init=False)
 

@@ -328,3 +328,23 @@ def test_a_function_answers_small_files_alone_and_links_to_all(
     assert linked.ask("GET", file["url"]).status == 200
     monkeypatch.setattr(asked, "MOST_ANSWER_BYTES", 10)
     assert linked.problem("GET", file["url"])["status"] == 413
+
+
+def test_a_column_hidden_in_another_table_hides_none_of_the_same_name(people: Api) -> None:
+    people.instance.create_table("other", "age: long, name: string", row_keys=["age"])
+    for table, hidden in (("people", ()), ("other", ("name",))):
+        rule = AccessRule(EVE, table, ("read",), hidden)
+        people.instance.services.tables.change_access_rules(
+            lambda rules, rule=rule: granted(rules, rule)
+        )
+    eve = Api(people.instance, EVE)
+    join = "SELECT p.name, o.age FROM people p LEFT JOIN other o ON o.age = p.age"
+    location = ask(eve, "/sql", {"text": join})
+    assert answered(eve, location)["rows"] == 30
+    grant(people, EVE, "note")
+    assert eve.ask("GET", location).status == 200
+    people.instance.delete_table("other")
+    people.instance.wait()
+    assert eve.ask("GET", location).status == 200
+    grant(people, EVE, "name")
+    assert eve.problem("GET", location)["status"] == 403

@@ -14,6 +14,7 @@ from dormouse.features.queries.by_spark import compute
 from dormouse.features.queries.limits import EndedError
 from dormouse.features.queries.query import Query, ResultFile, TaskEnd
 from dormouse.features.queries.stored import load_query
+from dormouse.features.tables.changing.delete_table import delete_whole_table
 from dormouse.messages.queries import CancelQuery
 from dormouse.messages.stages import OutboundMessage, SparkRunChanged, StatementJob
 from dormouse.ports.services import NoMetrics
@@ -152,6 +153,22 @@ def test_time_is_over_for_a_statement_that_still_waits_for_spark(world: World) -
     drive(world, job, AssertionError("too late to begin"))
     end_run(world)
     assert "longer than 60 seconds" in ended(world).reason
+
+
+@pytest.mark.parametrize("when", ["asked", "waits", "runs", "has run"])
+def test_a_statement_whose_table_is_deleted_fails_its_query(world: World, when: str) -> None:
+    table, _ = two_tables(world)
+    asks(world, sql="SELECT note FROM letters", spark=SparkOptions())
+    if when != "asked":
+        world.spark.refusals = [UnavailableError("no room")] if when == "waits" else []
+        (sent,) = world.deliver(world.queue.popleft())
+        world.queue += world.deliver(sent)
+    delete_whole_table(world.services, table)
+    if when in ("runs", "has run"):
+        end_run(world, "failed" if when == "runs" else "succeeded")
+    world.settle(twice=True)
+    assert (ended(world).state, record(world).state) == ("failed", "failed")
+    assert "deleted" in ended(world).reason or "no table" in ended(world).reason
 
 
 @pytest.mark.parametrize(

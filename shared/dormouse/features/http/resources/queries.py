@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from http import HTTPStatus
 from typing import Annotated, Any
 
 import msgspec
@@ -139,6 +140,12 @@ def run_statement(call: Call, body: Statement) -> HttpResponse:
     """Return the rows of a query in SQL, all at once; later, as files, if they are too many for an
     answer or take too long, or with the header ``Prefer: respond-async``.
     """
+    folder = call.instance.folder
+    if folder is not None and folder.worker.computing is not None:
+        response = folder.worker.computing.answer(call.request)
+        if response.status == HTTPStatus.ACCEPTED:
+            folder.background.wake()
+        return response
     if not prefers_later(call.request.headers):
         try:
             return _statement_now(call, body)

@@ -31,6 +31,7 @@ from dormouse.ports.services import NO_TABLE
 from dormouse.storage import FREE_SPACE, FULL
 from dormouse.stored.decoding import decode_json
 from dormouse.tables.csv_dialect import csv_dialect
+from dormouse.tables.table import Table
 
 ROWS_TYPES = (JSON, JSON_LINES)
 PIECE_BYTES = 1024 * 1024
@@ -126,7 +127,11 @@ def add_rows(call: Call, table: str) -> RowsTaken:
     if key:
         name = keyed_name(key, "", handle.table, "jsonl")
     with _without_hidden_names(opened):
-        count = _count_rows(handle, body)
+        folder = call.instance.folder
+        if folder is not None and folder.worker.computing is not None:
+            count = folder.worker.computing.count_rows(handle.table.id, body)
+        else:
+            count = count_rows(handle.table, body)
     dropped = _drop(handle, ingest_key(handle.name, name), io.BytesIO(body), once=bool(key))
     if dropped.etag != md5(body, usedforsecurity=False).hexdigest():
         raise ProblemError(
@@ -162,7 +167,7 @@ def _lines_of(body: bytes) -> bytes:
         ) from error
 
 
-def _count_rows(handle: TableHandle, body: bytes) -> int:
+def count_rows(table: Table, body: bytes) -> int:
     """Read rows as they will be ingested; return how many they are.
 
     Raises:
@@ -171,12 +176,12 @@ def _count_rows(handle: TableHandle, body: bytes) -> int:
     from dormouse.sources.counted_reading import counted_reading
     from dormouse.sources.formats import read_source
 
-    dialect = csv_dialect(handle.table.properties)
+    dialect = csv_dialect(table.properties)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rows.jsonl"
         path.write_bytes(body)
         with counted_reading(path):
-            batches = read_source(path, path.name, handle.schema, dialect)
+            batches = read_source(path, path.name, table.schema, dialect)
             return sum(batch.num_rows for batch in batches)
 
 

@@ -89,7 +89,7 @@ def _for_spark(services: Services, asked: AnswerQuery) -> Query:
     properties = properties_of(services.tables.defaults())
     digest = question(asked)
     asked = structs.replace(asked, limits=effective_limits(asked.limits, properties))
-    cut = services.ids.new()
+    cut = asked.query_id  # the job's id, so that the query is found if its table is deleted
     return Query(asked, digest, now_ms, cut, 1, size_bytes=size_bytes, views=views, text=found.text)
 
 

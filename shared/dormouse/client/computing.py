@@ -1,0 +1,273 @@
+"""The process that computes for one that must not end with it: `serve`, `console`, `work`.
+
+A statement, or rows of a request, may end the process that computes or reads them: out of memory,
+or by a fault of a library. So these give them to a process of their own, which they share. If it
+dies, another follows at once. Whatever it was doing is tried once more, each task in a process of
+its own, a few at once: what ends that, too, is at fault, and the others only had to wait.
+
+Each task has a pair of sockets, of which the process gets one end through another pair: there is no
+address at which anybody else could ask, and the death of the process closes all of them.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from dormouse import errors, lifeline
+from dormouse.errors import (
+    DormouseError,
+    InvariantError,
+    LimitExceededError,
+    RefusedSourceError,
+    UnavailableError,
+)
+from dormouse.http.messages import HttpRequest, HttpResponse
+
+logger = logging.getLogger("dormouse")
+
+MODULE = "dormouse.features.http.computing"
+STANDARD_ERROR = 2
+PIECE_BYTES = 1024 * 1024
+ALONE_AT_ONCE = 2
+"""How many tasks are tried again at once: too little memory may be why they are."""
+ALONE_SECONDS = 60.0
+"""How long a task waits for those that are tried again before it, and a sample may take."""
+
+
+class Task(msgspec.Struct, frozen=True):
+    """What is to be done: answer a request, compute the statement of a query over messages, count
+    the rows of a body for a table, or infer the types of a file.
+    """
+
+    kind: Literal["answer", "compute", "count", "infer"]
+    name: str = ""
+    body: bytes = b""
+    query_string: str = ""
+    headers: dict[str, str] = {}
+    principal: str = ""
+    properties: dict[str, Any] = {}
+
+
+class Done(msgspec.Struct, frozen=True):
+    """What became of a task; `error` is its class, text and hint if it failed."""
+
+    body: bytes = b""
+    status: int = 0
+    headers: dict[str, str] = {}
+    problem: str = ""
+    count: int = 0
+    error: tuple[str, str, str] | None = None
+
+
+class _EndedError(Exception):
+    """The process ended before it had done a task."""
+
+
+class ComputingProcess:
+    """Computes for the instance in the folder `root`; temporary files are below `scratch`."""
+
+    def __init__(self, root: Path, scratch: Path, environment: Mapping[str, str]) -> None:
+        """Start nothing yet."""
+        self._root, self._scratch, self._environment = root, scratch, environment
+        self._lock, self._alone = threading.Lock(), threading.Semaphore(ALONE_AT_ONCE)
+        self._running: list[_Running] = []
+        self._shared: _Running | None = None
+        self._is_over = False
+
+    def answer(self, request: HttpRequest) -> HttpResponse:
+        """Return the answer to a POST request that only reads.
+
+        Raises:
+            LimitExceededError: it ended the process that answered it, twice.
+            UnavailableError: this process ends, or too much is tried again.
+        """
+        task = Task(
+            "answer",
+            request.path,
+            request.body,
+            request.query_string,
+            dict(request.headers),
+            request.principal,
+        )
+        done = self._done(task)
+        return HttpResponse(done.status, done.headers, done.body, done.problem)
+
+    def compute(self, query_id: str) -> None:
+        """Compute the statement of a query over messages, and save its end. Raises as `answer`, and
+        what fails the query.
+        """
+        self._done(Task("compute", query_id))
+
+    def count_rows(self, table: str, body: bytes) -> int:
+        """Return the number of rows, as JSON lines, of which the table of an id can have all.
+        Raises as `answer`, and RefusedSourceError: they do not fit the table.
+        """
+        return self._done(Task("count", table, body)).count
+
+    def check_sample(self, sample: Path, properties: Mapping[str, object]) -> None:
+        """Infer the types of a small file, in a process of its own. Raises as `answer`."""
+        self._done(Task("infer", str(sample), properties=dict(properties)), is_alone=True)
+
+    def end(self) -> None:
+        """End all processes with what they do; start none any more."""
+        with self._lock:
+            self._is_over = True
+            while self._running:
+                self._running.pop().end()
+
+    def _done(self, task: Task, *, is_alone: bool = False) -> Done:
+        try:
+            if is_alone:
+                raise _EndedError
+            done = self._current().do(task)
+        except _EndedError:
+            done = self._again(task)
+        return self.result(done)
+
+    @staticmethod
+    def result(done: Done) -> Done:
+        """Return what was done. Raises DormouseError: it failed."""
+        if done.error is None:
+            return done
+        name, text, hint = done.error
+        kind = getattr(errors, name, InvariantError)
+        raise kind(text, hint=hint)
+
+    def _current(self) -> _Running:
+        """Return the process that all tasks share."""
+        with self._lock:
+            if self._shared is not None and self._shared.process.poll() is not None:
+                self._forget(self._shared)
+                self._shared = None
+            if self._shared is None:
+                self._shared = self._begun()
+            return self._shared
+
+    def _again(self, task: Task) -> Done:
+        """Do a task in a process of its own.
+
+        Raises:
+            LimitExceededError: it ended that process.
+        """
+        if not self._alone.acquire(timeout=ALONE_SECONDS):
+            raise UnavailableError("what ended the process that computes is tried again")
+        try:
+            with self._lock:
+                own = self._begun()
+            try:
+                return own.do(task, ALONE_SECONDS if task.kind == "infer" else None)
+            except _EndedError as error:
+                if self._is_over:
+                    raise UnavailableError("the process ends") from error
+                is_file = task.kind in ("count", "infer")
+                kind = RefusedSourceError if is_file else LimitExceededError
+                raise kind(
+                    f"it ended the process that {'read' if is_file else 'computed'} it, with "
+                    f"{own.how()}: out of memory or time, or by a fault of a library",
+                    hint="send or ask for less at once; the log may say more",
+                ) from error
+            finally:
+                with self._lock:
+                    self._forget(own)
+        finally:
+            self._alone.release()
+
+    def _begun(self) -> _Running:
+        if self._is_over:
+            raise UnavailableError("the process ends")
+        begun = _Running(self._root, self._scratch, self._environment)
+        self._running.append(begun)
+        return begun
+
+    def _forget(self, running: _Running) -> None:
+        if running in self._running:  # else this process ends
+            if running.process.poll() is not None:
+                logger.warning("the process that computes ended with %s", running.how())
+            self._running.remove(running)
+            running.end()
+
+
+class _Running:
+    """One process, with a folder of its own for temporary files."""
+
+    def __init__(self, root: Path, scratch: Path, environment: Mapping[str, str]) -> None:
+        self._folder = tempfile.TemporaryDirectory(
+            prefix="computing-", dir=scratch, ignore_cleanup_errors=True
+        )
+        self._control, theirs = socket.socketpair()
+        with theirs:
+            self.process: subprocess.Popen[bytes] = lifeline.start(
+                MODULE,
+                [str(root), str(theirs.fileno())],
+                cwd=root,
+                environment={
+                    **environment,
+                    "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+                    "TMPDIR": self._folder.name,
+                },
+                stdout=STANDARD_ERROR,
+                stderr=STANDARD_ERROR,
+                pass_fds=(theirs.fileno(),),
+            )
+
+    def do(self, task: Task, seconds: float | None = None) -> Done:
+        """Do a task. Raises _EndedError: the process ended, or was ended after so many seconds."""
+        own, theirs = socket.socketpair()
+        with own:
+            own.settimeout(seconds)
+            try:
+                with theirs:
+                    socket.send_fds(self._control, [b"."], [theirs.fileno()])
+                own.sendall(msgspec.msgpack.encode(task))
+                own.shutdown(socket.SHUT_WR)
+                return msgspec.msgpack.decode(b"".join(pieces(own)), type=Done)
+            except (OSError, msgspec.DecodeError) as error:
+                if isinstance(error, TimeoutError):
+                    self.process.kill()
+                self.process.wait()
+                raise _EndedError from error
+
+    def how(self) -> str:
+        """Return with what it ended."""
+        code = self.process.wait()
+        return signal.Signals(-code).name if code < 0 else f"exit code {code}"
+
+    def end(self) -> None:
+        """Kill it, with what it has begun, and remove its files."""
+        lifeline.kill(self.process)
+        self._control.close()
+        self._folder.cleanup()
+
+
+def pieces(connection: socket.socket) -> Iterator[bytes]:
+    """Yield what comes on a connection until the other side says no more."""
+    while piece := connection.recv(PIECE_BYTES):
+        yield piece
+
+
+@contextmanager
+def failures(connection: socket.socket) -> Iterator[None]:
+    """Send an error of the block as what became of its task."""
+    try:
+        yield
+    except BaseException as error:
+        if isinstance(error, DormouseError):
+            said = (error.class_name, str(error), error.hint)
+        else:
+            logger.exception("a task failed")
+            said = ("InvariantError", "this is a bug: see the server's log", "")
+        with suppress(OSError):  # who asked has ended
+            connection.sendall(msgspec.msgpack.encode(Done(error=said)))

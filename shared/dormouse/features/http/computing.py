@@ -1,0 +1,66 @@
+"""What runs in the process that computes for another (`client.computing`)."""
+
+from __future__ import annotations
+
+import socket
+import sys
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from dormouse.client.computing import Done, Task, failures, pieces
+from dormouse.client.ingesting.inferring import columns_of
+from dormouse.client.instance import Instance
+from dormouse.errors import DormouseError, NotFoundError
+from dormouse.features.http.resources.uploads import count_rows
+from dormouse.features.http.serve_http import serve_http
+from dormouse.features.queries.answer_query import compute_statement
+from dormouse.http.messages import HttpRequest
+
+
+def main(root: str, descriptor: str) -> None:
+    """Do the tasks of an instance in a folder that come with sockets, each in a thread."""
+    control = socket.socket(fileno=int(descriptor))
+    with Instance.open(root, background=False, create=False) as instance:
+        while True:
+            _, descriptors, *_ = socket.recv_fds(control, 1, 1)
+            for each in descriptors:
+                thread = threading.Thread(target=serve, args=(instance, each), daemon=True)
+                thread.start()
+            if not descriptors:  # the other process has ended
+                return
+
+
+def serve(instance: Instance, descriptor: int) -> None:
+    """Do the task that comes on a socket, and send what became of it."""
+    with socket.socket(fileno=descriptor) as connection, failures(connection):
+        task = msgspec.msgpack.decode(b"".join(pieces(connection)), type=Task)
+        connection.sendall(msgspec.msgpack.encode(_do(instance, task)))
+
+
+def _do(instance: Instance, task: Task) -> Done:
+    services = instance.services
+    match task.kind:
+        case "compute":
+            compute_statement(services, task.name)
+        case "count":
+            table = services.table(task.name)
+            if table is None:
+                raise NotFoundError("the table was deleted")
+            return Done(count=count_rows(table, task.body))
+        case "infer":
+            with suppress(DormouseError):  # who asked meets it too
+                columns_of(Path(task.name), task.properties)
+        case "answer":
+            request = HttpRequest(
+                "POST", task.name, task.query_string, task.headers, task.body, task.principal
+            )
+            found = serve_http(instance, request)
+            return Done(found.whole, found.status, dict(found.headers), found.problem)
+    return Done()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

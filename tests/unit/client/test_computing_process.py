@@ -1,0 +1,110 @@
+"""The process that computes for one that must not end with it: what others notice of its death."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from dormouse.client import computing
+from dormouse.client.computing import ComputingProcess
+from dormouse.errors import (
+    InvalidRequestError,
+    InvariantError,
+    LimitExceededError,
+    RefusedSourceError,
+    UnavailableError,
+)
+from tests.support.waiting import eventually
+
+TASKS = """
+import os, signal, socket, sys, time
+import msgspec
+from pathlib import Path
+
+control, root = socket.socket(fileno=int(sys.argv[2])), Path(sys.argv[1])
+while True:
+    _, descriptors, *_ = socket.recv_fds(control, 1, 1)
+    connection = socket.socket(fileno=descriptors[0])
+    task = b"".join(iter(lambda: connection.recv(65536), b""))
+    name = msgspec.msgpack.decode(task)["name"]
+    error = None
+    if name == "deadly":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if name == "slow":
+        (root / f"slow-{os.getpid()}").touch()
+        while not (root / "go").exists():
+            time.sleep(0.01)
+    if name == "broken":
+        error = ("InvalidRequestError", "it is broken", "mend it")
+    if name == "bug":
+        error = ("KeyError", "what", "")
+    (Path(os.environ["TMPDIR"]) / "spill").touch()
+    connection.sendall(msgspec.msgpack.encode({"count": os.getpid(), "error": error}))
+    connection.close()
+"""
+
+
+@pytest.fixture
+def process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ComputingProcess]:
+    (tmp_path / "tasks.py").write_text(TASKS)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(computing, "MODULE", "tasks")
+    process = ComputingProcess(tmp_path, tmp_path, os.environ)
+    yield process
+    process.end()
+    assert not list(tmp_path.glob("computing-*")), "temporary files are removed"
+
+
+def test_tasks_share_a_process_and_after_its_death_another_is_there(
+    process: ComputingProcess, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = process.count_rows("fine", b"")
+    assert process.count_rows("fine", b"x" * 3_000_000) == first
+    with pytest.raises(InvalidRequestError, match="it is broken") as refused:
+        process.compute("broken")
+    assert refused.value.hint == "mend it"
+    with pytest.raises(InvariantError):
+        process.compute("bug")
+    assert process.count_rows("fine", b"") == first, "an error is no death"
+    os.kill(first, signal.SIGSEGV)
+    second = process.count_rows("fine", b"")
+    assert second != first
+    with pytest.raises(LimitExceededError, match="with SIGKILL"):
+        process.compute("deadly")
+    with pytest.raises(RefusedSourceError, match="ended the process that read it, with SIGKILL"):
+        process.count_rows("deadly", b"")
+    process.check_sample(Path("fine"), {})
+    with pytest.raises(RefusedSourceError, match="ended the process that read it"):
+        process.check_sample(Path("deadly"), {})
+    assert process.count_rows("fine", b"") not in (first, second)
+    assert "the process that computes ended with SIGSEGV" in caplog.text
+
+
+def test_what_another_task_ended_is_done_all_the_same(
+    process: ComputingProcess, tmp_path: Path
+) -> None:
+    with ThreadPoolExecutor() as threads:
+        slow = threads.submit(process.count_rows, "slow", b"")
+        (first,) = eventually(lambda: list(tmp_path.glob("slow-*")))
+        os.kill(int(first.name.removeprefix("slow-")), signal.SIGABRT)
+        eventually(lambda: len(list(tmp_path.glob("slow-*"))) == 2)
+        (tmp_path / "go").touch()
+        assert str(slow.result()) in {p.name.removeprefix("slow-") for p in tmp_path.glob("slow-*")}
+
+
+def test_the_end_ends_what_is_computed_and_nothing_follows(
+    process: ComputingProcess, tmp_path: Path
+) -> None:
+    with ThreadPoolExecutor() as threads:
+        slow = threads.submit(process.count_rows, "slow", b"")
+        eventually(lambda: list(tmp_path.glob("slow-*")))
+        process.end()
+        with pytest.raises(UnavailableError):
+            slow.result()
+    with pytest.raises(UnavailableError):
+        process.compute("fine")

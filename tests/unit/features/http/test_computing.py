@@ -1,0 +1,74 @@
+"""What may end who computes it is given to another process, at every door of a server."""
+
+from __future__ import annotations
+
+import os
+import socket
+from base64 import b64encode
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from dormouse.client.computing import ComputingProcess, Done, Task
+from dormouse.client.instance import Instance
+from dormouse.errors import LimitExceededError
+from dormouse.features.http import computing
+from tests.unit.features.http.conftest import Api
+from tests.unit.features.http.test_asked import answered, ask
+
+
+class Computing(ComputingProcess):
+    """Does in this process what another one would do, which ends of deadly things."""
+
+    def __init__(self, instance: Instance) -> None:
+        services = instance.services
+        super().__init__(services.scratch, services.scratch, os.environ)
+        self.instance, self.done, self.deadly = instance, list[str](), ""
+
+    def _done(self, task: Task, *, is_alone: bool = False) -> Done:
+        self.done.append(task.kind)
+        if task.kind == self.deadly:
+            raise LimitExceededError("it ended the process")
+        own, theirs = socket.socketpair()
+        with own:
+            own.sendall(msgspec.msgpack.encode(task))
+            own.shutdown(socket.SHUT_WR)
+            computing.serve(self.instance, theirs.detach())
+            done = msgspec.msgpack.decode(own.recv(1_000_000), type=Done)
+        assert done.error is None or task.kind == "count"
+        return self.result(done)
+
+
+@pytest.fixture
+def apart(people: Api) -> Computing:
+    folder = people.instance.folder
+    assert folder is not None
+    folder.worker.computing = apart = Computing(Instance.open(folder.layout.root, background=False))
+    folder.worker.services = replace(folder.worker.services, compute=apart.compute)
+    return apart
+
+
+def test_statements_and_rows_are_computed_and_read_in_another_process(
+    people: Api, apart: Computing
+) -> None:
+    statement = {"text": "SELECT count(*) AS n FROM people"}
+    assert people.found("POST", "/sql", statement)["rows"] == [{"n": 30}]
+    assert people.problem("POST", "/sql", {"text": "SELECT nothing"})["status"] == 422
+    assert people.found("POST", "/tables/people/rows", [{"age": 1, "name": "x"}])["rows"] == 1
+    assert people.problem("POST", "/tables/people/rows", [{"age": "x"}])["status"] == 422
+    sample = {"name": "s.csv", "content": b64encode(b"k\n1\n").decode()}
+    table = {"name": "t", "row_keys": ["k"], "sample": sample}
+    assert people.ask("POST", "/tables", table).status == 202
+    assert apart.done == ["answer", "answer", "count", "count", "infer"]
+    assert answered(people, ask(people, "/sql", statement))["rows"] == 1
+    assert apart.done[5:] == ["answer", "compute"]
+    apart.deadly = "compute"
+    failed = answered(people, ask(people, "/sql", statement))
+    assert (failed["state"], "ended the process" in failed["reason"]) == ("failed", True)
+    apart.deadly = "count"
+    assert people.problem("POST", "/tables/people/rows", [{"age": 1, "name": "x"}])["status"] == 413
+    apart.deadly = "answer"
+    assert people.problem("POST", "/sql", statement)["status"] == 413
+    apart.deadly = "infer"
+    assert people.problem("POST", "/tables", {**table, "name": "u"})["status"] == 413
