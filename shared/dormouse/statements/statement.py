@@ -13,6 +13,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
+from importlib.resources import files
 from itertools import count, pairwise
 from typing import Any, TypeAlias
 
@@ -43,37 +45,14 @@ ROW_FUNCTIONS = frozenset(
 """The only functions that may be in the place of a table: they make rows of their arguments."""
 QUERY_NODES = frozenset({"CTE_NODE", "RECURSIVE_CTE_NODE", "SELECT_NODE", "SET_OPERATION_NODE"})
 """The parts of a statement that only read; a CTE may hold COPY, INSERT, UPDATE or DELETE too."""
-REFUSED_FUNCTIONS = frozenset(
-    {
-        "combine",
-        "combine_aggr",
-        "current_connection_id",
-        "current_query",
-        "current_query_id",
-        "current_setting",
-        "current_transaction_id",
-        "currval",
-        "error",
-        "finalize",
-        "getvariable",
-        "json_serialize_plan",
-        "nextval",
-        "pg_sleep",
-        "setseed",
-        "setval",
-        "sleep_ms",
-        "stats",
-        "to_aggregate_state",
-        "txid_current",
-        "version",
-        "write_log",
-    }
-)
-"""Functions that tell of the machine or of the engine's settings, wait, change something, end a
-statement with a value as its error, or take bytes for what aggregates hold in memory. Those that
-begin with ``__`` are for the engine itself.
+FUNCTIONS = frozenset(files("dormouse.statements").joinpath("functions.txt").read_text().split())
+"""The functions that may be in a statement: those of the pinned DuckDB that compute from their
+arguments alone. None tells of the machine or of the engine's settings, waits, changes something,
+runs or parses SQL, ends a statement with a value as its error, or takes bytes for what the engine
+holds in memory. A function of a later DuckDB is refused until somebody has looked at it.
 """
-
+_BY_NAME = frozenset({"aggregate", "array_aggr", "array_aggregate", "list_aggr", "list_aggregate"})
+"""Those whose second argument is the name of an aggregate."""
 _PATTERN_FUNCTIONS = frozenset({"~", "!~", "~*", "!~*", "string_split_regex", "str_split_regex"})
 
 Node: TypeAlias = Mapping[str, Any]
@@ -392,8 +371,14 @@ def _check(node: Node) -> None:
                 "DESCRIBE, SUMMARIZE and SHOW cannot be run, only queries can",
                 hint="begin with SELECT or WITH",
             )
-        if name in REFUSED_FUNCTIONS or name.startswith("__"):
-            raise InvalidRequestError(f"the function {name} is not allowed in a statement")
+        if name in _BY_NAME:
+            name = _aggregate(current["arguments"]) or name
+        if name and name not in FUNCTIONS and name not in ROW_FUNCTIONS:
+            near = get_close_matches(name, FUNCTIONS, 1)
+            raise InvalidRequestError(
+                f"the function {name} is not allowed in a statement, or there is none",
+                hint=f"did you mean {near[0]}?" if near else "",
+            )
         if name.startswith("regexp_") or name in _PATTERN_FUNCTIONS:
             _check_patterns(current["arguments"])
         rest += ((each, depth + 1) for each in _children(current))
@@ -402,6 +387,20 @@ def _check(node: Node) -> None:
             f"the statement has {selects:,} SELECTs; at most {MAX_SELECTS} are allowed",
             hint="rows of values are one VALUES, and are joined if they are many",
         )
+
+
+def _aggregate(arguments: Sequence[Node]) -> str:
+    """Return the name of the aggregate that an argument names; empty if there is no such one.
+
+    Raises:
+        InvalidRequestError: it is computed.
+    """
+    if len(arguments) < 2:
+        return ""
+    literal = arguments[1]["expression"].get("literal")
+    if not literal:
+        raise InvalidRequestError("the name of an aggregate is computed", hint="write it: 'sum'")
+    return str(literal.get("text", "")).lower()
 
 
 def _check_patterns(arguments: Sequence[Node]) -> None:

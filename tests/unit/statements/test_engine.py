@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import duckdb
@@ -12,9 +13,24 @@ import pytest
 
 from dormouse.errors import InvalidRequestError
 from dormouse.statements import engine
-from dormouse.statements.statement import parse_statement
+from dormouse.statements.statement import FUNCTIONS, parse_statement
 
 MEMORY_BYTES = 64 * 1024 * 1024
+REFUSED = """
+__* IS* assert_true bitstring_byte_comparable col_description collate_* combine combine_aggr
+constant_or_null create_sort_key current_connection_id current_query current_query_id
+current_schemas current_setting current_transaction_id currval decimal_average decimal_division
+error finalize format_pg_type format_type get_block_size getvariable has_*_privilege icu_*
+in_search_path index_key inet_* json_copy_* json_deserialize_sql json_serialize_* map_to_pg_oid
+map_type_id_to_pg_oid nextval obj_description parse_duckdb_log_message pg_*visible pg_conf_*
+pg_get_* pg_has_role pg_is_* pg_my_* pg_postmaster_* pg_sleep remap_struct setseed setval
+shobj_description sleep_ms stats timetz_byte_comparable to_aggregate_state txid_current
+variant_bytes_to_variant variant_comparator variant_normalize variant_to_parquet_variant vector_type
+version write_log
+"""
+"""Functions of DuckDB that no statement needs, or that do more than to compute from their
+arguments: a macro may read settings, or end a statement with a value as its error.
+"""
 
 
 @pytest.fixture(scope="module")
@@ -136,3 +152,53 @@ def test_a_process_that_ends_with_an_open_result_says_nothing(tmp_path: Path) ->
     command = [sys.executable, "-c", code, str(tmp_path / "mice")]
     ended = subprocess.run(command, capture_output=True, text=True, check=True)
     assert ended.stdout + ended.stderr == ""
+
+
+def test_each_function_of_the_engine_is_in_the_list_or_known_to_be_refused(
+    cursor: duckdb.DuckDBPyConnection,
+) -> None:
+    found = (
+        cursor.cursor()
+        .sql(
+            "SELECT DISTINCT function_name FROM duckdb_functions() WHERE database_name = 'system' "
+            "AND function_type IN ('scalar', 'aggregate', 'macro', 'window')"
+        )
+        .fetchall()
+    )
+    names, patterns = {name for (name,) in found}, REFUSED.split()
+    refused = {name for name in names for each in patterns if fnmatchcase(name, each)}
+    small = {name.lower() for name in names - refused}
+    assert small == FUNCTIONS, "look at each, then add it to functions.txt, or to REFUSED here"
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "sleep_ms(1)",
+        "Write_Log('x')",
+        "main.current_setting('threads')",
+        "system.main.version()",
+        "(1).error()",
+        "assert_true(1 > 2, 'x')",
+        "get_block_size('memory')",
+        "list_aggr([1], 'combine_aggr')",
+        "[1].array_aggregate('Combine_Aggr')",
+        "list_aggregate([1], concat('combine', '_aggr'))",
+        "aggregate([1], $name)",
+        "list_transform([1], lambda x: current_query_id())",
+        "sum(1) OVER (ORDER BY getvariable('x'))",
+    ],
+)
+def test_functions_are_those_of_a_list_however_they_are_named(
+    cursor: duckdb.DuckDBPyConnection, call: str
+) -> None:
+    with pytest.raises(InvalidRequestError, match="is not allowed in a statement|is computed"):
+        parse_statement(f"SELECT {call}", cursor)
+
+
+def test_a_function_that_is_written_wrong_is_named_with_its_neighbour(
+    cursor: duckdb.DuckDBPyConnection,
+) -> None:
+    with pytest.raises(InvalidRequestError) as refused:
+        parse_statement("SELECT avrg(x), list_aggr([1], 'sum') FROM t", cursor)
+    assert refused.value.hint == "did you mean avg?"
