@@ -348,3 +348,15 @@ def test_a_column_hidden_in_another_table_hides_none_of_the_same_name(people: Ap
     assert eve.ask("GET", location).status == 200
     grant(people, EVE, "name")
     assert eve.problem("GET", location)["status"] == 403
+
+
+def test_a_statement_for_spark_is_answered_later_by_the_instance(people: Api) -> None:
+    asked = {"text": "SELECT name FROM people WHERE age = :age", "spark": True}
+    response = people.ask("POST", "/sql", {**asked, "parameters": {"age": 3}})
+    assert (response.status, people.get(response.headers["location"])["state"]) == (202, "waiting")
+    folder = people.instance.folder
+    assert folder is not None
+    (received,) = folder.queues.receive("queries", 1, 0)
+    message = json.loads(received.body)
+    assert (message["spark"], message["parameters"]) == ({}, {"age": 3})
+    assert message["who"] == people.principal

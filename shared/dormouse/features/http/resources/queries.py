@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import msgspec
 import pyarrow as pa
+from msgspec import UNSET
 
 from dormouse.access.visible import VisibleTable
 from dormouse.client.reading.queries import message_parameters
@@ -39,6 +40,7 @@ from dormouse.query.selection import Selection
 from dormouse.query.selection_codec import decode_selection
 from dormouse.sql.conditions import parse_condition
 from dormouse.statements.limits import ReadLimitError
+from dormouse.tables.spark_options import SparkOptions
 from dormouse.tables.table import Table
 
 KeyJson = int | str | list[int | str]
@@ -81,11 +83,13 @@ class Question(Form, frozen=True, kw_only=True):
 
 class Statement(Form, frozen=True, kw_only=True):
     """A query in SQL over the tables of the instance. `parameters` are the values of ``$1``, ``$2``
-    and so on, or by name those of ``:name``.
+    and so on, or by name those of ``:name``. With `spark`, the Spark of the instance computes it,
+    in Spark's dialect, with ``:name`` alone; its rows are answered later.
     """
 
     text: Annotated[str, msgspec.Meta(min_length=1)]
     parameters: list[Any] | dict[str, Any] = []
+    spark: bool = False
 
 
 def query_table(call: Call, table: str, body: Question) -> HttpResponse:
@@ -138,7 +142,7 @@ def query_table(call: Call, table: str, body: Question) -> HttpResponse:
 
 def run_statement(call: Call, body: Statement) -> HttpResponse:
     """Return the rows of a query in SQL, all at once; later, as files, if they are too many for an
-    answer or take too long, or with the header ``Prefer: respond-async``.
+    answer or take too long, for Spark, or with the header ``Prefer: respond-async``.
     """
     folder = call.instance.folder
     if folder is not None and folder.worker.computing is not None:
@@ -146,13 +150,15 @@ def run_statement(call: Call, body: Statement) -> HttpResponse:
         if response.status == HTTPStatus.ACCEPTED:
             folder.background.wake()
         return response
-    if not prefers_later(call.request.headers):
+    if not prefers_later(call.request.headers) and not body.spark:
         try:
             return _statement_now(call, body)
         except TooMuchError:
             pass
     parameters = message_parameters(named_parameters(body.parameters))
-    return ask_later(call, AnswerQuery(query_id=_UNASKED, sql=body.text, parameters=parameters))
+    spark = SparkOptions() if body.spark else UNSET
+    asked = AnswerQuery(query_id=_UNASKED, sql=body.text, parameters=parameters, spark=spark)
+    return ask_later(call, asked)
 
 
 def _statement_now(call: Call, body: Statement) -> HttpResponse:
