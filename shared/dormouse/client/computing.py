@@ -1,9 +1,10 @@
 """The process that computes for one that must not end with it: `serve`, `console`, `work`.
 
-A statement, or rows of a request, may end the process that computes or reads them: out of memory,
-or by a fault of a library. So these give them to a process of their own, which they share. If it
-dies, another follows at once. Whatever it was doing is tried once more, each task in a process of
-its own, a few at once: what ends that, too, is at fault, and the others only had to wait.
+A statement, a condition, or rows of a request may end the process that computes or reads them: out
+of memory, or by a fault of a library. So these give them to a process of their own, which they
+share. If it dies, another follows at once. Whatever it was doing is tried once more, each task in a
+process of its own, a few at once: what ends that, too, is at fault, and the others only had to
+wait.
 
 Each task has a pair of sockets, of which the process gets one end through another pair: there is no
 address at which anybody else could ask, and the death of the process closes all of them.
@@ -48,13 +49,14 @@ ALONE_SECONDS = 60.0
 
 
 class Task(msgspec.Struct, frozen=True):
-    """What is to be done: answer a request, compute the statement of a query over messages, count
-    the rows of a body for a table, or infer the types of a file.
+    """What is to be done: answer a request, a sub-query of a query over messages, count the rows of
+    a body for a table, or infer the types of a file.
     """
 
     kind: Literal["answer", "compute", "count", "infer"]
     name: str = ""
     body: bytes = b""
+    number: int = 0
     query_string: str = ""
     headers: dict[str, str] = {}
     principal: str = ""
@@ -98,18 +100,18 @@ class ComputingProcess:
             "answer",
             request.path,
             request.body,
-            request.query_string,
-            dict(request.headers),
-            request.principal,
+            query_string=request.query_string,
+            headers=dict(request.headers),
+            principal=request.principal,
         )
         done = self._done(task)
         return HttpResponse(done.status, done.headers, done.body, done.problem)
 
-    def compute(self, query_id: str) -> None:
-        """Compute the statement of a query over messages, and save its end. Raises as `answer`, and
+    def compute(self, query_id: str, task: int) -> None:
+        """Answer a sub-query of a query over messages, and save its end. Raises as `answer`, and
         what fails the query.
         """
-        self._done(Task("compute", query_id))
+        self._done(Task("compute", query_id, number=task))
 
     def count_rows(self, table: str, body: bytes) -> int:
         """Return the number of rows, as JSON lines, of which the table of an id can have all.

@@ -357,7 +357,7 @@ class Services:
     else while it lives. `reader_access` is None
     where readers of Iceberg need nothing to open objects, as in a folder; `mirror` without Glue.
     `check_conditions` raises ServiceRefusedError if a server that is not AWS's ignores conditions
-    of writes. `compute` has another process compute the statement of a query, which it saves.
+    of writes. `compute` has another process answer a sub-query of a query, and save its end.
     """
 
     tables: Tables
@@ -383,7 +383,7 @@ class Services:
     result_queues: ResultQueues = NoResultQueues()
     connections: Connections = NoConnections()
     check_conditions: Callable[[], None] = _hold
-    compute: Callable[[str], None] | None = None
+    compute: Callable[[str, int], None] | None = None
 
     def table(self, table_id: str) -> Table | None:
         """Return a table to work on; None if it is gone or is being deleted."""

@@ -63,50 +63,11 @@ _OWN = "#"
 _SYSTEM = (b"duckdb_", b"pg_", b"pragma_", b"sqlite_")
 """What the names of DuckDB's own views begin with, which a name alone can mean."""
 _TOO_DEEP = "expression depth limit"
-_OF_QUERIES = frozenset(
-    [
-        "ALL",
-        "AND",
-        "AS",
-        "BETWEEN",
-        "BY",
-        "CASE",
-        "CAST",
-        "CROSS",
-        "DISTINCT",
-        "ELSE",
-        "EXCEPT",
-        "FROM",
-        "FULL",
-        "GROUP",
-        "HAVING",
-        "IN",
-        "INNER",
-        "INTERSECT",
-        "IS",
-        "JOIN",
-        "LEFT",
-        "LIKE",
-        "LIMIT",
-        "NOT",
-        "NULL",
-        "NULLS",
-        "ON",
-        "OR",
-        "ORDER",
-        "OUTER",
-        "OVER",
-        "PARTITION",
-        "RIGHT",
-        "SELECT",
-        "THEN",
-        "UNION",
-        "USING",
-        "VALUES",
-        "WHEN",
-        "WHERE",
-        "WITH",
-    ]
+_OF_QUERIES = re.compile(
+    "ALL|AND|AS|BETWEEN|BY|CASE|CAST|CROSS|DISTINCT|ELSE|EXCEPT|FROM|FULL|GROUP|HAVING|IN|INNER"
+    "|INTERSECT|IS|JOIN|LEFT|LIKE|LIMIT|NOT|NULL|NULLS|ON|OR|ORDER|OUTER|OVER|PARTITION|RIGHT"
+    "|SELECT|THEN|UNION|USING|VALUES|WHEN|WHERE|WITH",
+    re.IGNORECASE,
 )
 """Reserved words that are more likely a query's than a column."""
 _VALUES = ("identifier", "string_const", "numeric_const")
@@ -338,7 +299,7 @@ def _quoting(text: bytes, at: int) -> str:
     """
     *_, before, near = [None, None, *(token for token in _tokens(text) if token.start <= at)]
     for token in (before, near):
-        if token and token.kind == "keyword" and token.text.upper() not in _OF_QUERIES:
+        if token and token.kind == "keyword" and not _OF_QUERIES.fullmatch(token.text):
             return f'is {token.text} a column? write it in double quotes: "{token.text}"'
     return ""
 

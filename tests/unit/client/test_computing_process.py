@@ -66,16 +66,16 @@ def test_tasks_share_a_process_and_after_its_death_another_is_there(
     first = process.count_rows("fine", b"")
     assert process.count_rows("fine", b"x" * 3_000_000) == first
     with pytest.raises(InvalidRequestError, match="it is broken") as refused:
-        process.compute("broken")
+        process.compute("broken", 0)
     assert refused.value.hint == "mend it"
     with pytest.raises(InvariantError):
-        process.compute("bug")
+        process.compute("bug", 0)
     assert process.count_rows("fine", b"") == first, "an error is no death"
     os.kill(first, signal.SIGSEGV)
     second = process.count_rows("fine", b"")
     assert second != first
     with pytest.raises(LimitExceededError, match="with SIGKILL"):
-        process.compute("deadly")
+        process.compute("deadly", 0)
     with pytest.raises(RefusedSourceError, match="ended the process that read it, with SIGKILL"):
         process.count_rows("deadly", b"")
     process.check_sample(Path("fine"), {})
@@ -107,4 +107,4 @@ def test_the_end_ends_what_is_computed_and_nothing_follows(
         with pytest.raises(UnavailableError):
             slow.result()
     with pytest.raises(UnavailableError):
-        process.compute("fine")
+        process.compute("fine", 0)

@@ -18,6 +18,7 @@ from dormouse.client.instance import Instance
 from dormouse.client.table import TableHandle
 from dormouse.errors import ForbiddenError
 from dormouse.features.http.problems import ProblemError
+from dormouse.folder.work.worker import Computing
 from dormouse.http.messages import HttpRequest, HttpResponse
 from dormouse.ports.services import Services
 from dormouse.stored.decoding import convert_texts, decode_json
@@ -87,6 +88,11 @@ class Call:
         return self.instance.services
 
     @property
+    def computing(self) -> Computing | None:
+        """The process that computes what may end who does so, if there is one."""
+        return None if self.instance.folder is None else self.instance.folder.worker.computing
+
+    @property
     def principal(self) -> str:
         """The caller, as it was verified."""
         return self.request.principal
@@ -115,7 +121,8 @@ class Route:
     The types of the function say what the request has: a ``str`` for each name in braces of the
     path, a `query` and a `body` if it takes them. Its docstring is its description. A function that
     reads `takes` by itself has no `body`. `later` is what it answers with 202 if the answer follows
-    later; `files` says that it answers the content of a file.
+    later; `files` says that it answers the content of a file. One that is answered `apart` computes
+    what callers write: in another process, if there is one for that.
     """
 
     method: str
@@ -126,6 +133,7 @@ class Route:
     takes: tuple[str, ...] = ()
     later: Any = None
     files: bool = False
+    apart: bool = False
 
     @cached_property
     def hints(self) -> Mapping[str, Any]:

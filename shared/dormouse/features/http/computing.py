@@ -16,7 +16,7 @@ from dormouse.client.instance import Instance
 from dormouse.errors import DormouseError, NotFoundError
 from dormouse.features.http.resources.uploads import count_rows
 from dormouse.features.http.serve_http import serve_http
-from dormouse.features.queries.answer_query import compute_statement
+from dormouse.features.queries.answer_query import compute_task
 from dormouse.http.messages import HttpRequest
 
 
@@ -44,7 +44,7 @@ def _do(instance: Instance, task: Task) -> Done:
     services = instance.services
     match task.kind:
         case "compute":
-            compute_statement(services, task.name)
+            compute_task(services, task.name, task.number)
         case "count":
             table = services.table(task.name)
             if table is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from http import HTTPStatus
 
 from dormouse.client.instance import Instance
 from dormouse.errors import DormouseError
@@ -29,6 +30,11 @@ def _answer(instance: Instance, request: HttpRequest) -> HttpResponse:
         return HttpResponse(200, JSON_HEADERS, document(ROUTES))
     route, names = find_route(request)
     call = Call(instance, request)
+    if route.apart and call.computing is not None:
+        response = call.computing.answer(request)
+        if response.status == HTTPStatus.ACCEPTED and instance.folder is not None:
+            instance.folder.background.wake()  # the other process has sent a message
+        return response
     answer = route.answer(call, **names, **route.arguments(call))
     if isinstance(answer, HttpResponse):
         return answer

@@ -230,24 +230,28 @@ def _attempted(services: Services, query: Query, task: int, before: Spent) -> Ta
     if len(crashed_attempts(attempts, prefix)) >= CRASH_LIMIT:
         raise JobTooLargeError(f"sub-query {task}: {_CRASHED}", hint=_LESS)
     with record_attempt(attempts, prefix):
-        if query.read is not None or services.compute is None:
+        if services.compute is None:
             return answer(services, query, task, before)
-        services.compute(query.id)
-    done = load_task_ends(services.results, query.id, done_tasks(services.results, query))
-    return done[0] if done else None
+        services.compute(query.id, task)
+    if task not in done_tasks(services.results, query):
+        return None
+    return load_task_ends(services.results, query.id, [task])[0]
 
 
-def compute_statement(services: Services, query_id: str) -> None:
-    """Compute the statement of a query, and save the end of its only sub-query, for the process
-    whose `Services.compute` this is.
+def compute_task(services: Services, query_id: str, task: int) -> None:
+    """Answer a sub-query and save its end, for the process whose `Services.compute` this is.
 
     Raises:
         DormouseError: the query fails with it.
     """
     query = load_query(services.results, query_id)
-    end = None if query is None else answer(services, query, 0, Spent())
+    if query is None:
+        return
+    done = done_tasks(services.results, query)
+    before = _spent(load_task_ends(services.results, query_id, done))
+    end = answer(services, query, task, before)
     if end is not None:  # else the query has ended meanwhile
-        save_task_end(services.results, query_id, 0, end)
+        save_task_end(services.results, query_id, task, end)
 
 
 def _next(services: Services, query: Query, done: list[int]) -> list[OutboundMessage]:

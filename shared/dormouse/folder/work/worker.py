@@ -74,8 +74,8 @@ class Computing(Protocol):
     def answer(self, request: HttpRequest) -> HttpResponse:
         """Answer a POST request that only reads."""
 
-    def compute(self, query_id: str) -> None:
-        """Compute the statement of a query over messages, and save its end."""
+    def compute(self, query_id: str, task: int) -> None:
+        """Answer a sub-query of a query over messages, and save its end."""
 
     def count_rows(self, table: str, body: bytes) -> int:
         """Count rows for the table of an id."""
@@ -90,7 +90,7 @@ class Computing(Protocol):
 @dataclass
 class Worker:
     """Works for one process, in as many of its threads as call it. With a `reader`, ingest jobs are
-    left to that; with `computing`, statements and rows of requests to that.
+    left to that; with `computing`, queries and rows of requests to that.
     """
 
     services: Services

@@ -15,7 +15,7 @@ from dormouse.client.instance import Instance
 from dormouse.errors import LimitExceededError
 from dormouse.features.http import computing
 from tests.unit.features.http.conftest import Api
-from tests.unit.features.http.test_asked import answered, ask
+from tests.unit.features.http.test_asked import QUERY, ROWS, answered, ask
 
 
 class Computing(ComputingProcess):
@@ -49,20 +49,23 @@ def apart(people: Api) -> Computing:
     return apart
 
 
-def test_statements_and_rows_are_computed_and_read_in_another_process(
+def test_queries_and_rows_are_computed_and_read_in_another_process(
     people: Api, apart: Computing
 ) -> None:
     statement = {"text": "SELECT count(*) AS n FROM people"}
     assert people.found("POST", "/sql", statement)["rows"] == [{"n": 30}]
     assert people.problem("POST", "/sql", {"text": "SELECT nothing"})["status"] == 422
+    found = people.found("POST", "/tables/people/query", {"where": "age = 3"})
+    assert [row["age"] for row in found["rows"]] == [3, 3, 3]
     assert people.found("POST", "/tables/people/rows", [{"age": 1, "name": "x"}])["rows"] == 1
     assert people.problem("POST", "/tables/people/rows", [{"age": "x"}])["status"] == 422
     sample = {"name": "s.csv", "content": b64encode(b"k\n1\n").decode()}
     table = {"name": "t", "row_keys": ["k"], "sample": sample}
     assert people.ask("POST", "/tables", table).status == 202
-    assert apart.done == ["answer", "answer", "count", "count", "infer"]
-    assert answered(people, ask(people, "/sql", statement))["rows"] == 1
-    assert apart.done[5:] == ["answer", "compute"]
+    assert apart.done == ["answer"] * 3 + ["count"] * 2 + ["infer"]
+    for path, asked, rows in (("/sql", statement, 1), (QUERY, ROWS, 6)):
+        assert answered(people, ask(people, path, asked))["rows"] == rows
+    assert apart.done[6:] == ["answer", "compute"] * 2
     apart.deadly = "compute"
     failed = answered(people, ask(people, "/sql", statement))
     assert (failed["state"], "ended the process" in failed["reason"]) == ("failed", True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from http import HTTPStatus
 from typing import Annotated, Any
 
 import msgspec
@@ -144,12 +143,6 @@ def run_statement(call: Call, body: Statement) -> HttpResponse:
     """Return the rows of a query in SQL, all at once; later, as files, if they are too many for an
     answer or take too long, for Spark, or with the header ``Prefer: respond-async``.
     """
-    folder = call.instance.folder
-    if folder is not None and folder.worker.computing is not None:
-        response = folder.worker.computing.answer(call.request)
-        if response.status == HTTPStatus.ACCEPTED:
-            folder.background.wake()
-        return response
     if not prefers_later(call.request.headers) and not body.spark:
         try:
             return _statement_now(call, body)

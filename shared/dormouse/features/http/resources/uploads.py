@@ -127,11 +127,10 @@ def add_rows(call: Call, table: str) -> RowsTaken:
     if key:
         name = keyed_name(key, "", handle.table, "jsonl")
     with _without_hidden_names(opened):
-        folder = call.instance.folder
-        if folder is not None and folder.worker.computing is not None:
-            count = folder.worker.computing.count_rows(handle.table.id, body)
-        else:
+        if call.computing is None:
             count = count_rows(handle.table, body)
+        else:
+            count = call.computing.count_rows(handle.table.id, body)
     dropped = _drop(handle, ingest_key(handle.name, name), io.BytesIO(body), once=bool(key))
     if dropped.etag != md5(body, usedforsecurity=False).hexdigest():
         raise ProblemError(
