@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 import typer
@@ -13,7 +12,6 @@ from dormouse.errors import DormouseError
 
 if TYPE_CHECKING:
     from dormouse.client import Instance, TableHandle
-    from dormouse.folder.wiring import OpenFolder
 
 UPKEEP_SECONDS = 30.0
 """When a command begins no more work that follows from its own; what it has begun, it ends."""
@@ -45,28 +43,36 @@ def instance_of(ctx: typer.Context, *, makes: bool = False, works: bool = False)
     if session.instance is None:
         # In a folder, a command does the work that it causes before it ends (`finish_work`).
         instance = session.instance = Instance.connect(session.name, background=False, create=makes)
-        ctx.find_root().call_on_close(partial(finish_work, instance))
+        ctx.find_root().call_on_close(lambda: finish_work(session.instance or instance))
         if instance.folder is not None and instance.folder.was_made:
             from dormouse_cli.terminal import note  # it takes a while to import
 
             note(f"made an instance in {instance.folder.layout.root}")
-        if works and instance.folder is not None:
-            leave_files(instance.folder)
-            if instance.folder.process is not None:
+        if works:
+            instance = computing_apart(session, instance)
+            if instance.folder is not None and instance.folder.process is not None:
                 instance.folder.background.enabled = True
                 instance.folder.background.wake()
     return session.instance
 
 
-def leave_files(folder: OpenFolder) -> None:
-    """Let other processes, which may die of them, run ingest jobs and statements from now on."""
+def computing_apart(session: Session, instance: Instance) -> Instance:
+    """Let other processes, which may die of them, run queries and ingest jobs from now on; return
+    the instance of the session that does so.
+    """
     from dormouse.client.computing import ComputingProcess
     from dormouse.client.ingesting.reader import ReadingProcess
+    from dormouse.settings import Settings
 
-    root, worker, services = folder.layout.root, folder.worker, folder.services
-    worker.reader = ReadingProcess(root, os.environ, services.clock)
-    worker.computing = computing = ComputingProcess(root, services.scratch, os.environ)
-    worker.services = replace(worker.services, compute=computing.compute)
+    services, folder = instance.services, instance.folder
+    settings = Settings.from_environment(instance=session.name)
+    name = settings.instance if folder is None else str(folder.layout.root)
+    computing = ComputingProcess(name, services.scratch, os.environ)
+    if folder is not None:
+        folder.worker.reader = ReadingProcess(folder.layout.root, os.environ, services.clock)
+        folder.worker.services = replace(folder.worker.services, compute=computing.compute)
+    session.instance = replace(instance, computing=computing)
+    return session.instance
 
 
 def finish_work(instance: Instance) -> None:

@@ -11,7 +11,7 @@ from dormouse.client.instance import Instance
 from dormouse.client.waiting import WORKING_QUEUES, dead_letter_error
 from dormouse.errors import DiskFullError, InvalidRequestError
 from dormouse.features.dead_letters.dead_letters import list_letters
-from dormouse_cli.session import instance_of, leave_files
+from dormouse_cli.session import Session, computing_apart, instance_of
 from dormouse_cli.terminal import note, notes
 
 LOOK_SECONDS = 1.0
@@ -42,7 +42,7 @@ def work(
             hint="`dormouse work` is for an instance in a folder: --instance ./mice",
         )
     folder.database.check_writable()
-    leave_files(folder)
+    instance = computing_apart(ctx.ensure_object(Session), instance)
     with notes().status("looking for work") as status:
         try:
             while True:

@@ -79,11 +79,11 @@ class _EndedError(Exception):
 
 
 class ComputingProcess:
-    """Computes for the instance in the folder `root`; temporary files are below `scratch`."""
+    """Computes for the instance of a name, or in a folder; temporary files are below `scratch`."""
 
-    def __init__(self, root: Path, scratch: Path, environment: Mapping[str, str]) -> None:
+    def __init__(self, name: str, scratch: Path, environment: Mapping[str, str]) -> None:
         """Start nothing yet."""
-        self._root, self._scratch, self._environment = root, scratch, environment
+        self._name, self._scratch, self._environment = name, scratch, environment
         self._lock, self._alone = threading.Lock(), threading.Semaphore(ALONE_AT_ONCE)
         self._running: list[_Running] = []
         self._shared: _Running | None = None
@@ -190,7 +190,7 @@ class ComputingProcess:
     def _begun(self) -> _Running:
         if self._is_over:
             raise UnavailableError("the process ends")
-        begun = _Running(self._root, self._scratch, self._environment)
+        begun = _Running(self._name, self._scratch, self._environment)
         self._running.append(begun)
         return begun
 
@@ -205,7 +205,7 @@ class ComputingProcess:
 class _Running:
     """One process, with a folder of its own for temporary files."""
 
-    def __init__(self, root: Path, scratch: Path, environment: Mapping[str, str]) -> None:
+    def __init__(self, name: str, scratch: Path, environment: Mapping[str, str]) -> None:
         self._folder = tempfile.TemporaryDirectory(
             prefix="computing-", dir=scratch, ignore_cleanup_errors=True
         )
@@ -213,8 +213,8 @@ class _Running:
         with theirs:
             self.process: subprocess.Popen[bytes] = lifeline.start(
                 MODULE,
-                [str(root), str(theirs.fileno())],
-                cwd=root,
+                [name, str(theirs.fileno())],
+                cwd=Path.cwd(),
                 environment={
                     **environment,
                     "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),

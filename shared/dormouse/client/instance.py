@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from dormouse.access.rules import AccessRules, Permission, Verb
+    from dormouse.client.computing import ComputingProcess
     from dormouse.client.ingesting.dropping import Ingested
     from dormouse.client.ingesting.inferring import Like, Types
     from dormouse.client.reading.exporting_sql import ExportedStatement
@@ -95,6 +96,7 @@ class Instance(Shown):
     spark_applications: SparkApplications = NoSpark()
     folder: OpenFolder | None = None
     links: ResultLinks = NoLinks()
+    computing: ComputingProcess | None = None
 
     @staticmethod
     def open(folder: str | Path, *, background: bool = True, create: bool = True) -> Instance:
@@ -140,6 +142,10 @@ class Instance(Shown):
 
     def close(self) -> None:
         """End what this process does in the background for an instance in a folder."""
+        if self.folder is not None:
+            self.folder.worker.leaving.leave()
+        if self.computing is not None:  # the background may wait for it
+            self.computing.end()
         if self.folder is not None:
             self.folder.close()
 

@@ -68,9 +68,6 @@ class OpenFolder:
 
     def close(self) -> None:
         """End the work in the background, and leave the folder to others."""
-        self.worker.leaving.leave()
-        if self.worker.computing is not None:  # the background may wait for it
-            self.worker.computing.end()
         self.background.stop()
         if self.worker.reader is not None:
             self.worker.reader.end()

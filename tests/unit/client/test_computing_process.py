@@ -54,7 +54,7 @@ def process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Computi
     (tmp_path / "tasks.py").write_text(TASKS)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(computing, "MODULE", "tasks")
-    process = ComputingProcess(tmp_path, tmp_path, os.environ)
+    process = ComputingProcess(str(tmp_path), tmp_path, os.environ)
     yield process
     process.end()
     assert not list(tmp_path.glob("computing-*")), "temporary files are removed"

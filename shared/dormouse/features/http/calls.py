@@ -18,7 +18,6 @@ from dormouse.client.instance import Instance
 from dormouse.client.table import TableHandle
 from dormouse.errors import ForbiddenError
 from dormouse.features.http.problems import ProblemError
-from dormouse.folder.work.worker import Computing
 from dormouse.http.messages import HttpRequest, HttpResponse
 from dormouse.ports.services import Services
 from dormouse.stored.decoding import convert_texts, decode_json
@@ -86,11 +85,6 @@ class Call:
     def services(self) -> Services:
         """The services of the instance."""
         return self.instance.services
-
-    @property
-    def computing(self) -> Computing | None:
-        """The process that computes what may end who does so, if there is one."""
-        return None if self.instance.folder is None else self.instance.folder.worker.computing
 
     @property
     def principal(self) -> str:

@@ -20,10 +20,10 @@ from dormouse.features.queries.answer_query import compute_task
 from dormouse.http.messages import HttpRequest
 
 
-def main(root: str, descriptor: str) -> None:
-    """Do the tasks of an instance in a folder that come with sockets, each in a thread."""
+def main(name: str, descriptor: str) -> None:
+    """Do the tasks of an instance that come with sockets, each in a thread."""
     control = socket.socket(fileno=int(descriptor))
-    with Instance.open(root, background=False, create=False) as instance:
+    with Instance.connect(name, background=False, create=False) as instance:
         while True:
             _, descriptors, *_ = socket.recv_fds(control, 1, 1)
             for each in descriptors:

@@ -30,8 +30,8 @@ def _answer(instance: Instance, request: HttpRequest) -> HttpResponse:
         return HttpResponse(200, JSON_HEADERS, document(ROUTES))
     route, names = find_route(request)
     call = Call(instance, request)
-    if route.apart and call.computing is not None:
-        response = call.computing.answer(request)
+    if route.apart and instance.computing is not None:
+        response = instance.computing.answer(request)
         if response.status == HTTPStatus.ACCEPTED and instance.folder is not None:
             instance.folder.background.wake()  # the other process has sent a message
         return response

@@ -9,10 +9,9 @@ requests are dropped, because in a folder who asks is answered by the call.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Protocol
 
 from dormouse.errors import (
@@ -28,7 +27,6 @@ from dormouse.folder.work.deliveries import Deliveries, logger
 from dormouse.folder.work.leaving import Leaving
 from dormouse.folder.work.schedule import Schedule
 from dormouse.folder.work.spark_submit import SparkWorker
-from dormouse.http.messages import HttpRequest, HttpResponse
 from dormouse.messages.replies import Reply
 from dormouse.messages.requests import AdminRequest, decode_admin
 from dormouse.messages.stages import (
@@ -68,29 +66,10 @@ class Reader(Protocol):
         """End it."""
 
 
-class Computing(Protocol):
-    """Computes and reads elsewhere what may end who does so; then it raises DormouseError."""
-
-    def answer(self, request: HttpRequest) -> HttpResponse:
-        """Answer a POST request that only reads."""
-
-    def compute(self, query_id: str, task: int) -> None:
-        """Answer a sub-query of a query over messages, and save its end."""
-
-    def count_rows(self, table: str, body: bytes) -> int:
-        """Count rows for the table of an id."""
-
-    def check_sample(self, sample: Path, properties: Mapping[str, object]) -> None:
-        """Read the types of a file."""
-
-    def end(self) -> None:
-        """End it."""
-
-
 @dataclass
 class Worker:
     """Works for one process, in as many of its threads as call it. With a `reader`, ingest jobs are
-    left to that; with `computing`, queries and rows of requests to that.
+    left to that.
     """
 
     services: Services
@@ -100,7 +79,6 @@ class Worker:
     leaving: Leaving
     spark: SparkWorker | None = None
     reader: Reader | None = None
-    computing: Computing | None = None
     next_look: float = 0.0
     _deliveries: Deliveries = field(init=False)
 

@@ -23,7 +23,7 @@ class Computing(ComputingProcess):
 
     def __init__(self, instance: Instance) -> None:
         services = instance.services
-        super().__init__(services.scratch, services.scratch, os.environ)
+        super().__init__("", services.scratch, os.environ)
         self.instance, self.done, self.deadly = instance, list[str](), ""
 
     def _done(self, task: Task, *, is_alone: bool = False) -> Done:
@@ -44,7 +44,8 @@ class Computing(ComputingProcess):
 def apart(people: Api) -> Computing:
     folder = people.instance.folder
     assert folder is not None
-    folder.worker.computing = apart = Computing(Instance.open(folder.layout.root, background=False))
+    apart = Computing(Instance.open(folder.layout.root, background=False))
+    people.instance = replace(people.instance, computing=apart)
     folder.worker.services = replace(folder.worker.services, compute=apart.compute)
     return apart
 

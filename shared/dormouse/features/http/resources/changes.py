@@ -259,7 +259,7 @@ def _inferred(
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"sample{ending}"
         path.write_bytes(content)
-        if call.computing is not None:
-            call.computing.check_sample(path, properties)
+        if call.instance.computing is not None:
+            call.instance.computing.check_sample(path, properties)
         found = infer_schema(path, body.row_keys, body.sort_keys, body.types, properties=properties)
         return found.schema, found.remarks

@@ -127,10 +127,10 @@ def add_rows(call: Call, table: str) -> RowsTaken:
     if key:
         name = keyed_name(key, "", handle.table, "jsonl")
     with _without_hidden_names(opened):
-        if call.computing is None:
+        if call.instance.computing is None:
             count = count_rows(handle.table, body)
         else:
-            count = call.computing.count_rows(handle.table.id, body)
+            count = call.instance.computing.count_rows(handle.table.id, body)
     dropped = _drop(handle, ingest_key(handle.name, name), io.BytesIO(body), once=bool(key))
     if dropped.etag != md5(body, usedforsecurity=False).hexdigest():
         raise ProblemError(
