@@ -29,7 +29,7 @@ def instance_of(ctx: typer.Context, *, makes: bool = False, works: bool = False)
     """Return the instance to work on, connecting to it at the first call.
 
     A command that `works` on a folder does so in the background, for as long as it lives; it does
-    not die of a file that ends who reads it.
+    not die of a file, a query or rows that end who reads or computes them.
 
     A folder becomes an instance only if the command `makes` things: with a
     mistyped name, a command that looks would find an empty instance and leave one behind.

@@ -48,6 +48,10 @@ ALONE_SECONDS = 60.0
 """How long a task waits for those that are tried again before it, and a sample may take."""
 
 
+DEATH_SECONDS = 10.0
+"""How long a process that has closed its sockets may take to end, as with a core dump."""
+
+
 class Task(msgspec.Struct, frozen=True):
     """What is to be done: answer a request, a sub-query of a query over messages, count the rows of
     a body for a table, or infer the types of a file.
@@ -237,9 +241,9 @@ class _Running:
                 own.shutdown(socket.SHUT_WR)
                 return msgspec.msgpack.decode(b"".join(pieces(own)), type=Done)
             except (OSError, msgspec.DecodeError) as error:
-                if isinstance(error, TimeoutError):
-                    self.process.kill()
-                self.process.wait()
+                with suppress(subprocess.TimeoutExpired):
+                    self.process.wait(0 if isinstance(error, TimeoutError) else DEATH_SECONDS)
+                self.process.kill()  # it hangs, or has lost a task: it is of no more use
                 raise _EndedError from error
 
     def how(self) -> str:
