@@ -13,6 +13,8 @@ For example, sorted by the first of two key columns:
 
 The groups ascend as the first key does, so the tied rows, sorted by their groups' numbers and the
 other keys, take the places that tied rows had before.
+
+Few rows are put in order by all keys at once: DataFusion plans for longer than they take.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from dormouse.arrow.types import Array, arrow_schema, conform
 from dormouse.engine import datafusion as engine
 from dormouse.schema.schema import Field, Schema
 
+FEW_ROWS = 100
 _FALSE = pa.array([False])
 
 
@@ -38,6 +41,10 @@ def sort_piece(batches: Iterable[pa.RecordBatch], schema: Schema) -> Iterator[pa
     table = pa.Table.from_batches(batches, arrow_schema(schema))
     pieces = table.combine_chunks().to_batches()
     if not pieces:
+        return
+    if table.num_rows <= FEW_ROWS:
+        (few,) = pieces
+        yield few.take(_order(few.columns[: len(schema.keys)]))
         return
     session = engine.session(table.num_rows)
     by_first_key = engine.key_order(schema)[:1]

@@ -157,6 +157,9 @@ class Sorter:
 
     def _merged(self, runs: Sequence[_SortedRun]) -> Iterator[pa.RecordBatch]:
         ends = list(_range_ends([s for run in runs for s in run.samples], self._piece_bytes))
+        if len(runs) == 1 and not ends:  # one piece, which is sorted
+            yield from runs[0].blocks
+            return
         cursors = [_Cursor(run.blocks, ends, self._schema) for run in runs]
         for number in range(len(ends) + 1):
             picked = (batch for cursor in cursors for batch in cursor.rows_of(number))
