@@ -35,7 +35,7 @@ from tests.simulation.crash_recovery import (
 from tests.simulation.instance import Instance, Worker
 from tests.simulation.processes import Call, Died, Fate
 from tests.simulation.watched import WatchedTables, WatchedTracker
-from tests.support.memory_pages import _Log
+from tests.support.memory_pages import Log
 from tests.support.memory_publications import MemoryPublications
 
 OUTAGE = "is refused, as are all calls after it"
@@ -304,7 +304,7 @@ def _copy_state(base: Instance, copy: Instance) -> None:
     assert isinstance(copy.publications, MemoryPublications)
     copy.publications.kept.update(base.publications.kept)
     copy.pages._logs.update(
-        {t: _Log(log.head, dict(log.pages)) for t, log in base.pages._logs.items()}
+        {t: Log(log.head, dict(log.pages)) for t, log in base.pages._logs.items()}
     )
     copy.pages.pins = deepcopy(base.pages.pins)
     tables, tracker = base.tables, base.tracker

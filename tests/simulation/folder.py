@@ -19,7 +19,7 @@ from dormouse.ports.services import JobRecord
 from dormouse.statestore.log.pages import Head, Page
 from dormouse.tables.table import Table
 from dormouse.tables.tombstones import Tombstone
-from tests.support.memory_pages import _Log
+from tests.support.memory_pages import Log
 
 
 class FolderDatabase(Database):
@@ -146,11 +146,11 @@ class FolderPages(SqlitePages):
         self.database = database
 
     @property
-    def _logs(self) -> dict[str, _Log]:
+    def _logs(self) -> dict[str, Log]:
         with self.database.reading() as connection:
             heads = {r.owner: r.read(Head) for r in select(connection, "kind = ?", "head")}
             pages = [(r.owner, r.read(Page)) for r in select(connection, "kind = ?", "page")]
-        logs = {state_id: _Log(head, {}) for state_id, head in heads.items()}
+        logs = {state_id: Log(head, {}) for state_id, head in heads.items()}
         for state_id, page in pages:
             logs[state_id].pages[page.number] = page
         return logs

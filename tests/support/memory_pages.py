@@ -16,7 +16,9 @@ def _no_hook(operation: str) -> None:
 
 
 @dataclass
-class _Log:
+class Log:
+    """The log of a table: its head, and its pages by their numbers."""
+
     head: Head
     pages: dict[int, Page]
 
@@ -32,14 +34,14 @@ class MemoryPages:
 
     before: Callable[[str], None] = _no_hook
     after: Callable[[str], None] = _no_hook
-    _logs: dict[str, _Log] = field(default_factory=dict)
+    _logs: dict[str, Log] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __getstate__(self) -> dict[str, object]:
         """Return what another process needs to have these pages too; hooks stay here."""
         return {"_logs": self._logs}
 
-    def __setstate__(self, state: dict[str, dict[str, _Log]]) -> None:
+    def __setstate__(self, state: dict[str, dict[str, Log]]) -> None:
         """Have the pages of another process."""
         MemoryPages.__init__(self, **state)
 
@@ -76,7 +78,7 @@ class MemoryPages:
             head = log.head if log else Head(-1)
             if head.closed or number != head.last_page + 1 or low_water_mark != head.low_water_mark:
                 return False
-            log = self._logs.setdefault(table_id, _Log(head, {}))
+            log = self._logs.setdefault(table_id, Log(head, {}))
             log.head = replace(head, last_page=number)
             log.pages[number] = Page(number, (), low_water_mark)
             return True
@@ -109,7 +111,7 @@ class MemoryPages:
     def close(self, table_id: str) -> Head:
         """Close the log for good, whether or not there was one; return its head."""
         with self._call("close", table_id):
-            log = self._logs.setdefault(table_id, _Log(Head(-1), {}))
+            log = self._logs.setdefault(table_id, Log(Head(-1), {}))
             log.head = replace(log.head, manifest=Manifest(), low_water_mark=LOWEST_ID, closed=True)
             return log.head
 
@@ -120,7 +122,7 @@ class MemoryPages:
                 self._logs[table_id].pages.pop(number, None)
 
     @contextmanager
-    def _call(self, operation: str, table_id: str) -> Iterator[_Log | None]:
+    def _call(self, operation: str, table_id: str) -> Iterator[Log | None]:
         self.before(operation)
         with self._lock:
             yield self._logs.get(table_id)

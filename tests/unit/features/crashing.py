@@ -14,6 +14,7 @@ from dormouse.jobs.retry_policy import MAX_RECEIVES
 from dormouse.messages.stages import CompactionJob, OutboundMessage
 from dormouse.model.transactions import AssignJob
 from dormouse.tables.table import Table
+from tests.support.made_once import made_once
 from tests.support.world import Crash, World, letters
 
 WORDS = "abcdefghijklmnop"
@@ -23,6 +24,7 @@ MERGES = (
 )
 
 
+@made_once
 def job_of(world: World, *texts: str, **properties: object) -> tuple[Table, OutboundMessage]:
     """Return a table with a shard for each text, and the message of a job that has them all."""
     table = world.create(**{"compaction_files": 100, "split_threshold_rows": 10**6, **properties})

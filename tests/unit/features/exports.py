@@ -10,6 +10,7 @@ from dormouse.features.export.manifests import Manifest, load_manifest
 from dormouse.ports.services import JobRecord
 from dormouse.stored.paths import MANIFEST, export_prefix
 from dormouse.tables.table import Table
+from tests.support.made_once import made_once
 from tests.support.world import World, letters
 
 TEXTS = ("thequickbrownfox", "jumpsoverthelazydog", "aaabbbzz")
@@ -17,6 +18,7 @@ ALL = "".join(sorted("".join(TEXTS)))
 LEAVES: list[tuple[object, ...]] = [("f",), ("m",), ("t",)]
 
 
+@made_once
 def filled(world: World, **options: object) -> Table:
     """A table of four leaves with a shard of each text in each."""
     table = world.create(**{"splits": LEAVES, "gc_delay_seconds": 60, **options})

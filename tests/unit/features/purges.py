@@ -6,6 +6,7 @@ import pyarrow.parquet as pq
 
 from dormouse.stored.paths import data_prefix
 from dormouse.tables.table import Table
+from tests.support.made_once import made_once
 from tests.support.world import World, letters
 
 
@@ -22,6 +23,7 @@ def in_table(world: World, table: Table) -> str:
     return "".join(str(row["letter"]) for row in world.rows(table))
 
 
+@made_once
 def filled(world: World, *texts: str, **options: object) -> Table:
     """A table with a shard for each text and leaf."""
     table = world.create(**{"gc_delay_seconds": 60, "compaction_files": 100, **options})

@@ -18,9 +18,11 @@ from dormouse.messages.requests import (
 )
 from dormouse.messages.stages import OutboundMessage, RequestStep, SelectionMessage
 from dormouse.tables.table import Table
+from tests.support.made_once import made_once
 from tests.support.world import World, letters, letters_file
 
 
+@made_once
 def filled(world: World, **properties: object) -> Table:
     settings: dict[str, object] = {"compaction_files": 100, "gc_delay_seconds": 0} | properties
     table = world.create("letters", splits=[("m",)], **settings)
@@ -79,6 +81,7 @@ ASKED: dict[str, tuple[Callable[[], AdminRequest], Counts]] = {
 }
 
 
+@made_once
 def prepared(world: World) -> Table:
     table = filled(world)
     for name, text in (("1", "q"), ("2", "rs")):

@@ -19,6 +19,7 @@ from dormouse.messages.requests import PurgeRows
 from dormouse.messages.stages import SelectionMessage
 from dormouse.tables.table import Table
 from tests.support.depth import examples
+from tests.support.made_once import made_once
 from tests.support.purges import purge_request
 from tests.support.queries import count_rows
 from tests.support.world import World
@@ -40,6 +41,7 @@ def keys_of(rows: Sequence[Row]) -> list[Key]:
     return [(str(row["letter"]), int(str(row["at"]))) for row in rows]
 
 
+@made_once
 def filled(world: World, files: Sequence[Sequence[tuple[str, int]]], **options: object) -> Table:
     table = world.create(**{"splits": [("b",)], "gc_delay_seconds": 60, **options})
     world.set_online(table, False)

@@ -18,6 +18,7 @@ from dormouse.messages.requests import CompactTable, PurgeRows
 from dormouse.messages.stages import RequestStep, SelectionMessage
 from dormouse.tables.table import Table
 from tests.support.damage import DAMAGE, rewrite
+from tests.support.made_once import made_once
 from tests.support.world import World
 from tests.unit.features.replies import asked, filled, last, look
 
@@ -28,6 +29,7 @@ LATER = "another format"
 
 
 @pytest.fixture
+@made_once
 def table(world: World) -> Table:
     """A table about which two have asked."""
     table = filled(world)

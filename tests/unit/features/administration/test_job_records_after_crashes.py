@@ -12,6 +12,7 @@ from dormouse.messages.requests import ReinitialiseTable, SplitPartitions
 from dormouse.messages.stages import OutboundMessage, PartitionSplits
 from dormouse.model.jobs.job_events import JobEvent, Tracked
 from dormouse.tables.table import Table
+from tests.support.made_once import made_once
 from tests.support.world import Crash, World, letters
 
 
@@ -30,6 +31,7 @@ def end_untold(world: World, monkeypatch: pytest.MonkeyPatch, error: Exception) 
         yield
 
 
+@made_once
 def filled(world: World, **properties: object) -> Table:
     """Return a table of two ingests whose changes nobody has planned for yet."""
     table = world.create(**{"gc_delay_seconds": 0, **properties})

@@ -11,10 +11,12 @@ from dormouse.features.administration.administer import administer
 from dormouse.messages.requests import CollectGarbage, CompactTable, SplitPartitions
 from dormouse.messages.stages import CompactionJob, GarbageCandidates, PartitionSplits
 from dormouse.tables.table import Table
+from tests.support.made_once import made_once
 from tests.support.trees import LEFT, RIGHT
 from tests.support.world import World, letters
 
 
+@made_once
 def filled(world: World, *files: str, **properties: object) -> Table:
     table = world.create("letters", splits=[("m",)], **properties)
     for number, text in enumerate(files):

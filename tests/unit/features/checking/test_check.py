@@ -18,6 +18,7 @@ from dormouse.statestore.source_codec import encode_sources
 from dormouse.statestore.source_lookup import read_segment
 from dormouse.stored.paths import shard_path, sources_path
 from dormouse.tables.table import Table
+from tests.support.made_once import made_once
 from tests.support.world import World, letters
 
 
@@ -26,6 +27,7 @@ def table(world: World) -> Table:
     return make_table(world)
 
 
+@made_once
 def make_table(world: World, gc_delay_seconds: int = 3600) -> Table:
     """Return a table of two leaves, a shard in each, and a shard that lies in both."""
     table = world.create(

@@ -23,6 +23,7 @@ from dormouse.schema.types import Primitive
 from dormouse.stored.paths import job_notes_prefix
 from dormouse.tables.table import Table
 from tests.support.depth import in_turn
+from tests.support.made_once import made_once
 from tests.support.world import World, letters
 from tests.unit.features.crashing import WORDS, drive, job_of
 
@@ -36,6 +37,7 @@ def world(tmp_path: Path) -> World:
     return World(tmp_path, has_spark=False)
 
 
+@made_once
 def begun(world: World, messages: int | None) -> tuple[Table, OutboundMessage]:
     """Return a job of two files with the same letters, of which so many messages are done."""
     table, message = job_of(world, WORDS, WORDS, compaction_spark_bytes=1000)

@@ -19,6 +19,7 @@ from dormouse.shards.writing import parquet
 from dormouse.shards.writing.division import ShardContext, write_shards
 from dormouse.stored.paths import run_of_shard, shard_id_of, shard_path
 from dormouse.tables.table import Table
+from tests.support.made_once import made_once
 from tests.support.world import Crash, World, letters
 
 WORDS = "thequickbrownfoxjumps"
@@ -29,6 +30,7 @@ def _small_row_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parquet, "FIRST_ROW_GROUP_ROWS", 4)
 
 
+@made_once
 def table_with_job(world: World, files: int = 2, **properties: object) -> tuple[Table, str]:
     """Return a table of a few shards, all inputs of a job that is to be run."""
     table = world.create(**{"shard_target_bytes": 1, **properties})

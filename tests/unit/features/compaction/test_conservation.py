@@ -28,6 +28,7 @@ from dormouse.readers.reading import Slice
 from dormouse.shards.writing import parquet
 from dormouse.stored.paths import shard_path
 from dormouse.tables.table import Table
+from tests.support.made_once import made_once
 from tests.support.trees import part
 from tests.support.world import World, letters
 
@@ -40,6 +41,7 @@ def _small_row_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parquet, "FIRST_ROW_GROUP_ROWS", 3)
 
 
+@made_once
 def split_table(world: World, words: str = WORDS, **properties: object) -> tuple[Table, list[str]]:
     """Return a table of one shard that is split at "i", and a job for each half of it."""
     table = world.create(**properties)

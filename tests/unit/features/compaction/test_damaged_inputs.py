@@ -26,6 +26,7 @@ from dormouse.stored.paths import run_of_shard, shard_id_of, shard_path
 from dormouse.tables.table import Table
 from tests.support.damage import flipped, last_row_group, rewrite
 from tests.support.depth import in_turn
+from tests.support.made_once import made_once
 from tests.support.world import World, letters
 
 WORDS = "thequickbrownfoxjumps"
@@ -41,6 +42,7 @@ def _small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(merge_windows, "GROUPS_PER_WINDOW", 1)
 
 
+@made_once
 def table_with_job(world: World, files: int = 2, **properties: object) -> tuple[Table, str]:
     table = world.create(compaction_files=4, **properties)
     for i in range(files):

@@ -11,6 +11,7 @@ from dormouse.model.state import DAY_MS
 from dormouse.stored.paths import job_notes_prefix, steps_prefix
 from dormouse.tables.table import Table
 from tests.support.damage import DAMAGE, rewrite
+from tests.support.made_once import made_once
 from tests.support.world import World
 from tests.unit.features.crashing import WORDS, job_of
 
@@ -23,6 +24,7 @@ def world(tmp_path: Path) -> World:
 
 
 @pytest.fixture
+@made_once
 def cut(world: World) -> Table:
     """A table with a job that was cut, of which one step is done."""
     table, message = job_of(world, WORDS, WORDS, compaction_spark_bytes=3000)

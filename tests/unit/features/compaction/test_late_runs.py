@@ -14,6 +14,7 @@ from dormouse.messages.requests import CompactTable
 from dormouse.messages.stages import OutboundMessage
 from dormouse.stored.paths import data_prefix, run_marker_prefix
 from dormouse.tables.table import Table
+from tests.support.made_once import made_once
 from tests.support.world import Crash, World, letters
 from tests.unit.features.crashing import WORDS, drive, job_of
 
@@ -25,6 +26,7 @@ def world(tmp_path: Path) -> World:
     return World(tmp_path, has_spark=False)
 
 
+@made_once
 def superseded_step(world: World) -> tuple[Table, OutboundMessage, dict[str, bytes]]:
     """Return a job whose first step was cut while a run did all of it, and what that run wrote."""
     table, message = job_of(world, WORDS, WORDS, compaction_spark_bytes=3000, gc_delay_seconds=60)

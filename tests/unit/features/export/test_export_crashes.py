@@ -18,9 +18,11 @@ from dormouse.model.state import DAY_MS
 from dormouse.query import pieces as exports
 from dormouse.stored.paths import export_prefix
 from dormouse.tables.table import Table
+from tests.support.made_once import made_once
 from tests.support.world import Crash, World, letters
 
 
+@made_once
 def begun(world: World, monkeypatch: pytest.MonkeyPatch, **properties: object) -> tuple[Table, str]:
     """Return a table of two leaves, and an export of it of a task for each."""
     monkeypatch.setattr(exports, "MAX_TASK_BYTES", 1)

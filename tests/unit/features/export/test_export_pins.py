@@ -13,6 +13,7 @@ from dormouse.messages.requests import CompactTable, ExportRows, TagVersion, Unt
 from dormouse.messages.stages import OutboundMessage
 from dormouse.model.versions.pins import Pin
 from dormouse.tables.table import Table
+from tests.support.made_once import made_once
 from tests.support.world import Crash, World, letters
 from tests.unit.features.exports import exported, record_of
 
@@ -20,6 +21,7 @@ DELAY_SECONDS = 600
 
 
 @pytest.fixture
+@made_once
 def table(world: World) -> Table:
     """A table of two shards, which nothing merges unasked."""
     made = world.create(gc_delay_seconds=DELAY_SECONDS, compaction_files=100, orphan_age_seconds=60)

@@ -14,6 +14,7 @@ import pytest
 from dormouse.stored.paths import shard_path
 from dormouse.tables.table import Table
 from tests.support.damage import flipped
+from tests.support.made_once import made_once
 from tests.support.world import World
 from tests.unit.features.exports import manifest, record_of, rows_of
 
@@ -36,6 +37,7 @@ DAMAGE: dict[str, Spoil] = {
 
 
 @pytest.fixture
+@made_once
 def table(world: World) -> Table:
     """A table of shards that have their rows between each other's, and of four leaves."""
     table = world.create(splits=[("c",), ("f",)], compaction_strategy="batch")

@@ -25,12 +25,14 @@ from dormouse.model.transactions import AddShards
 from dormouse.ports.services import Services
 from dormouse.stored.paths import sources_prefix
 from dormouse.tables.table import Table
+from tests.support.made_once import made_once
 from tests.support.world import Crash, World, letters, letters_file
 
 YEAR_SECONDS = 365 * DAY_MS // 1000
 
 
 @pytest.fixture
+@made_once
 def table(world: World) -> Table:
     made = world.create()
     world.drop("letters/1.parquet", letters("abc"))

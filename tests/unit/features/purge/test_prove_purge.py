@@ -24,11 +24,13 @@ from dormouse.ports.services import NoncurrentObject, StoredObject
 from dormouse.storage import FolderStorage
 from dormouse.stored.paths import data_prefix, shard_path
 from dormouse.tables.table import Table
+from tests.support.made_once import made_once
 from tests.support.purges import purge_request
 from tests.support.world import Crash, World, letters, letters_file
 
 
 @pytest.fixture
+@made_once
 def table(world: World) -> Table:
     table = world.create(gc_delay_seconds=600, orphan_age_seconds=3600)
     world.set_online(table, False)

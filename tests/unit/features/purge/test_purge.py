@@ -109,7 +109,7 @@ def test_a_table_of_an_earlier_release_is_purged_by_as_few_jobs(world: World) ->
     earlier = partial(InitialisePartitions, rules=1)
     with patch.object(create_table, "InitialisePartitions", earlier):
         options = {"splits": [("b",)], "ingest_file_strategy": "one_reference_per_leaf"}
-        table = filled(world, "abc", **options)
+        table = filled.__wrapped__(world, "abc", **options)
     world.purge(table, "letter = 'b'")
     world.queue += world.deliver(world.queue.popleft())
     state = world.state(table)

@@ -11,6 +11,7 @@ from dormouse.features.rebuild.rebuild import rebuild
 from dormouse.features.requests.request_paths import request_prefix
 from dormouse.stored.paths import data_prefix, state_prefix, table_prefix
 from dormouse.tables.table import Table
+from tests.support.made_once import made_once
 from tests.support.world import World, letters
 
 KEY = "zebra-7"
@@ -19,6 +20,7 @@ PACKED_AT = 16
 
 
 @pytest.fixture
+@made_once
 def table(world: World) -> Table:
     """A table where the key was the greatest of a shard, and was purged and collected."""
     table = world.create(gc_delay_seconds=60)

@@ -15,10 +15,12 @@ from dormouse.model.state import TableState
 from dormouse.ports.services import StoredObject
 from dormouse.stored.paths import data_prefix, run_marker_prefix
 from dormouse.tables.table import Table
+from tests.support.made_once import made_once
 from tests.support.world import World, letters
 
 
 @pytest.fixture
+@made_once
 def table(world: World) -> Table:
     made = world.create()
     world.drop("letters/0.parquet", letters("abc"))

@@ -34,11 +34,13 @@ from dormouse.query.pieces import bytes_to_read
 from dormouse.stored.paths import spark_prefix
 from dormouse.tables.spark_options import SparkOptions
 from dormouse.tables.table import Table
+from tests.support.made_once import made_once
 from tests.support.world import Crash, World, letters, letters_file
 
 ASKED = SparkOptions(spark_executors=7, spark_executor_cores=8)
 
 
+@made_once
 def filled(world: World, *texts: str, **properties: object) -> Table:
     """A table of two leaves, with a shard for each text and leaf."""
     table = world.create("letters", splits=[("m",)], **{"compaction_files": 100, **properties})

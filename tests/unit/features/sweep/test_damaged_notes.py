@@ -20,6 +20,7 @@ from dormouse.stored.paths import (
 )
 from dormouse.tables.table import Table
 from tests.support.damage import flipped, rewrite
+from tests.support.made_once import made_once
 from tests.support.world import World, letters
 from tests.unit.features.exports import rows_of
 
@@ -27,6 +28,7 @@ A_WEEK = 7 * 24 * 60 * 60
 
 
 @pytest.fixture
+@made_once
 def table(world: World) -> Table:
     table = world.create()
     world.drop("letters/1.parquet", letters("abc"))

@@ -21,6 +21,7 @@ from dormouse.stored.paths import (
     spark_run_path,
 )
 from dormouse.tables.table import Table
+from tests.support.made_once import made_once
 from tests.support.world import World, letters
 
 TWO_WEEKS = 14 * 24 * 60 * 60
@@ -32,6 +33,7 @@ BESIDE: dict[str, Callable[[str], str]] = {
 
 
 @pytest.fixture
+@made_once
 def table(world: World) -> Table:
     table = world.create()
     world.drop("letters/1.parquet", letters("abc"))

@@ -21,11 +21,13 @@ from dormouse.stored.paths import SPARK_CODE, shard_path
 from dormouse.tables.table import Table
 from dormouse.tables.tombstones import Tombstone
 from tests.support.adapters import MemoryTables
+from tests.support.made_once import made_once
 from tests.support.world import LETTERS, Crash, World, letters
 
 DAY_SECONDS = 24 * 3600
 
 
+@made_once
 def filled(world: World, name: str = "letters") -> Table:
     table = world.create(name)
     world.drop(f"{name}/1.parquet", letters("ab"))

@@ -20,6 +20,7 @@ from dormouse.model.transactions import SplitPartition
 from dormouse.schema.schema import Primitive, Schema
 from dormouse.tables.table import Table
 from tests.support.instances import InMemory
+from tests.support.made_once import made_once
 from tests.support.purges import purge_request
 from tests.support.world import LETTERS, Crash, World, letters
 
@@ -37,6 +38,7 @@ EMPTY = ReinitialiseTable("r", "letters", True, schema=NUMBERS)
 
 
 @pytest.fixture
+@made_once
 def table(world: World) -> Table:
     """A table of two leaves, of three ingests, that nobody compacts."""
     table = world.create("letters", splits=(("m",),))

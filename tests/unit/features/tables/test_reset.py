@@ -9,6 +9,7 @@ from dormouse.messages.requests import ReinitialiseTable, RenameTable
 from dormouse.messages.stages import OutboundMessage, PartitionSplits, TableChanged
 from dormouse.stored.paths import tree_prefix
 from dormouse.tables.table import Table
+from tests.support.made_once import made_once
 from tests.support.world import Crash, World, letters, letters_file
 
 SPLIT = ReinitialiseTable("split", "letters", False, (("f",), ("t",)))
@@ -16,6 +17,7 @@ KEEP = ReinitialiseTable("keep", "letters")
 
 
 @pytest.fixture
+@made_once
 def table(world: World) -> Table:
     """A table of two leaves with rows."""
     table = world.create("letters", splits=(("m",),))

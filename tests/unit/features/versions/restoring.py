@@ -10,6 +10,7 @@ from dormouse.messages.requests import AdminRequest, CompactTable, RestoreVersio
 from dormouse.model.state import TableState
 from dormouse.model.versions.pins import OwnerKind
 from dormouse.tables.table import Table
+from tests.support.made_once import made_once
 from tests.support.world import World, letters
 
 DELAY_SECONDS = 600
@@ -66,6 +67,7 @@ def lose_state(world: World, table: Table) -> Table:
     return newest(world, table)
 
 
+@made_once
 def merged_since(world: World) -> Table:
     """A table of two shards with a tag of its version, "before"; then a file, and a merge of all.
 

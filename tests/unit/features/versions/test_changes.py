@@ -8,6 +8,7 @@ from dormouse.client.reading.versions import changes_of
 from dormouse.errors import NotFoundError
 from dormouse.messages.requests import CompactTable, ReinitialiseTable, RestoreVersion, TagVersion
 from dormouse.tables.table import Table
+from tests.support.made_once import made_once
 from tests.support.world import World, letters
 from tests.unit.features.versions.restoring import (
     DELAY_SECONDS,
@@ -19,6 +20,7 @@ from tests.unit.features.versions.restoring import (
 
 
 @pytest.fixture
+@made_once
 def table(world: World) -> Table:
     made = world.create(gc_delay_seconds=DELAY_SECONDS, compaction_files=100)
     drop(world, 1, "abc")

@@ -16,12 +16,14 @@ from dormouse.messages.requests import (
 )
 from dormouse.messages.stages import SelectionMessage
 from dormouse.tables.table import Table
+from tests.support.made_once import made_once
 from tests.support.world import World, letters
 
 ROWS = SelectionMessage(where="letter = 'a'")
 
 
 @pytest.fixture
+@made_once
 def table(world: World) -> Table:
     """A table with two tags."""
     made = world.create(gc_delay_seconds=600)

@@ -24,11 +24,13 @@ from dormouse.model.versions.as_of import is_tag
 from dormouse.query.planner import select
 from dormouse.query.rows import query_rows
 from dormouse.tables.table import Table
+from tests.support.made_once import made_once
 from tests.support.world import World, letters
 
 DELAY_SECONDS = 600
 
 
+@made_once
 def filled(world: World) -> Table:
     """Return a table of two shards, which are not merged by themselves."""
     table = world.create(
