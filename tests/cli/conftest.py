@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from dormouse_cli.main import app
-from dormouse_cli.session import Session
+from tests.support.command import run_command
 from tests.support.instances import InMemory
+from tests.support.made_once import made_once
 from tests.support.world import World
 
 Dormouse = Callable[..., Result]
@@ -42,20 +43,26 @@ def memory(tmp_path: Path) -> InMemory:
 def dormouse(memory: InMemory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Dormouse:
     """Run `dormouse ARGUMENTS…` in an empty folder."""
     monkeypatch.chdir(tmp_path)
-
-    def run(*arguments: str, input: str | None = None) -> Result:
-        session = Session(instance=memory.instance)
-        return CliRunner().invoke(app, arguments, obj=session, input=input, catch_exceptions=False)
-
-    return run
+    return partial(run_command, memory.instance)
 
 
 @pytest.fixture
-def flights(dormouse: Dormouse) -> Dormouse:
+def flights(dormouse: Dormouse, memory: InMemory) -> Dormouse:
     """The same, where a table `flights` has the rows above."""
+    fly(memory.world)
+    write_files()
+    return dormouse
+
+
+def write_files() -> None:
     Path("schema.json").write_text(json.dumps(FLIGHTS))
     Path("rows.csv").write_text(ROWS)
-    assert dormouse("table", "add", "flights", "--schema", "schema.json").exit_code == 0
-    ingested = dormouse("ingest", "flights", "rows.csv", "--wait")
+
+
+@made_once
+def fly(world: World) -> None:
+    write_files()
+    run = partial(run_command, InMemory.over(world).instance)
+    assert run("table", "add", "flights", "--schema", "schema.json").exit_code == 0
+    ingested = run("ingest", "flights", "rows.csv", "--wait")
     assert ingested.exit_code == 0, ingested.output
-    return dormouse

@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from dormouse.errors import UnavailableError
-from tests.cli.conftest import Dormouse
+from tests.cli.conftest import Dormouse, fly
 from tests.support.instances import InMemory
-from tests.support.world import letters
+from tests.support.made_once import made_once
+from tests.support.world import World, letters
 
 HEADER = "carrier,flight,at,delay\n"
 
@@ -20,26 +21,28 @@ def listed(dormouse: Dormouse, *arguments: str) -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def busy(flights: Dormouse, memory: InMemory) -> Dormouse:
-    """Compacted once, with a refused file, a failed compaction and one not begun."""
-    (table,) = memory.world.tables.all()
+def busy(dormouse: Dormouse, memory: InMemory) -> Dormouse:
+    """Flights that were compacted, with a refused file, a failed compaction and one not begun."""
+    work(memory.world)
+    return dormouse
+
+
+@made_once
+def work(world: World) -> None:
+    fly(world)
     for number in range(12):
-        memory.world.drop(f"flights/{number}.csv", f"{HEADER}AA,{number},1970-01-01,1\n".encode())
-    memory.world.drop("flights/bad.csv", b"carrier\nAA\n")
-    memory.world.settle()
+        world.drop(f"flights/{number}.csv", f"{HEADER}AA,{number},1970-01-01,1\n".encode())
+    world.drop("flights/bad.csv", b"carrier\nAA\n")
+    world.settle()
     for number in range(12):
-        memory.world.drop(
-            f"flights/again-{number}.csv", f"{HEADER}BB,{number},1970-01-01,1\n".encode()
-        )
-    while memory.world.queue[0].queue == "ingest-jobs":
-        memory.world.queue += memory.world.deliver(memory.world.queue.popleft())
-    memory.world.queue += memory.world.deliver(memory.world.queue.popleft())
-    (job,) = [m for m in memory.world.queue if m.queue == "compaction-jobs"]
-    memory.world.before_next_commit(unavailable)
+        world.drop(f"flights/again-{number}.csv", f"{HEADER}BB,{number},1970-01-01,1\n".encode())
+    while world.queue[0].queue == "ingest-jobs":
+        world.queue += world.deliver(world.queue.popleft())
+    world.queue += world.deliver(world.queue.popleft())
+    (job,) = [m for m in world.queue if m.queue == "compaction-jobs"]
+    world.before_next_commit(unavailable)
     with pytest.raises(UnavailableError):
-        memory.world.deliver(job)
-    assert table.id
-    return flights
+        world.deliver(job)
 
 
 def unavailable() -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from dormouse.aws.functions import handling
 from dormouse.aws.wiring import Wiring
@@ -28,9 +28,8 @@ from dormouse.messages.stages import (
     TableChanged,
 )
 from dormouse.settings import Settings
-from dormouse_cli.main import app
-from dormouse_cli.session import Session
 from tests.functions.conftest import Functions, Outbox
+from tests.support.command import run_command
 from tests.support.damage import DAMAGE, rewrite
 from tests.support.depth import in_turn
 from tests.support.everything import Everything, in_memory
@@ -92,8 +91,7 @@ def instance(built: Everything, monkeypatch: pytest.MonkeyPatch) -> Iterator[Eve
 def dormouse(instance: Everything, *arguments: str) -> Result:
     """Run the command in a new process, so to speak."""
     instance.new_processes()
-    session = Session(instance=InMemory.over(instance.world).instance)
-    return CliRunner().invoke(app, arguments, obj=session, catch_exceptions=False)
+    return run_command(InMemory.over(instance.world).instance, *arguments)
 
 
 def damages(instance: Everything, pattern: str) -> Iterator[tuple[str, Path, Callable[[], object]]]:

@@ -6,6 +6,7 @@ import ast
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -93,9 +94,13 @@ class _Deferred(TyperCommand):
         """Ignore what the base class sets: the verb knows its help."""
 
     def make_context(self, *args: Any, **extra: Any) -> Any:
+        return self._loaded.make_context(*args, **extra)
+
+    @cached_property
+    def _loaded(self) -> Any:
         loaded = self._verb.load()
         app = loaded if isinstance(loaded, typer.Typer) else _app_of(self.name, loaded)
-        return typer.main.get_command(app).make_context(*args, **extra)
+        return typer.main.get_command(app)
 
 
 def _app_of(name: str | None, function: Any) -> typer.Typer:
