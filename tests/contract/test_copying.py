@@ -8,7 +8,6 @@ from pathlib import Path
 import boto3
 import pyarrow as pa
 import pytest
-from moto.server import ThreadedMotoServer
 
 from dormouse.client import Instance, TableHandle
 from dormouse.client.deployment import connect_deployment
@@ -20,8 +19,8 @@ from dormouse.features.ingest.ingest import ingest
 from dormouse.messages.stages import QUEUES, IngestJob
 from dormouse.settings import Settings
 from dormouse.stored.names import InstanceNames, dead_letter_queue
-from dormouse_cli.local.moto_server import make_atomic
 from tests.contract.mocked_aws import REGION, dynamodb_table, s3_bucket, sqs_queues
+from tests.support.depth import in_turn
 from tests.support.world import LETTERS, letters, letters_file
 
 
@@ -31,11 +30,15 @@ def folder(tmp_path: Path) -> Iterator[Instance]:
         yield instance
 
 
-@pytest.fixture(params=["s3", "dynamodb"])
+@pytest.fixture(params=in_turn(["s3", "dynamodb"], parts=2))
 def deployment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> Iterator[Instance]:
     """Return a deployment whose tables keep their state in S3 or in DynamoDB, over HTTP."""
+    from moto.server import ThreadedMotoServer  # with Flask, which all processes would load
+
+    from dormouse_cli.local.moto_server import make_atomic
+
     names = InstanceNames(f"in-{request.param}", "123456789012")  # the account is that of moto
     server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     make_atomic()

@@ -8,7 +8,6 @@ from typing import Any
 
 import boto3
 import pytest
-from moto.server import ThreadedMotoServer
 
 from dormouse.aws.s3.storage import S3Storage
 from dormouse.cache import Cache
@@ -50,6 +49,8 @@ class Bucket(S3Storage):
 
 @pytest.fixture(scope="module")
 def endpoint() -> Iterator[str]:
+    from moto.server import ThreadedMotoServer  # with Flask, which all processes would load
+
     server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from typing import Any, cast
 
 from hypothesis import strategies as st
@@ -44,14 +44,18 @@ _READERS: dict[str, Callable[[bytes], object]] = {
     f"increment-{codec_increment.FORMAT}": lambda body: decode_increment("t", body, "the/path"),
     f"snapshot-{codec_snapshot.FORMAT}": lambda body: decode_snapshot("t", body, "the/path"),
 }
-_READ = {name: read(_GOLDEN[name]) for name, read in _READERS.items()}
+
+
+@cache
+def _read(name: str) -> object:
+    return _READERS[name](_GOLDEN[name])
 
 
 def _file(name: str, body: bytes) -> None:
     """A file that is not as it was written is refused by name, and never read as another state."""
     with refusing(CorruptDataError):
         try:
-            assert _READERS[name](body) == _READ[name]
+            assert _READERS[name](body) == _read(name)
         except CorruptDataError as error:
             assert "the/path" in str(error), error
             raise

@@ -1,6 +1,6 @@
 """Wherever an operation is cut off, its instance recovers: nothing lost, doubled, stuck or left.
 
-``make test`` cuts it off everywhere, with one of the stores; one in eight of the states that leaves
+``make test`` cuts it off everywhere, with one of the stores; one in four of the states that leaves
 recover, by turns; in ``make test-all`` and ``make crash-points`` all do.
 """
 
@@ -24,7 +24,7 @@ from tests.simulation.crash_operations import NAME, create, drop, handles, rows
 from tests.simulation.crash_points import Operation, Point, ground, sampled
 from tests.simulation.crash_recovery import Rows, settle
 from tests.simulation.instance import Instance, Worker
-from tests.support.depth import PARTS, in_turn, is_whole, turn
+from tests.support.depth import in_turn, is_whole, turn
 
 STORES = ("s3", "dynamodb", "folder")
 TWICE = 1 if is_whole() else 0
@@ -45,13 +45,12 @@ def test_an_operation_that_is_cut_off_is_made_up_for(
 
 
 def some_in_turn(points: list[Point]) -> list[Point]:
-    """Return the points whose turn it is: three in eight, of one of three stores.
+    """Return the points whose turn it is: one in four, of one of three stores.
 
     Preparing an operation takes as long as some attempts, so each commit does it with one store.
-    Nine commits in a row try all points with all stores.
+    Twelve commits in a row try all points with all stores.
     """
-    first = 3 * (turn() // 3)
-    return points if is_whole() else [p for n, p in enumerate(points) if (n - first) % PARTS < 3]
+    return points if is_whole() else points[turn() // 3 % 4 :: 4]
 
 
 def nothing_stale(*_: object) -> Iterator[Any]:

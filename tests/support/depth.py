@@ -1,7 +1,7 @@
 """How deep a run of the tests goes: quickly for each change, or all there is.
 
 `make test` tries a part of what can be tried at length, `make test-all` all of it. The part is
-chosen by the number of the commit (`turn`), so that nine commits in a row try every crash point,
+chosen by the number of the commit (`turn`), so that twelve commits in a row try every crash point,
 and ten run every slice of all tests.
 """
 

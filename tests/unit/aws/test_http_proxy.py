@@ -9,7 +9,6 @@ import boto3
 import pytest
 from botocore.awsrequest import AWSRequest
 from botocore.exceptions import EndpointConnectionError
-from moto.server import ThreadedMotoServer
 
 from dormouse.aws.base import clients
 from dormouse.aws.http_proxy import SigningProxy, api_uri
@@ -84,6 +83,8 @@ def test_what_is_no_address_of_an_api_is_refused(url: str) -> None:
 
 
 def test_the_api_of_an_instance_is_found_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    from moto.server import ThreadedMotoServer  # with Flask, which all processes would load
+
     server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     server.start()
     try:

@@ -18,6 +18,7 @@ from dormouse.model.jobs.job_events import JobEvent, Tracked
 from dormouse.model.partitions import ROOT
 from dormouse.model.transactions import AssignJob, ReleaseJob
 from dormouse.stored.paths import purge_prefix, shard_path
+from tests.support.depth import is_whole
 from tests.support.world import Crash, World
 from tests.unit.features.purges import filled, in_table, stored
 
@@ -63,6 +64,9 @@ def test_a_purge_of_a_table_with_little_patience_goes_on_by_itself_until_the_nex
     assert stored(world, table) == list("ac")
 
 
+DAYS = 8 if is_whole() else 3
+
+
 def test_a_purge_that_waits_for_long_is_not_looked_after_by_more_and_more_steps(
     world: World,
 ) -> None:
@@ -73,7 +77,7 @@ def test_a_purge_that_waits_for_long_is_not_looked_after_by_more_and_more_steps(
     world.purge(table, "letter = 'b'")
     world.age_objects(seconds=0)
     steps = deque(world.queue)
-    for hour in range(24 * 8):
+    for hour in range(24 * DAYS):
         world.clock.advance(seconds=60 * 60)
         world.queue.clear()
         world.sweep(audit=hour % 24 == 0)
