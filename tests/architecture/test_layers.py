@@ -49,6 +49,7 @@ LAYERS = [
     {"statements"},
     {"iceberg"},
     {"jobs"},
+    {"items"},
     {"features", "features.requests"},
     {"features.tables"},
     {"features.access"},

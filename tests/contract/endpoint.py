@@ -46,9 +46,9 @@ def endpoint() -> Iterator[Endpoint]:
     client = boto3.client("dynamodb", endpoint_url=DYNAMODB)
     state = f"dormouse-test-{unique}-state"
     deltas, snapshots = (f"dormouse-test-{unique}-{kind}" for kind in ("deltas", "snapshots"))
-    _make_table(client, state, "t", "g", "N")
+    _make_table(client, state, "t", "g")
     for name in (deltas, snapshots):
-        _make_table(client, name, "k", "i", "S")
+        _make_table(client, name, "k", "i")
     pages = DynamoPages(client, state)
     try:
         with _bucket(f"dormouse-test-{unique}") as storage:
@@ -58,15 +58,13 @@ def endpoint() -> Iterator[Endpoint]:
             client.delete_table(TableName=name)
 
 
-def _make_table(
-    client: DynamoDBClient, name: str, hash_key: str, range_key: str, range_type: str
-) -> None:
+def _make_table(client: DynamoDBClient, name: str, hash_key: str, range_key: str) -> None:
     client.create_table(
         TableName=name,
         BillingMode="PAY_PER_REQUEST",
         AttributeDefinitions=[
             {"AttributeName": hash_key, "AttributeType": "S"},
-            {"AttributeName": range_key, "AttributeType": "N" if range_type == "N" else "S"},
+            {"AttributeName": range_key, "AttributeType": "S"},
         ],
         KeySchema=[
             {"AttributeName": hash_key, "KeyType": "HASH"},

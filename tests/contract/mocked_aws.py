@@ -56,20 +56,15 @@ def dynamodb_table(
     name: str,
     hash_key: str,
     range_key: str | None = None,
-    *,
-    range_type: Literal["S", "N"] = "S",
 ) -> DynamoDBClient:
-    """Make a table, and return a client. Its keys are strings, or numbers in the range."""
+    """Make a table whose keys are strings, and return a client."""
     client = boto3.client("dynamodb", region_name=REGION)
     keys = [hash_key, range_key] if range_key else [hash_key]
     kinds: tuple[Literal["HASH", "RANGE"], ...] = ("HASH", "RANGE")
     client.create_table(
         TableName=name,
         BillingMode="PAY_PER_REQUEST",
-        AttributeDefinitions=[
-            {"AttributeName": key, "AttributeType": range_type if key == range_key else "S"}
-            for key in keys
-        ],
+        AttributeDefinitions=[{"AttributeName": key, "AttributeType": "S"} for key in keys],
         KeySchema=[
             {"AttributeName": key, "KeyType": kind} for key, kind in zip(keys, kinds, strict=False)
         ],

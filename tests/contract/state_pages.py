@@ -22,7 +22,7 @@ def dynamodb_pages(monkeypatch: pytest.MonkeyPatch) -> Iterator[DynamoPages]:
             BillingMode="PAY_PER_REQUEST",
             AttributeDefinitions=[
                 {"AttributeName": "t", "AttributeType": "S"},
-                {"AttributeName": "g", "AttributeType": "N"},
+                {"AttributeName": "g", "AttributeType": "S"},
             ],
             KeySchema=[
                 {"AttributeName": "t", "KeyType": "HASH"},

@@ -34,7 +34,7 @@ class Server:
 
     def __init__(self) -> None:
         self.s3: Any = s3_bucket(NAMES.results_bucket)
-        self.dynamodb: Any = dynamodb_table(NAMES.state_table, "t", "g", range_type="N")
+        self.dynamodb: Any = dynamodb_table(NAMES.state_table, "t", "g")
         self.sent: list[str] = []
         for client in (self.s3, self.dynamodb):
             client.meta.events.register("before-call", self._note)

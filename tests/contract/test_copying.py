@@ -53,7 +53,7 @@ def deployment(
         s3_bucket(bucket, versioned=True)
     dynamodb_table(names.tables_table, "pk")
     dynamodb_table(names.jobs_table, "table_id", "job_id")
-    dynamodb_table(names.state_table, "t", "g", range_type="N")
+    dynamodb_table(names.state_table, "t", "g")
     for name in (names.deltas_table, names.snapshots_table):
         dynamodb_table(name, "k", "i")
     queues = [names.queue(queue) for queue in QUEUES]

@@ -294,7 +294,7 @@ def test_any_damage_to_a_tombstone_harms_no_other_and_is_mended(
     (good,) = [
         found
         for found in client.scan(TableName="state")["Items"]
-        if found["id"] == {"S": "a1"} and (found["g"] == {"N": "0"}) == (place == "by id")
+        if found["id"] == {"S": "a1"} and (found["g"] == {"S": "0"}) == (place == "by id")
     ]
     for what, damaged in some_damages(good, ("t", "g")):
         client.put_item(TableName="state", Item=damaged)

@@ -179,4 +179,4 @@ def test_every_damage_to_a_page_is_noticed() -> None:
         with pytest.raises(CorruptDataError, match="t#0#0"):
             page_of(0, damaged)
     with pytest.raises(CorruptDataError, match="checksum"):
-        page_of(1, {**page, "g": {"N": "1"}})
+        page_of(1, {**page, "g": {"S": f"{1:012d}"}})

@@ -222,7 +222,10 @@ def test_an_item_that_belongs_to_no_log_is_reported_by_its_key(
 ) -> None:
     with dynamodb_pages(monkeypatch) as pages:
         client = boto3.client("dynamodb", region_name="eu-west-2")
-        for key in ({"t": {"S": "t#H"}, "g": {"N": "-1"}}, {"t": {"S": "t#0#0"}, "g": {"N": "0"}}):
+        for key in (
+            {"t": {"S": "t#H"}, "g": {"S": "0"}},
+            {"t": {"S": "t#0#0"}, "g": {"S": f"{0:012d}"}},
+        ):
             client.put_item(TableName="state", Item={**key, **attributes})
         for read, name in ((lambda: pages.head("t"), "t#H"), (lambda: pages.page("t", 0), "t#0#0")):
             with pytest.raises(CorruptDataError, match=name) as raised:

@@ -10,11 +10,13 @@ import pytest
 
 from dormouse.errors import CorruptDataError
 from dormouse.folder.sqlite.database import Database
-from dormouse.folder.stores.pins import SqlitePins
+from dormouse.folder.sqlite.items import SqliteItems
+from dormouse.items.pins import ItemPins
 from dormouse.model.versions.pins import OwnerKind, Pin, PinOwner
 from dormouse.statestore.log.pins import Pins
 from tests.contract.folders import database_in
 from tests.contract.state_pages import dynamodb_pages
+from tests.support.memory_items import MemoryItems
 from tests.support.memory_pages import MemoryPages
 
 
@@ -23,16 +25,19 @@ def pin_of(name: str, version: int = 3, kind: OwnerKind = OwnerKind.TAG) -> Pin:
     return Pin(owner, version, 5_000, 1, 12, f"{version:032x}", 900, 6_000, expires_ms=7_000)
 
 
-@pytest.fixture(params=["memory", "dynamodb", "folder"])
+@pytest.fixture(params=["memory", "items", "dynamodb", "folder"])
 def pins(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Pins]:
     if request.param == "memory":
         yield MemoryPages().pins
         return
+    if request.param == "items":
+        yield ItemPins(MemoryItems())
+        return
     if request.param == "folder":
         with database_in(tmp_path) as database:
-            yield SqlitePins(database)
+            yield ItemPins(SqliteItems(database))
         return
     with dynamodb_pages(monkeypatch) as kept:
         yield kept.pins
@@ -89,7 +94,7 @@ def test_a_damaged_item_is_reported_and_can_be_deleted(monkeypatch: pytest.Monke
     with dynamodb_pages(monkeypatch) as pages:
         pages.pins.put("t", pin_of("a"))
         (item,) = pages._client.scan(TableName="state")["Items"]
-        changed = {**item, "pin": {"S": item["pin"]["S"].replace('"version":3', '"version":4')}}
+        changed = {**item, "body": {"S": item["body"]["S"].replace('"version":3', '"version":4')}}
         pages._client.put_item(TableName="state", Item=changed)
         with pytest.raises(CorruptDataError, match="no shard of it can be deleted"):
             pages.pins.all("t")
@@ -99,7 +104,7 @@ def test_a_damaged_item_is_reported_and_can_be_deleted(monkeypatch: pytest.Monke
 
 def test_a_damaged_record_is_reported_and_can_be_deleted(tmp_path: Path) -> None:
     with database_in(tmp_path) as database:
-        pins = SqlitePins(database)
+        pins = ItemPins(SqliteItems(database))
         pins.put("t", pin_of("a"))
         _damage(database)
         with pytest.raises(CorruptDataError, match="no shard of it can be deleted"):
@@ -111,5 +116,5 @@ def test_a_damaged_record_is_reported_and_can_be_deleted(tmp_path: Path) -> None
 def _damage(database: Database) -> None:
     with database.writing() as connection:
         connection.execute(
-            """UPDATE records SET body = replace(body, '"version":3', '"version":4')"""
+            """UPDATE items SET body = replace(body, '"version":3', '"version":4')"""
         )

@@ -8,13 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from dormouse.aws.dynamodb.publications import DynamoPublications
+from dormouse.aws.dynamodb.items import DynamoItems
 from dormouse.errors import CorruptDataError
-from dormouse.folder.stores.publications import SqlitePublications
+from dormouse.folder.publications import FolderPublications
+from dormouse.folder.sqlite.items import SqliteItems
+from dormouse.items.publications import ItemPublications
 from dormouse.model.versions.publications import Checkpoint, PublicationRecord
 from dormouse.ports.publications import Publications
 from tests.contract.folders import database_in
 from tests.contract.state_pages import dynamodb_pages
+from tests.support.memory_items import MemoryItems
 from tests.support.memory_publications import MemoryPublications
 
 
@@ -25,19 +28,22 @@ def record_of(version: int, metadata: str = "") -> PublicationRecord:
     )
 
 
-@pytest.fixture(params=["memory", "dynamodb", "folder"])
+@pytest.fixture(params=["memory", "items", "dynamodb", "folder"])
 def publications(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Publications]:
     if request.param == "memory":
         yield MemoryPublications()
         return
+    if request.param == "items":
+        yield ItemPublications(MemoryItems())
+        return
     if request.param == "folder":
         with database_in(tmp_path / "db") as database:
-            yield SqlitePublications(database, tmp_path / "tables")
+            yield FolderPublications(SqliteItems(database), tmp_path / "tables")
         return
     with dynamodb_pages(monkeypatch) as pages:
-        yield DynamoPublications(pages._client, "state")
+        yield ItemPublications(DynamoItems(pages._client, {"state": "state"}))
 
 
 def test_a_record_is_read_as_it_was_put_by_table(publications: Publications) -> None:
@@ -69,11 +75,11 @@ def test_a_record_that_was_deleted_is_not_replaced(publications: Publications) -
 
 def test_a_damaged_item_is_reported_and_can_be_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
     with dynamodb_pages(monkeypatch) as pages:
-        records = DynamoPublications(pages._client, "state")
+        records = ItemPublications(DynamoItems(pages._client, {"state": "state"}))
         records.replace("t", None, record_of(3))
         (item,) = pages._client.scan(TableName="state")["Items"]
-        body = item["publication"]["S"].replace('"version":3', '"version":4')
-        pages._client.put_item(TableName="state", Item={**item, "publication": {"S": body}})
+        body = item["body"]["S"].replace('"version":3', '"version":4')
+        pages._client.put_item(TableName="state", Item={**item, "body": {"S": body}})
         with pytest.raises(CorruptDataError, match="of table t is damaged") as caught:
             records.get("t")
         assert "iceberg publish" in caught.value.hint
@@ -83,7 +89,7 @@ def test_a_damaged_item_is_reported_and_can_be_deleted(monkeypatch: pytest.Monke
 
 @dataclass
 class Folder:
-    publications: SqlitePublications
+    publications: FolderPublications
     hint: Path
 
 
@@ -91,21 +97,19 @@ class Folder:
 def folder(tmp_path: Path) -> Iterator[Folder]:
     with database_in(tmp_path / "db") as database:
         yield Folder(
-            SqlitePublications(database, tmp_path / "tables"),
+            FolderPublications(SqliteItems(database), tmp_path / "tables"),
             tmp_path / "tables" / "t" / "iceberg" / "metadata" / "version-hint.text",
         )
 
 
 def test_a_damaged_record_is_reported_and_can_be_deleted(folder: Folder) -> None:
     folder.publications.replace("t", None, record_of(3))
-    with folder.publications._database.writing() as connection:
+    with folder.publications._file._database.writing() as connection:
         connection.execute(
-            """UPDATE records SET body = replace(body, '"version":3', '"version":4')"""
+            """UPDATE items SET body = replace(body, '"version":3', '"version":4')"""
         )
     with pytest.raises(CorruptDataError, match="of table t is damaged"):
         folder.publications.get("t")
-    with pytest.raises(CorruptDataError, match="of table t is damaged"):
-        folder.publications.replace("t", record_of(3), record_of(4))
     folder.publications.delete("t")
     assert folder.publications.get("t") is None
 

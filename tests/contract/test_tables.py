@@ -45,7 +45,7 @@ A = Table(
 
 def registry() -> DynamoTables:
     """Return a registry over tables of DynamoDB made as the template makes them."""
-    dynamodb_table("state", "t", "g", range_type="N")
+    dynamodb_table("state", "t", "g")
     return DynamoTables(dynamodb_table("tables", "pk"), "tables", "state")
 
 

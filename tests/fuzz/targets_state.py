@@ -127,12 +127,17 @@ _SUM = {"B": b""}
 
 
 _ID = bytes(range(16))
-_PAGE = {"t": {"S": "t#0#0"}, "g": {"N": "0"}, "ids": {"L": [{"B": _ID}]}, "mark": {"B": _ID}}
+_PAGE = {
+    "t": {"S": "t#0#0"},
+    "g": {"S": f"{0:012d}"},
+    "ids": {"L": [{"B": _ID}]},
+    "mark": {"B": _ID},
+}
 _PAGE |= {"mark_sum": _SUM, "id_sum": {"N": "0"}}
 _NUMBERS = {"v": {"N": "9"}, "b": {"N": "1"}}
 _HEAD = {
     "t": {"S": "t#H"},
-    "g": {"N": "-1"},
+    "g": {"S": "0"},
     "last_page": {"N": "3"},
     "first_page": {"N": "1"},
     "mark": {"B": _ID},

@@ -36,7 +36,8 @@ from dormouse.aws.s3.state_store import S3StateStore
 from dormouse.aws.sqs.dead_letters import SqsDeadLetters
 from dormouse.aws.sqs.queues import SqsOutbox
 from dormouse.aws.wiring import Wiring
-from dormouse.folder.stores.publications import SqlitePublications
+from dormouse.folder.publications import FolderPublications
+from dormouse.folder.sqlite.items import SqliteItems
 from dormouse.messages.requests import AdminRequest
 from dormouse.messages.stages import encode
 from dormouse.model.sources import Source
@@ -134,11 +135,13 @@ class Instance:
         self.pages: MemoryPages | FolderPages = MemoryPages()
         self.tables: WatchedTables | FolderTables = WatchedTables()
         self.tracker: WatchedTracker | FolderTracker = WatchedTracker()
-        self.publications: MemoryPublications | SqlitePublications = MemoryPublications()
+        self.publications: MemoryPublications | FolderPublications = MemoryPublications()
         if self.database is not None:
             self.pages = FolderPages(self.database)
             self.tables, self.tracker = FolderTables(self.database), FolderTracker(self.database)
-            self.publications = SqlitePublications(self.database, self.folder / "tables")
+            self.publications = FolderPublications(
+                SqliteItems(self.database), self.folder / "tables"
+            )
         self.dynamodb = MemoryDynamoDB()
         self.metrics = MemoryMetrics()
         self.spark = MemorySpark(package_in(self.folder / "spark-package"))

@@ -131,7 +131,7 @@ class Conditions:
         absent = "attribute_not_exists(t)"
 
         def key(number: int) -> dict[str, Any]:
-            return {"t": {"S": name}, "g": {"N": str(number)}}
+            return {"t": {"S": name}, "g": {"S": str(number)}}
 
         def put(number: int) -> None:
             self._dynamodb.put_item(TableName=table, Item=key(-1), ConditionExpression=absent)

@@ -17,7 +17,7 @@ from botocore.config import Config
 
 from dormouse.aws.base.clients import BeforeRequest, client
 from dormouse.aws.conditions import Conditions
-from dormouse.aws.dynamodb.publications import DynamoPublications
+from dormouse.aws.dynamodb.items import DynamoItems
 from dormouse.aws.dynamodb.registry.tables import DynamoTables
 from dormouse.aws.dynamodb.tracker import DynamoTracker
 from dormouse.aws.glue import GlueMirror
@@ -26,6 +26,8 @@ from dormouse.aws.s3.storage import S3Sources, S3Storage
 from dormouse.aws.sqs.dead_letters import SqsDeadLetters
 from dormouse.aws.sqs.queues import SqsOutbox
 from dormouse.aws.sqs.result_queues import SqsResultQueues
+from dormouse.items.publications import ItemPublications
+from dormouse.items.store import Space
 from dormouse.ports.connections import Connections, NoConnections
 from dormouse.ports.services import Metrics, NoMetrics, Services, Spark
 from dormouse.settings import Settings
@@ -111,9 +113,10 @@ def wire(
     dynamodb = client("dynamodb", CLIENT_CONFIG, before_request=check)
     sqs = client("sqs", CLIENT_CONFIG)
     storage = S3Storage(s3, names.data_bucket)
+    items = DynamoItems(dynamodb, _table_names(names))
     services = Services(
         tables=DynamoTables(dynamodb, names.tables_table, names.state_table),
-        publications=DynamoPublications(dynamodb, names.state_table),
+        publications=ItemPublications(items),
         tracker=DynamoTracker(dynamodb, names.jobs_table),
         storage=storage,
         results=S3Storage(s3, names.results_bucket),
@@ -146,6 +149,10 @@ def conditions_of(names: InstanceNames, tried_at: str = "") -> Conditions:
     s3 = client("s3", CLIENT_CONFIG, bucket_owner=names.account)
     dynamodb = client("dynamodb", CLIENT_CONFIG)
     return Conditions(s3, dynamodb, names, TimeOrderedIds().new, tried_at=tried_at)
+
+
+def _table_names(names: InstanceNames) -> dict[Space, str]:
+    return {"tables": names.tables_table, "jobs": names.jobs_table, "state": names.state_table}
 
 
 def _connections(uri: str) -> Connections:

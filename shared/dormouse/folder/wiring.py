@@ -21,11 +21,12 @@ from dormouse.folder.dead_letters import SqliteDeadLetters
 from dormouse.folder.inbox import Inbox
 from dormouse.folder.layout import DATABASE, Layout
 from dormouse.folder.processes import Process, is_alive, locked
+from dormouse.folder.publications import FolderPublications
 from dormouse.folder.queues import SqliteQueues
 from dormouse.folder.sqlite.database import Database
+from dormouse.folder.sqlite.items import SqliteItems
 from dormouse.folder.sqlite.releases import check_release
 from dormouse.folder.stores.log_pages import SqlitePages
-from dormouse.folder.stores.publications import SqlitePublications
 from dormouse.folder.stores.tables import SqliteTables
 from dormouse.folder.stores.tracker import SqliteTracker
 from dormouse.folder.work.background import Background
@@ -194,7 +195,7 @@ def _wired(
     storage, results = FolderStorage(layout.tables), FolderStorage(layout.exports)
     services = Services(
         tables=SqliteTables(database),
-        publications=SqlitePublications(database, layout.tables),
+        publications=FolderPublications(SqliteItems(database), layout.tables),
         tracker=SqliteTracker(database),
         storage=storage,
         results=results,

@@ -18,7 +18,7 @@ from tests.contract.state_pages import dynamodb_pages
 
 FORMER_HEAD: dict[str, Any] = {
     "t": {"S": "t#H"},
-    "g": {"N": "-1"},
+    "g": {"S": "0"},
     "last_page": {"N": "3"},
     "last_sum": {"B": bytes.fromhex("d61dfa1380fa7efb")},
     "first_page": {"N": "1"},

@@ -15,7 +15,7 @@ from dormouse.errors import OutcomeUnknownError, UnavailableError
 from dormouse.retry_policy import WITHOUT_PAUSES
 from dormouse.statestore.log.pages import LOWEST_ID, Head, Manifest
 
-PAGE_1 = {"DeleteRequest": {"Key": {"t": {"S": "t#0#0"}, "g": {"N": "1"}}}}
+PAGE_1 = {"DeleteRequest": {"Key": {"t": {"S": "t#0#0"}, "g": {"S": f"{1:012d}"}}}}
 
 
 @pytest.fixture

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from dormouse.errors import CorruptDataError, InvalidRequestError, UnavailableError
 from dormouse.folder.sqlite.connections import Connection, check_not_forked, connect, file_at
@@ -44,6 +45,17 @@ CREATE TABLE records (
     PRIMARY KEY (kind, owner, key)
 );
 CREATE INDEX records_by_expiry ON records (expires_ms) WHERE expires_ms IS NOT NULL;
+CREATE TABLE items (
+    space TEXT NOT NULL,
+    owner TEXT NOT NULL,
+    name TEXT NOT NULL,
+    part TEXT NOT NULL,
+    body NOT NULL,
+    sum NOT NULL,
+    expires_s INTEGER,
+    PRIMARY KEY (space, owner, name, part)
+) WITHOUT ROWID;
+CREATE INDEX items_by_expiry ON items (expires_s) WHERE expires_s IS NOT NULL;
 CREATE TABLE messages (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
     queue TEXT NOT NULL,
@@ -104,6 +116,16 @@ class Database:
             return True
         with using(self.path), self._opened() as connection:
             return not connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()
+
+    def select(self, statement: str, values: Sequence[object] = ()) -> list[Any]:
+        """Return the rows of one statement, which sees one moment."""
+        connection = self._taken()
+        try:
+            with using(self.path):
+                self._check_place(connection)
+                return connection.execute(statement, values).fetchall()
+        finally:
+            self._give_back(connection)
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:

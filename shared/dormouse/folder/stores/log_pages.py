@@ -11,8 +11,9 @@ from dataclasses import replace
 from typing import TypeVar
 
 from dormouse.folder.sqlite.database import Database
+from dormouse.folder.sqlite.items import SqliteItems
 from dormouse.folder.sqlite.records import fetch, remove, store
-from dormouse.folder.stores.pins import SqlitePins
+from dormouse.items.pins import ItemPins
 from dormouse.state_store import REBUILD
 from dormouse.statestore.log.pages import LOWEST_ID, Head, Manifest, Page
 from dormouse.stored.decoding import raise_corrupt
@@ -27,7 +28,7 @@ class SqlitePages:
     def __init__(self, database: Database) -> None:
         """Use `database`."""
         self._database = database
-        self.pins = SqlitePins(database)
+        self.pins = ItemPins(SqliteItems(database))
 
     def head(self, table_id: str) -> Head | None:
         """Return the head; None if the table has no log yet."""

@@ -69,7 +69,7 @@ class DynamoTombstones:
                 self._swap(_sealed(_place(kept), kept), item)
                 repaired.append(name)
             else:
-                unrepaired.append(f"{item['t'].get('S')!r}, {item['g'].get('N')}")
+                unrepaired.append(f"{item['t'].get('S')!r}, {item['g'].get('S')}")
         return repaired, unrepaired
 
     def _swap(self, new: Item, seen: Item) -> None:
@@ -83,7 +83,7 @@ class DynamoTombstones:
             KeyConditionExpression="t = :t AND g >= :g",
             ExpressionAttributeValues={
                 ":t": {"S": IN_ORDER},
-                ":g": {"N": str(max(0, time_ms) * _HASHES)},
+                ":g": {"S": f"{max(0, time_ms) * _HASHES:036d}"},
             },
         )
         for page in read_pages("DynamoDB", pages):
@@ -122,13 +122,13 @@ class DynamoTombstones:
 
 
 def _key(table_id: str) -> Item:
-    return {"t": {"S": f"{table_id}#T"}, "g": {"N": "0"}}
+    return {"t": {"S": f"{table_id}#T"}, "g": {"S": "0"}}
 
 
 def _place(tombstone: Tombstone) -> Item:
     digest = blake2b(tombstone.table_id.encode(), digest_size=8).digest()
     number = tombstone.deleted_ms * _HASHES + int.from_bytes(digest, "big")
-    return {"t": {"S": IN_ORDER}, "g": {"N": str(number)}}
+    return {"t": {"S": IN_ORDER}, "g": {"S": f"{number:036d}"}}
 
 
 def _same_key(place: Item, item: Item) -> bool:
@@ -158,7 +158,7 @@ def _whole(item: Item) -> Tombstone | None:
 
 
 def _tombstone(item: Item) -> Tombstone:
-    problem = f"the tombstone {item['t'].get('S')!r}, {item['g'].get('N')} cannot be read"
+    problem = f"the tombstone {item['t'].get('S')!r}, {item['g'].get('S')} cannot be read"
     with opened(_KIND, item, problem, hint="`dormouse rebuild` brings it back from its copy"):
         return Tombstone(
             table_id=item["id"]["S"],

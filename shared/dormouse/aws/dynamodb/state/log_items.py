@@ -38,13 +38,13 @@ _CLOSED = "closed"
 
 def head_key(table_id: str) -> Item:
     """Return the key of the head of a table's log."""
-    return {"t": {"S": f"{table_id}#H"}, "g": {"N": "-1"}}
+    return {"t": {"S": f"{table_id}#H"}, "g": {"S": "0"}}
 
 
 def page_key(table_id: str, number: int) -> Item:
     """Return the key of a page of a table's log."""
     hash_key = f"{pages_prefix(table_id)}{number // _PAGES_PER_HASH_KEY}"
-    return {"t": {"S": hash_key}, "g": {"N": str(number)}}
+    return {"t": {"S": hash_key}, "g": {"S": f"{number:012d}"}}
 
 
 def pages_prefix(table_id: str) -> str:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from dormouse import system
 from dormouse.aws.base.failures import ConditionFailedError, read_pages, reading, writing
 from dormouse.aws.dynamodb.batch_deletes import delete_items
+from dormouse.aws.dynamodb.items import DynamoItems
 from dormouse.aws.dynamodb.state.log_items import (
     FORMER,
     binary,
@@ -34,7 +35,7 @@ from dormouse.aws.dynamodb.state.log_items import (
     pages_prefix,
     part,
 )
-from dormouse.aws.dynamodb.state.pins import DynamoPins
+from dormouse.items.pins import ItemPins
 from dormouse.retry_policy import RetryPolicy
 from dormouse.statestore.log.pages import PAGE_CAPACITY, Head, Manifest, Page
 
@@ -59,7 +60,7 @@ class DynamoPages:
         """
         self._client, self._table_name = client, table_name
         self._retry_policy = retry_policy or system.retry_policy()
-        self.pins = DynamoPins(client, table_name, self._retry_policy)
+        self.pins = ItemPins(DynamoItems(client, {"state": table_name}, self._retry_policy))
 
     def head(self, table_id: str) -> Head | None:
         """Return the head; None if the table has no log yet."""
@@ -222,7 +223,7 @@ class DynamoPages:
             ExpressionAttributeValues={":pages": {"S": pages_prefix(table_id)}},
         )
         found = (item for page in read_pages("DynamoDB", pages) for item in page["Items"])
-        numbers = [int(item["g"]["N"]) for item in found]
+        numbers = [int(item["g"]["S"]) for item in found]
         return min(numbers, default=0), max(numbers, default=-1)
 
     def _get(self, key: Item) -> Item:
