@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from dormouse.aws.dynamodb.state.log_items import head_item
+from dormouse.aws.dynamodb.items import attributes_of
+from dormouse.items.pages import page_key, put_head
+from dormouse.items.store import IDS, MARK, Put
 from dormouse.ports.services import StoredObject
 from dormouse.statestore.log.pages import PAGE_CAPACITY, Head
 from tests.support.memory_pages import MemoryPages
@@ -131,16 +133,10 @@ class CountingPages(MemoryPages):
                 raise NotImplementedError(f"say what {other!r} costs, to count it")
 
 
-_ID = 16
-_KEY_BYTES = len("t") + len("0" * 32 + "#0#12") + len("g") + 4
-PAGE_ITEM_BYTES = _KEY_BYTES + len("ids") + 3 + PAGE_CAPACITY * (1 + _ID) + len("mark") + _ID
-"""A full page as DynamoDB counts it: names and values, 3 for a list or map, 1 for each in it."""
-
-
 @lru_cache(16)
 def head_item_bytes(head: Head) -> int:
     """Return the size of a head as DynamoDB counts it."""
-    return item_bytes(head_item("0" * 32, head))
+    return item_bytes(attributes_of(put_head("0" * 32, head)))
 
 
 def item_bytes(item: Mapping[str, Any]) -> int:
@@ -156,3 +152,9 @@ def _value_bytes(value: Mapping[str, Any]) -> int:
         case "L":
             return 3 + sum(1 + _value_bytes(each) for each in held)
     return len(held)
+
+
+_FULL_PAGE = Put(page_key("0" * 32, 768), {IDS: bytes(range(16)) * PAGE_CAPACITY, MARK: b"0" * 16})
+PAGE_ITEM_BYTES = item_bytes(attributes_of(_FULL_PAGE))
+"""A full page as DynamoDB counts it."""
+_KEY_BYTES = len("t") + len("0" * 32 + "#P") + len("g") + 1

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 
 import boto3
 
-from dormouse.aws.dynamodb.state.log_pages import DynamoPages
 from dormouse.aws.dynamodb.state.state_store import BlobTables
 from dormouse.aws.s3.storage import S3Storage
 from dormouse.ports.services import Storage
+from tests.contract.state_pages import DynamoPages
 from tests.support.memory_storage import MemoryStorage
 
 if TYPE_CHECKING:

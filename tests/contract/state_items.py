@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 import boto3
 import pytest
 
-from dormouse.aws.dynamodb.state.log_pages import DynamoPages
 from dormouse.aws.dynamodb.state.state_store import BlobTables
-from tests.contract.state_pages import dynamodb_pages
+from tests.contract.state_pages import DynamoPages, dynamodb_pages
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient

@@ -4,12 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import boto3
 import pytest
 
-from dormouse.aws.dynamodb.state.log_pages import DynamoPages
+from dormouse.aws.dynamodb.items import DynamoItems
+from dormouse.items.pages import ItemPages
+from dormouse.retry_policy import RetryPolicy
 from tests.contract.mocked_aws import mocked_aws
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+
+
+class DynamoPages(ItemPages):
+    """Pages in a DynamoDB table, and its client."""
+
+    def __init__(
+        self, client: DynamoDBClient, table_name: str, retry_policy: RetryPolicy | None = None
+    ) -> None:
+        super().__init__(DynamoItems(client, {"state": table_name}, retry_policy))
+        self._client = client
 
 
 @contextmanager

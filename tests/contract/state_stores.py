@@ -15,7 +15,8 @@ import pytest
 from dormouse.aws.dynamodb.state import state_store
 from dormouse.aws.dynamodb.state.state_store import BlobTables, DynamoDBStateStore
 from dormouse.aws.s3.state_store import S3StateStore
-from dormouse.folder.stores.log_pages import SqlitePages
+from dormouse.folder.sqlite.items import SqliteItems
+from dormouse.items.pages import ItemPages
 from dormouse.ports.services import Ids, Storage
 from dormouse.state_store import StateStore
 from dormouse.statestore.engine import DEFAULTS, Options
@@ -94,7 +95,7 @@ def instance_of(kind: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
             yield in_objects(MemoryStorage(), pages, clock, ids)
         case "folder":
             with database_in(folder) as database:
-                yield in_files(folder / "tables", SqlitePages(database), clock, ids)
+                yield in_files(folder / "tables", ItemPages(SqliteItems(database)), clock, ids)
         case "dynamodb":
             with dynamodb_pages(monkeypatch) as remote:
                 made = in_objects(MemoryStorage(), remote, clock, ids)

@@ -16,12 +16,12 @@ import pytest
 from botocore.config import Config
 
 from dormouse.aws.base.clients import client
-from dormouse.aws.dynamodb.job_items import job_item
-from dormouse.aws.dynamodb.tracker import DynamoTracker
+from dormouse.aws.dynamodb.items import DynamoItems, attributes_of
 from dormouse.aws.s3.ingest_bucket import S3IngestBucket
 from dormouse.aws.s3.storage import S3Sources, S3Storage
 from dormouse.aws.sqs.queues import SqsOutbox
 from dormouse.errors import OutcomeUnknownError, UnavailableError
+from dormouse.items.tracker import ItemTracker, put_record
 from dormouse.messages.stages import OutboundMessage, TableChanged
 from dormouse.model.sources import Source
 from dormouse.ports.services import JobRecord
@@ -31,8 +31,8 @@ from dormouse.stored.names import InstanceNames
 THRICE = replace(WITHOUT_PAUSES, attempts=3)
 ONCE = Config(retries={"total_max_attempts": 1})
 NAMES = InstanceNames("test", "123456789012")
-_STORED = job_item(JobRecord("x", "x", "x", "x", rows=7))
-_JOB = {**_STORED, "sum": {"B": b64encode(bytes(_STORED["sum"]["B"])).decode()}}
+_STORED = attributes_of(put_record(JobRecord("x", "x", "x", "x", rows=7), None))
+_JOB = {**_STORED, "body_sum": {"B": b64encode(bytes(_STORED["body_sum"]["B"])).decode()}}
 _LISTING = (
     '<ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/"><Name>b</Name>'
     "<IsTruncated>false</IsTruncated><Contents><Key>t/a</Key><Size>4</Size>"
@@ -100,7 +100,7 @@ def beginnings(whole: bytes) -> Iterator[bytes]:
 
 
 def job_rows(_: Path) -> object:
-    record = DynamoTracker(client("dynamodb", ONCE), "jobs").get("x", "x")
+    record = ItemTracker(DynamoItems(client("dynamodb", ONCE), {"jobs": "jobs"})).get("x", "x")
     return record.rows if record else None
 
 
@@ -184,7 +184,7 @@ def test_a_request_is_repeated_whose_answer_broke_off(server: Breaking) -> None:
         [whole[:40], whole[: whole.index(b"crc32") + 7], whole[:-3]],
     )
     twice = Config(retries={"mode": "standard", "total_max_attempts": 4})
-    record = DynamoTracker(client("dynamodb", twice), "jobs").get("x", "x")
+    record = ItemTracker(DynamoItems(client("dynamodb", twice), {"jobs": "jobs"})).get("x", "x")
     assert record is not None
     assert record.rows == 7
     assert not server.answers

@@ -12,7 +12,6 @@ from botocore.exceptions import ClientError
 
 from dormouse.aws import conditions
 from dormouse.aws.conditions import Conditions
-from dormouse.aws.dynamodb.state.log_pages import DynamoPages
 from dormouse.aws.wiring import conditions_of, wire
 from dormouse.errors import ServiceRefusedError
 from dormouse.model.versions.publications import PublicationRecord
@@ -23,6 +22,7 @@ from dormouse.stored.names import InstanceNames
 from dormouse.system import TimeOrderedIds
 from dormouse.tables.table import Table
 from tests.contract.mocked_aws import dynamodb_table, mocked_aws, s3_bucket
+from tests.contract.state_pages import DynamoPages
 from tests.support.world import LETTERS
 
 NAMES = InstanceNames("dev", "123456789012")

@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
-from dormouse.aws.dynamodb.state.log_items import head_of, id_sum, manifest_part, page_of
-from dormouse.aws.dynamodb.state.log_pages import DynamoPages
 from dormouse.aws.dynamodb.state.state_store import BlobTables, DynamoDBStateStore
 from dormouse.aws.s3.state_store import S3StateStore
 from dormouse.errors import CorruptDataError
 from dormouse.features.rebuild.rebuild import rebuild
 from dormouse.state_store import StateStore
-from dormouse.statestore.log.pages import LOWEST_ID, Head, Manifest, Segment, Snapshot
+from dormouse.statestore.log.pages import LOWEST_ID, Manifest, Segment, Snapshot
 from dormouse.tables.table import Table
 from tests.contract.state_items import DELTAS, dynamodb_tables
+from tests.contract.state_pages import DynamoPages, dynamodb_pages
 from tests.support.damaged_items import Item, damages, some_damages
 from tests.support.world import World, letters
 
@@ -132,51 +131,39 @@ def _rebuild(deployed: Deployed) -> None:
     assert of_old_log == [f"{table.state_id}#H"], "an append asks for nothing but a page"
 
 
-class _Client:
-    """A DynamoDB that keeps what one transaction puts."""
-
-    def __init__(self) -> None:
-        self.items: list[Any] = []
-
-    def transact_write_items(self, TransactItems: list[Any]) -> None:  # noqa: N803
-        self.items += [each["Put"]["Item"] for each in TransactItems]
-
-
-def _first(head: Head | None = None) -> tuple[Item, Item]:
-    """Return the head and the page that a log begins with."""
-    client: Any = _Client()
-    assert DynamoPages(client, STATE).open_page("t", 0, LOWEST_ID)
-    found, page = client.items
-    return found, page
+def _damaged(deployed: list[Any], put: Callable[[Item], object], read: Callable[[], object]) -> int:
+    """Return how many damages of an item were tried; each is noticed by a read."""
+    (good,) = deployed
+    tried = 0
+    for what, damaged in damages(good, ("t", "g")):
+        put(damaged)
+        with pytest.raises(CorruptDataError, match=good["t"]["S"]):
+            read()
+            raise AssertionError(what)
+        tried += 1
+    put(good)
+    read()
+    return tried
 
 
-def test_every_damage_to_a_head_is_noticed() -> None:
-    head, _ = _first()
-    manifest = Manifest(3, (Snapshot("5e" * 16, 96, 7, 9),), (Segment("ab" * 16, 0, 48, 5),))
-    head = {**head, **manifest_part(head, manifest)}
-    assert head_of(head).manifest == manifest
-    for what, damaged in damages(head, ("t", "g")):
-        if what == "an attribute more":
-            continue  # it has no part that is written as a whole
-        with pytest.raises(CorruptDataError, match="t#H"):
-            head_of(damaged)
-    with pytest.raises(CorruptDataError, match="neither"):
-        head_of({**head, "closed": {"BOOL": True}})
+def test_every_damage_to_a_head_and_to_a_page_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    manifest = Manifest(1, (Snapshot("5e" * 16, 96, 7, 9),), (Segment("ab" * 16, 0, 48, 5),))
+    with dynamodb_pages(monkeypatch) as pages:
+        pages.open_page("t", 0, LOWEST_ID)
+        for number in (1, 2, 3):
+            pages.append("t", 0, f"{number:032x}")
+        pages.set_manifest("t", manifest)
+        found = pages._client.scan(TableName=STATE)["Items"]
+        heads, page = ([i for i in found if i["t"]["S"] == t] for t in ("t#H", "t#0#0"))
 
+        def put(item: Any) -> None:
+            pages._client.put_item(TableName=STATE, Item=item)
 
-def test_every_damage_to_a_page_is_noticed() -> None:
-    _, page = _first()
-    ids = [bytes([n] * 16) for n in (1, 2, 3)]
-    page = {
-        **page,
-        "ids": {"L": [{"B": one} for one in ids]},
-        "id_sum": {"N": str(sum(id_sum(page, one) for one in ids))},
-    }
-    assert len(page_of(0, page).ids) == 3
-    for what, damaged in damages(page, ("t", "g")):
-        if what == "an attribute more":
-            continue
-        with pytest.raises(CorruptDataError, match="t#0#0"):
-            page_of(0, damaged)
-    with pytest.raises(CorruptDataError, match="checksum"):
-        page_of(1, {**page, "g": {"S": f"{1:012d}"}})
+        assert _damaged(heads, put, lambda: pages.head("t")) > 30
+        assert _damaged(page, put, lambda: pages.page("t", 0)) > 15
+        put({**heads[0], "closed": {"S": "1"}})
+        with pytest.raises(CorruptDataError, match="closed"):
+            pages.head("t")
+        put({**page[0], "g": {"S": f"{1:012d}"}})
+        with pytest.raises(CorruptDataError, match="checksum"):
+            pages.page("t", 1)

@@ -25,6 +25,7 @@ from dormouse.items.store import (
     PRESENT,
     Check,
     Delete,
+    If,
     Item,
     ItemStore,
     Key,
@@ -103,7 +104,7 @@ def change_of(items: MemoryItems, key: Key, drawn: tuple[Any, ...]) -> Any:
         "present": PRESENT,
         "seen": unchanged(item),
         "has": has(key, **{name: parts[name]}),
-        "lacks": has(key, **{name: None}),
+        "lacks": If(checksums={name: None}),
     }[condition]
     match kind:
         case "put":

@@ -11,7 +11,8 @@ import boto3
 import pytest
 
 from dormouse.errors import CorruptDataError
-from dormouse.folder.stores.log_pages import SqlitePages
+from dormouse.folder.sqlite.items import SqliteItems
+from dormouse.items.pages import ItemPages
 from dormouse.statestore.log.pages import (
     LOWEST_ID,
     PAGE_CAPACITY,
@@ -24,6 +25,7 @@ from dormouse.statestore.log.pages import (
 )
 from tests.contract.folders import database_in
 from tests.contract.state_pages import dynamodb_pages
+from tests.support.memory_items import MemoryItems
 from tests.support.memory_pages import MemoryPages
 
 
@@ -31,16 +33,19 @@ def delta_id(number: int) -> str:
     return f"{number:032x}"
 
 
-@pytest.fixture(params=["memory", "dynamodb", "folder"])
+@pytest.fixture(params=["memory", "items", "dynamodb", "folder"])
 def pages(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Pages]:
     if request.param == "memory":
         yield MemoryPages()
         return
+    if request.param == "items":
+        yield ItemPages(MemoryItems())
+        return
     if request.param == "folder":
         with database_in(tmp_path) as database:
-            yield SqlitePages(database)
+            yield ItemPages(SqliteItems(database))
         return
     with dynamodb_pages(monkeypatch) as kept:
         yield kept

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dormouse.access.rules import AccessRule, AccessRules, granted
-from dormouse.aws.dynamodb.registry.tables import DynamoTables
+from dormouse.aws.dynamodb.items import DynamoItems
 from dormouse.errors import (
     AlreadyExistsError,
     CorruptDataError,
@@ -17,7 +17,8 @@ from dormouse.errors import (
     NotFoundError,
     UnavailableError,
 )
-from dormouse.folder.stores.tables import SqliteTables
+from dormouse.folder.sqlite.items import SqliteItems
+from dormouse.items.tables import ItemTables
 from dormouse.ports.services import Tables
 from dormouse.schema.schema import Field, Primitive
 from dormouse.tables.properties import Properties
@@ -26,6 +27,7 @@ from dormouse.tables.tombstones import Tombstone
 from tests.contract.folders import database_in
 from tests.contract.mocked_aws import dynamodb_table, mocked_aws
 from tests.support.adapters import MemoryTables
+from tests.support.memory_items import MemoryItems
 from tests.support.world import LETTERS
 
 A = Table(
@@ -43,26 +45,36 @@ A = Table(
 )
 
 
+class DynamoTables(ItemTables):
+    """A registry over tables of DynamoDB made as the template makes them, and its client."""
+
+    def __init__(self) -> None:
+        dynamodb_table("state", "t", "g")
+        self._client = dynamodb_table("tables", "pk")
+        super().__init__(DynamoItems(self._client, {"tables": "tables", "state": "state"}))
+
+
 def registry() -> DynamoTables:
-    """Return a registry over tables of DynamoDB made as the template makes them."""
-    dynamodb_table("state", "t", "g")
-    return DynamoTables(dynamodb_table("tables", "pk"), "tables", "state")
+    return DynamoTables()
 
 
 def offline(table: Table) -> Table:
     return replace(table, online=False)
 
 
-@pytest.fixture(params=["memory", "dynamodb", "folder"])
+@pytest.fixture(params=["memory", "items", "dynamodb", "folder"])
 def tables(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Tables]:
     if request.param == "memory":
         yield MemoryTables()
         return
+    if request.param == "items":
+        yield ItemTables(MemoryItems())
+        return
     if request.param == "folder":
         with database_in(tmp_path) as database:
-            yield SqliteTables(database)
+            yield ItemTables(SqliteItems(database))
         return
     with mocked_aws(monkeypatch):
         yield registry()
@@ -291,8 +303,7 @@ def test_an_item_damaged_by_hand_is_distinguished_from_a_missing_one(
         tables._client.update_item(
             TableName="tables",
             Key={"pk": {"S": "id#a1"}},
-            UpdateExpression="REMOVE #p",
-            ExpressionAttributeNames={"#p": "properties"},
+            UpdateExpression="REMOVE body",
         )
         for look in (tables.all, lambda: tables.get("a1"), lambda: tables.named("letters")):
             with pytest.raises(CorruptDataError, match="id#a1"):
@@ -307,7 +318,7 @@ def test_a_registry_that_cannot_be_read_is_not_an_empty_one(
 ) -> None:
     with mocked_aws(monkeypatch):
         client = dynamodb_table("tables", "pk")
-        tables = DynamoTables(client, "not-deployed", "not-deployed")
+        tables = ItemTables(DynamoItems(client, {"tables": "not-deployed"}))
         for look in (tables.all, lambda: tables.get("a1"), lambda: tables.named("letters")):
             with pytest.raises(UnavailableError, match="DynamoDB"):
                 look()

@@ -8,35 +8,47 @@ from pathlib import Path
 
 import pytest
 
-from dormouse.aws.dynamodb.job_items import job_item, record_of
-from dormouse.aws.dynamodb.tracker import DynamoTracker
+from dormouse.aws.dynamodb.items import DynamoItems, attributes_of, item_of
 from dormouse.errors import CorruptDataError
-from dormouse.folder.stores.tracker import SqliteTracker
+from dormouse.folder.sqlite.items import SqliteItems
+from dormouse.items.tracker import ItemTracker, put_record, record_of
 from dormouse.model.jobs.job_events import Assigned, Failed, Finished, Refused, Started, TrackedJob
 from dormouse.ports.services import DAMAGED, NO_TABLE, JobRecord, Tracker
 from tests.contract.folders import database_in
 from tests.contract.mocked_aws import dynamodb_table, mocked_aws
 from tests.support.adapters import MemoryTracker
 from tests.support.damaged_items import damages, some_damages
+from tests.support.memory_items import MemoryItems
 
 JOB = TrackedJob("t", "j", "ingest")
 AT_MS = 1_700_000_000_999
 STARTED, FINISHED = Started(subject="t/a.csv"), Finished(rows=2**40)
 
 
-@pytest.fixture(params=["memory", "dynamodb", "folder"])
+class DynamoTracker(ItemTracker):
+    """A tracker over a table of DynamoDB, and its client."""
+
+    def __init__(self) -> None:
+        self._client = dynamodb_table("jobs", "table_id", "job_id")
+        super().__init__(DynamoItems(self._client, {"jobs": "jobs"}))
+
+
+@pytest.fixture(params=["memory", "items", "dynamodb", "folder"])
 def tracker(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Tracker]:
     if request.param == "memory":
         yield MemoryTracker()
         return
+    if request.param == "items":
+        yield ItemTracker(MemoryItems())
+        return
     if request.param == "folder":
         with database_in(tmp_path) as database:
-            yield SqliteTracker(database)
+            yield ItemTracker(SqliteItems(database))
         return
     with mocked_aws(monkeypatch):
-        yield DynamoTracker(dynamodb_table("jobs", "table_id", "job_id"), "jobs")
+        yield DynamoTracker()
 
 
 def test_a_job_shows_its_newest_record(tracker: Tracker) -> None:
@@ -167,9 +179,9 @@ def test_a_record_has_a_time_to_live_of_seven_days(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with mocked_aws(monkeypatch):
-        client = dynamodb_table("jobs", "table_id", "job_id")
-        DynamoTracker(client, "jobs").record(JOB, STARTED, AT_MS)
-        (item,) = client.scan(TableName="jobs")["Items"]
+        tracker = DynamoTracker()
+        tracker.record(JOB, STARTED, AT_MS)
+        (item,) = tracker._client.scan(TableName="jobs")["Items"]
         assert item["expires"] == {"N": str(1_700_000_000 + 7 * 24 * 60 * 60)}
 
 
@@ -177,8 +189,8 @@ def test_a_damaged_record_says_so_harms_no_other_and_the_next_takes_its_place(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with mocked_aws(monkeypatch):
-        client = dynamodb_table("jobs", "table_id", "job_id")
-        tracker = DynamoTracker(client, "jobs")
+        tracker = DynamoTracker()
+        client = tracker._client
         tracker.record(replace(JOB, id="other"), STARTED, AT_MS)
         other = tracker.get("t", "other")
         tracker.record(JOB, STARTED, AT_MS)
@@ -199,10 +211,11 @@ def test_every_damage_to_a_record_is_noticed() -> None:
     record = JobRecord(
         "t", "j", "ingest", "finished", "t/a.csv", "no disk", 2**40, AT_MS, attempts=3, started_ms=5
     )
-    assert record_of(job_item(record)) == record
-    for what, damaged in damages(job_item(record), ("table_id", "job_id")):
-        assert record_of(damaged).state == DAMAGED, what
-    elsewhere = {**job_item(record), "job_id": {"S": "other"}}
+    good = attributes_of(put_record(record, None))
+    assert record_of(item_of("jobs", good)) == record
+    for what, damaged in damages(good, ("table_id", "job_id")):
+        assert record_of(item_of("jobs", damaged)).state == DAMAGED, what
+    elsewhere = item_of("jobs", {**good, "job_id": {"S": "other"}})
     assert record_of(elsewhere).state == DAMAGED
 
 
@@ -210,8 +223,8 @@ def test_a_request_whose_table_cannot_be_read_any_more_is_about_none(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with mocked_aws(monkeypatch):
-        client = dynamodb_table("jobs", "table_id", "job_id")
-        tracker = DynamoTracker(client, "jobs")
+        tracker = DynamoTracker()
+        client = tracker._client
         tracker.bind("r", "t", 7)
         (good,) = client.scan(TableName="jobs")["Items"]
         for what, damaged in damages(good, ("table_id", "job_id")):
@@ -226,7 +239,7 @@ def test_records_of_one_job_at_once_do_not_lose_each_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with mocked_aws(monkeypatch):
-        tracker = DynamoTracker(dynamodb_table("jobs", "table_id", "job_id"), "jobs")
+        tracker = DynamoTracker()
         put, begun = tracker._client.put_item, []
 
         def slow(**request: object) -> object:
@@ -244,7 +257,7 @@ def test_records_of_one_job_at_once_do_not_lose_each_other(
 
 def test_a_reason_longer_than_an_item_can_be_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     with mocked_aws(monkeypatch):
-        tracker = DynamoTracker(dynamodb_table("jobs", "table_id", "job_id"), "jobs")
+        tracker = DynamoTracker()
         tracker.record(JOB, Failed("bad row; " * 100_000), AT_MS)
         kept = tracker.get("t", "j")
         assert kept is not None

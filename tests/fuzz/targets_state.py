@@ -9,29 +9,35 @@ from typing import Any, cast
 
 from hypothesis import strategies as st
 
-from dormouse.aws.dynamodb.registry.table_items import (
-    defaults_item,
-    id_item,
-    revision_of,
+from dormouse.aws.dynamodb.items import KEYS, attributes_of, item_of
+from dormouse.aws.dynamodb.state.blobs import DynamoBlobs
+from dormouse.aws.dynamodb.stored_items import sealed
+from dormouse.errors import CorruptDataError
+from dormouse.items.pages import page_key, put_head
+from dormouse.items.store import IDS, MARK, Put, Space, put
+from dormouse.items.table_items import (
+    INSTANCE,
+    id_key,
+    settings_body,
     settings_of,
+    table_body,
     table_of,
 )
-from dormouse.aws.dynamodb.state.blobs import DynamoBlobs
-from dormouse.aws.dynamodb.state.log_items import id_sum
-from dormouse.aws.dynamodb.state.log_pages import DynamoPages
-from dormouse.aws.dynamodb.stored_items import digest_of, sealed
-from dormouse.errors import CorruptDataError
+from dormouse.items.tracker import put_record, record_of
+from dormouse.model.jobs.job_records import JobRecord
 from dormouse.retry_policy import WITHOUT_PAUSES
 from dormouse.statestore.delta import codec as codec_delta
 from dormouse.statestore.delta import segments as codec_segment
 from dormouse.statestore.delta.codec import decode_delta
 from dormouse.statestore.delta.segments import decode_segment
+from dormouse.statestore.log.pages import Head, Manifest, Snapshot
 from dormouse.statestore.snapshot import codec as codec_snapshot
 from dormouse.statestore.snapshot import increments as codec_increment
 from dormouse.statestore.snapshot.codec import decode_snapshot
 from dormouse.statestore.snapshot.increments import decode_increment
 from dormouse.stored import checksums
 from dormouse.tables.table import Table
+from tests.contract.state_pages import DynamoPages
 from tests.fuzz.mutations import mangled, odd_tree
 from tests.fuzz.samples import COUNTS
 from tests.fuzz.targets import Target, refusing
@@ -104,60 +110,27 @@ def _sealed(kind: str, item: Any) -> Any:
 _UNSTORABLE = (ValueError, LookupError, TypeError, AttributeError, RecursionError, OverflowError)
 
 
-def _sealed_parts(_: str, item: Any) -> Any:
-    """Return a head or a page whose checksums fit what it holds, as far as it can be stored."""
-    for name, names in _PARTS.items():
-        with suppress(*_UNSTORABLE):
-            if name in item:
-                held = {n: item[n] for n in names}
-                item = {**item, name: {"B": digest_of("log", (item["t"], item["g"], held))}}
+def _resealed_item(space: Space, item: Any) -> Any:
+    """Return an item whose checksums fit what it holds, as far as it can be stored."""
     with suppress(*_UNSTORABLE):
-        total = sum(id_sum(item, one["B"]) for one in item["ids"]["L"])
-        item = {**item, "id_sum": {"N": str(total)}}
+        read = item_of(space, item)
+        parts = {name: part.body for name, part in read.parts.items() if part.body is not None}
+        return attributes_of(Put(read.key, parts, expires_s=read.expires_s))
     return item
 
 
-_PARTS = {
-    "manifest_sum": ("revision", "snapshots", "segments", "segments_after"),
-    "mark_sum": ("mark",),
-    "last_sum": ("last_page",),
-    "first_sum": ("first_page",),
-}
-_SUM = {"B": b""}
-
-
-_ID = bytes(range(16))
-_PAGE = {
-    "t": {"S": "t#0#0"},
-    "g": {"S": f"{0:012d}"},
-    "ids": {"L": [{"B": _ID}]},
-    "mark": {"B": _ID},
-}
-_PAGE |= {"mark_sum": _SUM, "id_sum": {"N": "0"}}
-_NUMBERS = {"v": {"N": "9"}, "b": {"N": "1"}}
-_HEAD = {
-    "t": {"S": "t#H"},
-    "g": {"S": "0"},
-    "last_page": {"N": "3"},
-    "first_page": {"N": "1"},
-    "mark": {"B": _ID},
-    "revision": {"N": "2"},
-    "snapshots": {
-        "L": [{"M": {"i": {"S": "x"}, "v": {"N": "9"}, "t": {"N": "1"}, "b": {"N": "1"}}}]
-    },
-    "segments": {"L": [{"M": {"i": {"B": _ID}, **_NUMBERS}}]},
-    "segments_after": {"N": "0"},
-    **dict.fromkeys(_PARTS, _SUM),
-}
+_PAGE = attributes_of(Put(page_key("t", 0), {IDS: bytes(range(16)), MARK: bytes(range(16))}))
+_HEAD = attributes_of(put_head("t", Head(3, Manifest(2, (Snapshot("ab" * 16, 9, 1, 1),)))))
 _KEYS = {"k": {"S": "t#delta#1"}, "i": {"S": "name#0000"}}
 _ITEMS = [{"body": {"B": b"abc"}, "parts": {"N": str(parts)}} for parts in (1, 2)]
-_TABLE = id_item(Table("t", "letters", COUNTS), 3)
-_INSTANCE = defaults_item({"compaction_files": 3}, 1)
+_TABLE = attributes_of(put(id_key("t"), table_body(Table("t", "letters", COUNTS))))
+_INSTANCE = attributes_of(put(INSTANCE, settings_body({"compaction_files": 3})))
+_JOB = attributes_of(put_record(JobRecord("t", "j", "ingest", "finished", rows=3), None))
 
 
 def _page(item: Any) -> None:
-    for client in (_Client(item), _Client(item, _sealed_parts)):
-        pages = DynamoPages(cast(Any, client), "state")
+    for stored in (item, _resealed_item("state", item)):
+        pages = DynamoPages(cast(Any, _Client(stored)), "state")
         for read in (partial(pages.page, "t", 0), partial(pages.head, "t")):
             with refusing(CorruptDataError):
                 read()
@@ -170,10 +143,19 @@ def _item(item: Any) -> None:
 
 
 def _registered(item: Any) -> None:
-    for stored in (item, _sealed("registry", item)):
-        for read in (partial(table_of, defaults={}), settings_of, revision_of):
+    for stored in (item, _resealed_item("tables", item)):
+        for read in (partial(table_of, defaults={}), settings_of):
             with refusing(CorruptDataError):
-                read(stored)
+                read(item_of("tables", stored))
+
+
+def _tracked(item: Any) -> None:
+    for stored in (item, _resealed_item("jobs", item)):
+        record_of(item_of("jobs", stored))
+
+
+def _key_of(item: Any) -> dict[str, Any]:
+    return {name: item[name] for names in KEYS.values() for name in names if name in item}
 
 
 def _keyed(items: list[Any], keys: Any) -> st.SearchStrategy[Any]:
@@ -192,7 +174,10 @@ TARGETS: dict[str, Target] = {
         )
         for name in _READERS
     },
-    "pages": Target(_keyed([_PAGE, _HEAD], {}), _page, guided=True),
+    "pages": Target(
+        _keyed([_PAGE], _key_of(_PAGE)) | _keyed([_HEAD], _key_of(_HEAD)), _page, guided=True
+    ),
+    "jobs": Target(_keyed([_JOB], _key_of(_JOB)), _tracked, guided=True),
     "items": Target(_keyed(_ITEMS, _KEYS), _item, guided=True),
     "registry": Target(
         _keyed([_TABLE, _INSTANCE], {"pk": {"S": "id#t"}}), _registered, guided=True

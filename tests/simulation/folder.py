@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterator, MutableMapping
 from pathlib import Path
 
 from dormouse.folder.sqlite.database import Database
-from dormouse.folder.sqlite.records import remove, select, store
-from dormouse.folder.stores.log_pages import SqlitePages
-from dormouse.folder.stores.table_records import COPIES, TABLE, StoredTable
-from dormouse.folder.stores.tables import SqliteTables
-from dormouse.folder.stores.tracker import SqliteTracker
+from dormouse.folder.sqlite.items import SqliteItems
+from dormouse.items.pages import ItemPages
+from dormouse.items.store import Change, Delete, put
+from dormouse.items.table_items import copy_key, id_key, name_key, table_body
+from dormouse.items.tables import ItemTables
+from dormouse.items.tracker import REQUESTS, ItemTracker
 from dormouse.model.jobs.job_events import JobEvent, Tracked, fold_event
 from dormouse.ports.services import JobRecord
-from dormouse.statestore.log.pages import Head, Page
 from dormouse.tables.table import Table
 from dormouse.tables.tombstones import Tombstone
 from tests.support.memory_pages import Log
@@ -30,8 +30,9 @@ class FolderDatabase(Database):
         folder.mkdir(parents=True, exist_ok=True)
         super().__init__(folder / "dormouse.sqlite")
         self.create()
-        with self._connection() as connection:
-            connection.execute("PRAGMA synchronous = OFF")
+        connection = self._taken()
+        connection.execute("PRAGMA synchronous = OFF")
+        self._give_back(connection)
 
     def copy_from(self, other: Database) -> None:
         """Hold what another database does."""
@@ -53,15 +54,13 @@ class _ById(MutableMapping[str, Table]):
         return found
 
     def __setitem__(self, table_id: str, table: Table) -> None:
-        with self._tables.database.writing() as connection:
-            for kind in (TABLE, COPIES[TABLE]):
-                store(connection, kind, table.name, table_id, StoredTable.of(table))
+        key, body = id_key(table_id), table_body(table)
+        changes: list[Change] = [put(key, body), put(copy_key(key), body)]
+        self._tables._items.write(*changes, put(name_key(table.name), table_id))
 
     def __delitem__(self, table_id: str) -> None:
-        table = self[table_id]
-        with self._tables.database.writing() as connection:
-            for kind in (TABLE, COPIES[TABLE]):
-                remove(connection, kind, table.name, table_id)
+        key, name = id_key(table_id), name_key(self[table_id].name)
+        self._tables._items.write(Delete(key), Delete(copy_key(key)), Delete(name))
 
     def __iter__(self) -> Iterator[str]:
         return iter([table.id for table in self._tables.all()])
@@ -70,13 +69,12 @@ class _ById(MutableMapping[str, Table]):
         return len(self._tables.all())
 
 
-class FolderTables(SqliteTables):
+class FolderTables(ItemTables):
     """The registry, with all tables it ever had, and what each request made of one."""
 
     def __init__(self, database: Database) -> None:
         """Begin empty."""
-        super().__init__(database)
-        self.database = database
+        super().__init__(SqliteItems(database))
         self.created: set[str] = set()
         self.became: dict[str, Table] = {}
 
@@ -114,20 +112,18 @@ class FolderTables(SqliteTables):
         return became
 
 
-class FolderTracker(SqliteTracker):
+class FolderTracker(ItemTracker):
     """The tracker, with the last event of each job, even if a newer record is kept."""
 
     def __init__(self, database: Database) -> None:
         """Begin empty."""
-        super().__init__(database)
-        self.database = database
+        super().__init__(SqliteItems(database))
         self.latest: dict[tuple[str, str], JobRecord] = {}
 
     @property
     def bound(self) -> dict[str, str]:
         """The table that each request is about."""
-        with self.database.reading() as connection:
-            return {r.key: r.read(str) for r in select(connection, "kind = ?", "request")}
+        return {item.key.name: item.text() for item in self._items.query("jobs", REQUESTS)}
 
     def record(self, job: Tracked, event: JobEvent, at_ms: int) -> None:
         """Keep the record of a job, if the event is the newest."""
@@ -137,20 +133,25 @@ class FolderTracker(SqliteTracker):
         self.latest[job.table_id, job.id] = said
 
 
-class FolderPages(SqlitePages):
+class FolderPages(ItemPages):
     """The log pages, which can be looked at."""
 
     def __init__(self, database: Database) -> None:
         """Begin empty."""
-        super().__init__(database)
-        self.database = database
+        super().__init__(SqliteItems(database))
 
     @property
     def _logs(self) -> dict[str, Log]:
-        with self.database.reading() as connection:
-            heads = {r.owner: r.read(Head) for r in select(connection, "kind = ?", "head")}
-            pages = [(r.owner, r.read(Page)) for r in select(connection, "kind = ?", "page")]
-        logs = {state_id: Log(head, {}) for state_id, head in heads.items()}
-        for state_id, page in pages:
-            logs[state_id].pages[page.number] = page
+        logs: dict[str, Log] = {}
+        keys = sorted(item.key for item in self._items.scan("state", ""))
+        for key in keys:
+            state_id, mark, of = key.owner.rpartition("#")
+            head = self.head(state_id) if (mark, of) == ("#", "H") else None
+            if head is not None:
+                logs[state_id] = Log(head, {})
+        for key in keys:
+            state_id, is_page, _ = key.owner.partition("#0#")
+            page = self.page(state_id, int(key.name)) if is_page else None
+            if page is not None:
+                logs[state_id].pages[page.number] = page
         return logs

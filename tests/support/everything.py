@@ -17,10 +17,9 @@ from unittest.mock import patch
 
 import pytest
 
-from dormouse.aws.dynamodb.registry.tables import DynamoTables
+from dormouse.aws.dynamodb.items import DynamoItems
 from dormouse.aws.dynamodb.state import state_store
 from dormouse.aws.dynamodb.state.state_store import DynamoDBStateStore
-from dormouse.aws.dynamodb.tracker import DynamoTracker
 from dormouse.aws.s3.state_store import S3StateStore
 from dormouse.features.administration.stored_requests import save_reply
 from dormouse.features.compaction.steps import Step, StepSplit, encode_step_outcome
@@ -32,6 +31,8 @@ from dormouse.features.purge.stored import save_matches
 from dormouse.features.requests.resolve_table import request_key
 from dormouse.features.tables import reset
 from dormouse.features.versions import restore
+from dormouse.items.tables import ItemTables
+from dormouse.items.tracker import ItemTracker
 from dormouse.jobs.crashes import set_aside
 from dormouse.messages.replies import Reply
 from dormouse.messages.requests import ExportRows, PurgeRows, ReinitialiseTable, RestoreVersion
@@ -155,9 +156,10 @@ def everything(home: Home, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
 
         for name in ("tables", "jobs"):
             _create(client, name)
+        items = DynamoItems(client, {"tables": "tables", "jobs": "jobs", "state": "state"})
         parts: dict[str, Any] = {
-            "tables": DynamoTables(client, "tables", "state"),
-            "tracker": DynamoTracker(client, "jobs"),
+            "tables": ItemTables(items),
+            "tracker": ItemTracker(items),
         }
         world.services = replace(world.services, **parts, store=cache(opened))
         for attribute, value in {**parts, "new_store": opened}.items():

@@ -18,8 +18,6 @@ from botocore.config import Config
 from dormouse.aws.base.clients import BeforeRequest, client
 from dormouse.aws.conditions import Conditions
 from dormouse.aws.dynamodb.items import DynamoItems
-from dormouse.aws.dynamodb.registry.tables import DynamoTables
-from dormouse.aws.dynamodb.tracker import DynamoTracker
 from dormouse.aws.glue import GlueMirror
 from dormouse.aws.reader_access import S3ReaderAccess
 from dormouse.aws.s3.storage import S3Sources, S3Storage
@@ -28,6 +26,8 @@ from dormouse.aws.sqs.queues import SqsOutbox
 from dormouse.aws.sqs.result_queues import SqsResultQueues
 from dormouse.items.publications import ItemPublications
 from dormouse.items.store import Space
+from dormouse.items.tables import ItemTables
+from dormouse.items.tracker import ItemTracker
 from dormouse.ports.connections import Connections, NoConnections
 from dormouse.ports.services import Metrics, NoMetrics, Services, Spark
 from dormouse.settings import Settings
@@ -115,9 +115,9 @@ def wire(
     storage = S3Storage(s3, names.data_bucket)
     items = DynamoItems(dynamodb, _table_names(names))
     services = Services(
-        tables=DynamoTables(dynamodb, names.tables_table, names.state_table),
+        tables=ItemTables(items),
         publications=ItemPublications(items),
-        tracker=DynamoTracker(dynamodb, names.jobs_table),
+        tracker=ItemTracker(items),
         storage=storage,
         results=S3Storage(s3, names.results_bucket),
         sources=S3Sources(s3, names.ingest_bucket),
@@ -181,12 +181,12 @@ def _store_factory(
 ) -> Callable[[Table], StateStore]:
     @cache
     def pages() -> Pages:
-        from dormouse.aws.dynamodb.state.log_pages import DynamoPages
+        from dormouse.items.pages import ItemPages
 
         # The SDK must not repeat an append: its outcome is known only if it is sent once.
         config = CLIENT_CONFIG.merge(Config(retries={"total_max_attempts": 1}))
         once = client("dynamodb", config, before_request=before_request)
-        return DynamoPages(once, names.state_table)
+        return ItemPages(DynamoItems(once, _table_names(names)))
 
     @lru_cache(STORES_KEPT)
     def open_store(

@@ -25,16 +25,14 @@ from dormouse.folder.publications import FolderPublications
 from dormouse.folder.queues import SqliteQueues
 from dormouse.folder.sqlite.database import Database
 from dormouse.folder.sqlite.items import SqliteItems
-from dormouse.folder.sqlite.releases import check_release
-from dormouse.folder.stores.log_pages import SqlitePages
-from dormouse.folder.stores.tables import SqliteTables
-from dormouse.folder.stores.tracker import SqliteTracker
 from dormouse.folder.work.background import Background
 from dormouse.folder.work.leaving import Leaving, LeavingStorage
 from dormouse.folder.work.schedule import Schedule
 from dormouse.folder.work.spark_runs import SparkRuns
 from dormouse.folder.work.spark_submit import SparkWorker, Submit
 from dormouse.folder.work.worker import Worker
+from dormouse.items.tables import ItemTables
+from dormouse.items.tracker import ItemTracker
 from dormouse.ports.connections import HeldConnections
 from dormouse.ports.services import Services, Sources, Storage
 from dormouse.settings import DEFAULT_MEMORY_BYTES
@@ -121,12 +119,8 @@ def open_folder(
         if was_made:
             _check_nothing_is_lost(layout)
             database.create()
+        database.check_format()
         process = Process.joined(layout.processes, TimeOrderedIds().new(), release)
-        try:
-            check_release(database, release)
-        except BaseException:
-            process.leave()
-            raise
         if process.is_alone:  # so what is unfinished is of writers that died
             incoming = (layout.tables, layout.exports, layout.inbox)
             for folder in (*(root / INCOMING for root in incoming), layout.scratch):
@@ -193,10 +187,11 @@ def _wired(
     inbox = Inbox(layout.inbox, database, clock, thread.wake)
     runs = SparkRuns(database, clock, name, alive, thread.wake)
     storage, results = FolderStorage(layout.tables), FolderStorage(layout.exports)
+    items = SqliteItems(database)
     services = Services(
-        tables=SqliteTables(database),
-        publications=FolderPublications(SqliteItems(database), layout.tables),
-        tracker=SqliteTracker(database),
+        tables=ItemTables(items),
+        publications=FolderPublications(items, layout.tables),
+        tracker=ItemTracker(items),
         storage=storage,
         results=results,
         sources=inbox,
@@ -236,6 +231,7 @@ def files_of(root: Path) -> tuple[Storage, Storage, Sources]:
 def _store_factory(database: Database, storage: Storage) -> Callable[[Table], StateStore]:
     @lru_cache(STORES_KEPT)
     def open_store(state_id: str, name: str, commits: str, keep_seconds: int) -> StateStore:
+        from dormouse.items.pages import ItemPages
         from dormouse.statestore.engine import Options
         from dormouse.statestore.object_store import ObjectStateStore
 
@@ -243,7 +239,7 @@ def _store_factory(database: Database, storage: Storage) -> Callable[[Table], St
         return ObjectStateStore(
             state_id,
             storage,
-            SqlitePages(database),
+            ItemPages(SqliteItems(database)),
             SystemClock(),
             TimeOrderedIds(),
             retry_policy=retry_policy(),

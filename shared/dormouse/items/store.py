@@ -65,6 +65,10 @@ class Item:
     format: int = FORMAT
     damage: str = ""
 
+    def __hash__(self) -> int:
+        """Return a hash: what is read of equal items can be cached."""
+        return hash(self.key)
+
     def read(self, name: str = BODY) -> Body:
         """Return a part.
 
@@ -144,8 +148,9 @@ def unchanged(item: Item | None) -> If:
     return If(exists=True, checksums={BODY: part.checksum if part else None})
 
 
-def has(key: Key, **parts: Body | None) -> If:
+def has(key: Key, body: Body | None = None, **parts: Body | None) -> If:
     """Return the condition that an item that does not expire has these parts; None is none."""
+    parts |= {BODY: body} if body is not None else {}
     sums = {name: None if b is None else checksum_of(key, name, b) for name, b in parts.items()}
     return If(checksums=sums)
 
@@ -159,9 +164,16 @@ class Put:
     when: If = ANY
     expires_s: int | None = None
 
-    def checksum(self, name: str) -> bytes:
-        """Return the checksum of a part."""
-        return checksum_of(self.key, name, self.parts[name], self.expires_s)
+    def item(self) -> Item:
+        """Return the item that is put."""
+        return Item(
+            self.key,
+            {
+                name: Part(body, checksum_of(self.key, name, body, self.expires_s))
+                for name, body in self.parts.items()
+            },
+            self.expires_s,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,9 +249,8 @@ class ItemStore(Protocol):
 def changed(change: Change, item: Item | None) -> Item | None:
     """Return an item, or none, after a change of it whose condition holds."""
     match change:
-        case Put(key, parts):
-            made = {name: Part(body, change.checksum(name)) for name, body in parts.items()}
-            return Item(key, made, change.expires_s)
+        case Put():
+            return change.item()
         case Set(key, parts):
             kept = dict(item.parts) if item else {}
             for name, body in parts.items():

@@ -20,19 +20,26 @@ from dormouse.errors import (
 from dormouse.folder.sqlite import database as module
 from dormouse.folder.sqlite.database import FORMAT, Database
 from dormouse.folder.sqlite.failures import committing, using
-from dormouse.folder.sqlite.records import fetch, store
+from dormouse.folder.sqlite.items import SqliteItems, TransactionItems
+from dormouse.items import store as items
+from dormouse.items.store import Key
 from tests.contract.folders import database_in
+
+KEY = Key("jobs", "test", "key")
+
+
+def store(connection: sqlite3.Connection, value: str, name: str = "key") -> None:
+    TransactionItems(connection).write(items.put(Key("jobs", "test", name), value))
 
 
 def put(database: Database, value: str) -> None:
     with database.writing() as connection:
-        store(connection, "test", "", "key", value)
+        store(connection, value)
 
 
 def got(database: Database) -> object:
-    with database.reading() as connection:
-        record = fetch(connection, "test", "", "key")
-    return None if record is None else record.read(str)
+    (item,) = SqliteItems(database).get(KEY)
+    return None if item is None else item.read()
 
 
 def test_a_transaction_that_raises_changes_nothing_and_the_next_one_works(
@@ -40,7 +47,7 @@ def test_a_transaction_that_raises_changes_nothing_and_the_next_one_works(
 ) -> None:
     put(database, "first")
     with pytest.raises(ValueError, match="no"), database.writing() as connection:
-        store(connection, "test", "", "key", "second")
+        store(connection, "second")
         raise ValueError("no")
     assert got(database) == "first"
     put(database, "third")
@@ -50,7 +57,7 @@ def test_a_transaction_that_raises_changes_nothing_and_the_next_one_works(
 def test_readers_see_one_moment_and_do_not_wait_for_a_writer(database: Database) -> None:
     put(database, "first")
     with database.writing() as connection:
-        store(connection, "test", "", "key", "second")
+        store(connection, "second")
         assert got(database) == "first"
     assert got(database) == "second"
 
@@ -61,9 +68,9 @@ def test_writers_of_many_threads_wait_for_each_other(database: Database) -> None
     def count() -> None:
         for _ in range(20):
             with database.writing() as connection:
-                record = fetch(connection, "test", "", "key")
-                assert record is not None
-                store(connection, "test", "", "key", str(int(record.read(str)) + 1))
+                (item,) = TransactionItems(connection).get(KEY)
+                assert item is not None
+                store(connection, str(int(item.text()) + 1))
 
     threads = [threading.Thread(target=count) for _ in range(4)]
     for thread in threads:
@@ -246,7 +253,7 @@ def test_a_folder_that_moves_during_a_transaction_keeps_nothing_of_it(tmp_path: 
     with database_in(root) as database:
         put(database, "before")
         with pytest.raises(UnavailableError, match="moved"), database.writing() as connection:
-            store(connection, "test", "", "key", "after")
+            store(connection, "after")
             root.rename(tmp_path / "moved")
     assert got(Database(tmp_path / "moved" / "dormouse.sqlite")) == "before"
 
@@ -306,12 +313,12 @@ def test_a_file_system_without_shared_memory_is_refused(
 def filled(database: Database, megabytes: int) -> None:
     with database.writing() as connection:
         for number in range(megabytes):
-            store(connection, "test", "", str(number), "x" * 1_000_000)
+            store(connection, "x" * 1_000_000, str(number))
 
 
 def emptied(database: Database, least: int = 0) -> None:
     with database.writing() as connection:
-        connection.execute("DELETE FROM records WHERE CAST(key AS INTEGER) >= ?", (least,))
+        connection.execute("DELETE FROM items WHERE CAST(name AS INTEGER) >= ?", (least,))
 
 
 def pages(database: Database) -> int:

@@ -16,18 +16,20 @@ from dormouse.client import Instance
 from dormouse.errors import (
     CorruptDataError,
     DiskFullError,
-    DormouseError,
     InvalidRequestError,
     UnavailableError,
 )
 from dormouse.features.ingest import ingest
 from dormouse.folder.sqlite.failures import using
-from dormouse.folder.sqlite.records import fetch, store
+from dormouse.folder.sqlite.items import SqliteItems, TransactionItems
 from dormouse.folder.wiring import OpenFolder, open_folder
 from dormouse.folder.work import deliveries
+from dormouse.items.store import Key, put
 from dormouse.tables.spark_options import SparkOptions
 from tests.support.waiting import LIMIT_SECONDS
 from tests.support.world import LETTERS
+
+LARGE = Key("jobs", "test", "large")
 
 
 @pytest.fixture
@@ -147,15 +149,6 @@ def test_a_later_format_is_refused_and_nothing_of_it_is_changed(root: Path) -> N
     assert "upgrade" in raised.value.hint
     assert (root / "dormouse.sqlite").read_bytes() == before
     assert list((root / ".processes").iterdir()) == []
-
-
-def test_an_earlier_release_is_refused_after_a_later_one(root: Path) -> None:
-    open_folder(root, background=False, release="0.10.0").close()
-    with pytest.raises(InvalidRequestError, match=r"release 0\.10\.0 .* release 0\.9\.1") as raised:
-        open_folder(root, release="0.9.1")
-    assert "dormouse>=0.10.0" in raised.value.hint
-    open_folder(root, background=False, release="0.10.0").close()
-    open_folder(root, background=False, release="1.0.0").close()
 
 
 def test_two_releases_at_once_are_refused(root: Path) -> None:
@@ -296,13 +289,13 @@ def test_a_full_disk_is_said_of_sqlite_too(opened: OpenFolder) -> None:
         with opened.database.writing() as connection:
             connection.execute("PRAGMA max_page_count = 1")  # as many as there are
             for _ in range(100):
-                store(connection, "test", "", "large", "x" * 1_000_000)
+                TransactionItems(connection).write(put(LARGE, "x" * 1_000_000))
 
     with pytest.raises(UnavailableError, match="is full") as raised:
         fill()
     assert "free some space" in raised.value.hint
+    assert SqliteItems(opened.database).get(LARGE) == [None]
     with opened.database.reading() as connection:
-        assert fetch(connection, "test", "", "large") is None
         connection.execute("PRAGMA max_page_count = 1000000")
     opened.queues.send_body("files", "{}")
 
@@ -344,13 +337,6 @@ def test_a_folder_can_be_moved_while_nobody_uses_it(tmp_path: Path, root: Path) 
         assert table.count() == 1
     stored = [path.read_bytes() for path in (tmp_path / "elsewhere").rglob("*") if path.is_file()]
     assert not any(str(root).encode() in body for body in stored)
-
-
-def test_a_process_that_cannot_open_leaves_nobody_behind(root: Path) -> None:
-    open_folder(root, background=False, release="2.0.0").close()
-    with pytest.raises(DormouseError):
-        open_folder(root, release="1.0.0")
-    assert list((root / ".processes").iterdir()) == []
 
 
 def test_what_died_writers_left_is_removed_and_what_living_ones_write_is_not(root: Path) -> None:

@@ -13,7 +13,7 @@ from dormouse.client import Instance, in_folder
 from dormouse.features.compaction.compact import compact
 from dormouse.folder.queues import SqliteQueues
 from dormouse.folder.sqlite.database import Database
-from dormouse.folder.sqlite.records import remove_expired
+from dormouse.folder.sqlite.items import remove_expired
 from dormouse.folder.work import spark_submit
 from dormouse.folder.work.leaving import Leaving, LeavingError
 from dormouse.folder.work.spark_runs import KEPT_SECONDS, MAX_STARTS, SparkRuns, StoredRun
@@ -171,7 +171,7 @@ def test_a_damaged_run_is_unknown_to_its_job_and_keeps_no_other_waiting(
     runs = of("one")
     runs.start(a_run("a"))
     with database.writing() as connection:
-        connection.execute("UPDATE records SET body = '{}' WHERE kind = 'spark-run'")
+        connection.execute("UPDATE items SET body = '{}' WHERE owner = '(spark-runs)'")
     runs.start(a_run("b"))
     assert runs.describe("a") is None
     taken = runs.take()

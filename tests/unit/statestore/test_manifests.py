@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.state.counting import item_bytes
-from dormouse.aws.dynamodb.state.log_items import head_item
+from dormouse.aws.dynamodb.items import attributes_of
+from dormouse.items.pages import put_head
 from dormouse.statestore.log.compaction import (
     COMMITS_TO_INCREMENT,
     CompactionPolicy,
@@ -210,7 +211,7 @@ def test_the_head_of_a_busy_table_stays_below_a_kilobyte() -> None:
     for snapshot_bytes in (60_000, 7_000_000, 70_000_000):
         largest = 0
         for head in heads_of(snapshot_bytes, pages=2600):
-            largest = max(largest, item_bytes(head_item("0" * 32, head)))
+            largest = max(largest, item_bytes(attributes_of(put_head("0" * 32, head))))
             ends = [segment.version for segment in head.manifest.segments]
             assert [segment.after for segment in head.manifest.segments[1:]] == ends[:-1]
         assert 700 < largest < 1024

@@ -49,6 +49,8 @@ KEYS: dict[Space, tuple[str, ...]] = {
 }
 """The attributes of the key of each table: the owner and, if there is one, the name."""
 _FORMAT, _EXPIRES, _SUM = "format", "expires", "_sum"
+_DIGITS = 38
+"""What a number of DynamoDB has at most."""
 
 
 class DynamoItems:
@@ -137,7 +139,7 @@ class DynamoItems:
                         ":sum": {"N": str(id_sum(key, new_id))},
                         ":list": {"S": "L"},
                         ":number": {"S": "N"},
-                        ":limit": {"N": str(room if at is None else at)},
+                        ":limit": {"N": str(room if at is None else at if at < room else -1)},
                     },
                     ReturnValues="ALL_NEW",
                     ReturnValuesOnConditionCheckFailure="ALL_OLD",
@@ -271,27 +273,26 @@ def _part(name: str, body: Body, key: Key, expires_s: int | None = None) -> dict
 
 def _body(name: str, attribute: Any) -> Body | None:
     match attribute:
-        case {"L": ids} if name == IDS:
+        case {"L": list(ids)} if name == IDS:
             return _joined(ids)
-        case {"S": str(text)} if name != IDS:
-            return text
-        case {"B": data} if name != IDS:
-            return bytes(data)
+        case {"S": str(body)} | {"B": bytes(body)} if name != IDS:
+            return body
     return None
 
 
 def _joined(ids: Sequence[Any]) -> bytes | None:
-    if any(len(one.get("B", b"")) != store.ID_BYTES for one in ids):
-        return None
-    return b"".join(bytes(one["B"]) for one in ids)
+    held = [one["B"] for one in ids if isinstance(one, dict) and isinstance(one.get("B"), bytes)]
+    if len(held) == len(ids) and all(len(one) == store.ID_BYTES for one in held):
+        return b"".join(held)
+    return None
 
 
 def _checksum(name: str, attribute: Any) -> object:
     match attribute:
-        case {"B": data}:
-            return bytes(data)
-        case {"N": number} if name == IDS and 0 <= int(number) < 2**64:
-            return int(number).to_bytes(8)
+        case {"B": bytes(data)} if name != IDS:
+            return data
+        case {"N": _} if name == IDS and (total := _number(attribute) or 0) < 2**64:
+            return total.to_bytes(8)
     return attribute
 
 
@@ -301,6 +302,6 @@ def _checksum_attribute(checksum: object) -> object:
 
 def _number(attribute: Any) -> int | None:
     match attribute:
-        case {"N": str(number)} if number.isdecimal():
+        case {"N": str(number)} if number.isdecimal() and len(number) <= _DIGITS:
             return int(number)
     return None

@@ -24,8 +24,8 @@ from dormouse.folder.sqlite.failures import committing, read_only, using, withou
 
 APPLICATION_ID = 0x444F524D
 """``DORM``: says in the head of the file whose it is."""
-FORMAT = 2
-"""The form of the tables of SQL and of what is in them."""
+FORMAT = 1
+"""The form of the tables of SQL and of what is in them. A release refuses a file of a later one."""
 WAL_BYTES = 16 * 1024 * 1024
 """What is kept of the WAL once its content is in the file."""
 LEAST_FREE_PAGES, SHRUNK_PAGES, SHRINKS_AT_ONCE = 1024, 1024, 64
@@ -35,16 +35,6 @@ BUSY_SECONDS = 60.0
 
 _TABLES = """
 CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL);
-CREATE TABLE records (
-    kind TEXT NOT NULL,
-    owner TEXT NOT NULL,
-    key TEXT NOT NULL,
-    body TEXT NOT NULL,
-    sum BLOB NOT NULL,
-    expires_ms INTEGER,
-    PRIMARY KEY (kind, owner, key)
-);
-CREATE INDEX records_by_expiry ON records (expires_ms) WHERE expires_ms IS NOT NULL;
 CREATE TABLE items (
     space TEXT NOT NULL,
     owner TEXT NOT NULL,
@@ -117,26 +107,42 @@ class Database:
         with using(self.path), self._opened() as connection:
             return not connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()
 
+    def check_format(self) -> None:
+        """Refuse a file of another program, or of another format.
+
+        Raises:
+            InvalidRequestError, CorruptDataError: it is one.
+        """
+        self._give_back(self._taken())
+
     def select(self, statement: str, values: Sequence[object] = ()) -> list[Any]:
         """Return the rows of one statement, which sees one moment."""
         connection = self._taken()
         try:
+            self._check_place(connection)
+            return connection.execute(statement, values).fetchall()
+        except sqlite3.Error:
             with using(self.path):
-                self._check_place(connection)
-                return connection.execute(statement, values).fetchall()
+                raise
         finally:
             self._give_back(connection)
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
         """Run the block with a connection whose queries all see the same moment."""
-        with self._connection() as connection, using(self.path):
+        connection = self._taken()
+        try:
             connection.execute("BEGIN")
             try:
                 self._check_place(connection)
                 yield connection
             finally:
                 connection.execute("COMMIT")
+        except sqlite3.Error:
+            with using(self.path):
+                raise
+        finally:
+            self._give_back(connection)
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
@@ -151,16 +157,28 @@ class Database:
             OutcomeUnknownError: the disk failed while it was flushed.
         """
         self.check_writable()
-        with self._connection() as connection, using(self.path):
+        connection = self._taken()
+        try:
             connection.execute("BEGIN IMMEDIATE")
             try:
                 yield connection
                 self._check_place(connection)
-                with committing(self.path):
-                    connection.execute("COMMIT")
+                self._commit(connection)
             finally:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
+        except sqlite3.Error:
+            with using(self.path):
+                raise
+        finally:
+            self._give_back(connection)
+
+    def _commit(self, connection: Connection) -> None:
+        try:
+            connection.execute("COMMIT")
+        except sqlite3.Error:
+            with committing(self.path):
+                raise
 
     def shrink(self) -> int:
         """Return pages to the disk if most of the file is free; return how many.
@@ -196,22 +214,13 @@ class Database:
         for connection in connections:
             connection.close()
 
-    @contextmanager
-    def _connection(self) -> Iterator[Connection]:
-        connection = self._taken()
-        try:
-            yield connection
-        except BaseException:
-            if connection.in_transaction:  # it cannot be used again
-                connection.close()
-            else:
-                self._give_back(connection)
-            raise
-        self._give_back(connection)
-
     def _taken(self) -> Connection:
         check_not_forked(self.path)
-        while (connection := self._kept()) is not None:
+        while True:
+            with self._lock:
+                connection = self._free.pop() if self._free else None
+            if connection is None:
+                break
             if connection.looks is None or self._looks() in (connection.looks, None):
                 return connection
             connection.close()  # what it believed never to change has changed
@@ -224,11 +233,10 @@ class Database:
                 raise
         return connection
 
-    def _kept(self) -> Connection | None:
-        with self._lock:
-            return self._free.pop() if self._free else None
-
     def _give_back(self, connection: Connection) -> None:
+        if connection.in_transaction:  # it cannot be used again
+            connection.close()
+            return
         with self._lock:
             self._free.append(connection)
 

@@ -6,10 +6,9 @@ A read is one statement, which sees one moment; a write is one transaction.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import groupby
-from operator import itemgetter
+from itertools import chain
 from typing import Any
 
 from dormouse.folder.sqlite.database import Database
@@ -34,27 +33,27 @@ _LAST = "\U0010ffff"
 class _Reads:
     """The reads of items, each by one statement."""
 
-    def _select(self, statement: str, values: Sequence[object]) -> list[Any]:
-        raise NotImplementedError
+    def __init__(self, select: Callable[[str, Sequence[object]], list[Any]]) -> None:
+        """Read by `select`, which returns the rows of a statement with these values."""
+        self._select = select
 
     def get(self, *keys: Key) -> list[Item | None]:
         """Return the items of some keys, None where there is none."""
         places = ", ".join(["(?, ?, ?)"] * len(keys))
-        values = [value for key in keys for value in key]
         where = f"{_SELECT} (space, owner, name) IN (VALUES {places}) {_ORDER}"
-        found = {item.key: item for item in _items(self._select(where, values))}
-        return [found.get(key) for key in keys]
+        found = _items(self._select(where, [*chain.from_iterable(keys)]))
+        return [*map(found.get, keys)]
 
     def query(self, space: Space, owner: str, *, least: str = "") -> Iterator[Item]:
         """Yield the items of an owner by name, from a name on."""
         where = f"{_SELECT} space = ? AND owner = ? AND name >= ? {_ORDER}"
-        return _items(self._select(where, (space, owner, least)))
+        return iter(_items(self._select(where, (space, owner, least))).values())
 
     def scan(self, space: Space, *prefixes: str) -> Iterator[Item]:
         """Yield all items whose owner begins with one of these."""
         where = " OR ".join(["space = ? AND owner BETWEEN ? AND ?"] * len(prefixes))
         values = [value for each in prefixes for value in (space, each, each + _LAST)]
-        return _items(self._select(f"{_SELECT} {where} {_ORDER}", values))
+        return iter(_items(self._select(f"{_SELECT} {where} {_ORDER}", values)).values())
 
 
 class SqliteItems(_Reads):
@@ -62,12 +61,13 @@ class SqliteItems(_Reads):
 
     def __init__(self, database: Database) -> None:
         """Use `database`."""
+        super().__init__(database.select)
         self._database = database
 
     def write(self, *changes: Change) -> bool:
         """Make all changes; False, and nothing done, if a condition does not hold."""
-        with self.transaction() as items:
-            return items.write(*changes)
+        with self._database.writing() as connection:
+            return TransactionItems(connection).write(*changes)
 
     def append(self, key: Key, new_id: bytes, *, room: int, at: int | None = None) -> Item | None:
         """Append an id to an item's ids; return the item as it then is."""
@@ -85,23 +85,21 @@ class SqliteItems(_Reads):
         with self._database.writing() as connection:
             yield TransactionItems(connection)
 
-    def _select(self, statement: str, values: Sequence[object]) -> list[Any]:
-        return self._database.select(statement, values)
-
 
 class TransactionItems(_Reads):
     """`ItemStore` in a transaction of others."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         """Use a connection whose transaction has begun."""
+        super().__init__(lambda statement, values: connection.execute(statement, values).fetchall())
         self.connection = connection
 
     def write(self, *changes: Change) -> bool:
         """Make all changes; False, and nothing done, if a condition does not hold."""
-        items = self.get(*(change.key for change in changes))
-        both = list(zip(changes, items, strict=True))
-        if not all(change.when.holds(item) for change, item in both):
-            return False
+        both = [*zip(changes, self.get(*[change.key for change in changes]), strict=True)]
+        for change, item in both:
+            if not change.when.holds(item):
+                return False
         for change, item in both:
             if not isinstance(change, Check):
                 self._replace(change.key, item, changed(change, item))
@@ -137,19 +135,20 @@ class TransactionItems(_Reads):
             [(*key, name, *part, expires_s) for name, part in parts.items()],
         )
 
-    def _select(self, statement: str, values: Sequence[object]) -> list[Any]:
-        return self.connection.execute(statement, values).fetchall()
-
 
 def remove_expired(connection: sqlite3.Connection, now_ms: int) -> None:
     """Delete the items whose time is over."""
     connection.execute("DELETE FROM items WHERE expires_s <= ?", (now_ms // 1000,))
 
 
-def _items(rows: Iterable[Any]) -> Iterator[Item]:
-    for key, found in groupby(rows, key=itemgetter(0, 1, 2)):
-        parts: dict[str, Part] = {}
-        expires_s = None
-        for *_, part, body, checksum, expires_s in found:  # noqa: B007  # of any part
-            parts[part] = Part(body if isinstance(body, str | bytes) else None, checksum)
-        yield Item(Key(*key), parts, expires_s)
+def _items(rows: Iterable[Any]) -> dict[Key, Item]:
+    """Return the items of rows, in their order."""
+    items: dict[Key, Item] = {}
+    parts: dict[Key, dict[str, Part]] = {}
+    for space, owner, name, part, body, checksum, expires_s in rows:
+        key = Key(space, owner, name)
+        if key not in items:
+            parts[key] = {}
+            items[key] = Item(key, parts[key], expires_s)
+        parts[key][part] = Part(body if isinstance(body, str | bytes) else None, checksum)
+    return items

@@ -14,7 +14,7 @@ from dormouse.errors import DormouseError
 from dormouse.folder.queues import SqliteQueues
 from dormouse.folder.recovery import SWEPT, jobs_in_queues
 from dormouse.folder.sqlite.database import Database
-from dormouse.folder.sqlite.records import remove_expired
+from dormouse.folder.sqlite.items import remove_expired
 from dormouse.folder.work.deliveries import logger
 from dormouse.folder.work.leaving import Leaving, LeavingError
 from dormouse.jobs.retry_policy import SWEEP_SECONDS

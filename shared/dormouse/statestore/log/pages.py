@@ -13,7 +13,7 @@ Ids of deltas, segments and snapshots begin with the time of their making. The l
 the head and in the open page, divides them: an id below the mark that is not in the log or the
 manifest when the mark is raised never gets there, so its blob is garbage.
 
-`log` uses this port. The adapters are `aws.dynamodb.log_pages` and `folder.log_pages`. One port
+`log` uses this port. It is implemented by `items.pages`. One port
 covers both the pages and the head, because opening a page and raising the mark change both at once.
 """
 

@@ -1,6 +1,6 @@
 """The stored pins of a table's versions, by owner: a port of `statestore.pinning`.
 
-The adapters are beside those of the log's pages: `aws.dynamodb.pins` and `folder.pins`.
+They are implemented beside the pages of logs, by `items.pins`.
 """
 
 from __future__ import annotations

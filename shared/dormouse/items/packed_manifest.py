@@ -16,9 +16,7 @@ import msgspec
 from dormouse.errors import CorruptDataError
 from dormouse.statestore.log.pages import Increment, IndexPlace, Manifest, Segment, Snapshot
 
-WITHOUT_PLACES, FORMAT = 1, 2
-"""In format 1 no place of an index was said."""
-
+FORMAT = 1
 
 _Run = TypeVar("_Run", Snapshot, Increment)
 
@@ -63,8 +61,8 @@ class _Packed(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_field
     increments: tuple[_Increment, ...]
     segments_after: int
     segments: tuple[_Segment, ...]
-    snapshot_index: _Place | None = None
-    increment_index: _Place | None = None
+    snapshot_index: _Place | None
+    increment_index: _Place | None
 
 
 def packed_manifest(manifest: Manifest) -> bytes:
@@ -108,10 +106,9 @@ def unpacked_manifest(body: bytes, revision: int) -> Manifest:
         CorruptDataError: it is of a later version of Dormouse.
         ValueError, LookupError: it is not what `packed_manifest` makes.
     """
-    if body[0] not in (WITHOUT_PLACES, FORMAT):
+    if body[0] != FORMAT:
         raise CorruptDataError(
-            f"the manifest is of format {body[0]}; those known here are {WITHOUT_PLACES} and "
-            f"{FORMAT}",
+            f"the manifest is of format {body[0]}; the one known here is {FORMAT}",
             hint="it was written by a later version: upgrade this one",
         )
     packed = msgspec.msgpack.decode(body[1:], type=_Packed)

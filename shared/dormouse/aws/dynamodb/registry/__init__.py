@@ -1,1 +1,0 @@
-"""The registry of tables as items of DynamoDB: tables, their copies, tombstones."""

@@ -1,0 +1,184 @@
+"""The log pages of all tables: `statestore.log.pages.Pages`.
+
+Each method is one write, whose condition decides it. Items:
+
+- head: ``<table>#H``, with the parts last, first, mark, revision, manifest; of a closed log with
+  last, first, closed.
+- page: ``<table>#0#<page // 64>`` and the page's number, with the mark and the ids, at most 48
+  times 16 bytes. The zero is the log's epoch. 64 pages share an owner, so that heat moves on in
+  DynamoDB as the log grows.
+
+Beside them are the pins (`pins`).
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+
+from dormouse.errors import CorruptDataError
+from dormouse.items.packed_manifest import packed_manifest, unpacked_manifest
+from dormouse.items.pins import ItemPins
+from dormouse.items.store import (
+    ABSENT,
+    IDS,
+    MARK,
+    PRESENT,
+    Body,
+    If,
+    Item,
+    ItemStore,
+    Key,
+    Put,
+    Set,
+    has,
+    ids_of,
+)
+from dormouse.state_store import REBUILD
+from dormouse.statestore.log.pages import PAGE_CAPACITY, Head, Manifest, Page
+from dormouse.stored.decoding import raise_corrupt
+
+_PAGES_PER_OWNER = 64
+_LAST, _FIRST, _REVISION, _MANIFEST, _CLOSED = "last", "first", "revision", "manifest", "closed"
+
+
+class ItemPages:
+    """`Pages` as items."""
+
+    def __init__(self, items: ItemStore) -> None:
+        """Keep them in `items`."""
+        self._items = items
+        self.pins = ItemPins(items)
+
+    def head(self, table_id: str) -> Head | None:
+        """Return the head; None if the table has no log yet."""
+        (item,) = self._items.get(head_key(table_id))
+        return _head(table_id, item) if item else None
+
+    def page(self, table_id: str, number: int) -> Page | None:
+        """Return a page; None if there is none."""
+        (item,) = self._items.get(page_key(table_id, number))
+        return _page(table_id, number, item) if item else None
+
+    def append(
+        self, table_id: str, number: int, delta_id: str, position: int | None = None
+    ) -> Page | None:
+        """Append an id to a page with room that does not hold it; return the page as it then is."""
+        key = page_key(table_id, number)
+        item = self._items.append(key, bytes.fromhex(delta_id), room=PAGE_CAPACITY, at=position)
+        return _page(table_id, number, item) if item else None
+
+    def open_page(self, table_id: str, number: int, low_water_mark: str) -> bool:
+        """Make page `number` if the log is open and ends with the page before and this mark."""
+        key, mark = head_key(table_id), bytes.fromhex(low_water_mark)
+        head: Put | Set
+        if number == 0:
+            head = put_head(table_id, Head(0, Manifest(), low_water_mark))
+        else:
+            before = has(key, **{_LAST: str(number - 1), MARK: mark, _CLOSED: None})
+            head = Set(key, {_LAST: str(number)}, before)
+        page = Put(page_key(table_id, number), {IDS: b"", MARK: mark}, ABSENT)
+        return self._items.write(head, page)
+
+    def set_manifest(self, table_id: str, manifest: Manifest) -> bool:
+        """Change the manifest; False, and nothing done, unless its revision is the next one."""
+        key = head_key(table_id)
+        return self._items.write(Set(key, _parts(manifest), _is_before(key, manifest)))
+
+    def raise_low_water_mark(self, table_id: str, head: Head) -> bool:
+        """Change manifest, first page and the low-water mark, which the last page has too."""
+        key, mark = head_key(table_id), bytes.fromhex(head.low_water_mark)
+        parts = {**_parts(head.manifest), MARK: mark, _FIRST: str(head.first_page)}
+        before = _is_before(key, head.manifest, **{_LAST: str(head.last_page)})
+        last_page = Set(page_key(table_id, head.last_page), {MARK: mark}, PRESENT)
+        return self._items.write(Set(key, parts, before), last_page)
+
+    def close(self, table_id: str) -> Head:
+        """Close the log for good, whether or not there was one; return its head.
+
+        An append asks for nothing but a page with room. So where a damaged head does not say which
+        pages there are, they are looked for among all.
+        """
+        key = head_key(table_id)
+        closed = Set(key, {_CLOSED: "1", _REVISION: None, _MANIFEST: None, MARK: None}, PRESENT)
+        while not self._items.write(closed):
+            if self._items.write(Put(key, _closed(0, -1), ABSENT)):
+                return Head(-1, closed=True)
+        (item,) = self._items.get(key)
+        try:
+            if item is not None:
+                return _head(table_id, item)
+        except CorruptDataError:
+            pass  # its parts are made again below
+        first, last = self._pages_there(table_id)
+        self._items.write(Put(key, _closed(first, last)))
+        return Head(last, first_page=first, closed=True)
+
+    def delete_pages(self, table_id: str, first: int, end: int) -> None:
+        """Delete the pages from `first` up to, but not with, `end`."""
+        self._items.delete(page_key(table_id, number) for number in range(first, end))
+
+    def _pages_there(self, table_id: str) -> tuple[int, int]:
+        """Return the first and the last page of a table's log that there is."""
+        found = self._items.scan("state", _pages_prefix(table_id))
+        numbers = [int(item.key.name) for item in found]
+        return min(numbers, default=0), max(numbers, default=-1)
+
+
+def head_key(table_id: str) -> Key:
+    """Return the key of the head of a table's log."""
+    return Key("state", f"{table_id}#H")
+
+
+def page_key(table_id: str, number: int) -> Key:
+    """Return the key of a page of a table's log."""
+    owner = f"{_pages_prefix(table_id)}{number // _PAGES_PER_OWNER}"
+    return Key("state", owner, f"{number:012d}")
+
+
+def put_head(table_id: str, head: Head) -> Put:
+    """Return the change that puts the head of a log, if it has none."""
+    parts: dict[str, Body] = {_LAST: str(head.last_page), _FIRST: str(head.first_page)}
+    mark = bytes.fromhex(head.low_water_mark)
+    return Put(head_key(table_id), {**parts, MARK: mark, **_parts(head.manifest)}, ABSENT)
+
+
+def _pages_prefix(table_id: str) -> str:
+    return f"{table_id}#0#"
+
+
+def _parts(manifest: Manifest) -> dict[str, Body]:
+    return {_REVISION: str(manifest.revision), _MANIFEST: packed_manifest(manifest)}
+
+
+def _closed(first: int, last: int) -> dict[str, Body]:
+    return {_LAST: str(last), _FIRST: str(first), _CLOSED: "1"}
+
+
+def _is_before(key: Key, manifest: Manifest, **parts: Body | None) -> If:
+    """Return the condition that a manifest is the next one of an open log."""
+    return has(key, **{_REVISION: str(manifest.revision - 1), _CLOSED: None, **parts})
+
+
+def _head(table_id: str, item: Item) -> Head:
+    with _reading(table_id, item):
+        is_closed = _CLOSED in item.parts
+        if is_closed != (_MANIFEST not in item.parts):
+            raise ValueError("it is neither that of an open log nor of a closed one")
+        last, first = (int(item.text(name)) for name in (_LAST, _FIRST))
+        if is_closed:
+            item.read(_CLOSED)
+            return Head(last, first_page=first, closed=True)
+        manifest = unpacked_manifest(item.data(_MANIFEST), int(item.text(_REVISION)))
+        return Head(last, manifest, item.data(MARK).hex(), first)
+
+
+def _page(table_id: str, number: int, item: Item) -> Page:
+    with _reading(table_id, item):
+        ids = tuple(each.hex() for each in ids_of(item.data(IDS)))
+        return Page(number, ids, item.data(MARK).hex())
+
+
+def _reading(table_id: str, item: Item) -> AbstractContextManager[None]:
+    where = f"{item.key.owner}, {item.key.name}"
+    problem = f"the item {where} of the log of table {table_id} is damaged"
+    return raise_corrupt(problem, hint=REBUILD)
