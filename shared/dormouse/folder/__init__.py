@@ -10,8 +10,8 @@ No absolute path is stored, so a folder can be moved. Any number of processes ma
 Its parts, lowest first:
 
 - ``layout``, ``processes``: what lies where; which processes use the folder, and which release
-- ``sqlite``: connections, transactions, sealed values by kind, owner and key; failures as ours
-- ``stores``: an adapter for each port that keeps records: registry, log, pins, job records
+- ``sqlite``: connections, transactions, the store of items (`dormouse.items`); failures as ours
+- ``publications``: records of publications, with a file that names the newest metadata
 - ``queues``, ``recovery``, ``dead_letters``: messages; ``inbox``, ``known_files``: files to ingest
 - ``work``: the worker, its schedule, its thread, and runs of Spark
 - ``wiring``: all of it, opened together

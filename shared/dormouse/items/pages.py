@@ -52,12 +52,12 @@ class ItemPages:
     def head(self, table_id: str) -> Head | None:
         """Return the head; None if the table has no log yet."""
         (item,) = self._items.get(head_key(table_id))
-        return _head(table_id, item) if item else None
+        return _head(item) if item else None
 
     def page(self, table_id: str, number: int) -> Page | None:
         """Return a page; None if there is none."""
         (item,) = self._items.get(page_key(table_id, number))
-        return _page(table_id, number, item) if item else None
+        return _page(number, item) if item else None
 
     def append(
         self, table_id: str, number: int, delta_id: str, position: int | None = None
@@ -65,7 +65,7 @@ class ItemPages:
         """Append an id to a page with room that does not hold it; return the page as it then is."""
         key = page_key(table_id, number)
         item = self._items.append(key, bytes.fromhex(delta_id), room=PAGE_CAPACITY, at=position)
-        return _page(table_id, number, item) if item else None
+        return _page(number, item) if item else None
 
     def open_page(self, table_id: str, number: int, low_water_mark: str) -> bool:
         """Make page `number` if the log is open and ends with the page before and this mark."""
@@ -106,7 +106,7 @@ class ItemPages:
         (item,) = self._items.get(key)
         try:
             if item is not None:
-                return _head(table_id, item)
+                return _head(item)
         except CorruptDataError:
             pass  # its parts are made again below
         first, last = self._pages_there(table_id)
@@ -159,8 +159,8 @@ def _is_before(key: Key, manifest: Manifest, **parts: Body | None) -> If:
     return has(key, **{_REVISION: str(manifest.revision - 1), _CLOSED: None, **parts})
 
 
-def _head(table_id: str, item: Item) -> Head:
-    with _reading(table_id, item):
+def _head(item: Item) -> Head:
+    with _reading(item):
         is_closed = _CLOSED in item.parts
         if is_closed != (_MANIFEST not in item.parts):
             raise ValueError("it is neither that of an open log nor of a closed one")
@@ -172,13 +172,12 @@ def _head(table_id: str, item: Item) -> Head:
         return Head(last, manifest, item.data(MARK).hex(), first)
 
 
-def _page(table_id: str, number: int, item: Item) -> Page:
-    with _reading(table_id, item):
+def _page(number: int, item: Item) -> Page:
+    with _reading(item):
         ids = tuple(each.hex() for each in ids_of(item.data(IDS)))
         return Page(number, ids, item.data(MARK).hex())
 
 
-def _reading(table_id: str, item: Item) -> AbstractContextManager[None]:
+def _reading(item: Item) -> AbstractContextManager[None]:
     where = f"{item.key.owner}, {item.key.name}"
-    problem = f"the item {where} of the log of table {table_id} is damaged"
-    return raise_corrupt(problem, hint=REBUILD)
+    return raise_corrupt(f"the item {where} of a table's log is damaged", hint=REBUILD)

@@ -183,8 +183,10 @@ class ItemTables:
             # an entry that seems to be in deletion may be damaged, so it is read as a whole
             if item is not None and not table_of(item, {}).deleting:
                 return self.tombstone(tombstone.table_id)
+            # the copy of an entry that was lost goes, so that nobody waits for a repair
+            copies = [] if item else [Delete(copy_key(key))]
             no_table = Check(key, unchanged(item))
-            if self._items.write(no_table, *self._tombstones.puts(tombstone)):
+            if self._items.write(no_table, *copies, *self._tombstones.puts(tombstone)):
                 return tombstone
             if found := self.tombstone(tombstone.table_id):
                 return found
@@ -285,9 +287,7 @@ class ItemTables:
             DamagedEntryError: only the copy of its entry is left, so the entry was lost.
         """
         key = id_key(table_id)
-        if not self._get(copy_key(key)) or self.tombstone(table_id):
-            return
-        if not self._get(key):  # else it was made just now
+        if self._get(copy_key(key)) and not self._get(key):  # else it was made just now
             raise lost(key, table_id=table_id)
 
     def _settings(self, item: Item | None) -> tuple[Settings, DamagedEntryError | None]:

@@ -147,7 +147,9 @@ def test_a_damaged_log_is_reported_and_can_still_be_closed(database: Database, h
     ]
     damage(database, f"UPDATE items SET {how} WHERE {{}}", "space = 'state'")
     for kind, read in reads:
-        with pytest.raises(CorruptDataError, match=f"{kind}.* of table t is damaged") as raised:
+        with pytest.raises(
+            CorruptDataError, match=f"{kind}.* of a table's log is damaged"
+        ) as raised:
             read()
         assert "dormouse rebuild" in raised.value.hint
     assert pages.close("t") == Head(1, first_page=0, closed=True)

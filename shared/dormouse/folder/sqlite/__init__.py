@@ -1,1 +1,1 @@
-"""The SQLite file of an instance: connections, transactions, sealed values, failures."""
+"""The SQLite file of an instance: connections, transactions, items, failures."""
