@@ -40,7 +40,7 @@ def build_wheel(folder: Path) -> Path:
             shutil.copyfile(path, sources / name)
     options = ["--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder)]
     subprocess.run([sys.executable, "-m", "pip", "wheel", *options, str(sources)], check=True)
-    return next(folder.glob("dormouse-*.whl"))
+    return next(folder.glob("dormouse_tables-*.whl"))
 
 
 class Environment:

@@ -24,5 +24,5 @@ def needs_extra(extra: str, what: str) -> Iterator[None]:
             raise
         raise MissingPackageError(
             f"{what} needs the package {package!r}, which is not installed",
-            hint=f"pip install 'dormouse[{extra}]'",
+            hint=f"pip install 'dormouse-tables[{extra}]'",
         ) from error

@@ -75,7 +75,7 @@ def test_a_file_of_json_says_the_same_without_yaml(
     refused = declared("table", "apply", "tables.yaml", "--force")
     assert refused.exit_code == 1
     assert "needs the package 'yaml', which is not installed" in refused.stderr
-    assert "hint: pip install 'dormouse[yaml]'" in refused.stderr
+    assert "hint: pip install 'dormouse-tables[yaml]'" in refused.stderr
 
 
 def test_no_is_the_answer_unless_said_otherwise(declared: Dormouse) -> None:

@@ -39,7 +39,7 @@ class SparkRunner:
         if not entry_point.is_file():
             return "FAILED", f"there is no entry point {entry_point}"
         if importlib.util.find_spec("pyspark") is None:
-            return "FAILED", "pyspark is not installed: pip install 'dormouse[spark]'"
+            return "FAILED", "pyspark is not installed: pip install 'dormouse-tables[spark]'"
         log = self._folder / "logs" / f"spark-{run.id}.log"
         scratch = self._folder / "spark" / run.id
         scratch.mkdir(parents=True)

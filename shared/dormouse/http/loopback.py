@@ -165,7 +165,7 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             from dormouse.http.websocket import opened
         except ModuleNotFoundError:  # an extra that not everybody has installed
-            hint = "this server has no WebSockets: pip install 'dormouse[websocket]'"
+            hint = "this server has no WebSockets: pip install 'dormouse-tables[websocket]'"
             self._send(self._ended(501, hint))
             return
         head = f"{self.requestline}\r\n{self.headers}".replace("\r\n", "\n").replace("\n", "\r\n")

@@ -28,8 +28,8 @@ from dormouse.query.selection_codec import decode_selection
 from dormouse.tables.properties import properties_of
 
 _NO_SPARK = (
-    "deploy it with Spark=yes; in a folder, install Java 17 and dormouse[spark]; or leave Spark "
-    "out, and DuckDB computes the statement, in its own dialect"
+    "deploy it with Spark=yes; in a folder, install Java 17 and dormouse-tables[spark]; or leave "
+    "Spark out, and DuckDB computes the statement, in its own dialect"
 )
 
 
