@@ -108,6 +108,10 @@ class InvalidRequestError(DormouseError):
     """The request can never succeed as it is. Change it; a retry is useless."""
 
 
+class HiddenRowsError(InvalidRequestError):
+    """Properties would hide rows of a table. Say that this is wanted, or choose others."""
+
+
 class LimitExceededError(DormouseError):
     """A statement needs more time or memory than it may use. Ask for less, or raise the limits."""
 

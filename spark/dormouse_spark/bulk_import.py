@@ -103,7 +103,8 @@ class _Import:
         _put_marker(
             services, plan, accepted, tuple(run_of_shard(new.shard.id)[1] for new in shards)
         )
-        return Written(accepted, known.rows, shards)
+        rejected = tuple(each for one in reads for each in one.rejected)
+        return Written(accepted, known.rows, shards, rejected=rejected)
 
     def _read(self, table: Table, sources: Sequence[Source]) -> RDD[ReadResult | DormouseError]:
         bundles = balanced_batches(sources, self.spark.defaultParallelism, READ_BYTES)

@@ -24,9 +24,9 @@ from dormouse.model.shards import NewShard
 from dormouse.model.sources import Source
 from dormouse.shards.writing.division import ShardContext, write_shards
 from dormouse.shards.writing.samples import KeySampler
-from dormouse.sources.loader import SourceLoader, load_sources
+from dormouse.sources.loader import load_sources, loader_of
+from dormouse.sources.rejects import RejectedRows
 from dormouse.stored.paths import make_shard_id
-from dormouse.tables.csv_dialect import csv_dialect
 from dormouse.tables.row_rules import row_rules
 from dormouse.tables.table import Table
 from dormouse_spark.access import Access, new_file
@@ -45,12 +45,13 @@ SAMPLE_BYTES = 128
 
 @dataclass(frozen=True, slots=True)
 class ReadResult:
-    """The result of a reading task: valid and invalid files, the distribution of their rows, and
-    the file of its executor that has the rows.
+    """The result of a reading task: valid and invalid files, which rows were left out, the
+    distribution of the others, and the file of its executor that has them.
     """
 
     accepted: tuple[Source, ...]
     refused: tuple[tuple[Source, RefusedSourceError], ...]
+    rejected: tuple[RejectedRows, ...]
     rows: int
     size_bytes: int
     keys: KeyHistogram
@@ -86,12 +87,7 @@ def read_sources(
     refused: list[tuple[Source, RefusedSourceError]] = []
     sampler = KeySampler(table.schema, samples, samples * SAMPLE_BYTES)
     with tempfile.TemporaryDirectory(dir=access.scratch) as folder:
-        loader = SourceLoader(
-            table.schema,
-            Path(folder),
-            memory_bytes=access.memory_bytes,
-            dialect=csv_dialect(table.properties),
-        )
+        loader = loader_of(table, access.storage, Path(folder), memory_bytes=access.memory_bytes)
         with closing(load_sources(access.sources, loader, sources, Path(folder))) as loaded:
             for source, refusal in loaded:
                 if refusal is None:
@@ -102,7 +98,13 @@ def read_sources(
         path = new_file(access, task)
         store_rows(path, rows, table.schema)
     return ReadResult(
-        tuple(accepted), tuple(refused), sampler.rows, loader.size_bytes, sampler.keys(), path
+        tuple(accepted),
+        tuple(refused),
+        tuple(loader.rejected),
+        sampler.rows,
+        loader.size_bytes,
+        sampler.keys(),
+        path,
     )
 
 

@@ -128,3 +128,20 @@ def test_a_prefix_must_be_there_in_the_ingest_bucket_and_stand_alone(flights: Do
     both = flights("ingest", "flights", "rows.csv", "--prefix", "archive")
     assert both.exit_code != 0 and "either files from here" in both.stderr
     assert flights("ingest", "flights").exit_code != 0
+
+
+def test_bad_rows_are_skipped_if_asked_and_the_others_ingested(flights: Dormouse) -> None:
+    Path("more.csv").write_text(
+        "carrier,flight,at,delay\nZZ,1,2013-01-01T00:00:00Z,1\nZZ,2,soon,1\nZZ,3\n"
+    )
+    assert flights("ingest", "flights", "more.csv", "--wait").exit_code == 4
+    skipped = flights("ingest", "flights", "more.csv", "--wait", "--on-error", "skip")
+    assert "3 rows read, 1 ingested, 2 rejected: see " in skipped.stderr
+    assert flights("query", "flights", "--count").stdout == "6\n"
+    again = flights("ingest", "flights", "more.csv", "--wait", "--on-error", "skip")
+    assert "1 file already ingested" in again.stderr
+    made = ("--create", "--row-keys", "flight", "--on-error", "skip", "--wait")
+    assert "1 rejected" in flights("ingest", "others", "more.csv", *made).stderr
+    for refused in (("--prefix", "x"), ("rows.parquet",)):
+        Path("rows.parquet").touch()
+        assert flights("ingest", "flights", *refused, "--on-error", "skip").exit_code == 4

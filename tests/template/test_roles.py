@@ -142,11 +142,11 @@ def test_no_object_that_a_role_may_put_can_be_overwritten_at_once_or_in_parts(
 
 
 SENDS_PARTS = {
-    "ingest": {"data"},
+    "ingest": {"data", "rejected"},
     "compact": {"data"},
     "export_rows": {""},
     "answer_query": {""},
-    "spark_job": {"data", ""},
+    "spark_job": {"data", "rejected", ""},
     "administer": {"data"},
     "sweep": {"data"},
 }

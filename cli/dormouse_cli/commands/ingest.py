@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -17,7 +18,7 @@ from dormouse.client import Ingested, Instance, TableHandle
 from dormouse.client.ingesting.dropping import files_to_drop, local_copies
 from dormouse.client.ingesting.inferring import check_file
 from dormouse.client.waiting import WAIT_SECONDS
-from dormouse.errors import InvalidRequestError
+from dormouse.errors import InvalidRequestError, RefusedSourceError
 from dormouse_cli.session import instance_of, table_of, tables_beginning
 from dormouse_cli.terminal import note, notes, progress_bars
 from dormouse_cli.values.arguments import parse_properties, parse_spark
@@ -29,6 +30,14 @@ from dormouse_cli.values.new_schemas import (
     print_inferred,
 )
 from dormouse_cli.values.parameters import SparkOption, TableName, TimeoutOption
+
+
+class OnError(StrEnum):
+    """What becomes of a file with rows that cannot be read."""
+
+    refuse = "refuse"
+    skip = "skip"
+
 
 FilesArgument = Annotated[
     list[str] | None,
@@ -72,6 +81,15 @@ AgainOption = Annotated[
         "--again", help="Ingest files once more that were ingested before, to have them twice."
     ),
 ]
+OnErrorOption = Annotated[
+    OnError | None,
+    typer.Option(
+        help="What becomes of a CSV or JSON file with rows that cannot be read: it is refused, or "
+        "they are left out and written to a file that is named then. By default the property "
+        "ingest_on_error of the table decides.",
+        show_default=False,
+    ),
+]
 CreateOption = Annotated[
     bool,
     typer.Option(
@@ -99,6 +117,7 @@ def ingest(
     spark: SparkOption = False,
     properties: PropertiesOption = None,
     again: AgainOption = False,
+    on_error: OnErrorOption = None,
     create: CreateOption = False,
     row_keys: RowKeysOption = None,
     sort_keys: SortKeysOption = None,
@@ -122,6 +141,11 @@ def ingest(
             "files that are dropped go where the table says",
             hint="set its property ingest_spark_bytes, or give --prefix",
         )
+    if on_error and prefixes:
+        raise InvalidRequestError(
+            "what becomes of bad rows of files in the bucket is for the table to say",
+            hint="set its property ingest_on_error",
+        )
     if not create and (row_keys or sort_keys or types):
         raise InvalidRequestError(
             "keys and types are those of a table that is created", hint="add --create"
@@ -132,20 +156,24 @@ def ingest(
     with _here(files or [], form) as local, progress_bars() as progress:
         if create:
             settings = parse_properties(properties or [])
-            _create(instance, name, local, (row_keys, sort_keys, types), settings)
+            _create(instance, name, local, (row_keys, sort_keys, types), settings, on_error)
         if prefixes:
             keys = [_key_in(instance.bucket.name, prefix) for prefix in prefixes]
             chosen, done = instance.ingest_files(name, keys, spark=asked, again=again), "on the way"
         else:
             handle = table_of(ctx, name)
-            chosen, done = _drop(progress, handle, local, again), "dropped"
+            chosen, done = _drop(progress, handle, local, again, on_error), "dropped"
         if wait:
-            _watch(progress, chosen, timeout)
+            try:
+                _watch(progress, chosen, timeout)
+            except RefusedSourceError:
+                _tell_left_out(chosen, began_ms, on_error)
+                raise
         elif instance.folder is not None:
             instance.folder.background.was_woken = False  # leave the work to other processes
     _tell(chosen, "ingested" if wait else done)
     if wait:
-        _tell_left_out(chosen, began_ms)
+        _tell_left_out(chosen, began_ms, on_error)
 
 
 @contextmanager
@@ -178,6 +206,7 @@ def _create(
     files: Sequence[str | Path],
     asked: tuple[list[str] | None, list[str] | None, list[str] | None],
     settings: Mapping[str, object],
+    on_error: OnError | None,
 ) -> None:
     """Create a table for rows as those of the first file, unless it is there.
 
@@ -188,8 +217,9 @@ def _create(
     if any(table.name == name for table in instance.tables()):
         return
     first = files_to_drop(name, files)[0][1]
-    inferred = inferred_schema(first, *asked, settings)
-    check_file(first, inferred.schema, settings)
+    reading = {**settings, "ingest_on_error": on_error.value} if on_error else settings
+    inferred = inferred_schema(first, *asked, reading)
+    check_file(first, inferred.schema, reading)
     instance.create_table(name, inferred.schema, settings)
     print_inferred(inferred)
     note(f"table {name} was created")
@@ -206,12 +236,14 @@ def _tell(chosen: Ingested, done: str) -> None:
         note(f"{which} already ingested; --again adds the same rows once more")
 
 
-def _tell_left_out(chosen: Ingested, began_ms: int) -> None:
-    """Say of which files the table's filters left out rows."""
-    if not chosen.handle.current().properties.filters:
+def _tell_left_out(chosen: Ingested, began_ms: int, on_error: OnError | None) -> None:
+    """Say of which files rows were left out, by the table's filters or as unreadable."""
+    properties = chosen.handle.current().properties
+    if not properties.filters and "skip" not in (on_error, properties.ingest_on_error):
         return
     for job in chosen.handle.jobs():
-        if job.kind == "ingest" and job.rows_read > job.rows and job.updated_ms >= began_ms:
+        is_new = job.kind == "ingest" and job.updated_ms >= began_ms
+        if is_new and job.rows_read > job.rows and job.reason:
             note(f"{job.subject}: {job.reason}")
 
 
@@ -254,11 +286,19 @@ def wait_for(target: Instance | TableHandle, timeout_seconds: float) -> None:
 
 
 def _drop(
-    progress: Progress, handle: TableHandle, files: Sequence[str | Path], again: bool
+    progress: Progress,
+    handle: TableHandle,
+    files: Sequence[str | Path],
+    again: bool,
+    on_error: OnError | None,
 ) -> Ingested:
     task = progress.add_task("uploaded", total=len(files_to_drop(handle.name, files)))
     return handle.ingest(
-        files, again=again, wait=False, watch=lambda source: progress.advance(task)
+        files,
+        again=again,
+        on_error=on_error.value if on_error else None,  # type: ignore[arg-type]  # these words
+        wait=False,
+        watch=lambda source: progress.advance(task),
     )
 
 

@@ -67,6 +67,14 @@ class Task(msgspec.Struct, frozen=True):
     properties: dict[str, Any] = {}
 
 
+class RowsRead(msgspec.Struct, frozen=True):
+    """How many rows were read, how many are left out since they cannot be, and the first reasons."""
+
+    rows: int = 0
+    rejected: int = 0
+    reasons: tuple[str, ...] = ()
+
+
 class Done(msgspec.Struct, frozen=True):
     """What became of a task; `error` is its class, text and hint if it failed."""
 
@@ -74,7 +82,7 @@ class Done(msgspec.Struct, frozen=True):
     status: int = 0
     headers: dict[str, str] = {}
     problem: str = ""
-    count: int = 0
+    read: RowsRead = RowsRead()
     error: tuple[str, str, str] | None = None
 
 
@@ -117,11 +125,11 @@ class ComputingProcess:
         """
         self._done(Task("compute", query_id, number=task))
 
-    def count_rows(self, table: str, body: bytes) -> int:
-        """Return the number of rows, as JSON lines, of which the table of an id can have all.
+    def count_rows(self, table: str, body: bytes) -> RowsRead:
+        """Read rows, as JSON lines, as they will be ingested into the table of an id.
         Raises as `answer`, and RefusedSourceError: they do not fit the table.
         """
-        return self._done(Task("count", table, body)).count
+        return self._done(Task("count", table, body)).read
 
     def check_sample(self, sample: Path, properties: Mapping[str, object]) -> None:
         """Infer the types of a small file, in a process of its own. Raises as `answer`."""

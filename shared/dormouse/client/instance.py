@@ -284,30 +284,70 @@ class Instance(Shown):
         return self.table(name)
 
     def set_properties(
-        self, name: str, properties: Mapping[str, object] | None = None, unset: Iterable[str] = ()
+        self,
+        name: str,
+        properties: Mapping[str, object] | None = None,
+        unset: Iterable[str] = (),
+        *,
+        hide_rows: bool = False,
     ) -> TableHandle:
         """Set properties of a table, and unset others, which then come from the instance.
 
         Raises:
             NotFoundError: no table has that name.
-            InvalidRequestError: an unknown property, a bad value, or one that never changes.
+            InvalidRequestError: an unknown property, a bad value, or one that never changes. Or,
+                without `hide_rows`, other filters or aggregations would hide rows that the table
+                has, which compactions then delete; the error says how many.
         """
+        unset = tuple(unset)
+        if not hide_rows:
+            self.check_hidden(name, {**dict.fromkeys(unset), **(properties or {})})
         request_id = self.services.ids.new()
         self._administer(SetProperties(request_id, name, dict(properties or {}), tuple(unset)))
         return self.table(name)
+
+    def check_hidden(self, name: str, changes: Mapping[str, object]) -> None:
+        """Check that changed properties hide no rows of a table; one that is None is unset.
+
+        Raises:
+            HiddenRowsError: they do; the message says how many.
+        """
+        table, defaults = self.table(name), self.defaults()
+        rules = {
+            rule: str(defaults.get(rule, "") if changes[rule] is None else changes[rule])
+            for rule in ("filters", "aggregations")
+            if rule in changes
+        }
+        table.check_hidden(
+            {
+                rule: text
+                for rule, text in rules.items()
+                if text and text != getattr(table.table.properties, rule)
+            }
+        )
 
     def defaults(self) -> dict[str, int | str]:
         """Return the properties set for the instance, which are the defaults of its tables."""
         return self.services.tables.defaults()
 
     def set_defaults(
-        self, properties: Mapping[str, object] | None = None, unset: Iterable[str] = ()
+        self,
+        properties: Mapping[str, object] | None = None,
+        unset: Iterable[str] = (),
+        *,
+        hide_rows: bool = False,
     ) -> dict[str, int | str]:
         """Set properties of the instance, unset others, and return those that are set then.
 
         Raises:
             InvalidRequestError: an unknown property, a bad value, or one that a table cannot have.
+                Or, without `hide_rows`, they would hide rows, as `set_properties` has it.
         """
+        given = properties or {}
+        rules = {rule: str(given[rule]) for rule in ("filters", "aggregations") if given.get(rule)}
+        for table in self.tables() if rules and not hide_rows else ():
+            own = table.table.own
+            table.check_hidden({rule: text for rule, text in rules.items() if rule not in own})
         request_id = self.services.ids.new()
         self._administer(SetDefaults(request_id, dict(properties or {}), tuple(unset)))
         return self.defaults()
@@ -325,12 +365,15 @@ class Instance(Shown):
 
         return plan_declared(self.services, parse_declarations(body, self.services))
 
-    def apply(self, change: TableChange) -> None:
+    def apply(self, change: TableChange, *, hide_rows: bool = False) -> None:
         """Apply one of the changes that `plan_declared` returned.
 
         Raises:
-            InvalidRequestError: the table has changed since, and the change does not fit it.
+            InvalidRequestError: the table has changed since, and the change does not fit it. Or
+                it would hide rows, as `set_properties` has it.
         """
+        if change.schema is None and not hide_rows:
+            self.check_hidden(change.name, change.properties)
         from dormouse.client.operating.declaring import requests_of
 
         for request in requests_of(change, self.services):

@@ -20,7 +20,7 @@ from dormouse.client.waiting import (
     Watch,
     source_names,
 )
-from dormouse.errors import InvalidRequestError, NotFoundError
+from dormouse.errors import HiddenRowsError, InvalidRequestError, NotFoundError
 from dormouse.key_forms.codec import KeyCodec
 from dormouse.key_forms.python import KeyLike, Ranges
 from dormouse.messages.requests import AlterSchema
@@ -184,6 +184,22 @@ class TableHandle(Shown):
         rules = {name: text for name, text in given.items() if text is not None}
         return self._count(replace(table, properties=structs.replace(table.properties, **rules)))
 
+    def check_hidden(self, rules: Mapping[str, str]) -> None:
+        """Check that these filters and aggregations would hide no rows that the table shows now.
+
+        Raises:
+            HiddenRowsError: they would; the message says how many.
+            InvalidRequestError: they are no rules for rows of this schema.
+        """
+        rows = self.count() if rules else 0
+        hidden = rows - self.count_under(**rules) if rows else 0
+        if hidden > 0:
+            raise HiddenRowsError(
+                f"{' and '.join(rules)} would hide {hidden:,} of the {rows:,} rows of table "
+                f"{self.name}, and compactions would delete them for good",
+                hint="if that is wanted, say so: hide_rows=True, or --force",
+            )
+
     def _count(
         self,
         table: Table,
@@ -279,6 +295,7 @@ class TableHandle(Shown):
         *,
         again: bool = False,
         idempotency_key: str | None = None,
+        on_error: Literal["refuse", "skip"] | None = None,
         wait: bool | None = None,
         watch: Callable[[Source], None] | None = None,
     ) -> Ingested:
@@ -298,13 +315,17 @@ class TableHandle(Shown):
         has the first one, and `Ingested.known` then names it; after a restore or a reset that took
         its rows away, the frame is added again.
 
+        A CSV or JSON file with rows that cannot be read is refused, or with ``on_error="skip"``
+        ingested without these, which are then in a file that `jobs` names; by default the property
+        `ingest_on_error` of the table decides. It is the same file either way.
+
         Raises:
             NotFoundError: there is no such file; then nothing was uploaded.
             InvalidRequestError: a name or an argument does not do; nothing was uploaded.
             RefusedSourceError: the frame does not fit the table; nothing was uploaded. Or, with
                 `wait`, a file was refused; the others are ingested.
         """
-        dropped = self._drop(what, name, again, idempotency_key, watch)
+        dropped = self._drop(what, name, again, idempotency_key, on_error, watch)
         if self.polling.works_here if wait is None else wait:
             dropped.wait(timeout_seconds=inf)
         return dropped
@@ -315,9 +336,11 @@ class TableHandle(Shown):
         name: str | None,
         again: bool,
         idempotency_key: str | None,
+        on_error: str | None,
         watch: Callable[[Source], None] | None,
     ) -> Ingested:
         from dormouse.client.ingesting.dropping import (
+            check_on_error,
             drop_files,
             files_to_drop,
             ingest_key,
@@ -329,6 +352,7 @@ class TableHandle(Shown):
 
         handle = self.latest()  # its folder has the table's newest name
         if is_frame(what):
+            check_on_error(on_error, [])
             return ingest_frame(
                 handle, what, name, again=again, idempotency_key=idempotency_key, watch=watch
             )
@@ -342,7 +366,8 @@ class TableHandle(Shown):
                 if len(files) != 1:
                     raise InvalidRequestError("a name can be given to a single file only")
                 files = [(ingest_key(handle.name, name), files[0][1])]
-            return drop_files(handle, files, again, watch)
+            check_on_error(on_error, [key for key, _ in files])
+            return drop_files(handle, files, again, watch, on_error=on_error)
 
     def writer(
         self, *, file_bytes: int = FILE_BYTES, idempotency_key: str | None = None
@@ -399,11 +424,7 @@ class TableHandle(Shown):
         _, state = table_as_of(self.services, table, None)
         return Status(
             rows=state.rows,
-            size_bytes=sum(
-                shard.size_bytes
-                for shard in state.shards.values()
-                if shard.id not in state.unreferenced
-            ),
+            size_bytes=state.size_bytes,
             shards=len(state.shards) - len(state.unreferenced),
             references=state.reference_count,
             partitions=len(state.partitions),

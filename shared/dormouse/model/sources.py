@@ -13,10 +13,8 @@ import msgspec
 from dormouse.errors import RefusedSourceError
 from dormouse.tables.table import Table
 
-READ_ENDINGS = (
-    *(".parquet", ".arrow", ".arrows", ".feather"),
-    *(".csv", ".tsv", ".txt", ".json", ".jsonl", ".ndjson"),
-)
+TEXT_ENDINGS = (".csv", ".tsv", ".txt", ".json", ".jsonl", ".ndjson")
+READ_ENDINGS = (".parquet", ".arrow", ".arrows", ".feather", *TEXT_ENDINGS)
 """The name endings of files that can be ingested; `format_of` says what may follow."""
 COMPRESSED_ENDINGS = (".gz", ".bz2", ".zst")
 """What may follow, if the file is compressed."""
@@ -33,6 +31,8 @@ _ENDINGS_HINT = (
 )
 _KEYED = re.compile(r"[^/]+/once-([0-9a-f]{32}(?:-[0-9]{5,})?)\.([0-9a-f]{32})\.(?:parquet|jsonl)")
 """The keys of objects whose rows have an idempotency key; `keyed_name` makes them."""
+_CHOICE = re.compile(r"(?<=/)on-error=(refuse|skip)/")
+"""A folder that says what becomes of rows that cannot be read, whatever the table says."""
 WholeNumber = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 ObjectKey = Annotated[str, msgspec.Meta(min_length=1, max_length=1024)]
 ObjectTag = Annotated[str, msgspec.Meta(max_length=1024)]
@@ -70,12 +70,26 @@ class Source:
         """The 32 hex digits under which a table remembers that it ingested this source.
 
         That of rows with an idempotency key says nothing but the key, so it is the same after the
-        table was renamed or copied, and for other rows under that key.
+        table was renamed or copied, and for other rows under that key. A file is the same whether
+        or not its rows that cannot be read are skipped.
         """
-        keyed = None if self.repeat_request else _KEYED.fullmatch(self.key)
+        key = _CHOICE.sub("", self.key)
+        keyed = None if self.repeat_request else _KEYED.fullmatch(key)
         if keyed is None:
-            return self.id
+            return self.id if key == self.key else replace(self, key=key).id
         return blake2b(f"once {keyed[1]}".encode(), digest_size=16).hexdigest()
+
+
+def on_error_of(key: str) -> str:
+    """Return what a key says about rows that cannot be read: refuse, skip, or nothing."""
+    found = _CHOICE.search(key)
+    return found[1] if found else ""
+
+
+def with_on_error(key: str, on_error: str) -> str:
+    """Return the key under which a file is dropped in a table's folder to say that."""
+    name, _, rest = key.partition("/")
+    return f"{name}/on-error={on_error}/{rest}"
 
 
 def digest_of_key(idempotency_key: str) -> str:
@@ -114,7 +128,7 @@ def ids_at_origins(source: Source, table: Table) -> Iterator[str]:
     `trips/may.csv` of the deployment's bucket is the file `flights/may.csv` of the folder's inbox,
     if its ETag is the same.
     """
-    name, _, rest = source.key.partition("/")
+    name, _, rest = _CHOICE.sub("", source.key).partition("/")
     for origin in table.origins:
         if origin.bucket or name == table.name:
             bucket = origin.bucket or source.bucket

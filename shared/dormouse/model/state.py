@@ -101,6 +101,12 @@ class TableState:
         for held in self.references.values():
             yield from held
 
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of all shards that are referenced."""
+        shards = (shard for shard in self.shards.values() if shard.id not in self.unreferenced)
+        return sum(shard.size_bytes for shard in shards)
+
     def rows_in(self, partition: str) -> int:
         """Return the rows of one partition, from its references; an estimate where those are."""
         return self.references.get(partition, PartitionReferences()).rows

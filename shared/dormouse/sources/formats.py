@@ -1,7 +1,8 @@
 """Read ingested files as batches of the table: Parquet, Arrow, CSV and JSON lines, also compressed.
 
-A file is accepted or refused as a whole; a refusal says where and why. Batches are yielded while
-the file is read, so the caller must be able to drop them when a later row is invalid.
+A file is accepted or refused as a whole, unless single records may be left out (`rejects`); a
+refusal says where and why. Batches are yielded while the file is read, so the caller must be able
+to drop them when a later row is invalid.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from dormouse.sources.files.parquet_batches import ENCRYPTED_MAGIC, PLAIN_MAGIC
 from dormouse.sources.files.parquet_files import read_parquet
 from dormouse.sources.key_sizes import with_fitting_keys
 from dormouse.sources.path_columns import path_values, with_path_values, without_required
+from dormouse.sources.rejects import Finish, Rejects
 from dormouse.tables.csv_dialect import CsvDialect
 
 _BINARY = {
@@ -46,12 +48,14 @@ def read_source(
     schema: Schema,
     dialect: CsvDialect | None = None,
     arrivals: Arrivals | None = None,
+    rejects: Rejects | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a file as ``arrow_schema(schema)``; its format is
     chosen by the suffix of `key`, whose folders may give values of columns (`path_columns`).
 
     `dialect` is the dialect of CSV files, by default comma-separated with a header. With
-    `arrivals`, rows are read as their bytes arrive, except those of Arrow files.
+    `arrivals`, rows are read as their bytes arrive, except those of Arrow files. With `rejects`,
+    records of CSV and JSON that cannot be read or do not fit are left out.
 
     Raises:
         RefusedSourceError: the format is unknown, the file is damaged, a column is missing, unknown
@@ -59,16 +63,27 @@ def read_source(
             raised before the first batch or between batches.
     """
     file = LocalFile(local, arrivals)
-    if values := path_values(key, schema):
-        batches = _read(file, key, without_required(schema, values), dialect)
-        batches = with_path_values(batches, schema, values)
+    values = path_values(key, schema)
+    read = without_required(schema, values) if values else schema
+
+    def finished(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        placed = with_path_values(batches, schema, values) if values else batches
+        return with_fitting_keys(placed, schema)
+
+    if rejects is not None and format_of(key)[0] not in _BINARY:
+        finish: Finish = lambda batch: next(finished(iter([batch])))  # noqa: E731
+        yield from _read(file, key, read, dialect, rejects, finish)
     else:
-        batches = _read(file, key, schema, dialect)
-    yield from with_fitting_keys(batches, schema)
+        yield from finished(_read(file, key, read, dialect))
 
 
 def _read(
-    local: LocalFile, key: str, schema: Schema, dialect: CsvDialect | None
+    local: LocalFile,
+    key: str,
+    schema: Schema,
+    dialect: CsvDialect | None,
+    rejects: Rejects | None = None,
+    finish: Finish = lambda rows: rows,
 ) -> Iterator[pa.RecordBatch]:
     suffix, compression = format_of(key)
     check_content(local, suffix, compression)
@@ -81,9 +96,10 @@ def _read(
         return
     with opened(local, compression) as file:
         if suffix in CSV_ENDINGS:
-            yield from read_csv(file, schema, (dialect or CsvDialect()).of_ending(suffix))
+            own = (dialect or CsvDialect()).of_ending(suffix)
+            yield from read_csv(file, schema, own, rejects, finish)
         else:
-            yield from read_json_lines(file, schema)
+            yield from read_json_lines(file, schema, rejects, finish)
 
 
 def check_content(local: LocalFile, suffix: str, compression: str) -> None:

@@ -6,6 +6,7 @@ of the job only when the file was read to its end.
 
 from __future__ import annotations
 
+import hashlib
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
@@ -19,13 +20,16 @@ import pyarrow as pa
 from dormouse.engine.sorting import Sorter
 from dormouse.errors import RefusedSourceError
 from dormouse.keys.ranges import Key
-from dormouse.model.sources import Source
+from dormouse.model.sources import Source, on_error_of
 from dormouse.ports.downloads import Arrivals
-from dormouse.ports.services import Sources
+from dormouse.ports.services import Sources, Storage
 from dormouse.readahead import read_ahead
 from dormouse.schema.schema import Schema
 from dormouse.sources.formats import read_source
-from dormouse.tables.csv_dialect import CsvDialect
+from dormouse.sources.rejects import RejectedRows, Rejects
+from dormouse.stored.paths import rejected_prefix
+from dormouse.tables.csv_dialect import CsvDialect, csv_dialect
+from dormouse.tables.table import Table
 
 DOWNLOADS_AT_ONCE = 16
 AHEAD_BYTES = 256 * 1024 * 1024
@@ -39,7 +43,11 @@ for reading, sorting and writing.
 
 
 class SourceLoader:
-    """Collects the rows of valid files, in memory and then in `scratch`; `rows` counts them."""
+    """Collects the rows of valid files, in memory and then in `scratch`; `rows` counts them.
+
+    `rejected` tells of the files without some of their rows, which are in the data root: written
+    before any of the others, and once, under a name made of the file and of what was rejected.
+    """
 
     def __init__(
         self,
@@ -48,11 +56,17 @@ class SourceLoader:
         *,
         memory_bytes: int,
         dialect: CsvDialect | None = None,
+        on_error: Callable[[str], str] = on_error_of,
+        store: Callable[[str, Path], str] | None = None,
     ) -> None:
         """Start empty; the loader as a whole uses about `memory_bytes` of memory.
 
-        `dialect` is the dialect of CSV files, by default comma-separated with a header.
+        `dialect` is the dialect of CSV files, by default comma-separated with a header. `on_error`
+        says by its key whether rows of a file are skipped; `store` puts such rows, in a local file,
+        into the data root under a name, and returns the path there. Without it, none are skipped.
         """
+        self.rejected: list[RejectedRows] = []
+        self._on_error, self._store = on_error, store
         self._schema = schema
         self._dialect = dialect
         self._scratch = scratch
@@ -82,7 +96,10 @@ class SourceLoader:
         """
         missing = arrivals if arrivals is not None and arrivals.is_incomplete() else None
         staged = self._sorter()
-        rows = read_source(local, key, self._schema, self._dialect, missing)
+        left_out = self._scratch / f"{local.name}.rejected"
+        skips = self._store is not None and self._on_error(key) == "skip"
+        rejects = Rejects(key, left_out) if skips else None
+        rows = read_source(local, key, self._schema, self._dialect, missing, rejects)
         try:
             with closing(read_ahead(rows)) as batches:
                 for batch in batches:
@@ -90,9 +107,15 @@ class SourceLoader:
                     self._make_room(staged)
             if missing is not None:
                 missing.wait_for_all()
+            if rejects is not None and rejects.rows and self._store is not None:
+                rejects.check(staged.rows)
+                stored = self._store(local.name, left_out)
+                self.rejected.append(RejectedRows(key, rejects.rows, stored))
         except BaseException:
             staged.discard()
             raise
+        finally:
+            left_out.unlink(missing_ok=True)
         self._loaded.absorb(staged)
 
     def sampled_keys(self) -> Iterator[Key]:
@@ -109,6 +132,26 @@ class SourceLoader:
     def _make_room(self, staged: Sorter) -> None:
         if self._loaded.held_bytes + staged.held_bytes > self._memory_bytes // SHARE_HELD:
             max(self._loaded, staged, key=lambda sorter: sorter.held_bytes).spill()
+
+
+def loader_of(table: Table, storage: Storage, scratch: Path, *, memory_bytes: int) -> SourceLoader:
+    """Return a loader of files of a table, as its properties say."""
+
+    def store(source: str, left_out: Path) -> str:
+        with left_out.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        path = f"{rejected_prefix(table.id)}{source}-{digest[:16]}.jsonl"
+        storage.upload(path, left_out)
+        return path
+
+    return SourceLoader(
+        table.schema,
+        scratch,
+        memory_bytes=memory_bytes,
+        dialect=csv_dialect(table.properties),
+        on_error=lambda key: on_error_of(key) or table.properties.ingest_on_error,
+        store=store,
+    )
 
 
 def load_sources(

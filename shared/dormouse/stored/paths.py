@@ -85,6 +85,11 @@ def run_of_shard(shard_id: str) -> tuple[str, int]:
     return (run, int(number)) if dash and number.isdecimal() else (shard_id, -1)
 
 
+def rejected_prefix(table_id: str) -> str:
+    """Return the prefix of the rows that were left out of a table's files."""
+    return f"{table_id}/rejected/"
+
+
 def copying_prefix(table_id: str) -> str:
     """Return the prefix of the markers of the logs that were begun to copy a table to this id."""
     return f"{table_id}/copying/"

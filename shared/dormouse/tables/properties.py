@@ -141,6 +141,13 @@ class Properties(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             "ingested, however few there are.",
         ),
     ] = 5 * 60
+    ingest_on_error: Annotated[
+        Literal["refuse", "skip"],
+        Meta(
+            description="What becomes of a CSV or JSON file with rows that cannot be read: it is "
+            "refused, or they are left out (skip) and written to a file; see ingest.md."
+        ),
+    ] = "refuse"
     csv_separator: Annotated[
         str,
         Meta(

@@ -44,7 +44,7 @@ while True:
     if name == "bug":
         error = ("KeyError", "what", "")
     (Path(os.environ["TMPDIR"]) / "spill").touch()
-    connection.sendall(msgspec.msgpack.encode({"count": os.getpid(), "error": error}))
+    connection.sendall(msgspec.msgpack.encode({"read": {"rows": os.getpid()}, "error": error}))
     connection.close()
 """
 

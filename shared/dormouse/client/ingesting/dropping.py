@@ -23,7 +23,15 @@ from dormouse.features.ingest.known_sources import (
     refusal_of,
     remembered_ids,
 )
-from dormouse.model.sources import NO_FILES, Source, format_of, is_file, table_name_of
+from dormouse.model.sources import (
+    NO_FILES,
+    TEXT_ENDINGS,
+    Source,
+    format_of,
+    is_file,
+    table_name_of,
+    with_on_error,
+)
 from dormouse.model.state import TableState
 from dormouse.ports.services import NO_TABLE, JobRecord, Services
 from dormouse.sources.frames import Frame, how_to_frame
@@ -183,6 +191,23 @@ def ingest_key(table_name: str, name: str) -> str:
     return key
 
 
+def check_on_error(on_error: str | None, keys: Sequence[str]) -> None:
+    """Check that rows of these files, or of a frame if there are none, can be skipped if asked.
+
+    Raises:
+        InvalidRequestError: they cannot, or another word was given.
+    """
+    if on_error not in (None, "refuse", "skip"):
+        raise InvalidRequestError(f"on_error is refuse or skip, not {on_error!r}")
+    others = [key for key in keys if format_of(key)[0] not in TEXT_ENDINGS]
+    if on_error == "skip" and (others or not keys):
+        named = repr(others[0].partition("/")[2]) if others else "a frame"
+        raise InvalidRequestError(
+            f"rows of {named} cannot be skipped",
+            hint="rows of CSV and JSON files can; in other files, values have types",
+        )
+
+
 def drop_files(
     handle: TableHandle,
     files: Sequence[tuple[str, Path]],
@@ -190,17 +215,21 @@ def drop_files(
     watch: Callable[[Source], None] | None,
     *,
     once: bool = False,
+    on_error: str | None = None,
 ) -> Ingested:
     """Upload files under their keys; `again`, in a folder of their own below that of the table.
 
-    With `once`, an object that has such a key already is kept, and taken for the file.
+    With `once`, an object that has such a key already is kept, and taken for the file. `on_error`
+    says what becomes of rows that cannot be read, if not the table does.
     """
     before = handle.state()  # before the upload: a file may be ingested at once
     own = f"{handle.name}/"
     beside = f"{own}again-{handle.services.ids.new()}/" if again else own
     sources = []
     for key, local in files:
-        sources.append(handle.bucket.drop(beside + key.removeprefix(own), local, once=once))
+        dropped = beside + key.removeprefix(own)
+        dropped = with_on_error(dropped, on_error) if on_error else dropped
+        sources.append(handle.bucket.drop(dropped, local, once=once))
         if watch is not None:
             watch(sources[-1])
     known = _ingested_before(handle.services, handle.current(), before, sources)

@@ -20,8 +20,9 @@ from dormouse.sources.formats import read_source
 from dormouse.sources.frames import Frame, frame_columns
 from dormouse.sources.inferring.inference import FoundFile, infer_file
 from dormouse.sources.path_columns import infer_path_columns
-from dormouse.tables.csv_dialect import CsvDialect, csv_dialect
-from dormouse.tables.properties import parse_settings, properties_of
+from dormouse.sources.rejects import Rejects
+from dormouse.tables.csv_dialect import csv_dialect
+from dormouse.tables.properties import Properties, parse_settings, properties_of
 
 Like: TypeAlias = "str | Path | pa.Schema | Frame"
 """What a schema is inferred from: the path of a file, an Arrow schema, or a frame."""
@@ -90,8 +91,10 @@ def columns_of(path: Path, properties: Mapping[str, object] | None = None) -> Fo
         RefusedSourceError: it cannot be read, or has ended two processes that read it.
         InvalidRequestError: it has no columns.
     """
+    of_table = _properties(properties)
+    skips = of_table.ingest_on_error == "skip"
     with counted_reading(path):
-        return infer_file(path, _dialect(properties))
+        return infer_file(path, csv_dialect(of_table), skips=skips)
 
 
 def new_schema(
@@ -141,10 +144,15 @@ def check_file(path: Path, schema: Schema, properties: Mapping[str, object] | No
     Raises:
         RefusedSourceError: it would be refused, and why.
     """
+    of_table = _properties(properties)
+    rejects = Rejects(path.name) if of_table.ingest_on_error == "skip" else None
+    name, dialect = path.as_posix(), csv_dialect(of_table)
     with counted_reading(path):
-        for _ in read_source(path, path.as_posix(), schema, _dialect(properties)):
-            pass
+        batches = read_source(path, name, schema, dialect, rejects=rejects)
+        rows = sum(batch.num_rows for batch in batches)
+    if rejects is not None:
+        rejects.check(rows)
 
 
-def _dialect(properties: Mapping[str, object] | None) -> CsvDialect:
-    return csv_dialect(properties_of(parse_settings(properties or {})))
+def _properties(settings: Mapping[str, object] | None) -> Properties:
+    return properties_of(parse_settings(settings or {}))

@@ -49,7 +49,7 @@ def _do(instance: Instance, task: Task) -> Done:
             table = services.table(task.name)
             if table is None:
                 raise NotFoundError("the table was deleted")
-            return Done(count=count_rows(table, task.body))
+            return Done(read=count_rows(table, task.body))
         case "infer":
             with suppress(DormouseError):  # who asked meets it too
                 columns_of(Path(task.name), task.properties)

@@ -37,15 +37,17 @@ from dormouse.model.versions.provenance import Lineage
 from dormouse.ports.services import NO_TABLE, Services
 from dormouse.schema.types import Primitive
 from dormouse.shards.writing.division import ShardContext, write_shards
-from dormouse.sources.loader import Begins, SourceLoader, load_sources
+from dormouse.sources.loader import Begins, SourceLoader, load_sources, loader_of
+from dormouse.sources.rejects import RejectedRows
 from dormouse.state_store import Outcome, Rejected
 from dormouse.stored.paths import make_shard_id
 from dormouse.tables.bloom_columns import bloom_columns
-from dormouse.tables.csv_dialect import csv_dialect
 from dormouse.tables.row_rules import row_rules
 from dormouse.tables.table import Table
 
 SCRATCH_FULL = "the scratch space was full before all rows were sorted and written"
+NAMED = 20
+"""How many files of rejected rows a record names."""
 ATTEMPTS = 5
 """How often a job is tried because other jobs ingest some of its sources at the same time."""
 
@@ -65,13 +67,20 @@ class Written:
     """The accepted sources of a job, how many rows they have, and the shards written from them.
 
     The shards may have fewer rows: the table's filters drop some, and its aggregations merge some.
-    `known` counts the sources that were ingested before.
+    `known` counts the sources that were ingested before; `rejected` are rows that were left out of
+    accepted sources, and are not among `rows_read`.
     """
 
     accepted: tuple[Source, ...] = ()
     rows_read: int = 0
     shards: tuple[NewShard, ...] = ()
     known: int = 0
+    rejected: tuple[RejectedRows, ...] = ()
+
+    @property
+    def rows_rejected(self) -> int:
+        """How many rows were left out."""
+        return sum(each.rows for each in self.rejected)
 
     @property
     def rows(self) -> int:
@@ -119,17 +128,14 @@ def _write_in_scratch(
     begins: Begins | None,
 ) -> Written:
     with tempfile.TemporaryDirectory(dir=services.scratch) as folder:
-        loader = SourceLoader(
-            table.schema,
-            Path(folder),
-            memory_bytes=services.memory_bytes,
-            dialect=csv_dialect(table.properties),
+        loader = loader_of(
+            table, services.storage, Path(folder), memory_bytes=services.memory_bytes
         )
         accepted = tuple(_load(services, table, loader, sources, Path(folder), begins))
         if not accepted:
             return Written()
         shards = _write(services, table, state, loader, accepted, Path(folder))
-    return Written(accepted, loader.rows, tuple(shards))
+    return Written(accepted, loader.rows, tuple(shards), rejected=tuple(loader.rejected))
 
 
 def ingest(
@@ -168,8 +174,10 @@ def ingest(
     if written.known == len(job.sources):
         _record_known(services, table, job)  # another run ingested them meanwhile
         return changed
-    reason = "; ".join(filter(None, (_reason(written, job), _dropped(written, table))))
-    record(services, ingesting, Finished(reason, rows=written.rows, rows_read=written.rows_read))
+    said = (_reason(written, job), _left_out(services, written), _dropped(written, table))
+    read = written.rows_read + written.rows_rejected
+    reason = "; ".join(filter(None, said))
+    record(services, ingesting, Finished(reason, rows=written.rows, rows_read=read))
     return changed
 
 
@@ -233,6 +241,17 @@ def _reason(written: Written, job: IngestJob) -> str:
     if not written.known:
         return FILE_REFUSED if len(job.sources) == 1 and not written.accepted else ""
     return f"{written.known} of {len(job.sources)} files were already ingested"
+
+
+def _left_out(services: Services, written: Written) -> str:
+    """Return how many rows were rejected, and where they are; empty if none were."""
+    if not written.rejected:
+        return ""
+    left, kept = written.rows_rejected, written.rows_read
+    where = ", ".join(f"{services.storage.uri}/{each.path}" for each in written.rejected[:NAMED])
+    more = len(written.rejected) - NAMED
+    where += f" and {more} more files there" if more > 0 else ""
+    return f"{left + kept:,} rows read, {kept:,} ingested, {left:,} rejected: see {where}"
 
 
 def _dropped(written: Written, table: Table) -> str:

@@ -18,6 +18,7 @@ from dormouse.features.purge.proof import Proof, RemainingObject
 from dormouse.features.purge.prove_published import PublishedProof, list_published
 from dormouse.features.purge.row_matcher import RowMatcher
 from dormouse.features.tables.versions import read_version
+from dormouse.jobs.records import REFUSALS_KEPT_SECONDS
 from dormouse.keys.ranges import KeyRange
 from dormouse.model.shards import Shard
 from dormouse.model.state import TableState
@@ -26,13 +27,20 @@ from dormouse.ports.services import NoncurrentObject, Services, StoredObject
 from dormouse.ports.uploads import UnfinishedUpload
 from dormouse.readers.reading import Slice
 from dormouse.shards.format.footer import read_footer
-from dormouse.stored.paths import data_prefix, run_of_shard, shard_id_of, shard_path
+from dormouse.stored.paths import (
+    data_prefix,
+    rejected_prefix,
+    run_of_shard,
+    shard_id_of,
+    shard_path,
+)
 from dormouse.tables.table import Table
 
 CONCURRENT_READS = 4
 EARLIER_SCHEMA = "its rows are of an earlier schema, and are not checked"
 
 UNFINISHED = "its upload is not finished, or was broken off; the daily audit deletes what was sent"
+REJECTED = "rows of files that could not be read; the daily audit deletes it, or you"
 _REPLACED = "it was replaced, and is kept for queries that began before"
 _KEPT = "it was deleted, and the bucket keeps earlier versions"
 
@@ -86,8 +94,10 @@ def prove_purge(
     clean = _still_there(services, table, objects) - holding
     proof = PublishedProof(services, table, state, matcher, clean, holding)
     remains += [found for each in published if (found := proof.check(each)) is not None]
+    rejected = list(services.storage.list(rejected_prefix(table.id)))
+    remains += [RemainingObject(each.path, None, REJECTED, _kept_to_ms(each)) for each in rejected]
     remains = list(_with_pins(services, table, remains))
-    counted = len(checked) + len(uploads) + len(published)
+    counted = len(checked) + len(uploads) + len(published) + len(rejected)
     return Proof(state.version, rows, counted, len(referenced), tuple(remains))
 
 
@@ -201,6 +211,11 @@ def _why(
     if run_of_shard(shard)[0] in state.jobs:
         return "a job that is not finished wrote it", None
     return "no commit refers to it; the daily audit deletes it", _audited_ms(table, stored)
+
+
+def _kept_to_ms(rejected: StoredObject) -> int:
+    """Return from when on the daily audit deletes rows that an ingest rejected."""
+    return rejected.modified_ms + REFUSALS_KEPT_SECONDS * 1000
 
 
 def _audited_ms(table: Table, stored: StoredObject) -> int:

@@ -30,6 +30,7 @@ from dormouse.features.tables.changing.delete_table import delete_whole_table
 from dormouse.features.tables.reset import stale_trees
 from dormouse.features.tables.restored import obsolete_restored, unpin_restored
 from dormouse.jobs.crashes import job_notes
+from dormouse.jobs.records import REFUSALS_KEPT_SECONDS
 from dormouse.jobs.retry_policy import is_retry_due
 from dormouse.jobs.sweep_check import SweepCheck, unknown
 from dormouse.jobs.tracking import finalise, record, tracked
@@ -39,7 +40,7 @@ from dormouse.model.sources import Source
 from dormouse.model.state import DAY_MS, TableState
 from dormouse.ports.services import Services
 from dormouse.shards.writing.run_markers import discard_shards, obsolete_run_markers
-from dormouse.stored.paths import data_prefix, shard_id_of
+from dormouse.stored.paths import data_prefix, rejected_prefix, shard_id_of
 from dormouse.tables.published import is_published
 from dormouse.tables.table import Table
 
@@ -198,8 +199,8 @@ def _missed_files(
 
 
 def _delete_obsolete(services: Services, table: Table) -> list[CorruptDataError]:
-    """Delete obsolete run markers, job notes, Spark requests, trees and records of resets, and
-    source segments.
+    """Delete obsolete run markers, job notes, Spark requests, trees and records of resets, source
+    segments, and old rows that ingests rejected.
 
     Return the errors of run markers that are damaged.
     """
@@ -223,6 +224,9 @@ def _delete_obsolete(services: Services, table: Table) -> list[CorruptDataError]
     delete_all(services, stale_trees(services, table, state, now_ms - orphan_age_ms))
     delete_all(services, list(obsolete_restored(services, table, now_ms - orphan_age_ms)))
     delete_all(services, obsolete_segments(services, table, now_ms - orphan_age_ms))
+    rejected = storage.list(rejected_prefix(table.id))
+    oldest_ms = now_ms - REFUSALS_KEPT_SECONDS * 1000
+    delete_all(services, [each.path for each in rejected if each.modified_ms < oldest_ms])
     return damaged
 
 

@@ -8,7 +8,7 @@ header. `csv_structure` validates the syntax, `text_cells` parses values. An emp
 from __future__ import annotations
 
 import codecs
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 from typing import BinaryIO, cast
@@ -21,21 +21,35 @@ from dormouse.arrow.types import Array
 from dormouse.errors import RefusedSourceError
 from dormouse.schema.schema import Field, Primitive, Schema
 from dormouse.schema.types import TIMESTAMPS
-from dormouse.sources.cells.casting import check_file_columns, convert_batch
+from dormouse.sources.cells.casting import Place, check_file_columns, convert_batch
 from dormouse.sources.cells.json_cells import json_column
 from dormouse.sources.cells.text_cells import text_parser
-from dormouse.sources.files.csv_structure import UTF8_BOM, Block, CsvBlocks, CsvStructure
+from dormouse.sources.files.csv_structure import (
+    UTF8_BOM,
+    Block,
+    CsvBlocks,
+    CsvStructure,
+    Record,
+)
+from dormouse.sources.rejects import Finish, Rejects, without_rejected
 from dormouse.tables.csv_dialect import CsvDialect
 
 _SEPARATORS = ";\t|,"
 """What separates fields in most files."""
+_Parse = Callable[[Block], list[pa.RecordBatch]]
+_Convert = Callable[[pa.RecordBatch, Place], pa.RecordBatch]
 _ENCODING_HINT = "the table's property csv_encoding says how its files are encoded"
 
 
 def read_csv(
-    file: BinaryIO, schema: Schema, dialect: CsvDialect | None = None
+    file: BinaryIO,
+    schema: Schema,
+    dialect: CsvDialect | None = None,
+    rejects: Rejects | None = None,
+    finish: Finish = lambda rows: rows,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a CSV file.
+    """Yield the rows of a CSV file. With `rejects`, records that cannot be read, or that `finish`
+    refuses, are left out.
 
     Raises:
         RefusedSourceError: it is damaged, or its columns or values are not the table's.
@@ -44,12 +58,64 @@ def read_csv(
     structure = CsvStructure(dialect)
     blocks = CsvBlocks(_in_utf8(file, dialect), structure)
     structure.names = tuple(_names(blocks, schema, dialect))
-    for block, batch in _text_batches(blocks, structure, dialect):
-        yield convert_batch(batch, schema, _Lines(structure, block), partial(_cells, dialect))
+    parse = _parser(dialect, structure)
+
+    def convert(texts: pa.RecordBatch, place: Place) -> pa.RecordBatch:
+        return finish(convert_batch(texts, schema, place, partial(_cells, dialect)))
+
+    yield from _rows_of(blocks, structure, parse, convert, rejects)
 
 
-def read_csv_texts(file: BinaryIO, dialect: CsvDialect) -> Iterator[pa.RecordBatch]:
+def _rows_of(
+    blocks: Iterable[Block],
+    structure: CsvStructure,
+    parse: _Parse,
+    convert: _Convert,
+    rejects: Rejects | None,
+) -> Iterator[pa.RecordBatch]:
+    for block in blocks:
+        try:
+            found = [convert(texts, _Lines(structure, block)) for texts in parse(block)]
+        except RefusedSourceError:
+            if rejects is None:
+                raise
+            yield from _without_rejected(block, structure, parse, convert, rejects)
+        else:
+            yield from found
+
+
+def _without_rejected(
+    block: Block,
+    structure: CsvStructure,
+    parse: _Parse,
+    convert: _Convert,
+    rejects: Rejects,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a block of which some records cannot be read, without these."""
+    whole: list[tuple[int, bytes]] = []
+    misfits: list[tuple[int, bytes, RefusedSourceError]] = []
+    start = 0
+    for record in structure.records(block):
+        data, start = block.data[start : record.end], record.end
+        if refusal := _misfit(structure, record):
+            misfits.append((record.line, data, refusal))
+        elif not record.is_blank or len(structure.names) == 1:
+            whole.append((record.line, data))
+    joined = b"".join(data for _, data in whole)
+    texts = parse(Block(joined, block.line, joined.count(b"\n")))
+
+    def rows(first: int, end: int) -> pa.RecordBatch:
+        some = texts[0].slice(first, end - first)
+        return convert(some, lambda at: f"line {whole[first + at][0]}")
+
+    yield from without_rejected(whole, rows, rejects, misfits)
+
+
+def read_csv_texts(
+    file: BinaryIO, dialect: CsvDialect, rejects: Rejects | None = None
+) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a CSV file with a header, every cell as text; the first batch has none.
+    With `rejects`, records that cannot be read are left out.
 
     Raises:
         RefusedSourceError: it is damaged, or it has no header.
@@ -65,9 +131,13 @@ def read_csv_texts(file: BinaryIO, dialect: CsvDialect) -> Iterator[pa.RecordBat
     yield pa.RecordBatch.from_arrays(
         [pa.array([], pa.string()) for _ in structure.names], names=list(structure.names)
     )
-    for _, batch in _text_batches(blocks, structure, dialect):
-        columns = [_in_iso_order(column, dialect) for column in batch.columns]
-        yield pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+    parse = _parser(dialect, structure)
+
+    def convert(texts: pa.RecordBatch, _: Place) -> pa.RecordBatch:
+        columns = [_in_iso_order(column, dialect) for column in texts.columns]
+        return pa.RecordBatch.from_arrays(columns, names=texts.schema.names)
+
+    yield from _rows_of(blocks, structure, parse, convert, rejects)
 
 
 def _in_utf8(file: BinaryIO, dialect: CsvDialect) -> BinaryIO:
@@ -110,20 +180,6 @@ def _in_iso_order(cells: Array, dialect: CsvDialect) -> Array:
     return iso
 
 
-def _text_batches(
-    blocks: CsvBlocks, structure: CsvStructure, dialect: CsvDialect
-) -> Iterator[tuple[Block, pa.RecordBatch]]:
-    parse = _parser(dialect, structure.names)
-    for block in blocks:
-        try:
-            found = parse(block.data)
-        except pa.ArrowException as error:
-            raise _refusal(structure, block) from error
-        structure.check_lines(block, found.num_rows)
-        for batch in found.combine_chunks().to_batches():
-            yield block, batch
-
-
 def _names(blocks: CsvBlocks, schema: Schema, dialect: CsvDialect) -> Sequence[str]:
     if not dialect.has_header:
         return [field.name for field in schema.fields]
@@ -160,12 +216,13 @@ def _header(blocks: CsvBlocks) -> list[str]:
         ) from error
 
 
-def _parser(dialect: CsvDialect, names: Sequence[str]) -> Callable[[bytes], pa.Table]:
-    """Return a function that parses a well-formed block into text columns.
+def _parser(dialect: CsvDialect, structure: CsvStructure) -> _Parse:
+    """Return a function that parses a well-formed block into text columns, in one batch or none.
 
     A blank line is skipped, unless the file has one column: then it is a record whose field is
     null.
     """
+    names = structure.names
     schema = pa.schema([(name, pa.string()) for name in names])
     parsing = csv.ParseOptions(
         delimiter=dialect.separator,
@@ -179,7 +236,7 @@ def _parser(dialect: CsvDialect, names: Sequence[str]) -> Callable[[bytes], pa.T
         quoted_strings_can_be_null=False,
     )
 
-    def parse(data: bytes) -> pa.Table:
+    def table(data: bytes) -> pa.Table:
         if not data.strip(b"\r\n") and len(names) > 1:
             return schema.empty_table()
         if data.startswith(UTF8_BOM):  # Arrow would skip it as a BOM in each block
@@ -191,6 +248,14 @@ def _parser(dialect: CsvDialect, names: Sequence[str]) -> Callable[[bytes], pa.T
             use_threads=False, block_size=len(data) + 1, column_names=list(names)
         )
         return csv.read_csv(cast(BinaryIO, pa.BufferReader(data)), reading, parsing, converting)
+
+    def parse(block: Block) -> list[pa.RecordBatch]:
+        try:
+            found = table(block.data)
+        except pa.ArrowException as error:
+            raise _refusal(structure, block) from error
+        structure.check_lines(block, found.num_rows)
+        return found.combine_chunks().to_batches()
 
     return parse
 
@@ -210,22 +275,29 @@ class _Lines:
 
 def _refusal(structure: CsvStructure, block: Block) -> RefusedSourceError:
     """Return the error for a well-formed block that Arrow cannot parse."""
+    found = (_misfit(structure, record) for record in structure.records(block))
+    return next(filter(None, found), None) or RefusedSourceError(
+        f"the records from line {block.line} on cannot be parsed as CSV"
+    )
+
+
+def _misfit(structure: CsvStructure, record: Record) -> RefusedSourceError | None:
+    """Return the error for a record that Arrow cannot parse; None if it can."""
     wanted = len(structure.names)
-    for record in structure.records(block):
-        if record.is_blank and wanted > 1:
-            continue
-        if len(record.fields) != wanted:
-            return RefusedSourceError(
-                f"line {record.line}: fields of the record: {len(record.fields)}; "
-                f"of the file: {wanted}",
-                hint="a separator within a field needs quotes around it",
-            )
-        for at, field in enumerate(record.fields):
-            try:
-                field.decode()
-            except UnicodeDecodeError:
-                return structure.refused(record.line, at, "the text is not UTF-8")
-    return RefusedSourceError(f"the records from line {block.line} on cannot be parsed as CSV")
+    if record.is_blank and wanted > 1:
+        return None
+    if len(record.fields) != wanted:
+        return RefusedSourceError(
+            f"line {record.line}: fields of the record: {len(record.fields)}; "
+            f"of the file: {wanted}",
+            hint="a separator within a field needs quotes around it",
+        )
+    for at, field in enumerate(record.fields):
+        try:
+            field.decode()
+        except UnicodeDecodeError:
+            return structure.refused(record.line, at, "the text is not UTF-8")
+    return None
 
 
 def _cells(dialect: CsvDialect, field: Field) -> Callable[[Array], Array]:

@@ -5,8 +5,8 @@ A nullable column may be missing from an object. `json_cells` describes how valu
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from decimal import DecimalException
 from typing import BinaryIO, TypeVar
 
@@ -20,6 +20,7 @@ from dormouse.sources.cells.casting import cell_refusal, check_file_columns, con
 from dormouse.sources.cells.json_cells import check_names, json_column
 from dormouse.sources.cells.text_cells import exact_number
 from dormouse.sources.files.csv_structure import strip_bom
+from dormouse.sources.rejects import Finish, Rejects, without_rejected
 
 BATCH_ROWS = 16 * 1024
 BATCH_BYTES = 16 * 1024 * 1024
@@ -39,10 +40,9 @@ _values = msgspec.json.Decoder(dict[str, object], float_hook=exact_number)
 class Rows:
     """Lines that are not blank: their line numbers, their bytes, and their values by name."""
 
-    numbers: list[int] = field(default_factory=list)
-    lines: list[bytes] = field(default_factory=list)
-    objects: list[dict[str, msgspec.Raw]] = field(default_factory=list)
-    size_bytes: int = 0
+    numbers: list[int]
+    lines: list[bytes]
+    objects: list[dict[str, msgspec.Raw]]
 
     def place(self, row: int) -> str:
         """Return the line of the file in which a row is, as text."""
@@ -55,35 +55,69 @@ class Rows:
         return [None if cell == _NULL else cell for cell in cells] if _NULL in cells else cells
 
 
-def read_json_lines(file: BinaryIO, schema: Schema) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a file of JSON lines; blank lines are skipped.
+def read_json_lines(
+    file: BinaryIO,
+    schema: Schema,
+    rejects: Rejects | None = None,
+    finish: Finish = lambda rows: rows,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a file of JSON lines; blank lines are skipped. With `rejects`, lines that
+    cannot be read, or that `finish` refuses, are left out.
 
     Raises:
         RefusedSourceError: a line is not a JSON object, or its names or values do not fit the
             table.
     """
-    rows = Rows()
-    for number, text in _lines(file):
-        rows.numbers.append(number)
-        rows.lines.append(text)
-        rows.objects.append(_object(number, text, _objects))
-        rows.size_bytes += len(text)
-        if len(rows.lines) == BATCH_ROWS or rows.size_bytes >= BATCH_BYTES:
-            yield _batch(rows, schema)
-            rows = Rows()
-    if rows.lines:
-        yield _batch(rows, schema)
+    for lines in _pieces(_lines(file)):
+
+        def convert(
+            first: int, end: int, lines: Sequence[tuple[int, bytes]] = lines
+        ) -> pa.RecordBatch:
+            return finish(_batch(_rows(lines[first:end]), schema))
+
+        if rejects is None:
+            yield convert(0, len(lines))
+        else:
+            yield from without_rejected(lines, convert, rejects)
 
 
-def read_json_objects(file: BinaryIO) -> Iterator[tuple[int, int, dict[str, object]]]:
+def _pieces(lines: Iterable[tuple[int, bytes]]) -> Iterator[list[tuple[int, bytes]]]:
+    """Yield lines, as many at a time as become one batch."""
+    piece: list[tuple[int, bytes]] = []
+    size_bytes = 0
+    for number, text in lines:
+        piece.append((number, text))
+        size_bytes += len(text)
+        if len(piece) == BATCH_ROWS or size_bytes >= BATCH_BYTES:
+            yield piece
+            piece, size_bytes = [], 0
+    if piece:
+        yield piece
+
+
+def _rows(lines: Sequence[tuple[int, bytes]]) -> Rows:
+    objects = [_object(number, text, _objects) for number, text in lines]
+    return Rows([number for number, _ in lines], [text for _, text in lines], objects)
+
+
+def read_json_objects(
+    file: BinaryIO, rejects: Rejects | None = None
+) -> Iterator[tuple[int, int, dict[str, object]]]:
     """Yield the line number, the size in bytes and the values of each object in a file of JSON
-    lines; numbers that doubles do not hold are decimals.
+    lines; numbers that doubles do not hold are decimals. With `rejects`, other lines are left out.
 
     Raises:
         RefusedSourceError: a line is not a JSON object.
     """
     for number, text in _lines(file):
-        yield number, len(text), _object(number, text, _values)
+        try:
+            values = _object(number, text, _values)
+        except RefusedSourceError as error:
+            if rejects is None:
+                raise
+            rejects.add(number, text, error)
+        else:
+            yield number, len(text), values
 
 
 def _lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:

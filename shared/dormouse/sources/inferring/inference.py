@@ -7,10 +7,9 @@ ingest.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -35,6 +34,7 @@ from dormouse.sources.files.parquet_types import (
 from dormouse.sources.formats import CSV_ENDINGS, check_content, opened
 from dormouse.sources.inferring.inferred_json import JsonColumns
 from dormouse.sources.inferring.inferred_text import TextColumn
+from dormouse.sources.rejects import Rejects
 from dormouse.tables.csv_dialect import CsvDialect
 
 SAMPLE_ROWS = 100_000
@@ -51,10 +51,11 @@ class FoundFile:
     is_whole: bool
 
 
-def infer_file(local: Path, dialect: CsvDialect | None = None) -> FoundFile:
+def infer_file(local: Path, dialect: CsvDialect | None = None, *, skips: bool = False) -> FoundFile:
     """Return the columns of a file; its format is chosen by the end of its name.
 
-    `dialect` is that of CSV files, by default comma-separated with a header.
+    `dialect` is that of CSV files, by default comma-separated with a header. With `skips`, records
+    of CSV and JSON that cannot be read are left out.
 
     Raises:
         RefusedSourceError: it is damaged, of no known format, or not what its name says.
@@ -70,10 +71,12 @@ def infer_file(local: Path, dialect: CsvDialect | None = None) -> FoundFile:
                 hint="unpack it first",
             )
         return _of_parquet(file_here) if suffix == ".parquet" else _of_arrow(local)
+    rejects = Rejects(local.name) if skips else None
     with opened(file_here, compression) as file:
         if suffix in CSV_ENDINGS:
-            return _of_csv(read_csv_texts(file, (dialect or CsvDialect()).of_ending(suffix)))
-        return _of_json(file)
+            own = (dialect or CsvDialect()).of_ending(suffix)
+            return _of_csv(read_csv_texts(file, own, rejects))
+        return _of_json(read_json_objects(file, rejects))
 
 
 def _of_arrow(local: Path) -> FoundFile:
@@ -118,11 +121,11 @@ def _of_csv(batches: Iterator[pa.RecordBatch]) -> FoundFile:
     return FoundFile(tuple(found), rows, is_whole)
 
 
-def _of_json(file: BinaryIO) -> FoundFile:
+def _of_json(objects: Iterable[tuple[int, int, dict[str, object]]]) -> FoundFile:
     columns = JsonColumns()
     rows = size_bytes = 0
     is_whole = True
-    for line, line_bytes, values in read_json_objects(file):
+    for line, line_bytes, values in objects:
         if rows >= SAMPLE_ROWS or size_bytes >= SAMPLE_BYTES:
             is_whole = False
             break

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from dormouse.errors import HiddenRowsError
 from tests.unit.features.http.conftest import Api
 
 ROWS = "/tables/people/rows"
@@ -37,6 +38,28 @@ def test_rows_of_one_key_are_added_once(people: Api) -> None:
     assert count(people) == 31
     people.found("POST", ROWS, [ROW], idempotency_key="another")
     assert count(people) == 32
+
+
+def test_of_a_table_that_skips_rows_the_others_are_added_and_the_answer_says_which(
+    people: Api,
+) -> None:
+    bad = {**ROW, "age": "old"}
+    assert people.problem("POST", ROWS, [ROW, bad])["status"] == 422
+    people.instance.set_properties("people", {"ingest_on_error": "skip"})
+    found = people.found("POST", ROWS, [ROW, bad])
+    assert (found["rows"], found["rejected"], len(found["reasons"])) == (1, 1, 1)
+    assert people.problem("POST", ROWS, [bad])["status"] == 422
+    assert count(people) == 31
+
+
+def test_properties_that_would_hide_rows_are_set_if_that_is_said(people: Api) -> None:
+    change = {"properties": {"filters": "where(age > 1000)"}}
+    assert "would hide 30 of the 30" in people.problem("PATCH", "/tables/people", change)["detail"]
+    with pytest.raises(HiddenRowsError):
+        people.instance.set_properties("people", change["properties"])
+    assert count(people) == 30
+    assert people.request("PATCH", "/tables/people", {**change, "hide_rows": True})["state"]
+    assert count(people) == 0
 
 
 @pytest.mark.parametrize("key", ["", " ", "k" * 129])

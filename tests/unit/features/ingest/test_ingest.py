@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import errno
+import json
 
 import pytest
 
 from dormouse.errors import ContendedError, InvalidRequestError
 from dormouse.features.ingest import ingest as ingest_stage
 from dormouse.features.ingest.ingest import ingest
+from dormouse.features.purge.prove_purge import prove_purge
+from dormouse.features.purge.row_matcher import RowMatcher
 from dormouse.fold.rules import Rule, Violation
 from dormouse.messages.requests import ReinitialiseTable, SetProperties
 from dormouse.messages.stages import IngestJob, OutboundMessage, PartitionSplits
 from dormouse.state_store import Rejected
+from dormouse.stored.paths import rejected_prefix
 from dormouse.tables.table import Table
 from tests.support.adapters import HookedStore
+from tests.support.purges import purge_request
 from tests.support.trees import LEFT, part
 from tests.support.world import World, letters
 
@@ -33,6 +38,53 @@ def test_filtered_rows_are_not_written_and_the_record_has_both_counts(
     record = world.tracker.get(table.id, job.job_id)
     assert record is not None
     assert (record.state, record.rows_read, record.rows) == ("finished", 4, 2)
+
+
+def test_rows_that_cannot_be_read_are_left_out_once_and_kept_beside(world: World) -> None:
+    """The same file, dropped where it says so, however often, and whatever crashed meanwhile."""
+    table = world.create(splits=[("m",)])
+    prefix = rejected_prefix(table.id)
+    body = b"letter,at,note\na,1,x\n1,x,2\nb,2,\n"
+
+    def rejected() -> dict[str, bytes]:
+        return {each.path: world.storage.get(each.path) for each in world.storage.list(prefix)}
+
+    world.drop("letters/1.csv", body)
+    world.settle()
+    assert not world.rows(table)
+    source = world.drop("letters/on-error=skip/1.csv", body)
+    job = world.queue[0].message
+    assert isinstance(job, IngestJob)
+    world.settle(twice=True)
+    found = rejected()
+    ((path, line),) = found.items()
+    assert json.loads(line)["line"] == 3
+    assert json.loads(line)["text"] == "1,x,2"
+    for key in ("letters/1.csv", source.key):
+        world.drop(key, body)
+        world.settle()
+    world.administer(SetProperties("1", table.name, {"ingest_on_error": "skip"}))
+    world.drop("letters/1.csv", body)
+    world.drop("letters/2.csv", b"letter,at,note\nc,y,\n")
+    world.drop("letters/on-error=refuse/3.csv", body)
+    world.settle(twice=True)
+    assert rejected() == found
+    assert [row["letter"] for row in world.rows(table)] == ["a", "b"]
+    record = world.tracker.get(table.id, job.job_id)
+    assert record is not None
+    assert (record.rows_read, record.rows) == (3, 2)
+    assert "3 rows read, 2 ingested, 1 rejected: see " in record.reason
+    assert path in record.reason
+    assert sum(each.state == "refused" for each in world.tracker.records(table.id)) == 3
+
+    where = purge_request(table.schema, "letter = 'a'")
+    proof = prove_purge(world.services, table, RowMatcher.of(where, table.schema))
+    assert path in {each.path for each in proof.remains}
+    for days, left in ((34, 1), (36, 0)):
+        world.age_objects(seconds=days * 24 * 3600)
+        world.sweep(audit=True)
+        world.settle()
+        assert len(rejected()) == left
 
 
 def test_a_job_none_of_whose_rows_count_is_done_and_not_repeated(world: World) -> None:

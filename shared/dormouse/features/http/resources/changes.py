@@ -83,7 +83,8 @@ class NewTable(Form, frozen=True, kw_only=True):
 class TableChange(Form, frozen=True, kw_only=True):
     """What to change of a table: exactly one kind of change. `add`, `drop`, `rename` and `units`
     are one kind and change its columns; `properties` and `unset` are one, too; then a `new_name`;
-    or whether it is `online`.
+    or whether it is `online`. Filters and aggregations that would hide rows are refused, with how
+    many, unless `hide_rows` is true.
     """
 
     add: list[dict[str, Any]] = []
@@ -92,6 +93,7 @@ class TableChange(Form, frozen=True, kw_only=True):
     units: dict[str, str] = {}
     properties: dict[str, int | str] = {}
     unset: list[str] = []
+    hide_rows: bool = False
     new_name: str = ""
     online: bool | None = None
 
@@ -149,6 +151,8 @@ def change_table(call: Call, table: str, body: TableChange) -> Accepted:
     if body.properties or body.unset:
         given: dict[str, object] = dict(body.properties)
         parse_settings(given)
+        if not body.hide_rows:
+            call.instance.check_hidden(table, {**dict.fromkeys(body.unset), **given})
         kinds["properties"] = SetProperties(key, table, given, tuple(body.unset))
     if body.new_name:
         check_new_name(call.services, call.principal, body.new_name)

@@ -18,6 +18,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from dormouse.client.computing import RowsRead
 from dormouse.client.ingesting.dropping import ingest_key
 from dormouse.client.table import TableHandle
 from dormouse.errors import DiskFullError, ForbiddenError, InvalidRequestError
@@ -72,12 +73,15 @@ class FileShown(Shown, frozen=True, kw_only=True):
 class RowsTaken(Shown, frozen=True, kw_only=True):
     """Rows that are durable, and will be rows of the table; `location` shows when they are.
 
-    If the table has rows of that Idempotency-Key already, `known` says so: then none are added.
+    If the table has rows of that Idempotency-Key already, `known` says so: then none are added. If
+    the table skips rows that cannot be read, `rejected` counts these, and `reasons` has the first.
     """
 
     rows: int
     location: str
     known: bool = False
+    rejected: int = 0
+    reasons: tuple[str, ...] = ()
 
 
 def begin_upload(call: Call, table: str, body: NewFile) -> Upload:
@@ -128,9 +132,9 @@ def add_rows(call: Call, table: str) -> RowsTaken:
         name = keyed_name(key, "", handle.table, "jsonl")
     with _without_hidden_names(opened):
         if call.instance.computing is None:
-            count = count_rows(handle.table, body)
+            read = count_rows(handle.table, body)
         else:
-            count = call.instance.computing.count_rows(handle.table.id, body)
+            read = call.instance.computing.count_rows(handle.table.id, body)
     dropped = _drop(handle, ingest_key(handle.name, name), io.BytesIO(body), once=bool(key))
     if dropped.etag != md5(body, usedforsecurity=False).hexdigest():
         raise ProblemError(
@@ -141,7 +145,13 @@ def add_rows(call: Call, table: str) -> RowsTaken:
     is_known = (
         bool(key) and dropped.id in look_up_sources(handle.services, handle.table, [dropped]).ids
     )
-    return RowsTaken(rows=count, location=_location(handle, name), known=is_known)
+    return RowsTaken(
+        rows=read.rows,
+        location=_location(handle, name),
+        known=is_known,
+        rejected=read.rejected,
+        reasons=read.reasons if opened.seen.is_whole else (),
+    )
 
 
 def _opened(call: Call, table: str) -> OpenTable:
@@ -166,22 +176,29 @@ def _lines_of(body: bytes) -> bytes:
         ) from error
 
 
-def count_rows(table: Table, body: bytes) -> int:
-    """Read rows as they will be ingested; return how many they are.
+def count_rows(table: Table, body: bytes) -> RowsRead:
+    """Read rows as they will be ingested; return how many they are, and how many are left out.
 
     Raises:
         RefusedSourceError: they do not fit the table, and why.
     """
     from dormouse.sources.counted_reading import counted_reading
     from dormouse.sources.formats import read_source
+    from dormouse.sources.rejects import Rejects
 
+    rejects = Rejects("the rows")
+    skips = table.properties.ingest_on_error == "skip"
     dialect = csv_dialect(table.properties)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rows.jsonl"
         path.write_bytes(body)
         with counted_reading(path):
-            batches = read_source(path, path.name, table.schema, dialect)
-            return sum(batch.num_rows for batch in batches)
+            batches = read_source(
+                path, path.name, table.schema, dialect, rejects=rejects if skips else None
+            )
+            rows = sum(batch.num_rows for batch in batches)
+    rejects.check(rows)
+    return RowsRead(rows, rejects.rows, tuple(rejects.reasons))
 
 
 @contextmanager
