@@ -6,13 +6,14 @@ of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import typer
 
+from dormouse.errors import HiddenRowsError
 from dormouse.results.json_lines import json_lines
 
 if TYPE_CHECKING:
@@ -53,6 +54,15 @@ def note(text: str) -> None:
 def confirm(question: str) -> None:
     """Ask, and end the command with 1 unless the answer is yes."""
     typer.confirm(question, abort=True, err=True)
+
+
+def with_consent(change: Callable[[bool], object], given: bool) -> None:
+    """Call ``change(given)``; if it would hide rows, ask, and call ``change(True)``."""
+    try:
+        change(given)
+    except HiddenRowsError as error:
+        confirm(f"{str(error).capitalize()}. Go on?")
+        change(True)
 
 
 def print_json(*objects: object) -> None:

@@ -47,7 +47,12 @@ def test_a_command_that_looks_makes_no_instance_of_a_mistyped_name(
 ) -> None:
     if exists:
         Path("mcie").mkdir()
-    for verb in (["table", "list"], ["work", "--until-idle"], ["serve"], ["console", "--no-open"]):
+    Path("tables.json").write_text('{"tables": []}')
+    for verb in (
+        *(["table", "list"], ["work", "--until-idle"], ["serve"], ["console", "--no-open"]),
+        *(["table", "apply", "tables.json"], ["instance", "set", "compaction_files=11"]),
+        ["access", "grant", "local", "t", "read", "--force"],
+    ):
         result = run(*verb, instance="./mcie")
         assert result.exit_code == 3, verb
         assert f"there is no instance in {here / 'mcie'}" in result.output

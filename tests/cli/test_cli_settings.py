@@ -226,7 +226,22 @@ def test_rules_that_hide_rows_ask_first_and_say_how_many(flights: Dormouse) -> N
     for answer, code, rows in (("n\n", 1, "5"), ("y\n", 0, "1")):
         asked = flights("table", "set", "flights", rule, input=answer)
         assert asked.exit_code == code
-        assert "of its 5 rows" in asked.output
+        assert "would hide 4 of the 5 rows" in asked.output
         assert flights("query", "flights", "--count").stdout.strip() == rows
     hides_nothing = flights("table", "set", "flights", "filters=where(delay > -1000)")
     assert hides_nothing.exit_code == 0, hides_nothing.output
+    Path("declared.json").write_text(
+        json.dumps({"tables": [{"name": "flights", "properties": {"filters": rule[8:]}}]})
+    )
+    instance_wide = ("instance", "set", rule)  # hides none: the table has filters of its own
+    for *verb, answers, code in (
+        ("table", "apply", "declared.json", "y\nn\n", 1),
+        (*instance_wide, "", 0),
+        ("table", "unset", "flights", "filters", "n\n", 1),
+    ):
+        assert flights(*verb, input=answers).exit_code == code, verb
+        assert flights("query", "flights", "--count").stdout == "4\n"
+    flights("table", "unset", "flights", "filters", "--force")
+    assert flights("query", "flights", "--count").stdout == "1\n"
+    assert flights("instance", "unset", "filters").exit_code == 0
+    assert "would hide 4 of the 5" in flights(*instance_wide, input="n\n").output

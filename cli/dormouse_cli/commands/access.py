@@ -80,7 +80,7 @@ def grant(
     A rule of the same principal for the same tables is replaced. Rules add up: a column is hidden
     only if all rules hide it that let the principal read the table.
     """
-    instance = instance_of(ctx, makes=True)
+    instance = instance_of(ctx)
     if instance.access_rules() is None and not force:
         confirm(
             "There are no access rules, so all who may ask services of this instance may use all "

@@ -5,9 +5,10 @@ from __future__ import annotations
 import datetime as dt
 import json
 from collections.abc import Iterator, Mapping
+from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,10 +18,13 @@ from dormouse.schema.type_text import show_type
 from dormouse.tables.declaring import TableChange
 from dormouse_cli.listings import Format, print_listing
 from dormouse_cli.session import instance_of
-from dormouse_cli.terminal import confirm, note
+from dormouse_cli.terminal import confirm, note, with_consent
 from dormouse_cli.values.arguments import read_file
 from dormouse_cli.values.parameters import ForceOption, FormatOption
 from dormouse_cli.values.split_points import show_split_points
+
+if TYPE_CHECKING:
+    from dormouse.client import Instance
 
 MOST_VALUES = 100_000
 _COLUMNS = ("table", "change", "before", "after")
@@ -48,7 +52,7 @@ def apply(
     what the file does not name stays. Run again, it changes nothing.
     """
     declared = read_declarations(file)
-    instance = instance_of(ctx, makes=True)
+    instance = instance_of(ctx)
     changes = instance.plan_declared(declared)
     rows = [row for change in changes for row in _rows(change)]
     if rows or form is Format.json:
@@ -60,8 +64,12 @@ def apply(
     if not force:
         confirm(f"Make these changes to {len(changes):,} table{'s'[: len(changes) != 1]}?")
     for change in changes:
-        instance.apply(change)
+        with_consent(partial(_apply, instance, change), force)
         note(f"table {change.name} {'changed' if change.schema is None else 'created'}")
+
+
+def _apply(instance: Instance, change: TableChange, hide_rows: bool) -> None:
+    instance.apply(change, hide_rows=hide_rows)
 
 
 def read_declarations(path: Path) -> object:

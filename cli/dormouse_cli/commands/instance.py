@@ -14,9 +14,9 @@ from dormouse.tables.table import property_sources
 from dormouse_cli.commands.table_settings import Names, Settings
 from dormouse_cli.listings import Format, print_facts, print_listing
 from dormouse_cli.session import instance_of
-from dormouse_cli.terminal import print_json
+from dormouse_cli.terminal import print_json, with_consent
 from dormouse_cli.values.arguments import parse_properties
-from dormouse_cli.values.parameters import FormatOption
+from dormouse_cli.values.parameters import ForceOption, FormatOption
 from dormouse_cli.values.property_output import PROPERTY_COLUMNS, property_rows
 
 
@@ -52,10 +52,19 @@ def _package(standing: SparkStatus) -> str:
             )
 
 
-def set_defaults(ctx: typer.Context, settings: Settings, form: FormatOption = Format.table) -> None:
-    """Set properties of the instance. Tables that set none of their own have them at once."""
-    changed = instance_of(ctx, makes=True).set_defaults(parse_properties(settings))
-    _show(changed, [text.partition("=")[0] for text in settings], form)
+def set_defaults(
+    ctx: typer.Context,
+    settings: Settings,
+    force: ForceOption = False,
+    form: FormatOption = Format.table,
+) -> None:
+    """Set properties of the instance. Tables that set none of their own have them at once.
+
+    Asks first if new filters or aggregations hide rows that a table has.
+    """
+    instance, given = instance_of(ctx), parse_properties(settings)
+    with_consent(lambda yes: instance.set_defaults(given, hide_rows=yes), force)
+    _show(instance.defaults(), [text.partition("=")[0] for text in settings], form)
 
 
 def unset_defaults(ctx: typer.Context, names: Names, form: FormatOption = Format.table) -> None:

@@ -103,23 +103,30 @@ def add(
 def _sizes(table: TableHandle, is_damaged: bool) -> dict[str, object]:
     if is_damaged:
         return dict.fromkeys(_SIZES)
-    status = table.status()
-    return {"rows": status.rows, "size_bytes": status.size_bytes}
+    state = table.state()
+    return {"rows": state.rows, "size_bytes": state.size_bytes}
 
 
 def list_tables(
     ctx: typer.Context,
     form: ListFormatOption = ListFormat.table,
     sizes: Annotated[
-        bool, typer.Option("--sizes", help="Add rows and bytes, which reads each table's state.")
-    ] = False,
+        bool | None,
+        typer.Option(
+            "--sizes/--no-sizes",
+            help="Whether to show rows and bytes, which reads the state of each table; by default, "
+            "only of an instance in a folder, where that takes milliseconds.",
+        ),
+    ] = None,
 ) -> None:
     """List all tables.
 
     One whose entry in the registry is damaged is listed with what is wrong; then the exit code
     is 1.
     """
-    tables, damaged = instance_of(ctx).list_readable()
+    instance = instance_of(ctx)
+    sizes = instance.folder is not None if sizes is None else sizes
+    tables, damaged = instance.list_readable()
     problems = {error.table_id or error.name: str(error) for error in damaged}
     rows: list[dict[str, object]] = [
         {

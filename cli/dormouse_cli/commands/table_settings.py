@@ -13,7 +13,7 @@ from dormouse.tables.table import property_sources
 from dormouse_cli.commands.table import contents_of
 from dormouse_cli.listings import Format, print_listing
 from dormouse_cli.session import instance_of, table_of
-from dormouse_cli.terminal import confirm, note
+from dormouse_cli.terminal import confirm, note, with_consent
 from dormouse_cli.values.arguments import parse_properties, read_file
 from dormouse_cli.values.parameters import (
     ForceOption,
@@ -53,19 +53,25 @@ def set_properties(
     Asks first if new filters or aggregations hide rows that the table has.
     """
     given = parse_properties(settings)
-    rules = {rule: str(given[rule]) for rule in ("filters", "aggregations") if given.get(rule)}
-    if rules and not force:
-        _confirm_hidden(table_of(ctx, name), rules)
-    changed = instance_of(ctx).set_properties(name, given)
-    _show_changed(ctx, changed, [text.partition("=")[0] for text in settings], form)
+    instance = instance_of(ctx)
+    with_consent(lambda yes: instance.set_properties(name, given, hide_rows=yes), force)
+    _show_changed(ctx, table_of(ctx, name), [text.partition("=")[0] for text in settings], form)
 
 
 def unset_properties(
-    ctx: typer.Context, name: TableName, names: Names, form: FormatOption = Format.table
+    ctx: typer.Context,
+    name: TableName,
+    names: Names,
+    force: ForceOption = False,
+    form: FormatOption = Format.table,
 ) -> None:
-    """Unset properties of a table: those of the instance hold again, or the defaults."""
-    changed = instance_of(ctx).set_properties(name, unset=names)
-    _show_changed(ctx, changed, names, form)
+    """Unset properties of a table: those of the instance hold again, or the defaults.
+
+    Asks first if filters or aggregations of the instance hide rows that the table has.
+    """
+    instance = instance_of(ctx)
+    with_consent(lambda yes: instance.set_properties(name, unset=names, hide_rows=yes), force)
+    _show_changed(ctx, table_of(ctx, name), names, form)
 
 
 def reinitialise(
@@ -109,17 +115,6 @@ def reinitialise(
         name, points, delete_partitions=replaces, schema=wanted, release_tags=release_tags
     )
     note(f"table {name} is empty")
-
-
-def _confirm_hidden(table: TableHandle, rules: dict[str, str]) -> None:
-    rows = table.count()
-    hidden = rows - table.count_under(**rules) if rows else 0
-    if hidden > 0:
-        what = " and ".join(rules)
-        confirm(
-            f"Set the {what} of table {table.name}? That hides {hidden:,} of its {rows:,} rows "
-            "now, and compactions delete them for good."
-        )
 
 
 def _show_changed(ctx: typer.Context, table: TableHandle, names: list[str], form: Format) -> None:

@@ -28,6 +28,9 @@ def test_a_table_is_created_changed_and_deleted_by_requests(api: Api) -> None:
     column = {"name": "more", "type": "DoubleType", "nullable": True}
     assert api.request("PATCH", "/tables/t", {"add": [column]})["state"] == "finished"
     assert api.request("PATCH", "/tables/t", {"properties": {"compaction_files": 5}})["state"]
+    hiding = {"properties": {"filters": "where(false)"}}
+    assert api.request("PATCH", "/tables/t", hiding)["state"] == "finished", "it has no rows"
+    assert api.request("PATCH", "/tables/t", {"unset": ["filters"]})["state"] == "finished"
     assert api.request("PATCH", "/tables/t", {"online": False})["request"] == "set_online"
     assert api.request("PATCH", "/tables/t", {"new_name": "u"})["state"] == "finished"
     found = api.get("/tables/u")
