@@ -10,6 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.expected_conditions import alert_is_present
+from selenium.webdriver.support.ui import WebDriverWait
 
 from dormouse.console import console_uri
 from tests.console.conftest import PHONE, WIDE, Console
@@ -113,7 +115,7 @@ def test_a_statement_is_completed_run_charted_and_remembered(console: Console) -
     console.sees("4 rows in", "SFO", "144")
     console.press("Chart")
     chart = console.one("svg.chart")
-    assert chart.get_attribute("aria-label").startswith("n by dest: 3 values")  # one is null
+    assert chart.get_attribute("aria-label").startswith("n by dest: 4 values"), "null is one"
     console.picture("console-query")
     ready(console, "#/")
     ready(console, "#/query")
@@ -165,6 +167,13 @@ def test_a_property_is_changed(console: Console) -> None:
     field.send_keys(Keys.CONTROL, "a", Keys.NULL, "1800", Keys.TAB)
     console.sees("gc_delay_seconds is 1800.")
     assert console.instance.table("flights").table.properties.gc_delay_seconds == 1800
+    rules = console.one("input[aria-label=filters]")
+    for answer, filters in (("dismiss", ""), ("accept", "where(false)")):
+        rules.send_keys("where(false)", Keys.TAB)
+        asked = WebDriverWait(console.driver, 30).until(alert_is_present())
+        getattr(asked, answer)()
+        console.sees("would hide" if answer == "dismiss" else "filters is where(false)")
+        assert console.instance.table("flights").table.properties.filters == filters
 
 
 def test_dead_letters_are_looked_into_and_sent_back(console: Console) -> None:

@@ -19,6 +19,7 @@ from dormouse.client.ingesting.dropping import files_to_drop, local_copies
 from dormouse.client.ingesting.inferring import check_file
 from dormouse.client.waiting import WAIT_SECONDS
 from dormouse.errors import InvalidRequestError, RefusedSourceError
+from dormouse.tables.spark_options import SparkOptions
 from dormouse_cli.session import instance_of, table_of, tables_beginning
 from dormouse_cli.terminal import note, notes, progress_bars
 from dormouse_cli.values.arguments import parse_properties, parse_spark
@@ -131,21 +132,7 @@ def ingest(
     decides: ingest_spark_bytes.
     """
     asked = parse_spark(spark, None if create else properties)
-    if bool(files) == bool(prefixes):
-        raise InvalidRequestError(
-            "say what to ingest: either files from here, or keys of the ingest bucket",
-            hint="give FILE…, or --prefix KEY",
-        )
-    if asked and files:
-        raise InvalidRequestError(
-            "files that are dropped go where the table says",
-            hint="set its property ingest_spark_bytes, or give --prefix",
-        )
-    if on_error and prefixes:
-        raise InvalidRequestError(
-            "what becomes of bad rows of files in the bucket is for the table to say",
-            hint="set its property ingest_on_error",
-        )
+    _check(files, prefixes, asked, on_error)
     if not create and (row_keys or sort_keys or types):
         raise InvalidRequestError(
             "keys and types are those of a table that is created", hint="add --create"
@@ -174,6 +161,30 @@ def ingest(
     _tell(chosen, "ingested" if wait else done)
     if wait:
         _tell_left_out(chosen, began_ms, on_error)
+
+
+def _check(
+    files: list[str] | None,
+    prefixes: list[str] | None,
+    asked: SparkOptions | None,
+    on_error: OnError | None,
+) -> None:
+    """Check that what is to be ingested was said in one way, and how in a way that it has."""
+    if bool(files) == bool(prefixes):
+        raise InvalidRequestError(
+            "say what to ingest: either files from here, or keys of the ingest bucket",
+            hint="give FILE…, or --prefix KEY",
+        )
+    if asked and files:
+        raise InvalidRequestError(
+            "files that are dropped go where the table says",
+            hint="set its property ingest_spark_bytes, or give --prefix",
+        )
+    if on_error and prefixes:
+        raise InvalidRequestError(
+            "of files that are in the bucket already, the table decides what becomes of bad rows",
+            hint="set its property ingest_on_error",
+        )
 
 
 @contextmanager
@@ -296,7 +307,7 @@ def _drop(
     return handle.ingest(
         files,
         again=again,
-        on_error=on_error.value if on_error else None,  # type: ignore[arg-type]  # these words
+        on_error=on_error.value if on_error else None,
         wait=False,
         watch=lambda source: progress.advance(task),
     )

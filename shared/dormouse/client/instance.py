@@ -30,6 +30,7 @@ from dormouse.errors import (
     CorruptDataError,
     DamagedEntryError,
     InvalidRequestError,
+    MissingPackageError,
     NotFoundError,
 )
 from dormouse.extras import needs_extra
@@ -61,6 +62,7 @@ from dormouse.messages.stages import (
     PartitionSplits,
 )
 from dormouse.ports.services import NO_TABLE, JobRecord, Services
+from dormouse.profiles import folder_hint
 from dormouse.schema.schema import Schema
 from dormouse.settings import Settings
 from dormouse.showing import HtmlText, Listing, Shown
@@ -132,12 +134,16 @@ class Instance(Shown):
             InvalidRequestError: no name is given, or another setting is invalid.
             NotFoundError: there is no instance in the folder, and none is to be created.
             UnavailableError: there are no credentials, or AWS does not answer.
+            MissingPackageError: it is a deployment, and what the extra `aws` installs is missing.
         """
         settings = Settings.from_environment(instance=name)
         if settings.folder is not None:
             return Instance.open(settings.folder, background=background, create=create)
-        from dormouse.client.deployment import connect_deployment  # nothing else needs AWS
-
+        try:
+            from dormouse.client.deployment import connect_deployment  # nothing else needs AWS
+        except MissingPackageError as error:
+            hint = f"{folder_hint(settings.instance)}; else {error.hint}"
+            raise MissingPackageError(str(error), hint=hint) from error
         return connect_deployment(settings)
 
     def close(self) -> None:

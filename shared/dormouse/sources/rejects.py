@@ -117,8 +117,8 @@ def without_rejected(
         else:
             kept += found.num_rows
             yield found
-    for line, record, error in sorted(bad, key=lambda each: each[0]):
-        rejects.add(line, record, error)
+    for line, record, refusal in sorted(bad, key=lambda each: each[0]):
+        rejects.add(line, record, refusal)
     read = len(records) + len(misfits)
     if kept + len(bad) != read:
         raise InvariantError(f"{read} records became {kept} rows, and {len(bad)} were rejected")

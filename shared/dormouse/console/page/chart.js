@@ -25,8 +25,9 @@ export function chartOf(found) {
   const chosen = columnsOf(found);
   if (!chosen) return null;
   const [labels, values] = chosen;
+  const isLine = isTime(labels) || isNumeric(labels); // where null has no place, as it has among bars
   const points = found.rows
-    .filter((row) => row[labels.name] !== null && row[values.name] !== null) // Number(null) is 0
+    .filter((row) => row[values.name] !== null && (row[labels.name] !== null || !isLine)) // Number(null) is 0
     .map((row) => ({ label: row[labels.name], value: Number(row[values.name]), text: String(row[values.name]) }))
     .filter(({ value }) => Number.isFinite(value));
   if (points.length < 2) return null;
@@ -35,7 +36,7 @@ export function chartOf(found) {
   const step = niceStep((greatest - low) / 4);
   const high = Math.ceil(greatest / step) * step;
   const y = (value) => TOP + (HEIGHT - TOP - BOTTOM) * (1 - (value - low) / (high - low || 1));
-  const drawn = isTime(labels) || isNumeric(labels) ? line(points, labels, y) : bars(points, y);
+  const drawn = isLine ? line(points, labels, y) : bars(points, y);
   const sorted = [...points].sort((a, b) => a.value - b.value);
   const text = `${values.name} by ${labels.name}: ${points.length} values from ${sorted[0].text} to ${sorted[sorted.length - 1].text}`;
   return svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "chart", role: "img", "aria-label": text }, axis(low, high, step, y), drawn);

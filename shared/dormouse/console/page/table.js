@@ -93,8 +93,12 @@ async function properties(name) {
     }
     const value = field.type === "number" ? Number(field.value) : field.value;
     field.disabled = true;
+    const put = (yes) => change(tablePath(name), { properties: { [property]: value }, ...yes }, "PATCH");
     try {
-      await change(tablePath(name), { properties: { [property]: value } }, "PATCH");
+      await put({}).catch((error) => { // 409: rows would be hidden
+        if (error.status !== 409 || !window.confirm(`${error.message} Go on?`)) throw error;
+        return put({ hide_rows: true });
+      });
       note(`${property} is ${value}.`, "good");
       field.defaultValue = field.value;
     } catch (error) {
