@@ -330,7 +330,8 @@ def _check(node: Node) -> None:
         if kind == "SHOW_REF":
             raise InvalidRequestError(
                 "DESCRIBE, SUMMARIZE and SHOW cannot be run, only queries can",
-                hint="begin with SELECT or WITH",
+                hint="begin with SELECT or WITH; `dormouse table list` shows the tables, `dormouse "
+                "table show NAME` the columns of one",
             )
         if name in _BY_NAME:
             name = _aggregate(current["arguments"]) or name
@@ -421,7 +422,7 @@ def _folded(name: str) -> bytes:
 def _check_table(node: Node, at: tuple[int, int]) -> None:
     if len(node["qualified_name"]["path"]) > 1 or node.get("at_clause"):
         raise InvalidRequestError(
-            f"line {at[0]}, column {at[1]}: a table is named by itself alone, with a version "
+            f"line {at[0]}, column {at[1]}: a table is named on its own, with a version "
             "and an alias",
             hint='a name with dots is quoted: "events.2026"; a version follows as '
             "FOR VERSION AS OF",

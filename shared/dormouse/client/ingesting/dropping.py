@@ -250,7 +250,7 @@ def _ingested_before(
     return ids_of(named, found)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Ingested:
     """Files on their way into a table."""
 
@@ -258,6 +258,11 @@ class Ingested:
     sources: tuple[Source, ...]
     known: frozenset[str] = frozenset()
     """The ids of those sources that were rows of the table before: they add nothing."""
+
+    def __repr__(self) -> str:
+        """Return how many files there are, and how many of them add nothing."""
+        files = f"{len(self.sources)} file{'s'[: len(self.sources) != 1]} for {self.handle.name}"
+        return f"Ingested({files}{f', {len(self.known)} known' if self.known else ''})"
 
     def wait(self, timeout_seconds: float = WAIT_SECONDS, *, watch: Watch | None = None) -> None:
         """Wait until each file is ingested or refused.

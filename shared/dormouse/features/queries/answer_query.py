@@ -129,8 +129,8 @@ def _check_same(asked: AnswerQuery, digest: str, who: str) -> None:
 
 
 def _cancel(services: Services, message: CancelQuery) -> list[OutboundMessage]:
-    """End a query without a result, for who asked it or administers the instance; one that has not
-    begun never will.
+    """End a query without a result, for whoever asked it or administers the instance; one that has
+    not begun never will.
     """
     query = load_query(services.results, message.query_id)
     if query is None:
@@ -158,8 +158,8 @@ def _end_cancelled(services: Services, query: Query, reason: str) -> None:
 
 
 def _own_query(services: Services, message: LeaveQuery | QueryTask) -> Query | None:
-    """Return the query of a message, which is from who asked it, or from the instance itself: its
-    own messages say who asked. None if the query has not begun.
+    """Return the query of a message, which is from whoever asked it, or from the instance itself:
+    its own messages say who asked. None if the query has not begun.
 
     Others could end the query: by leaving it, or by starting so many attempts at a sub-query side
     by side that they count as crashed.
@@ -179,7 +179,7 @@ def _not_yours(query_id: str) -> NotFoundError:
 
 
 def _follow(services: Services, message: FollowQuery) -> None:
-    """Let another connection of who asked a query follow it."""
+    """Let another connection of the principal that asked a query follow it."""
     query = load_query(services.results, message.query_id)
     if query is not None and query.asked.who == message.who and message.connection:
         done = len(done_tasks(services.results, query))

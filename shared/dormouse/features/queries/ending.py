@@ -31,7 +31,7 @@ from dormouse.model.jobs.job_events import Cancelled, Failed, Finished
 from dormouse.ports.services import Services
 
 CANCELLED = "it was cancelled"
-CANCELLED_BY_ADMINISTRATOR = "it was cancelled by who administers the instance"
+CANCELLED_BY_ADMINISTRATOR = "it was cancelled by someone who administers the instance"
 LEFT = "its connection was closed, and nobody waits for it"
 _EVENTS: Mapping[EndState, type[Finished | Failed | Cancelled]] = {
     "finished": Finished,

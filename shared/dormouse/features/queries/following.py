@@ -86,7 +86,7 @@ def follow(services: Services, query: Query, connection: str, done: int) -> None
 
 
 def send_end(services: Services, asked: AnswerQuery, end: QueryEnd) -> None:
-    """Send how a query has ended to who follows it."""
+    """Send how a query has ended to those who follow it."""
     _send(services, asked, _ended(end))
 
 

@@ -25,7 +25,7 @@ def open_readable(
     """Return a table as who asks may see it, and its state at a version, which nothing holds.
 
     Raises:
-        NotFoundError: there is no such table for who asks, or no such version any more.
+        NotFoundError: there is no such table for the one who asks, or no such version any more.
         ForbiddenError: who asks may not read the table.
     """
     visible = allowed_table(services, asked.who, name, "read")
@@ -42,8 +42,8 @@ def open_pinned(
     after the time of the query, if nobody removes it.
 
     Raises:
-        NotFoundError: there is no such table for who asks; or no such version any more, or it is
-            about to expire.
+        NotFoundError: there is no such table for the one who asks; or no such version any more, or
+            it is about to expire.
         ForbiddenError: who asks may not read the table.
         ContendedError: it took too long; nothing is pinned.
     """

@@ -23,11 +23,11 @@ def named_column(node: exp.Expr, schema: Schema) -> Expression:
     """
     parts = list(node.parts) if isinstance(node, exp.Column) else [node]
     if not all(isinstance(part, exp.Identifier) for part in parts):
-        raise InvalidRequestError(f"{show_node(node)}: a column is named by itself alone")
+        raise InvalidRequestError(f"{show_node(node)}: a column is named on its own")
     first, *others = (part.name for part in parts)
     columns = [field.name for field in schema.fields]
     if first not in columns and others and others[0] in columns:
-        raise InvalidRequestError(f"{show_node(node)}: a column is named by itself alone")
+        raise InvalidRequestError(f"{show_node(node)}: a column is named on its own")
     near = [] if first in columns else get_close_matches(first, columns, 1)
     if near and not schema.explain_former_name(first):
         raise InvalidRequestError(

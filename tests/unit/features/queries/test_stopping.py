@@ -88,7 +88,7 @@ def test_who_administers_the_instance_by_a_rule_can_cancel_any_query(world: Worl
     world.settle()
     end = ended(world)
     assert (end.state, end.who) == ("cancelled", "aws-id:ADAM")
-    assert end.reason == "it was cancelled by who administers the instance"
+    assert end.reason == "it was cancelled by someone who administers the instance"
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ def _statement(services: Services, asked: AnswerQuery) -> Query:
 
 def _for_spark(services: Services, asked: AnswerQuery) -> Query:
     """Return the query of a statement for Spark: what it may read is fixed and pinned here, by the
-    rules for who asks; the job reads nothing else.
+    rules for the one who asks; the job reads nothing else.
     """
     if not services.has_spark:
         raise InvalidRequestError("this instance has no Spark", hint=_NO_SPARK)
