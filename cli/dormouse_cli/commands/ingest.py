@@ -132,7 +132,7 @@ def ingest(
     decides: ingest_spark_bytes.
     """
     asked = parse_spark(spark, None if create else properties)
-    _check(files, prefixes, asked, on_error)
+    _check_asked(files, prefixes, asked, on_error)
     if not create and (row_keys or sort_keys or types):
         raise InvalidRequestError(
             "keys and types are those of a table that is created", hint="add --create"
@@ -163,7 +163,7 @@ def ingest(
         _tell_left_out(chosen, began_ms, on_error)
 
 
-def _check(
+def _check_asked(
     files: list[str] | None,
     prefixes: list[str] | None,
     asked: SparkOptions | None,

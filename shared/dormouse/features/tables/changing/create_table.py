@@ -129,5 +129,5 @@ def _refuse(services: Services, table: Table) -> None:
 def _taken(table: Table) -> AlreadyExistsError:
     return AlreadyExistsError(
         f"there was a table {table.name!r} already when this was asked for",
-        hint="choose another name, or delete that table first (a message needs another request_id then)",
+        hint="choose another name, or delete that table first; a message then has another id",
     )
