@@ -68,7 +68,7 @@ class Task(msgspec.Struct, frozen=True):
 
 
 class RowsRead(msgspec.Struct, frozen=True):
-    """How many rows were read, how many are left out since they cannot be, and the first reasons."""
+    """How many rows were read, how many cannot be and are left out, and the first reasons."""
 
     rows: int = 0
     rejected: int = 0
