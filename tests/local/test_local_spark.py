@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
+from dormouse_cli.local.moto_emr import run_id_of
 from dormouse_cli.local.stack import LocalStack
 from tests.local.conftest import TEMPLATE
 from tests.support.waiting import eventually
@@ -100,6 +101,7 @@ def test_one_token_is_one_run_and_no_other_request_may_have_it(
     stack: LocalStack, tmp_path: Path
 ) -> None:
     first = start(stack, "a", token="same", entry="nothing.py")
+    assert first == run_id_of(APPLICATION, "same")
     assert start(stack, "a", token="same", entry="nothing.py") == first
     with pytest.raises(ClientError, match="ConflictException"):
         start(stack, "b", token="same", entry="nothing.py")

@@ -37,6 +37,7 @@ app = typer.Typer(cls=Commands, help=(__doc__ or "").partition("\n\n")[0], no_ar
 LOCAL_PARAMETERS = {"Instance": "local", "BatchWindowSeconds": "1"}
 """What differs from the template's defaults, unless the caller says otherwise."""
 
+_FATE = ", and its data is gone then"
 _AWS_ENDED = 0
 """Among the numbers of signals, that the process of the embedded AWS has ended."""
 
@@ -52,14 +53,6 @@ StateOption = Annotated[
     Path | None,
     typer.Option("--state", help="Folder for logs; by default a new temporary one."),
 ]
-DataOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--data",
-        metavar="DIR",
-        help="Folder in which the instance stays when the stack stops; by default nothing does.",
-    ),
-]
 
 
 @app.command()
@@ -68,7 +61,6 @@ def up(
     http_port: Annotated[
         int, typer.Option(help="Port of the HTTP API, as of the Iceberg catalog; 0: a free one.")
     ] = 0,
-    data: DataOption = None,
     triggers: Annotated[
         bool,
         typer.Option(
@@ -85,28 +77,25 @@ def up(
 ) -> None:
     """Run the stack until Ctrl-C. Prints the variables to export for any AWS client.
 
-    With --data, tables and their rows are there again at the next `up` with that folder. If the
-    stack is killed, it has lost what happened in its last seconds: the folder holds all as it was
-    at one moment before.
+    Its data is gone when it stops; an instance that stays on this machine is a folder.
     """
     folder = state or _new_state_folder()
     if detach:
         given = [f"--port={port}", f"--http-port={http_port}", f"--state={folder}"]
-        given += [f"--data={data.resolve()}"] if data else []
         given += [] if triggers else ["--no-triggers"]
         given += [f"--template={template.resolve()}"] if template else []
         given += [f"--parameter={each}" for each in parameter or ()]
-        _print_exports(detached.start(given, folder, data).environment)
-        typer.echo(f"{detached.UP}; `dormouse local down` stops it{_fate(data)}", err=True)
+        _print_exports(detached.start(given, folder).environment)
+        typer.echo(f"{detached.UP}; `dormouse local down` stops it{_FATE}", err=True)
         return
     with (
-        _stack(template, parameter, folder, port, http_port, data, triggers) as stack,
+        _stack(template, parameter, folder, port, http_port, triggers) as stack,
         interruptible() as interruptions,
     ):
         stack.when_aws_ends(lambda: interruptions.put(_AWS_ENDED))
         _print_exports(stack.environment)
         _describe(stack)
-        typer.echo(f"{detached.UP}; Ctrl-C stops it{_fate(data)}", err=True)
+        typer.echo(f"{detached.UP}; Ctrl-C stops it{_FATE}", err=True)
         if interruptions.get() == _AWS_ENDED:
             raise LocalStackError(
                 "the embedded AWS has ended, and with it the stack",
@@ -117,11 +106,10 @@ def up(
 
 @app.command()
 def down() -> None:
-    """Stop the stack that runs in the background; without --data, its data is gone then."""
+    """Stop the stack that runs in the background, and with it its data."""
     found = _running()
     detached.stop(found)
-    kept = f"; its data is in {found.data}" if found.data else ""
-    typer.echo(f"the stack has stopped{kept}", err=True)
+    typer.echo("the stack has stopped", err=True)
 
 
 @app.command()
@@ -299,7 +287,6 @@ def _stack(
     folder: Path,
     port: int = 0,
     http_port: int = 0,
-    data: Path | None = None,
     triggers: bool = True,
 ) -> Iterator["LocalStack"]:
     logging.basicConfig(format="%(levelname)s %(message)s", level=logging.WARNING)
@@ -312,7 +299,6 @@ def _stack(
         folder,
         port=port,
         http_port=http_port,
-        data=data,
         triggers=triggers,
     )
     stack.start()
@@ -339,8 +325,3 @@ def _describe(stack: "LocalStack") -> None:
         typer.echo(f"console: {uri}", err=True)
     names = ", ".join(bucket.name for bucket in deployment.buckets)
     typer.echo(f"buckets: {names}", err=True)
-
-
-def _fate(data: Path | None) -> str:
-    """Say what becomes of the data of a stack that stops."""
-    return ", and its data is gone then" if data is None else f"; its data stays in {data}"

@@ -32,7 +32,7 @@ _START_SECONDS, _STOP_SECONDS, _ANSWER_SECONDS = 300, 360, 3
 
 @dataclass(frozen=True, slots=True)
 class Detached:
-    """A stack in the background: its process, what to export, the folders of its logs and data.
+    """A stack in the background: its process, what to export, the folder of its logs.
 
     While it is starting, there is nothing to export.
     """
@@ -40,7 +40,6 @@ class Detached:
     pid: int
     environment: Mapping[str, str]
     state: str
-    data: str = ""
 
     @property
     def endpoint_url(self) -> str:
@@ -66,7 +65,6 @@ class Detached:
             ("instance", self.environment.get("DORMOUSE_INSTANCE", "")),
             ("process", str(self.pid)),
             ("logs", str(self.logs)),
-            ("data", self.data or "none: it is gone when the stack stops"),
         )
 
     def _answers(self) -> bool:
@@ -99,10 +97,10 @@ def running() -> Detached | None:
         return None
 
 
-def start(arguments: Sequence[str], state: Path, data: Path | None = None) -> Detached:
+def start(arguments: Sequence[str], state: Path) -> Detached:
     """Start ``dormouse local up`` with arguments in the background, and wait until it answers.
 
-    `state` and `data` are the folders that the arguments name.
+    `state` is the folder that the arguments name.
 
     Raises:
         StartError: one runs already, or it did not come up.
@@ -120,7 +118,7 @@ def start(arguments: Sequence[str], state: Path, data: Path | None = None) -> De
     try:
         _lock(lock)
         path.unlink(missing_ok=True)  # it is of a stack that was killed
-        return _start(lock, arguments, state, str(data.resolve()) if data else "")
+        return _start(lock, arguments, state)
     finally:
         os.close(lock)  # the stack has its own
 
@@ -137,7 +135,7 @@ def _lock(descriptor: int) -> None:
         ) from error
 
 
-def _start(lock: int, arguments: Sequence[str], state: Path, data: str) -> Detached:
+def _start(lock: int, arguments: Sequence[str], state: Path) -> Detached:
     state.mkdir(parents=True, exist_ok=True)
     exports, log = state / "exports.sh", state / "up.log"
     with _private(exports) as stdout, log.open("wb") as stderr:
@@ -151,9 +149,9 @@ def _start(lock: int, arguments: Sequence[str], state: Path, data: str) -> Detac
             pass_fds=(lock,),
         )
     try:
-        _record(Detached(process.pid, {}, str(state), data))
+        _record(Detached(process.pid, {}, str(state)))
         _wait(process, log)
-        found = Detached(process.pid, _exported(exports), str(state), data)
+        found = Detached(process.pid, _exported(exports), str(state))
         _record(found)
     except BaseException:  # Ctrl-C, too: nobody would know of it
         process.kill()

@@ -1,7 +1,7 @@
 """The local stack as a whole: AWS's services, the template's resources, functions, event sources.
 
 `commands` and the system tests use it as a context manager. When it stops, its buckets, queues and
-tables are gone, unless it has a data folder (`data_folder`); logs stay in the state folder.
+tables are gone; logs stay in the state folder.
 """
 
 import json
@@ -30,7 +30,7 @@ from dormouse.http.loopback import LoopbackServer
 from dormouse.http.messages import Answer
 from dormouse.settings import CONDITIONS_TRIED_AT
 from dormouse_cli.local.deploy import deploy
-from dormouse_cli.local.errors import LocalStackError, StartError
+from dormouse_cli.local.errors import StartError
 from dormouse_cli.local.event_sources import EventSourcePoller, Watch, unwatched
 from dormouse_cli.local.http_api import HttpApi
 from dormouse_cli.local.lambda_host import DEFAULT_SLOTS, IdleTimer, LambdaHost
@@ -44,9 +44,7 @@ from dormouse_cli.local.websocket_api import CONNECTIONS, WebSocketApi
 
 _log = logging.getLogger(__name__)
 
-_READY, REFUSED = b"listening on ", b"refused "
-SAVE_SECONDS = 300
-"""How long the embedded AWS may take to save what it holds when the stack stops."""
+_READY = b"listening on "
 _MALLOC = {"MALLOC_ARENA_MAX": "2", "MALLOC_MMAP_THRESHOLD_": "1048576"}
 """Has the C library of Linux return the memory of large objects, of whichever thread they were."""
 _INHERITED = ("HOME", "JAVA_HOME", "LANG", "PATH")
@@ -80,7 +78,6 @@ class LocalStack:
         *,
         port: int = 0,
         http_port: int = 0,
-        data: Path | None = None,
         triggers: bool = True,
         concurrency: int | None = None,
         region: str = DEFAULT_REGION,
@@ -90,8 +87,7 @@ class LocalStack:
         watch: Watch = unwatched,
     ) -> None:
         """`parameters` win over the template's defaults. AWS answers at `port`, and the HTTP API of
-        the template at `http_port`; 0 takes a free one. What the stack holds is kept in `data`, and
-        is there again when the next one starts on that folder.
+        the template at `http_port`; 0 takes a free one.
 
         Without `triggers`, functions and Spark jobs run only when they are invoked: no queue,
         schedule or run starts one.
@@ -108,7 +104,6 @@ class LocalStack:
         self._port, self._http_port = port, http_port
         self._http_token = secrets.token_urlsafe(24)
         self._triggers = triggers
-        self._data = None if data is None else data.resolve()
         self._concurrency = concurrency or max(DEFAULT_SLOTS, os.cpu_count() or 0)
         self._region = region
         self._now = now
@@ -218,16 +213,10 @@ class LocalStack:
         if running.http is not None:
             running.http.close()
         running.host.close()
-        saved = self._data is None or _end_gently(running.moto)
         lifeline.kill(running.moto)  # ends the long polls, for which the workers may be waiting
         for worker in running.workers:
             worker.join()
         shutil.rmtree(self._objects, ignore_errors=True)
-        if not saved:
-            raise LocalStackError(
-                f"the last seconds of the stack were not saved in {self._data}",
-                hint=f"see {self._state_dir / 'logs' / 'aws.log'}; what was saved before is whole",
-            )
 
     @property
     def _objects(self) -> Path:
@@ -243,7 +232,6 @@ class LocalStack:
         logs = self._state_dir / "logs"
         logs.mkdir(exist_ok=True)
         spark_code = self._template.resolve().parent / "spark"
-        kept = ("--data", self._data) if self._data else ("--objects", self._objects)
         with (logs / "aws.log").open("ab") as log:
             moto = lifeline.start(
                 "dormouse_cli.local.moto_server",
@@ -253,7 +241,8 @@ class LocalStack:
                     "--region",
                     self._region,
                     *(("--spark-code", str(spark_code)) if self._triggers else ()),
-                    *map(str, kept),
+                    "--objects",
+                    str(self._objects),
                 ],
                 cwd=self._state_dir,
                 environment={**inherited(), **_MALLOC, "PYTHONPATH": str(_PACKAGES)},
@@ -264,9 +253,6 @@ class LocalStack:
         line = moto.stdout.readline()
         if not line.startswith(_READY):
             lifeline.kill(moto)
-            if line.startswith(REFUSED):
-                refused = json.loads(line.removeprefix(REFUSED))
-                raise StartError(refused["message"], hint=refused["hint"])
             raise StartError(
                 f"the embedded AWS did not start on port {self._port}: see {logs / 'aws.log'}"
             )
@@ -332,15 +318,6 @@ def _check_port(port: int) -> None:
             f"port {port} cannot be used: {error.strerror}",
             hint="name another one by --port, or leave it out to take a free one",
         ) from error
-
-
-def _end_gently(moto: subprocess.Popen[bytes]) -> bool:
-    """Have the embedded AWS save what it holds, and end; False if it did not."""
-    moto.terminate()
-    try:
-        return moto.wait(SAVE_SECONDS) == 0
-    except subprocess.TimeoutExpired:
-        return False
 
 
 def _environment(endpoint_url: str, region: str) -> dict[str, str]:
