@@ -22,8 +22,8 @@ from pyspark.sql.types import StructType
 
 from dormouse.access.rules import EVERYTHING
 from dormouse.arrow.types import conform
-from dormouse.client.reading.versions import table_as_of
 from dormouse.errors import InvalidRequestError, NotFoundError
+from dormouse.features.versions.as_of import read_as_of
 from dormouse.key_forms.codec import KeyCodec
 from dormouse.key_forms.text import parse_part
 from dormouse.keys.ranges import KeyRange
@@ -215,7 +215,7 @@ def _table_snapshot(options: Mapping[str, str]) -> TableSnapshot:
         if table is None or table.deleting:
             raise NotFoundError(f"there is no table {options['table']!r}")
         as_of = parse_as_of(options["as_of"]) if "as_of" in options else None
-        table, state = table_as_of(services, table, as_of)
+        table, state = read_as_of(services, table, as_of)
         now_ms = services.clock.now_ms()
     where = None
     if "where" in options:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from dormouse.client.reading.versions import table_as_of
+from dormouse.features.versions.as_of import read_as_of
 from dormouse.model.versions.as_of import parse_as_of
 from dormouse_cli.listings import ListFormat, print_listing
 from dormouse_cli.session import table_of
@@ -58,7 +58,7 @@ def tag(
     Its shards are not deleted meanwhile, so storage grows by what is rewritten since.
     """
     table = table_of(ctx, name)
-    _, state = table_as_of(table.services, table.current(), parse_as_of(version))
+    _, state = read_as_of(table.services, table.current(), parse_as_of(version))
     tagged = table.tag(state.version, tag)
     note(f"version {tagged.version} of table {name} is kept as {tag!r}")
 
@@ -98,7 +98,7 @@ def restore(
     """
     table = table_of(ctx, name)
     as_of = parse_as_of(version)
-    _, state = table_as_of(table.services, table.current(), as_of)
+    _, state = read_as_of(table.services, table.current(), as_of)
     if not force:
         now = table.state()
         confirm(

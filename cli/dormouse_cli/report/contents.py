@@ -10,7 +10,7 @@ from statistics import median
 import msgspec
 
 from dormouse.client import Instance
-from dormouse.client.operating.dead_letters import QueueState
+from dormouse.client.operating.dead_letters import Queue
 from dormouse.model.jobs.metrics import Metric
 from dormouse.model.state import TableState
 from dormouse.ports.services import JobRecord
@@ -43,7 +43,7 @@ class Contents:
     troubles: Rows
     refused: Rows
     left_out: int
-    queues: list[QueueState]
+    queues: list[Queue]
     columns: list[tuple[str, str, str]]
     properties: list[tuple[str, str, bool]]
     made_ms: int

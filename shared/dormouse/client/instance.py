@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, Self
 from msgspec import UNSET
 
 from dormouse.client.listing import listed_jobs, listed_tables
-from dormouse.client.operating.dead_letters import DeadLetterQueues, QueueState, queue_states
+from dormouse.client.operating.dead_letters import DeadLetterQueues, Queue, queue_states
 from dormouse.client.operating.spark import SparkStatus, spark_status
 from dormouse.client.ports import (
     IngestBucket,
@@ -629,7 +629,7 @@ class Instance(Shown):
         """Return the records of no table: requests about none, and files dropped for none."""
         return listed_jobs(self.services.tracker.records(NO_TABLE))
 
-    def queue_states(self) -> tuple[list[QueueState], str]:
+    def queue_states(self) -> tuple[list[Queue], str]:
         """Return every queue in the order of the flow; and why ages are unknown, if they are.
 
         Raises:

@@ -12,7 +12,15 @@ from msgspec import structs
 
 from dormouse.access.rules import EVERYTHING
 from dormouse.client.operating.status import Status
-from dormouse.client.reading.versions import table_as_of
+from dormouse.client.reading.versions import (
+    Tag,
+    Version,
+    as_of_to_json,
+    changes_of,
+    tag_of,
+    tags_of,
+    versions_of,
+)
 from dormouse.client.waiting import (
     WAIT_SECONDS,
     WORKING_QUEUES,
@@ -21,9 +29,17 @@ from dormouse.client.waiting import (
     source_names,
 )
 from dormouse.errors import HiddenRowsError, InvalidRequestError, NotFoundError
+from dormouse.features.versions.as_of import read_as_of
+from dormouse.features.versions.tags import tagged
 from dormouse.key_forms.codec import KeyCodec
 from dormouse.key_forms.python import KeyLike, Ranges
-from dormouse.messages.requests import AlterSchema
+from dormouse.messages.requests import (
+    AdminRequest,
+    AlterSchema,
+    RestoreVersion,
+    TagVersion,
+    UntagVersion,
+)
 from dormouse.model.versions.as_of import AsOf
 from dormouse.ports.services import JobRecord, Services
 from dormouse.schema.schema import Field, Schema
@@ -39,7 +55,6 @@ if TYPE_CHECKING:
     from dormouse.client.ports import IngestBucket, Queues
     from dormouse.client.reading.exporting import Export
     from dormouse.client.reading.iceberg import IcebergTable
-    from dormouse.client.reading.versions import Tag, Version
     from dormouse.client.waiting import Polling
     from dormouse.features.checking.check import CheckReport, Progress
     from dormouse.features.purge.proof import Proof
@@ -82,9 +97,7 @@ class TableHandle(Shown):
         Raises:
             NotFoundError: the table was deleted.
         """
-        from dormouse.client.reading.versions import table_as_of
-
-        return table_as_of(self.services, self.current(), None)[1]
+        return read_as_of(self.services, self.current(), None)[1]
 
     def current(self) -> Table:
         """Return the table as the registry has it now: its state may be in another log since.
@@ -153,7 +166,7 @@ class TableHandle(Shown):
 
         now_ms = self.services.clock.now_ms()
         wanted = ranges, exact, where, columns, limit
-        table, state = table_as_of(
+        table, state = read_as_of(
             self.services,
             self.current(),
             as_of,
@@ -210,7 +223,7 @@ class TableHandle(Shown):
     ) -> int:
         from dormouse.query.count import count_rows
 
-        _, state = table_as_of(self.services, table, as_of)
+        _, state = read_as_of(self.services, table, as_of)
         now_ms = self.services.clock.now_ms()
         selection = self._select(table, state.version, now_ms, ranges, exact, where)
         return count_rows(self.services, table, state, selection)
@@ -403,8 +416,6 @@ class TableHandle(Shown):
             NotFoundError: the table was deleted.
             InvalidRequestError: a change cannot be honoured; then nothing is changed.
         """
-        from dormouse.features.administration.administer import administer
-
         request = AlterSchema(
             self.services.ids.new(),
             self.current().name,
@@ -413,15 +424,15 @@ class TableHandle(Shown):
             dict(rename or {}),
             dict(units or {}),
         )
-        self.queues.send(administer(self.services, request))
-        return replace(self, table=self.current())
+        self._administer(request)
+        return self.latest()
 
     def status(self) -> Status:
         """Return the table in numbers."""
         table = self.current()
         own, files_waiting = self._pending(table)
         pending = own + sum(self.queues.depths(WORKING_QUEUES).values())
-        _, state = table_as_of(self.services, table, None)
+        _, state = read_as_of(self.services, table, None)
         return Status(
             rows=state.rows,
             size_bytes=state.size_bytes,
@@ -452,17 +463,15 @@ class TableHandle(Shown):
         With `everything`, all split ones are listed, too. Raises as `query` with `as_of`.
         """
         from dormouse.client.contents import partitions_of
-        from dormouse.client.reading.versions import table_as_of
 
-        table, state = table_as_of(self.services, self.current(), as_of)
+        table, state = read_as_of(self.services, self.current(), as_of)
         return partitions_of(table.schema, state, everything=everything)
 
     def shards(self, *, as_of: AsOf | None = None) -> Listing[TableShard]:
         """Return the shards with rows that count, by their first key. Raises as `query`."""
         from dormouse.client.contents import shards_of
-        from dormouse.client.reading.versions import table_as_of
 
-        table, state = table_as_of(self.services, self.current(), as_of)
+        table, state = read_as_of(self.services, self.current(), as_of)
         return shards_of(table.schema, state)
 
     def files(self, *, as_of: AsOf | None = None) -> Listing[TableFile]:
@@ -471,9 +480,8 @@ class TableHandle(Shown):
         They are there for as long as the version is kept.
         """
         from dormouse.client.contents import files_of
-        from dormouse.client.reading.versions import table_as_of
 
-        table, state = table_as_of(self.services, self.current(), as_of)
+        table, state = read_as_of(self.services, self.current(), as_of)
         return files_of(self.services.storage, table.id, table.schema, state)
 
     def jobs(self) -> Listing[JobRecord]:
@@ -532,8 +540,6 @@ class TableHandle(Shown):
             NotFoundError: the table was deleted.
             CorruptDataError: a tag is damaged.
         """
-        from dormouse.client.reading.versions import versions_of
-
         return versions_of(self.services, self.current())
 
     def changes(
@@ -556,8 +562,6 @@ class TableHandle(Shown):
             NotFoundError: the version is yet to come, or its changes are not kept any more; or the
                 table was reset, restored or rebuilt since, or deleted.
         """
-        from dormouse.client.reading.versions import changes_of
-
         return changes_of(self.services, self.current(), since, columns, where, limit)
 
     def tag(self, version: int | dt.datetime, name: str) -> Tag:
@@ -569,9 +573,10 @@ class TableHandle(Shown):
             NotFoundError: the version is not kept any more, or is yet to come.
             ContendedError: it took too long; nothing is tagged.
         """
-        from dormouse.client.reading.versions import tag_version
-
-        return tag_version(self, version, name)
+        table = self.current()
+        _, state = read_as_of(self.services, table, version)
+        self._administer(TagVersion(self.services.ids.new(), table.name, state.version, name))
+        return tag_of(tagged(self.services, table, name))
 
     def untag(self, name: str) -> None:
         """Remove a tag; what only its version needs is deleted in time.
@@ -579,14 +584,10 @@ class TableHandle(Shown):
         Raises:
             NotFoundError: the table has no such tag, or was deleted.
         """
-        from dormouse.client.reading.versions import untag_version
-
-        untag_version(self, name)
+        self._administer(UntagVersion(self.services.ids.new(), self.current().name, name))
 
     def tags(self) -> Listing[Tag]:
         """Return the tags of the table, by version. Raises CorruptDataError if one is damaged."""
-        from dormouse.client.reading.versions import tags_of
-
         return tags_of(self.services, self.current())
 
     def restore(self, version: AsOf) -> int:
@@ -604,9 +605,9 @@ class TableHandle(Shown):
             ContendedError: the table was reset meanwhile; try again.
             CorruptDataError: what the version needs is damaged.
         """
-        from dormouse.client.reading.versions import restore_version
-
-        return restore_version(self, version)
+        name, as_of = self.current().name, as_of_to_json(version)
+        self._administer(RestoreVersion(self.services.ids.new(), name, as_of))
+        return self.services.store(self.current()).current().version
 
     @property
     def iceberg(self) -> IcebergTable:
@@ -683,6 +684,11 @@ class TableHandle(Shown):
         from dormouse.client.operating.purging import proof_of
 
         return proof_of(self, self.current(), where, keys, watch)
+
+    def _administer(self, request: AdminRequest) -> None:
+        from dormouse.features.administration.administer import administer
+
+        self.queues.send(administer(self.services, request))
 
     def _shown(self) -> tuple[str, HtmlText]:
         """Show the keys in one line, or all columns in a notebook; the instance is not asked."""

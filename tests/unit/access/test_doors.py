@@ -13,8 +13,8 @@ from dormouse.access import doors
 from dormouse.access.principals import NOBODY
 from dormouse.access.rules import AccessRule, Verb
 from dormouse.client import Instance
-from dormouse.client.reading.versions import table_as_of
 from dormouse.errors import ForbiddenError, InvalidRequestError, NotFoundError
+from dormouse.features.versions.as_of import read_as_of
 from dormouse.messages.stages import SelectionMessage
 from dormouse.ports.services import Services
 from dormouse.query.rows import query_rows
@@ -57,7 +57,7 @@ def hiding(*columns: str, principal: str = "local") -> AccessRule:
 def read(served: Services, asked: SelectionMessage) -> list[dict[str, object]]:
     """Return rows as a service does that answers for any caller."""
     seen = doors.allowed_table(served, "local", "staff", "read")
-    table, state = table_as_of(served, seen.table, None)
+    table, state = read_as_of(served, seen.table, None)
     selection = decode_selection(
         asked, table.schema, permission=seen.permission, version=state.version, time_ms=0
     )
@@ -72,7 +72,7 @@ def opened(served: Services) -> Tables:
 
     def open_table(name: str, as_of: str) -> Opened:
         seen = doors.allowed_table(served, "local", name, "read")
-        return seen, table_as_of(served, seen.table, None)[1]
+        return seen, read_as_of(served, seen.table, None)[1]
 
     return Tables(served, open_table, 0)
 

@@ -7,6 +7,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from dormouse.client.ports import QueueAges, Queues
 from dormouse.errors import UnavailableError
 from dormouse.messages.stages import QUEUES
@@ -21,19 +23,15 @@ SAMPLE = 50
 """How many dead letters of a queue are read for a summary."""
 
 
-@dataclass(frozen=True, slots=True)
-class QueueState:
-    """The message counts of a queue, some seconds old.
-
-    `oldest_seconds` is how long its oldest message has waited; None if that is unknown.
-    """
+class Queue(Struct, frozen=True):
+    """A queue: its messages, some seconds ago. `oldest_seconds` is null if it is unknown."""
 
     queue: str
     waiting: int
     in_flight: int
     delayed: int
-    oldest_seconds: float | None
     dead: int
+    oldest_seconds: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +107,7 @@ class DeadLetterQueues:
         )
 
 
-def queue_states(queues: Queues, ages: QueueAges, now_ms: int) -> tuple[list[QueueState], str]:
+def queue_states(queues: Queues, ages: QueueAges, now_ms: int) -> tuple[list[Queue], str]:
     """Return every queue in the order of the flow; and why ages are unknown, if they are."""
     names = [*QUEUES, *map(dead_letter_queue, QUEUES)]
     counts, unknown = queues.counts(names), ""
@@ -121,13 +119,13 @@ def queue_states(queues: Queues, ages: QueueAges, now_ms: int) -> tuple[list[Que
     for queue in QUEUES:
         found, dead = counts[queue], counts[dead_letter_queue(queue)]
         states.append(
-            QueueState(
+            Queue(
                 queue,
                 found.waiting,
                 found.in_flight,
                 found.delayed,
-                known.get(queue),
                 dead.waiting + dead.in_flight,
+                known.get(queue),
             )
         )
     return states, unknown

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from dormouse.access.doors import allowed_table
 from dormouse.access.visible import VisibleTable
-from dormouse.client.reading.versions import table_as_of
 from dormouse.errors import InvalidRequestError
+from dormouse.features.versions.as_of import read_as_of
 from dormouse.model.versions.as_of import parse_as_of
 from dormouse.ports.services import Services
 from dormouse.tables.table import table_not_found
@@ -24,12 +24,12 @@ def open_table(
     version = parse_as_of(as_of) if as_of else None
     if principal is not None:
         seen = allowed_table(services, principal, name, "read")
-        table, state = table_as_of(services, seen.table, version)
+        table, state = read_as_of(services, seen.table, version)
         return VisibleTable.of(table, seen.permission), state
     found = services.tables.named(name)
     if found is None or found.deleting:
         raise table_not_found(name, services.tables.list_readable()[0])
-    table, state = table_as_of(services, found, version)
+    table, state = read_as_of(services, found, version)
     return VisibleTable.whole(table), state
 
 

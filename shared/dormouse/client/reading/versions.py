@@ -1,6 +1,4 @@
-"""The versions of a table: which there are, tags, and how one is selected: by its number, a tag, or
-a time.
-"""
+"""The versions of a table: which there are, their tags, and what changed since one of them."""
 
 from __future__ import annotations
 
@@ -8,10 +6,11 @@ import datetime as dt
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from dormouse.errors import NotBegunError
-from dormouse.messages.requests import RestoreVersion, TagVersion, UntagVersion
+from dormouse.features.tables import tags
+from dormouse.features.versions.as_of import read_as_of
 from dormouse.model.versions.as_of import AsOf, checked_as_of
 from dormouse.ports.services import Services
 from dormouse.showing import Listing
@@ -20,25 +19,8 @@ from dormouse.tables.table import Table
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dormouse.client.table import TableHandle
-    from dormouse.features.tables.versions import RangesOf
-    from dormouse.model.state import TableState
     from dormouse.model.versions.pins import Pin
     from dormouse.query.result import QueryResult
-
-
-def table_as_of(
-    services: Services, table: Table, as_of: AsOf | None, *, ranges_of: RangesOf | None = None
-) -> tuple[Table, TableState]:
-    """Return a table as it is now, and its state at a version, tag or time; the newest for None.
-
-    With `ranges_of`, the newest state may have only what readers of these keys need.
-
-    Raises: as `features.versions.as_of.read_as_of`.
-    """
-    from dormouse.features.versions.as_of import read_as_of
-
-    return read_as_of(services, table, as_of, ranges_of=ranges_of)
 
 
 def as_of_to_json(as_of: AsOf) -> int | str:
@@ -51,19 +33,15 @@ def as_of_to_json(as_of: AsOf) -> int | str:
     return as_of.isoformat() if isinstance(as_of, dt.datetime) else as_of
 
 
-@dataclass(frozen=True, slots=True)
-class Version:
-    """A version that can be read: when it was made, by which changes and jobs, and its rows.
-
-    `changes` is empty if nothing is known of them any more, or none was accepted.
-    """
+class Version(Struct, frozen=True):
+    """A version that can be read. `time_ms` is milliseconds since 1970."""
 
     version: int
     time_ms: int
     rows: int
-    changes: tuple[str, ...] = ()
-    jobs: tuple[str, ...] = ()
-    tags: tuple[str, ...] = ()
+    changes: tuple[str, ...]  # empty if nothing is known of them any more, or none was accepted
+    jobs: tuple[str, ...]
+    tags: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,18 +58,19 @@ class Tag:
 
 def versions_of(services: Services, table: Table) -> Listing[Version]:
     """Return the versions that are kept or tagged, the newest first."""
-    from dormouse.features.tables import tags
-
     pins = tags.tags_of(services, table)
     names: dict[int, tuple[str, ...]] = {}
     for pin in pins:
         names[pin.version] = (*names.get(pin.version, ()), pin.owner.name)
-    found = {pin.version: Version(pin.version, pin.time_ms, pin.rows) for pin in pins}
-    for each in services.store(table).history():
-        kept = Version(each.version, each.time_ms, each.rows, each.changes, each.jobs)
-        found[each.version] = kept
-    newest_first = sorted(found.values(), key=lambda version: version.version, reverse=True)
-    versions = (replace(one, tags=names.get(one.version, ())) for one in newest_first)
+    found = {
+        p.version: Version(p.version, p.time_ms, p.rows, (), (), names[p.version]) for p in pins
+    }
+    for kept in services.store(table).history():
+        tagged = names.get(kept.version, ())
+        found[kept.version] = Version(
+            kept.version, kept.time_ms, kept.rows, kept.changes, kept.jobs, tagged
+        )
+    versions = sorted(found.values(), key=lambda version: version.version, reverse=True)
     columns = ("version", "time", "changes", "rows", "job", "tags")
     return Listing(versions, "versions", columns, _version_row)
 
@@ -106,7 +85,6 @@ def changes_of(
 ) -> QueryResult:
     """Return the rows ingested since a version, a few shards at a time."""
     from dormouse.access.rules import EVERYTHING
-    from dormouse.features.tables.tags import tags_of as pins_of
     from dormouse.features.versions.changes import ingested_since
     from dormouse.keys.ranges import KeyRange
     from dormouse.query.planner import select
@@ -115,12 +93,12 @@ def changes_of(
     from dormouse.sql.conditions import parse_condition
 
     since = checked_as_of(since)
-    tags = {pin.owner.name: pin.version for pin in pins_of(services, table)}
-    if isinstance(since, str) and since in tags:
-        since = tags[since]  # its version need not be readable
+    named = {pin.owner.name: pin.version for pin in tags.tags_of(services, table)}
+    if isinstance(since, str) and since in named:
+        since = named[since]  # its version need not be readable
     if not isinstance(since, int):
         try:
-            since = table_as_of(services, table, since)[1].version
+            since = read_as_of(services, table, since)[1].version
         except NotBegunError:
             since = 0  # all rows came later
     shards, newest = ingested_since(services, table, since)
@@ -144,54 +122,22 @@ def changes_of(
 
 def tags_of(services: Services, table: Table) -> Listing[Tag]:
     """Return the tags of a table, by version."""
-    from dormouse.features.tables import tags
-
     columns = ("tag", "version", "time", "rows")
-    found = map(_tag, tags.tags_of(services, table))
+    found = map(tag_of, tags.tags_of(services, table))
     return Listing(
         found, "tags", columns, lambda each: (each.tag, each.version, _time(each), each.rows)
     )
 
 
-def tag_version(handle: TableHandle, as_of: int | dt.datetime, tag: str) -> Tag:
-    """Tag a version, by its number or a time."""
-    from dormouse.features.administration.administer import administer
-    from dormouse.features.versions.tags import tagged
-
-    services, table = handle.services, handle.current()
-    _, state = table_as_of(services, table, as_of)
-    request = TagVersion(services.ids.new(), table.name, state.version, tag)
-    handle.queues.send(administer(services, request))
-    return _tag(tagged(services, table, tag))
-
-
-def untag_version(handle: TableHandle, tag: str) -> None:
-    """Remove a tag."""
-    from dormouse.features.administration.administer import administer
-
-    services = handle.services
-    request = UntagVersion(services.ids.new(), handle.current().name, tag)
-    handle.queues.send(administer(services, request))
-
-
-def restore_version(handle: TableHandle, as_of: AsOf) -> int:
-    """Make an earlier version the newest; return the number of the newest then."""
-    from dormouse.features.administration.administer import administer
-
-    services, table = handle.services, handle.current()
-    request = RestoreVersion(services.ids.new(), table.name, as_of_to_json(as_of))
-    handle.queues.send(administer(services, request))
-    return services.store(handle.current()).current().version
-
-
-def _tag(pin: Pin) -> Tag:
+def tag_of(pin: Pin) -> Tag:
+    """Return the tag that a pin keeps."""
     owner = pin.owner.name
     return Tag(owner, pin.version, pin.time_ms, pin.rows, pin.pinned_ms, pin.size_bytes)
 
 
 def _version_row(each: Version) -> tuple[object, ...]:
-    changes, jobs, tags = ", ".join(each.changes), ", ".join(each.jobs), ", ".join(each.tags)
-    return each.version, _time(each), changes, each.rows, jobs, tags
+    changes, jobs, names = map(", ".join, (each.changes, each.jobs, each.tags))
+    return each.version, _time(each), changes, each.rows, jobs, names
 
 
 def _time(each: Version | Tag) -> str:

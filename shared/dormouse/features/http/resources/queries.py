@@ -13,7 +13,6 @@ from msgspec import UNSET
 from dormouse.access.visible import VisibleTable
 from dormouse.client.reading.queries import message_parameters
 from dormouse.client.reading.statements import named_parameters
-from dormouse.client.reading.versions import table_as_of
 from dormouse.errors import InvalidRequestError, LimitExceededError, NotFoundError
 from dormouse.features.http.calls import Call, Form
 from dormouse.features.http.resources.asked import ask_later, prefers_later
@@ -24,6 +23,7 @@ from dormouse.features.http.resources.forms import (
     rows_response,
 )
 from dormouse.features.http.resources.pages import Paging, decode, digest, gone
+from dormouse.features.versions.as_of import read_as_of
 from dormouse.http.messages import HttpResponse
 from dormouse.key_forms.codec import EMPTY_RANGE, KeyCodec
 from dormouse.keys.ranges import KeyRange
@@ -112,7 +112,7 @@ def query_table(call: Call, table: str, body: Question) -> HttpResponse:
         return selected_ranges(table, _selection(paging, body, _columns(paging, body), 1))
 
     try:
-        current, state = table_as_of(services, current, as_of, ranges_of=ranges_of)
+        current, state = read_as_of(services, current, as_of, ranges_of=ranges_of)
     except NotFoundError:
         if before is None:
             raise

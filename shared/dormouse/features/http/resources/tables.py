@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeVar
 from dormouse.access.doors import damaged_entries, visible_tables
 from dormouse.access.visible import VisibleTable
 from dormouse.client.operating.status import Status
+from dormouse.client.reading.versions import Version
 from dormouse.features.http.calls import Call, Page, Shown
 from dormouse.model.versions.as_of import parse_as_of
 from dormouse.tables.table import property_sources
@@ -93,17 +94,6 @@ class ShardPage(Shown, frozen=True, kw_only=True):
     next: str = ""
 
 
-class Version(Shown, frozen=True, kw_only=True):
-    """A version that can be read. `time_ms` is milliseconds since 1970."""
-
-    version: int
-    time_ms: int
-    rows: int
-    changes: list[str]
-    jobs: list[str]
-    tags: list[str]
-
-
 class VersionPage(Shown, frozen=True, kw_only=True):
     """Versions, the newest first. With `next`, there are more: ask for those `after` it."""
 
@@ -175,7 +165,7 @@ def list_partitions(call: Call, table: str, query: PartitionsPage) -> PartitionP
     opened.check_keys()
     found = opened.handle.partitions(everything=query.all, as_of=_as_of(query))
     some, more = page_of(found, query, lambda each: each.id)
-    return PartitionPage(partitions=[_picked(Partition, each) for each in some], next=more)
+    return PartitionPage(partitions=[picked(Partition, each) for each in some], next=more)
 
 
 def list_shards(call: Call, table: str, query: PartsPage) -> ShardPage:
@@ -184,14 +174,14 @@ def list_shards(call: Call, table: str, query: PartsPage) -> ShardPage:
     opened.check_keys()
     found = opened.handle.shards(as_of=_as_of(query))
     some, more = page_of(found, query, lambda each: each.id)
-    return ShardPage(shards=[_picked(Shard, each) for each in some], next=more)
+    return ShardPage(shards=[picked(Shard, each) for each in some], next=more)
 
 
 def list_versions(call: Call, table: str, query: Page) -> VersionPage:
     """List the versions of a table that can be read, the newest first, each with its tags."""
     found = call.table(table).handle.versions()
     some, more = page_of(found, query, lambda each: str(each.version))
-    return VersionPage(versions=[_picked(Version, each) for each in some], next=more)
+    return VersionPage(versions=list(some), next=more)
 
 
 def page_of(
@@ -230,7 +220,7 @@ def _summary(seen: VisibleTable) -> dict[str, Any]:
 _Struct = TypeVar("_Struct", bound=Shown)
 
 
-def _picked(kind: type[_Struct], item: object) -> _Struct:
+def picked(kind: type[_Struct], item: object) -> _Struct:
     """Return what an answer shows of an item of the client: its fields of the same names."""
     given = {name: getattr(item, name) for name in kind.__struct_fields__}
     return kind(**{k: list(v) if isinstance(v, tuple) else v for k, v in given.items()})

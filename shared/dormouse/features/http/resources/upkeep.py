@@ -10,14 +10,15 @@ from typing import Literal
 from dormouse.access.doors import check_instance, instance_permission
 from dormouse.access.rules import permission
 from dormouse.client.instance import Instance
+from dormouse.client.operating.dead_letters import Queue
 from dormouse.client.operating.jobs import jobs_of
 from dormouse.errors import ForbiddenError
 from dormouse.features.administration.follow_request import request_by_now
 from dormouse.features.http.calls import Call, Page, Shown
 from dormouse.features.http.problems import ProblemError
-from dormouse.features.http.resources.tables import page_of
+from dormouse.features.http.resources.tables import page_of, picked
 from dormouse.features.tables.changing.create_table import made_table_id
-from dormouse.ports.services import NO_TABLE, DeadLetter, JobRecord
+from dormouse.ports.services import NO_TABLE, JobRecord
 
 _REQUEST = re.compile("[0-9a-f]{32}")
 _UNKNOWN = "nothing is recorded of it: it waits to be carried out, or was never sent"
@@ -57,17 +58,6 @@ class JobPage(Shown, frozen=True, kw_only=True):
 
     jobs: list[Job]
     next: str = ""
-
-
-class Queue(Shown, frozen=True, kw_only=True):
-    """A queue: its messages, some seconds ago. `oldest_seconds` is null if it is unknown."""
-
-    queue: str
-    waiting: int
-    in_flight: int
-    delayed: int
-    dead: int
-    oldest_seconds: float | None
 
 
 class QueueList(Shown, frozen=True, kw_only=True):
@@ -137,9 +127,7 @@ def list_queues(call: Call) -> QueueList:
     """List the queues of the instance, with their messages and dead letters."""
     check_instance(call.services, call.principal, "read")
     states, note = call.instance.queue_states()
-    names = Queue.__struct_fields__
-    found = [Queue(**{name: getattr(each, name) for name in names}) for each in states]
-    return QueueList(queues=found, note=note)
+    return QueueList(queues=states, note=note)
 
 
 def show_websocket(call: Call) -> SocketShown:
@@ -159,7 +147,7 @@ def list_dead_letters(call: Call, queue: str, query: Page) -> LetterPage:
     check_instance(call.services, call.principal, "administer")
     found = call.instance.dead_letters().show(queue)
     some, more = page_of(found, query, lambda each: each.id)
-    return LetterPage(dead_letters=[_letter(each) for each in some], next=more)
+    return LetterPage(dead_letters=[picked(Letter, each) for each in some], next=more)
 
 
 def show_request(call: Call, request: str) -> RequestShown:
@@ -236,8 +224,3 @@ def _page_of_jobs(records: Iterable[JobRecord], query: JobsPage) -> JobPage:
 def _job(record: JobRecord) -> Job:
     names = [name for name in Job.__struct_fields__ if name != "id"]
     return Job(id=record.job_id, **{name: getattr(record, name) for name in names})
-
-
-def _letter(each: DeadLetter) -> Letter:
-    names = Letter.__struct_fields__
-    return Letter(**{name: getattr(each, name) for name in names})
