@@ -6,7 +6,7 @@ purge is finished.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -28,6 +28,9 @@ MAX_REWRITE_INPUTS = 50
 MAX_JOB_BYTES = 1024**3
 """The most bytes that one job rewrites in a function, within its time-out; a single shard may be
 larger."""
+JOINED_BYTES = 8 * 1024**2
+"""The most bytes of several partitions that one job rewrites. Of smaller jobs, most of the time is
+none of reading and writing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,9 +127,10 @@ def rewrite_jobs(
     all references to some shards.
 
     References that a job already holds are skipped, and those to disputed shards: the purge
-    continues once the dispute is resolved. A job rewrites a shard for as many leaves as it can. It
-    has at most `MAX_REWRITE_INPUTS` shards and `max_bytes`, unless one shard is larger; None is no
-    limit. Four free shards of 400, 400, 400 and 1200 bytes in a partition, with `max_bytes=1000`,
+    continues once the dispute is resolved. A job rewrites a shard for as many leaves as it can, and
+    small shards of neighbouring leaves together. It has at most `MAX_REWRITE_INPUTS` shards and
+    `max_bytes`, unless one shard is larger; None is no limit. Four free shards of 400, 400, 400 and
+    1200 bytes in a partition, with `max_bytes=1000`,
     give jobs of 400 + 400, 400, and 1200.
     """
     by_shard: dict[str, list[Reference]] = {}
@@ -134,9 +138,13 @@ def rewrite_jobs(
         if reference.shard not in state.disputed:
             by_shard.setdefault(reference.shard, []).append(reference)
     free: dict[str, list[Shard]] = {}
+    whole: dict[str, list[Shard]] = {}
     for shard, held in by_shard.items():
+        is_whole = not state.taken.get(shard) and all(each.job is None for each in held)
         for partition in _partitions_to_rewrite(state, shard, held):
-            free.setdefault(partition, []).append(state.shards[shard])
+            (whole if is_whole else free).setdefault(partition, []).append(state.shards[shard])
+    for partition, shards in _places(state.partitions, whole) if whole else ():
+        free.setdefault(partition, []).extend(shards)
     for partition in sorted(free):
         ordered = sorted(free[partition], key=lambda shard: (shard.min_key, shard.id))
         for group in _groups(ordered, max_bytes):
@@ -173,6 +181,40 @@ def _join(
         if part:
             left = [span for span in others if span.overlaps(child.range)]
             yield from _join(tree, child, part, left)
+
+
+def _places(
+    tree: PartitionTree, whole: Mapping[str, list[Shard]]
+) -> Iterator[tuple[str, list[Shard]]]:
+    """Yield the partitions in which to rewrite shards that are free wherever they have rows, given
+    the lowest partition that has all rows of each.
+    """
+    if last := (yield from _together(tree, tree.get(ROOT), whole)):
+        yield last
+
+
+def _together(
+    tree: PartitionTree, partition: Partition, whole: Mapping[str, list[Shard]]
+) -> Generator[tuple[str, list[Shard]], None, tuple[str, list[Shard]] | None]:
+    """Yield partitions with shards to rewrite there, a few small shards in a common higher one.
+
+    Return the last of them, for which there may be more beside it. Example: leaves a to d have a
+    shard each, of 3, 4, 5 and 6 MiB. The partitions are ab, c and d.
+    """
+    parts = []
+    for child in partition.children or ():
+        if part := (yield from _together(tree, tree.get(child), whole)):
+            parts.append(part)
+    if partition.id in whole:
+        parts.append((partition.id, whole[partition.id]))
+    if len(parts) < 2:
+        return parts[0] if parts else None
+    joined = [shard for _, shards in parts for shard in shards]
+    size_bytes = sum(shard.size_bytes for shard in joined)
+    if len(joined) <= MAX_REWRITE_INPUTS and size_bytes <= JOINED_BYTES:
+        return partition.id, joined
+    yield from parts
+    return None
 
 
 def _groups(shards: Sequence[Shard], max_bytes: int | None) -> Iterator[list[Shard]]:

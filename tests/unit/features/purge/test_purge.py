@@ -105,6 +105,40 @@ def test_one_job_rewrites_a_shard_of_many_leaves_and_counts_the_rows_of_each(wor
     assert found == Counter(leaf((each,)).id for each in "aabbcefgghh")
 
 
+@pytest.mark.parametrize(
+    ("most_shards", "spans"),
+    [
+        (1, ["[-∞, b)", "[b, c)", "[c, d)", "[d, e)", "[e, f)", "[f, g)", "[g, h)", "[h, ∞)"]),
+        (3, ["[-∞, c)", "[c, e)", "[e, g)", "[g, ∞)"]),
+        (8, ["[-∞, ∞)"]),
+    ],
+)
+def test_few_jobs_rewrite_the_small_shards_of_many_leaves(
+    world: World, monkeypatch: pytest.MonkeyPatch, most_shards: int, spans: list[str]
+) -> None:
+    """Up to so many bytes as `most_shards` have; each leaf still knows its rows."""
+    splits = [(letter,) for letter in "bcdefgh"]
+    table = filled(
+        world, "aabbccddeeffgghh", splits=splits, ingest_file_strategy="one_file_per_leaf"
+    )
+    sizes = [shard.size_bytes for shard in world.state(table).shards.values()]
+    assert len(sizes) == 8
+    monkeypatch.setattr("dormouse.features.purge.purge.JOINED_BYTES", most_shards * max(sizes))
+    world.purge(table, f"at IN {tuple(range(0, 16, 2))}")
+    world.queue += world.deliver(world.queue.popleft())
+    state = world.state(table)
+    found = [state.partitions.get(job.partition).range for job in state.jobs.values()]
+    assert sorted(map(str, found)) == spans
+    world.settle()
+    assert stored(world, table) == list("abcdefgh")
+    state = world.state(table)
+    held = sorted(
+        (str(state.partitions.get(r.partition).range), r.rows, r.exact)
+        for r in state.all_references()
+    )
+    assert held == [(str(leaf.range), 1, True) for leaf in state.partitions.leaves()]
+
+
 def test_a_table_of_an_earlier_release_is_purged_by_as_few_jobs(world: World) -> None:
     earlier = partial(InitialisePartitions, rules=1)
     with patch.object(create_table, "InitialisePartitions", earlier):

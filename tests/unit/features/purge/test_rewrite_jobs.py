@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from dormouse.features.compaction.merge import _placed
-from dormouse.features.purge.purge import references_to, rewrite_jobs
+from dormouse.features.purge import purge
+from dormouse.features.purge.purge import references_to
 from dormouse.fold.fold import Verdict
 from dormouse.model.partitions import PartitionTree
 from dormouse.model.transactions import AssignJob
@@ -35,7 +38,10 @@ class RewritingMachine(TableMachine):
         if not len(self.state.shards):
             return
         shards = frozenset(data.draw(st.sets(st.sampled_from(sorted(self.state.shards)))))
-        for partition, inputs in rewrite_jobs(self.state, references_to(self.state, shards)):
+        most = data.draw(st.sampled_from([300, 1500, purge.JOINED_BYTES]))
+        with patch.object(purge, "JOINED_BYTES", most):
+            jobs = [*purge.rewrite_jobs(self.state, references_to(self.state, shards))]
+        for partition, inputs in jobs:
             assert self.go(AssignJob(self.name(), partition, inputs)) == Verdict()
         left = [r.shard for r in references_to(self.state, shards) if r.job is None]
         assert set(left) <= set(self.state.disputed)
