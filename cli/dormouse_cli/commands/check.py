@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from dormouse.client.operating.checking import acknowledge_disputes
 from dormouse.features.checking.check import CheckReport
+from dormouse.features.checking.disputes import acknowledge as resolve_disputes
 from dormouse.features.checking.findings import Finding
 from dormouse_cli.listings import Format, print_listing
 from dormouse_cli.session import table_of
@@ -43,7 +43,7 @@ def check(
     """
     handle = table_of(ctx, name)
     if acknowledge:
-        acknowledge_disputes(handle, acknowledge)
+        handle.queues.send(resolve_disputes(handle.services, handle.current(), acknowledge))
         note(f"{name}: resolved the disputes over {', '.join(acknowledge)}")
     with progress_bars() as progress:
         task = progress.add_task("shards checked", total=None)

@@ -11,7 +11,7 @@ The command line is built on it. Its modules, lowest first:
 - ``ports``: what the client needs beside what the stages need; ``versions``: which one is read;
   ``waiting``: polling until work is done
 - ``table``: the handle of a table; ``dropping``, ``frames``, ``writer``, ``exporting``,
-  ``purging``, ``checking``, ``jobs``, ``status``, ``contents``, ``waiting_files``: what it does
+  ``purging``, ``jobs``, ``status``, ``contents``, ``waiting_files``: what it does
 - ``inferring``: schemas of new tables; ``listing``: lists that show themselves
 - ``instance``: the handle of an instance; ``statements``: what its SQL reads; ``declaring``,
   ``dead_letters``, ``spark``: what it does; ``estimating``: split points for a table yet to be

@@ -67,9 +67,10 @@ class OpenFolder:
 
     def close(self) -> None:
         """End the work in the background, and leave the folder to others."""
-        self.background.stop()
-        if self.worker.reader is not None:
+        self.worker.leaving.leave()
+        if self.worker.reader is not None:  # at once: who kills this process later kills it, too
             self.worker.reader.end()
+        self.background.stop()
         try:
             self.queues.leave()
         finally:

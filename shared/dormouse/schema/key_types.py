@@ -33,11 +33,6 @@ _WHOLE = {
 _HALF_OF_A_CHARACTER = re.compile("[\ud800-\udfff]")
 
 
-def key_size_bytes(key: Key) -> int:
-    """Return the size of a key in bytes, as `MAX_KEY_BYTES` counts it."""
-    return sum(map(_size_bytes, key))
-
-
 def key_problem(key: Key, types: KeyTypes, *, fewest_parts: int) -> str:
     """Return why `key` does not fit row keys of these types; an empty string if it does.
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock, patch
 
 import pytest
 
@@ -514,3 +516,23 @@ def test_a_script_that_sigterm_ends_sets_no_good_file_aside(
             table.wait()
             assert table.count() == 1, how
             assert {job.state for job in table.jobs() if job.kind == "ingest"} == {"finished"}
+
+
+def test_the_process_that_reads_files_is_told_to_end_before_the_work_in_the_background_has(
+    tmp_path: Path,
+) -> None:
+    """Who asks this process to end kills it some seconds later, and with it the one that reads."""
+    opened = open_folder(tmp_path / "mice")
+    begun, told, waited = threading.Event(), threading.Event(), list[bool]()
+
+    def works_until_told(*_: object) -> bool:
+        begun.set()
+        waited.append(told.wait(LIMIT_SECONDS))
+        return True
+
+    opened.worker.reader = Mock(end=told.set)
+    with patch.object(opened.worker, "step", works_until_told):
+        opened.background.wake()
+        assert begun.wait(LIMIT_SECONDS)
+        opened.close()
+    assert waited == [True]
