@@ -141,7 +141,7 @@ def plans() -> list[Plan]:
     quarters = (KEYS // 4, KEYS // 2, KEYS // 4 * 3)
     return [
         table("plain"),
-        table("strict", commits="strict", compaction_strategy="size_ratio", compaction_files=4),
+        table("sized", compaction_strategy="size_ratio", compaction_files=4),
         table("items", state_store="dynamodb"),
         table(
             "spanning",
@@ -150,6 +150,6 @@ def plans() -> list[Plan]:
             shard_target_bytes=6_000,
         ),
         table("purged", points=quarters[1:2]),
-        table("purged-items", state_store="dynamodb", commits="strict"),
+        table("purged-items", state_store="dynamodb"),
         table("summed", aggregations="sum(files), sum(times)", split_threshold_rows=60),
     ]

@@ -72,7 +72,6 @@ class Instance:
 
     store: Callable[[str], StateStore]
     clock: FakeClock
-    strict_store: Callable[[str], StateStore]
     kept: Callable[[], list[str]]
     is_remote: bool = False
 
@@ -125,12 +124,7 @@ def in_objects(storage: Storage, pages: Pages, clock: FakeClock, ids: Ids) -> In
     def store(table: str, options: Options = DEFAULTS) -> StateStore:
         return S3StateStore(table, storage, pages, clock, ids, options=options)
 
-    return Instance(
-        store,
-        clock,
-        partial(store, options=Options(is_strict=True)),
-        lambda: [stored.path for stored in storage.list("")],
-    )
+    return Instance(store, clock, lambda: [stored.path for stored in storage.list("")])
 
 
 def in_files(root: Path, pages: Pages, clock: FakeClock, ids: Ids) -> Instance:
@@ -139,8 +133,7 @@ def in_files(root: Path, pages: Pages, clock: FakeClock, ids: Ids) -> Instance:
     def store(table: str, options: Options = DEFAULTS) -> StateStore:
         return ObjectStateStore(table, storage, pages, clock, ids, options=options)
 
-    strict_store = partial(store, options=Options(is_strict=True))
-    return Instance(store, clock, strict_store, lambda: [each.path for each in storage.list("")])
+    return Instance(store, clock, lambda: [each.path for each in storage.list("")])
 
 
 def in_items(
@@ -149,5 +142,4 @@ def in_items(
     def store(table: str, options: Options = DEFAULTS) -> StateStore:
         return DynamoDBStateStore(table, tables, pages, clock, ids, options=options)
 
-    strict_store = partial(store, options=Options(is_strict=True))
-    return Instance(store, clock, strict_store, kept)
+    return Instance(store, clock, kept)

@@ -37,7 +37,7 @@ from dormouse.schema.schema import Primitive
 from dormouse.state_store import Committed, Rejected
 from dormouse.statestore.delta.codec import Delta, encode_delta, identity_of
 from dormouse.statestore.delta.segments import encode_segment
-from dormouse.statestore.engine import LogStateStore, Options
+from dormouse.statestore.engine import LogStateStore
 from dormouse.statestore.log import reader as reading
 from dormouse.statestore.log.pages import place_after
 from dormouse.statestore.log.reader import fold_delta
@@ -52,7 +52,6 @@ from tests.support.trees import LEFT, RIGHT, initialise
 from tests.unit.statestore.faults import small_pages
 
 HOMES = ["objects", "items"]
-MODES = ["append", "strict"]
 BEGUN: tuple[Transaction, ...] = (
     initialise(PartitionTree.from_split_points([("m",)])),
     AddShards("add", ("source1",), (shard_of("s1", [("a",), ("z",)]), shard_of("s2", [("b",)]))),
@@ -63,20 +62,16 @@ BEGUN: tuple[Transaction, ...] = (
 class Home:
     """Where the state of one table is kept; each process opens a store of its own."""
 
-    def __init__(self, kept_in: str, commits: str = "append") -> None:
-        self.kept_in, self.options = kept_in, Options(is_strict=commits == "strict")
+    def __init__(self, kept_in: str) -> None:
+        self.kept_in = kept_in
         self.clock, self.pages, self.storage = FakeClock(0), MemoryPages(), MemoryStorage()
         self.ids, self.dynamodb = CountingIds(self.clock), MemoryDynamoDB()
 
     def store(self) -> LogStateStore:
         """Open the state as a process does that knows nothing yet."""
         if self.kept_in == "items":
-            return DynamoDBStateStore(
-                "t", self.dynamodb.tables, self.pages, self.clock, self.ids, options=self.options
-            )
-        return S3StateStore(
-            "t", self.storage, self.pages, self.clock, self.ids, options=self.options
-        )
+            return DynamoDBStateStore("t", self.dynamodb.tables, self.pages, self.clock, self.ids)
+        return S3StateStore("t", self.storage, self.pages, self.clock, self.ids)
 
     def begun(self) -> LogStateStore:
         """Open the state of a table that has something to lose."""
@@ -104,15 +99,14 @@ def assert_whole(home: Home, *stores: LogStateStore) -> TableState:
     return state
 
 
-@pytest.mark.parametrize("commits", MODES)
 @pytest.mark.parametrize("kept_in", HOMES)
 @settings(max_examples=examples(60), deadline=None)
 @given(drawn=st.lists(arbitrary.transactions, min_size=1, max_size=6), together=st.booleans())
 def test_whatever_is_committed_is_refused_or_judged_and_the_table_reads_on(
-    kept_in: str, commits: str, drawn: list[Transaction], together: bool
+    kept_in: str, drawn: list[Transaction], together: bool
 ) -> None:
     with small_pages(3):
-        home = Home(kept_in, commits)
+        home = Home(kept_in)
         store, other = home.begun(), home.store()
         for some in [tuple(drawn)] if together else [(one,) for one in drawn]:
             before = other.current()
@@ -153,7 +147,6 @@ def test_whatever_is_in_the_log_all_the_same_folds_to_a_verdict_for_every_reader
         assert assert_whole(home, warm, home.store()) == expected
 
 
-@pytest.mark.parametrize("commits", MODES)
 @pytest.mark.parametrize("kept_in", HOMES)
 @pytest.mark.parametrize(
     ("wrong", "said"),
@@ -166,9 +159,9 @@ def test_whatever_is_in_the_log_all_the_same_folds_to_a_verdict_for_every_reader
     ],
 )
 def test_what_can_never_hold_is_refused_before_it_is_written_and_says_why(
-    kept_in: str, commits: str, wrong: Transaction, said: str
+    kept_in: str, wrong: Transaction, said: str
 ) -> None:
-    home = Home(kept_in, commits)
+    home = Home(kept_in)
     store = home.begun()
     for process in (store, home.store()):
         before = process.current()

@@ -35,7 +35,6 @@ from dormouse.model.transactions import (
 )
 from dormouse.schema.schema import Primitive
 from dormouse.state_store import Committed, Outcome
-from dormouse.statestore.engine import Options
 from tests.support.adapters import CountingIds, FakeClock
 from tests.support.machine import shard_of, verdict_of
 from tests.support.memory_pages import MemoryPages
@@ -88,22 +87,17 @@ def test_every_kind_of_transaction_is_interleaved() -> None:
     assert {type(t) for t in KINDS.values()} == set(Transaction.__args__)
 
 
-@pytest.mark.parametrize("commits", ["append", "strict"])
 @pytest.mark.parametrize("mine", KINDS)
-def test_the_writer_learns_what_became_of_its_commit_after_any_other(
-    mine: str, commits: str
-) -> None:
+def test_the_writer_learns_what_became_of_its_commit_after_any_other(mine: str) -> None:
     for other in KINDS:
-        interleave(mine, other, commits)
+        interleave(mine, other)
 
 
-def interleave(mine: str, other: str, commits: str) -> None:
+def interleave(mine: str, other: str) -> None:
     """Commit `mine` while a rival commits `other` between the look and the append."""
     clock, pages, storage = FakeClock(0), MemoryPages(), MemoryStorage()
-    ids, options = CountingIds(clock), Options(is_strict=commits == "strict")
-    writer, rival, reader = (
-        S3StateStore("t", storage, pages, clock, ids, options=options) for _ in range(3)
-    )
+    ids = CountingIds(clock)
+    writer, rival, reader = (S3StateStore("t", storage, pages, clock, ids) for _ in range(3))
     for transaction in BEFORE:
         (outcome,) = writer.commit(transaction, generation=0)
         assert isinstance(outcome, Committed)
@@ -118,30 +112,22 @@ def interleave(mine: str, other: str, commits: str) -> None:
     outcomes = commit(writer, KINDS[mine])
 
     pair = f"{mine} after {other}"
-    assert rivals or commits == "strict", f"{pair}: a strict writer appends only what holds"
-    history = (*BEFORE, *([KINDS[other]] if rivals else []), KINDS[mine])
-    state, verdicts = serial(history, is_strict=commits == "strict")
-    expected = verdicts[-2:] if rivals else verdicts[-1:]
-    assert [verdict_of(outcome) for outcome in (*rivals, *outcomes)] == expected, pair
+    history = (*BEFORE, KINDS[other], KINDS[mine])
+    state, verdicts = serial(history)
+    assert [verdict_of(outcome) for outcome in (*rivals, *outcomes)] == verdicts[-2:], pair
     assert reader.current() == state, pair
     assert not broken_invariants(state), pair
 
 
-def serial(
-    transactions: Sequence[Transaction], *, is_strict: bool
-) -> tuple[TableState, list[Verdict]]:
-    """Return what the fold alone makes of transactions, each a version of its own.
-
-    A strict commit that does not hold is not in the log.
-    """
+def serial(transactions: Sequence[Transaction]) -> tuple[TableState, list[Verdict]]:
+    """Return what the fold alone makes of transactions, each a version of its own."""
     states, state, verdicts = [TableState()], TableState(), []
     for transaction in transactions:
         generation, earlier = 0, None
         if isinstance(transaction, RestoreVersion):
             generation, earlier = transaction.generation, states[transaction.version]
         state, verdict = apply(state, Entry(transaction, 0, generation), earlier)
-        if not is_strict or verdict == Verdict():
-            state = replace(state, version=state.version + 1)
+        state = replace(state, version=state.version + 1)
         states.append(state)
         verdicts.append(verdict)
     return state, verdicts

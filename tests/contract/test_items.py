@@ -134,8 +134,8 @@ def test_all_stores_do_the_same(stores: Stores, steps: list[Any]) -> None:
 
     for step in steps:
         if step[0] == "append":
-            _, place, new_id, room, at = step
-            shown = [each.append(key(place), new_id, room=room, at=at) for each in stores]
+            _, place, new_id, room = step
+            shown = [each.append(key(place), new_id, room=room) for each in stores]
         else:
             changes = [change_of(stores.memory, key(p), drawn) for p, drawn in step[1].items()]
             shown = [each.write(*changes) for each in stores]

@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 import pytest
 
-from dormouse.errors import ContendedError, InvalidRequestError, NotBegunError, NotFoundError
+from dormouse.errors import InvalidRequestError, NotBegunError, NotFoundError
 from dormouse.fold.rules import Rule, Violation
 from dormouse.model.disputes import RowsTaken
 from dormouse.model.partitions import PartitionTree
@@ -222,43 +222,6 @@ def test_threads_of_one_process_commit_together_and_each_learns_its_own_outcome(
     state = instance.store("t").current()
     assert {o.version for o in committed} <= {*range(2, state.version + 1)}
     assert state.reference_count == writers * commits
-
-
-def test_of_strict_writers_at_once_exactly_one_makes_each_version(
-    instance: Instance, store: StateStore
-) -> None:
-    writers, commits = (3, 3) if instance.is_remote else (8, 8)
-    outcomes: list[Outcome] = []
-
-    def write(writer: int) -> None:
-        own = instance.strict_store("t")
-        for n in range(commits):
-            while True:
-                try:
-                    outcomes.extend(own.commit(addition(1000 * (writer + 1) + n), generation=0))
-                    break
-                except ContendedError:
-                    continue  # nothing was committed, so it can be tried again
-
-    at_once(*(partial(write, writer) for writer in range(writers)))
-    versions = sorted(o.version for o in outcomes if isinstance(o, Committed))
-    assert versions == [*range(2, writers * commits + 2)]
-
-
-def test_a_strict_commit_that_breaks_a_rule_is_not_written(
-    instance: Instance, store: StateStore
-) -> None:
-    strict = instance.strict_store("t")
-    assert strict.commit(addition(1), generation=0) == (Committed(2),)
-    again = AddShards("other job", ("source1",), ())
-    expected = Rejected((Violation(Rule.SOURCE_INGESTED, "source1"),))
-    assert strict.commit(again, addition(2), addition(1), generation=0) == (
-        expected,
-        Committed(3),
-        AlreadyCommitted(),
-    )
-    assert strict.commit(again, generation=0) == (expected,)
-    assert store.current().version == 3
 
 
 # The past

@@ -7,7 +7,7 @@ Each file ``tests/faults/<area>.yaml`` maps each function to tests, and each tes
       test_when_no_attempt_is_answered_the_outcome_is_unknown: drop doubtful
       test_a_last_look_at_a_page_with_room_does_not_prove_that_an_append_is_lost:
       - never page.is_full
-      - drop position is not None
+      - drop doubtful
       unnoticed:
         always page.is_open: a closed page is refused before
 

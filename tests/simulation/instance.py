@@ -335,8 +335,8 @@ class Worker:
         tools = {"clock": self._clock, "ids": self._ids, "retry_policy": self._retry_policy}
 
         @cache
-        def open_store(state_id: str, kept_in: str, commits: str, seconds: int) -> StateStore:
-            options = Options(is_strict=commits == "strict", keep_seconds=seconds)
+        def open_store(state_id: str, kept_in: str, seconds: int) -> StateStore:
+            options = Options(keep_seconds=seconds)
             if self.instance.in_folder:
                 return ObjectStateStore(state_id, storage, pages, **tools, options=options)
             if kept_in == "dynamodb":
@@ -345,9 +345,7 @@ class Worker:
 
         def store(table: Table) -> StateStore:
             wanted = table.properties
-            return open_store(
-                table.state_id, wanted.state_store, wanted.commits, wanted.gc_delay_seconds
-            )
+            return open_store(table.state_id, wanted.state_store, wanted.gc_delay_seconds)
 
         return store
 

@@ -62,7 +62,6 @@ SELDOM = (
     "ingest_files",
 )
 CHANGEABLE = (
-    "commits",
     "compaction_strategy",
     "compaction_files",
     "compaction_size_ratio",
@@ -293,7 +292,6 @@ class Workload(VersionUsers, PublishingUsers):
         choose = self.random.choice
         return {
             "state_store": choose(("s3", "dynamodb")),
-            "commits": choose(("append", "strict")),
             "compaction_strategy": choose(("size_ratio", "batch")),
             "compaction_files": choose((2, 3, 5)),
             "compaction_size_ratio": choose((1, 3)),

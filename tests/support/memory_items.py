@@ -41,11 +41,11 @@ class MemoryItems:
                 self._set(change.key, changed(change, self.kept.get(change.key)))
             return True
 
-    def append(self, key: Key, new_id: bytes, *, room: int, at: int | None = None) -> Item | None:
+    def append(self, key: Key, new_id: bytes, *, room: int) -> Item | None:
         """Append an id to an item's ids; return the item as it then is."""
         with self._lock:
             item = self.kept.get(key)
-            self._set(key, item and with_id(item, new_id, room, at))
+            self._set(key, item and with_id(item, new_id, room))
             return self.kept.get(key)
 
     def delete(self, keys: Iterable[Key]) -> None:

@@ -59,15 +59,13 @@ class MemoryPages:
         with self._call("page", table_id) as log:
             return log.pages.get(number) if log else None
 
-    def append(
-        self, table_id: str, number: int, delta_id: str, position: int | None = None
-    ) -> Page | None:
+    def append(self, table_id: str, number: int, delta_id: str) -> Page | None:
         """Append an id to a page with room that does not hold it; return the page as it then is."""
         with self._call("append", table_id) as log:
             page = log.pages.get(number) if log else None
             if log is None or page is None or page.is_full or delta_id in page.ids:
                 return page
-            if delta_id < page.low_water_mark or position not in (None, len(page.ids)):
+            if delta_id < page.low_water_mark:
                 return page
             log.pages[number] = replace(page, ids=(*page.ids, delta_id))
             return log.pages[number]

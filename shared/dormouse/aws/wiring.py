@@ -189,16 +189,13 @@ def _store_factory(
         return ItemPages(DynamoItems(once, _table_names(names)))
 
     @lru_cache(STORES_KEPT)
-    def open_store(
-        state_id: str, name: str, kept_in: str, commits: str, keep_seconds: int
-    ) -> StateStore:
+    def open_store(state_id: str, name: str, kept_in: str, keep_seconds: int) -> StateStore:
         from dormouse.aws.s3.hedging import fetched_hedged
         from dormouse.statestore.engine import Options
         from dormouse.statestore.overlap import side_by_side
 
         clock, ids, tries = SystemClock(), TimeOrderedIds(), retry_policy()
         options = Options(
-            is_strict=commits == "strict",
             name=name,
             keep_seconds=keep_seconds,
             observe=partial(observe, state_id),
@@ -224,7 +221,6 @@ def _store_factory(
             table.state_id,
             table.name,
             wanted.state_store,
-            wanted.commits,
             wanted.gc_delay_seconds,
         )
 

@@ -231,12 +231,12 @@ def files_of(root: Path) -> tuple[Storage, Storage, Sources]:
 
 def _store_factory(database: Database, storage: Storage) -> Callable[[Table], StateStore]:
     @lru_cache(STORES_KEPT)
-    def open_store(state_id: str, name: str, commits: str, keep_seconds: int) -> StateStore:
+    def open_store(state_id: str, name: str, keep_seconds: int) -> StateStore:
         from dormouse.items.pages import ItemPages
         from dormouse.statestore.engine import Options
         from dormouse.statestore.object_store import ObjectStateStore
 
-        options = Options(commits == "strict", name, keep_seconds)
+        options = Options(name, keep_seconds)
         return ObjectStateStore(
             state_id,
             storage,
@@ -249,6 +249,6 @@ def _store_factory(database: Database, storage: Storage) -> Callable[[Table], St
 
     def store(table: Table) -> StateStore:
         wanted = table.properties
-        return open_store(table.state_id, table.name, wanted.commits, wanted.gc_delay_seconds)
+        return open_store(table.state_id, table.name, wanted.gc_delay_seconds)
 
     return store

@@ -59,12 +59,10 @@ class ItemPages:
         (item,) = self._items.get(page_key(table_id, number))
         return _page(number, item) if item else None
 
-    def append(
-        self, table_id: str, number: int, delta_id: str, position: int | None = None
-    ) -> Page | None:
+    def append(self, table_id: str, number: int, delta_id: str) -> Page | None:
         """Append an id to a page with room that does not hold it; return the page as it then is."""
         key = page_key(table_id, number)
-        item = self._items.append(key, bytes.fromhex(delta_id), room=PAGE_CAPACITY, at=position)
+        item = self._items.append(key, bytes.fromhex(delta_id), room=PAGE_CAPACITY)
         return _page(number, item) if item else None
 
     def open_page(self, table_id: str, number: int, low_water_mark: str) -> bool:

@@ -231,11 +231,11 @@ class ItemStore(Protocol):
         Each is of another item. One is cheaper than several.
         """
 
-    def append(self, key: Key, new_id: bytes, *, room: int, at: int | None = None) -> Item | None:
+    def append(self, key: Key, new_id: bytes, *, room: int) -> Item | None:
         """Append an id to an item's ids; return the item as it then is, None if there is none.
 
-        Do so only if the item does not hold the id, has fewer than `room` ids, exactly `at` if that
-        is given, and if its mark is not above the id.
+        Do so only if the item does not hold the id, has fewer than `room` ids, and if its mark is
+        not above the id.
         """
 
     def delete(self, keys: Iterable[Key]) -> None:
@@ -264,13 +264,13 @@ def changed(change: Change, item: Item | None) -> Item | None:
             return item
 
 
-def with_id(item: Item, new_id: bytes, room: int, at: int | None) -> Item:
+def with_id(item: Item, new_id: bytes, room: int) -> Item:
     """Return an item after an append: itself if the id may not be appended."""
     ids, mark = item.parts.get(IDS), item.parts.get(MARK)
     if ids is None or not (isinstance(ids.body, bytes) and isinstance(ids.checksum, bytes)):
         return item
     held = ids_of(ids.body)
-    if new_id in held or len(held) >= room or at not in (None, len(held)):
+    if new_id in held or len(held) >= room:
         return item
     if mark is None or not isinstance(mark.body, bytes) or mark.body > new_id:
         return item

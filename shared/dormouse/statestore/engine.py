@@ -5,10 +5,6 @@ A commit stores its transactions as one delta under a new id, and then appends t
 when the delta is folded, in that order, by the same rules for everyone (`log.tail`); its writer
 reads the verdict. So no commit conflicts with another, and a retry rewrites nothing.
 
-A strict commit is appended only directly after the version on which its writer tried it. So it is
-known to be accepted before it is written; another writer's commit in between costs one more
-attempt.
-
 What a crash leaves: after the delta is stored, a blob that nothing names; after the append, a
 commit whose author does not know of it, and finds out by committing the same again.
 
@@ -55,11 +51,11 @@ from dormouse.statestore.log.compaction import (
     is_snapshot_due,
 )
 from dormouse.statestore.log.history import kept_versions, state_at
-from dormouse.statestore.log.log import CollectedError, Placement
-from dormouse.statestore.log.pages import LOWEST_ID, Manifest, Page, not_below, place_after
-from dormouse.statestore.log.reader import Reader, fold_delta
+from dormouse.statestore.log.log import CollectedError
+from dormouse.statestore.log.pages import LOWEST_ID, Manifest, Page, not_below
+from dormouse.statestore.log.reader import Reader
 from dormouse.statestore.log.tail import LogTail
-from dormouse.statestore.outcomes import holding, outcomes_of
+from dormouse.statestore.outcomes import outcomes_of
 from dormouse.statestore.overlap import Fetch, Overlap, fetched, in_turn
 from dormouse.statestore.partial_reads import PartialReads
 from dormouse.statestore.pinning import Pinning
@@ -81,7 +77,6 @@ class Options:
     pieces that a part of the state is read from. `fetch` requests deltas that are objects.
     """
 
-    is_strict: bool = False
     name: str = ""
     keep_seconds: int = 15 * 60
     upload_seconds: int = 15 * 60
@@ -116,7 +111,7 @@ class LogStateStore:
         self._clock, self._ids = clock, ids
         self._tail = LogTail(reader)
         self._partial_reads = PartialReads(reader, options.overlap)
-        self._group = GroupCommit(self._commit_strictly if options.is_strict else self._append)
+        self._group = GroupCommit(self._append)
         keep_ms, upload_ms = options.keep_seconds * 1000, options.upload_seconds * 1000
         self._compaction = LogCompaction(reader, ids, keep_ms, policy)
         self._collector = Collector(reader, clock, keep_ms, upload_ms)
@@ -186,8 +181,7 @@ class LogStateStore:
         """
         transaction = RestoreVersion(generation, earlier.version)
         entries = (Entry(transaction, self._clock.now_ms(), generation),)
-        commit = self._commit_strictly if self._options.is_strict else self._append
-        (outcome,) = commit(entries, without_expired(earlier))
+        (outcome,) = self._append(entries, without_expired(earlier))
         return outcome
 
     def maintain(self) -> None:
@@ -307,43 +301,6 @@ class LogStateStore:
             self.current()
             return upload(carried=packed(self._tail.next_carried()))
         return self._options.overlap(upload, self.current)
-
-    @gc_paused()
-    def _commit_strictly(self, entries: Entries, earlier: TableState | None = None) -> Outcomes:
-        """Commit what holds at the newest version as the next one, or try again."""
-        started_ms, attempts, sent_bytes = self._clock.now_ms(), 0, 0
-        delta_id, mark = "", LOWEST_ID
-        uploaded: Entries = ()
-        for failures in range(self._retry_policy.attempts):
-            if failures:
-                self._retry_policy.pause(failures)
-            state = self.current()
-            verdicts = fold_delta(state, entries, earlier)[1]
-            held = holding(entries, verdicts)
-            if not held:
-                self._report(state.version, attempts, sent_bytes, started_ms, verdicts)
-                return outcomes_of(verdicts, state.version)
-            if held != uploaded:
-                carried = packed(self._tail.next_carried()) if self.reader.carries else ()
-                delta_id, size_bytes = self._upload(held, mark, earlier, carried)
-                uploaded = held
-                sent_bytes += size_bytes
-            placed = self._place_after(state.version, delta_id, held)
-            attempts += placed.attempts
-            if placed.version is not None:
-                self._report(placed.version, attempts, sent_bytes, started_ms, verdicts)
-                return outcomes_of(verdicts, placed.version)
-            if placed.low_water_mark:
-                mark, uploaded = placed.low_water_mark, ()
-        raise ContendedError(
-            f"{self._retry_policy.attempts} attempts to change {self._log.title} met others",
-            hint="nothing was changed; try again later",
-        )
-
-    def _place_after(self, version: int, delta_id: str, entries: Entries) -> Placement:
-        page, _ = place_after(version)
-        with self._tail.awaiting(delta_id, entries):
-            return self._log.append(delta_id, page, after=version)
 
     def _upload(
         self,

@@ -6,13 +6,7 @@ from collections.abc import Sequence
 
 from dormouse.fold.fold import Verdict
 from dormouse.state_store import AlreadyCommitted, Committed, Outcome, Rejected
-from dormouse.statestore.group_commit import Entries, Outcomes
-
-
-def holding(entries: Entries, verdicts: Sequence[Verdict]) -> Entries:
-    """Return the entries that change something."""
-    pairs = zip(entries, verdicts, strict=True)
-    return tuple(e for e, verdict in pairs if not (verdict.repeated or verdict.violations))
+from dormouse.statestore.group_commit import Outcomes
 
 
 def outcomes_of(verdicts: Sequence[Verdict], version: int) -> Outcomes:

@@ -90,13 +90,6 @@ class Properties(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             extra={"fixed": True},
         ),
     ] = "s3"
-    commits: Annotated[
-        Literal["append", "strict"],
-        Meta(
-            description="Commits are appended to the log in any order and judged in that order "
-            "(append), or a commit succeeds only on the version that its author read (strict)."
-        ),
-    ] = "append"
     shard_target_bytes: Annotated[
         int,
         Meta(

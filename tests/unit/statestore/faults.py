@@ -77,11 +77,9 @@ class RecordingPages(MemoryPages):
 
     ever_in_log: dict[int, str]
 
-    def append(
-        self, table_id: str, number: int, delta_id: str, position: int | None = None
-    ) -> Page | None:
+    def append(self, table_id: str, number: int, delta_id: str) -> Page | None:
         try:
-            return super().append(table_id, number, delta_id, position)
+            return super().append(table_id, number, delta_id)
         finally:
             log = self._logs.get(table_id)
             page = log.pages.get(number) if log else None

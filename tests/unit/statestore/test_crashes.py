@@ -27,12 +27,12 @@ SCRIPT: list[tuple[Transaction, ...]] = [
 ]
 
 
-def rig_of(home: Home, strict: bool) -> Rig:
-    options = Options(is_strict=strict, keep_seconds=2, upload_seconds=1)
+def rig_of(home: Home) -> Rig:
+    options = Options(keep_seconds=2, upload_seconds=1)
     return Rig(options=options, home=home)
 
 
-def run_script(rig: Rig, *, maintain: bool = True) -> None:
+def run_script(rig: Rig) -> None:
     """Commit the script, maintaining after each; a failed step is done again by a new process."""
     store = rig.store()
     for transactions in SCRIPT:
@@ -43,8 +43,7 @@ def run_script(rig: Rig, *, maintain: bool = True) -> None:
                 outcomes = store.commit(*transactions, generation=0)
                 assert all(isinstance(o, Committed | AlreadyCommitted) for o in outcomes)
                 before = rig.ids_in_log()
-                if maintain:
-                    store.maintain()
+                store.maintain()
                 break
             except UnavailableError:
                 assert rig.ids_in_log() == before, "nothing was committed, it said"
@@ -55,8 +54,8 @@ def run_script(rig: Rig, *, maintain: bool = True) -> None:
             pytest.fail("one fault cannot fail a step three times")
 
 
-def places_of(rig: Rig, *, maintain: bool = True) -> list[str]:
-    run_script(rig, maintain=maintain)
+def places_of(rig: Rig) -> list[str]:
+    run_script(rig)
     return rig.calls
 
 
@@ -104,36 +103,23 @@ def check_garbage(rig: Rig) -> None:
 
 def test_a_crash_at_any_place_loses_and_doubles_nothing(home: Home) -> None:
     with small_pages(2):
-        whole = rig_of(home, strict=False)
+        whole = rig_of(home)
         places = places_of(whole)
         assert whole.head().manifest.snapshots and whole.head().first_page > 0
         written = {"append", "open_page", "set_manifest", "raise_low_water_mark", "delete_pages"}
         assert {f"after {call}" for call in (*written, *OF_BLOBS[home])} <= set(places)
         for number in in_turn([n for n, place in enumerate(places) if is_tried(home, place)]):
-            rig = rig_of(home, strict=False)
+            rig = rig_of(home)
             rig.at = {number: fail(Crash())}
             run_script(rig)
             check_after(rig)
 
 
-def test_a_crash_at_any_place_of_strict_commits_loses_and_doubles_nothing(home: Home) -> None:
-    with small_pages(2):
-        places = places_of(rig_of(home, strict=True), maintain=False)
-        for number in in_turn([n for n, place in enumerate(places) if is_tried(home, place)]):
-            rig = rig_of(home, strict=True)
-            rig.at = {number: fail(Crash())}
-            run_script(rig, maintain=False)
-            check_after(rig)
-
-
 @pytest.mark.parametrize("error", [BUSY, LOST])
-@pytest.mark.parametrize("strict", [False, True])
-def test_a_fault_at_any_place_is_survived_or_reported(
-    home: Home, error: Exception, strict: bool
-) -> None:
+def test_a_fault_at_any_place_is_survived_or_reported(home: Home, error: Exception) -> None:
     writes = ("append", "open_page", "set_manifest", "raise_low_water_mark", "delete_pages")
     with small_pages(2):
-        places = places_of(rig_of(home, strict), maintain=not strict)
+        places = places_of(rig_of(home))
         for number, place in in_turn(list(enumerate(places))):
             is_write = place.endswith(writes)
             if not is_tried(home, place):
@@ -142,7 +128,7 @@ def test_a_fault_at_any_place_is_survived_or_reported(
                 continue  # a write that landed is not "refused"; only a write's fate is unknown
             if error is BUSY and not is_write and place.startswith("after"):
                 continue  # to who asked it is the same as before
-            rig = rig_of(home, strict)
+            rig = rig_of(home)
             rig.at = {number: fail(error)}
-            run_script(rig, maintain=not strict)
+            run_script(rig)
             check_after(rig)

@@ -223,17 +223,6 @@ def test_a_commit_that_landed_but_whose_verdict_is_unread_is_not_called_a_failur
     assert store.current().reference_count == 3
 
 
-def test_a_strict_commit_that_another_overtakes_is_judged_again_and_not_written_twice(
-    rig: Rig,
-) -> None:
-    store = rig.store(is_strict=True)
-    store.current()
-    before = len(rig.ids_in_log())
-    rig.on("before append", lambda: rig.store().commit(addition(1), generation=0) and None)
-    assert store.commit(addition(1), generation=0) == (AlreadyCommitted(),)
-    assert len(rig.ids_in_log()) == before + 1
-
-
 def test_what_one_thread_folds_no_other_folds_at_the_same_time(rig: Rig) -> None:
     store = rig.store()
     rig.store().commit(addition(1), generation=0)

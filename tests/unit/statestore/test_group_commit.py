@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import threading
 
-import pytest
-
 from dormouse.errors import ContendedError
 from dormouse.model.transactions import Entry, ReleaseJob
 from dormouse.state_store import CommitReport, Committed
@@ -112,10 +110,9 @@ def test_a_lone_thread_commits_at_once() -> None:
     assert [len(batch) for batch in batches] == [1, 1]
 
 
-@pytest.mark.parametrize("strict", [False, True])
-def test_a_commit_is_reported_with_what_it_cost(strict: bool) -> None:
+def test_a_commit_is_reported_with_what_it_cost() -> None:
     reports: list[CommitReport] = []
-    rig = Rig(options=Options(is_strict=strict, observe=reports.append))
+    rig = Rig(options=Options(observe=reports.append))
     rig.on("before append", lambda: rig.clock.advance(seconds=1))
     store = rig.store()
     store.commit(initialise(ONE_LEAF), addition(1), ReleaseJob("none"), generation=0)

@@ -14,7 +14,7 @@ from dormouse.errors import (
     UnavailableError,
 )
 from dormouse.retry_policy import WITHOUT_PAUSES, RetryPolicy
-from dormouse.statestore.log.log import CollectedError, Log, Placement
+from dormouse.statestore.log.log import CollectedError, Log
 from dormouse.statestore.log.pages import (
     LOWEST_ID,
     PAGE_CAPACITY,
@@ -94,15 +94,12 @@ def test_when_no_attempt_is_answered_the_outcome_is_unknown(rig: Rig) -> None:
         rig.log().append("a", 0)
 
 
-@pytest.mark.parametrize("after", [None, 0])
-def test_a_last_look_at_a_page_with_room_does_not_prove_that_an_append_is_lost(
-    rig: Rig, after: int | None
-) -> None:
+def test_a_last_look_at_a_page_with_room_does_not_prove_that_an_append_is_lost(rig: Rig) -> None:
     rig.pages.before = lambda call: fail(LOST)() if call == "append" else None
     with pytest.raises(OutcomeUnknownError, match="may yet land"):
-        rig.log().append("a", 0, after=after)
+        rig.log().append("a", 0)
     rig.pages.before = lambda _: None
-    rig.pages.append("t", 0, "a", None if after is None else 0)
+    rig.pages.append("t", 0, "a")
     assert rig.log().ids_after(0) == ["a"], "it was on its way"
 
 
@@ -296,47 +293,6 @@ def test_an_id_that_slept_past_the_low_water_mark_is_refused_for_good(rig: Rig) 
         assert (refused.version, refused.low_water_mark) == (None, ids(1, 60)[0])
         fill(rig, PAGE_CAPACITY)
     assert slow not in rig.log().ids_after(0)
-
-
-# Appends that are to follow a certain version
-
-
-def test_of_those_that_are_to_follow_one_version_one_does(rig: Rig) -> None:
-    assert rig.log().append("a", 0, after=0) == Placement(1, Page(0, ("a",)), 1)
-    assert rig.log().append("b", 0, after=0) == Placement(1)
-    assert rig.log().append("b", 0, after=1) == Placement(1, Page(0, ("a", "b")), 2)
-
-
-def test_a_strict_append_over_the_end_of_a_page_makes_the_next(rig: Rig) -> None:
-    fill(rig, PAGE_CAPACITY - 1)
-    rig.on("before open_page", fail(BUSY))
-    rig.log().append("a", 0)
-    assert rig.log().append("b", 1, after=PAGE_CAPACITY).version == PAGE_CAPACITY + 1
-    assert rig.log().append("c", 1, after=PAGE_CAPACITY).version is None
-
-
-def test_a_strict_append_whose_page_was_collected_comes_too_late(rig: Rig) -> None:
-    fill(rig, 2 * PAGE_CAPACITY)
-    collect(rig, 2)
-    assert rig.log().append("a", 0, after=5).version is None
-
-
-def test_a_strict_append_that_landed_but_was_not_answered_is_found(rig: Rig) -> None:
-    rig.on("after append", fail(LOST))
-    assert rig.log().append("a", 0, after=0).version == 1
-    rig.on("before append", fail(LOST))
-    assert rig.log().append("b", 0, after=1).version == 2
-
-
-def test_a_strict_append_that_was_not_answered_and_lost_its_place_never_lands(rig: Rig) -> None:
-    def another_is_quicker() -> None:
-        rig.log().append("b", 0)
-        raise LOST
-
-    rig.on("before append", another_is_quicker)
-    assert rig.log().append("a", 0, after=0).version is None
-    rig.pages.append("t", 0, "a", 0)
-    assert rig.log().ids_after(0) == ["b"]
 
 
 # Changes of the manifest

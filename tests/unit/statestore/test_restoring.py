@@ -29,9 +29,9 @@ KEPT_VERSION = 3
 RESTORED = 5
 
 
-def rig_of(home: Home, *, is_strict: bool = False) -> Rig:
+def rig_of(home: Home) -> Rig:
     """A table at version 4, which added a shard each from version 2 on; version 3 is pinned."""
-    options = Options(is_strict=is_strict, keep_seconds=600, upload_seconds=1)
+    options = Options(keep_seconds=600, upload_seconds=1)
     rig = Rig(home=home, options=options)
     store = rig.store()
     store.commit(initialise(ONE_LEAF), generation=0)
@@ -60,9 +60,8 @@ def assert_same(rig: Rig) -> None:
     assert without_expired(rig.store().current()) == without_expired(rig.replay())
 
 
-@pytest.mark.parametrize("is_strict", [False, True])
-def test_every_reader_sees_the_version_again(home: Home, is_strict: bool) -> None:
-    rig = rig_of(home, is_strict=is_strict)
+def test_every_reader_sees_the_version_again(home: Home) -> None:
+    rig = rig_of(home)
     warm = rig.store()
     assert len(warm.current().shards) == 3
     assert restore(rig) == Committed(RESTORED)
@@ -76,12 +75,9 @@ def test_every_reader_sees_the_version_again(home: Home, is_strict: bool) -> Non
     assert len(rig.store().at(version=4).shards) == 3
 
 
-@pytest.mark.parametrize("is_strict", [False, True])
-def test_a_version_with_another_shard_than_the_table_is_rejected(
-    home: Home, is_strict: bool
-) -> None:
+def test_a_version_with_another_shard_than_the_table_is_rejected(home: Home) -> None:
     """The verdict needs the snapshot as much as an accepted one does."""
-    rig = rig_of(home, is_strict=is_strict)
+    rig = rig_of(home)
     store = rig.store()
     (pin,) = store.pins.all()
     earlier = store.pins.state(pin)
@@ -190,13 +186,12 @@ def test_wherever_it_fails_the_next_attempt_restores_it_once(home: Home, error: 
         assert_same(rig)
 
 
-@pytest.mark.parametrize("is_strict", [False, True])
-def test_another_commit_at_any_step_is_before_it_or_refused(home: Home, is_strict: bool) -> None:
+def test_another_commit_at_any_step_is_before_it_or_refused(home: Home) -> None:
     """What another writer adds in between is undone with the rest, and its shard is garbage."""
-    whole = rig_of(home, is_strict=is_strict)
+    whole = rig_of(home)
     restore(whole)
     for step in in_turn(range(len(whole.calls)), parts=4):
-        rig = rig_of(home, is_strict=is_strict)
+        rig = rig_of(home)
         outcomes: list[object] = []
 
         def add(rig: Rig = rig, outcomes: list[object] = outcomes) -> None:

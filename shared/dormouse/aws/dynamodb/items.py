@@ -119,9 +119,8 @@ class DynamoItems:
             return False
         return True
 
-    def append(self, key: Key, new_id: bytes, *, room: int, at: int | None = None) -> Item | None:
+    def append(self, key: Key, new_id: bytes, *, room: int) -> Item | None:
         """Append an id by one write, which reads nothing; return the item as it then is."""
-        has_room = "size(ids) < :limit" if at is None else "size(ids) = :limit"
         try:
             with writing("DynamoDB"):
                 answer = self._client.update_item(
@@ -130,7 +129,7 @@ class DynamoItems:
                     UpdateExpression="SET ids = list_append(ids, :ids), ids_sum = ids_sum + :sum",
                     ConditionExpression=(
                         "attribute_type(ids, :list) AND attribute_type(ids_sum, :number)"
-                        f" AND NOT contains(ids, :id) AND #mark <= :id AND {has_room}"
+                        " AND NOT contains(ids, :id) AND #mark <= :id AND size(ids) < :limit"
                     ),
                     ExpressionAttributeNames={"#mark": MARK},
                     ExpressionAttributeValues={
@@ -139,7 +138,7 @@ class DynamoItems:
                         ":sum": {"N": str(id_sum(key, new_id))},
                         ":list": {"S": "L"},
                         ":number": {"S": "N"},
-                        ":limit": {"N": str(room if at is None else at if at < room else -1)},
+                        ":limit": {"N": str(room)},
                     },
                     ReturnValues="ALL_NEW",
                     ReturnValuesOnConditionCheckFailure="ALL_OLD",

@@ -69,10 +69,10 @@ class SqliteItems(_Reads):
         with self._database.writing() as connection:
             return TransactionItems(connection).write(*changes)
 
-    def append(self, key: Key, new_id: bytes, *, room: int, at: int | None = None) -> Item | None:
+    def append(self, key: Key, new_id: bytes, *, room: int) -> Item | None:
         """Append an id to an item's ids; return the item as it then is."""
         with self.transaction() as items:
-            return items.append(key, new_id, room=room, at=at)
+            return items.append(key, new_id, room=room)
 
     def delete(self, keys: Iterable[Key]) -> None:
         """Delete many items."""
@@ -105,10 +105,10 @@ class TransactionItems(_Reads):
                 self._replace(change.key, item, changed(change, item))
         return True
 
-    def append(self, key: Key, new_id: bytes, *, room: int, at: int | None = None) -> Item | None:
+    def append(self, key: Key, new_id: bytes, *, room: int) -> Item | None:
         """Append an id to an item's ids; return the item as it then is."""
         (item,) = self.get(key)
-        if item is None or (longer := with_id(item, new_id, room, at)) is item:
+        if item is None or (longer := with_id(item, new_id, room)) is item:
             return item
         self._put(key, {IDS: longer.parts[IDS]}, None)
         return longer

@@ -40,8 +40,7 @@ class Placement:
     """The outcome of an append, and how many attempts it took.
 
     `page` is as it was when it was seen with the id, which makes `version`. Without a page the id
-    is not in the log: it is below `low_water_mark` and never will be, or it was to follow a certain
-    version and another id came first.
+    is not in the log: it is below `low_water_mark` and never will be.
     """
 
     attempts: int
@@ -75,10 +74,8 @@ class Log:
             raise NotFoundError(f"the state of {self.title} was destroyed")
         return head
 
-    def append(self, delta_id: str, page: int, *, after: int | None = None) -> Placement:
+    def append(self, delta_id: str, page: int) -> Placement:
         """Append an id to the last page, `page` being a guess at it; return its place.
-
-        With `after`, append it only as what follows that version.
 
         An append is idempotent. One that was not answered is repeated on the same page, which shows
         its outcome: a page takes an id once, and a full page without it can never get it. So an id
@@ -90,26 +87,20 @@ class Log:
             OutcomeUnknownError: the id may be in the log, or may get there.
             NotFoundError: the table was destroyed.
         """
-        position = None if after is None else place_after(after)[1]
         doubtful, failures, attempt = False, 0, 0
         failure: DormouseError | None = None
         for attempt in range(1, self.retry_policy.attempts + 1):
             if failures:
                 self.retry_policy.pause(failures)
             try:
-                found = self.pages.append(self.table_id, page, delta_id, position)
+                found = self.pages.append(self.table_id, page, delta_id)
                 if found and delta_id in found.ids:
                     self._prepare_next(found)
                     return Placement(attempt, found, found.version_of(delta_id))
                 doubtful = doubtful and found is None
-                if found and _never_takes(found, delta_id, position):
-                    low_water_mark = (
-                        found.low_water_mark if delta_id < found.low_water_mark else None
-                    )
-                    return Placement(attempt, low_water_mark=low_water_mark)
+                if found and _never_takes(found, delta_id):
+                    return Placement(attempt, low_water_mark=found.low_water_mark)
                 page = self._writable_page(page, found, doubtful)
-                if position is not None and page != place_after(after or 0)[0]:
-                    return Placement(attempt)
                 failures = 0
             except OutcomeUnknownError as error:
                 if isinstance(error, _LostSightError):
@@ -119,7 +110,7 @@ class Log:
                 failure, failures = error, failures + 1
                 if isinstance(error, ServiceRefusedError):
                     break
-        seen = self._finalise(delta_id, page, position, doubtful, failure)
+        seen = self._finalise(delta_id, page, doubtful, failure)
         return Placement(attempt, seen, seen.version_of(delta_id))
 
     def ids_after(self, version: int) -> list[str]:
@@ -239,7 +230,6 @@ class Log:
         self,
         delta_id: str,
         number: int,
-        position: int | None,
         doubtful: bool,
         failure: DormouseError | None,
     ) -> Page:
@@ -251,7 +241,7 @@ class Log:
                 page = None
             if page and delta_id in page.ids:
                 return page
-            if page is None or not (page.is_full or _never_takes(page, delta_id, position)):
+            if page is None or not (page.is_full or _never_takes(page, delta_id)):
                 raise OutcomeUnknownError(
                     f"a commit to {self.title} was not answered; it may yet land",
                     hint="commit the same again to find out; delete nothing it may need",
@@ -269,8 +259,6 @@ class _LostSightError(OutcomeUnknownError):
     """No later attempt can find out whether the append landed."""
 
 
-def _never_takes(page: Page, delta_id: str, position: int | None) -> bool:
+def _never_takes(page: Page, delta_id: str) -> bool:
     """Return whether a page as found, and all after it, refuse an id for good."""
-    if position is not None and len(page.ids) > position:
-        return True
     return delta_id < page.low_water_mark and not page.is_full

@@ -203,14 +203,12 @@ class Pages(Protocol):
     def page(self, table_id: str, number: int) -> Page | None:
         """Return a page; None if it was not made yet, or was deleted."""
 
-    def append(
-        self, table_id: str, number: int, delta_id: str, position: int | None = None
-    ) -> Page | None:
+    def append(self, table_id: str, number: int, delta_id: str) -> Page | None:
         """Append an id to a page with room that does not hold it; return the page as it then is.
 
-        With a `position`, append only if the id gets that position. An id below the page's
-        low-water mark is never appended. So the id has its place if the returned page holds it,
-        whichever attempt put it there; if not, the page shows why. None if there is no such page.
+        An id below the page's low-water mark is never appended. So the id has its place if the
+        returned page holds it, whichever attempt put it there; if not, the page shows why. None if
+        there is no such page.
         """
 
     def open_page(self, table_id: str, number: int, low_water_mark: str) -> bool:

@@ -183,7 +183,7 @@ class TestProperties:
             ({"compaction_files": 1}, (), "at least 2"),
             ({"compaction_files": "3"}, (), "whole number"),
             ({"compaction_files": True}, (), "whole number"),
-            ({"commits": "strictly"}, (), "did you mean strict"),
+            ({"ingest_file_strategy": "automatic"}, (), "did you mean auto"),
             ({"state_store": "dynamodb"}, (), "cannot change"),
             ({"filters": "ageOff(nothing,1)"}, (), "nothing"),
             ({}, ("compaction_file",), "did you mean compaction_files"),

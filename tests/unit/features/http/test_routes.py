@@ -38,7 +38,7 @@ def test_a_table_is_created_changed_and_deleted_by_requests(api: Api) -> None:
     assert found["online"] is False
     properties = api.get("/tables/u/properties")
     assert properties["compaction_files"] == {"value": 5, "set_by": "table"}
-    assert properties["commits"]["set_by"] == "default"
+    assert properties["gc_delay_seconds"]["set_by"] == "default"
     assert api.request("DELETE", "/tables/u")["state"] == "finished"
     assert api.get("/tables")["tables"] == []
 
