@@ -104,7 +104,7 @@ class Publisher:
     def _shard(self, job: str, leaf: Partition, rows: int) -> NewShard:
         at = self.leaves.index(leaf)
         low, high = (number * KEYS // len(self.leaves) for number in (at, at + 1))
-        shard = Shard(f"{job}-0", rows, 64 * rows, key(low), key(high - 1))
+        shard = Shard.of(f"{job}-0", rows, 64 * rows, key(low), key(high - 1))
         return NewShard(shard, ((leaf.id, rows),))
 
     def _name(self, kind: str, leaf: Partition) -> str:

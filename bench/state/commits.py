@@ -27,7 +27,7 @@ from bench.state.workload import Clock, Ids, Mix
 from dormouse.aws.dynamodb.state.state_store import DynamoDBStateStore
 from dormouse.aws.s3.state_store import S3StateStore
 from dormouse.keys.ranges import KeyRange
-from dormouse.model.part_of_state import PartOfState
+from dormouse.model.state import PartOfState
 from dormouse.state_store import Committed
 from dormouse.statestore.engine import LogStateStore
 from dormouse.statestore.log.compaction import COMMITS_TO_INCREMENT, LEAST_BYTES_TO_SNAPSHOT

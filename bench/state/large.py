@@ -27,8 +27,7 @@ from bench.state.counting import Requests
 from bench.state.memory import KEYS, PER_PARTITION, TABLE, digest, key, peak_bytes, resident_bytes
 from bench.state.workload import Clock, Ids, Mix
 from dormouse.aws.dynamodb.state.blobs import MOST_PARTS, PART_BYTES
-from dormouse.key_forms.stored import encode_key
-from dormouse.keys.ranges import KeyRange
+from dormouse.keys.ranges import KeyRange, encode_key
 from dormouse.model.partitions import ROOT, partition_id_of
 from dormouse.model.state import TableState
 from dormouse.model.transactions import Entry

@@ -40,7 +40,7 @@ def in_files(table: Table, folder: Path) -> Table:
 
 def load(references: int, table: Table, what: str) -> float:
     """Load the state, or the snapshot alone; print what that took, and return the CPU seconds."""
-    import_module("dormouse.statestore.delta.segments")  # a load would import it
+    import_module("dormouse.statestore.segments")  # a load would import it
     store = table.store(Requests(), 5)
     decode_snapshot(TABLE, encode_snapshot(TABLE, TableState()), "empty")  # what is loaded lazily
     base = resident_bytes()

@@ -13,12 +13,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import TypeVar
 
 import pyarrow as pa
+from msgspec import structs
 
 from bench.common.figures import emit
 from dormouse.features.planning.compaction import plan_compactions
@@ -71,7 +71,7 @@ def built(references: int) -> TableState:
         here: dict[str, Reference] = {}
         for i in range(PER_PARTITION):
             name = f"{digest(f'{n}/{i}')}-0"
-            shards[name] = Shard(name, 1000, 64_000, key(low + i), key(high - i))
+            shards[name] = Shard.of(name, 1000, 64_000, key(low + i), key(high - i))
             here[name] = Reference(leaf.id, name, 1000)
         held[leaf.id] = PartitionReferences(OverlayMap.of(here), 1000 * len(here), len(here))
     return TableState(
@@ -177,10 +177,10 @@ def committed(state: TableState, partitions: list[str]) -> TableState:
     """Return the state after an ingest and a compaction of all references in each partition."""
     for partition in partitions:
         span = [state.shards[r.shard] for r in state.references_in(partition)]
-        new = replace(span[0], id=f"new-{partition}")
+        new = structs.replace(span[0], id=f"new-{partition}")
         placed = NewShard(new, ((partition, new.rows),))
         inputs = (*(shard.id for shard in span), new.id)
-        merged = replace(new, id=f"merged-{partition}")
+        merged = structs.replace(new, id=f"merged-{partition}")
         done = (NewShard(merged, ((partition, merged.rows),)),)
         taken = tuple((shard.id, shard.rows) for shard in (*span, new))
         removed = sum(rows for _, rows in taken) - merged.rows
@@ -199,7 +199,7 @@ def committed(state: TableState, partitions: list[str]) -> TableState:
 def on_the_root(number: int) -> Transaction:
     """Return an ingest of a shard placed on the root, to be pushed down to its one leaf."""
     at = key(number * (KEYS // ROUNDS))
-    shard = NewShard(Shard(f"root-{number}", 1, 64, at, at), (("root", 1),))
+    shard = NewShard(Shard.of(f"root-{number}", 1, 64, at, at), (("root", 1),))
     return AddShards(f"root-{number}", (f"root-file-{number}",), (shard,))
 
 

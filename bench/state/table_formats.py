@@ -71,7 +71,7 @@ def dormouse_writers(folder: Path, count: int, *, stores: int | None = None) -> 
             pq.write_table(ROWS, body)
             storage.put(f"{data_prefix('t')}{shard_id}.parquet", body.getvalue())
             span = ("customer-000000000",), ("customer-000000099",)
-            shard = Shard(shard_id, ROWS.num_rows, body.tell(), *span)
+            shard = Shard.of(shard_id, ROWS.num_rows, body.tell(), *span)
             new = NewShard(shard, (("root", ROWS.num_rows),))
             (outcome,) = store.commit(AddShards(ids.new(), (ids.new(),), (new,)), generation=0)
             assert isinstance(outcome, Committed), outcome

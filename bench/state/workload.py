@@ -93,6 +93,6 @@ class Mix:
         count = len(self._leaves)
         low, high = leaf * KEYS // count, (leaf + 1) * KEYS // count - 1
         span = key(low + self._chance.randrange(9)), key(high - self._chance.randrange(9))
-        shard = Shard(f"{self._ids.new()}-0", self._chance.randrange(900, 1100), 64_000, *span)
+        shard = Shard.of(f"{self._ids.new()}-0", self._chance.randrange(900, 1100), 64_000, *span)
         self._rows[shard.id] = shard.rows
         return NewShard(shard, ((self._leaves[leaf], shard.rows),))

@@ -18,13 +18,11 @@ from dormouse.model.state import TableState
 from dormouse.model.transactions import Entry
 from dormouse.statestore.gc_pause import gc_paused
 from dormouse.statestore.log.compaction import COMMITS_TO_INCREMENT, has_key_index
-from dormouse.statestore.log.few_runs import ends_at
-from dormouse.statestore.log.increment_runs import MOST_INCREMENTS
 from dormouse.statestore.log.key_indexes import index_place_of, key_indexes
 from dormouse.statestore.log.pages import PAGE_CAPACITY, Increment, Segment
 from dormouse.statestore.log.reader import fold_delta
-from dormouse.statestore.snapshot.changes import changes_between, rebased
-from dormouse.statestore.snapshot.increments import encode_increment
+from dormouse.statestore.log.segment_levels import MOST_INCREMENTS, ends_at
+from dormouse.statestore.snapshot.changes import changes_between, encode_increment, rebased
 
 PERIOD = -(-COMMITS_TO_INCREMENT // PAGE_CAPACITY) * PAGE_CAPACITY
 """Commits from increment to increment, where maintenance follows each full page."""

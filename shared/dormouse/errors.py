@@ -146,10 +146,6 @@ class DamagedEntryError(CorruptDataError):
         return self.name or self.table_id or "(instance)"
 
 
-class NewerRulesError(CorruptDataError):
-    """A later release judges this table by rules that this one does not know. Upgrade this one."""
-
-
 BRING_BACK = (
     "bring the object back from an older version or a backup; `dormouse check NAME --bytes` finds "
     "all that is damaged or lost of a table, and `dormouse export NAME --skip-damaged` writes the "

@@ -243,7 +243,7 @@ def by_leaf(state: TableState, wanted: Sequence[KeyRange]) -> Iterator[Parts]:
     """Yield the slices that disjoint ranges need, leaf by leaf in key order."""
 
     def leaf(part: Sequence[Slice]) -> str:
-        return state.partitions.leaf_containing(part[0].range.min).id
+        return state.partitions.leaf_containing(part[0].range.low).id
 
     for _, parts in groupby(slices_to_read(state, wanted), leaf):
         yield tuple(map(tuple, parts))
@@ -251,16 +251,16 @@ def by_leaf(state: TableState, wanted: Sequence[KeyRange]) -> Iterator[Parts]:
 
 def _narrowed(leaf: Parts, wanted: Sequence[KeyRange]) -> Parts:
     """Return the slices of a leaf, restricted to disjoint ascending ranges."""
-    ends = [span.max for span in wanted if span.max is not None]
+    ends = [span.high for span in wanted if span.high is not None]
     found = []
     for part in leaf:
         whole = part[0].range
-        for span in wanted[bisect_right(ends, whole.min) :]:
-            if whole.max is not None and span.min >= whole.max:
+        for span in wanted[bisect_right(ends, whole.low) :]:
+            if whole.high is not None and span.low >= whole.high:
                 break
             common = whole.intersection(span)
             shards = (each.shard for each in part)
-            held = [s for s in shards if common.overlaps_span(s.min_key, s.max_key)]
+            held = [s for s in shards if common.overlaps_span(s.low, s.high)]
             if held and not common.is_empty():
                 found.append(tuple(Slice(shard, common) for shard in held))
     return tuple(found)

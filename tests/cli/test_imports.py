@@ -156,13 +156,13 @@ def test_the_state_of_a_small_table_is_committed_and_read_without_what_works_on_
     program = """
 import sys
 from dormouse.aws.s3.state_store import S3StateStore
-from dormouse.model.transactions import RaiseRules, RULES
+from dormouse.model.transactions import ReleaseJob
 from tests.support.adapters import CountingIds, FakeClock
 from tests.support.memory_pages import MemoryPages
 from tests.support.memory_storage import MemoryStorage
 clock = FakeClock(0)
 kept = MemoryStorage(), MemoryPages(), clock, CountingIds(clock)
-S3StateStore("t", *kept).commit(RaiseRules(RULES), generation=0)
+S3StateStore("t", *kept).commit(ReleaseJob("none"), generation=0)
 assert S3StateStore("t", *kept).current().version == 1
 print("IMPORTED", *sys.modules, file=sys.stderr)
 """

@@ -5,7 +5,6 @@ nonsense that another release, a bug or a hand put into the log.
 from __future__ import annotations
 
 from contextlib import suppress
-from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
@@ -14,20 +13,18 @@ from hypothesis import strategies as st
 
 from dormouse.aws.dynamodb.state.state_store import DynamoDBStateStore
 from dormouse.aws.s3.state_store import S3StateStore
-from dormouse.errors import InvalidRequestError, NewerRulesError, OutcomeUnknownError
+from dormouse.errors import InvalidRequestError
 from dormouse.fold.invariants import broken_invariants
 from dormouse.fold.rules import Rule
-from dormouse.keys.ranges import Key
-from dormouse.model.partitions import ROOT, Partition, PartitionTree
+from dormouse.keys.ranges import Key, encode_key
+from dormouse.model.partitions import ROOT, PartitionTree
 from dormouse.model.shards import NewShard, Shard
 from dormouse.model.state import TableState
 from dormouse.model.transactions import (
-    RULES,
     AddShards,
     AssignJob,
     DeleteShards,
     Entry,
-    RaiseRules,
     ReplaceShards,
     ResetTable,
     SplitPartition,
@@ -35,12 +32,11 @@ from dormouse.model.transactions import (
 )
 from dormouse.schema.schema import Primitive
 from dormouse.state_store import Committed, Rejected
-from dormouse.statestore.delta.codec import Delta, encode_delta, identity_of
-from dormouse.statestore.delta.segments import encode_segment
+from dormouse.statestore.deltas import Delta, encode_delta, identity_of
 from dormouse.statestore.engine import LogStateStore
-from dormouse.statestore.log import reader as reading
 from dormouse.statestore.log.pages import place_after
 from dormouse.statestore.log.reader import fold_delta
+from dormouse.statestore.segments import encode_segment
 from tests.support import arbitrary
 from tests.support.adapters import CountingIds, FakeClock
 from tests.support.depth import examples
@@ -153,9 +149,11 @@ def test_whatever_is_in_the_log_all_the_same_folds_to_a_verdict_for_every_reader
     [
         (DeleteShards(("s1", "s1")), "s1: it is named more than once"),
         (ReplaceShards("j1", LEFT, ("s1", "s1"), ()), "each once"),
-        (SplitPartition(RIGHT, (7,)), "its part 1 is not of type string"),
-        (SplitPartition(RIGHT, ("secret" * 1000,)), "it takes 6,000 bytes, more than 4,096"),
-        (RaiseRules(RULES + 1), f"judges by rules {RULES}"),
+        (SplitPartition(RIGHT, encode_key((7,))), "its part 1 is not of type string"),
+        (
+            SplitPartition(RIGHT, encode_key(("secret" * 1000,))),
+            "it takes 6,000 bytes, more than 4,096",
+        ),
     ],
 )
 def test_what_can_never_hold_is_refused_before_it_is_written_and_says_why(
@@ -178,28 +176,28 @@ def test_keys_are_judged_by_their_types_before_the_first_tree_is_written(kept_in
     for key in keys:
         store = Home(kept_in).store()
         if key == ("p",):
-            store.commit(first, SplitPartition(RIGHT, key), generation=0)
+            store.commit(first, SplitPartition(RIGHT, encode_key(key)), generation=0)
             assert len(store.current().partitions) == 5
         else:
             with pytest.raises(InvalidRequestError):
-                store.commit(first, SplitPartition(RIGHT, key), generation=0)
+                store.commit(first, SplitPartition(RIGHT, encode_key(key)), generation=0)
             assert store.current() == TableState()
 
 
-@pytest.mark.parametrize("part", [2**63, -(2**63) - 1, 1.5, None, ("m",), "\ud800"], ids=repr)
-def test_what_no_key_can_hold_is_refused_before_there_is_a_first_tree(part: object) -> None:
+@pytest.mark.parametrize("key", [b"\x00", b"\x02m", b"\x03m", b"\xff", encode_key(("\ud800",))])
+def test_what_is_no_key_is_refused_before_there_is_a_first_tree(key: bytes) -> None:
     store = Home(HOMES[0]).store()
     with pytest.raises(InvalidRequestError):
-        store.commit(SplitPartition(RIGHT, (part,)), generation=0)  # type: ignore[arg-type]
+        store.commit(SplitPartition(RIGHT, key), generation=0)
 
 
 @pytest.mark.parametrize("kept_in", HOMES)
 def test_no_generation_is_the_last(kept_in: str) -> None:
     store = Home(kept_in).begun()
-    tree = tuple(store.current().partitions.by_id.values())
-    (far,) = store.commit(ResetTable(2**63 - 1, tree), generation=0)
+    splits = store.current().partitions.splits
+    (far,) = store.commit(ResetTable(2**63 - 1, splits), generation=0)
     assert isinstance(far, Rejected)
-    (reset,) = store.commit(ResetTable(1, tree), generation=0)
+    (reset,) = store.commit(ResetTable(1, splits), generation=0)
     assert isinstance(reset, Committed)
 
 
@@ -210,47 +208,28 @@ def test_keys_of_a_later_generation_are_judged_by_a_store_that_read_only_the_ear
     with small_pages(3):
         home = Home(kept_in)
         warm, other = home.begun(), home.store()
-        numbers = ResetTable(1, (Partition(ROOT),), (Primitive.LONG,))
+        numbers = ResetTable(1, (), (Primitive.LONG,))
         (reset,) = other.commit(numbers, generation=0)
-        split, late = SplitPartition(ROOT, (5,)), SplitPartition(RIGHT, ("x",))
+        split, late = (
+            SplitPartition(ROOT, encode_key((5,))),
+            SplitPartition(RIGHT, encode_key(("x",))),
+        )
         (done,) = warm.commit(split, generation=1)
         assert isinstance(reset, Committed) and isinstance(done, Committed)
         (rejected,) = warm.commit(late, generation=0)
         assert isinstance(rejected, Rejected)
         assert [v.rule for v in rejected.violations] == [Rule.STALE_GENERATION]
-        for unfit in (SplitPartition(ROOT, ("x",)), SplitPartition(ROOT, (1.5,))):  # type: ignore[arg-type]
+        for unfit in (SplitPartition(ROOT, encode_key(("x",))), SplitPartition(ROOT, b"\x04")):
             with pytest.raises(InvalidRequestError):
                 warm.commit(unfit, generation=1)
         with pytest.raises(InvalidRequestError):
-            warm.commit(SplitPartition(RIGHT, (1.5,)), generation=0)  # type: ignore[arg-type]
+            warm.commit(SplitPartition(RIGHT, b"\x04"), generation=0)
         for _ in range(8):  # so that who comes next reads snapshots and segments
             warm.commit(AddShards("none", (), ()), generation=1)
             warm.maintain()
         state = assert_whole(home, warm, other)
     assert (state.key_types, state.generation) == ((Primitive.LONG,), 1)
     assert len(state.partitions) == 3
-
-
-@pytest.mark.parametrize("kept_in", HOMES)
-def test_rules_that_a_later_release_raised_stop_an_older_one_wherever_it_reads(
-    kept_in: str,
-) -> None:
-    with small_pages(2):
-        home = Home(kept_in)
-        warm = home.begun()
-        warm.current()
-        home.put_by_hand(Entry(RaiseRules(RULES + 1), 1, 0))
-        with patch.object(reading, "RULES", RULES + 1):  # the release that raised them goes on
-            later = home.store()
-            for number in range(8):
-                later.commit(AddShards(f"later{number}", (), ()), generation=0)
-                later.maintain()
-        for store in (warm, home.store()):  # from memory, and from snapshots and segments
-            with pytest.raises(NewerRulesError, match=f"rules {RULES + 1}") as refused:
-                store.current()
-            assert "upgrade" in refused.value.hint
-            with pytest.raises((NewerRulesError, OutcomeUnknownError)):
-                store.commit(AddShards("mine", (), ()), generation=0)
 
 
 @pytest.mark.parametrize("kept_in", HOMES)
@@ -262,10 +241,10 @@ def test_a_job_assigned_again_in_another_partition_took_of_both_for_every_reader
         warm = home.store()
         tree = PartitionTree.from_split_points([("d",), ("m",)])
         leaves = [leaf.id for leaf in tree.leaves()]
-        whole = NewShard(Shard("s", 9, 1, ("a",), ("z",)), tuple((leaf, 3) for leaf in leaves))
+        whole = NewShard(Shard.of("s", 9, 1, ("a",), ("z",)), tuple((leaf, 3) for leaf in leaves))
         warm.commit(initialise(tree), AddShards("add", (), (whole,)), generation=0)
         for leaf, letter in zip(leaves, "afq", strict=True):
-            merged = NewShard(Shard(letter, 3, 1, (letter,), (letter,)), ((leaf, 3),))
+            merged = NewShard(Shard.of(letter, 3, 1, (letter,), (letter,)), ((leaf, 3),))
             done = ReplaceShards("j", leaf, ("s",), (merged,), (("s", 3),))
             home.store().commit(AssignJob("j", leaf, ("s",)), done, generation=0)
             for _ in range(4):  # so that who comes next reads what was kept of it

@@ -289,7 +289,7 @@ def test_a_put_that_is_not_answered_is_repeated_part_by_part(fake: MemoryDynamoD
         of(fake, attempts=3).put(IDS[1], b"x")
 
 
-def test_ranges_of_a_blob_that_an_earlier_release_cut_into_larger_items_are_read(
+def test_ranges_of_a_blob_that_was_cut_into_items_of_another_size_are_read(
     fake: MemoryDynamoDB,
 ) -> None:
     with patch.object(dynamodb_blobs, "PART_BYTES", 30_000):
@@ -299,15 +299,3 @@ def test_ranges_of_a_blob_that_an_earlier_release_cut_into_larger_items_are_read
     fake.kept = {key: item for key, item in fake.kept.items() if not key[2].endswith("#0001")}
     with pytest.raises(MissingBlobError):
         of(fake).get_ranges(wanted)
-
-
-def test_of_blobs_that_the_last_release_cut_only_the_items_are_fetched_that_are_wanted(
-    fake: MemoryDynamoDB,
-) -> None:
-    with patch.object(dynamodb_blobs, "PART_BYTES", dynamodb_blobs.FORMER_PART_BYTES):
-        of(fake).put(IDS[0], LARGE)
-    of(fake).put(IDS[1], LARGE)
-    last = len(LARGE) - 10
-    wanted = [BlobRange(each, len(LARGE), last, len(LARGE)) for each in IDS[:2]]
-    fake.kept = {key: item for key, item in fake.kept.items() if not key[2].endswith("#0000")}
-    assert of(fake).get_ranges(wanted) == [LARGE[last:]] * 2, "the first items are not asked for"

@@ -10,12 +10,12 @@ import pytest
 from dormouse.aws.s3.state_store import S3StateStore
 from dormouse.fold.fold import Verdict, apply
 from dormouse.fold.invariants import broken_invariants
+from dormouse.keys.ranges import encode_key
 from dormouse.model.disputes import DisputeReason
-from dormouse.model.partitions import ROOT, Partition, PartitionTree
+from dormouse.model.partitions import PartitionTree
 from dormouse.model.source_segments import SourceSegment
 from dormouse.model.state import TableState
 from dormouse.model.transactions import (
-    RULES,
     AddShards,
     AdoptSegments,
     AssignJob,
@@ -23,7 +23,6 @@ from dormouse.model.transactions import (
     DisputeShards,
     Entry,
     ExtendTree,
-    RaiseRules,
     ReleaseJob,
     ReplaceShards,
     ResetTable,
@@ -57,21 +56,20 @@ BEFORE: tuple[Transaction, ...] = (
 OUTPUT = shard_of("output", [("a",), ("b",)], (LEFT, 2))
 KINDS: dict[str, Transaction] = {
     "initialise": initialise(TREE),
-    "raise the rules": RaiseRules(RULES),
     "add": AddShards("three", ("source-three",), (shard_of("z", [("z",)], (RIGHT, 1)),)),
     "add the same source": AddShards("four", ("source-three",), ()),
     "assign": AssignJob("late", LEFT, ("a",)),
     "release": ReleaseJob("job"),
     "replace": ReplaceShards("job", LEFT, ("a", "b"), (OUTPUT,), (("a", 1), ("b", 1))),
-    "split": SplitPartition(LEFT, ("b",)),
-    "extend": ExtendTree(((LEFT, ("a\0",)), (RIGHT, ("x",)))),
+    "split": SplitPartition(LEFT, encode_key(("b",))),
+    "extend": ExtendTree(((LEFT, encode_key(("a\0",))), (RIGHT, encode_key(("x",))))),
     "delete": DeleteShards(("c",)),
     "dispute": DisputeShards(("b", "c"), DisputeReason.BYTES_DAMAGED, "job"),
     "resolve": ResolveDisputes((("d", 0),)),
     "seal": SealSources(SourceSegment("segment", 0, 2, 1, 20, 16, 1)),
     "adopt": AdoptSegments((SourceSegment("adopted", 0, 1, 1, 20, 16, 1),)),
-    "reset": ResetTable(1, TREE),
-    "reset to other row keys": ResetTable(1, (Partition(ROOT),), (Primitive.LONG,)),
+    "reset": ResetTable(1, PartitionTree.of(TREE).splits),
+    "reset to other row keys": ResetTable(1, (), (Primitive.LONG,)),
     "restore": RestoreVersion(1, 2),
 }
 

@@ -154,14 +154,6 @@ def test_a_page_is_made_with_the_low_water_mark_there_is(pages: Pages) -> None:
     assert pages.append("t", 1, delta_id(4)) == Page(1, (), delta_id(5))
 
 
-def test_an_id_for_a_certain_place_takes_no_other(pages: Pages) -> None:
-    pages.open_page("t", 0, LOWEST_ID)
-    assert pages.append("t", 0, delta_id(1), 1) == Page(0)
-    assert pages.append("t", 0, delta_id(1), 0) == Page(0, (delta_id(1),))
-    assert pages.append("t", 0, delta_id(2), 0) == Page(0, (delta_id(1),))
-    assert pages.append("t", 0, delta_id(2), 1) == Page(0, (delta_id(1), delta_id(2)))
-
-
 def test_a_table_without_a_log_gets_no_manifest(pages: Pages) -> None:
     assert not pages.set_manifest("t", manifest(1))
     assert pages.head("t") is None

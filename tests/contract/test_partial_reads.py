@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_a
 
 from dormouse.fold.fold import Verdict
 from dormouse.keys.ranges import Key, KeyRange
-from dormouse.model.part_of_state import PartOfState
+from dormouse.model.state import PartOfState
 from dormouse.model.transactions import Transaction
 from tests.contract.test_random_histories import StoreMachine
 from tests.support.depth import examples

@@ -12,6 +12,7 @@ import pytest
 
 from dormouse.errors import InvalidRequestError, NotBegunError, NotFoundError
 from dormouse.fold.rules import Rule, Violation
+from dormouse.keys.ranges import encode_key
 from dormouse.model.disputes import RowsTaken
 from dormouse.model.partitions import PartitionTree
 from dormouse.model.shards import NewShard, Shard
@@ -123,7 +124,7 @@ def test_a_job_and_a_split_run_their_course_across_processes(
 ) -> None:
     store.commit(addition(1), addition(2), generation=0)
     instance.store("t").commit(AssignJob("j", "root", ("s1", "s2")), generation=0)
-    instance.store("t").commit(SplitPartition("root", ("m",)), generation=0)
+    instance.store("t").commit(SplitPartition("root", encode_key(("m",))), generation=0)
     merged = merge_of("j", ("s1", "s2"), shard_of("m", ("a",), ("z",)))
     instance.store("t").commit(merged, generation=0)
     state = store.current()
@@ -135,9 +136,9 @@ def test_what_jobs_took_and_the_dispute_that_follows_are_known_to_every_process(
     instance: Instance, store: StateStore
 ) -> None:
     """A job takes 4 rows of 10, another one 5: one is lost."""
-    store.commit(addition(1), SplitPartition("root", ("m",)), generation=0)
+    store.commit(addition(1), SplitPartition("root", encode_key(("m",))), generation=0)
     for job, leaf, rows, low in (("z-job", LEFT, 4, ("a",)), ("a-job", RIGHT, 5, ("z",))):
-        output = NewShard(Shard(f"{job}-0", rows, 100, low, low), ((leaf, rows),))
+        output = NewShard(Shard.of(f"{job}-0", rows, 100, low, low), ((leaf, rows),))
         done = ReplaceShards(job, leaf, ("s1",), (output,), (("s1", rows),))
         outcomes = store.commit(AssignJob(job, leaf, ("s1",)), done, generation=0)
         assert all(isinstance(outcome, Committed) for outcome in outcomes)
@@ -161,7 +162,7 @@ def test_what_jobs_took_and_the_dispute_that_follows_are_known_to_every_process(
 
 def test_a_transaction_of_an_earlier_generation_is_refused_after_a_reset(store: StateStore) -> None:
     store.commit(addition(1), generation=0)
-    assert store.commit(ResetTable(1, ONE_LEAF), generation=0) == (Committed(3),)
+    assert store.commit(ResetTable(1, ()), generation=0) == (Committed(3),)
     (late,) = store.commit(addition(2), generation=0)
     assert isinstance(late, Rejected)
     assert store.commit(addition(1), generation=1) == (Committed(5),)
@@ -270,7 +271,7 @@ def test_after_maintenance_a_cold_reader_sees_the_same(
 ) -> None:
     store.commit(*(addition(n) for n in range(20)), generation=0)
     store.commit(AssignJob("j", "root", ("s1", "s2")), generation=0)
-    store.commit(SplitPartition("root", ("m",)), generation=0)
+    store.commit(SplitPartition("root", encode_key(("m",))), generation=0)
     for n in range(20, 32):
         store.commit(addition(n), generation=0)
     deltas = instance.count(*DELTAS)

@@ -41,9 +41,9 @@ from dormouse.keys.ranges import KeyRange
 from dormouse.messages import requests as r
 from dormouse.messages import stages as m
 from dormouse.messages.queries import AnswerQuery, CancelQuery, QueryLimits, QueryTask
-from dormouse.model.part_of_state import Piece
 from dormouse.model.shards import Shard
 from dormouse.model.sources import Source
+from dormouse.model.state import Piece
 from dormouse.model.versions.provenance import Lineage, Provenance
 from dormouse.query.pieces import decode_pieces, encode_pieces
 from dormouse.query.selection import Selection
@@ -201,7 +201,7 @@ _SELECTION = Selection(
 )
 _EXPORT = Export("e", "out", "t", "letters", COUNTS, _SELECTION)
 _ORIGIN = Provenance(KeyRange((), ("m",)), "j", 1, lineage=Lineage(("s",), ("i",), ("u",), ("c",)))
-_SHARD = Shard("s-0", 3, 100, ("a", 1), ("z", 2))
+_SHARD = Shard.of("s-0", 3, 100, ("a", 1), ("z", 2))
 _FOOTER = ShardFooter("t", "s-0", EVERY_TYPE, _ORIGIN, 3, ("a",), ("z",), ((("a",), 0),))
 _PATH = "the/path"
 _PURGE = purge_request(COUNTS, "c > 1", time_ms=1)

@@ -26,15 +26,15 @@ from dormouse.items.table_items import (
 from dormouse.items.tracker import put_record, record_of
 from dormouse.model.jobs.job_records import JobRecord
 from dormouse.retry_policy import WITHOUT_PAUSES
-from dormouse.statestore.delta import codec as codec_delta
-from dormouse.statestore.delta import segments as codec_segment
-from dormouse.statestore.delta.codec import decode_delta
-from dormouse.statestore.delta.segments import decode_segment
+from dormouse.statestore import deltas as codec_delta
+from dormouse.statestore import segments as codec_segment
+from dormouse.statestore.deltas import decode_delta
+from dormouse.statestore.segments import decode_segment
+from dormouse.statestore.snapshot import changes as codec_increment
 from dormouse.statestore.log.pages import Head, Manifest, Snapshot
 from dormouse.statestore.snapshot import codec as codec_snapshot
-from dormouse.statestore.snapshot import increments as codec_increment
+from dormouse.statestore.snapshot.changes import decode_increment
 from dormouse.statestore.snapshot.codec import decode_snapshot
-from dormouse.statestore.snapshot.increments import decode_increment
 from dormouse.stored import checksums
 from dormouse.tables.table import Table
 from tests.contract.state_pages import DynamoPages

@@ -14,7 +14,7 @@ from dormouse.features.queries.query import QUERIES, QueryEnd
 from dormouse.features.queries.stored import load_end
 from dormouse.messages.queries import AnswerQuery, CancelQuery, QueryLimits
 from dormouse.messages.stages import Message, SelectionMessage, encode
-from dormouse.stored.query_paths import query_prefix
+from dormouse.stored.paths import query_prefix
 from tests.simulation.crash_operations import NAME, TEXTS, Prepare, filled, handles, rows
 from tests.simulation.crash_points import Answer, Operation
 from tests.simulation.crash_recovery import Rows

@@ -23,6 +23,7 @@ from dormouse.ports.services import NO_TABLE
 from dormouse.shards.writing.run_markers import obsolete_run_markers
 from dormouse.stored.paths import (
     MANIFEST,
+    RESULTS_OF_QUERIES,
     SPARK_CODE,
     data_prefix,
     run_marker_prefix,
@@ -30,7 +31,6 @@ from dormouse.stored.paths import (
     state_prefix,
     table_prefix,
 )
-from dormouse.stored.query_paths import RESULTS_OF_QUERIES
 from dormouse.tables.published import is_published
 from dormouse.tables.table import Table
 from tests.simulation.answers import check_answers

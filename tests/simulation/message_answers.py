@@ -17,8 +17,9 @@ import pyarrow.parquet as pq
 
 from dormouse.errors import CorruptDataError
 from dormouse.features.queries.query import QUERIES, Query, QueryEnd, decode_end, decode_query
+from dormouse.keys.ranges import encode_key
 from dormouse.statestore.pinning import CLOCK_MARGIN_MS
-from dormouse.stored.query_paths import query_manifest_path, query_path, query_prefix
+from dormouse.stored.paths import query_manifest_path, query_path, query_prefix
 from tests.simulation.event_log import Violation
 from tests.simulation.message_queries import ANSWERS, Asked, Askers, Format
 from tests.simulation.oracle import Oracle
@@ -130,7 +131,10 @@ class MessageAnswers:
             row
             for row in oracle.versions[version].stored
             if row[0] in asked.letters
-            and (not asked.wanted or any(w.contains(shape.key(row)) for w in asked.wanted))
+            and (
+                not asked.wanted
+                or any(w.contains(encode_key(shape.key(row))) for w in asked.wanted)
+            )
         ]
         must, can = oracle.answers(known, end.begun_ms)
         lost, more = must - Counter(found), Counter(found) - can

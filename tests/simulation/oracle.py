@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from dormouse.errors import NotFoundError
 from dormouse.fold.invariants import broken_invariants
-from dormouse.keys.ranges import KeyRange
+from dormouse.keys.ranges import KeyRange, encode_key
 from dormouse.model.disputes import DisputeReason
 from dormouse.model.sources import Source
 from dormouse.model.state import TableState
@@ -179,7 +179,11 @@ class Oracle:
         """
         if version not in self.versions:
             return
-        known = [r for r in self.versions[version].stored if wanted.contains(self.shape.key(r))]
+        known = [
+            r
+            for r in self.versions[version].stored
+            if wanted.contains(encode_key(self.shape.key(r)))
+        ]
         must, can = self.answers(known, now_ms)
         self._compare(Counter(found), must, can, f"a query of version {version}, {wanted},")
 
@@ -211,7 +215,11 @@ class Oracle:
             Violation: it is another number.
         """
         if version in self.versions:
-            known = [r for r in self.versions[version].stored if wanted.contains(self.shape.key(r))]
+            known = [
+                r
+                for r in self.versions[version].stored
+                if wanted.contains(encode_key(self.shape.key(r)))
+            ]
             if found != (must := self.kind.answer(known).total()):
                 self.fail(f"a count of version {version}, {wanted}, is {found}, not {must}")
 
@@ -270,7 +278,7 @@ class Oracle:
         for shard, takings in state.taken.items():
             keys = [self.shape.key(row) for row in self.rows_of(shard, state.version)]
             for taking in takings:
-                if taking.rows != (rows := sum(map(taking.range.contains, keys))):
+                if taking.rows != (rows := sum(map(taking.range.contains, map(encode_key, keys)))):
                     self.fail(f"version {state.version}: {taking} of shard {shard} has {rows}")
 
     def _stored(self, state: TableState) -> list[Row]:
@@ -279,7 +287,7 @@ class Oracle:
             for span, references in state.partitions_to_read(KeyRange())
             for reference in references
             for row in self.rows_of(reference.shard, state.version)
-            if span.contains(self.shape.key(row))
+            if span.contains(encode_key(self.shape.key(row)))
         ]
 
     def _files_of(self, stored: list[Row]) -> set[str]:

@@ -29,7 +29,7 @@ from dormouse.engine import datafusion as engine
 from dormouse.features.ingest import sealing
 from dormouse.features.ingest.seal_sources import seal_sources
 from dormouse.shards.writing.shard_writer import ShardWriter
-from dormouse.statestore.snapshot import changes, codec, increments
+from dormouse.statestore.snapshot import changes, codec
 from tests.unit.statestore.faults import small_items, small_pages
 from tests.unit.statestore.parts import indexed_early
 
@@ -42,7 +42,7 @@ SEALED = 3
 """So few sources are sealed already, and few segments of them merged."""
 
 
-DECODED = ((codec, "decode_snapshot"), (increments, "decode_increment"), (changes, "joined"))
+DECODED = ((codec, "decode_snapshot"), (changes, "decode_increment"), (changes, "joined"))
 MOST_DECODED = 500
 
 

@@ -19,6 +19,7 @@ from dormouse.features.compaction import slicing
 from dormouse.features.compaction.compact import compact
 from dormouse.features.ingest.ingest import ingest
 from dormouse.features.rebuild.rebuild import preview_rebuild
+from dormouse.keys.ranges import encode_key
 from dormouse.messages.stages import CompactionJob, IngestJob
 from dormouse.model.sources import Source, job_id_of
 from dormouse.model.transactions import AssignJob, SplitPartition
@@ -67,7 +68,9 @@ def test_each_row_gets_to_the_leaf_that_holds_its_key(spark: SparkContext, world
     assert world.names(table) == "".join(sorted("".join(texts)))
     state = world.state(table)
     expected = Counter(
-        state.partitions.leaf_containing((letter,)).id for text in texts for letter in text
+        state.partitions.leaf_containing(encode_key((letter,))).id
+        for text in texts
+        for letter in text
     )
     found = {ref.partition: ref.rows for ref in state.all_references()}
     assert found == expected, "one shard for each leaf, with just its rows"
@@ -114,7 +117,7 @@ def test_leaves_that_others_split_meanwhile_are_counted_and_not_split_again(
 ) -> None:
     table = world.create(bulk_import_min_leaf_partitions=2)
     text = "".join(chr(0x4E00 + i % 2000) for i in range(3_000))
-    split = SplitPartition("root", ("中",))
+    split = SplitPartition("root", encode_key(("中",)))
     world.before_next_commit(lambda: world.new_store(table).commit(split, generation=0))
     run(spark, world, table, *drop(world, text))
     state = world.state(table)
@@ -126,7 +129,7 @@ def test_a_leaf_split_while_the_job_runs_passes_its_rows_on(
     spark: SparkContext, world: World
 ) -> None:
     table = world.create()
-    split = SplitPartition("root", ("m",))
+    split = SplitPartition("root", encode_key(("m",)))
     world.before_next_commit(lambda: world.new_store(table).commit(split, generation=0))
     run(spark, world, table, *drop(world, ROWS))
     assert world.names(table) == "".join(sorted(ROWS))

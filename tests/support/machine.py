@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from dormouse.fold.fold import Verdict, apply
 from dormouse.fold.invariants import broken_invariants
-from dormouse.keys.ranges import Key, KeyRange
+from dormouse.keys.ranges import Key, KeyRange, encode_key
 from dormouse.model.disputes import DisputeReason
 from dormouse.model.partitions import ROOT, PartitionTree
 from dormouse.model.shards import NewShard, Shard
@@ -39,7 +39,7 @@ from tests.support.trees import initialise
 def shard_of(name: str, keys: list[Key], *placed: tuple[str, int]) -> NewShard:
     """A shard whose rows have just these keys, placed in the root by default."""
     ordered = sorted(keys)
-    shard = Shard(name, len(keys), 100 * len(keys), ordered[0], ordered[-1])
+    shard = Shard.of(name, len(keys), 100 * len(keys), ordered[0], ordered[-1])
     return NewShard(shard, placed or ((ROOT, len(keys)),))
 
 
@@ -80,7 +80,7 @@ class TableMachine(RuleBasedStateMachine):
         partitions = sorted(self.state.partitions.by_id)
         chosen = data.draw(st.sampled_from(partitions))
         span = self.state.partitions.get(chosen).range
-        held = [key for key in keys if span.contains(key)]
+        held = [key for key in keys if span.contains(encode_key(key))]
         if not held:
             return
         new = shard_of(name, held, (chosen, len(held)))
@@ -106,7 +106,9 @@ class TableMachine(RuleBasedStateMachine):
             return
         job = self.state.jobs[data.draw(st.sampled_from(sorted(self.state.jobs)))]
         span = self.state.partitions.get(job.partition).range
-        merged = sorted(k for s in job.inputs for k in self.keys_of[s] if span.contains(k))
+        merged = sorted(
+            k for s in job.inputs for k in self.keys_of[s] if span.contains(encode_key(k))
+        )
         middle = len(merged) // 2 if cut else 0
         outputs = []
         for part in (merged[:middle], merged[middle:]):
@@ -114,7 +116,9 @@ class TableMachine(RuleBasedStateMachine):
                 name = self.name()
                 outputs.append(shard_of(name, part, (job.partition, len(part))))
                 self.keys_of[name] = part
-        taken = tuple((s, sum(map(span.contains, self.keys_of[s]))) for s in job.inputs)
+        taken = tuple(
+            (s, sum(map(span.contains, map(encode_key, self.keys_of[s])))) for s in job.inputs
+        )
         before = self.state.disputed
         done = ReplaceShards(job.id, job.partition, job.inputs, tuple(outputs), taken)
         assert self.go(done) == Verdict()
@@ -128,16 +132,16 @@ class TableMachine(RuleBasedStateMachine):
     @rule(data=st.data(), at=short_keys)
     def split(self, data: st.DataObject, at: Key) -> None:
         leaf = data.draw(st.sampled_from([leaf.id for leaf in self.state.partitions.leaves()]))
-        self.go(SplitPartition(leaf, at))
+        self.go(SplitPartition(leaf, encode_key(at)))
 
     @rule(points=st.lists(short_keys, min_size=1, max_size=3, unique=True))
     def extend_the_tree_by_several_splits(self, points: list[Key]) -> None:
         tree, splits = self.state.partitions, []
         for at in points:
-            leaf = tree.leaf_containing(at)
+            leaf = tree.leaf_containing(encode_key(at))
             if leaf.range.min < at:
-                tree = tree.split(leaf.id, at)
-                splits.append((leaf.id, at))
+                tree = tree.split(leaf.id, encode_key(at))
+                splits.append((leaf.id, encode_key(at)))
         if splits:
             assert self.go(ExtendTree(tuple(splits))) == Verdict()
 
@@ -169,7 +173,7 @@ class TableMachine(RuleBasedStateMachine):
     def clear(self, points: list[Key]) -> None:
         tree = PartitionTree.from_split_points(sorted(points))
         generation = self.state.generation + 1
-        assert self.go(ResetTable(generation, tuple(tree.by_id.values()))) == Verdict()
+        assert self.go(ResetTable(generation, tree.splits)) == Verdict()
         self.rows.clear()
 
     @invariant()
@@ -181,7 +185,7 @@ class TableMachine(RuleBasedStateMachine):
         found: Counter[Key] = Counter()
         for reference in self.state.all_references():
             span = self.state.partitions.get(reference.partition).range
-            found.update(k for k in self.keys_of[reference.shard] if span.contains(k))
+            found.update(k for k in self.keys_of[reference.shard] if span.contains(encode_key(k)))
         assert found == self.rows
 
     @invariant()
@@ -189,7 +193,9 @@ class TableMachine(RuleBasedStateMachine):
         found: Counter[Key] = Counter()
         for span, references in self.state.partitions_to_read(KeyRange()):
             for reference in references:
-                found.update(k for k in self.keys_of[reference.shard] if span.contains(k))
+                found.update(
+                    k for k in self.keys_of[reference.shard] if span.contains(encode_key(k))
+                )
         assert found == self.rows
 
 

@@ -16,7 +16,7 @@ from dormouse.iceberg.files import avro
 from dormouse.iceberg.files.dead_rows import find_dead_rows
 from dormouse.iceberg.previous import read_previous
 from dormouse.iceberg.publication import NewObject, Source, plan_publication
-from dormouse.keys.ranges import Key
+from dormouse.keys.ranges import Key, encode_key
 from dormouse.model.shards import Shard
 from dormouse.model.transactions import AssignJob, Entry, ReplaceShards, SplitPartition, Transaction
 from dormouse.query.count import count_slices
@@ -65,12 +65,12 @@ class PublishedTable(ShardTable):
         self.added += [new.shard for new in self.add(rows)]
 
     def split(self, at: Key) -> None:
-        leaf = self.state.partitions.leaf_containing(at)
-        self.commit(SplitPartition(leaf.id, at))
+        leaf = self.state.partitions.leaf_containing(encode_key(at))
+        self.commit(SplitPartition(leaf.id, encode_key(at)))
 
     def compact(self, key: Key) -> None:
         """Merge all shards of the leaf with a key; what they have elsewhere stays."""
-        leaf = self.state.partitions.leaf_containing(key)
+        leaf = self.state.partitions.leaf_containing(encode_key(key))
         inputs = tuple(item.shard for item in self.state.references_in(leaf.id))
         job = f"compaction{self.state.version}"
         slices = [Slice(self.state.shards[shard], leaf.range) for shard in inputs]

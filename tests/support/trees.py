@@ -17,9 +17,9 @@ NUMBER: KeyTypes = (Primitive.LONG,)
 def initialise(
     partitions: PartitionTree | Iterable[Partition], key_types: KeyTypes = TEXT
 ) -> InitialisePartitions:
-    """Begin a table with these partitions."""
-    tree = partitions.by_id.values() if isinstance(partitions, PartitionTree) else partitions
-    return InitialisePartitions(tuple(tree), key_types)
+    """Begin a table with leaves as these partitions have."""
+    tree = partitions if isinstance(partitions, PartitionTree) else PartitionTree.of(partitions)
+    return InitialisePartitions(tree.splits, key_types)
 
 
 def part(low: str = "", high: str = "") -> str:

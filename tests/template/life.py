@@ -389,7 +389,7 @@ def save_spark_request(flow: Flow, table: Table, purge_id: str) -> None:
 
 
 def shard_in(partition: str) -> NewShard:
-    return NewShard(Shard("held-0", 1, 1, ("a",), ("a",)), ((partition, 1),))
+    return NewShard(Shard.of("held-0", 1, 1, ("a",), ("a",)), ((partition, 1),))
 
 
 def references(state: TableState, partition: str) -> tuple[str, ...]:

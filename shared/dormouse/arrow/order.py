@@ -11,7 +11,7 @@ import pyarrow as pa
 from dormouse.arrow.types import Array
 from dormouse.errors import UnsortedRowsError
 from dormouse.key_forms.arrow import FEW_ROWS, key_column, key_part, row_key, taken_keys
-from dormouse.keys.ranges import Key, KeyRange
+from dormouse.keys.ranges import Key, KeyRange, encode_key
 from dormouse.schema.schema import Field, Schema
 
 _SIDES = ("left", "right")
@@ -166,7 +166,8 @@ def spans_in_ranges(
         return
     among = ranges
     if len(ranges) > 1:  # the others are not worth to be looked for
-        low, high = row_key(batch, 0, schema), row_key(batch, batch.num_rows - 1, schema)
+        rows = 0, batch.num_rows - 1
+        low, high = (encode_key(row_key(batch, row, schema)) for row in rows)
         among = [wanted for wanted in ranges if wanted.overlaps_span(low, high)]
     ends = [bound for wanted in among for bound in (wanted.min, wanted.max) if bound is not None]
     places = iter(_places_of(batch, ends, schema))

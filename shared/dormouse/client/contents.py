@@ -111,7 +111,7 @@ def shards_of(schema: Schema, state: TableState) -> Listing[TableShard]:
     """Return the shards with rows that count, by their first key and their id."""
     codec = KeyCodec(schema)
     held = _references_by_shard(state)
-    shards = sorted((state.shards[each] for each in held), key=lambda s: (s.min_key, s.id))
+    shards = sorted((state.shards[each] for each in held), key=lambda s: (s.low, s.id))
     found = [
         TableShard(
             shard.id,

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from dormouse.arrow.ranges import fit_range_to_fields, range_predicate
 from dormouse.arrow.statistics import column_span
 from dormouse.engine.predicates import Predicate
-from dormouse.keys.ranges import KeyRange
+from dormouse.keys.ranges import KeyRange, encode_key
 from dormouse.readers.reading import RowGroups
 from dormouse.schema.schema import Field, Primitive, Schema
 from dormouse.schema.types import TIMESTAMPS
@@ -81,7 +81,7 @@ class ValueBounds:
     def _may_match(self, group: pq.RowGroupMetaData, places: Mapping[Field, int]) -> bool:
         for field, at in places.items():
             span = column_span(group, at, field)
-            if span is not None and not self.ranges[field].overlaps_span(*span):
+            if span is not None and not self.ranges[field].overlaps_span(*map(encode_key, span)):
                 return False
         return True
 

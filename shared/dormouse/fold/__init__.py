@@ -3,6 +3,5 @@
 - `fold`: `apply`, the only code that makes one state from another
 - `rules`: every precondition of every transaction, as data
 - `validation`: what is wrong with an entry in any state
-- `conservation`: rows that jobs took from a shard, and disputes over them
 - `invariants`: what is true of every state, as checks
 """

@@ -15,12 +15,10 @@ from typing import Any
 
 from rpds import HashTrieMap
 
-from dormouse.fold.conservation import open_disputes, record_taken, resolve_disputes
-from dormouse.fold.restoring import restore_violations, restored
-from dormouse.fold.rules import Violation, violations
+from dormouse.fold.rules import Rule, Violation, violations
 from dormouse.fold.validation import entry_violations
-from dormouse.keys.ranges import Key
-from dormouse.model.disputes import RowsTaken
+from dormouse.model.disputes import MAX_JOBS_NAMED, Dispute, DisputeReason, RowsTaken, is_conserved
+from dormouse.model.overlay_map import OverlayMap
 from dormouse.model.partitions import PartitionTree
 from dormouse.model.shards import Job, NewShard, PartitionReferences, Reference, Shard
 from dormouse.model.source_segments import SourceSegment
@@ -34,7 +32,6 @@ from dormouse.model.transactions import (
     Entry,
     ExtendTree,
     InitialisePartitions,
-    RaiseRules,
     ReleaseJob,
     ReplaceShards,
     ResetTable,
@@ -68,9 +65,7 @@ def apply(
 
     `earlier` is the version that `entry` restores, if it restores one.
 
-    There is a verdict for every entry that can be written or read, whatever it contains. Readers of
-    logs (`statestore.log.reader`) have checked before that this release knows the rules of the
-    state.
+    There is a verdict for every entry that can be written or read, whatever it contains.
     """
     same_generation = entry.generation == state.generation
     judged = same_generation or isinstance(entry.transaction, ResetTable | RestoreVersion)
@@ -105,11 +100,9 @@ def _changed(  # noqa: C901  # a case a kind
     state: TableState, entry: Entry, earlier: TableState
 ) -> TableState:
     match entry.transaction:
-        case InitialisePartitions(partitions=partitions, key_types=key_types, rules=rules):
-            tree = PartitionTree.of(partitions)
-            return replace(state, partitions=tree, key_types=key_types, rules=rules)
-        case RaiseRules(rules=rules):
-            return replace(state, rules=rules)
+        case InitialisePartitions(splits=splits, key_types=key_types):
+            tree = PartitionTree.from_splits(splits)
+            return replace(state, partitions=tree, key_types=key_types)
         case AddShards(shards=shards, sources=sources):
             known = dict.fromkeys(sources, state.version + 1)
             return _add(state, shards, sources=state.sources.put(known, new=len(known)))
@@ -138,8 +131,8 @@ def _changed(  # noqa: C901  # a case a kind
             return _seal(state, segment, len(replaced))
         case AdoptSegments(segments=segments):
             return replace(state, adopted_segments=segments)
-        case ResetTable(generation=generation, partitions=partitions, key_types=key_types):
-            tree = PartitionTree.of(partitions)
+        case ResetTable(generation=generation, splits=splits, key_types=key_types):
+            tree = PartitionTree.from_splits(splits)
             return state.reset(generation, tree, key_types or state.key_types)
         case RestoreVersion(generation=generation):
             for job in sorted(earlier.jobs):
@@ -180,7 +173,9 @@ def _add(state: TableState, shards: Iterable[NewShard], **others: Any) -> TableS
     )
 
 
-def _split(state: TableState, partition: str, at: Key, rows_left: Mapping[str, int]) -> TableState:
+def _split(
+    state: TableState, partition: str, at: bytes, rows_left: Mapping[str, int]
+) -> TableState:
     """Return the state with a leaf split. Partitions that still hold references are not rotated
     away.
     """
@@ -351,8 +346,8 @@ def _on_leaves(
             yield upper
             continue
         left, right = (tree.get(child) for child in children)
-        in_left = left.range.overlaps_span(shard.min_key, shard.max_key)
-        in_right = right.range.overlaps_span(shard.min_key, shard.max_key)
+        in_left = left.range.overlaps_span(shard.low, shard.high)
+        in_right = right.range.overlaps_span(shard.low, shard.high)
         if in_left and in_right:
             counted = rows_left.get(shard.id) if upper is reference else None
             share = min(upper.rows // 2 if counted is None else counted, upper.rows)
@@ -360,3 +355,130 @@ def _on_leaves(
             pending += [replace(upper, partition=p, rows=n, exact=False) for p, n in halves]
         else:
             pending.append(replace(upper, partition=left.id if in_left else right.id))
+
+
+def record_taken(state: TableState, taken: Mapping[str, RowsTaken]) -> TableState:
+    """Return the state in which a job has taken its part of each shard, whose references in the
+    job's partition are already removed.
+
+    While a shard has other references, the count is kept. When the last reference is gone, all
+    counts together must equal the shard's rows. If they do not, they are kept and the shard is
+    disputed.
+
+    Example: a shard of 10 rows lies in two partitions. The first job took 6, which is kept. If the
+    second took 4, both counts are dropped and the shard is garbage. If it took 3, a row was lost:
+    the shard stays, disputed as ROWS_LOST.
+    """
+    kept: dict[str, tuple[RowsTaken, ...]] = {}
+    lost: dict[str, Dispute] = {}
+    for shard, taking in taken.items():
+        takings = (*state.taken.get(shard, ()), taking)
+        if state.reference_counts.get(shard, 0):
+            kept[shard] = takings
+        elif is_conserved(takings, state.shards[shard].rows) is False:
+            kept[shard] = takings
+            # It replaces a dispute over bytes: a person who ends that one has not seen this one.
+            lost[shard] = Dispute(DisputeReason.ROWS_LOST, state.time_ms)
+    done = (shard for shard in taken if shard not in kept)
+    return replace(
+        state,
+        taken=state.taken.update(kept).discard(*done),
+        disputed=state.disputed.update(lost),
+    )
+
+
+def open_disputes(
+    state: TableState, shards: Iterable[str], reason: DisputeReason, job: str
+) -> TableState:
+    """Return the state in which shards are disputed. For a shard that already is, `job` is added to
+    its jobs.
+    """
+    disputes = state.disputed
+    for shard in shards:
+        known = disputes.get(shard) or Dispute(reason, state.time_ms)
+        jobs = (*known.jobs, job) if job not in known.jobs else known.jobs
+        disputes = disputes.insert(shard, replace(known, jobs=jobs[:MAX_JOBS_NAMED]))
+    return replace(state, disputed=disputes)
+
+
+def resolve_disputes(state: TableState, shards: Iterable[str]) -> TableState:
+    """Return the state in which shards are no longer disputed.
+
+    For shards without references, the delay before deletion starts now, so that a mistake can still
+    be undone. For the others, the counts of rows taken so far are kept, and more follow.
+    """
+    for shard in shards:
+        state = replace(state, disputed=state.disputed.discard(shard))
+        if shard in state.unreferenced:
+            state = replace(
+                state,
+                unreferenced=state.unreferenced.insert(shard, state.time_ms),
+                taken=state.taken.discard(shard),
+            )
+    return state
+
+
+def restore_violations(
+    state: TableState, restore: RestoreVersion, earlier: TableState | None
+) -> Iterator[Violation]:
+    """Yield every reason why `state` cannot go back to `earlier`, the snapshot of the version.
+
+    Only shards that the table still has can come back. A shard that was deleted never does, and a
+    reset leaves none, so nothing comes back across it.
+    """
+    name = f"version {restore.version}"
+    if earlier is None or earlier.version != restore.version or earlier.version > state.version:
+        yield Violation(Rule.NOT_THE_VERSION, name)
+        return
+    if earlier.key_types != state.key_types:
+        yield Violation(Rule.KEY_TYPES_UNFIT, name)
+    for shard, references in earlier.reference_counts.items():
+        if references and state.shards.get(shard) != earlier.shards[shard]:
+            yield Violation(Rule.SHARD_MISSING, shard)
+
+
+def restored(state: TableState, earlier: TableState, generation: int) -> TableState:
+    """Return the start of a generation with the rows and sources of `earlier`, which has no jobs.
+
+    Which shards there are, which are disputed, and since when others have been without references,
+    is known by `state`: it is true of the objects, whichever version is the newest.
+    """
+    counts, unreferenced = earlier.reference_counts, state.unreferenced
+    for shard in earlier.shards:
+        if shard not in state.shards:
+            counts = counts.discard(shard)
+    for shard in state.shards:
+        if counts.get(shard, 0):
+            unreferenced = unreferenced.discard(shard)
+        elif shard not in unreferenced:
+            unreferenced = unreferenced.insert(shard, state.time_ms)
+        if shard not in counts:
+            counts = counts.insert(shard, 0)
+    return replace(
+        earlier,
+        version=state.version,
+        time_ms=state.time_ms,
+        generation=generation,
+        shards=state.shards,
+        reference_counts=counts,
+        unreferenced=unreferenced,
+        taken=_taken(state, earlier, counts),
+        disputed=state.disputed,
+        transactions=OverlayMap(),
+    )
+
+
+def _taken(
+    state: TableState, earlier: TableState, counts: OverlayMap[str, int]
+) -> OverlayMap[str, tuple[RowsTaken, ...]]:
+    """Return the counts of rows taken from shards that have references again, and the evidence of
+    disputes over the others.
+    """
+    taken = earlier.taken
+    for shard in earlier.taken:
+        if not counts.get(shard, 0):
+            taken = taken.discard(shard)
+    for shard in state.disputed:
+        if not counts.get(shard, 0) and (takings := state.taken.get(shard)):
+            taken = taken.insert(shard, takings)
+    return taken

@@ -89,11 +89,11 @@ def _broken_children(tree: PartitionTree, partition: Partition) -> Iterator[str]
     if left is None or right is None:
         yield f"partition {partition.id} lacks a child"
         return
-    middle = left.range.max
+    middle = left.range.high
     if (
         middle is None
-        or (left.range.min, right.range.max) != (partition.range.min, partition.range.max)
-        or right.range.min != middle
+        or (left.range.low, right.range.high) != (partition.range.low, partition.range.high)
+        or right.range.low != middle
         or left.range.is_empty()
         or right.range.is_empty()
     ):
@@ -134,7 +134,7 @@ def _broken_reference(
         yield f"{name} is stored under partition {partition.id}"
     if shard is None:
         yield f"{name} has no shard"
-    elif not partition.range.overlaps_span(shard.min_key, shard.max_key):
+    elif not partition.range.overlaps_span(shard.low, shard.high):
         yield f"{name} is outside the shard's keys"
     if not partition.is_leaf and reference.job is None:
         yield f"{name} is free on a split partition"

@@ -11,13 +11,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-from dormouse.keys.ranges import Key
 from dormouse.model.partitions import Partition, PartitionTree
 from dormouse.model.shards import NewShard, Shard
 from dormouse.model.source_segments import SourceSegment
 from dormouse.model.state import TableState
 from dormouse.model.transactions import (
-    JOINING_RULES,
     AddShards,
     AdoptSegments,
     AssignJob,
@@ -26,7 +24,6 @@ from dormouse.model.transactions import (
     Entry,
     ExtendTree,
     InitialisePartitions,
-    RaiseRules,
     ReleaseJob,
     ReplaceShards,
     ResetTable,
@@ -50,13 +47,12 @@ class Rule(Enum):
     STALE_GENERATION = "the table was reset after this was queued"
     ALREADY_INITIALISED = "the table has partitions already"
     NOT_INITIALISED = "the table has no partitions yet"
-    RULES_NOT_RAISED = "the table already has these rules, or later ones"
     KEY_TYPES_UNFIT = "a table needs at least one row key, each of a type that has an order"
     KEY_UNFIT = "it does not fit the row keys of this table"
     ID_UNFIT = "an id has 1 to 128 printable ASCII characters other than a slash"
     NAMED_TWICE = "it is named more than once"
     OUT_OF_BOUNDS = "a number is negative or too large"
-    INVALID_TREE = "the partitions do not form a tree whose leaves tile the key space"
+    SPLITS_NOT_ASCENDING = "the keys at which leaves meet must ascend without repeats"
     SOURCE_INGESTED = "the source was ingested already"
     SOURCES_SEALED = "more sources were sealed after the search for its sources"
     SEALED_BEFORE = "the versions to seal are already sealed, or in the future"
@@ -115,8 +111,6 @@ def violations(state: TableState, entry: Entry) -> tuple[Violation, ...]:
         return (Violation(Rule.NOT_INITIALISED, "partitions"),)
     if isinstance(transaction, ResetTable | RestoreVersion):
         return tuple(_reset(state, transaction))
-    if isinstance(transaction, RaiseRules):
-        return tuple(_raise(state, transaction))
     if entry.generation != state.generation:
         return (Violation(Rule.STALE_GENERATION, f"generation {entry.generation}"),)
     return tuple(_broken(state, transaction, max(entry.time_ms, state.time_ms)))
@@ -142,7 +136,7 @@ def _broken(state: TableState, transaction: Transaction, now_ms: int) -> Iterabl
             return _delete_or_dispute(state, transaction)
         case SealSources() | AdoptSegments():
             return _remember(state, transaction)
-        case ResetTable() | RestoreVersion() | RaiseRules():
+        case ResetTable() | RestoreVersion():
             return ()
 
 
@@ -151,11 +145,6 @@ def _reset(state: TableState, reset: ResetTable | RestoreVersion) -> Iterator[Vi
         yield Violation(Rule.STALE_GENERATION, f"generation {reset.generation}")
     if reset.generation > state.generation + MAX_GENERATIONS_AHEAD:
         yield Violation(Rule.OUT_OF_BOUNDS, f"generation {reset.generation}")
-
-
-def _raise(state: TableState, raised: RaiseRules) -> Iterator[Violation]:
-    if raised.rules <= state.rules:
-        yield Violation(Rule.RULES_NOT_RAISED, f"rules {raised.rules}")
 
 
 def _initialise(state: TableState) -> Iterator[Violation]:
@@ -210,7 +199,7 @@ def _hold_its_ends(placed: Iterable[Partition], shard: Shard) -> bool:
     It may have gaps between these, so a partition need not hold any of its rows. But each range
     must overlap, and both keys are rows, which some partition holds.
     """
-    low, high = shard.min_key, shard.max_key
+    low, high = shard.low, shard.high
     holds_low = holds_high = False
     for partition in placed:
         span = partition.range
@@ -241,10 +230,7 @@ def _input(state: TableState, partition: str, shard: str) -> Iterator[Violation]
     joined references would bring back those that a job took.
     """
     own = state.reference(partition, shard)
-    if own is not None or state.rules < JOINING_RULES:
-        held = [own] if own is not None else []
-    else:
-        held = list(state.references_below(partition, shard))
+    held = [own] if own is not None else list(state.references_below(partition, shard))
     if not held:
         yield Violation(Rule.REFERENCE_MISSING, shard)
     elif any(reference.job is not None for reference in held):
@@ -275,18 +261,18 @@ def _replace(state: TableState, done: ReplaceShards) -> Iterator[Violation]:
     if done.partition in state.partitions:
         span = state.partitions.get(done.partition).range
         for new in done.outputs:
-            if not span.contains_span(new.shard.min_key, new.shard.max_key):
+            if not span.contains_span(new.shard.low, new.shard.high):
                 yield Violation(Rule.OUTSIDE_PARTITION, new.shard.id)
 
 
-def _split(tree: PartitionTree, partition_id: str, at: Key) -> Iterator[Violation]:
+def _split(tree: PartitionTree, partition_id: str, at: bytes) -> Iterator[Violation]:
     if partition_id not in tree:
         yield Violation(Rule.PARTITION_MISSING, partition_id)
         return
     partition = tree.get(partition_id)
     if not partition.is_leaf:
         yield Violation(Rule.PARTITION_SPLIT, partition_id)
-    elif not (partition.range.min < at and partition.range.contains(at)):
+    elif not (partition.range.low < at and partition.range.contains(at)):
         yield Violation(Rule.SPLIT_OUTSIDE_PARTITION, partition_id)
 
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 
-from dormouse.fold.invariants import broken_tree
+from dormouse.errors import CorruptDataError
 from dormouse.fold.rules import Rule, Violation
-from dormouse.keys.ranges import INT64_MAX, Key
-from dormouse.model.partitions import Partition, PartitionTree
+from dormouse.keys.ranges import INT64_MAX, decode_key
 from dormouse.model.shards import NewShard
 from dormouse.model.source_segments import SourceSegment
 from dormouse.model.transactions import (
@@ -27,7 +27,6 @@ from dormouse.model.transactions import (
     Entry,
     ExtendTree,
     InitialisePartitions,
-    RaiseRules,
     ReleaseJob,
     ReplaceShards,
     ResetTable,
@@ -66,18 +65,17 @@ def _faults(entry: Entry, types: KeyTypes) -> Iterator[Violation]:  # noqa: C901
     yield from _number(entry.time_ms, "the time", MAX_TIME_MS)
     yield from _number(entry.generation, "the generation", INT64_MAX)
     match entry.transaction:
-        case InitialisePartitions(partitions=partitions, key_types=key_types, rules=rules):
-            yield from _number(rules, "the rules", INT64_MAX)
-            yield from _first_tree(partitions, key_types)
-        case RaiseRules(rules=rules):
-            yield from _number(rules, "the rules", INT64_MAX)
+        case InitialisePartitions(splits=splits, key_types=key_types):
+            yield from _first_splits(splits, key_types)
         case AddShards(job=job, sources=sources, shards=shards, looked_up_to=looked_up_to):
             yield from _ids([job])
             yield from _number(looked_up_to, job, INT64_MAX)
             yield from _named_once(sources)
             yield from _shards(shards, types)
-        case AssignJob(job=job, partition=partition, inputs=inputs):
+        case AssignJob(job=job, partition=partition, inputs=inputs) as assigned:
             yield from _inputs(job, partition, inputs)
+            causes = assigned.purge_id, assigned.request_key
+            yield from _ids(cause for cause in causes if cause is not None)
         case ReleaseJob(job=job):
             yield from _ids([job])
         case ReplaceShards(job=job, partition=partition, inputs=inputs, outputs=outputs) as done:
@@ -105,10 +103,10 @@ def _faults(entry: Entry, types: KeyTypes) -> Iterator[Violation]:  # noqa: C901
             yield from _named_once(replaced)
         case AdoptSegments(segments=segments):
             yield from _segments(segments)
-        case ResetTable(generation=generation, partitions=partitions, key_types=key_types):
+        case ResetTable(generation=generation, splits=splits, key_types=key_types):
             yield from _number(generation, "the new generation", INT64_MAX)
             given = key_types or types
-            yield from _first_tree(partitions, given) if given else _tree(partitions, given)
+            yield from _first_splits(splits, given) if given else _ascending(splits, given)
         case RestoreVersion(generation=generation, version=version):
             yield from _number(generation, "the new generation", INT64_MAX)
             yield from _number(version, "the version", INT64_MAX)
@@ -124,25 +122,18 @@ def _segments(segments: Sequence[SourceSegment]) -> Iterator[Violation]:
             yield Violation(Rule.SEGMENT_MISCOUNTED, shown(segment.id))
 
 
-def _first_tree(partitions: Sequence[Partition], types: KeyTypes) -> Iterator[Violation]:
+def _first_splits(splits: Sequence[bytes], types: KeyTypes) -> Iterator[Violation]:
     if types and KEY_TYPES.issuperset(types):
-        yield from _tree(partitions, types)
+        yield from _ascending(splits, types)
     else:
         yield Violation(Rule.KEY_TYPES_UNFIT, "key types")
 
 
-def _tree(partitions: Sequence[Partition], types: KeyTypes) -> Iterator[Violation]:
-    """Yield what is wrong with a whole tree; keys are checked before they are compared."""
-    wrong = [*_ids(p.id for p in partitions), *_twice([p.id for p in partitions], Rule.NAMED_TWICE)]
-    for partition in partitions:
-        wrong += _number(partition.height, partition.id, INT64_MAX)
-        where = f"partition {shown(partition.id)}"
-        wrong += _key(partition.range.min, types, 0, where)
-        if partition.range.max is not None:
-            wrong += _key(partition.range.max, types, 1, where)
-    yield from wrong
-    if types and not wrong and broken_tree(PartitionTree.of(partitions)):
-        yield Violation(Rule.INVALID_TREE, "partitions")
+def _ascending(splits: Sequence[bytes], types: KeyTypes) -> Iterator[Violation]:
+    for number, key in enumerate(splits, start=1):
+        yield from _key(key, types, 1, f"split point {number}")
+    if b"" in splits or any(here <= before for before, here in pairwise(splits)):
+        yield Violation(Rule.SPLITS_NOT_ASCENDING, "split points")
 
 
 def _inputs(job: str, partition: str, inputs: Sequence[str]) -> Iterator[Violation]:
@@ -164,7 +155,7 @@ def _conserved(done: ReplaceShards) -> Iterator[Violation]:
         yield Violation(Rule.ROWS_NOT_CONSERVED, shown(done.job))
 
 
-def _splits(splits: Sequence[tuple[str, Key]], types: KeyTypes) -> Iterator[Violation]:
+def _splits(splits: Sequence[tuple[str, bytes]], types: KeyTypes) -> Iterator[Violation]:
     if not splits:
         yield Violation(Rule.NO_SPLITS, "splits")
     yield from _ids(partition for partition, _ in splits)
@@ -198,13 +189,13 @@ def _shard(new: NewShard, types: KeyTypes) -> Iterator[Violation]:
         yield Violation(Rule.OUT_OF_BOUNDS, shown(name))
     if not 0 <= shard.rows <= MAX_SHARD_ROWS:
         yield Violation(Rule.OUT_OF_BOUNDS, shown(name))
-    low = _key_fault(shard.min_key, types, len(types))
-    high = _key_fault(shard.max_key, types, len(types))
+    low = _key_fault(shard.low, types, len(types))
+    high = low if shard.high == shard.low else _key_fault(shard.high, types, len(types))
     if low:
         yield Violation(Rule.KEY_UNFIT, f"the least key of shard {shown(name)} ({low})")
     if high:
         yield Violation(Rule.KEY_UNFIT, f"the greatest key of shard {shown(name)} ({high})")
-    is_reversed = bool(types) and not (low or high) and shard.max_key < shard.min_key
+    is_reversed = bool(types) and not (low or high) and shard.high < shard.low
     if shard.rows == 0 or not new.rows_by_partition or is_reversed:
         yield Violation(Rule.SHARD_EMPTY, shown(name))
     placed, rows, least = set[str](), 0, 0
@@ -219,12 +210,19 @@ def _shard(new: NewShard, types: KeyTypes) -> Iterator[Violation]:
         yield Violation(Rule.ROWS_MISCOUNTED, shown(name))
 
 
-def _key(key: Key, types: KeyTypes, fewest_parts: int, where: str) -> Iterator[Violation]:
+def _key(key: bytes, types: KeyTypes, fewest_parts: int, where: str) -> Iterator[Violation]:
     if fault := _key_fault(key, types, fewest_parts):
         yield Violation(Rule.KEY_UNFIT, f"{where} ({fault})")
 
 
-def _key_fault(key: Key, types: KeyTypes, fewest_parts: int) -> str:
+def _key_fault(stored: bytes, types: KeyTypes, fewest_parts: int) -> str:
+    """Return why bytes are no key of these types; an empty string if they are. Whatever holds keys
+    need not decode them once more.
+    """
+    try:
+        key = decode_key(stored)
+    except CorruptDataError:
+        return "it is not a stored key"
     return key_problem(key, types, fewest_parts=fewest_parts) if types else key_part_problem(key)
 
 

@@ -1,5 +1,5 @@
-"""Keys as tuples: their order, half-open ranges of them, and histograms of where they lie.
+"""Keys: their order, their bytes, half-open ranges of them, and histograms of where they lie.
 
-- `ranges`: keys, `KeyRange`, unions and intersections of ranges, the stored form of a key
+- `ranges`: keys, `KeyRange`, unions and intersections of ranges, the bytes of a key
 - `histogram`: `KeyHistogram`, an equi-depth histogram of the row keys of sorted rows
 """

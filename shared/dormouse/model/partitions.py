@@ -14,8 +14,7 @@ from hashlib import blake2b
 from itertools import pairwise
 
 from dormouse.errors import InvalidRequestError, InvariantError, NotFoundError
-from dormouse.key_forms.stored import encode_key
-from dormouse.keys.ranges import Key, KeyRange, show_key
+from dormouse.keys.ranges import Key, KeyRange, decode_key, encode_key, show_key
 from dormouse.model.overlay_map import OverlayMap
 
 ROOT = "root"
@@ -28,8 +27,7 @@ def partition_id_of(span: KeyRange) -> str:
     """
     if span == KeyRange():
         return ROOT
-    low, high = encode_key(span.min), b"" if span.max is None else encode_key(span.max)
-    ends = len(low).to_bytes(4, "big") + low + high
+    ends = len(span.low).to_bytes(4, "big") + span.low + (span.high or b"")
     return blake2b(ends, digest_size=_ID_BYTES).hexdigest()
 
 
@@ -98,8 +96,13 @@ class PartitionTree:
                 left, right = partition.children
                 pending += [self.get(right), self.get(left)]
 
-    def leaf_containing(self, key: Key) -> Partition:
-        """Return the leaf that contains the full key `key`."""
+    @property
+    def splits(self) -> tuple[bytes, ...]:
+        """The bytes of the keys at which leaves meet, in order."""
+        return tuple(leaf.range.low for leaf in self.leaves() if leaf.range.low)
+
+    def leaf_containing(self, key: bytes) -> Partition:
+        """Return the leaf that contains a full key, by its bytes."""
         partition = self.get(ROOT)
         while partition.children is not None:
             left, right = (self.get(child) for child in partition.children)
@@ -117,25 +120,28 @@ class PartitionTree:
         """Count the partitions above a partition: 0 for the root."""
         return sum(1 for _ in self.ancestors(partition_id))
 
-    def split(self, leaf_id: str, at: Key) -> PartitionTree:
-        """Return the tree with a leaf split at a key, and balanced.
+    def split(self, leaf_id: str, at: bytes) -> PartitionTree:
+        """Return the tree with a leaf split at the bytes of a key, and balanced.
 
         Requires: a leaf, and `at` strictly inside it (the rules check this).
         """
         return self.split_without_balancing(leaf_id, at).rebalanced(leaf_id, ())
 
-    def split_without_balancing(self, leaf_id: str, at: Key) -> PartitionTree:
+    def split_without_balancing(self, leaf_id: str, at: bytes) -> PartitionTree:
         """Return the tree in which a leaf is the parent of ``[min, at)`` and ``[at, max)``, not yet
         balanced.
 
         Requires: a leaf, and `at` strictly inside it.
         """
         parent = self.get(leaf_id)
-        if not parent.is_leaf or at <= parent.range.min or not parent.range.contains(at):
+        if not parent.is_leaf or at <= parent.range.low or not parent.range.contains(at):
             raise InvariantError(f"partition {leaf_id} cannot be split there")
         halves = [
             Partition(partition_id_of(span), span, leaf_id)
-            for span in (KeyRange(parent.range.min, at), KeyRange(at, parent.range.max))
+            for span in (
+                KeyRange.between(parent.range.low, at),
+                KeyRange.between(at, parent.range.high),
+            )
         ]
         children = halves[0].id, halves[1].id
         return self._with(replace(parent, children=children, height=1), *halves)
@@ -207,7 +213,7 @@ class PartitionTree:
         for group in groups:
             half = group[0]
             if len(group) == 2:
-                span = KeyRange(group[0].range.min, group[1].range.max)
+                span = KeyRange.between(group[0].range.low, group[1].range.high)
                 height = 1 + max(part.height for part in group)
                 children = group[0].id, group[1].id
                 half = Partition(partition_id_of(span), span, None, children, height)
@@ -251,26 +257,33 @@ class PartitionTree:
 
     @staticmethod
     def from_split_points(points: Sequence[Key]) -> PartitionTree:
-        """Build a balanced tree whose leaves meet at `points`; a single leaf if there are none.
+        """Build the tree of `from_splits` from keys. Raises: as that."""
+        return PartitionTree.from_splits([encode_key(point) for point in points])
+
+    @staticmethod
+    def from_splits(splits: Sequence[bytes]) -> PartitionTree:
+        """Build a balanced tree whose leaves meet at `splits`, the bytes of keys; a single leaf if
+        there are none.
 
         Raises:
-            InvalidRequestError: the points are not strictly ascending.
+            InvalidRequestError: they are not strictly ascending.
         """
-        for number, (before, here) in enumerate(pairwise(points), start=2):
+        for number, (before, here) in enumerate(pairwise(splits), start=2):
             if not before < here:
                 raise InvalidRequestError(
                     f"split points must ascend without repeats: number {number} "
-                    f"({show_key(here)}) does not come after {show_key(before)}"
+                    f"({show_key(decode_key(here))}) does not come after "
+                    f"{show_key(decode_key(before))}"
                 )
-        if points and points[0] == ():
+        if splits and not splits[0]:
             raise InvalidRequestError("a split point must not be empty")
-        ends = [(), *points, None]
+        ends = [b"", *splits, None]
 
         def span(first: int, end: int) -> KeyRange:
-            return KeyRange(ends[first] or (), ends[end])
+            return KeyRange.between(ends[first] or b"", ends[end])
 
         made: list[Partition] = []
-        pending: list[tuple[int, int, str | None]] = [(0, len(points) + 1, None)]
+        pending: list[tuple[int, int, str | None]] = [(0, len(splits) + 1, None)]
         while pending:
             first, end, parent = pending.pop()
             own, middle = span(first, end), (first + end) // 2

@@ -6,7 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 
-from dormouse.keys.ranges import Key
+import msgspec
+
+from dormouse.keys.ranges import Key, decode_key, encode_key
 from dormouse.model.overlay_map import Base, OverlayMap
 
 MOST_IN_A_DICT = 32
@@ -14,15 +16,31 @@ MOST_IN_A_DICT = 32
 map whose changes share what they leave alone."""
 
 
-@dataclass(frozen=True, slots=True)
-class Shard:
-    """One immutable, sorted data file. `min_key` and `max_key` are row keys of actual rows."""
+class Shard(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
+    """One immutable, sorted data file. `low` and `high` are the bytes of its least and
+    its greatest row key (`encode_key`).
+    """
 
     id: str
     rows: int
     size_bytes: int
-    min_key: Key
-    max_key: Key
+    low: bytes
+    high: bytes
+
+    @staticmethod
+    def of(id: str, rows: int, size_bytes: int, min_key: Key, max_key: Key) -> Shard:  # noqa: A002
+        """Return a shard with rows from one key to another."""
+        return Shard(id, rows, size_bytes, encode_key(min_key), encode_key(max_key))
+
+    @property
+    def min_key(self) -> Key:
+        """The least row key."""
+        return decode_key(self.low)
+
+    @property
+    def max_key(self) -> Key:
+        """The greatest row key."""
+        return decode_key(self.high)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,8 +187,7 @@ def _without(held: Base[str, Reference], gone: dict[str, Reference]) -> Base[str
     return held.discard(*gone)
 
 
-@dataclass(frozen=True, slots=True)
-class NewShard:
+class NewShard(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """A shard to be added, with the number of rows that it has in each of some partitions."""
 
     shard: Shard

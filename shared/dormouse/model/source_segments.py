@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 
-@dataclass(frozen=True, slots=True)
-class SourceSegment:
+class SourceSegment(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     """An object that holds all sources ingested after version `after`, up to version `up_to`.
 
     With the table's id, these fields are enough to find a source in it with small reads: `index_at`

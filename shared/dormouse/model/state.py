@@ -7,11 +7,12 @@ objects. Iteration over them has no particular order: sort where the order is vi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 from rpds import HashTrieMap
 
+from dormouse.errors import InvariantError
 from dormouse.keys.ranges import KeyRange
 from dormouse.model.disputes import Dispute, RowsTaken
 from dormouse.model.overlay_map import OverlayMap
@@ -36,8 +37,7 @@ class TableState:
     - `taken` maps shards from which jobs took some, but not yet all, of the rows to these counts.
     - `disputed` maps the shards that are never deleted to the reason.
     - `transactions` maps the ids of recent transactions to the time of their commit.
-    - `rules` is the version of the rules that judge what comes next, `key_types` the types of the
-      row keys. Both are set with the first tree; the types stay for a generation.
+    - `key_types` are the types of the row keys, set with the first tree, for a generation.
     - `sources` maps what was ingested after version `sealed_to` to the version that brought it.
       Older sources are in segments, which are objects of their own: `source_segments`, in the order
       of the versions they cover, and `adopted_segments`, from logs before this one.
@@ -46,7 +46,6 @@ class TableState:
     version: int = 0
     time_ms: int = 0
     generation: int = 0
-    rules: int = 0
     key_types: KeyTypes = ()
     partitions: PartitionTree = PartitionTree()
     shards: OverlayMap[str, Shard] = field(default_factory=OverlayMap)
@@ -70,7 +69,6 @@ class TableState:
             version=self.version,
             time_ms=self.time_ms,
             generation=generation,
-            rules=self.rules,
             key_types=key_types,
             partitions=partitions,
         )
@@ -93,7 +91,7 @@ class TableState:
             reference = self.reference(found.id, shard)
             if reference is not None:
                 yield reference  # none of its rows is referenced further below
-            elif found.range.overlaps_span(known.min_key, known.max_key):
+            elif found.range.overlaps_span(known.low, known.high):
                 pending += reversed(found.children or ())
 
     def all_references(self) -> Iterator[Reference]:
@@ -147,7 +145,7 @@ class TableState:
 
     def _overlaps(self, shard_id: str, span: KeyRange) -> bool:
         shard = self.shards[shard_id]
-        return span.overlaps_span(shard.min_key, shard.max_key)
+        return span.overlaps_span(shard.low, shard.high)
 
     @property
     def all_source_segments(self) -> tuple[SourceSegment, ...]:
@@ -164,3 +162,65 @@ class TableState:
         """Return whether a transaction was committed within the retention time."""
         at = self.transactions.get(transaction_id)
         return at is not None and now_ms - at < TRANSACTION_RETENTION_MS
+
+
+def without_expired(state: TableState) -> TableState:
+    """Return `state` without the transactions that are past their retention.
+
+    The fold ignores those at this time and later, so no verdict changes.
+    """
+    recent_ms = state.time_ms - TRANSACTION_RETENTION_MS
+    return replace(state, transactions=state.transactions.retain(lambda at: at > recent_ms))
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A range of keys within one partition, and the shards that can hold rows in it.
+
+    `rows` are the rows of each shard in its partition, as far as they are known; else there are
+    none, and those of the whole shard are taken for them.
+    """
+
+    range: KeyRange
+    shards: tuple[Shard, ...]
+    rows: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PartOfState(TableState):
+    """The part of a version that pieces are: it can be read, and has no tree and no jobs.
+
+    `covers` are the ranges of keys of which the pieces are all there is; None says nothing of that.
+    """
+
+    pieces: tuple[Piece, ...] = ()
+    covers: tuple[KeyRange, ...] | None = None
+
+    def partitions_to_read(self, wanted: KeyRange) -> Iterator[tuple[KeyRange, list[Reference]]]:
+        """Yield, in key order, the ranges of pieces within `wanted`, with the references there.
+
+        Raises:
+            InvariantError: this part does not cover it.
+        """
+        if self.covers is not None and not any(span.covers(wanted) for span in self.covers):
+            raise InvariantError(f"a part of version {self.version} is asked for what it lacks")
+        for piece in self.pieces:
+            span = piece.range.intersection(wanted)
+            counts = piece.rows or [shard.rows for shard in piece.shards]
+            found = [
+                Reference("", shard.id, rows, exact=False)
+                for shard, rows in zip(piece.shards, counts, strict=True)
+                if span.overlaps_span(shard.low, shard.high)
+            ]
+            if found and not span.is_empty():
+                yield span, found
+
+
+def part_of_state(pieces: Sequence[Piece], version: int) -> PartOfState:
+    """Return the part of a version that consecutive pieces are."""
+    return PartOfState(version=version, shards=shards_of(pieces), pieces=tuple(pieces))
+
+
+def shards_of(pieces: Sequence[Piece]) -> OverlayMap[str, Shard]:
+    """Return the shards of pieces by id."""
+    return OverlayMap(HashTrieMap({s.id: s for piece in pieces for s in piece.shards}))

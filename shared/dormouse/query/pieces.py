@@ -10,15 +10,13 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from dormouse.key_forms.stored import decode_key, encode_key
 from dormouse.keys.ranges import KeyRange
-from dormouse.model.part_of_state import Piece
 from dormouse.model.shards import Shard
-from dormouse.model.state import TableState
+from dormouse.model.state import Piece, TableState
 from dormouse.stored.decoding import raise_corrupt
 from dormouse.stored.json_objects import decode_stored, encode_stored
 
-FORMAT = 3
+FORMAT = 1
 MAX_TASK_BYTES = 256 * 1024 * 1024
 """About how many bytes of shards a task reads at most, unless a single partition has more."""
 MAX_TASK_SHARDS = 1000
@@ -115,27 +113,18 @@ def decode_pieces(stored: bytes, kind: str, path: str) -> tuple[Piece, ...]:
 
 
 def _stored_range(wanted: KeyRange) -> tuple[str, str | None]:
-    high = None if wanted.max is None else encode_key(wanted.max).hex()
-    return encode_key(wanted.min).hex(), high
+    return wanted.low.hex(), None if wanted.high is None else wanted.high.hex()
 
 
 def _range(stored: tuple[str, str | None]) -> KeyRange:
     low, high = stored
-    end = None if high is None else decode_key(bytes.fromhex(high))
-    return KeyRange(decode_key(bytes.fromhex(low)), end)
+    return KeyRange.between(bytes.fromhex(low), None if high is None else bytes.fromhex(high))
 
 
 def _stored_shard(shard: Shard) -> _StoredShard:
-    low, high = (encode_key(key).hex() for key in (shard.min_key, shard.max_key))
-    return shard.id, shard.rows, shard.size_bytes, low, high
+    return shard.id, shard.rows, shard.size_bytes, shard.low.hex(), shard.high.hex()
 
 
 def _shard(stored: _StoredShard) -> Shard:
     shard_id, rows, size_bytes, low, high = stored
-    return Shard(
-        shard_id,
-        rows,
-        size_bytes,
-        decode_key(bytes.fromhex(low)),
-        decode_key(bytes.fromhex(high)),
-    )
+    return Shard(shard_id, rows, size_bytes, bytes.fromhex(low), bytes.fromhex(high))

@@ -9,8 +9,7 @@ from dormouse.access.visible import check_visible, visible_schema
 from dormouse.arrow.ranges import ranges_to_read, requested_ranges
 from dormouse.errors import InvalidRequestError
 from dormouse.keys.ranges import Key, KeyRange
-from dormouse.model.part_of_state import Piece
-from dormouse.model.state import TableState
+from dormouse.model.state import Piece, TableState
 from dormouse.query.selection import Selection
 from dormouse.readers.reading import Slice
 from dormouse.schema.schema import Schema
@@ -78,7 +77,7 @@ def slices_from(pieces: Iterable[Piece], start: Key = ()) -> list[list[Slice]]:
     for piece in pieces:
         span = piece.range.intersection(KeyRange(start))
         if not span.is_empty():
-            shards = (s for s in piece.shards if span.overlaps_span(s.min_key, s.max_key))
+            shards = (s for s in piece.shards if span.overlaps_span(s.low, s.high))
             parts.append([Slice(shard, span) for shard in shards])
     return [part for part in parts if part]
 

@@ -284,8 +284,8 @@ def _in_order(found: Sequence[RowGroups]) -> bool:
     after the other: no two overlap.
     """
     shards = {groups.slice.shard.id: groups.slice.shard for groups in found if groups.numbers}
-    ordered = sorted(shards.values(), key=lambda shard: shard.min_key)
-    return all(a.max_key < b.min_key for a, b in zip(ordered, ordered[1:], strict=False))
+    ordered = sorted(shards.values(), key=lambda shard: shard.low)
+    return all(a.high < b.low for a, b in zip(ordered, ordered[1:], strict=False))
 
 
 @contextmanager

@@ -39,7 +39,7 @@ class Slice:
     @property
     def is_whole(self) -> bool:
         """Return whether the slice contains all rows of the shard."""
-        return self.range.contains_span(self.shard.min_key, self.shard.max_key)
+        return self.range.contains_span(self.shard.low, self.shard.high)
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,4 +68,4 @@ def _keys_to_read(found: Sequence[RowGroups], schema: Schema) -> Sequence[Field]
 
 def _place(groups: RowGroups) -> tuple[object, ...]:
     shard = groups.slice.shard
-    return shard.min_key, shard.id, groups.slice.range.min
+    return shard.low, shard.id, groups.slice.range.low

@@ -268,8 +268,8 @@ def known_ends(table: Table, state: TableState) -> tuple[Key, Key] | None:
     parts = slices_to_read(state, [KeyRange()])
     slices = [slice for part in parts for slice in part]
     rules = row_rules(table.schema, table.properties)
-    low = [slice.shard.min_key for slice in slices if _holds(slice, slice.shard.min_key)]
-    high = [slice.shard.max_key for slice in slices if _holds(slice, slice.shard.max_key)]
+    low = [slice.shard.min_key for slice in slices if _holds(slice, slice.shard.low)]
+    high = [slice.shard.max_key for slice in slices if _holds(slice, slice.shard.high)]
     if not rules.is_empty or not low or not high:
         return None
     # a slice that begins or ends within its shard has rows up to there that the state does not know
@@ -282,7 +282,7 @@ def known_ends(table: Table, state: TableState) -> tuple[Key, Key] | None:
     return min(low)[:1], max(high)[:1]
 
 
-def _holds(slice: Slice, key: Key) -> bool:
+def _holds(slice: Slice, key: bytes) -> bool:
     return slice.range.contains_span(key, key)
 
 

@@ -22,24 +22,29 @@ from functools import partial
 from dormouse.errors import (
     ContendedError,
     CorruptDataError,
+    InvalidRequestError,
     InvariantError,
     NotFoundError,
     OutcomeUnknownError,
     UnavailableError,
 )
 from dormouse.fold.fold import Verdict
+from dormouse.fold.validation import entry_violations
 from dormouse.keys.ranges import KeyRange
-from dormouse.model.state import TableState
-from dormouse.model.transactions import Entry, RestoreVersion, Transaction
+from dormouse.model.state import TableState, without_expired
+from dormouse.model.transactions import Entry, InitialisePartitions, RestoreVersion, Transaction
 from dormouse.ports.services import Clock, Ids
+from dormouse.schema.key_types import KeyTypes
 from dormouse.state_store import (
+    AlreadyCommitted,
     CommitReport,
+    Committed,
     Outcome,
+    Rejected,
     VersionRecord,
 )
-from dormouse.statestore.admission import admit
 from dormouse.statestore.blobs import ABOVE_ALL_IDS
-from dormouse.statestore.delta.codec import encode_delta, identity_of
+from dormouse.statestore.deltas import encode_delta, identity_of
 from dormouse.statestore.gc_pause import gc_paused
 from dormouse.statestore.group_commit import Entries, GroupCommit, Outcomes
 from dormouse.statestore.log.carrying import packed
@@ -55,11 +60,9 @@ from dormouse.statestore.log.log import CollectedError
 from dormouse.statestore.log.pages import LOWEST_ID, Manifest, Page, not_below
 from dormouse.statestore.log.reader import Reader
 from dormouse.statestore.log.tail import LogTail
-from dormouse.statestore.outcomes import outcomes_of
 from dormouse.statestore.overlap import Fetch, Overlap, fetched, in_turn
 from dormouse.statestore.partial_reads import PartialReads
 from dormouse.statestore.pinning import Pinning
-from dormouse.statestore.snapshot.trimming import without_expired
 
 
 def _unobserved(report: CommitReport) -> None:
@@ -90,7 +93,7 @@ DEFAULT_COMPACTION = CompactionPolicy()
 
 
 class LogStateStore:
-    """One table's state; a `protocol.StateStore`, safe for many threads.
+    """One table's state; a `state_store.StateStore`, safe for many threads.
 
     A store that lives long keeps the state in memory: then `current` costs one read of a page when
     nothing is new. Every call raises NotFoundError once the table's state was destroyed.
@@ -349,3 +352,55 @@ class LogStateStore:
         self._options.observe(
             CommitReport(version, attempts, size_bytes, milliseconds, len(verdicts), rejected)
         )
+
+
+def outcomes_of(verdicts: Sequence[Verdict], version: int) -> Outcomes:
+    """Return the outcome of each entry of the delta that made a version."""
+    return tuple(_outcome(verdict, version) for verdict in verdicts)
+
+
+def _outcome(verdict: Verdict, version: int) -> Outcome:
+    if verdict.repeated:
+        return AlreadyCommitted()
+    return Rejected(verdict.violations) if verdict.violations else Committed(version)
+
+
+_REASONS = 5
+
+
+def admit(entries: Sequence[Entry], known: TableState, look: Callable[[], TableState]) -> None:
+    """Refuse entries, all meant for one generation, that can hold in no state of a table.
+
+    `known` is any version of it, `look` gives the newest.
+
+    Raises:
+        InvalidRequestError: some can hold in none.
+    """
+    key_types = _key_types(entries, known, look)
+    for entry in entries:
+        if broken := entry_violations(entry, key_types):
+            reasons = "; ".join(map(str, broken[:_REASONS]))
+            raise InvalidRequestError(
+                f"a change of the table can never hold: {reasons}", hint="nothing was written"
+            )
+        if isinstance(entry.transaction, RestoreVersion):
+            raise InvalidRequestError("a version is restored by `restore`, with its snapshot")
+
+
+def _key_types(
+    entries: Sequence[Entry], known: TableState, look: Callable[[], TableState]
+) -> KeyTypes:
+    """Return the types of row keys in the generation of `entries`; none if that is not the newest.
+
+    They stay as long as the generation, so any version of it knows them; else an entry is to give
+    them to the table.
+    """
+    generation = entries[0].generation
+    if known.key_types and known.generation == generation:
+        return known.key_types
+    made = (entry.transaction for entry in entries)
+    given = next((m.key_types for m in made if isinstance(m, InitialisePartitions)), ())
+    if given and not known.key_types:
+        return given
+    newest = look()
+    return newest.key_types if newest.generation == generation else ()

@@ -95,7 +95,4 @@ class ObjectBlobs:
     def _get(self, blob_id: str) -> bytes:
         with suppress(NotFoundError):
             return self._storage.get(self._path(blob_id))
-        if self._is_spread:  # releases before this one put it there
-            with suppress(NotFoundError):
-                return self._storage.get(f"{self._prefix}{blob_id}{self._suffix}")
         raise MissingBlobError(blob_id, f"{self._kind} {blob_id}")

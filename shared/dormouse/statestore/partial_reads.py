@@ -12,7 +12,7 @@ up to which version snapshot, increments and segments go. They never change, so 
 when they are read. What follows that version is in pages, which are read after the head. If
 maintenance moves any of it meanwhile, something is missing, and there is no part.
 
-If one of the commits since may concern the keys (`by_key.pending`), only the fold knows whether it
+If one of the commits since may concern the keys (`Concern`), only the fold knows whether it
 does, and that needs the state: then there is no part either, and the state is loaded.
 
 Nor is there one of a small state, which takes fewer requests whole; of a state whose
@@ -29,16 +29,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from dormouse.keys.ranges import KeyRange
-from dormouse.model.part_of_state import PartOfState, shards_of
-from dormouse.model.state import TableState
+from dormouse.model.state import PartOfState, TableState, shards_of
 from dormouse.schema.key_types import KeyTypes, key_problem
 from dormouse.statestore.blobs import BlobRange, MissingBlobError
-from dormouse.statestore.delta.codec import Delta
-from dormouse.statestore.delta.rows import types_of_stored
+from dormouse.statestore.deltas import Delta
 from dormouse.statestore.log.key_indexes import Run, key_indexes, name_of, runs_of
 from dormouse.statestore.log.log import CollectedError
 from dormouse.statestore.log.pages import Manifest
-from dormouse.statestore.log.reader import Reader, check_rules
+from dormouse.statestore.log.reader import Reader
 from dormouse.statestore.overlap import Overlap, in_turn
 
 if TYPE_CHECKING:
@@ -81,7 +79,6 @@ class PartialReads:
 
         Raises:
             CorruptDataError: what it is read from is damaged.
-            NewerRulesError: a later release has raised the rules.
             NotFoundError: the table was destroyed.
         """
         if self._parts >= MOST_PARTS or not 0 < len(wanted) <= MOST_RANGES or KeyRange() in wanted:
@@ -93,7 +90,7 @@ class PartialReads:
             return None  # what is missing, and should not be, the load of the whole state reports
 
     def _part(self, wanted: tuple[KeyRange, ...]) -> TableState:
-        from dormouse.statestore.by_key.pending import Concern
+        from dormouse.statestore.by_key.merging import Concern
 
         manifest = self.reader.manifest()
         if manifest.newest is None or manifest.newest.size_bytes < LEAST_BYTES:
@@ -110,8 +107,7 @@ class PartialReads:
             version=facts.version + len(since),
             time_ms=facts.time_ms,
             generation=facts.generation,
-            rules=facts.rules,
-            key_types=types_of_stored(facts.key_types),
+            key_types=facts.key_types,
             shards=shards_of(pieces),
             pieces=pieces,
             covers=wanted,
@@ -132,9 +128,7 @@ class PartialReads:
         """Return what a manifest's snapshot and increments say of some keys, and of the state."""
         indexes = [*self._indexes_of(manifest).values()]
         facts = indexes[-1].facts
-        check_rules(facts.rules, facts.version)
-        key_types = types_of_stored(facts.key_types)
-        if not all(_fits(span, key_types) for span in wanted):
+        if not all(_fits(span, facts.key_types) for span in wanted):
             raise _NoPartError  # the table is being reset to keys of other types
         return facts, self._known(runs_of(manifest), indexes, wanted)
 

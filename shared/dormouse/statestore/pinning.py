@@ -34,14 +34,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from dormouse.errors import ContendedError, CorruptDataError, NotFoundError
-from dormouse.model.state import TableState
+from dormouse.model.state import TableState, without_expired
 from dormouse.model.versions.pins import Pin, PinOwner
 from dormouse.ports.services import Clock, Ids
 from dormouse.statestore.log.log import CollectedError
 from dormouse.statestore.log.pages import LOWEST_ID, Snapshot, not_below
 from dormouse.statestore.log.pins import Pins
 from dormouse.statestore.log.reader import Reader
-from dormouse.statestore.snapshot.trimming import without_expired
 
 CLOCK_MARGIN_MS = 60 * 1000
 """How far the clocks of two processes may differ."""

@@ -22,6 +22,7 @@ _T = TypeVar("_T")
 
 _LOCK = threading.Lock()
 _DECODERS: dict[Any, msgspec.json.Decoder[Any]] = {}
+_UNPACKERS: dict[Any, msgspec.msgpack.Decoder[Any]] = {}
 
 
 def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
@@ -54,6 +55,22 @@ def decode_json(text: str | bytes, kind: Any) -> Any:
         raise ValueError("it is nested too deep") from error
     except msgspec.MsgspecError as error:
         raise ValueError(str(error)) from error
+
+
+def decode_packed(body: bytes | msgspec.Raw, kind: type[_T]) -> _T:
+    """Parse MessagePack of one form.
+
+    Raises:
+        ValueError: it is not MessagePack, not of that form, or nested too deeply.
+    """
+    with _LOCK:
+        if kind not in _UNPACKERS:
+            _UNPACKERS[kind] = msgspec.msgpack.Decoder(kind)
+    try:
+        found: _T = _UNPACKERS[kind].decode(body)
+    except RecursionError as error:  # no kind of its own in msgspec
+        raise ValueError("it is nested too deep") from error
+    return found
 
 
 @overload

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dormouse.keys.ranges import encode_key
 from dormouse.model.overlay_map import OverlayMap
 from dormouse.model.partitions import ROOT, PartitionTree
 from dormouse.model.shards import PartitionReferences, Reference, Shard
@@ -29,7 +30,7 @@ def state_of(rows_by_leaf: list[list[int]], on_the_root: int = 0) -> TableState:
     if on_the_root:
         held.setdefault(ROOT, []).append(Reference(ROOT, "before-the-split", on_the_root))
     references = [reference for found in held.values() for reference in found]
-    shards = {r.shard: Shard(r.shard, r.rows, r.rows * 10, (0,), (9,)) for r in references}
+    shards = {r.shard: Shard.of(r.shard, r.rows, r.rows * 10, (0,), (9,)) for r in references}
     return replace(
         TableState(),
         partitions=tree,
@@ -91,9 +92,9 @@ def recursing_at_most(calls: int) -> Iterator[None]:
 def test_a_tree_much_deeper_than_python_recurses_is_drawn() -> None:
     tree, held = PartitionTree.from_split_points([]), set[str]()
     for depth in range(1, 250):
-        leaf = tree.leaf_containing((depth,)).id
+        leaf = tree.leaf_containing(encode_key((depth,))).id
         held.add(leaf)  # so that no other takes its place, and the tree grows as deep as it can
-        tree = tree.split_without_balancing(leaf, (depth,)).rebalanced(leaf, held)
+        tree = tree.split_without_balancing(leaf, encode_key((depth,))).rebalanced(leaf, held)
     with recursing_at_most(150):
         blocks = outline(replace(TableState(), partitions=tree), 10_000)
     assert sum(block.is_bottom for block in blocks) == 250

@@ -30,7 +30,7 @@ from dormouse.messages.queries import AnswerQuery, CancelQuery
 from dormouse.messages.stages import OutboundMessage
 from dormouse.schema.schema import DecimalType, Field, ListType, Primitive, Schema
 from dormouse.storage import FolderStorage
-from dormouse.stored.query_paths import query_prefix
+from dormouse.stored.paths import query_prefix
 from tests.support.instances import InMemory
 from tests.support.world import World, letters
 

@@ -16,6 +16,7 @@ import pytest
 
 from dormouse.arrow.types import arrow_schema
 from dormouse.engine.predicates import parse_predicate
+from dormouse.keys.ranges import encode_key
 from dormouse.schema.schema import Schema
 from dormouse.sql.key_bounds import column_bounds
 from tests.unit.engine.test_casts import COMPARISONS, INT, LONG
@@ -192,7 +193,8 @@ def test_a_condition_of_any_form_matches_as_its_words_say(kind: Kind) -> None:
         missed = [
             values[row]
             for row in expected
-            if span is not None and not (values[row] is not None and span.contains((values[row],)))
+            if span is not None
+            and not (values[row] is not None and span.contains(encode_key((values[row],))))
         ]
         if found != expected or missed or parse_predicate(predicate.sql, schema) != predicate:
             wrong.append((text, predicate.sql, [values[n] for n in set(found) ^ set(expected)]))

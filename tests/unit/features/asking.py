@@ -13,7 +13,7 @@ from dormouse.messages.queries import AnswerQuery, QueryLimits
 from dormouse.messages.stages import OutboundMessage
 from dormouse.model.versions.pins import OwnerKind
 from dormouse.ports.services import JobRecord
-from dormouse.stored.query_paths import query_prefix
+from dormouse.stored.paths import query_prefix
 from dormouse.tables.table import Table
 from tests.support.world import World, letters
 

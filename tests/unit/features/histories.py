@@ -25,6 +25,7 @@ from dormouse.features.rebuild.plan_rebuild import FoundShard, RebuildPlan, plan
 from dormouse.features.rebuild.rebuild import rebuild
 from dormouse.features.sweep.sweep import sweep
 from dormouse.features.tables.restored import load_restored, restorer
+from dormouse.keys.ranges import encode_key
 from dormouse.messages.requests import RestoreVersion, TagVersion, UntagVersion
 from dormouse.messages.stages import OutboundMessage
 from dormouse.model.shards import Shard
@@ -274,7 +275,9 @@ class History:
         for placed in plan.shards:
             _, held = self.found[placed.shard.id]
             spans = [plan.tree.get(leaf).range for leaf in placed.live]
-            rows.update(row for row in held if any(s.contains((row[0],)) for s in spans))
+            rows.update(
+                row for row in held if any(s.contains(encode_key((row[0],))) for s in spans)
+            )
         assert rows == self._rows_of(sources)
         if self.checkpoints % 10 == 0:
             planned_state(plan, self.world.clock.now_ms())
@@ -313,7 +316,9 @@ class History:
         assert shard_id is not None
         if shard_id not in self.found:
             footer = read_footer(self.world.storage, stored.path, stored.size_bytes)
-            shard = Shard(shard_id, footer.rows, stored.size_bytes, footer.min_key, footer.max_key)
+            shard = Shard.of(
+                shard_id, footer.rows, stored.size_bytes, footer.min_key, footer.max_key
+            )
             rows = _rows_in(self.world.storage.get(stored.path))
             self.found[shard_id] = (FoundShard(shard, footer.provenance), rows)
         return self.found[shard_id][0]

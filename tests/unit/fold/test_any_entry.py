@@ -9,18 +9,17 @@ from hypothesis import strategies as st
 from dormouse.fold.fold import apply
 from dormouse.fold.invariants import broken_invariants
 from dormouse.fold.rules import Rule
+from dormouse.keys.ranges import encode_key
 from dormouse.model.partitions import ROOT, Partition, PartitionTree
 from dormouse.model.shards import NewShard, Shard
 from dormouse.model.state import TableState
 from dormouse.model.transactions import (
-    RULES,
     AddShards,
     AssignJob,
     DeleteShards,
     Entry,
     ExtendTree,
     InitialisePartitions,
-    RaiseRules,
     ReleaseJob,
     ReplaceShards,
     ResetTable,
@@ -75,8 +74,14 @@ def test_whatever_an_entry_says_it_gets_a_verdict_and_the_table_stays_sound(
 
 
 def keyed(low: object, high: object) -> AddShards:
-    shard = Shard("new", 1, 1, (low,), (high,))  # type: ignore[arg-type]  # what it is about
+    shard = Shard.of("new", 1, 1, (low,), (high,))  # type: ignore[arg-type]  # what it is about
     return AddShards("new", (), (NewShard(shard, ((ROOT, 1),)),))
+
+
+def unreadable(low: str, high: bytes) -> NewShard:
+    """A shard whose greatest key is no key, or whose least is."""
+    ends = (encode_key((low,)), high) if low else (b"\x02a\x00\x00", high)
+    return NewShard(Shard("new", 1, 1, *ends), ((ROOT, 1),))
 
 
 @pytest.mark.parametrize(
@@ -85,26 +90,32 @@ def keyed(low: object, high: object) -> AddShards:
         (DeleteShards(("s1", "s1")), Rule.NAMED_TWICE),
         (ReplaceShards("j1", LEFT, ("s1", "s1"), ()), Rule.NO_INPUTS),
         (AddShards("x", ("s", "s"), ()), Rule.NAMED_TWICE),
-        (SplitPartition(RIGHT, (7,)), Rule.KEY_UNFIT),
-        (SplitPartition(RIGHT, (b"x",)), Rule.KEY_UNFIT),
-        (SplitPartition(RIGHT, ()), Rule.KEY_UNFIT),
-        (SplitPartition(RIGHT, ("x", "y")), Rule.KEY_UNFIT),
-        (SplitPartition(RIGHT, ("x" * 4097,)), Rule.KEY_UNFIT),
-        (SplitPartition(RIGHT, ("x",), (("s1", -1),)), Rule.OUT_OF_BOUNDS),
-        (ExtendTree(((RIGHT, ("x",)), (part("x"), (9,)))), Rule.KEY_UNFIT),
+        (SplitPartition(RIGHT, encode_key((7,))), Rule.KEY_UNFIT),
+        (SplitPartition(RIGHT, encode_key((b"x",))), Rule.KEY_UNFIT),
+        (SplitPartition(RIGHT, encode_key(())), Rule.KEY_UNFIT),
+        (SplitPartition(RIGHT, encode_key(("x", "y"))), Rule.KEY_UNFIT),
+        (SplitPartition(RIGHT, encode_key(("x" * 4097,))), Rule.KEY_UNFIT),
+        (SplitPartition(RIGHT, encode_key(("x",)), (("s1", -1),)), Rule.OUT_OF_BOUNDS),
+        (ExtendTree(((RIGHT, encode_key(("x",))), (part("x"), encode_key((9,))))), Rule.KEY_UNFIT),
         (keyed(1, 2), Rule.KEY_UNFIT),
         (keyed("a", 2), Rule.KEY_UNFIT),
         (keyed("a", "\ud800"), Rule.KEY_UNFIT),
         (ReleaseJob(""), Rule.ID_UNFIT),
         (ReleaseJob("j" * 129), Rule.ID_UNFIT),
         (ReleaseJob("a/b"), Rule.ID_UNFIT),
-        (ResetTable(1, (Partition(ROOT),) * 2), Rule.NAMED_TWICE),
-        (ResetTable(1, (Partition("other"),)), Rule.INVALID_TREE),
-        (ResetTable(2**63, (Partition(ROOT),)), Rule.OUT_OF_BOUNDS),
-        (ResetTable(1, tuple(TREE.by_id.values()), (Primitive.LONG,)), Rule.KEY_UNFIT),
-        (ResetTable(1, (Partition(ROOT),), (Primitive.DOUBLE,)), Rule.KEY_TYPES_UNFIT),
-        (ResetTable(1, (Partition("other"),), (Primitive.LONG,)), Rule.INVALID_TREE),
-        (RaiseRules(RULES), Rule.RULES_NOT_RAISED),
+        (AssignJob("j9", LEFT, ("s1",), purge_id="\ud800"), Rule.ID_UNFIT),
+        (AssignJob("j9", LEFT, ("s1",), request_key="a/b"), Rule.ID_UNFIT),
+        (SplitPartition(RIGHT, b"\x02no end"), Rule.KEY_UNFIT),
+        (SplitPartition(RIGHT, b"\xff"), Rule.KEY_UNFIT),
+        (AddShards("x", (), (unreadable("a", b"\x03short"),)), Rule.KEY_UNFIT),
+        (AddShards("x", (), (unreadable("", b"\x02a\x00"),)), Rule.KEY_UNFIT),
+        (ResetTable(1, TREE.splits * 2), Rule.SPLITS_NOT_ASCENDING),
+        (ResetTable(1, (b"", *TREE.splits)), Rule.SPLITS_NOT_ASCENDING),
+        (ResetTable(1, TREE.splits[::-1] + (encode_key(("a",)),)), Rule.SPLITS_NOT_ASCENDING),
+        (ResetTable(1, (b"\x02no end",)), Rule.KEY_UNFIT),
+        (ResetTable(2**63, ()), Rule.OUT_OF_BOUNDS),
+        (ResetTable(1, TREE.splits, (Primitive.LONG,)), Rule.KEY_UNFIT),
+        (ResetTable(1, (), (Primitive.DOUBLE,)), Rule.KEY_TYPES_UNFIT),
         (initialise([Partition(ROOT)]), Rule.ALREADY_INITIALISED),
     ],
 )
@@ -116,9 +127,9 @@ def test_what_once_ended_a_table_is_a_violation(transaction: Transaction, rule: 
 
 
 def test_whole_numbers_are_judged_by_the_size_of_their_type() -> None:
-    state = folded(InitialisePartitions((Partition(ROOT),), (Primitive.INT,)))
-    for key, is_fit in ((2**31 - 1, True), (2**31, False), (True, False)):
-        _, verdict = apply(state, Entry(SplitPartition(ROOT, (key,)), 0, 0))
+    state = folded(InitialisePartitions((), (Primitive.INT,)))
+    for key, is_fit in ((2**31 - 1, True), (2**31, False), (-(2**31), True)):
+        _, verdict = apply(state, Entry(SplitPartition(ROOT, encode_key((key,))), 0, 0))
         assert bool(verdict.violations) != is_fit
 
 
@@ -132,7 +143,7 @@ def test_both_ends_of_a_shard_lie_where_it_is_placed_and_gaps_are_allowed() -> N
         ((middle, high), False),
         ((middle,), False),
     ):
-        shard = Shard("x", len(placed), 1, ("a",), ("z",))
+        shard = Shard.of("x", len(placed), 1, ("a",), ("z",))
         added = AddShards("x", (), (NewShard(shard, tuple((leaf, 1) for leaf in placed)),))
         _, verdict = apply(state, Entry(added, 0, 0))
         expected = [] if is_fit else [Rule.OUTSIDE_PARTITION]
@@ -151,7 +162,7 @@ def test_the_same_first_tree_again_is_committed_already_and_another_is_rejected(
     ("first", "other"),
     [
         (AddShards("j", ("s",), (S2,)), AddShards("j", ("s",), (S1,))),
-        (SplitPartition(RIGHT, ("p",)), SplitPartition(RIGHT, ("q",))),
+        (SplitPartition(RIGHT, encode_key(("p",))), SplitPartition(RIGHT, encode_key(("q",)))),
         (AssignJob("j", LEFT, ("s1",)), AssignJob("j", LEFT, ("s2",))),
     ],
 )
@@ -174,6 +185,5 @@ def test_a_job_that_was_taken_back_is_not_assigned_again_under_its_id() -> None:
 
 
 def test_a_generation_with_other_row_keys_is_another_one() -> None:
-    whole = (Partition(ROOT),)
-    stays, other = ResetTable(1, whole), ResetTable(1, whole, (Primitive.LONG,))
+    stays, other = ResetTable(1, ()), ResetTable(1, (), (Primitive.LONG,))
     assert transaction_id(stays) != transaction_id(other)

@@ -12,7 +12,7 @@ from dormouse.features.garbage.garbage import collectable
 from dormouse.fold.fold import apply
 from dormouse.fold.invariants import broken_invariants
 from dormouse.fold.rules import Rule
-from dormouse.keys.ranges import Key, KeyRange
+from dormouse.keys.ranges import Key, KeyRange, encode_key
 from dormouse.model.disputes import Dispute, DisputeReason, RowsTaken
 from dormouse.model.partitions import ROOT, PartitionTree
 from dormouse.model.state import TableState
@@ -35,7 +35,7 @@ TREE = tuple(PartitionTree.from_split_points([]).by_id.values())
 LEFT, RIGHT = part("", "i"), part("i")
 LETTERS: list[Key] = [(letter,) for letter in "abcdefghijklmnop"]
 S = shard_of("s", LETTERS)
-SPLIT = (initialise(TREE), AddShards("add", (), (S,)), SplitPartition(ROOT, ("i",)))
+SPLIT = (initialise(TREE), AddShards("add", (), (S,)), SplitPartition(ROOT, encode_key(("i",))))
 """A shard of 16 rows, 8 in each of two leaves."""
 
 
@@ -167,7 +167,7 @@ def test_the_same_damage_can_be_disputed_again_by_another_job_after_it_was_resol
 def test_a_reset_drops_row_counts_and_disputes() -> None:
     state = folded(*SPLIT, *merge("left", LEFT, 7))
     state = folded(DisputeShards(("s",), DisputeReason.BYTES_DAMAGED, "one"), start=state)
-    reset = folded(ResetTable(1, TREE), start=state)
+    reset = folded(ResetTable(1, PartitionTree.of(TREE).splits), start=state)
     assert (len(reset.taken), len(reset.disputed)) == (0, 0)
 
 

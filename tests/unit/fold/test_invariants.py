@@ -16,7 +16,7 @@ from dormouse.model.state import TableState
 from tests.support.trees import LEFT, RIGHT, TEXT
 
 TREE = PartitionTree.from_split_points([("m",)])
-SHARD = Shard("s", 2, 200, ("a",), ("b",))
+SHARD = Shard.of("s", 2, 200, ("a",), ("b",))
 SOUND = TableState(
     key_types=TEXT,
     partitions=TREE,

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from dormouse.iceberg import encodings
 from dormouse.iceberg.changes import Changes
@@ -128,8 +129,8 @@ def test_at_most_a_hundred_snapshots_are_listed(table: PublishedTable) -> None:
         )
         table.schema = replace(SCHEMA, values=()) if number % 2 else SCHEMA
         table.now_ms += MINUTE_MS
-        shard = replace(next(iter(table.state.shards.values())), rows=number + 1)
-        table.added = [replace(shard, id=f"{shard.id}{number}")]
+        shard = structs.replace(next(iter(table.state.shards.values())), rows=number + 1)
+        table.added = [structs.replace(shard, id=f"{shard.id}{number}")]
         table.publish()
     snapshots = table.metadata()["snapshots"]
     assert len(snapshots) <= 100

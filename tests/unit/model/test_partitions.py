@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dormouse.errors import InvalidRequestError, InvariantError, NotFoundError
 from dormouse.fold.invariants import broken_tree
-from dormouse.keys.ranges import Key, KeyRange
+from dormouse.keys.ranges import Key, KeyRange, encode_key
 from dormouse.model.partitions import ROOT, Partition, PartitionTree, partition_id_of
 from tests.support.depth import is_whole
 from tests.support.strategies import int64, short_keys, short_ranges
@@ -24,8 +24,8 @@ trees = st.lists(short_keys, unique=True, max_size=12).map(
 
 @given(trees, short_keys)
 def test_every_key_lies_in_exactly_one_leaf(tree: PartitionTree, key: Key) -> None:
-    holding = [leaf.id for leaf in tree.leaves() if leaf.range.contains(key)]
-    assert holding == [tree.leaf_containing(key).id]
+    holding = [leaf.id for leaf in tree.leaves() if leaf.range.contains(encode_key(key))]
+    assert holding == [tree.leaf_containing(encode_key(key)).id]
     assert not broken_tree(tree)
 
 
@@ -53,9 +53,9 @@ def test_split_points_out_of_order_repeated_or_empty_are_refused(points: list[Ke
 @pytest.mark.parametrize("at", [(), ("a",), ("m",), ("z",)])
 def test_a_leaf_is_never_split_at_its_edge_or_outside(at: Key) -> None:
     tree = PartitionTree.from_split_points([("a",), ("m",)])
-    leaf = tree.leaf_containing(("b",))
+    leaf = tree.leaf_containing(encode_key(("b",)))
     with pytest.raises(InvariantError):
-        tree.split(leaf.id, at)
+        tree.split(leaf.id, encode_key(at))
 
 
 def test_an_unknown_partition_is_not_found() -> None:
@@ -93,11 +93,11 @@ def test_a_tree_grown_in_any_order_holds_together_and_stays_low(
 ) -> None:
     tree = PartitionTree.from_split_points([])
     for count, point in enumerate(points, start=2):
-        leaf = tree.leaf_containing((point,))
+        leaf = tree.leaf_containing(encode_key((point,)))
         # Partitions that hold references stay: they make branches longer, but break nothing.
         pinned = data.draw(st.sets(st.sampled_from(sorted(tree.by_id)), max_size=2))
         held = {name for name in pinned if name in tree}
-        tree = tree.split_without_balancing(leaf.id, (point,)).rebalanced(leaf.id, held)
+        tree = tree.split_without_balancing(leaf.id, encode_key((point,))).rebalanced(leaf.id, held)
         assert not broken_tree(tree, whole=True)
         assert held <= set(tree.by_id)
         assert sum(1 for _ in tree.leaves()) == count
@@ -120,7 +120,7 @@ POINTS = 2000 if is_whole() else 700
 def test_no_leaf_lies_deep_however_keys_arrive(order: Sequence[int]) -> None:
     tree = PartitionTree.from_split_points([])
     for point in order:
-        tree = tree.split(tree.leaf_containing((point,)).id, (point,))
+        tree = tree.split(tree.leaf_containing(encode_key((point,))).id, encode_key((point,)))
     assert max(tree.depth(leaf.id) for leaf in tree.leaves()) <= 2 * math.log2(len(order) + 1)
     assert tree.get(ROOT).height == max(tree.depth(leaf.id) for leaf in tree.leaves())
     assert not broken_tree(tree, whole=True)
@@ -129,20 +129,20 @@ def test_no_leaf_lies_deep_however_keys_arrive(order: Sequence[int]) -> None:
 def test_partitions_that_were_held_while_a_branch_grew_are_joined_when_it_grows_again() -> None:
     tree, held = PartitionTree.from_split_points([]), [ROOT]
     for point in range(200):
-        leaf = tree.leaf_containing((point,))
-        tree = tree.split_without_balancing(leaf.id, (point,)).rebalanced(leaf.id, held)
+        leaf = tree.leaf_containing(encode_key((point,)))
+        tree = tree.split_without_balancing(leaf.id, encode_key((point,))).rebalanced(leaf.id, held)
         held.append(leaf.id)
     assert tree.get(ROOT).height == 200
-    tree = tree.split(tree.leaf_containing((200,)).id, (200,))
+    tree = tree.split(tree.leaf_containing(encode_key((200,))).id, encode_key((200,)))
     assert tree.get(ROOT).height <= 2 * math.log2(201)
     assert not broken_tree(tree, whole=True)
 
 
 @given(trees, short_keys)
 def test_a_partition_is_called_by_its_range_alone(tree: PartitionTree, at: Key) -> None:
-    leaf = tree.leaf_containing(at)
+    leaf = tree.leaf_containing(encode_key(at))
     if leaf.range.min < at:
-        tree = tree.split(leaf.id, at)
+        tree = tree.split(leaf.id, encode_key(at))
     assert all(name == partition_id_of(tree.get(name).range) for name in tree.by_id)
     assert all(name == ROOT or len(name) == 20 for name in tree.by_id)
 
@@ -160,9 +160,11 @@ def go_through(levels: int) -> None:
     tree = PartitionTree.from_split_points([])
     everything = set()
     for point in range(levels):
-        leaf = tree.leaf_containing((point,))
+        leaf = tree.leaf_containing(encode_key((point,)))
         everything.add(leaf.id)
-        tree = tree.split_without_balancing(leaf.id, (point,)).rebalanced(leaf.id, everything)
+        tree = tree.split_without_balancing(leaf.id, encode_key((point,))).rebalanced(
+            leaf.id, everything
+        )
     assert tree.get(ROOT).height == levels
     assert not broken_tree(tree, whole=True)
     assert sum(1 for _ in tree.leaves()) == levels + 1

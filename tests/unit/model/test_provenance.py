@@ -9,7 +9,7 @@ from dormouse.model.versions.provenance import Lineage, Provenance, merge_lineag
 
 
 def state_of(shards: list[str], sources: list[str]) -> TableState:
-    known = {shard: Shard(shard, 1, 1, ("a",), ("a",)) for shard in shards}
+    known = {shard: Shard.of(shard, 1, 1, ("a",), ("a",)) for shard in shards}
     return TableState(shards=OverlayMap.of(known), sources=OverlayMap.of(dict.fromkeys(sources, 0)))
 
 

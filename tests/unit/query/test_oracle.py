@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dormouse.engine import merge_windows
-from dormouse.keys.ranges import KeyRange
+from dormouse.keys.ranges import KeyRange, encode_key
 from dormouse.query.rows import LOOK_UP_BYTES
 from dormouse.schema.schema import Schema
 from dormouse.shards.writing import parquet
@@ -52,7 +52,7 @@ def _within(rows: Sequence[Row], schema: Schema, wanted: Sequence[KeyRange]) -> 
     return [
         row
         for row in rows
-        if not wanted or any(r.contains(sort_key_of(row, schema)) for r in wanted)
+        if not wanted or any(r.contains(encode_key(sort_key_of(row, schema))) for r in wanted)
     ]
 
 

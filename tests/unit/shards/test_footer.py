@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from dormouse.errors import CorruptDataError, DamagedShardError, NotFoundError
 from dormouse.keys.ranges import Key, KeyRange
@@ -211,4 +211,4 @@ def test_a_shard_of_other_rows_than_the_state_says_is_not_read(tmp_path: Path) -
     metadata = read_metadata(table.storage, path, new.shard.size_bytes)
     check_identity(metadata, path, "table", new.shard)
     with pytest.raises(DamagedShardError, match="has 100 rows, but the state says 99"):
-        check_identity(metadata, path, "table", replace(new.shard, rows=99))
+        check_identity(metadata, path, "table", structs.replace(new.shard, rows=99))

@@ -147,10 +147,10 @@ def test_another_shard_and_other_rows_are_refused(table: ShardTable, whole: bool
     def read(table_id: str, expected: Shard) -> ShardIndex:
         return read_index(storage, table_id, expected, SCHEMA, Cache(0), footer=whole)
 
-    fewer = Shard(shard.id, shard.rows - 1, shard.size_bytes, shard.min_key, shard.max_key)
+    fewer = Shard.of(shard.id, shard.rows - 1, shard.size_bytes, shard.min_key, shard.max_key)
     with pytest.raises(DamagedShardError, match=r"has 20,?000 rows, but the state says 19,?999"):
         read("table", fewer)
-    renamed = Shard("job7-0", shard.rows, shard.size_bytes, shard.min_key, shard.max_key)
+    renamed = Shard.of("job7-0", shard.rows, shard.size_bytes, shard.min_key, shard.max_key)
     other = Path(storage.uri) / shard_path("table", "job7-0")  # type: ignore[attr-defined]
     other.write_bytes((Path(storage.uri) / path).read_bytes())  # type: ignore[attr-defined]
     with pytest.raises(DamagedShardError, match="is shard job0-0 of table table"):
@@ -167,6 +167,6 @@ def test_rows_beyond_the_end_of_the_shard_are_refused(tmp_path: Path) -> None:
     file = Path(storage.uri) / shard_path("table", shard.id)
     length = index_of(table, footer=True).metadata.serialized_size + 8
     rewrite(file, file.read_bytes()[-length:])
-    cut = Shard(shard.id, shard.rows, length, shard.min_key, shard.max_key)
+    cut = Shard.of(shard.id, shard.rows, length, shard.min_key, shard.max_key)
     with pytest.raises(DamagedShardError, match="its rows end at byte"):
         read_index(storage, "table", cut, SCHEMA, Cache(0))

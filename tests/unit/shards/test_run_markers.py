@@ -67,7 +67,7 @@ def test_the_marker_and_the_last_shard_of_a_cancelled_run_are_deleted_first() ->
 def test_the_marker_of_a_committed_run_stays_though_its_orphans_are_deleted() -> None:
     storage = NotingStorage()
     state = TableState()
-    known = Shard("r-0", 1, 1, (1,), (1,))
+    known = Shard.of("r-0", 1, 1, (1,), (1,))
     state = TableState(shards=state.shards.insert("r-0", known))
     discard_shards(storage, "t", ["r-7"], state)
     assert storage.deleted == [[shard_path("t", "r-7")]]

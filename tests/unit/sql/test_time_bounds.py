@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dormouse.arrow.types import arrow_schema
 from dormouse.engine.predicates import parse_predicate
-from dormouse.keys.ranges import INT64_MAX, INT64_MIN, KeyRange
+from dormouse.keys.ranges import INT64_MAX, INT64_MIN, KeyRange, encode_key
 from dormouse.schema.schema import Primitive, Schema
 from dormouse.schema.times import parse_count
 from dormouse.sql.conditions import parse_condition
@@ -94,7 +94,7 @@ def test_no_matching_row_is_outside_of_the_bounds(
     predicate = parse_predicate(form.format(unit, op, day), schema)
     spans = key_bounds(predicate.condition, schema)
     matching = [n for part in predicate.apply([batch]) for n in part.column(1).to_pylist()]
-    assert all(any(each.contains((n,)) for each in spans) for n in matching)
+    assert all(any(each.contains(encode_key((n,))) for each in spans) for n in matching)
 
 
 EXTREMES = [INT64_MIN, INT64_MIN + 1, -(10**17), -1, 0, 10**17, INT64_MAX - 1, INT64_MAX]

@@ -18,7 +18,7 @@ ALL = KeyRange()
 
 
 def slices(*ranges: KeyRange, name: str = "s", low: Key = (10,), high: Key = (90,)) -> list[Slice]:
-    shard = Shard(name, 100, 1_000, low, high)
+    shard = Shard.of(name, 100, 1_000, low, high)
     return [Slice(shard, range) for range in ranges]
 
 

@@ -12,18 +12,17 @@ from unittest.mock import patch
 from dormouse.aws.dynamodb.state import blobs, state_store
 from dormouse.aws.dynamodb.state.state_store import DynamoDBStateStore
 from dormouse.aws.s3.state_store import S3StateStore
-from dormouse.model.state import TableState
+from dormouse.model.state import TableState, without_expired
 from dormouse.model.transactions import Entry, RestoreVersion
 from dormouse.retry_policy import WITHOUT_PAUSES, RetryPolicy
 from dormouse.statestore.blobs import ABOVE_ALL_IDS, BlobStore
-from dormouse.statestore.delta.codec import decode_delta, identity_of
+from dormouse.statestore.deltas import decode_delta, identity_of
 from dormouse.statestore.engine import DEFAULTS, LogStateStore, Options
 from dormouse.statestore.log import collection, compaction, pages, segment_levels
 from dormouse.statestore.log.compaction import CompactionPolicy
 from dormouse.statestore.log.log import Log
 from dormouse.statestore.log.pages import Head, Page
 from dormouse.statestore.log.reader import fold_delta
-from dormouse.statestore.snapshot.trimming import without_expired
 from dormouse.stored.paths import delta_prefix
 from tests.support.adapters import CountingIds, FakeClock
 from tests.support.memory_dynamodb import MemoryDynamoDB

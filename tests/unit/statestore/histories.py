@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
-from dormouse.keys.ranges import Key
+from dormouse.keys.ranges import Key, encode_key
 from dormouse.model.disputes import DisputeReason
 from dormouse.model.partitions import ROOT, PartitionTree
 from dormouse.model.shards import NewShard, Shard
@@ -46,7 +46,7 @@ class Delta:
 
 
 def shard_of(name: str, low: Key, high: Key, partition: str = ROOT) -> NewShard:
-    shard = Shard(name, 10, 1000, min(low, high), max(low, high))
+    shard = Shard.of(name, 10, 1000, min(low, high), max(low, high))
     return NewShard(shard, ((partition, 10),))
 
 
@@ -113,7 +113,7 @@ def _next(draw: st.DrawFn, state: TableState, name: str, past: list[Delta]) -> T
             shards = [state.shards[s] for s in job.inputs]
             low, high = min(s.min_key for s in shards), max(s.max_key for s in shards)
             span = state.partitions.get(job.partition).range
-            whole = span.contains_span(low, high)
+            whole = span.contains_span(encode_key(low), encode_key(high))
             outputs = (shard_of(f"o{name}", low, high, job.partition),) if whole else ()
             taken = tuple((s, draw(st.integers(0, 10))) for s in job.inputs)
             rows = sum(count for _, count in taken)
@@ -125,7 +125,7 @@ def _next(draw: st.DrawFn, state: TableState, name: str, past: list[Delta]) -> T
             rows_left = tuple(
                 (r.shard, draw(st.integers(0, 10))) for r in state.references_in(leaf)
             )
-            return SplitPartition(leaf, draw(short_keys), rows_left)
+            return SplitPartition(leaf, encode_key(draw(short_keys)), rows_left)
         case "seal":
             up_to = draw(st.sampled_from(sorted(set(state.sources.values()) | {state.version})))
             replaced = draw(st.integers(0, len(state.source_segments)))
@@ -141,7 +141,7 @@ def _next(draw: st.DrawFn, state: TableState, name: str, past: list[Delta]) -> T
             return ResolveDisputes(((shard, state.disputed[shard].since_ms),))
         case "reset":
             tree = PartitionTree.from_split_points([draw(short_keys)])
-            return ResetTable(state.generation + 1, tuple(tree.by_id.values()))
+            return ResetTable(state.generation + 1, tree.splits)
         case "repeat":
             delta = draw(st.sampled_from(past))
             return draw(st.sampled_from(delta.transactions))

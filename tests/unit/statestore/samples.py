@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dormouse.keys.ranges import KeyRange
+from dormouse.keys.ranges import KeyRange, encode_key
 from dormouse.model.disputes import DisputeReason
-from dormouse.model.partitions import ROOT, Partition, PartitionTree, partition_id_of
+from dormouse.model.partitions import partition_id_of
 from dormouse.model.shards import NewShard, Shard
 from dormouse.model.source_segments import SourceSegment
 from dormouse.model.state import TableState
@@ -24,7 +24,6 @@ from dormouse.model.transactions import (
     Entry,
     ExtendTree,
     InitialisePartitions,
-    RaiseRules,
     ReleaseJob,
     ReplaceShards,
     ResetTable,
@@ -34,16 +33,20 @@ from dormouse.model.transactions import (
     SplitPartition,
 )
 from dormouse.schema.schema import Primitive
-from dormouse.statestore.delta.codec import CARRYING, FORMAT, Delta, encode_delta, identity_of
-from dormouse.statestore.delta.segments import FORMAT as SEGMENT_FORMAT
-from dormouse.statestore.delta.segments import encode_segment
+from dormouse.statestore.deltas import FORMAT, Delta, encode_delta, identity_of
 from dormouse.statestore.log.carrying import packed
 from dormouse.statestore.log.reader import fold_delta
-from dormouse.statestore.snapshot.changes import StateChanges, changes_between, rebased
+from dormouse.statestore.segments import FORMAT as SEGMENT_FORMAT
+from dormouse.statestore.segments import encode_segment
+from dormouse.statestore.snapshot.changes import FORMAT as INCREMENT_FORMAT
+from dormouse.statestore.snapshot.changes import (
+    StateChanges,
+    changes_between,
+    encode_increment,
+    rebased,
+)
 from dormouse.statestore.snapshot.codec import FORMAT as SNAPSHOT_FORMAT
 from dormouse.statestore.snapshot.codec import encode_snapshot
-from dormouse.statestore.snapshot.increments import FORMAT as INCREMENT_FORMAT
-from dormouse.statestore.snapshot.increments import encode_increment
 
 DELTA = identity_of("t", "00" * 16)
 """The identity of the deltas in golden files."""
@@ -51,22 +54,16 @@ GOLDEN = Path(__file__).parent / "golden"
 
 _KEY_TYPES = (Primitive.STRING, Primitive.LONG, Primitive.BYTES)
 _AT = ("m", 7, b"\x00\xff")
-_TREE = tuple(
-    sorted(
-        PartitionTree.from_split_points([_AT]).by_id.values(), key=lambda p: (p.range.min, p.height)
-    )
-)
 _LEFT, _RIGHT = partition_id_of(KeyRange((), _AT)), partition_id_of(KeyRange(_AT))
-_SHARD = Shard("s1", 12, 3456, ("a", -1, b""), ("\U0001f42d", 2**63 - 1, b"\xff"))
-_OUTPUT_AGAIN = Shard("s3", 5, 789, ("a", -1, b""), ("b", 0, b""))
-_OUTPUT = Shard("s2", 5, 789, ("a", -1, b""), ("b", 0, b""))
+_SHARD = Shard.of("s1", 12, 3456, ("a", -1, b""), ("\U0001f42d", 2**63 - 1, b"\xff"))
+_OUTPUT_AGAIN = Shard.of("s3", 5, 789, ("a", -1, b""), ("b", 0, b""))
+_OUTPUT = Shard.of("s2", 5, 789, ("a", -1, b""), ("b", 0, b""))
 
 _ADOPTED = SourceSegment("g0", 0, 77, 5000, 95_000, 80_039, 1055)
 _SEALED = SourceSegment("g1", 0, 1, 2, 436, 71, 2)
 
 ENTRIES = {
-    "initialise_partitions": Entry(InitialisePartitions(_TREE, _KEY_TYPES, 1), 1_000, 0),
-    "raise_rules": Entry(RaiseRules(1), 1_500, 0),
+    "initialise_partitions": Entry(InitialisePartitions((encode_key(_AT),), _KEY_TYPES), 1_000, 0),
     "adopt_segments": Entry(AdoptSegments((_ADOPTED,)), 1_600, 0),
     "add_shards": Entry(
         AddShards("job1", ("source1", "source2"), (NewShard(_SHARD, ((_LEFT, 5), (_RIGHT, 7))),)),
@@ -80,19 +77,24 @@ ENTRIES = {
         5_000,
         0,
     ),
-    "split_partition": Entry(SplitPartition(_RIGHT, ("z",), (("s1", 3),)), 6_000, 0),
+    "split_partition": Entry(SplitPartition(_RIGHT, encode_key(("z",)), (("s1", 3),)), 6_000, 0),
     "dispute_shards": Entry(
         DisputeShards(("s1", "s2"), DisputeReason.BYTES_DAMAGED, "job2"), 6_200, 0
     ),
     "resolve_disputes": Entry(ResolveDisputes((("s2", 6_200),)), 6_400, 0),
     "delete_shards": Entry(DeleteShards(("s0", "s9")), 7_000, 0),
     "extend_tree": Entry(
-        ExtendTree(((_LEFT, ("c",)), (partition_id_of(KeyRange((), ("c",))), ("b", 0)))), 7_500, 0
+        ExtendTree(
+            (
+                (_LEFT, encode_key(("c",))),
+                (partition_id_of(KeyRange((), ("c",))), encode_key(("b", 0))),
+            )
+        ),
+        7_500,
+        0,
     ),
     "seal_sources": Entry(SealSources(_SEALED), 7_800, 0),
-    "reset_table": Entry(
-        ResetTable(1, (Partition(ROOT),), (Primitive.LONG, Primitive.STRING)), 8_000, 0
-    ),
+    "reset_table": Entry(ResetTable(1, (), (Primitive.LONG, Primitive.STRING)), 8_000, 0),
     "restore_version": Entry(RestoreVersion(2, 4), 9_500, 0),
 }
 """In an order in which most of them hold."""
@@ -134,7 +136,7 @@ def golden_files() -> dict[str, bytes]:
     files = {f"{name}-{FORMAT}": encode_delta([entry], DELTA) for name, entry in ENTRIES.items()}
     files[f"all-{FORMAT}"] = encode_delta(list(ENTRIES.values()), DELTA)
     others = [Delta(f"{n:032x}", (ENTRIES[name],)) for n, name in enumerate(sorted(ENTRIES)[:3])]
-    files[f"carrying-{CARRYING}"] = encode_delta([ENTRIES["release_job"]], DELTA, packed(others))
+    files[f"carrying-{FORMAT}"] = encode_delta([ENTRIES["release_job"]], DELTA, packed(others))
     files[f"segment-{SEGMENT_FORMAT}"] = encode_segment(sample_deltas(), "t")
     files[f"increment-{INCREMENT_FORMAT}"] = encode_increment(sample_increment())
     files[f"snapshot-{SNAPSHOT_FORMAT}"] = encode_snapshot("t", sample_state())

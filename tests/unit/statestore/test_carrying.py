@@ -11,17 +11,16 @@ from hypothesis import strategies as st
 
 from dormouse.errors import CorruptDataError
 from dormouse.model.transactions import Entry
-from dormouse.statestore.delta import codec
-from dormouse.statestore.delta.codec import (
-    CARRYING,
+from dormouse.statestore import deltas as codec
+from dormouse.statestore.deltas import (
     FORMAT,
     Delta,
     decode_delta,
     encode_delta,
     identity_of,
     open_delta,
+    packed_entries,
 )
-from dormouse.statestore.delta.rows import packed_rows
 from dormouse.statestore.log.carrying import MOST_BYTES, carried_before, carriers, packed
 from dormouse.statestore.log.pages import PAGE_CAPACITY
 from dormouse.statestore.object_store import ObjectStateStore
@@ -136,7 +135,7 @@ def test_whatever_deltas_carry_all_are_found(carried: list[set[int]], known: int
 
 def test_large_deltas_are_not_carried() -> None:
     small, large = (Delta(str(n), (ENTRIES["add_shards"],) * n) for n in (1, 200))
-    assert len(packed_rows(large.entries)) > MOST_BYTES
+    assert len(packed_entries(large.entries)) > MOST_BYTES
     assert [name for name, _ in packed([small, large])] == ["1"]
 
 
@@ -145,7 +144,7 @@ def test_a_page_of_large_deltas_is_read() -> None:
     store = rig.store()
     store.commit(initialise(ONE_LEAF), generation=0)
     for number in range(9):
-        store.commit(*(addition(1000 * number + n) for n in range(150)), generation=0)
+        store.commit(*(addition(1000 * number + n) for n in range(300)), generation=0)
     assert fetched(rig) == 9, "all but the first, which is small"
 
 
@@ -159,7 +158,7 @@ def test_items_of_dynamodb_carry_nothing() -> None:
 
 
 def test_no_flipped_bit_of_a_carrying_delta_is_believed() -> None:
-    body = golden_files()[f"carrying-{CARRYING}"]
+    body = golden_files()[f"carrying-{FORMAT}"]
     assert decode_delta(body, DELTA, "x") == (ENTRIES["release_job"],)
     for place in range(len(body)):
         damaged = bytearray(body)
@@ -169,7 +168,7 @@ def test_no_flipped_bit_of_a_carrying_delta_is_believed() -> None:
 
 
 def test_a_carrying_delta_in_this_format_stored_before_is_still_read() -> None:
-    stored = open_delta((GOLDEN / f"carrying-{CARRYING}.delta").read_bytes(), DELTA, "x")
+    stored = open_delta((GOLDEN / f"carrying-{FORMAT}.delta").read_bytes(), DELTA, "x")
     names = sorted(ENTRIES)[:3]
     assert stored.entries == (ENTRIES["release_job"],)
     assert [stored.entries_of(f"{n:032x}") for n in range(3)] == [(ENTRIES[n],) for n in names]
@@ -177,7 +176,7 @@ def test_a_carrying_delta_in_this_format_stored_before_is_still_read() -> None:
 
 @pytest.mark.parametrize("packed_body", [[], 7, [[], [[b"1" * 16]]], [[], [], []]])
 def test_what_is_no_pair_of_rows_and_carried_deltas_is_refused(packed_body: object) -> None:
-    head, body = b"DMdelta" + bytes([CARRYING]), zlib.compress(msgspec.msgpack.encode(packed_body))
+    head, body = b"DMdelta" + bytes([FORMAT]), zlib.compress(msgspec.msgpack.encode(packed_body))
     with pytest.raises(CorruptDataError, match="the/path"):
         open_delta(head + codec._digest(head, body, DELTA) + body, DELTA, "the/path")
 
@@ -187,7 +186,7 @@ def damage(rig: Rig, what: str, delta_id: str) -> None:
     rig.lose_blob("deltas", delta_id)
     if what == "lost":
         return
-    head = body[:7] + bytes([CARRYING + 1])
+    head = body[:7] + bytes([FORMAT + 1])
     later = head + codec._digest(head, body[16:], identity_of("t", delta_id)) + body[16:]
     flipped = bytearray(body)
     flipped[-5] ^= 4

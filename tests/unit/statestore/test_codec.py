@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import json
 import zlib
+from hashlib import blake2b
 
 import msgspec
 import pyarrow as pa
@@ -13,9 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dormouse.errors import CorruptDataError
-from dormouse.keys.ranges import KeyRange
+from dormouse.keys.ranges import encode_key
 from dormouse.model.disputes import DisputeReason
-from dormouse.model.partitions import Partition
 from dormouse.model.shards import NewShard, Shard
 from dormouse.model.source_segments import SourceSegment
 from dormouse.model.transactions import (
@@ -27,7 +28,6 @@ from dormouse.model.transactions import (
     Entry,
     ExtendTree,
     InitialisePartitions,
-    RaiseRules,
     ReleaseJob,
     ReplaceShards,
     ResetTable,
@@ -35,13 +35,15 @@ from dormouse.model.transactions import (
     RestoreVersion,
     SealSources,
     SplitPartition,
+    transaction_id,
 )
 from dormouse.schema.schema import KEY_TYPES
-from dormouse.statestore.delta import codec
-from dormouse.statestore.delta.codec import FORMAT, decode_delta, encode_delta, identity_of
-from dormouse.statestore.delta.segments import FORMAT as SEGMENT_FORMAT
-from dormouse.statestore.delta.segments import KIND, decode_segment, encode_segment
+from dormouse.statestore import deltas as codec
+from dormouse.statestore.deltas import FORMAT, decode_delta, encode_delta, identity_of
+from dormouse.statestore.deltas import Delta as StoredDelta
 from dormouse.statestore.parquet_file import OWNER, write_file
+from dormouse.statestore.segments import FORMAT as SEGMENT_FORMAT
+from dormouse.statestore.segments import KIND, decode_segment, encode_segment
 from dormouse.statestore.snapshot.codec import FORMAT as SNAPSHOT_FORMAT
 from dormouse.statestore.snapshot.codec import decode_snapshot, encode_snapshot
 from tests.support.strategies import int64, keys_of_one_table, text
@@ -55,21 +57,16 @@ from tests.unit.statestore.samples import (
     sample_state,
 )
 
-keys = keys_of_one_table(1).map(lambda drawn: drawn[0])
+stored_keys = keys_of_one_table(1).map(lambda drawn: encode_key(drawn[0]))
 names = st.lists(text, max_size=4).map(tuple)
-shards = st.builds(Shard, text, int64, int64, keys, keys)
+shards = st.builds(Shard, text, int64, int64, stored_keys, stored_keys)
 counts = st.lists(st.tuples(text, int64), max_size=3).map(tuple)
 new_shards = st.lists(st.builds(NewShard, shards, counts), max_size=3).map(tuple)
-ranges = st.builds(KeyRange, keys, st.none() | keys)
-children = st.none() | st.tuples(text, text)
-partitions = st.lists(
-    st.builds(Partition, text, ranges, st.none() | text, children, int64), max_size=3
-).map(tuple)
+splits = st.lists(stored_keys, max_size=3).map(tuple)
 key_types = st.lists(st.sampled_from(sorted(KEY_TYPES, key=str)), max_size=3).map(tuple)
 segments = st.builds(SourceSegment, text, int64, int64, int64, int64, int64, int64)
 transactions = st.one_of(
-    st.builds(InitialisePartitions, partitions, key_types, int64),
-    st.builds(RaiseRules, int64),
+    st.builds(InitialisePartitions, splits, key_types),
     st.builds(AddShards, text, names, new_shards, int64),
     st.builds(SealSources, segments, names),
     st.builds(AdoptSegments, st.lists(segments, max_size=3).map(tuple)),
@@ -78,10 +75,10 @@ transactions = st.one_of(
     st.builds(ReplaceShards, text, text, names, new_shards, counts, int64),
     st.builds(DisputeShards, names, st.sampled_from(DisputeReason), text),
     st.builds(ResolveDisputes, counts),
-    st.builds(SplitPartition, text, keys, counts),
+    st.builds(SplitPartition, text, stored_keys, counts),
     st.builds(DeleteShards, names),
-    st.builds(ExtendTree, st.lists(st.tuples(text, keys), max_size=3).map(tuple)),
-    st.builds(ResetTable, int64, partitions, key_types),
+    st.builds(ExtendTree, st.lists(st.tuples(text, stored_keys), max_size=3).map(tuple)),
+    st.builds(ResetTable, int64, splits, key_types),
     st.builds(RestoreVersion, int64, int64),
 )
 entries = st.lists(st.builds(Entry, transactions, int64, int64), min_size=1, max_size=4).map(tuple)
@@ -90,6 +87,21 @@ entries = st.lists(st.builds(Entry, transactions, int64, int64), min_size=1, max
 @given(entries)
 def test_any_entries_are_read_back_as_they_were_written(written: tuple[Entry, ...]) -> None:
     assert decode_delta(encode_delta(written, DELTA), DELTA, "x") == written
+    (delta,) = decode_segment(encode_segment([StoredDelta("00" * 16, written)], "t"), "t", "x")
+    assert delta.entries == written
+
+
+def test_a_change_has_one_id_for_ever_and_another_one_has_another() -> None:
+    """Writers of several releases may retry one change."""
+    ids = {name: transaction_id(entry.transaction) for name, entry in ENTRIES.items()}
+    assert len(set(ids.values())) == len(ids)
+    for name, changed in ENTRIES.items():
+        stored = msgspec.msgpack.encode(changed.transaction)
+        assert ids[name] == blake2b(stored, digest_size=16).hexdigest()
+    again = msgspec.json.decode(msgspec.json.encode(ENTRIES["add_shards"]), type=Entry)
+    assert (
+        transaction_id(again.transaction) == ids["add_shards"] == "0ea989ec844b6c6b2d81c0c5f0f068c0"
+    )
 
 
 @given(histories())
@@ -119,9 +131,10 @@ def test_the_present_formats_have_their_golden_files() -> None:
 
 def test_any_parquet_reader_can_read_a_segment() -> None:
     body = encode_segment(sample_deltas(), "t")
-    rows = pq.read_table(io.BytesIO(body), columns=["kind", "job", "sources"]).to_pylist()
-    added = {"kind": "add_shards", "job": "job1", "sources": ["source1", "source2"]}
-    assert added in rows
+    texts = pq.read_table(io.BytesIO(body))["entries"].to_pylist()
+    changes = [change for text in texts for change, _, _ in json.loads(text)]
+    assert [change["kind"] for change in changes] == list(ENTRIES)
+    assert ["source1", "source2"] in [change.get("sources") for change in changes]
 
 
 def test_a_delta_takes_less_than_a_write_unit() -> None:
@@ -130,16 +143,15 @@ def test_a_delta_takes_less_than_a_write_unit() -> None:
     assert len(encode_delta([ENTRIES["replace_shards"]], DELTA)) < 500
 
 
-@pytest.mark.parametrize(("step", "advice"), [(2, "upgrade"), (-1, "with that one")])
-def test_a_delta_of_another_format_is_refused_with_what_to_do(
-    step: int, advice: str, monkeypatch: pytest.MonkeyPatch
+def test_a_delta_of_a_later_format_is_refused_with_what_to_do(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr(codec, "FORMAT", codec.FORMAT + step)
+        patched.setattr(codec, "FORMAT", codec.FORMAT + 1)
         other = encode_delta([ENTRIES["add_shards"]], DELTA)
     with pytest.raises(CorruptDataError, match="of format") as refused:
         decode_delta(other, DELTA, "x")
-    assert advice in refused.value.hint
+    assert "upgrade" in refused.value.hint
 
 
 def test_what_is_packed_without_being_rows_of_a_delta_is_refused() -> None:
@@ -196,31 +208,38 @@ def test_a_file_of_an_earlier_format_is_refused_with_what_to_do() -> None:
     assert "with that one" in refused.value.hint
 
 
-def test_an_unknown_transaction_is_refused_with_its_kind() -> None:
-    row = {"kind": "merge_tables", "time_ms": 1, "generation": 0}
-    with pytest.raises(CorruptDataError, match="merge_tables"):
-        decode_delta(delta_of(row), DELTA, "x")
+def test_an_unknown_transaction_is_refused_with_its_kind_and_the_advice_to_upgrade() -> None:
+    for read in (read_as_delta, read_as_segment):
+        with pytest.raises(CorruptDataError, match="merge_tables") as refused:
+            read({"kind": "merge_tables"}, 1, 0)
+        assert "upgrade" in refused.value.hint
 
 
 def test_a_transaction_that_lacks_a_part_or_has_one_too_many_is_refused() -> None:
-    whole = {"kind": "release_job", "time_ms": 1, "generation": 0, "job": "j"}
-    decode_delta(delta_of(whole), DELTA, "x")
-    for wrong in ({"job": None}, {"generation": None}, {"job": 1}, {"x": 1}):
-        row = whole | wrong
-        rows = pa.Table.from_pylist([row | {"delta": b"0" * 16}])
-        rows = rows.set_column(len(row), "delta", rows["delta"].cast(pa.binary(16)))
-        stored = write_file([rows], rows.schema, KIND, SEGMENT_FORMAT, {OWNER: "t"})
-        with pytest.raises(CorruptDataError):
-            decode_segment(stored, "t", "x")
-        with pytest.raises(CorruptDataError):
-            decode_delta(delta_of(row), DELTA, "x")
+    whole = {"kind": "release_job", "job": "j"}
+    for read in (read_as_delta, read_as_segment):
+        read(whole, 1, 0)
+        for wrong in ({"job": None}, {"job": 1}, {"x": 1}, {"kind": 1}):
+            with pytest.raises(CorruptDataError):
+                read(whole | wrong, 1, 0)
+        for entry in [(whole, 1), (whole, 1, 0, 0), (whole, None, 0), (whole, 1, "0"), ()]:
+            with pytest.raises(CorruptDataError):
+                read(*entry)
 
 
-def delta_of(row: dict[str, object]) -> bytes:
-    """Return a whole delta of a row that no transaction needs to have."""
+def read_as_delta(*entry: object) -> None:
+    """Read a whole delta of an entry that no transaction needs to have."""
     head = codec._MAGIC + bytes([FORMAT])
-    rows = zlib.compress(msgspec.msgpack.encode([row]))
-    return head + codec._digest(head, rows, DELTA) + rows
+    packed = zlib.compress(msgspec.msgpack.encode([[entry], []]))
+    decode_delta(head + codec._digest(head, packed, DELTA) + packed, DELTA, "x")
+
+
+def read_as_segment(*entry: object) -> None:
+    """Read a whole segment of an entry that no transaction needs to have."""
+    cells = {"delta": pa.array([b"0" * 16], pa.binary(16)), "entries": [json.dumps([entry])]}
+    rows = pa.table(cells)
+    stored = write_file([rows], rows.schema, KIND, SEGMENT_FORMAT, {OWNER: "t"})
+    decode_segment(stored, "t", "x")
 
 
 def test_a_snapshot_of_another_table_or_a_foreign_file_is_refused() -> None:

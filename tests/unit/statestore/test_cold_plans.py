@@ -11,8 +11,8 @@ from bench.state.commits import Run
 from bench.state.memory import KEYS, TABLE, built, key
 from bench.state.worst import PERIOD, worst_table
 from dormouse.keys.ranges import KeyRange
-from dormouse.statestore.log.increment_runs import MOST_INCREMENTS
 from dormouse.statestore.log.pages import PAGE_CAPACITY
+from dormouse.statestore.log.segment_levels import MOST_INCREMENTS
 from dormouse.statestore.snapshot.codec import encode_snapshot
 from tests.support.depth import in_turn
 

@@ -7,13 +7,13 @@ from unittest.mock import patch
 import pytest
 
 from dormouse.errors import OutcomeUnknownError
+from dormouse.model.state import without_expired
 from dormouse.model.transactions import Entry
 from dormouse.statestore import engine
-from dormouse.statestore.delta.codec import encode_delta, identity_of
+from dormouse.statestore.deltas import encode_delta, identity_of
 from dormouse.statestore.engine import Options
 from dormouse.statestore.log import compaction
 from dormouse.statestore.log.pages import id_at
-from dormouse.statestore.snapshot.trimming import without_expired
 from tests.support.trees import initialise
 from tests.unit.statestore.faults import Home, Rig, fail, small_pages
 from tests.unit.statestore.histories import ONE_LEAF, addition

@@ -10,7 +10,7 @@ import pytest
 
 from dormouse.errors import CorruptDataError
 from dormouse.keys.ranges import KeyRange
-from dormouse.model.part_of_state import PartOfState
+from dormouse.model.state import PartOfState
 from dormouse.statestore.by_key import blocks
 from dormouse.statestore.log import compaction, key_indexes
 from dormouse.statestore.log.key_indexes import runs_of

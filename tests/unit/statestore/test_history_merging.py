@@ -11,9 +11,9 @@ from unittest.mock import patch
 import pytest
 
 from dormouse.errors import CorruptDataError, NotFoundError, OutcomeUnknownError
+from dormouse.model.state import without_expired
 from dormouse.statestore.engine import Options
 from dormouse.statestore.log import segment_levels
-from dormouse.statestore.snapshot.trimming import without_expired
 from tests.support.depth import in_turn
 from tests.support.trees import initialise
 from tests.unit.statestore.faults import Crash, Home, Rig, fail, small_pages

@@ -18,16 +18,17 @@ from dormouse.model.state import TableState
 from dormouse.model.transactions import ResetTable
 from dormouse.statestore.log.reader import fold_delta
 from dormouse.statestore.parquet_file import write_file
-from dormouse.statestore.snapshot import increments as stored
+from dormouse.statestore.snapshot import changes as stored
 from dormouse.statestore.snapshot.changes import (
     GONE,
     StateChanges,
     changes_between,
+    decode_increment,
+    encode_increment,
     joined,
     rebased,
 )
 from dormouse.statestore.snapshot.codec import decode_snapshot, encode_snapshot
-from dormouse.statestore.snapshot.increments import decode_increment, encode_increment
 from dormouse.statestore.snapshot.maps import StoredMap
 from tests.support.trees import initialise
 from tests.unit.statestore.histories import ONE_LEAF, Delta, addition, fold_all, histories
@@ -162,7 +163,7 @@ def test_a_shard_that_goes_while_a_reference_to_it_stays_is_refused() -> None:
 def test_laying_changes_over_a_snapshot_holds_few_columns_twice() -> None:
     """In bytes of Arrow: most of a cold load, and the same on any machine."""
     names = [f"{number:032x}-0" for number in range(0, 40_000, 2)]
-    shards = {name: Shard(name, 1000, 64_000, (name,), (name,)) for name in names}
+    shards = {name: Shard.of(name, 1000, 64_000, (name,), (name,)) for name in names}
     held = {name: Reference("root", name, 1000) for name in names}
     state = fold_all([Delta((initialise(ONE_LEAF),), 1, 0)])
     whole = PartitionReferences(OverlayMap.of(held), 1000 * len(held), len(held))
@@ -193,7 +194,7 @@ def base_with_more(state: TableState) -> TableState:
     return replace(
         state,
         version=state.version + 1,
-        shards=state.shards.update({n: Shard(n, 7, 64_000, (n,), (n,)) for n in names}),
+        shards=state.shards.update({n: Shard.of(n, 7, 64_000, (n,), (n,)) for n in names}),
         references=state.references.insert("root", held),
         rows=held.rows,
         reference_count=len(held),
@@ -214,6 +215,6 @@ def test_references_in_a_partition_that_changed_stay_where_they_are() -> None:
 
 def test_after_a_reset_there_is_no_increment() -> None:
     _, base, _ = base_and_later()
-    reset = after(base, [Delta((ResetTable(1, ONE_LEAF),), 9, 0)])
+    reset = after(base, [Delta((ResetTable(1, ()),), 9, 0)])
     assert reset.generation == 1
     assert changes(base, reset) is None

@@ -10,6 +10,7 @@ from unittest.mock import patch
 import pytest
 
 from dormouse.errors import CorruptDataError, InvariantError, OutcomeUnknownError, UnavailableError
+from dormouse.model.state import without_expired
 from dormouse.model.transactions import ResetTable
 from dormouse.statestore import engine
 from dormouse.statestore.engine import Options
@@ -17,9 +18,12 @@ from dormouse.statestore.log import compaction, history
 from dormouse.statestore.log.compaction import is_increment_due
 from dormouse.statestore.log.history import with_increment, with_snapshot
 from dormouse.statestore.log.pages import Increment, Manifest, Segment, Snapshot
-from dormouse.statestore.snapshot.changes import changes_between, rebased
-from dormouse.statestore.snapshot.increments import decode_increment, encode_increment
-from dormouse.statestore.snapshot.trimming import without_expired
+from dormouse.statestore.snapshot.changes import (
+    changes_between,
+    decode_increment,
+    encode_increment,
+    rebased,
+)
 from tests.support.depth import in_turn
 from tests.support.trees import initialise
 from tests.unit.statestore.faults import Crash, Home, Rig, fail, small_pages
@@ -213,7 +217,7 @@ def test_after_a_reset_the_state_is_kept_whole(home: Home) -> None:
         rig = begun(home)
         commit(rig, 10, 10)
         store = rig.store()
-        store.commit(ResetTable(1, ONE_LEAF), generation=0)
+        store.commit(ResetTable(1, ()), generation=0)
         for n in range(30, 40):
             store.commit(addition(n), generation=1)
             store.maintain()

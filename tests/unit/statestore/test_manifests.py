@@ -21,13 +21,11 @@ from dormouse.statestore.log.compaction import (
     is_increment_due,
     is_snapshot_due,
 )
-from dormouse.statestore.log.few_runs import ends_at
 from dormouse.statestore.log.history import (
     with_increment,
     with_snapshot,
     without_versions_before,
 )
-from dormouse.statestore.log.increment_runs import MOST_INCREMENTS, left_before
 from dormouse.statestore.log.pages import (
     PAGE_CAPACITY,
     Head,
@@ -42,10 +40,13 @@ from dormouse.statestore.log.pages import (
 from dormouse.statestore.log.segment_levels import (
     HISTORY_PER_LEVEL,
     MOST_HISTORY_BYTES,
+    MOST_INCREMENTS,
     PAGES_PER_SEGMENT,
     SEGMENTS_PER_LEVEL,
     absorbed_by,
+    ends_at,
     history_to_merge,
+    left_before,
     with_history_merged,
     with_segment,
 )

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from unittest.mock import patch
 
 import pytest
 
-from dormouse.errors import CorruptDataError, InvariantError, NewerRulesError, UnavailableError
-from dormouse.keys.ranges import KeyRange
-from dormouse.model.part_of_state import PartOfState
+from dormouse.errors import CorruptDataError, InvariantError, UnavailableError
+from dormouse.keys.ranges import KeyRange, encode_key
 from dormouse.model.partitions import PartitionTree
-from dormouse.model.state import TableState
+from dormouse.model.state import PartOfState, TableState
 from dormouse.model.transactions import (
     AddShards,
     AssignJob,
@@ -41,7 +39,7 @@ HERE = KeyRange.exactly(("d",))
 
 
 def leaf(letter: str) -> str:
-    return TREE.leaf_containing((letter,)).id
+    return TREE.leaf_containing(encode_key((letter,))).id
 
 
 def ingest(number: int, letter: str, *others: str) -> AddShards:
@@ -142,28 +140,6 @@ def _move_on(rig: Rig) -> None:
         rig.clock.advance(seconds=3600)
         writer.commit(ingest(number, "m" if number % 10 else "d"), generation=0)
         writer.maintain()
-
-
-def test_what_an_earlier_release_kept_by_keys_is_read(home: Home) -> None:
-    """Its blocks are plain Parquet files, and its heads do not say where an index lies."""
-    packed = blocks._encode_rows
-    plain = patch.multiple(
-        blocks, FORMAT=blocks.NAMING, _encode_rows=lambda rows: zlib.decompress(packed(rows))
-    )
-    with small_pages(2), indexed_early():
-        with plain, patch.object(compaction, "index_place_of", lambda _: None):
-            rig = made(home)
-        assert isinstance(rig.store().part(wanted()), PartOfState)
-        writer, increments = rig.store(), len(rig.head().manifest.increments)
-        for number in range(20, 40):
-            writer.commit(ingest(number, "dm"[number % 2]), generation=0)
-            writer.maintain()
-            if len(rig.head().manifest.increments) > increments:
-                break
-        assert rig.head().manifest.increments[-1].index, "this one is as it is written now"
-        part = rig.store().part(wanted())
-        assert isinstance(part, PartOfState)
-        assert plan(part, HERE) == plan(rig.replay(), HERE)
 
 
 def _commit(rig: Rig, change: Transaction) -> None:
@@ -289,11 +265,6 @@ def test_a_request_that_fails_is_repeated(rig: Rig) -> None:
     assert isinstance(rig.store().part(wanted()), PartOfState)
 
 
-def test_rules_of_a_later_release_are_refused(rig: Rig) -> None:
-    with patch("dormouse.statestore.log.reader.RULES", -1), pytest.raises(NewerRulesError):
-        rig.store().part(wanted())
-
-
 def test_a_snapshot_with_an_index_is_the_state_as_one_without() -> None:
     for state in (TableState(), sample_state()):
         plain = encode_snapshot("t", state)
@@ -355,11 +326,11 @@ def test_an_ingest_from_before_a_reset_to_keys_of_other_types_is_left_to_the_fol
         stale, writer = rig.store(), rig.store()
         stale.current()
         tree = PartitionTree.from_split_points([(10,), (20,)])
-        reset = ResetTable(1, tuple(tree.by_id.values()), (Primitive.LONG,))
+        reset = ResetTable(1, tree.splits, (Primitive.LONG,))
         writer.commit(reset, generation=0)
         for number in range(12):
             key = (number % 3 * 10 + 1,)
-            shard = shard_of(f"n{number}", key, key, tree.leaf_containing(key).id)
+            shard = shard_of(f"n{number}", key, key, tree.leaf_containing(encode_key(key)).id)
             writer.commit(AddShards(f"new{number}", (f"new{number}",), (shard,)), generation=1)
             writer.maintain()
         stale.commit(ingest(77, "d"), generation=0)

@@ -17,13 +17,12 @@ from dormouse.errors import (
 )
 from dormouse.features.garbage.garbage import collectable, unpinned
 from dormouse.model.partitions import ROOT
-from dormouse.model.state import TableState
+from dormouse.model.state import TableState, without_expired
 from dormouse.model.transactions import AssignJob, DeleteShards
 from dormouse.model.versions.pins import OwnerKind, PinOwner
 from dormouse.state_store import accepted
 from dormouse.statestore.engine import Options
 from dormouse.statestore.pinning import CLOCK_MARGIN_MS
-from dormouse.statestore.snapshot.trimming import without_expired
 from tests.support.depth import in_turn
 from tests.support.trees import initialise
 from tests.unit.statestore.faults import Crash, Home, Rig, fail

@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from dormouse.errors import (
     CorruptDataError,
@@ -14,11 +15,11 @@ from dormouse.errors import (
     OutcomeUnknownError,
 )
 from dormouse.fold.rules import Rule
+from dormouse.model.state import without_expired
 from dormouse.model.transactions import AddShards, RestoreVersion
 from dormouse.model.versions.pins import OwnerKind, PinOwner
 from dormouse.state_store import AlreadyCommitted, Committed, Rejected
 from dormouse.statestore.engine import LogStateStore, Options
-from dormouse.statestore.snapshot.trimming import without_expired
 from tests.support.depth import in_turn
 from tests.support.trees import initialise
 from tests.unit.statestore.faults import Crash, Home, Rig, fail, small_pages
@@ -81,7 +82,7 @@ def test_a_version_with_another_shard_than_the_table_is_rejected(home: Home) -> 
     store = rig.store()
     (pin,) = store.pins.all()
     earlier = store.pins.state(pin)
-    other = replace(earlier.shards["s3"], size_bytes=7)
+    other = structs.replace(earlier.shards["s3"], size_bytes=7)
     changed = earlier.shards.insert("s3", other)
     outcome = store.restore(replace(earlier, shards=changed), generation=1)
     assert isinstance(outcome, Rejected)

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dormouse.key_forms.stored import encode_key
-from dormouse.keys.ranges import Key, KeyRange
+from dormouse.keys.ranges import Key, KeyRange, encode_key
 from dormouse.model.overlay_map import OverlayMap
 from dormouse.model.partitions import ROOT, PartitionTree
 from dormouse.model.shards import PartitionReferences, Reference, Shard
@@ -41,7 +40,7 @@ def state_of(wide: int, leaves: int = LEAVES) -> TableState:
         if not names:
             continue
         here = {name: Reference(partition, name, 10, True, f"job{name}") for name in names}
-        shards |= {name: Shard(name, 10, 1000, (0,), (leaves,)) for name in names}
+        shards |= {name: Shard.of(name, 10, 1000, (0,), (leaves,)) for name in names}
         held[partition] = PartitionReferences(OverlayMap.of(here), 10 * len(here), 0)
     return TableState(
         partitions=tree,

@@ -22,8 +22,7 @@ from dormouse.model.state import TableState
 from dormouse.model.transactions import Entry, Transaction
 from dormouse.statestore.parquet_file import open_file, write_file
 from dormouse.statestore.snapshot.codec import FORMAT, KIND, decode_snapshot, encode_snapshot
-from dormouse.statestore.snapshot.columns import StoredIds, places_among
-from dormouse.statestore.snapshot.digests import packed, unpacked
+from dormouse.statestore.snapshot.columns import StoredIds, packed, places_among, unpacked
 from dormouse.statestore.snapshot.maps import StoredMap
 from tests.support.depth import examples
 from tests.support.machine import TableMachine
@@ -203,7 +202,7 @@ def test_many_references_in_many_partitions_are_each_found() -> None:
     tree = before.partitions.by_id.update(dict.fromkeys(held, root))
     state = TableState(
         partitions=type(before.partitions)(tree),
-        shards=OverlayMap.of({f"s{s}": Shard(f"s{s}", s, s, ("a",), ("b",)) for s in range(9)}),
+        shards=OverlayMap.of({f"s{s}": Shard.of(f"s{s}", s, s, ("a",), ("b",)) for s in range(9)}),
         references=OverlayMap.of(held),
     )
     again = decode_snapshot("t", encode_snapshot("t", state), "x")
@@ -217,7 +216,7 @@ def test_a_partition_of_many_references_is_as_one_of_few() -> None:
     before, _ = apply(TableState(), Entry(initialise(SPLIT_AT_M), 0, 0))
     root = before.partitions.get("root").id
     many = [Reference(root, f"s{n:03d}", n) for n in range(3 * MOST_IN_A_DICT)]
-    shards = {r.shard: Shard(r.shard, r.rows, 1, ("a",), ("b",)) for r in many}
+    shards = {r.shard: Shard.of(r.shard, r.rows, 1, ("a",), ("b",)) for r in many}
     plain = PartitionReferences().insert(*many)
     state = replace(before, shards=OverlayMap.of(shards), references=OverlayMap.of({root: plain}))
     read = decode_snapshot("t", encode_snapshot("t", state), "x").references[root]

@@ -27,7 +27,7 @@ from dormouse.messages.queries import AnswerQuery, CancelQuery, QueryLimits
 from dormouse.messages.stages import OutboundMessage
 from dormouse.ports.services import JobRecord, Outbox, Services
 from dormouse.showing import Listing
-from dormouse.stored.query_paths import query_prefix
+from dormouse.stored.paths import query_prefix
 
 if TYPE_CHECKING:
     import pyarrow as pa

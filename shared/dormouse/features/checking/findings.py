@@ -12,7 +12,7 @@ from typing import Protocol
 
 from dormouse.features.garbage.garbage import collectable, unpinned
 from dormouse.fold.invariants import broken_invariants
-from dormouse.keys.ranges import Key, show_key
+from dormouse.keys.ranges import Key, encode_key, show_key
 from dormouse.model.disputes import DisputeReason
 from dormouse.model.shards import Reference, Shard
 from dormouse.model.state import TableState
@@ -134,11 +134,11 @@ def footer_findings(
 
 def _partition_findings(state: TableState, shard: Shard, footer: ShardFacts) -> Iterator[Finding]:
     written_for = footer.provenance.range
-    ends = (end for end in (written_for.min, written_for.max) if end is not None)
-    if not all(state.partitions.leaf_containing(end).range.min == end for end in ends):
+    ends = (end for end in (written_for.low, written_for.high) if end is not None)
+    if not all(state.partitions.leaf_containing(end).range.low == end for end in ends):
         detail = "the object was written for a range that does not end at partition boundaries"
         yield Finding(Damage.SHARD_DIFFERS, shard.id, detail)
-    elif not written_for.contains_span(footer.min_key, footer.max_key):
+    elif not written_for.contains_span(encode_key(footer.min_key), encode_key(footer.max_key)):
         detail = "the object has keys outside the range for which it was written"
         yield Finding(Damage.SHARD_DIFFERS, shard.id, detail)
 
@@ -156,7 +156,7 @@ def _miscounts(state: TableState, reference: Reference, shard: Shard) -> bool:
     partition = state.partitions.by_id.get(reference.partition)
     if partition is None:
         return False  # the invariants report it
-    if reference.exact and partition.range.contains_span(shard.min_key, shard.max_key):
+    if reference.exact and partition.range.contains_span(shard.low, shard.high):
         return reference.rows != shard.rows
     return not 0 <= reference.rows <= shard.rows
 

@@ -172,5 +172,5 @@ def _placed(
         spans = (
             (i, min(ends[i], end) - max(ends[i] - rows[i], begin)) for i in range(first, last + 1)
         )
-        yield replace(new, rows_by_partition=tuple((leaves[i].id, n) for i, n in spans if n))
+        yield NewShard(new.shard, tuple((leaves[i].id, n) for i, n in spans if n))
         begin = end

@@ -21,7 +21,6 @@ from hashlib import blake2b
 
 import msgspec
 
-from dormouse.key_forms.stored import decode_key, encode_key
 from dormouse.keys.ranges import KeyRange
 from dormouse.model.shards import NewShard, Shard
 from dormouse.stored.decoding import raise_corrupt
@@ -129,7 +128,7 @@ class Steps:
 
 def cells_digest(cells: Sequence[KeyRange]) -> str:
     """Return a digest of the borders of a job's cells."""
-    text = "|".join("-" if c.max is None else encode_key(c.max).hex() for c in cells)
+    text = "|".join("-" if c.high is None else c.high.hex() for c in cells)
     return blake2b(text.encode(), digest_size=8).hexdigest()
 
 
@@ -147,7 +146,7 @@ class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rows_removed: int = 0
 
 
-FORMAT = 3
+FORMAT = 1
 _KIND = "outcome of a step"
 
 
@@ -181,11 +180,11 @@ def decode_step_outcome(body: bytes, path: str) -> tuple[StepOutcome, str]:
 
 def _stored_shard(new: NewShard) -> _StoredShard:
     shard = new.shard
-    low, high = encode_key(shard.min_key).hex(), encode_key(shard.max_key).hex()
+    low, high = shard.low.hex(), shard.high.hex()
     return shard.id, shard.rows, shard.size_bytes, low, high, new.rows_by_partition
 
 
 def _shard(stored: _StoredShard) -> NewShard:
     shard_id, rows, size_bytes, low, high, by_partition = stored
-    keys = (decode_key(bytes.fromhex(key)) for key in (low, high))
-    return NewShard(Shard(shard_id, rows, size_bytes, *keys), by_partition)
+    span = bytes.fromhex(low), bytes.fromhex(high)
+    return NewShard(Shard(shard_id, rows, size_bytes, *span), by_partition)

@@ -49,7 +49,7 @@ def _placed(tree: PartitionTree, shard: Shard, held: Mapping[str, Reference]) ->
     leaves = [
         leaf.id
         for leaf in tree.leaves_overlapping(span)
-        if leaf.range.overlaps_span(shard.min_key, shard.max_key)
+        if leaf.range.overlaps_span(shard.low, shard.high)
     ]
     # A leaf of which the writer counted no rows has no reference, and had none before.
     if all(one.exact for one in held.values()) and _rows(held) == shard.rows:

@@ -107,7 +107,7 @@ class _StoredFiles(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     skipped: tuple[SkippedShard, ...] | UnsetType = UNSET
 
 
-FORMAT = 3
+FORMAT = 1
 TASK = "a task of an export"
 """The kind of the stored objects that have the pieces of tasks."""
 _EXPORT, _FILES = "an export", "the files of a task of an export"

@@ -26,7 +26,7 @@ from dormouse.features.export.files import (
 from dormouse.features.export.stored import load_pieces, save_task_files
 from dormouse.key_forms.codec import KeyCodec
 from dormouse.keys.ranges import Key
-from dormouse.model.part_of_state import Piece
+from dormouse.model.state import Piece
 from dormouse.ports.services import Storage
 from dormouse.ports.uploads import Upload
 from dormouse.query.planner import slices_from

@@ -17,8 +17,7 @@ from dormouse.arrow.order import OrderCheck, row_span
 from dormouse.arrow.types import arrow_schema
 from dormouse.errors import AlreadyExistsError
 from dormouse.key_forms.arrow import row_key
-from dormouse.key_forms.stored import decode_key, encode_key
-from dormouse.keys.ranges import Key
+from dormouse.keys.ranges import Key, decode_key, encode_key
 from dormouse.ports.services import Objects
 from dormouse.results import writers
 from dormouse.schema.schema import Schema

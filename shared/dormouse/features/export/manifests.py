@@ -18,7 +18,7 @@ from dormouse.stored.decoding import decode_json, raise_corrupt
 from dormouse.stored.json_objects import check_format, with_checksum
 from dormouse.stored.paths import MANIFEST
 
-FORMAT = 2
+FORMAT = 1
 JsonKey = tuple[object, ...]
 
 

@@ -20,7 +20,7 @@ from dormouse.features.export.export import (
     encode_files,
 )
 from dormouse.messages.stages import ExportJob, ExportTask, OutboundMessage
-from dormouse.model.part_of_state import Piece
+from dormouse.model.state import Piece
 from dormouse.ports.services import Services, Storage
 from dormouse.query.pieces import decode_pieces, encode_pieces
 from dormouse.stored.paths import (

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from dormouse.keys.ranges import Key, KeyRange
+from dormouse.keys.ranges import Key, KeyRange, encode_key
 from dormouse.model.state import TableState
 from dormouse.tables.properties import Properties
 
@@ -69,7 +69,7 @@ def splits_due(
 
 def _has_one_key(state: TableState, partition: str) -> bool:
     shards = [state.shards[reference.shard] for reference in state.references_in(partition)]
-    return len({key for shard in shards for key in (shard.min_key, shard.max_key)}) == 1
+    return len({key for shard in shards for key in (shard.low, shard.high)}) == 1
 
 
 def plan_split(span: KeyRange, shards: dict[str, KeyRanks]) -> SplitPlan | None:
@@ -83,7 +83,7 @@ def plan_split(span: KeyRange, shards: dict[str, KeyRanks]) -> SplitPlan | None:
         {key for ranks in shards.values() for key, _ in ranks.samples}
         | {ranks.max_key for ranks in shards.values()}
     )
-    candidates = [key for key in candidates if span.min < key and span.contains(key)]
+    candidates = [key for key in candidates if span.min < key and span.contains(encode_key(key))]
     first = {name: ranks.rows_below(span.min) for name, ranks in shards.items()}
     total = sum(
         (ranks.rows if span.max is None else ranks.rows_below(span.max)) - first[name]

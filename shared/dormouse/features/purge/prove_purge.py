@@ -186,7 +186,7 @@ def _shard(
         raise CorruptDataError(f"its footer has the id of shard {footer.shard_id!r}")
     if footer.provenance.generation < table.schema_generation:
         return None
-    return Shard(footer.shard_id, footer.rows, stored.size_bytes, footer.min_key, footer.max_key)
+    return Shard.of(footer.shard_id, footer.rows, stored.size_bytes, footer.min_key, footer.max_key)
 
 
 def _count(services: Services, table: Table, matcher: RowMatcher, slice: Slice) -> int:

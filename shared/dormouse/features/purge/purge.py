@@ -60,9 +60,7 @@ class PurgeRequest:
 
     def can_match(self, shard: Shard) -> bool:
         """Return whether a shard's least and greatest key allow it to hold rows to remove."""
-        return any(
-            span.overlaps_span(shard.min_key, shard.max_key) for span in self.selection.ranges
-        )
+        return any(span.overlaps_span(shard.low, shard.high) for span in self.selection.ranges)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +144,7 @@ def rewrite_jobs(
     for partition, shards in _places(state.partitions, whole) if whole else ():
         free.setdefault(partition, []).extend(shards)
     for partition in sorted(free):
-        ordered = sorted(free[partition], key=lambda shard: (shard.min_key, shard.id))
+        ordered = sorted(free[partition], key=lambda shard: (shard.low, shard.id))
         for group in _groups(ordered, max_bytes):
             yield partition, tuple(shard.id for shard in group)
 
@@ -246,7 +244,7 @@ class _StoredMatches(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     clean: tuple[str, ...]
 
 
-FORMAT = 3
+FORMAT = 1
 _REQUEST, _MATCHES = "the request of a purge", "shard matches of a purge"
 
 

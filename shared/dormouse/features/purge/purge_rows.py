@@ -44,7 +44,7 @@ from dormouse.messages.stages import OutboundMessage, PurgeStep, TableChanged
 from dormouse.model.jobs.job_events import Failed, Finished, Started, TrackedJob
 from dormouse.model.shards import Reference, Shard
 from dormouse.model.state import TableState
-from dormouse.model.transactions import JOINING_RULES, AssignJob, RaiseRules
+from dormouse.model.transactions import AssignJob
 from dormouse.ports.services import Services
 from dormouse.readers.reading import Slice
 from dormouse.tables.table import Table
@@ -212,13 +212,9 @@ def _assign(
     references: Iterable[Reference],
 ) -> Iterator[OutboundMessage]:
     """Assign jobs for the free references; after a crash the sweep sends their messages."""
-    rewrites = list(rewrite_jobs(state, references, request.max_job_bytes))
-    is_split = any(not state.partitions.get(partition).is_leaf for partition, _ in rewrites)
-    if is_split and state.rules < JOINING_RULES:  # the table is of an earlier release
-        services.store(table).commit(RaiseRules(JOINING_RULES), generation=state.generation)
     jobs = [
         AssignJob(new_run(services, table), partition, inputs, purge_id=request.id)
-        for partition, inputs in rewrites
+        for partition, inputs in rewrite_jobs(state, references, request.max_job_bytes)
     ]
     return assign(services, table, state.generation, jobs, request.spark)
 

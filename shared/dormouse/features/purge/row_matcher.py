@@ -73,7 +73,7 @@ class RowMatcher:
         counted = 0
         for span in self.ranges:
             part = span.intersection(slice.range)
-            if part.is_empty() or not part.overlaps_span(slice.shard.min_key, slice.shard.max_key):
+            if part.is_empty() or not part.overlaps_span(slice.shard.low, slice.shard.high):
                 continue
             matching = merge_slices(
                 storage,

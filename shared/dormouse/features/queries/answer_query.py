@@ -61,7 +61,7 @@ from dormouse.messages.queries import (
 from dormouse.messages.stages import OutboundMessage
 from dormouse.model.jobs.job_events import Started
 from dormouse.ports.services import Services
-from dormouse.stored.query_paths import query_attempts_prefix
+from dormouse.stored.paths import query_attempts_prefix
 
 _CRASHED = f"{CRASH_LIMIT} attempts at it crashed, out of time or memory"
 _LESS = "ask for less at once, lower query_task_bytes, or export the rows with Spark"

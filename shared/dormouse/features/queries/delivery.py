@@ -21,7 +21,7 @@ from dormouse.results.cells import json_objects
 from dormouse.results.formats import ResultFormat
 from dormouse.results.json_lines import json_lines
 from dormouse.results.reading import READABLE, read_rows, read_schema
-from dormouse.stored.query_paths import query_manifest_path, query_prefix
+from dormouse.stored.paths import query_manifest_path, query_prefix
 
 MESSAGE_BYTES = 240 * 1024
 """The most bytes of the rows of one message; queues of SQS take 256 KiB at least."""

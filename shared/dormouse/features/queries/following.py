@@ -23,7 +23,7 @@ from dormouse.messages.stages import OutboundMessage
 from dormouse.model.jobs.job_events import Progressed
 from dormouse.ports.connections import ConnectionGoneError
 from dormouse.ports.services import Services, Storage
-from dormouse.stored.query_paths import (
+from dormouse.stored.paths import (
     connection_of,
     query_follower_path,
     query_followers_prefix,

@@ -23,10 +23,10 @@ from dormouse.features.queries.query import (
 )
 from dormouse.messages.queries import QueryTask
 from dormouse.messages.stages import OutboundMessage, StatementJob
-from dormouse.model.part_of_state import Piece
+from dormouse.model.state import Piece
 from dormouse.ports.services import Storage
 from dormouse.query.pieces import decode_pieces, encode_pieces
-from dormouse.stored.query_paths import (
+from dormouse.stored.paths import (
     query_done_path,
     query_done_prefix,
     query_manifest_path,

@@ -37,10 +37,9 @@ def rebuild_transactions(plan: RebuildPlan) -> Iterator[Transaction]:
     Example: shard r-0 is live in leaf 1 and merged in leaf 0. It is added to the root, which gives
     it a reference in each leaf. Then job rebuild-merged-0 replaces r-0 in leaf 0 by no shards.
     """
-    partitions = tuple(plan.tree.by_id.values())
-    yield InitialisePartitions(partitions, plan.key_types)
+    yield InitialisePartitions(plan.tree.splits, plan.key_types)
     if plan.generation:
-        yield ResetTable(plan.generation, partitions)
+        yield ResetTable(plan.generation, plan.tree.splits)
     if plan.segments:
         yield AdoptSegments(plan.segments)
     for start in range(0, len(plan.sources), SOURCES_PER_TRANSACTION):

@@ -145,7 +145,7 @@ def _held_in(restored: TableState | None) -> dict[str, list[KeyRange]]:
 def _marker_as_shard(marker: RunMarker) -> FoundShard:
     """Return a run marker as a last shard without rows, whose number no shard of its run has."""
     return FoundShard(
-        Shard(make_shard_id(marker.run, MARKER_NUMBER), 0, 0, (), ()), marker.provenance
+        Shard(make_shard_id(marker.run, MARKER_NUMBER), 0, 0, b"", b""), marker.provenance
     )
 
 
@@ -173,7 +173,7 @@ def _range_problems(found: Iterable[FoundShard]) -> Iterator[str]:
         shard, span = item.shard, item.provenance.range
         if span.is_empty():
             yield f"shard {shard.id} was written for a range without keys"
-        elif shard.rows and not span.contains_span(shard.min_key, shard.max_key):
+        elif shard.rows and not span.contains_span(shard.low, shard.high):
             yield f"shard {shard.id} has keys outside the range it was written for"
 
 
@@ -185,8 +185,8 @@ def _tree(found: Iterable[FoundShard], restored: TableState | None) -> Partition
     """
     ranges = [item.provenance.range for item in found]
     ranges += [leaf.range for leaf in restored.partitions.leaves()] if restored else []
-    ends = {span.min for span in ranges} | {span.max for span in ranges}
-    return PartitionTree.from_split_points(sorted(end for end in ends if end))
+    ends = {span.low for span in ranges} | {span.high for span in ranges}
+    return PartitionTree.from_splits(sorted(end for end in ends if end))
 
 
 def _merged_into(counted: Iterable[FoundShard]) -> dict[str, list[str]]:

@@ -205,5 +205,7 @@ def _read_shard(services: Services, table: Table, stored: StoredObject) -> Found
         return error.explanation
     if (footer.table_id, footer.shard_id) != (table.id, shard_id_of(stored.path)):
         return f"{stored.path} is shard {footer.shard_id} of table {footer.table_id}"
-    shard = Shard(footer.shard_id, footer.rows, stored.size_bytes, footer.min_key, footer.max_key)
+    shard = Shard.of(
+        footer.shard_id, footer.rows, stored.size_bytes, footer.min_key, footer.max_key
+    )
     return FoundShard(shard, footer.provenance)

@@ -12,7 +12,7 @@ from dormouse.ports.services import Services
 from dormouse.stored.decoding import raise_corrupt
 from dormouse.stored.json_objects import decode_stored, encode_stored
 
-FORMAT = 4
+FORMAT = 1
 _Form = TypeVar("_Form", bound=msgspec.Struct)
 
 

@@ -37,7 +37,7 @@ class SparkRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     inputs: tuple[Id, ...] = ()
 
 
-FORMAT = 3
+FORMAT = 1
 _KIND = "a request for Spark"
 _HINT = "delete this object: the sweep starts the rest of the job again"
 

@@ -14,6 +14,7 @@ from dormouse.features.planning.splitting import KeyRanks, SplitPlan, fewest_row
 from dormouse.features.tables.reset import is_for
 from dormouse.jobs.retry_policy import backoff_ms
 from dormouse.jobs.tracking import finalise, record, tracked
+from dormouse.keys.ranges import encode_key
 from dormouse.messages.stages import OutboundMessage, PartitionSplits, TableChanged
 from dormouse.model.jobs.job_events import Finished, Started, TrackedJob
 from dormouse.model.state import TableState
@@ -112,7 +113,10 @@ def _commit(
     services: Services, table: Table, generation: int, plans: Mapping[str, SplitPlan]
 ) -> None:
     outcomes = services.store(table).commit(
-        *(SplitPartition(partition, plan.at, plan.rows_left) for partition, plan in plans.items()),
+        *(
+            SplitPartition(partition, encode_key(plan.at), plan.rows_left)
+            for partition, plan in plans.items()
+        ),
         generation=generation,
     )
     for partition, outcome in zip(plans, outcomes, strict=True):

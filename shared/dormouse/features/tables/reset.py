@@ -16,9 +16,8 @@ import msgspec
 
 from dormouse.errors import ContendedError, CorruptDataError, InvalidRequestError, NotFoundError
 from dormouse.features.tables.restored import begin_restored
-from dormouse.key_forms.stored import decode_key, encode_key
-from dormouse.keys.ranges import Key
-from dormouse.model.partitions import Partition, PartitionTree
+from dormouse.keys.ranges import Key, decode_key, encode_key
+from dormouse.model.partitions import PartitionTree
 from dormouse.model.state import TableState
 from dormouse.model.transactions import ResetTable
 from dormouse.ports.services import Services
@@ -48,7 +47,7 @@ class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     split_points: tuple[str, ...]
 
 
-FORMAT = 2
+FORMAT = 1
 _KIND = "a tree of partitions"
 
 
@@ -64,7 +63,8 @@ def reset_table(
         ContendedError: the row keys have changed since the points were parsed.
         CorruptDataError: the present partitions are to stay, but their stored form is lost.
     """
-    given = "" if options.points is None else _keep(services, table, options.points)
+    points = None if options.points is None else tuple(map(encode_key, options.points))
+    given = "" if points is None else _keep(services, table, points)
 
     def next_generation(kept: Table) -> Table:
         if options.schema is None and kept.schema.key_types != table.schema.key_types:
@@ -106,7 +106,7 @@ def _begin_empty(services: Services, table: Table) -> Rejected | None:
     store = services.store(table)
     state = store.current()
     try:
-        partitions = _partitions(services, table, state)
+        splits = _splits(services, table, state)
     except NotFoundError as error:
         if store.current().generation >= table.generation:
             return None  # the reset is finished, and an audit deleted its split points
@@ -114,7 +114,7 @@ def _begin_empty(services: Services, table: Table) -> Rejected | None:
             f"the partitions of generation {table.generation} of table {table.name!r} are gone",
             hint=LOST_HINT,
         ) from error
-    reset = ResetTable(table.generation, partitions, table.schema.key_types)
+    reset = ResetTable(table.generation, splits, table.schema.key_types)
     (outcome,) = store.commit(reset, generation=state.generation)
     return outcome if isinstance(outcome, Rejected) else None
 
@@ -159,43 +159,41 @@ def _staying(services: Services, kept: Table, schema: Schema) -> str:
     types = schema.key_types
     if types == state.key_types:
         return ""
-    points = [leaf.range.min for leaf in state.partitions.leaves() if leaf.range.min]
-    for point in points:
-        if fault := key_problem(point, types, fewest_parts=1):
+    splits = state.partitions.splits
+    for split in splits:
+        if fault := key_problem(decode_key(split), types, fewest_parts=1):
             raise InvalidRequestError(
                 f"the partitions of table {kept.name!r} cannot stay: where they meet is no key of "
                 f"the new schema ({fault})",
                 hint="delete the partitions, or give split points",
             )
-    return _keep(services, kept, points)
+    return _keep(services, kept, splits)
 
 
-def _keep(services: Services, table: Table, points: Sequence[Key]) -> str:
+def _keep(services: Services, table: Table, splits: Sequence[bytes]) -> str:
     """Save split points under a new id, and return it.
 
     The registry names the id of the delivery that takes effect. The points are an object of their
     own since they may be larger than a registry item.
     """
-    PartitionTree.from_split_points(points)  # raises if they do not ascend
+    PartitionTree.from_splits(splits)  # raises if they do not ascend
     tree = services.ids.new()
-    stored = _Stored(tuple(encode_key(point).hex() for point in points))
+    stored = _Stored(tuple(split.hex() for split in splits))
     path = tree_path(table.id, tree)
     services.storage.put(path, encode_stored(_KIND, FORMAT, path, stored))
     return tree
 
 
-def _partitions(services: Services, table: Table, state: TableState) -> tuple[Partition, ...]:
-    """Return the partitions of the generation to begin.
+def _splits(services: Services, table: Table, state: TableState) -> tuple[bytes, ...]:
+    """Return the keys at which leaves of the generation to begin meet.
 
     Raises:
         NotFoundError: their saved split points were deleted.
     """
-    tree = state.partitions
-    if table.tree:
-        path = tree_path(table.id, table.tree)
-        body = services.storage.get(path)
-        with raise_corrupt(f"{path} is no tree of partitions", hint=LOST_HINT):
-            points = decode_stored(_KIND, FORMAT, path, body, _Stored).split_points
-            keys = [decode_key(bytes.fromhex(point)) for point in points]
-            tree = PartitionTree.from_split_points(keys)
-    return tuple(tree.by_id.values())
+    if not table.tree:
+        return state.partitions.splits
+    path = tree_path(table.id, table.tree)
+    body = services.storage.get(path)
+    with raise_corrupt(f"{path} is no tree of partitions", hint=LOST_HINT):
+        points = decode_stored(_KIND, FORMAT, path, body, _Stored).split_points
+        return tuple(encode_key(decode_key(bytes.fromhex(point))) for point in points)

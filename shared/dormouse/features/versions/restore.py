@@ -18,6 +18,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgspec
+
 from dormouse.errors import ContendedError, InvalidRequestError, NotFoundError
 from dormouse.features.garbage.collect_garbage import candidates
 from dormouse.features.requests.resolve_table import request_key, resolve_live_table
@@ -152,6 +154,6 @@ def _copied(services: Services, table: Table, segment: SourceSegment) -> SourceS
             "version had ingested",
             hint="restore a later version",
         ) from error
-    copy = replace(segment, id=services.ids.new())
+    copy = msgspec.structs.replace(segment, id=services.ids.new())
     services.storage.put(sources_path(table.id, copy.id), body)
     return copy

@@ -40,7 +40,7 @@ from dormouse.ports.services import JobRecord
 from dormouse.results.cells import json_objects
 from dormouse.results.formats import ResultFormat, write_rows
 from dormouse.results.reading import read_rows, read_schema
-from dormouse.stored.query_paths import query_prefix, task_of
+from dormouse.stored.paths import query_prefix, task_of
 
 FIRST_GUESS = 1024
 """How many rows the first page of a request may have."""

@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
-from dormouse.key_forms.stored import encode_key
-from dormouse.keys.ranges import Key, KeyRange, union_ranges
+from dormouse.keys.ranges import Key, KeyRange, encode_key, union_ranges
 from dormouse.model.shards import Shard
 from dormouse.model.state import TableState
 
@@ -51,17 +50,17 @@ def dead_ranges(shard: Shard, live: Sequence[KeyRange]) -> tuple[KeyRange, ...]:
     """Return the key ranges in which a shard may have rows that lie in none of the ranges
     `live`.
     """
-    if len(live) == 1 and live[0].contains_span(shard.min_key, shard.max_key):
+    if len(live) == 1 and live[0].contains_span(shard.low, shard.high):
         return ()
     dead: list[KeyRange] = []
-    end: Key | None = ()
+    end: bytes | None = b""
     for span in union_ranges(list(live)):
-        if end is not None and end < span.min:
-            dead.append(KeyRange(end, span.min))
-        end = span.max
+        if end is not None and end < span.low:
+            dead.append(KeyRange.between(end, span.low))
+        end = span.high
     if end is not None:
-        dead.append(KeyRange(end))
-    return tuple(gap for gap in dead if gap.overlaps_span(shard.min_key, shard.max_key))
+        dead.append(KeyRange.between(end, None))
+    return tuple(gap for gap in dead if gap.overlaps_span(shard.low, shard.high))
 
 
 def cut_into_manifests(groups: Mapping[Key, Sequence[LiveShard]]) -> list[list[LiveShard]]:

@@ -18,7 +18,6 @@ from dormouse.iceberg.files import avro, entries, position_deletes, vectors
 from dormouse.iceberg.files.liveness import LiveShard
 from dormouse.iceberg.files.vectors import RowRange
 from dormouse.iceberg.types import key_bounds
-from dormouse.key_forms.stored import encode_key
 from dormouse.model.shards import Shard
 from dormouse.schema.schema import Schema
 from dormouse.stored.paths import iceberg_deletes_path, iceberg_metadata_path, shard_path
@@ -178,10 +177,7 @@ def delete_manifest(
 
 def delete_name(place: Place, live: LiveShard) -> str:
     """Return the `content_name` of the file with the dead rows of a shard."""
-    ends = [
-        [encode_key(gap.min).hex(), None if gap.max is None else encode_key(gap.max).hex()]
-        for gap in live.dead
-    ]
+    ends = [[gap.low.hex(), None if gap.high is None else gap.high.hex()] for gap in live.dead]
     ending = "parquet" if place.format_version == 2 else "puffin"
     return f"{place.digest('dead', live.shard.id, json.dumps(ends))}.{ending}"
 

@@ -9,8 +9,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dormouse.key_forms.stored import decode_key, encode_key
-from dormouse.keys.ranges import Key, KeyRange
+from dormouse.keys.ranges import Key, KeyRange, decode_key, encode_key
 
 
 def separator(before: Key, key: Key) -> Key:
@@ -62,13 +61,13 @@ class KeyBounds:
         if wanted.is_empty():
             return range(0)
         groups = len(self.bounds) - 1
-        low = encode_key(wanted.min)
+        low = wanted.low
         first = bisect_left(self.bounds, low)
         begins_before = first > groups or self.bounds[first] > low or first - 1 in self.ties
         first = max(0, first - begins_before)
-        if wanted.max is None:
+        if wanted.high is None:
             return range(min(first, groups), groups)
-        stop = bisect_left(self.bounds, encode_key(wanted.max), hi=groups)
+        stop = bisect_left(self.bounds, wanted.high, hi=groups)
         return range(first, max(first, stop))
 
     def within(self, wanted: KeyRange) -> range:
@@ -76,10 +75,10 @@ class KeyBounds:
         if wanted.is_empty():
             return range(0)
         groups = len(self.bounds) - 1
-        first = bisect_left(self.bounds, encode_key(wanted.min), hi=groups)
-        if wanted.max is None:
+        first = bisect_left(self.bounds, wanted.low, hi=groups)
+        if wanted.high is None:
             return range(first, groups)
-        high = encode_key(wanted.max)
+        high = wanted.high
         stop = bisect_right(self.bounds, high) - 1
         while stop > first and stop - 1 in self.ties and self.bounds[stop] == high:
             stop -= 1

@@ -19,9 +19,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dormouse.errors import CorruptDataError, DamagedShardError
-from dormouse.key_forms.stored import decode_key, encode_key
 from dormouse.keys.histogram import KeyHistogram
-from dormouse.keys.ranges import Key, KeyRange
+from dormouse.keys.ranges import Key, KeyRange, decode_key, encode_key
 from dormouse.model.shards import Shard
 from dormouse.model.versions.provenance import Lineage, Provenance
 from dormouse.ports.services import Objects, Storage

@@ -20,7 +20,7 @@ import pyarrow as pa
 from dormouse.arrow.order import OrderCheck, row_span, rows_below
 from dormouse.errors import InvariantError
 from dormouse.key_forms.arrow import row_key
-from dormouse.keys.ranges import Key
+from dormouse.keys.ranges import encode_key
 from dormouse.model.partitions import Partition
 from dormouse.model.shards import NewShard
 from dormouse.ports.services import Storage
@@ -158,7 +158,7 @@ def _by_leaf(
         check.see(batch)
         start = 0
         while start < batch.num_rows:
-            first = row_key(batch, start, context.schema)
+            first = encode_key(row_key(batch, start, context.schema))
             if leaf is None or not leaf.range.contains(first):
                 leaf = _next_leaf(first, remaining, context)
             end = _end_of_leaf(batch, leaf, context.schema)
@@ -166,7 +166,7 @@ def _by_leaf(
             start = end
 
 
-def _next_leaf(first: Key, leaves: Iterator[Partition], context: ShardContext) -> Partition:
+def _next_leaf(first: bytes, leaves: Iterator[Partition], context: ShardContext) -> Partition:
     for leaf in leaves:
         if leaf.range.contains(first):
             return leaf

@@ -35,7 +35,7 @@ from dormouse.stored.paths import (
     shard_path,
 )
 
-FORMAT = 5
+FORMAT = 1
 _KIND = "a run marker"
 _HINT = (
     "bring it back from an older object version; if there is none, delete it when `dormouse check "

@@ -13,9 +13,8 @@ import pyarrow as pa
 
 from dormouse.arrow.order import rows_below
 from dormouse.key_forms.arrow import row_keys
-from dormouse.key_forms.stored import stored_bytes
 from dormouse.keys.histogram import KeyHistogram
-from dormouse.keys.ranges import Key
+from dormouse.keys.ranges import Key, stored_bytes
 from dormouse.schema.schema import Schema
 
 MAX_SAMPLES = 256

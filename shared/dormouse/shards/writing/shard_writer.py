@@ -85,7 +85,7 @@ class WrittenShard:
                 size_bytes = _adopt(storage, path, footer)
         finally:
             self.local.unlink(missing_ok=True)
-        shard = Shard(footer.shard_id, footer.rows, size_bytes, footer.min_key, footer.max_key)
+        shard = Shard.of(footer.shard_id, footer.rows, size_bytes, footer.min_key, footer.max_key)
         return NewShard(shard, self.rows_by_partition)
 
     def discard(self) -> None:

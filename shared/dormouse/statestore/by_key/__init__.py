@@ -2,6 +2,6 @@
 
 - `rows`: partitions and references with what is known of their shards, as rows in key order.
 - `blocks`: such rows cut into blocks, and the index that says where each lies.
-- `merging`: rows of a snapshot and of the increments after it, as the part of a state they are.
-- `pending`: whether a later commit may concern that part.
+- `merging`: rows of a snapshot and of the increments after it, as the part of a state they are,
+  and whether a later commit may concern that part.
 """

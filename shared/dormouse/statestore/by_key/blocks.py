@@ -12,8 +12,7 @@ parts, one after the other:
                 increments before this one, so that one request tells where all their blocks lie
     sizes       8 bytes: how many all of this has; 4 bytes: how many the index has
     checksum    16 bytes of BLAKE2b over the index, the sizes and the id of the table
-    format      1 byte: 4. In 1, 2 and 3 blocks are plain Parquet files; only in 2 and 3 there may
-                be shared blocks, and only in 3 increments before
+    format      1 byte: 1
     "DMbykey"   7 bytes
     footer      of the Parquet file, and the 8 bytes that say how long it is
 
@@ -35,18 +34,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dormouse.errors import CorruptDataError
-from dormouse.key_forms.stored import encode_key
 from dormouse.keys.ranges import KeyRange
+from dormouse.schema.key_types import KeyTypes
 from dormouse.statestore.by_key.rows import SCHEMA, Block, SharedBlock, distinct_rows
 from dormouse.stored.decoding import decode_json, raise_corrupt
 
-PLAIN, SHARED, NAMING, FORMAT = 1, 2, 3, 4
+FORMAT = 1
 _TAIL_BYTES, _TAIL_SHARE = 20 * 1024, 2048
-_MAGIC, _PARQUET = b"DMbykey", b"PAR1"
+_MAGIC = b"DMbykey"
 _INDEX_SUM, _BLOCK_SUM = 16, 8
 _SIZES = struct.Struct(">QI")
-_MARKS = {bytes([known]) + _MAGIC for known in (PLAIN, SHARED, NAMING, FORMAT)}
-_TRAILER = _SIZES.size + _INDEX_SUM + 1 + len(_MAGIC)
+_MARK = bytes([FORMAT]) + _MAGIC
+_TRAILER = _SIZES.size + _INDEX_SUM + len(_MARK)
 
 
 class Facts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -56,8 +55,7 @@ class Facts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     version: int
     time_ms: int
     generation: int
-    rules: int
-    key_types: tuple[str, ...]
+    key_types: KeyTypes
 
 
 class _Place(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -137,7 +135,7 @@ class KeyIndex:
         """Return the numbers of the blocks that have all rows of the keys in some ranges."""
         found: set[int] = set()
         for span in wanted:
-            low, high = encode_key(span.min), None if span.max is None else encode_key(span.max)
+            low, high = span.low, span.high
             first = max(bisect_right(self._fences, low) - 1, 0)
             last = len(self) if high is None else bisect_left(self._fences, high)
             found.update(range(first, min(max(last, first + 1), len(self))))
@@ -163,10 +161,9 @@ class KeyIndex:
         if _digest(body, _BLOCK_SUM) != place.checksum:
             raise CorruptDataError(f"block {number} of the key index of {where} is damaged")
         try:
-            # An increment also names blocks of earlier ones, which an earlier release made.
-            file = body if body.startswith(_PARQUET) else zlib.decompress(body)
+            file = pa.BufferReader(zlib.decompress(body))
             # A thread of Arrow that still holds the body when Python ends would abort the process.
-            rows = pq.ParquetFile(pa.BufferReader(file)).read(use_threads=False)
+            rows = pq.ParquetFile(file).read(use_threads=False)
             return rows.cast(SCHEMA)
         except (pa.ArrowException, OSError, ValueError, zlib.error) as error:
             problem = f"block {number} of the key index of {where} cannot be read: {error}"
@@ -199,8 +196,7 @@ def encode_key_index(
     stored = _Stored(facts, tuple(places), tuple(shared), earlier)
     index = zlib.compress(msgspec.json.encode(stored))
     sizes = _SIZES.pack(sum(map(len, bodies)) + len(index) + _TRAILER, len(index))
-    mark = bytes([FORMAT]) + _MAGIC
-    return b"".join([*bodies, index, sizes, _index_sum(index, sizes, table_id), mark])
+    return b"".join([*bodies, index, sizes, _index_sum(index, sizes, table_id), _MARK])
 
 
 def with_key_index(body: bytes, section: bytes) -> bytes:
@@ -276,7 +272,7 @@ def index_place(body: bytes) -> tuple[int, int] | None:
     """
     footer = _footer_bytes(body)
     end = len(body) - footer
-    if end < _TRAILER or body[end - 1 - len(_MAGIC) : end] not in _MARKS:
+    if end < _TRAILER or body[end - len(_MARK) : end] != _MARK:
         return None
     _, size = _SIZES.unpack_from(body, end - _TRAILER)
     return _TRAILER + int(size), footer
@@ -307,7 +303,7 @@ def decode_key_index(table_id: str, tail: bytes, end: int, where: str) -> KeyInd
     Raises:
         CorruptDataError: it is damaged, or another table's.
     """
-    if tail[-1 - len(_MAGIC) :] not in _MARKS:
+    if not tail.endswith(_MARK):
         return None
     trailer = tail[len(tail) - _TRAILER :]
     sizes, checksum = trailer[: _SIZES.size], trailer[_SIZES.size :][:_INDEX_SUM]

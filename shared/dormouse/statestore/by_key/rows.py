@@ -20,7 +20,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dormouse.key_forms.stored import encode_key
 from dormouse.keys.ranges import KeyRange
 from dormouse.model.overlay_map import TOMBSTONE
 from dormouse.model.partitions import Partition
@@ -178,12 +177,11 @@ def _changed_references(earlier: TableState, later: TableState) -> Iterator[_Row
 
 def _facts(state: TableState, reference: Reference) -> _Row:
     shard = state.shards[reference.shard]
-    span = encode_key(shard.min_key), encode_key(shard.max_key)
-    return reference.rows, shard.rows, shard.size_bytes, *span
+    return reference.rows, shard.rows, shard.size_bytes, shard.low, shard.high
 
 
 def _ends_of(span: KeyRange) -> tuple[bytes, bytes | None]:
-    return encode_key(span.min), None if span.max is None else encode_key(span.max)
+    return span.low, span.high
 
 
 def _partitions(tree: pa.Table) -> pa.Table:

@@ -2,7 +2,7 @@
 
 An object takes a request, however small it is, so the open page of the log takes up to 47. Some
 deltas of a page therefore carry copies of those before them, so that all lie in few runs, each of
-which its last has whole (`few_runs`). Of 47 deltas a reader fetches those at the places 10, 19, 27,
+which its last has whole (`ends_at`). Of 47 deltas a reader fetches those at the places 10, 19, 27,
 34, 40, 45, 46 and 47.
 
 Where a delta will be is a guess of its writer, who may be overtaken. It carries what it names, so
@@ -16,10 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from dormouse.statestore.delta.codec import Delta
-from dormouse.statestore.delta.rows import packed_rows
-from dormouse.statestore.log.few_runs import ends_at
+from dormouse.statestore.deltas import Delta, packed_entries
 from dormouse.statestore.log.pages import PAGE_CAPACITY, place_after
+from dormouse.statestore.log.segment_levels import ends_at
 
 MOST_FETCHED = 9
 """So many deltas a reader fetches of a page at most. A commit writes some 450 bytes more for it; it
@@ -56,5 +55,5 @@ def carriers(ids: Sequence[str], version: int, known: Collection[str]) -> list[s
 
 def packed(deltas: Iterable[Delta]) -> list[tuple[str, bytes]]:
     """Return deltas as another one carries them, without those that are large."""
-    found = [(delta.id, packed_rows(delta.entries)) for delta in deltas]
+    found = [(delta.id, packed_entries(delta.entries)) for delta in deltas]
     return [(delta_id, rows) for delta_id, rows in found if len(rows) <= MOST_BYTES]

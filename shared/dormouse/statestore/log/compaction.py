@@ -14,12 +14,11 @@ from dataclasses import dataclass
 
 from dormouse.errors import CorruptDataError, InvariantError
 from dormouse.fold.invariants import broken_invariants
-from dormouse.model.state import TableState
+from dormouse.model.state import TableState, without_expired
 from dormouse.ports.services import Ids
 from dormouse.statestore.blobs import MissingBlobError
-from dormouse.statestore.delta.codec import Delta
+from dormouse.statestore.deltas import Delta
 from dormouse.statestore.log.history import with_increment, with_snapshot
-from dormouse.statestore.log.increment_runs import left_before
 from dormouse.statestore.log.key_indexes import index_place_of, key_indexes
 from dormouse.statestore.log.log import CollectedError
 from dormouse.statestore.log.pages import (
@@ -34,10 +33,10 @@ from dormouse.statestore.log.reader import Reader
 from dormouse.statestore.log.segment_levels import (
     absorbed_by,
     history_to_merge,
+    left_before,
     with_history_merged,
     with_segment,
 )
-from dormouse.statestore.snapshot.trimming import without_expired
 
 PAGES_AT_ONCE = 64
 """How many pages one call compacts at most, so that it stays short after a long rest."""
@@ -72,7 +71,7 @@ class LogCompaction:
 
     def compact(self, head: Head) -> bool:
         """Make full pages a segment, if there are any; return whether the manifest changed."""
-        from dormouse.statestore.delta.segments import StoredSegment, encode_segment
+        from dormouse.statestore.segments import StoredSegment, encode_segment
 
         manifest = head.manifest
         first = manifest.covered_pages
@@ -137,14 +136,18 @@ class LogCompaction:
     def increment(self, cut: TableState, state: TableState, manifest: Manifest) -> bool:
         """Keep what changed since a state that is kept; return whether `state` is kept now, too.
 
-        It takes in some of the increments before it, so that there are few (`increment_runs`).
+        It takes in some of the increments before it, so that there are few (`left_before`).
 
         Raises:
             InvariantError: the state contradicts itself; nothing was kept.
             CollectedError: another process was quicker.
         """
-        from dormouse.statestore.snapshot.changes import changes_between, joined, rebased
-        from dormouse.statestore.snapshot.increments import encode_increment
+        from dormouse.statestore.snapshot.changes import (
+            changes_between,
+            encode_increment,
+            joined,
+            rebased,
+        )
 
         later = rebased(state, cut)
         if later is None:  # all of it may have changed, as after a reset

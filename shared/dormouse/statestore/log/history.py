@@ -16,7 +16,7 @@ from dormouse.model.state import TableState
 from dormouse.model.transactions import AddShards, change_name
 from dormouse.model.versions.as_of import iso_time
 from dormouse.state_store import VersionRecord
-from dormouse.statestore.delta.codec import Delta
+from dormouse.statestore.deltas import Delta
 from dormouse.statestore.log.log import CollectedError
 from dormouse.statestore.log.pages import Increment, Manifest, Snapshot
 from dormouse.statestore.log.reader import Reader

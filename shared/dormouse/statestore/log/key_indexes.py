@@ -2,7 +2,8 @@
 
 Only those of two objects are fetched, of the snapshot and of the newest increment: that has the
 indexes of the increments before it, too. What it lacks is fetched from each. The manifest says
-where the two lie; of what an earlier release has written the end is fetched, which has them.
+where the two lie; of another
+increment the end is fetched, which most likely has its index.
 """
 
 from __future__ import annotations

@@ -11,20 +11,20 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from dormouse.errors import CorruptDataError, NewerRulesError
+from dormouse.errors import CorruptDataError
 from dormouse.fold.fold import Verdict, apply
 from dormouse.model.state import TableState
-from dormouse.model.transactions import RULES, Entry
+from dormouse.model.transactions import Entry
 from dormouse.state_store import REBUILD
 from dormouse.statestore.blobs import BlobRange, BlobStore, MissingBlobError
-from dormouse.statestore.delta.codec import Delta, identity_of, open_delta
+from dormouse.statestore.deltas import Delta, identity_of, open_delta
 from dormouse.statestore.log.carrying import carriers
 from dormouse.statestore.log.log import CollectedError, Log
 from dormouse.statestore.log.pages import Increment, Manifest, Segment, Snapshot, place_after
 from dormouse.stored.decoding import raise_corrupt
 
 if TYPE_CHECKING:
-    from dormouse.statestore.delta.segments import StoredSegment
+    from dormouse.statestore.segments import StoredSegment
     from dormouse.statestore.snapshot.changes import StateChanges
 
 _DELTAS_AT_ONCE = 256
@@ -41,30 +41,12 @@ def fold_delta(
 
     The version counts deltas, whatever their verdicts, so that it is the place in the log.
     `earlier` is the version that an entry restores, if one does.
-
-    Raises:
-        NewerRulesError: an entry raises the rules beyond those known here.
     """
     version, verdicts = state.version + 1, []
     for entry in entries:
         state, verdict = apply(state, entry, earlier)
-        check_rules(state.rules, version)
         verdicts.append(verdict)
     return replace(state, version=version), tuple(verdicts)
-
-
-def check_rules(rules: int, version: int) -> None:
-    """Refuse to go by rules which this release does not know.
-
-    Raises:
-        NewerRulesError: a later release raised them; two releases must not judge one entry.
-    """
-    if rules > RULES:
-        raise NewerRulesError(
-            f"version {version} of the table is judged by rules {rules}; those known here are "
-            f"{RULES}",
-            hint="a later release of Dormouse raised them: upgrade this one",
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +75,6 @@ class Reader:
         Raises:
             CollectedError: the snapshot was collected with the delta.
             CorruptDataError: it is lost or damaged.
-            NewerRulesError: as `fold_delta`.
         """
         earlier = self._restored(delta.id, state.version) if delta.restores else None
         return fold_delta(state, delta.entries, earlier)
@@ -154,8 +135,7 @@ class Reader:
         self, increments: Sequence[Increment], *, by_key: bool = False
     ) -> StateChanges | None:
         """Return all increments as one; None if there are none. Raises MissingBlobError."""
-        from dormouse.statestore.snapshot.changes import joined
-        from dormouse.statestore.snapshot.increments import decode_increment
+        from dormouse.statestore.snapshot.changes import decode_increment, joined
 
         changes: StateChanges | None = None
         bodies = self.snapshots.get([each.id for each in increments])
@@ -183,15 +163,13 @@ class Reader:
 
         with self.damage_reported():
             name = f"snapshot {snapshot_id}"
-            state = decode_snapshot(self.log.table_id, body, name, changes)
-        check_rules(state.rules, state.version)
-        return state
+            return decode_snapshot(self.log.table_id, body, name, changes)
 
     def from_segments(self, segments: Iterable[Segment], version: int) -> Iterator[Delta]:
         """Yield the deltas that follow a version, as far as segments go. Raises as `snapshot`."""
         wanted = [segment for segment in segments if segment.version > version]
         if wanted:
-            from dormouse.statestore.delta.segments import decode_segment  # loads Arrow
+            from dormouse.statestore.segments import decode_segment  # loads Arrow
         for start in range(0, len(wanted), _SEGMENTS_AT_ONCE):
             some = wanted[start : start + _SEGMENTS_AT_ONCE]
             for segment, body in zip(some, self._segment_bodies(some), strict=True):
@@ -211,7 +189,7 @@ class Reader:
 
         Raises: as `snapshot`.
         """
-        from dormouse.statestore.delta.segments import StoredSegment, join_segments  # loads Arrow
+        from dormouse.statestore.segments import StoredSegment, join_segments  # loads Arrow
 
         parts = [
             StoredSegment(body, f"segment {each.id}", each.version - each.after)

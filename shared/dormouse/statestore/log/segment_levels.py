@@ -1,18 +1,33 @@
-"""Which segments become one: a cold reader fetches few, and the head that names them is small.
+"""Which things of a log become one, so that there are few and each is written again few times.
 
-*Open* segments begin on the page of the newest cut (the newest snapshot, or an increment after it)
-or later: a cold reader folds them. All before are *history*: only readers of earlier versions need
-them, and a reader that fell behind. Segments have levels, so a delta is written again once a level,
-and the number of segments grows with the logarithm of the log.
+**Segments.** A cold reader fetches few, and the head that names them is small. *Open* segments
+begin on the page of the newest cut (the newest snapshot, or an increment after it) or later: a cold
+reader folds them. All before are *history*: only readers of earlier versions need them, and a
+reader that fell behind. Segments have levels, so a delta is written again once a level, and the
+number of segments grows with the logarithm of the log.
+
+**Runs** of what comes one by one: increments after a snapshot, and the deltas that another one of
+their page carries (`carrying`). After each thing that comes, the runs follow from their number
+alone, by its representation as a sum of binomial coefficients. From one to the next only the last
+ends change, so the new run takes in only those just before it. For example, with three runs at
+most: after 1, 2 and 3 there are one, two and three runs, of one each; the fourth takes all before
+it in.
+
+**Increments.** Five are left at most. Time is counted in periods since the newest snapshot: after
+each, an increment is due. It ends at that time, and begins where those that are left end. Of 225
+periods each entry is written four times on average: as often as if each increment took in those
+before it that are as short, which would leave up to seven.
 
 Pure rules; `compaction` carries them out.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from math import comb
 
-from dormouse.statestore.log.pages import Manifest, Segment, place_after
+from dormouse.statestore.log.pages import Increment, Manifest, Segment, place_after
 
 PAGES_PER_SEGMENT = 3
 """An open segment of fewer pages takes in those that come next."""
@@ -136,3 +151,40 @@ def _level(pages: int, per_level: int) -> int:
     while pages >= per_level:
         pages, level = pages // per_level, level + 1
     return level
+
+
+def ends_at(count: int, most: int) -> list[int]:
+    """Return where the runs end after so many things, in order; the last ends with the last thing.
+
+    There are `most` at most. With five: of the numbers "choose 5 of a" the largest that fits is
+    taken, then "choose 4 of b", and so on. 7 is C(6, 5) + C(4, 4), so runs end after 6 and 7; 8 is
+    C(6, 5) + C(4, 4) + C(3, 3), so they end after 6, 7 and 8.
+    """
+    ends, end = [], 0
+    for chosen in range(most, 0, -1):
+        of = chosen - 1
+        while end + comb(of + 1, chosen) <= count:
+            of += 1
+        if of >= chosen:
+            end += comb(of, chosen)
+            ends.append(end)
+    return ends
+
+
+MOST_INCREMENTS = 5
+
+
+def left_before(version: int, increments: Sequence[Increment], period: int) -> int:
+    """Return how many of the increments since a snapshot one that ends at a version leaves.
+
+    Increments come about once in `period` commits; if one comes late, more are taken in.
+    """
+    if not increments:
+        return 0
+    begin = increments[0].after
+    now = round((version - begin) / period)
+    ends = set(ends_at(now, MOST_INCREMENTS)) - {now}
+    left = 0
+    while left < len(increments) and round((increments[left].version - begin) / period) in ends:
+        left += 1
+    return left

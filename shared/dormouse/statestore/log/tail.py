@@ -15,7 +15,7 @@ from dormouse.errors import CorruptDataError
 from dormouse.fold.fold import Verdict
 from dormouse.model.state import TableState
 from dormouse.model.transactions import Entry
-from dormouse.statestore.delta.codec import Delta
+from dormouse.statestore.deltas import Delta
 from dormouse.statestore.log.carrying import MOST_CARRIED, carried_before
 from dormouse.statestore.log.log import CollectedError
 from dormouse.statestore.log.pages import Manifest, Page, place_after

@@ -1,39 +1,69 @@
 """What changed from one state to a later one: a row for each entry, removed ones marked as `gone`.
 
 It says what the fold made of the log, not how, so no rule is known here. References name partition
-and shard by their ids. `increments` has the stored form; `applying` lays the rows over those of a
-snapshot.
+and shard by their ids.
+
+**Increments** are the stored form of changes since a snapshot, or since the increment before. A
+snapshot of a large state is rarely due; in between, an increment saves a reader the fold of what
+was committed since. It is a Parquet file like a snapshot (`items`).
+
+**Laid over** the rows of a snapshot, changes replace them, a column at a time. A column of the
+snapshot is read when its turn comes, and is gone when the one that replaces it is made. So a load
+takes little more memory than the state that it makes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 from rpds import HashTrieMap
 
+from dormouse.errors import CorruptDataError
 from dormouse.model.overlay_map import TOMBSTONE, OverlayMap
 from dormouse.model.partitions import PartitionTree
 from dormouse.model.shards import Job, PartitionReferences
 from dormouse.model.state import TableState
-from dormouse.statestore.by_key.rows import changed_rows, joined_rows
-from dormouse.statestore.snapshot.columns import Column, column, piece
-from dormouse.statestore.snapshot.disputes import dispute_row, taken_row
+from dormouse.statestore.by_key.blocks import (
+    KeyIndex,
+    all_rows,
+    encode_key_index,
+    with_key_index,
+    without_key_index,
+)
+from dormouse.statestore.by_key.rows import blocks_of_changes, changed_rows, joined_rows
+from dormouse.statestore.parquet_file import open_file, write_file
+from dormouse.statestore.snapshot.columns import (
+    Column,
+    column,
+    hand_back,
+    in_one,
+    packed,
+    piece,
+    places_among,
+    unpacked,
+)
 from dormouse.statestore.snapshot.items import (
     COLUMNS,
     ITEMS,
     REFERENCE,
+    dispute_row,
     facts_of,
     job_row,
+    key_facts,
     marks_row,
     number_row,
     partition_row,
+    row_group,
     shard_row,
     sorted_by,
+    taken_row,
 )
+from dormouse.stored.decoding import decode_json
 
 GONE = "gone"
 _REFERENCE = ("partition", "id", *REFERENCE[2:])
@@ -215,3 +245,244 @@ def _table(item: str, rows: Iterable[tuple[tuple[object, ...], bool]]) -> pa.Tab
 
 def _in_order(item: str, rows: pa.Table) -> pa.Table:
     return sorted_by(rows, *(("partition", "id") if item == "reference" else ("id",)))
+
+
+ColumnOf: TypeAlias = Callable[[str, str], Column]
+"""Returns a column of an item, by the names of both."""
+RowsOf: TypeAlias = Callable[[str], pa.Table]
+"""Returns the rows of an item."""
+
+
+def laid_over(lower: ColumnOf, changes: StateChanges) -> RowsOf:
+    """Return the rows of a snapshot with changes in their place.
+
+    The rows of partitions and shards must be asked for before those of references, which name
+    these by their places. The rows of an item leave `changes` when they are asked for, and memory
+    when they are laid over: a cold load has a third of what changed in memory besides the state.
+
+    Raises:
+        ValueError: a reference is to a shard or partition that is not there.
+    """
+    merged: dict[str, _Merge] = {}
+
+    def rows_of(item: str) -> pa.Table:
+        names, above = ITEMS[item], changes.rows.pop
+        if item == "reference":
+            return _references(lower, above(item), merged["partition"], merged["shard"])
+        if "digest" in names:
+            return _remembered(lower, item, above(item))
+        merge = _Merge(lower(item, "id"), above(item), "id")
+        if item in ("partition", "shard"):
+            merged[item] = merge
+        rest = {name: merge.replaced(lower(item, name), name) for name in names if name != "id"}
+        return pa.table({"id": merge.names, **rest})
+
+    return rows_of
+
+
+class _Merge:
+    """Rows in the order of their names, and rows that replace some of them, come between or are
+    gone.
+    """
+
+    def __init__(self, before: Column, above: pa.Table, name: str) -> None:
+        """Find out where rows go that are named `before`; `name` is the column of the others'."""
+        self._is_same = not len(above)
+        if self._is_same:
+            self.names = before
+            return
+        changed = pc.is_in(before, piece(above, name))
+        self._added = _present(above)
+        del above
+        fresh, self._added = piece(self._added, name), self._added.drop_columns([name])
+        gone = before.filter(changed)
+        self._again = gone.filter(pc.is_in(gone, fresh))
+        self._is_again = pc.is_in(before, self._again) if len(self._again) else None
+        self._before, self._most = len(before), len(before) + len(fresh) - 1
+        both, places = _with_added(before, pc.invert(changed), fresh)
+        del before, gone
+        order = pc.sort_indices(both)
+        hand_back(len(both))
+        self.names, self._places = both.take(order), places.take(order)
+
+    def replaced(self, before: Column, name: str) -> Column:
+        """Return the column of that name of all rows, from those before."""
+        return before if self._is_same else _taken(before, self._added, name, self._places)
+
+    def moved(self, rows: Column) -> Column:
+        """Return the present places of rows, by the places before; null for rows that are gone."""
+        if self._is_same:
+            return rows
+        now = pc.inverse_permutation(  # type: ignore[attr-defined]  # the stubs lack it
+            self._places, max_index=self._most
+        )[: self._before]
+        if self._is_again is not None:  # other rows of the same names are there instead
+            now = pc.replace_with_mask(now, self._is_again, places_among(self._again, self.names))
+        present: Column = now.take(rows)
+        return present
+
+
+def _with_added(before: Column, is_kept: Column, added: Column) -> tuple[Column, Column]:
+    """Return values that are kept and those added, and the places of all in both, one after the
+    other.
+    """
+    kept = pc.indices_nonzero(is_kept).cast(pa.int32())
+    fresh = pa.array(range(len(before), len(before) + len(added)), pa.int32())
+    return pa.concat_arrays([before.take(kept), added]), pa.concat_arrays([kept, fresh])
+
+
+def _taken(before: Column, added: pa.Table, name: str, places: Column) -> Column:
+    """Return the values at places in a column with that of the rows added after it."""
+    return in_one(pa.chunked_array([before, piece(added, name)], before.type).take(places))
+
+
+def _present(rows: pa.Table) -> pa.Table:
+    return rows.filter(pc.invert(rows[GONE]))
+
+
+def _remembered(lower: ColumnOf, item: str, above: pa.Table) -> pa.Table:
+    """Return ids and numbers: digests in the place of ids if all have digests."""
+    number = ITEMS[item][1]
+    digests = lower(item, "digest")
+    if digests.null_count:
+        name, names = "id", lower(item, "id")
+    else:
+        added = packed(column(above, "id")) if len(above) else pa.array([], COLUMNS["digest"])
+        if added is None:
+            name, names = "id", unpacked(digests)
+        else:
+            name, names = "digest", digests
+            above = pa.table({"digest": added, number: above[number], GONE: above[GONE]})
+    merge = _Merge(names, above, name)
+    return pa.table({name: merge.names, number: merge.replaced(lower(item, number), number)})
+
+
+def has_digests(rows: pa.Table) -> bool:
+    """Return whether rows have digests instead of ids."""
+    return "digest" in rows.column_names and not rows["digest"].null_count
+
+
+def _references(lower: ColumnOf, above: pa.Table, partitions: _Merge, shards: _Merge) -> pa.Table:
+    """Return references that name partition and shard by their present places.
+
+    One to a shard or partition that is gone is gone, too. If the changes do not say so, the counts
+    that follow do not fit them.
+    """
+    before = _pairs(
+        partitions.moved(lower("reference", "partition_row")),
+        shards.moved(lower("reference", "shard_row")),
+    )
+    changed, is_present = _places(above, partitions, shards), pc.invert(piece(above, GONE))
+    fresh, added = changed.filter(is_present), above.select(REFERENCE[2:]).filter(is_present)
+    del above
+    if fresh.null_count:
+        raise ValueError("what changed has references to shards or partitions not there")
+    hand_back(len(before))
+    changed = changed.drop_null()
+    is_kept = pc.and_(pc.is_valid(before), pc.invert(pc.is_in(before, changed)))
+    pairs, places = _with_added(before, is_kept, fresh)
+    del before
+    order = pc.sort_indices(pairs)
+    pairs, places = pairs.take(order), places.take(order)
+    del order
+    hand_back(len(pairs))
+    marks = {n: _taken(lower("reference", n), added, n, places) for n in REFERENCE[2:]}
+    low = pc.bit_wise_and(pairs, pa.scalar(_LOW, pa.int64())).cast(pa.int32())
+    high = pc.shift_right(pairs, 32).cast(pa.int32())
+    return pa.table({"partition_row": high, "shard_row": low, **marks})
+
+
+_LOW = 2**32 - 1
+
+
+def _places(references: pa.Table, partitions: _Merge, shards: _Merge) -> Column:
+    """Return the places of references among the ids; those that are not there have none."""
+    return _pairs(
+        places_among(piece(references, "partition"), partitions.names),
+        places_among(piece(references, "id"), shards.names),
+    )
+
+
+def _pairs(partition_rows: Column, shard_rows: Column) -> Column:
+    high = pc.shift_left(partition_rows.cast(pa.int64()), 32)
+    return pc.add(high, shard_rows.cast(pa.int64()))
+
+
+KIND, FORMAT = "increment", 1
+
+_AFTER, _COUNTS = "dormouse.after", "dormouse.counts"
+_SCHEMA = pa.schema(list(TYPES.items()))
+
+
+def encode_increment(
+    increment: StateChanges, before: Mapping[str, KeyIndex] | None = None
+) -> bytes:
+    """Return the stored form of an increment; `before` are the key indexes of those before it."""
+    rows = {**increment.rows, "reference": _placed(increment.rows)}
+    groups = (row_group(item, rows[item], _SCHEMA) for item in ITEMS)
+    counts = msgspec.json.encode(increment.counts).decode()
+    facts = {**increment.facts, _AFTER: str(increment.after), _COUNTS: counts}
+    body = write_file(groups, _SCHEMA, KIND, FORMAT, facts, repeating=["item", "partition", "job"])
+    if increment.by_key is None:
+        return body
+    blocks = blocks_of_changes(increment.by_key)
+    of_state = key_facts(facts, increment.after)
+    indexed = encode_key_index(facts["dormouse.table"], of_state, blocks, before)
+    return with_key_index(body, indexed)
+
+
+def _known_ids(rows: Mapping[str, pa.Table]) -> Column:
+    """Return the ids of shards that the rows of other items have."""
+    return pa.concat_arrays([column(rows[item], "id") for item in ("shard", "unreferenced")])
+
+
+def _placed(rows: Mapping[str, pa.Table]) -> pa.Table:
+    """Return the references with the places of shards in other items: 2 bytes instead of 17.
+
+    Only a shard that is in none keeps its id.
+    """
+    references = rows["reference"]
+    places = pc.index_in(piece(references, "id"), _known_ids(rows))
+    ids = pc.if_else(pc.is_valid(places), pa.scalar(None, pa.string()), piece(references, "id"))
+    return (
+        references.drop_columns(["id"]).append_column("shard_row", places).append_column("id", ids)
+    )
+
+
+def _named(references: pa.Table, known: Column) -> pa.Table:
+    """Return the references of `_placed` with the ids of all shards."""
+    ids = pc.coalesce(piece(references, "id"), known.take(piece(references, "shard_row")))
+    named = references.drop_columns(["shard_row", "id"]).append_column("id", ids)
+    return named.select([*COLUMNS_OF["reference"], GONE])
+
+
+def decode_increment(
+    table_id: str, body: bytes, where: str, *, by_key: bool = False
+) -> StateChanges:
+    """Return an increment of this table, with the rows of its key index if they are wanted.
+
+    `where` names it in errors.
+
+    Raises:
+        CorruptDataError: it is damaged, another table's, or from a later version of Dormouse.
+    """
+    file, facts = open_file(without_key_index(body), KIND, FORMAT, where)
+    if facts.get("dormouse.table") != table_id:
+        raise CorruptDataError(f"{where} is not an increment of table {table_id}")
+    try:
+        groups = facts["dormouse.items"].split()
+        rows = {}
+        for item, names in COLUMNS_OF.items():
+            # A thread of Arrow that still holds the body when Python ends would abort the process.
+            wanted = [*names, GONE, *(["shard_row"] if item == "reference" else [])]
+            found = file.read_row_group(groups.index(item), wanted, use_threads=False)
+            rows[item] = found.select(wanted).combine_chunks()
+        rows["reference"] = _named(rows["reference"], _known_ids(rows))
+        counts = decode_json(facts[_COUNTS].encode(), tuple[int, ...])
+        indexed = all_rows(table_id, body, where) if by_key else None
+        made = StateChanges(int(facts[_AFTER]), facts, counts, rows, indexed)
+        if made.version <= made.after:
+            raise ValueError(f"version {made.version} does not follow {made.after}")
+        return made
+    except (pa.ArrowException, OSError, LookupError, TypeError, ValueError) as error:
+        raise CorruptDataError(f"{where} does not hold what changed: {error!r}") from error

@@ -27,30 +27,32 @@ from dormouse.statestore.by_key.blocks import (
     without_key_index,
 )
 from dormouse.statestore.by_key.rows import blocks_of_snapshot
-from dormouse.statestore.delta.rows import types_of_stored
 from dormouse.statestore.parquet_file import open_file, write_file
-from dormouse.statestore.snapshot.applying import ColumnOf, RowsOf, has_digests, laid_over
-from dormouse.statestore.snapshot.changes import StateChanges, counts_of
+from dormouse.statestore.snapshot.changes import (
+    ColumnOf,
+    RowsOf,
+    StateChanges,
+    counts_of,
+    has_digests,
+    laid_over,
+)
 from dormouse.statestore.snapshot.columns import (
     Column,
     StoredIds,
     column,
     hand_back,
     narrowed,
+    packed,
     piece,
-)
-from dormouse.statestore.snapshot.digests import packed, unpacked
-from dormouse.statestore.snapshot.disputes import (
-    dispute_columns,
-    dispute_row,
-    taken_columns,
-    taken_row,
+    unpacked,
 )
 from dormouse.statestore.snapshot.items import (
     COLUMNS,
     ITEMS,
     REFERENCE,
     columns_of,
+    decode_sealed,
+    dispute_row,
     facts_of,
     job_row,
     key_facts,
@@ -61,20 +63,23 @@ from dormouse.statestore.snapshot.items import (
     shard_row,
     sorted_by,
     table_of,
+    taken_row,
+    types_of,
 )
 from dormouse.statestore.snapshot.maps import (
     ReferenceMap,
     StoredMap,
+    dispute_columns,
     number_columns,
     partition_columns,
     remembered_columns,
     shard_columns,
+    taken_columns,
 )
-from dormouse.statestore.snapshot.sealed import decode_sealed
 
 V = TypeVar("V")
 
-KIND, FORMAT = "snapshot", 4
+KIND, FORMAT = "snapshot", 1
 
 _SCHEMA = pa.schema(list(COLUMNS.items()))
 
@@ -187,8 +192,7 @@ def state_of(rows_of: RowsOf, facts: Mapping[str, str]) -> TableState:
         version=int(facts["dormouse.version"]),
         time_ms=int(facts["dormouse.time_ms"]),
         generation=int(facts["dormouse.generation"]),
-        rules=int(facts["dormouse.rules"]),
-        key_types=types_of_stored(facts["dormouse.key_types"].split()),
+        key_types=types_of(facts),
         partitions=PartitionTree(OverlayMap(partition_columns(partitions, partition_ids))),
         shards=OverlayMap(shard_columns(shards, shard_ids)),
         references=OverlayMap(ReferenceMap(references, partition_ids, shard_ids)),

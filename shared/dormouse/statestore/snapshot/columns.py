@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right
 from typing import Any, TypeAlias, TypeVar
@@ -224,3 +225,32 @@ def _view(buffer: pa.Buffer | None, width: int) -> memoryview:
     """Return a buffer, which may be absent or end in padding, as integers of 4 or 8 bytes."""
     stored = memoryview(buffer or b"").cast("B")
     return stored[: len(stored) // width * width].cast("q" if width == 8 else "i")
+
+
+_DIGITS, _BYTES = 32, 16
+_ALL_HEX = re.compile(rb"[0-9a-f]*")
+
+
+def packed(ids: Column) -> Column | None:
+    """Return a column of ids as 16 bytes each; None unless each is 32 lower-case hex digits."""
+    lengths = pc.unique(pc.call_function("binary_length", [ids])).to_pylist()
+    data = ids.buffers()[2]
+    if lengths != [_DIGITS] or data is None:
+        return None
+    start = _DIGITS * ids.offset
+    text = data.to_pybytes()[start : start + _DIGITS * len(ids)]
+    if not _ALL_HEX.fullmatch(text):
+        return None
+    return pa.Array.from_buffers(
+        pa.binary(_BYTES), len(ids), [None, pa.py_buffer(bytes.fromhex(text.decode()))]
+    )
+
+
+def unpacked(digests: Column) -> Column:
+    """Return the ids which `packed` made 16 bytes each."""
+    start = _BYTES * digests.offset
+    stored = digests.buffers()[1] if len(digests) else None
+    data = stored.to_pybytes()[start : start + _BYTES * len(digests)] if stored else b""
+    offsets = pa.array(range(0, _DIGITS * len(digests) + 1, _DIGITS), pa.int32())
+    buffers = [None, offsets.buffers()[1], pa.py_buffer(data.hex().encode())]
+    return pa.Array.from_buffers(pa.string(), len(digests), buffers)

@@ -1,25 +1,38 @@
 """The items of a snapshot as rows: the columns of each, and how its entries are written in them.
 
-Used by `codec` and `increments`.
+Used by `codec` and `changes`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dormouse.key_forms.stored import encode_key
+from dormouse.model.disputes import Dispute, RowsTaken
 from dormouse.model.partitions import Partition
 from dormouse.model.shards import Job, Reference, Shard
+from dormouse.model.source_segments import SourceSegment
 from dormouse.model.state import TableState
+from dormouse.schema.key_types import KeyTypes
+from dormouse.schema.schema import Primitive
 from dormouse.statestore.by_key.blocks import Facts
-from dormouse.statestore.delta.rows import stored_types
 from dormouse.statestore.snapshot.columns import Column
-from dormouse.statestore.snapshot.disputes import DISPUTE, TAKEN, TAKINGS
-from dormouse.statestore.snapshot.sealed import encode_sealed
+from dormouse.stored.decoding import decode_json, raise_corrupt
 
+_TAKINGS = pa.list_(
+    pa.struct(
+        [
+            ("job", pa.string()),
+            ("partition", pa.string()),
+            ("rows", pa.int64()),
+            ("low", pa.binary()),
+            ("high", pa.binary()),
+        ]
+    )
+)
 COLUMNS: dict[str, pa.DataType] = {
     "item": pa.string(),
     "id": pa.string(),
@@ -40,7 +53,7 @@ COLUMNS: dict[str, pa.DataType] = {
     "purge_id": pa.string(),
     "request_key": pa.string(),
     "time_ms": pa.int64(),
-    "takings": TAKINGS,
+    "takings": _TAKINGS,
     "reason": pa.string(),
     "version": pa.int64(),
 }
@@ -55,6 +68,8 @@ REFERENCE = ("partition_row", "shard_row", "rows", "exact", "job")
 _JOB = ("id", "partition", "inputs", "time_ms", "purge_id", "request_key")
 _TIMED = ("id", "time_ms")
 _VERSIONED = ("id", "version")
+_TAKEN = ("id", "takings")
+_DISPUTE = ("id", "reason", "time_ms", "inputs")  # these are the jobs that raised it
 ITEMS = {
     "partition": _PARTITION,
     "shard": _SHARD,
@@ -63,8 +78,8 @@ ITEMS = {
     "unreferenced": (*_TIMED, "digest"),
     "source": (*_VERSIONED, "digest"),
     "transaction": (*_TIMED, "digest"),
-    "taken": TAKEN,
-    "dispute": DISPUTE,
+    "taken": _TAKEN,
+    "dispute": _DISPUTE,
 }
 
 
@@ -74,12 +89,16 @@ def facts_of(table_id: str, state: TableState) -> dict[str, str]:
         "dormouse.table": table_id,
         "dormouse.version": str(state.version),
         "dormouse.generation": str(state.generation),
-        "dormouse.rules": str(state.rules),
-        "dormouse.key_types": " ".join(stored_types(state.key_types)),
+        "dormouse.key_types": " ".join(kind.value for kind in state.key_types),
         "dormouse.time_ms": str(state.time_ms),
         "dormouse.items": " ".join(ITEMS),
         "dormouse.sealed": encode_sealed(state).decode(),
     }
+
+
+def types_of(facts: Mapping[str, str]) -> KeyTypes:
+    """Return the types of row keys that the footer names. Raises ValueError: one is not known."""
+    return tuple(map(Primitive, facts["dormouse.key_types"].split()))
 
 
 def key_facts(facts: Mapping[str, str], after: int) -> Facts:
@@ -92,23 +111,19 @@ def key_facts(facts: Mapping[str, str], after: int) -> Facts:
         version=int(facts["dormouse.version"]),
         time_ms=int(facts["dormouse.time_ms"]),
         generation=int(facts["dormouse.generation"]),
-        rules=int(facts["dormouse.rules"]),
-        key_types=tuple(facts["dormouse.key_types"].split()),
+        key_types=types_of(facts),
     )
 
 
 def partition_row(partition_id: str, partition: Partition) -> tuple[object, ...]:
     """Return a partition as a row."""
-    low, high = partition.range.min, partition.range.max
-    end = None if high is None else encode_key(high)
-    place = partition.parent, partition.children, partition.height
-    return partition_id, encode_key(low), end, *place
+    span, place = partition.range, (partition.parent, partition.children, partition.height)
+    return partition_id, span.low, span.high, *place
 
 
 def shard_row(shard_id: str, shard: Shard) -> tuple[object, ...]:
     """Return a shard as a row."""
-    span = encode_key(shard.min_key), encode_key(shard.max_key)
-    return shard_id, shard.rows, shard.size_bytes, *span
+    return shard_id, shard.rows, shard.size_bytes, shard.low, shard.high
 
 
 def job_row(job_id: str, job: Job) -> tuple[object, ...]:
@@ -153,3 +168,42 @@ def row_group(item: str, rows: pa.Table, schema: pa.Schema) -> pa.Table:
         if name not in given
     }
     return pa.table({name: (given | absent)[name] for name in schema.names}, schema=schema)
+
+
+class Sealed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Up to which version sources are in segments, and which these are."""
+
+    sealed_to: int
+    segments: tuple[SourceSegment, ...]
+    adopted: tuple[SourceSegment, ...]
+
+
+def encode_sealed(state: TableState) -> bytes:
+    """Return the stored form."""
+    return msgspec.json.encode(
+        Sealed(state.sealed_to, state.source_segments, state.adopted_segments)
+    )
+
+
+def decode_sealed(body: bytes, where: str) -> Sealed:
+    """Return what `encode_sealed` stored; `where` names its place in errors.
+
+    Raises:
+        CorruptDataError: it is damaged.
+    """
+    with raise_corrupt(f"{where} does not say which sources are sealed"):
+        return decode_json(body, Sealed)
+
+
+def taken_row(shard_id: str, takings: tuple[RowsTaken, ...]) -> tuple[object, ...]:
+    """Return what was taken of a shard as a row."""
+    return shard_id, [_taking(taking) for taking in takings]
+
+
+def _taking(taking: RowsTaken) -> tuple[object, ...]:
+    return taking.job, taking.partition, taking.rows, taking.range.low, taking.range.high
+
+
+def dispute_row(shard_id: str, dispute: Dispute) -> tuple[object, ...]:
+    """Return a dispute as a row."""
+    return shard_id, dispute.reason.value, dispute.since_ms, dispute.jobs

@@ -15,8 +15,8 @@ from typing import Generic, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dormouse.key_forms.stored import decode_key
 from dormouse.keys.ranges import KeyRange
+from dormouse.model.disputes import Dispute, DisputeReason, RowsTaken
 from dormouse.model.overlay_map import OverlayMap
 from dormouse.model.partitions import Partition
 from dormouse.model.shards import MOST_IN_A_DICT, PartitionReferences, Reference, Shard
@@ -187,7 +187,7 @@ def shard_columns(rows: pa.Table, ids: StoredIds) -> StoredMap[Shard]:
     low, high = column(rows, "min_key"), column(rows, "max_key")
 
     def shard(place: int) -> Shard:
-        span = decode_key(low[place].as_py()), decode_key(high[place].as_py())
+        span = low[place].as_py(), high[place].as_py()
         return Shard(ids[place], counts[place], sizes[place], *span)
 
     return StoredMap(ids, shard, rows)
@@ -199,10 +199,10 @@ def partition_columns(rows: pa.Table, ids: StoredIds) -> StoredMap[Partition]:
     high, parent, children = (piece(rows, name) for name in ("max_key", "parent", "children"))
 
     def partition(place: int) -> Partition:
-        end, halves = high[place].as_py(), children[place].as_py()
+        halves = children[place].as_py()
         return Partition(
             ids[place],
-            KeyRange(decode_key(low[place].as_py()), None if end is None else decode_key(end)),
+            KeyRange.between(low[place].as_py(), high[place].as_py()),
             parent[place].as_py(),
             None if halves is None else (halves[0], halves[1]),
             heights[place],
@@ -219,6 +219,39 @@ def remembered_columns(rows: pa.Table, ids: StoredIds, number: str) -> StoredMap
 def number_columns(numbers: Column, ids: StoredIds) -> ColumnMap[int]:
     """Return a number for each id."""
     return ColumnMap(ids, integers(numbers).__getitem__)
+
+
+def taken_columns(rows: pa.Table) -> StoredMap[tuple[RowsTaken, ...]]:
+    """Return what was taken of shards, whose columns are `rows`."""
+    takings = column(rows, "takings")
+
+    def value(place: int) -> tuple[RowsTaken, ...]:
+        return tuple(
+            RowsTaken(
+                taken["job"],
+                taken["partition"],
+                taken["rows"],
+                KeyRange.between(taken["low"], taken["high"]),
+            )
+            for taken in takings[place].as_py()
+        )
+
+    return StoredMap(StoredIds(column(rows, "id")), value, rows)
+
+
+def dispute_columns(rows: pa.Table) -> StoredMap[Dispute]:
+    """Return the disputes whose columns are `rows`.
+
+    Raises:
+        ValueError: one has a reason that is not known here.
+    """
+    times, jobs = integers(column(rows, "time_ms")), column(rows, "inputs")
+    reasons = [DisputeReason(text) for text in piece(rows, "reason").to_pylist()]
+
+    def value(place: int) -> Dispute:
+        return Dispute(reasons[place], times[place], tuple(jobs[place].as_py()))
+
+    return StoredMap(StoredIds(column(rows, "id")), value, rows)
 
 
 def _sums_to(numbers: Column, ends: Column) -> memoryview:

@@ -6,10 +6,12 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from dormouse.errors import CorruptDataError
 from dormouse.features.checking.check import CheckReport, check
 from dormouse.features.checking.findings import Damage
+from dormouse.keys.ranges import encode_key
 from dormouse.model.overlay_map import OverlayMap
 from dormouse.model.state import TableState
 from dormouse.model.transactions import SplitPartition
@@ -47,7 +49,7 @@ def make_table(world: World, gc_delay_seconds: int = 3600) -> Table:
 
 
 def split(world: World, table: Table) -> None:
-    world.new_store(table).commit(SplitPartition("root", ("m",)), generation=0)
+    world.new_store(table).commit(SplitPartition("root", encode_key(("m",))), generation=0)
 
 
 def found(world: World, table: Table) -> set[tuple[Damage, str]]:
@@ -138,7 +140,10 @@ def test_an_object_under_another_shards_name_is_found(world: World, table: Table
 
 def test_rows_and_keys_that_differ_from_the_footers_are_found(world: World, table: Table) -> None:
     state = world.state(table)
-    shards = {s.id: replace(s, rows=s.rows + 1, min_key=("A",)) for s in state.shards.values()}
+    shards = {
+        s.id: structs.replace(s, rows=s.rows + 1, low=encode_key(("A",)))
+        for s in state.shards.values()
+    }
     wrong = replace(state, shards=OverlayMap.of(shards))
     details = {
         f.detail

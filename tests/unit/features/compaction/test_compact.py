@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from msgspec import structs
 
 from dormouse.arrow.order import OrderCheck
 from dormouse.arrow.types import arrow_schema
 from dormouse.errors import UnavailableError, UnsortedRowsError
 from dormouse.features.compaction.compact import compact
 from dormouse.features.rebuild.rebuild import preview_rebuild
+from dormouse.keys.ranges import encode_key
 from dormouse.messages.stages import CompactionJob, OutboundMessage, TableChanged
+from dormouse.model.shards import NewShard
 from dormouse.model.transactions import AddShards, AssignJob, ReleaseJob
 from dormouse.shards.writing import parquet
 from dormouse.shards.writing.division import ShardContext, write_shards
@@ -199,7 +201,11 @@ def test_a_shard_that_lies_about_its_order_stops_the_job_and_harms_nothing(
             )
         ]
     # the state has their keys right: the order of the rows is wrong
-    found = [replace(new, shard=replace(new.shard, min_key=("a",), max_key=("z",))) for new in lies]
+    low, high = encode_key(("a",)), encode_key(("z",))
+    found = [
+        NewShard(structs.replace(new.shard, low=low, high=high), new.rows_by_partition)
+        for new in lies
+    ]
     store = world.new_store(table)
     store.commit(
         AddShards("lies", (), tuple(found)),

@@ -63,7 +63,7 @@ class Leaf:
         store = self.world.new_store(table)
         rows = ROWS // SHARDS
         shards = [
-            Shard(f"{n:032x}-0", rows, rows * self.row_bytes, key(0), key(ROWS - 1))
+            Shard.of(f"{n:032x}-0", rows, rows * self.row_bytes, key(0), key(ROWS - 1))
             for n in range(SHARDS)
         ]
         new = tuple(NewShard(shard, ((ROOT, rows),)) for shard in shards)
@@ -96,7 +96,7 @@ class Leaf:
         low = span.min or key(0)
         high = key(int(span.max[0]) - 1) if span.max else key(ROWS - 1)
         storage.put(shard_path(compaction.table.id, name), b"sizes only")
-        output = NewShard(Shard(name, rows, rows * self.row_bytes, low, high), ((ROOT, rows),))
+        output = NewShard(Shard.of(name, rows, rows * self.row_bytes, low, high), ((ROOT, rows),))
         return Merged((output,), rows, rows, 0, last_is_marked=part is None)
 
     def taken(

@@ -15,7 +15,7 @@ from dormouse.features.compaction.slicing import (
     merge_ranges,
 )
 from dormouse.keys.histogram import KeyHistogram, merge_histograms
-from dormouse.keys.ranges import Key, KeyRange
+from dormouse.keys.ranges import Key, KeyRange, encode_key
 from dormouse.model.partitions import PartitionTree
 
 MIB = 1024 * 1024
@@ -30,7 +30,7 @@ def sampled(rows: list[int], step: int) -> KeyHistogram:
 
 
 def count(rows: list[int], span: KeyRange) -> int:
-    return sum(span.contains((key,)) for key in rows)
+    return sum(span.contains(encode_key((key,))) for key in rows)
 
 
 def tile(spans: list[KeyRange], whole: KeyRange) -> bool:
@@ -107,8 +107,8 @@ def test_each_key_is_written_by_one_task_whose_leaves_hold_it(
     starts = [task.span.min for task in tasks]
     for key in set(rows):
         task = tasks[bisect_right(starts, (key,)) - 1]
-        assert task.span.contains((key,))
-        assert sum(leaf.range.contains((key,)) for leaf in task.leaves) == 1
+        assert task.span.contains(encode_key((key,)))
+        assert sum(leaf.range.contains(encode_key((key,))) for leaf in task.leaves) == 1
     assert max(rows_of(task, rows) for task in tasks) <= 1.5 * limit + 2 * heaviest(rows)
     for task in tasks:  # an uncut leaf is some task's as a whole, so it becomes one shard
         inner = task.leaves[1:-1]

@@ -18,6 +18,7 @@ from dormouse.features.checking.check import check
 from dormouse.features.copying.copy_table import copy_table
 from dormouse.features.ingest.known_sources import look_up_sources
 from dormouse.features.rebuild.rebuild import rebuild
+from dormouse.keys.ranges import encode_key
 from dormouse.messages.requests import (
     DeleteTable,
     ReinitialiseTable,
@@ -216,7 +217,7 @@ def split_shard(world: World) -> tuple[Table, str]:
     return table, shard
 
 
-SPLIT = ExtendTree((("root", ("h",)),))
+SPLIT = ExtendTree((("root", encode_key(("h",))),))
 
 
 def test_inputs_of_a_job_that_is_older_than_a_split_are_copied(world: World, there: World) -> None:

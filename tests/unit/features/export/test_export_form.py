@@ -43,7 +43,7 @@ def table_of(counts: list[int]) -> TableState:
     tree = PartitionTree.from_split_points([(10 * n,) for n in range(1, len(counts))])
     leaves = sorted(tree.leaves(), key=lambda leaf: leaf.range.min)
     shards = tuple(
-        NewShard(Shard(f"{n}-{i}", 5, 100, (10 * n,), (10 * n + 9,)), ((leaf.id, 5),))
+        NewShard(Shard.of(f"{n}-{i}", 5, 100, (10 * n,), (10 * n + 9,)), ((leaf.id, 5),))
         for n, (leaf, count) in enumerate(zip(leaves, counts, strict=True))
         for i in range(count)
     )

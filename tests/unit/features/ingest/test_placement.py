@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dormouse.features.ingest.placement import MIN_LEAF_BYTES, count_leaves_holding, spans_leaves
-from dormouse.keys.ranges import Key
+from dormouse.keys.ranges import Key, encode_key
 from dormouse.model.partitions import PartitionTree
 from tests.support.strategies import short_keys
 
@@ -38,6 +38,6 @@ def test_the_leaves_that_hold_keys_are_counted_by_their_ranges(
     points: set[Key], keys: list[Key], sort_keys: bool
 ) -> None:
     leaves = list(PartitionTree.from_split_points(sorted(points)).leaves())
-    holding = {leaf.id for key in keys for leaf in leaves if leaf.range.contains(key)}
+    holding = {leaf.id for key in keys for leaf in leaves if leaf.range.contains(encode_key(key))}
     full = [(*key, 7) for key in keys] if sort_keys else keys
     assert count_leaves_holding(full, leaves) == len(holding)

@@ -39,7 +39,7 @@ def table_of(rows: dict[str, int]) -> TableState:
 
 
 def new_shard(shard: str, rows: int) -> NewShard:
-    return NewShard(Shard(shard, rows, rows, ("a",), ("z",)), ((ROOT, rows),))
+    return NewShard(Shard.of(shard, rows, rows, ("a",), ("z",)), ((ROOT, rows),))
 
 
 def planned(state: TableState, **properties: object) -> list[list[int]]:

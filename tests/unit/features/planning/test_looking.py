@@ -69,7 +69,7 @@ def of_leaves(count: int) -> TableState:
     tree = PartitionTree.from_split_points([(f"{n:03d}",) for n in range(1, count)])
     state, _ = apply(TableState(), Entry(initialise(tree), 0, 0))
     shards = tuple(
-        NewShard(Shard(f"s{n:03d}", 5, 5, (f"{n:03d}",), (f"{n:03d}",)), ((leaf.id, 5),))
+        NewShard(Shard.of(f"s{n:03d}", 5, 5, (f"{n:03d}",), (f"{n:03d}",)), ((leaf.id, 5),))
         for n, leaf in enumerate(tree.leaves())
     )
     state, _ = apply(state, Entry(AddShards("job", (), shards), 0, 0))
@@ -79,7 +79,7 @@ def of_leaves(count: int) -> TableState:
 def test_a_change_has_only_the_partitions_looked_at_that_it_touched() -> None:
     state = of_leaves(100)
     touched = next(state.partitions.leaves()).id
-    more = NewShard(Shard("more", 5, 5, ("",), ("",)), ((touched, 5),))
+    more = NewShard(Shard.of("more", 5, 5, ("",), ("",)), ((touched, 5),))
     state, verdict = apply(state, Entry(AddShards("more", (), (more,)), 0, 0))
     assert not verdict.violations
     assert set(partitions_to_plan(state, at_once=99)) == {touched}

@@ -27,7 +27,7 @@ def table_with(*begun_ms: int) -> TableState:
     root = tuple(PartitionTree.from_split_points([]).by_id.values())
     state, _ = apply(TableState(), Entry(initialise(root), 0, 0))
     shards = [
-        NewShard(Shard(shard_begun(ms), 5, 5, ("a",), ("z",)), ((ROOT, 5),)) for ms in begun_ms
+        NewShard(Shard.of(shard_begun(ms), 5, 5, ("a",), ("z",)), ((ROOT, 5),)) for ms in begun_ms
     ]
     return after(state, AddShards("job", (), tuple(shards)))
 

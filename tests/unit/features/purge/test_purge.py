@@ -5,10 +5,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, cast
-from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
@@ -19,7 +17,6 @@ from dormouse.features.compaction.compact import compact
 from dormouse.features.ingest.batch_files import batch_files
 from dormouse.features.purge.prove_purge import prove_purge
 from dormouse.features.purge.row_matcher import RowMatcher
-from dormouse.features.tables.changing import create_table
 from dormouse.messages.requests import PurgeRows, ReinitialiseTable
 from dormouse.messages.stages import (
     CompactionJob,
@@ -27,8 +24,7 @@ from dormouse.messages.stages import (
     PartitionSplits,
     SelectionMessage,
 )
-from dormouse.model.partitions import ROOT
-from dormouse.model.transactions import AssignJob, InitialisePartitions, ReleaseJob
+from dormouse.model.transactions import AssignJob, ReleaseJob
 from dormouse.ports.services import Storage
 from dormouse.schema.schema import Field, Primitive, Schema
 from dormouse.storage import FolderStorage
@@ -137,19 +133,6 @@ def test_few_jobs_rewrite_the_small_shards_of_many_leaves(
         for r in state.all_references()
     )
     assert held == [(str(leaf.range), 1, True) for leaf in state.partitions.leaves()]
-
-
-def test_a_table_of_an_earlier_release_is_purged_by_as_few_jobs(world: World) -> None:
-    earlier = partial(InitialisePartitions, rules=1)
-    with patch.object(create_table, "InitialisePartitions", earlier):
-        options = {"splits": [("b",)], "ingest_file_strategy": "one_reference_per_leaf"}
-        table = filled.__wrapped__(world, "abc", **options)
-    world.purge(table, "letter = 'b'")
-    world.queue += world.deliver(world.queue.popleft())
-    state = world.state(table)
-    assert ([job.partition for job in state.jobs.values()], state.rules) == ([ROOT], 2)
-    world.settle()
-    assert stored(world, table) == list("ac")
 
 
 def test_the_output_of_a_compaction_that_ran_meanwhile_is_caught(world: World) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from dormouse.features.queries.answering.sinks import FileSink
 from dormouse.results import writers
-from dormouse.stored.query_paths import query_prefix
+from dormouse.stored.paths import query_prefix
 from tests.support.memory_storage import MemoryStorage
 from tests.support.world import World
 

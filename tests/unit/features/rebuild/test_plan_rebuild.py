@@ -40,7 +40,7 @@ def shard(
         last,
         lineage or Lineage(sources=(f"source-of-{name}",)),
     )
-    return FoundShard(Shard(name, 10, 100, (low,), (high,)), provenance)
+    return FoundShard(Shard.of(name, 10, 100, (low,), (high,)), provenance)
 
 
 def merged(name: str, *inputs: str, **more: object) -> FoundShard:

@@ -12,7 +12,7 @@ from dormouse.features.purge.prove_purge import EARLIER_SCHEMA, prove_purge
 from dormouse.features.purge.row_matcher import RowMatcher
 from dormouse.features.rebuild.rebuild import rebuild
 from dormouse.features.tables.versions import read_version
-from dormouse.keys.ranges import Key
+from dormouse.keys.ranges import Key, encode_key
 from dormouse.messages.requests import CompactTable, ReinitialiseTable
 from dormouse.messages.stages import OutboundMessage, PartitionSplits, TableChanged
 from dormouse.model.partitions import ROOT
@@ -131,7 +131,7 @@ def test_a_split_just_before_the_generation_begins_does_not_keep_it_from_beginni
     world.settle()
     request = ReinitialiseTable("r", "letters", schema=NUMBERS)
     dies(world, request)
-    world.new_store(table).commit(SplitPartition(ROOT, ("m",)), generation=0)
+    world.new_store(table).commit(SplitPartition(ROOT, encode_key(("m",))), generation=0)
     world.administer(request)
     assert leaves_from(world, table) == [()]
     fill(world)

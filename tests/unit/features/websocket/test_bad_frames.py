@@ -16,7 +16,7 @@ from dormouse.features.queries.stored import delete_parts
 from dormouse.features.websocket.serve_websocket import serve_websocket
 from dormouse.features.websocket.tokens import Place, token_of
 from dormouse.ports.connections import MOST_FRAME_BYTES, Received
-from dormouse.stored.query_paths import query_path, query_prefix
+from dormouse.stored.paths import query_path, query_prefix
 from tests.unit.features.websocket.conftest import Client
 
 EVE = "arn:aws:iam::123456789012:user/eve"

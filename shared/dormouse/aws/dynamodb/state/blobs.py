@@ -49,14 +49,13 @@ _Part = tuple[str, int]
 _Given = TypeVar("_Given")
 _Made = TypeVar("_Made")
 
-PART_BYTES, FORMER_PART_BYTES = 7_000, 16_000
-"""With its other attributes an item takes 2 read units; one of an earlier release took 4. A whole
+PART_BYTES = 7_000
+"""With its other attributes an item takes 2 read units. A whole
 snapshot costs by its bytes, however it is cut; a reader of a few keys fetches a few blocks of 10 to
 20 KB, and whole items."""
 HASH_BUCKETS: dict[Kind, int] = {"delta": 8, "segment": 4, "snapshot": 16}
 _GETS_PER_REQUEST = 100
-"""What DynamoDB takes. An answer has 16 MB at most; the rest of a larger one, of items of 350 KB
-that an earlier release wrote, is requested again."""
+"""What DynamoDB takes. An answer has 16 MB at most; the rest of a larger one is requested again."""
 _REQUESTS_AT_ONCE = 8
 MOST_PARTS = 1_000_000
 _FEW = 16
@@ -124,28 +123,26 @@ class DynamoBlobs:
 
         Raises: as `get`.
         """
-        found: dict[BlobRange, bytes] = {}
-        for part_bytes in (PART_BYTES, FORMER_PART_BYTES):
-            found |= self._ranges([each for each in wanted if each not in found], part_bytes)
+        found = self._ranges(wanted)
         for each in wanted:
-            if each not in found:  # cut otherwise, by a still earlier release; or a part is lost
+            if each not in found:  # a part is lost: say which
                 found[each] = self._of_range(each, self.get([each.blob_id])[0][each.start :])
         return [found[each] for each in wanted]
 
-    def _ranges(self, wanted: Sequence[BlobRange], part_bytes: int) -> dict[BlobRange, bytes]:
-        """Return parts of blobs, as far as these are cut into items of so many bytes."""
+    def _ranges(self, wanted: Sequence[BlobRange]) -> dict[BlobRange, bytes]:
+        """Return parts of blobs, as far as all their items are there."""
         items = {
-            each: range(each.start // part_bytes, -(-each.end // part_bytes)) for each in wanted
+            each: range(each.start // PART_BYTES, -(-each.end // PART_BYTES)) for each in wanted
         }
         parts = {(each.blob_id, part): None for each, numbers in items.items() for part in numbers}
         found, ranges = self._there([*parts]), {}
         for each, numbers in items.items():
             there = [part for part in numbers if _range_key(each.blob_id, part) in found]
             pieces = [self._opened(each.blob_id, part, found) for part in there]
-            count = -(-each.size_bytes // part_bytes)
+            count = -(-each.size_bytes // PART_BYTES)
             if len(there) == len(numbers) and all(parts == count for _, parts in pieces):
                 body = b"".join(piece for piece, _ in pieces)
-                ranges[each] = self._of_range(each, body[each.start - numbers.start * part_bytes :])
+                ranges[each] = self._of_range(each, body[each.start - numbers.start * PART_BYTES :])
         return ranges
 
     def _of_range(self, wanted: BlobRange, body: bytes) -> bytes:

@@ -32,7 +32,7 @@ from dormouse.messages.queries import AnswerQuery, CancelQuery
 from dormouse.messages.stages import OutboundMessage, encode
 from dormouse.ports.services import JobRecord
 from dormouse.results.formats import ResultFormat
-from dormouse.stored.query_paths import query_prefix
+from dormouse.stored.paths import query_prefix
 
 RESPOND_LATER = "respond-async"
 """What a client prefers (RFC 7240) that wants a large answer as files."""

@@ -15,7 +15,7 @@ from dormouse.features.queries.query import ResultFile
 from dormouse.ports.uploads import Upload
 from dormouse.results.files import RowFile
 from dormouse.results.formats import ResultFormat
-from dormouse.stored.query_paths import query_file, query_prefix
+from dormouse.stored.paths import query_file, query_prefix
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -58,7 +58,7 @@ def create_table(services: Services, request: CreateTable) -> list[OutboundMessa
         _refuse(services, table)
         return publications(table)
     # State first: a table that can be found by name always has its partitions.
-    initialise = InitialisePartitions(tuple(tree.by_id.values()), schema.key_types)
+    initialise = InitialisePartitions(tree.splits, schema.key_types)
     try:
         # The state is read first: the store recognises a repeated commit for some days only, but
         # the request may be redriven after weeks. The table id is the request's own, so any
