@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-import pyarrow as pa
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -32,11 +31,10 @@ from dormouse.model.transactions import (
 )
 from dormouse.schema.schema import Primitive
 from dormouse.state_store import Committed, Rejected
-from dormouse.statestore.deltas import Delta, encode_delta, identity_of
+from dormouse.statestore.deltas import encode_delta, identity_of
 from dormouse.statestore.engine import LogStateStore
 from dormouse.statestore.log.pages import place_after
 from dormouse.statestore.log.reader import fold_delta
-from dormouse.statestore.segments import encode_segment
 from tests.support import arbitrary
 from tests.support.adapters import CountingIds, FakeClock
 from tests.support.depth import examples
@@ -44,7 +42,7 @@ from tests.support.machine import shard_of
 from tests.support.memory_dynamodb import MemoryDynamoDB
 from tests.support.memory_pages import MemoryPages
 from tests.support.memory_storage import MemoryStorage
-from tests.support.trees import LEFT, RIGHT, initialise
+from tests.support.trees import LEFT, RIGHT, TEXT, initialise
 from tests.unit.statestore.faults import small_pages
 
 HOMES = ["objects", "items"]
@@ -112,10 +110,11 @@ def test_whatever_is_committed_is_refused_or_judged_and_the_table_reads_on(
                 assert other.current() == before, "nothing was written"
             else:
                 assert len(outcomes) == len(some)
-        assert_whole(home, store, other)
-        written = AddShards("later", (), (shard_of("later", [("c",)]),))
-        (outcome,) = store.commit(written, generation=store.current().generation)
-        assert not isinstance(outcome, Rejected)
+        state = assert_whole(home, store, other)
+        if state.key_types == TEXT:  # else it was reset to others
+            written = AddShards("later", (), (shard_of("later", [("c",)]),))
+            (outcome,) = store.commit(written, generation=state.generation)
+            assert not isinstance(outcome, Rejected)
 
 
 @pytest.mark.parametrize("kept_in", HOMES)
@@ -130,9 +129,9 @@ def test_whatever_is_in_the_log_all_the_same_folds_to_a_verdict_for_every_reader
 ) -> None:
     entries = []
     for one in drawn:
-        with suppress(OverflowError, UnicodeEncodeError, pa.ArrowException):
+        with suppress(OverflowError, UnicodeEncodeError):
             entry = Entry(one, time_ms, generation)
-            encode_segment([Delta("00" * 16, (entry,))], "t")  # what cannot be written is not read
+            encode_delta([entry], "t")  # what cannot be written is not read
             entries.append(entry)
     assume(entries)
     with small_pages(3):
