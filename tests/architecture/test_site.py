@@ -44,7 +44,7 @@ def test_a_link_to_a_page_outside_docs_leads_to_its_place_in_the_site() -> None:
     assert relinked("[a](../README.md#try-it)", "docs/guide.md", OUTSIDE) == (
         "[a](overview.md#try-it)"
     )
-    assert relinked("[a](../../bench/results/rows.md)", "docs/decisions/1.md", OUTSIDE) == (
+    assert relinked("[a](../../bench/results/rows.md)", "docs/decisions/a.md", OUTSIDE) == (
         "[a](../measurements/rows.md)"
     )
 
@@ -71,7 +71,7 @@ def test_every_link_leads_to_a_file_of_the_site() -> None:
     in_docs = {str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*")}
     in_site = in_docs | set(outside_pages())
     pages = [page for page in sorted(in_site) if page.endswith(".md")]
-    assert len(pages) > 100
+    assert len(pages) > 50
     fail_for(
         f"{page}: {target}"
         for page in pages
@@ -84,8 +84,8 @@ def test_every_page_is_in_the_navigation_and_every_entry_is_a_page(
     config: dict[str, object],
 ) -> None:
     docs = ROOT / "docs"
-    records = {f"decisions/{path.name}" for path in (docs / "decisions").glob("0*.md")}
-    pages = {str(path.relative_to(docs)) for path in docs.rglob("*.md")} - records
+    decisions = {f"decisions/{path.name}" for path in (docs / "decisions").glob("[!R]*.md")}
+    pages = {str(path.relative_to(docs)) for path in docs.rglob("*.md")} - decisions
     assert sorted(pages_in(config["nav"])) == sorted(pages | set(outside_pages().values()))
 
 
