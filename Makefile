@@ -55,7 +55,7 @@ $(ENGINES)/.installed: $(INSTALLED) requirements-engines.txt
 test-wheel: $(INSTALLED) ## Build the wheel, install it into empty environments, and use it there (downloads packages)
 	$(BIN)/python -m pytest tests/wheel $(ARGS)
 
-test-engines: $(INSTALLED) $(ENGINES)/.installed ## Let every engine read published tables, also Spark, Trino and ClickHouse; 1.5 GB (ARGS=--page docs/iceberg.md)
+test-engines: $(INSTALLED) $(ENGINES)/.installed ## Let every engine read published tables, also Spark, Trino and ClickHouse; 1.5 GB
 	@$(BIN)/python -m tests.engines.install
 	$(BIN)/python -m pytest tests/engines/every_engine.py tests/engines/large_documented.py
 	@$(MODULE) tests.engines.table $(ARGS)

@@ -132,7 +132,7 @@ def test_sorting_has_the_same_part_of_each_memory() -> None:
 
 
 def test_the_template_gives_the_memory_that_the_page_chooses() -> None:
-    page = (ROOT / "docs" / "cost.md").read_text()
+    page = (ROOT / "bench" / "results" / "cost.md").read_text()
     (chosen,) = re.findall(r"\*\*To choose for all: ([\d,]+) MB\.\*\*", page)
     assert default_mb() == int(chosen.replace(",", ""))
 
@@ -192,7 +192,7 @@ def test_a_stage_is_measured_and_its_price_is_shown(
 
 
 def test_the_page_has_the_marks_and_is_linked() -> None:
-    page = (ROOT / "docs" / "cost.md").read_text()
+    page = (ROOT / "bench" / "results" / "cost.md").read_text()
     assert "<!-- figures: made by make bench-cost -->" in page
-    assert "(cost.md)" in (ROOT / "docs" / "README.md").read_text()
+    assert "results/cost.md)" in (ROOT / "docs" / "cost.md").read_text()
     assert quota.PERIOD_SECONDS == 0.1  # as the page says

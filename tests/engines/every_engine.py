@@ -1,5 +1,5 @@
 """Every engine returns for published tables just what Dormouse does, or refuses them by name; run
-by ``make test-engines``, which writes what was found into docs/iceberg.md.
+by ``make test-engines``, whose results are in bench/results/iceberg-engines.md.
 """
 
 from __future__ import annotations
