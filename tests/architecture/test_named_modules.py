@@ -6,8 +6,6 @@ import re
 
 from tests.architecture.sources import LIBRARY, ROOT, fail_for, sources
 
-HISTORY = ROOT / "docs" / "history.md"
-"""The history names code as it was then."""
 FOOTER_KEYS = {"dormouse.checksum", "dormouse.index"}
 """Entries in the footer of a shard, not modules."""
 _MODULE = re.compile(r"`(dormouse(?:\.[a-z_]+)+)")
@@ -32,7 +30,6 @@ def test_every_module_and_file_that_a_document_names_exists() -> None:
     fail_for(
         f"{page.relative_to(ROOT)} names {name}"
         for page in pages
-        if page != HISTORY
         for name in missing(page.read_text())
     )
 
