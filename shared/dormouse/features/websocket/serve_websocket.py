@@ -152,7 +152,7 @@ def _decoded(text: str) -> AskedFrame:
         frame: AskedFrame = decode_json(text, AskedFrame)
     except ValueError as error:
         raise ProblemError(
-            400, f"this is no frame: {error}", hint="docs/websocket.md lists all frames"
+            400, f"this is no frame: {error}", hint="docs/http.md lists all frames"
         ) from error
     return frame
 
