@@ -43,7 +43,7 @@ def memory(tmp_path: Path) -> InMemory:
 def dormouse(memory: InMemory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Dormouse:
     """Run `dormouse ARGUMENTS…` in an empty folder."""
     monkeypatch.chdir(tmp_path)
-    return partial(run_command, memory.instance)
+    return lambda *arguments, **options: run_command(memory.instance, *arguments, **options)
 
 
 @pytest.fixture

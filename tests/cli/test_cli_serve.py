@@ -114,10 +114,10 @@ from dormouse.statements import engine
 
 def dies(name, module, is_deadly):
     does = getattr(module, name)
-    def checked(*given):
+    def checked(*given, **named):
         if is_deadly(*given):
             os.kill(os.getpid(), signal.SIGSEGV)
-        return does(*given)
+        return does(*given, **named)
     setattr(module, name, checked)
 
 dies("read_source", loader, lambda local, *_: b"deadly" in local.read_bytes())

@@ -181,7 +181,7 @@ def test_a_terminal_gets_a_bold_table_or_blocks_and_a_pipe_neither(tmp_path: Pat
     wide = on_a_terminal("table", "list", columns=80, **at)
     assert wide.startswith("\x1b[1mname") and "─" in wide
     narrow = on_a_terminal("table", "list", columns=12, **at, NO_COLOR="1")
-    assert narrow.splitlines()[0] == "name      t"
+    assert narrow.splitlines()[0] == "name        t"
     assert "\x1b" not in narrow and "─" not in narrow
     piped = subprocess.run(
         [sys.executable, "-m", "dormouse_cli", "table", "list"],
@@ -190,5 +190,12 @@ def test_a_terminal_gets_a_bold_table_or_blocks_and_a_pipe_neither(tmp_path: Pat
         text=True,
         check=True,
     ).stdout
-    assert piped.splitlines()[0].split() == ["name", "online", "row_keys", "created"]
+    assert piped.splitlines()[0].split() == [
+        "name",
+        "online",
+        "row_keys",
+        "created",
+        "rows",
+        "size_bytes",
+    ]
     assert piped.isascii() and "\x1b" not in piped

@@ -72,7 +72,7 @@ PARTS = st.dictionaries(st.sampled_from([BODY, "other"]), BODIES, min_size=1)
 PAGES = st.builds(lambda ids, mark: {IDS: b"".join(ids), MARK: mark}, st.just([]), IDENTITIES)
 STEPS = st.lists(
     st.one_of(
-        st.tuples(st.just("append"), KEYS, IDENTITIES, st.integers(1, 3), st.none() | st.just(1)),
+        st.tuples(st.just("append"), KEYS, IDENTITIES, st.integers(1, 3)),
         st.tuples(
             st.just("write"),
             st.dictionaries(

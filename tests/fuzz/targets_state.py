@@ -29,9 +29,9 @@ from dormouse.retry_policy import WITHOUT_PAUSES
 from dormouse.statestore import deltas as codec_delta
 from dormouse.statestore import segments as codec_segment
 from dormouse.statestore.deltas import decode_delta
+from dormouse.statestore.log.pages import Head, Manifest, Snapshot
 from dormouse.statestore.segments import decode_segment
 from dormouse.statestore.snapshot import changes as codec_increment
-from dormouse.statestore.log.pages import Head, Manifest, Snapshot
 from dormouse.statestore.snapshot import codec as codec_snapshot
 from dormouse.statestore.snapshot.changes import decode_increment
 from dormouse.statestore.snapshot.codec import decode_snapshot

@@ -19,7 +19,7 @@ from tests.support.depth import in_turn
 
 STEPS = 250
 SEEDS = range(EVERY_SEED, 60 * EVERY_SEED, EVERY_SEED)
-MIXED = (20, 45)
+MIXED = (10, 45)
 """In these runs queries are cut, have limits, are cancelled and fail."""
 
 begin_as_ever, finish_as_ever = planning.open_pinned, ending.finish

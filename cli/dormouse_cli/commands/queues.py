@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Annotated
 
 import typer
+from msgspec.structs import asdict
 
 from dormouse.client.operating.dead_letters import DeadSummary
 from dormouse.errors import DormouseError, InvalidRequestError, UnavailableError

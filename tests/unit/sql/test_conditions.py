@@ -40,7 +40,7 @@ REFUSED = [
     ("{ : } id", "not SQL: it cannot be parsed"),
     ("id = 1e", "'1e' is not a number"),
     ("nobody = 1", "no column 'nobody'; columns: id, at"),
-    ("t.id = 1", "t.id: a column is named by itself"),
+    ("t.id = 1", "t.id: a column is named on its own"),
     ("name", "name is string, not a condition"),
     ("id + 1", "id + 1 is long, not a condition"),
     ("ok AND id", "id is long; a condition is needed"),

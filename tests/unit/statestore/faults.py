@@ -9,12 +9,13 @@ from functools import lru_cache
 from typing import Any, Literal, TypeVar
 from unittest.mock import patch
 
-from dormouse.aws.dynamodb.state import blobs, state_store
+from dormouse.aws.dynamodb.state import blobs
 from dormouse.aws.dynamodb.state.state_store import DynamoDBStateStore
 from dormouse.aws.s3.state_store import S3StateStore
 from dormouse.model.state import TableState, without_expired
 from dormouse.model.transactions import Entry, RestoreVersion
 from dormouse.retry_policy import WITHOUT_PAUSES, RetryPolicy
+from dormouse.statestore import engine
 from dormouse.statestore.blobs import ABOVE_ALL_IDS, BlobStore
 from dormouse.statestore.deltas import decode_delta, identity_of
 from dormouse.statestore.engine import DEFAULTS, LogStateStore, Options
@@ -246,13 +247,14 @@ def fail(error: Exception) -> Callable[[], None]:
 @contextmanager
 def small_pages(capacity: int) -> Iterator[None]:
     """Let everything be due early, so that short tests turn pages, merge, snapshot and collect."""
+    due, small = engine.is_snapshot_due, CompactionPolicy(snapshot_share=18)
     with (
         patch.multiple(pages, PAGE_CAPACITY=capacity),
-        patch.multiple(compaction, LEAST_BYTES_TO_SNAPSHOT=3000),
+        patch.multiple(compaction, LEAST_BYTES_TO_SNAPSHOT=550),
+        patch.multiple(engine, is_snapshot_due=lambda manifest, _: due(manifest, small)),
         patch.multiple(segment_levels, PAGES_PER_SEGMENT=2, SEGMENTS_PER_LEVEL=2),
         patch.multiple(segment_levels, HISTORY_PER_LEVEL=2, MOST_SEGMENTS=2),
         patch.multiple(collection, PAGES_PER_ROUND=2),
-        patch.multiple(state_store, COMPACTION=CompactionPolicy()),
     ):
         yield
 

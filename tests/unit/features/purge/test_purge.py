@@ -17,6 +17,7 @@ from dormouse.features.compaction.compact import compact
 from dormouse.features.ingest.batch_files import batch_files
 from dormouse.features.purge.prove_purge import prove_purge
 from dormouse.features.purge.row_matcher import RowMatcher
+from dormouse.keys.ranges import encode_key
 from dormouse.messages.requests import PurgeRows, ReinitialiseTable
 from dormouse.messages.stages import (
     CompactionJob,
@@ -81,9 +82,9 @@ def test_one_job_rewrites_a_shard_of_many_leaves_and_counts_the_rows_of_each(wor
     (shard,) = world.state(table).shards
     leaf = world.state(table).partitions.leaf_containing
     store = world.new_store(table)
-    store.commit(AssignJob("merge", leaf(("c",)).id, (shard,)), generation=0)
+    store.commit(AssignJob("merge", leaf(encode_key(("c",))).id, (shard,)), generation=0)
     compact(world.services, CompactionJob(table.id, 0, "merge"))
-    store.commit(AssignJob("busy", leaf(("f",)).id, (shard,)), generation=0)
+    store.commit(AssignJob("busy", leaf(encode_key(("f",))).id, (shard,)), generation=0)
     world.queue.clear()
     world.purge(table, "letter = 'd'")
     world.queue += world.deliver(world.queue.popleft())
@@ -98,7 +99,7 @@ def test_one_job_rewrites_a_shard_of_many_leaves_and_counts_the_rows_of_each(wor
     for reference in world.state(table).all_references():
         found[reference.partition] += reference.rows
         assert reference.exact
-    assert found == Counter(leaf((each,)).id for each in "aabbcefgghh")
+    assert found == Counter(leaf(encode_key((each,))).id for each in "aabbcefgghh")
 
 
 @pytest.mark.parametrize(

@@ -217,7 +217,10 @@ def test_a_purges_job_whose_message_was_lost_is_sent_to_spark_again(world: World
     assert {run.size.executors for run in world.spark.runs.values()} == {7}
 
 
-def test_what_a_purge_rewrites_is_sparks_by_its_size_and_a_functions_below(world: World) -> None:
+def test_what_a_purge_rewrites_is_sparks_by_its_size_and_a_functions_below(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dormouse.features.purge.purge.JOINED_BYTES", 0)
     table = filled(world, "abcdefghyz" + "abcdefgh" * 99)
     least = max(shard.size_bytes for shard in world.state(table).shards.values())
     world.tables.change(table.id, lambda t: t.with_settings({"compaction_spark_bytes": least}, {}))
