@@ -2,7 +2,7 @@
 
 Called by the Makefile beside it, and by the local stack. The folder ENVIRONMENT, with the library
 and its packages, becomes an archive in the folder PACKAGE, beside the entry points. The same files
-make the same bytes, and so the same version. `features.spark.package_files` reads what is written.
+make the same bytes, and so the same version. `features.spark` reads what is written.
 """
 
 import gzip
@@ -13,7 +13,7 @@ import tarfile
 from hashlib import blake2b
 from pathlib import Path
 
-from dormouse.library import library_version
+from dormouse.settings import library_version
 
 ENTRY_POINTS = ("bulk_import.py", "compact.py", "export_rows.py", "statement.py")
 ARCHIVE = "environment.tar.gz"

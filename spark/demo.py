@@ -22,9 +22,12 @@ from pyspark.sql import functions as f
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from dormouse.client import Instance, SparkOptions, TableHandle
+from dormouse.client.instance import Instance
+from dormouse.client.table import TableHandle
 from dormouse.errors import DormouseError
-from dormouse.schema.schema import Field, Primitive, Schema
+from dormouse.schema.schema import Field, Schema
+from dormouse.schema.types import Primitive
+from dormouse.tables.properties import SparkOptions
 from dormouse_cli.demo import flights as data
 from dormouse_cli.demo.acts import DemoError, Stage, files_queue
 from dormouse_cli.terminal import plain_table

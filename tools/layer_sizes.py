@@ -15,7 +15,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from dormouse_cli.local.translation import load
+from dormouse_cli.local.resources import load
 
 ROOT = Path(__file__).parents[1]
 LIMIT_BYTES = 262_144_000

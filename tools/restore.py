@@ -18,7 +18,7 @@ from typing import Any
 
 import boto3
 
-from dormouse.aws.base.clients import client
+from dormouse.aws.clients import client
 
 FOLDERS = ("data", "run-markers", "state/sources")
 """What a rebuild reads."""

@@ -26,8 +26,7 @@ from dormouse.errors import DormouseError
 from dormouse_cli.local import detached
 from dormouse_cli.local.errors import LocalStackError
 from dormouse_cli.local.invoke import check_endpoint
-from dormouse_cli.local.sessions import DEFAULT_REGION, aws_environment
-from dormouse_cli.local.translation import load
+from dormouse_cli.local.resources import DEFAULT_REGION, aws_environment, load
 
 BUILT = Path(".aws-sam/build/template.yaml")
 HOST = "host.docker.internal"

@@ -17,25 +17,24 @@ from dataclasses import replace
 from hashlib import md5
 from pathlib import Path
 
-from dormouse.aws.base.clients import client
+from dormouse.aws.clients import client
 from dormouse.aws.emr import EmrServerless
-from dormouse.client import Instance
+from dormouse.client.instance import Instance
 from dormouse.errors import DormouseError
-from dormouse.features.administration.administer import administer
-from dormouse.features.compaction.compact import compact
-from dormouse.features.export.request import export_id_of
-from dormouse.features.ingest.ingest import ingest
-from dormouse.features.purge.request import purge_id_of
-from dormouse.features.spark.requests import save_spark_request, save_spark_run
+from dormouse.features.administration import administer
+from dormouse.features.compaction import compact
+from dormouse.features.export import export_id_of
+from dormouse.features.ingest import ingest
+from dormouse.features.purge import purge_id_of
+from dormouse.features.spark import save_spark_request, save_spark_run
 from dormouse.messages.requests import CreateTable, ExportRows, PurgeRows, TagVersion
 from dormouse.messages.stages import CompactionJob, IngestJob, SelectionMessage
-from dormouse.model.jobs.spark_threshold import ClusterSize
-from dormouse.model.sources import Source
-from dormouse.model.transactions import AssignJob
-from dormouse.ports.services import Services, SparkRun
+from dormouse.ports import Services, SparkRun
 from dormouse.settings import SparkSettings
-from dormouse.stored.names import InstanceNames
-from dormouse.stored.paths import make_shard_id
+from dormouse.state.jobs import ClusterSize
+from dormouse.state.sources import Source
+from dormouse.state.state import AssignJob
+from dormouse.stored.paths import InstanceNames, make_shard_id
 from dormouse.tables.table import Table
 from dormouse_cli.local import detached
 

@@ -23,7 +23,7 @@ from bench.rows.function import Function
 from bench.rows.output import report
 from bench.s3.process import DATA, LocalS3, local_s3
 from dormouse import settings
-from dormouse.aws.s3.storage import S3Storage
+from dormouse.aws.storage import S3Storage
 
 DELAY_MS = 30
 """What S3 takes to answer, about."""
@@ -32,8 +32,8 @@ RESULTS = "results"
 
 def export(s3: LocalS3, kind: str, table: Path) -> tuple[Work, Digest]:
     """Return the export of all rows of a table, and the digest of these."""
-    from dormouse.features.administration.administer import administer
-    from dormouse.features.export.export_rows import export_rows
+    from dormouse.features.administration import administer
+    from dormouse.features.export_rows import export_rows
     from dormouse.messages.requests import ExportRows
     from dormouse.messages.stages import ExportTask
 

@@ -18,7 +18,7 @@ LookUp = Callable[[int], int]
 
 def ingest_dormouse(file: Path, folder: Path) -> None:
     """Ingest a file into a new table."""
-    from dormouse.client import Instance
+    from dormouse.client.instance import Instance
 
     with Instance.open(folder, background=False) as instance:
         table = instance.create_table("rows", like=file, row_keys=["id"])
@@ -29,7 +29,7 @@ def ingest_dormouse(file: Path, folder: Path) -> None:
 @contextmanager
 def open_dormouse(folder: Path) -> Iterator[LookUp]:
     """Open the table."""
-    from dormouse.client import Instance
+    from dormouse.client.instance import Instance
 
     with Instance.open(folder, background=False) as instance:
         table = instance.table("rows")

@@ -16,15 +16,12 @@ from pathlib import Path
 
 from bench.common.figures import emit
 from bench.state.memory import KEYS, built, digest, key
-from dormouse.fold.fold import apply
-from dormouse.iceberg.changes import Changes
-from dormouse.iceberg.draft import Published
-from dormouse.iceberg.previous import read_previous
-from dormouse.iceberg.publication import Source, plan_publication
-from dormouse.model.partitions import Partition
-from dormouse.model.shards import NewShard, Shard
-from dormouse.model.transactions import AddShards, AssignJob, Entry, ReplaceShards, Transaction
-from dormouse.schema.columns import parse_schema
+from dormouse.iceberg.metadata import read_previous
+from dormouse.iceberg.publication import Changes, Published, Source, plan_publication
+from dormouse.schema.schema import parse_schema
+from dormouse.state.fold import apply
+from dormouse.state.partitions import NewShard, Partition, Shard
+from dormouse.state.state import AddShards, AssignJob, Entry, ReplaceShards, Transaction
 from dormouse.storage import FolderStorage
 from dormouse.tables.table import Table
 

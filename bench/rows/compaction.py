@@ -20,7 +20,7 @@ from bench.rows.digest import ALL, DIGESTS, saved
 from bench.rows.measure import read_once
 from bench.rows.output import report
 from bench.rows.rounds import FLOOR, GROUPS_FLOOR, PLAIN_FLOOR
-from dormouse.ports.services import Storage
+from dormouse.ports import Storage
 from dormouse.schema.schema import Schema
 
 Work = Callable[[], object]
@@ -57,9 +57,9 @@ def of_schema(
 ) -> Work:
     """Return the same work for shards of any schema."""
     from dormouse import settings
-    from dormouse.features.compaction.compact import compact
+    from dormouse.features.compaction import compact
     from dormouse.messages.stages import CompactionJob
-    from dormouse.model.transactions import AssignJob
+    from dormouse.state.state import AssignJob
 
     folder = rows_instance.linked(files, out)
     scratch, memory = out.parent / "scratch", memory_bytes or settings.memory_bytes()

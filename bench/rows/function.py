@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 from bench.common.places import ROOT
-from dormouse_cli.local.translation import load
+from dormouse_cli.local.resources import load
 
 MB_PER_CORE = 1769
 """The memory with which Lambda gives a function the time of one core."""

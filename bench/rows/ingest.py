@@ -23,7 +23,7 @@ from bench.rows.digest import DIGESTS, saved
 from bench.rows.measure import read_once
 from bench.rows.output import report
 from bench.rows.rounds import FLOOR, GROUPS_FLOOR, PLAIN_FLOOR
-from dormouse.shards.format.row_groups import first_bytes
+from dormouse.shards.footer import first_bytes
 
 Work = Callable[[], object]
 LEAVES = 16

@@ -12,15 +12,14 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 from dormouse.errors import InvariantError
-from dormouse.features.administration.administer import administer
-from dormouse.features.ingest.ingest import ingest
-from dormouse.features.rebuild.rebuild import rebuild
+from dormouse.features.administration import administer
+from dormouse.features.ingest import ingest
+from dormouse.features.rebuild import rebuild
 from dormouse.messages.requests import CreateTable
 from dormouse.messages.stages import IngestJob
-from dormouse.model.sources import Source, job_id_of
-from dormouse.ports.downloads import Arrived
-from dormouse.ports.services import Services, Sources, Storage
+from dormouse.ports import Arrived, Services, Sources, Storage
 from dormouse.schema.schema import Schema
+from dormouse.state.sources import Source, job_id_of
 from dormouse.storage import FolderStorage
 from dormouse.tables.table import Table
 from tests.support.world import World

@@ -30,7 +30,7 @@ from bench.rows.hashing import digest_of
 from bench.rows.ingest import LEAVES
 from bench.rows.measure import bytes_read, read_once, run, set_aside
 from dormouse.client.instance import Instance
-from dormouse.ports.services import Storage
+from dormouse.ports import Storage
 from dormouse.storage import FolderStorage
 
 PARTS = {

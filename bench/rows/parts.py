@@ -19,15 +19,13 @@ from bench.rows import instance as rows_instance
 from bench.rows.data import SCHEMAS
 from bench.rows.measure import run
 from dormouse.arrow.order import OrderCheck
-from dormouse.engine.merging import merge_slices
-from dormouse.keys.ranges import KeyRange
-from dormouse.readers.auditing import audit_shard
-from dormouse.readers.reading import Slice
+from dormouse.files.loader import SourceLoader
+from dormouse.keys import KeyRange
+from dormouse.rows.merging import merge_slices
 from dormouse.schema.schema import Schema
 from dormouse.settings import memory_bytes
-from dormouse.shards.writing.parquet import ParquetFileWriter
-from dormouse.shards.writing.samples import KeySampler
-from dormouse.sources.loader import SourceLoader
+from dormouse.shards.parquet import KeySampler, ParquetFileWriter
+from dormouse.shards.reading import Slice, audit_shard
 from dormouse.stored.paths import shard_path
 
 T = TypeVar("T")

@@ -16,8 +16,8 @@ from botocore.config import Config
 
 from bench.common.places import ROOT
 from bench.s3.server import Slowness
-from dormouse.aws.base.clients import client
-from dormouse.aws.s3.storage import S3Sources, S3Storage
+from dormouse.aws.clients import client
+from dormouse.aws.storage import S3Sources, S3Storage
 from dormouse.aws.wiring import CLIENT_CONFIG
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from statistics import median
 
 from bench.common.figures import emit
 from bench.service.server import TABLE, fill, served
-from dormouse import Instance
+from dormouse.client.instance import Instance
 
 ROWS = 1_000_000
 WARMING = 20

@@ -22,8 +22,8 @@ from bench.service.first import TABLE, look_up
 from bench.service.layers import Layers
 from bench.service.server import SCHEMA, readings
 from bench.state.counting import DOLLARS_PER_MILLION
-from dormouse import Instance
-from dormouse.aws.base import clients
+from dormouse.aws import clients
+from dormouse.client.instance import Instance
 from dormouse_cli.local.commands import LOCAL_PARAMETERS, find_template
 from dormouse_cli.local.stack import LocalStack
 

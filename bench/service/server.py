@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bench.service.first import TABLE as TABLE
-from dormouse import Instance
+from dormouse.client.instance import Instance
 
 SCHEMA = "meter: long, at: long, value: double, note: string"
 _TICKS = os.sysconf("SC_CLK_TCK")

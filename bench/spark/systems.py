@@ -24,10 +24,10 @@ from bench.rows.digest import ALL, DIGESTS, Digest, saved
 from bench.rows.output import check
 from bench.spark.access import MEMORY_BYTES, LocalAccess
 from bench.spark.processes import measured, shuffled_bytes
-from dormouse.features.spark import jvm
+from dormouse.features import jvm
 from dormouse.messages.stages import CompactionJob, IngestJob
-from dormouse.model.sources import Source, job_id_of
-from dormouse.model.transactions import AssignJob
+from dormouse.state.sources import Source, job_id_of
+from dormouse.state.state import AssignJob
 from dormouse.storage import FolderStorage
 from dormouse_spark.bulk_import import bulk_import
 from dormouse_spark.compact import compact

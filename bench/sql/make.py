@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from dormouse.client import Instance
+from dormouse.client.instance import Instance
 from dormouse_cli.demo.flights import load, schema
 
 METERS = 200_000

@@ -18,10 +18,10 @@ import pyarrow as pa
 from bench.common.figures import emit
 from bench.cost.prices import INVOCATION, REQUESTS, function_dollars
 from bench.sql.report import PART
-from dormouse.client import Instance
-from dormouse.client.reading.queries import ask
-from dormouse.features.queries.stored import load_end
-from dormouse.messages.queries import AnswerQuery, QueryLimits
+from dormouse.client.instance import Instance
+from dormouse.client.queries import ask
+from dormouse.features.queries import load_end
+from dormouse.messages.stages import AnswerQuery, QueryLimits
 
 FUNCTION_MB = 1769
 ATHENA_DOLLARS_PER_TB = 5.0

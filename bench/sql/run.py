@@ -26,7 +26,7 @@ Run: TypeAlias = Callable[[str], Callable[[], list[Row]]]
 @contextmanager
 def by_dormouse(folder: Path) -> Iterator[Run]:
     """Open the instance."""
-    from dormouse.client import Instance
+    from dormouse.client.instance import Instance
 
     with Instance.open(folder / "mice", background=False) as instance:
         yield lambda text: _rows_of(instance.sql(text).to_arrow())

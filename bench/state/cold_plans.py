@@ -18,10 +18,10 @@ from bench.state.commits import PLANS, Table
 from bench.state.counting import Requests
 from bench.state.memory import KEYS, TABLE, key
 from bench.state.worst import worst_table
-from dormouse.keys.ranges import KeyRange
-from dormouse.statestore.blobs import BlobRange, BlobStore
-from dormouse.statestore.log.pages import Head, Page, Pages
-from dormouse.statestore.partial_reads import PartialReads
+from dormouse.keys import KeyRange
+from dormouse.log.blobs import BlobRange, BlobStore
+from dormouse.log.pages import Head, Page, Pages
+from dormouse.log.pinning import PartialReads
 
 _Result = TypeVar("_Result")
 STORES = ("s3", "dynamodb")

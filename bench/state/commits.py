@@ -24,16 +24,16 @@ from bench.state.counting import (
 from bench.state.counting_items import CountingDynamoDB, Key
 from bench.state.memory import KEYS, TABLE, cpu_seconds, key
 from bench.state.workload import Clock, Ids, Mix
-from dormouse.aws.dynamodb.state.state_store import DynamoDBStateStore
-from dormouse.aws.s3.state_store import S3StateStore
-from dormouse.keys.ranges import KeyRange
-from dormouse.model.state import PartOfState
-from dormouse.state_store import Committed
-from dormouse.statestore.engine import LogStateStore
-from dormouse.statestore.log.compaction import COMMITS_TO_INCREMENT, LEAST_BYTES_TO_SNAPSHOT
-from dormouse.statestore.log.key_indexes import index_place_of
-from dormouse.statestore.log.pages import LOWEST_ID, PAGE_CAPACITY, Head, Manifest, Snapshot
-from dormouse.statestore.snapshot.codec import encode_snapshot
+from dormouse.aws.blobs import DynamoDBStateStore
+from dormouse.aws.state_store import S3StateStore
+from dormouse.keys import KeyRange
+from dormouse.log.compaction import COMMITS_TO_INCREMENT, LEAST_BYTES_TO_SNAPSHOT
+from dormouse.log.engine import LogStateStore
+from dormouse.log.pages import LOWEST_ID, PAGE_CAPACITY, Head, Manifest, Snapshot
+from dormouse.log.snapshot import encode_snapshot
+from dormouse.log.tail import index_place_of
+from dormouse.state.state import PartOfState
+from dormouse.state.store import Committed
 from dormouse.storage import FolderStorage
 from tests.support.memory_pages import MemoryPages
 from tests.support.memory_storage import MemoryStorage

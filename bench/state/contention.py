@@ -31,13 +31,13 @@ from bench.state.slow_requests import (
     SlowStorage,
 )
 from bench.state.workload import Ids, Mix
-from dormouse.aws.dynamodb.state.state_store import DynamoDBStateStore
-from dormouse.aws.s3.state_store import S3StateStore
+from dormouse.aws.blobs import DynamoDBStateStore
+from dormouse.aws.state_store import S3StateStore
 from dormouse.errors import UnavailableError
+from dormouse.log.engine import LogStateStore, Options
+from dormouse.log.snapshot import decode_snapshot, encode_snapshot
 from dormouse.retry_policy import RetryPolicy
-from dormouse.state_store import Committed
-from dormouse.statestore.engine import LogStateStore, Options
-from dormouse.statestore.snapshot.codec import decode_snapshot, encode_snapshot
+from dormouse.state.store import Committed
 
 THINK_MS = 10
 WRITERS = (1, 4, 16, 32)

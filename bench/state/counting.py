@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from dormouse.aws.dynamodb.items import attributes_of
+from dormouse.aws.items import attributes_of
 from dormouse.items.pages import page_key, put_head
 from dormouse.items.store import IDS, MARK, Put
-from dormouse.ports.services import StoredObject
-from dormouse.statestore.log.pages import PAGE_CAPACITY, Head
+from dormouse.log.pages import PAGE_CAPACITY, Head
+from dormouse.ports import StoredObject
 from tests.support.memory_pages import MemoryPages
 from tests.support.memory_storage import MemoryStorage
 

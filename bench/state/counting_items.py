@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
 from bench.state.counting import Requests
-from dormouse.aws.dynamodb.state.state_store import BlobTables
+from dormouse.aws.blobs import BlobTables
 
 Key = tuple[str, str, str]
 

@@ -26,15 +26,14 @@ from bench.state.commits import table_of
 from bench.state.counting import Requests
 from bench.state.memory import KEYS, PER_PARTITION, TABLE, digest, key, peak_bytes, resident_bytes
 from bench.state.workload import Clock, Ids, Mix
-from dormouse.aws.dynamodb.state.blobs import MOST_PARTS, PART_BYTES
-from dormouse.keys.ranges import KeyRange, encode_key
-from dormouse.model.partitions import ROOT, partition_id_of
-from dormouse.model.state import TableState
-from dormouse.model.transactions import Entry
-from dormouse.statestore.log.reader import fold_delta
-from dormouse.statestore.snapshot.codec import decode_snapshot, encode_snapshot, state_of
-from dormouse.statestore.snapshot.columns import Column, places_among
-from dormouse.statestore.snapshot.items import COLUMNS, ITEMS, facts_of, sorted_by
+from dormouse.aws.blobs import MOST_PARTS, PART_BYTES
+from dormouse.keys import KeyRange, encode_key
+from dormouse.log.columns import Column, places_among
+from dormouse.log.increments import COLUMNS, ITEMS, facts_of, sorted_by
+from dormouse.log.log import fold_delta
+from dormouse.log.snapshot import decode_snapshot, encode_snapshot, state_of
+from dormouse.state.partitions import ROOT, partition_id_of
+from dormouse.state.state import Entry, TableState
 
 T = TypeVar("T")
 _AT_ONCE = 100_000

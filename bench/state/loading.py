@@ -20,8 +20,8 @@ from bench.state.commits import Table
 from bench.state.counting import Requests
 from bench.state.memory import TABLE, peak_bytes, resident_bytes
 from bench.state.worst import worst_table
-from dormouse.model.state import TableState
-from dormouse.statestore.snapshot.codec import decode_snapshot, encode_snapshot
+from dormouse.log.snapshot import decode_snapshot, encode_snapshot
+from dormouse.state.state import TableState
 from dormouse.storage import FolderStorage
 
 STORES = ("s3", "dynamodb")
@@ -40,7 +40,7 @@ def in_files(table: Table, folder: Path) -> Table:
 
 def load(references: int, table: Table, what: str) -> float:
     """Load the state, or the snapshot alone; print what that took, and return the CPU seconds."""
-    import_module("dormouse.statestore.segments")  # a load would import it
+    import_module("dormouse.log.segments")  # a load would import it
     store = table.store(Requests(), 5)
     decode_snapshot(TABLE, encode_snapshot(TABLE, TableState()), "empty")  # what is loaded lazily
     base = resident_bytes()

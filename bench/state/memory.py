@@ -21,26 +21,29 @@ import pyarrow as pa
 from msgspec import structs
 
 from bench.common.figures import emit
-from dormouse.features.planning.compaction import plan_compactions
-from dormouse.features.planning.looking import partitions_to_plan
-from dormouse.features.planning.splitting import splits_due
-from dormouse.fold.fold import Verdict, apply
-from dormouse.fold.invariants import broken_invariants
-from dormouse.keys.ranges import KeyRange
-from dormouse.model.overlay_map import OverlayMap
-from dormouse.model.partitions import PartitionTree
-from dormouse.model.shards import NewShard, PartitionReferences, Reference, Shard
-from dormouse.model.state import TableState
-from dormouse.model.transactions import (
+from dormouse.features.planning import partitions_to_plan, plan_compactions, splits_due
+from dormouse.keys import KeyRange
+from dormouse.log.snapshot import decode_snapshot, encode_snapshot
+from dormouse.schema.types import Primitive
+from dormouse.state.fold import Verdict, apply
+from dormouse.state.partitions import (
+    NewShard,
+    OverlayMap,
+    PartitionReferences,
+    PartitionTree,
+    Reference,
+    Shard,
+)
+from dormouse.state.state import (
     AddShards,
     AssignJob,
     Entry,
     ReleaseJob,
     ReplaceShards,
+    TableState,
     Transaction,
 )
-from dormouse.schema.schema import Primitive
-from dormouse.statestore.snapshot.codec import decode_snapshot, encode_snapshot
+from dormouse.state.validation import broken_invariants
 from dormouse.tables.properties import Properties
 
 T = TypeVar("T")

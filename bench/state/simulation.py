@@ -20,8 +20,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TypeVar
 
-from dormouse.aws.s3.hedging import FEWEST_HEDGED, LATE
-from dormouse.statestore.overlap import AT_ONCE
+from dormouse.aws.state_store import FEWEST_HEDGED, LATE
+from dormouse.log.blobs import AT_ONCE
 
 _Result = TypeVar("_Result")
 _Wanted = TypeVar("_Wanted")
@@ -119,7 +119,7 @@ class Simulation:
     ) -> Iterator[_Result]:
         """Request several things at once, and once more what is late; a `Fetch` of the store.
 
-        Threads do it, as in `statestore.overlap`, so the writer pays for them: before it has the
+        Threads do it, as in `log.blobs`, so the writer pays for them: before it has the
         first answer, though they would run while it waits.
         """
         if not wanted:

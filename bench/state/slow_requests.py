@@ -14,7 +14,7 @@ from bench.state.counting import PAGE_ITEM_BYTES, CountingPages, CountingStorage
 from bench.state.counting_items import CountingDynamoDB, Key, item_bytes, read_units
 from bench.state.simulation import Latencies, Limits, Simulation
 from dormouse.errors import UnavailableError
-from dormouse.statestore.log.pages import Head, Page
+from dormouse.log.pages import Head, Page
 from tests.support.memory_pages import MemoryPages
 from tests.support.memory_storage import MemoryStorage
 

@@ -14,8 +14,8 @@ from tempfile import TemporaryDirectory
 
 from bench.common.figures import emit
 from bench.state.memory import TABLE, built, cpu_seconds, digest, resident_bytes
-from dormouse.model.overlay_map import OverlayMap
-from dormouse.statestore.snapshot.codec import decode_snapshot, encode_snapshot
+from dormouse.log.snapshot import decode_snapshot, encode_snapshot
+from dormouse.state.partitions import OverlayMap
 
 REFERENCES = 1000
 

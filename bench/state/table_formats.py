@@ -25,12 +25,11 @@ import pyarrow.parquet as pq
 from bench.common.figures import emit
 from bench.state.contention import quantile
 from bench.state.workload import Clock, Ids
-from dormouse.aws.s3.state_store import S3StateStore
-from dormouse.model.partitions import ROOT, Partition
-from dormouse.model.shards import NewShard, Shard
-from dormouse.model.transactions import AddShards, InitialisePartitions
-from dormouse.schema.schema import Primitive
-from dormouse.state_store import Committed
+from dormouse.aws.state_store import S3StateStore
+from dormouse.schema.types import Primitive
+from dormouse.state.partitions import ROOT, NewShard, Partition, Shard
+from dormouse.state.state import AddShards, InitialisePartitions
+from dormouse.state.store import Committed
 from dormouse.storage import FolderStorage
 from dormouse.stored.paths import data_prefix
 from tests.support.memory_pages import MemoryPages

@@ -10,9 +10,15 @@ import random
 from collections.abc import Iterator
 
 from bench.state.memory import KEYS, key
-from dormouse.model.shards import NewShard, Shard
-from dormouse.model.state import DAY_MS, TableState
-from dormouse.model.transactions import AddShards, AssignJob, ReplaceShards, Transaction
+from dormouse.state.partitions import NewShard, Shard
+from dormouse.state.state import (
+    DAY_MS,
+    AddShards,
+    AssignJob,
+    ReplaceShards,
+    TableState,
+    Transaction,
+)
 
 JOBS = 25
 SHARDS_OF_AN_INGEST = 9

@@ -14,15 +14,12 @@ from bench.state.commits import Table, table_of
 from bench.state.counting import Requests
 from bench.state.memory import TABLE
 from bench.state.workload import Ids, Mix
-from dormouse.model.state import TableState
-from dormouse.model.transactions import Entry
-from dormouse.statestore.gc_pause import gc_paused
-from dormouse.statestore.log.compaction import COMMITS_TO_INCREMENT, has_key_index
-from dormouse.statestore.log.key_indexes import index_place_of, key_indexes
-from dormouse.statestore.log.pages import PAGE_CAPACITY, Increment, Segment
-from dormouse.statestore.log.reader import fold_delta
-from dormouse.statestore.log.segment_levels import MOST_INCREMENTS, ends_at
-from dormouse.statestore.snapshot.changes import changes_between, encode_increment, rebased
+from dormouse.log.compaction import COMMITS_TO_INCREMENT, gc_paused, has_key_index
+from dormouse.log.increments import changes_between, encode_increment, rebased
+from dormouse.log.log import fold_delta
+from dormouse.log.pages import MOST_INCREMENTS, PAGE_CAPACITY, Increment, Segment, ends_at
+from dormouse.log.tail import index_place_of, key_indexes
+from dormouse.state.state import Entry, TableState
 
 PERIOD = -(-COMMITS_TO_INCREMENT // PAGE_CAPACITY) * PAGE_CAPACITY
 """Commits from increment to increment, where maintenance follows each full page."""

@@ -11,7 +11,8 @@ import typer
 from dormouse.errors import DormouseError
 
 if TYPE_CHECKING:
-    from dormouse.client import Instance, TableHandle
+    from dormouse.client.instance import Instance
+    from dormouse.client.table import TableHandle
 
 UPKEEP_SECONDS = 30.0
 """When a command begins no more work that follows from its own; what it has begun, it ends."""
@@ -37,7 +38,9 @@ def instance_of(ctx: typer.Context, *, makes: bool = False, works: bool = False)
     Raises:
         NotFoundError: there is no instance in the folder.
     """
-    from dormouse.client import Instance  # takes longer to import than the rest of the command
+    from dormouse.client.instance import (
+        Instance,  # takes longer to import than the rest of the command
+    )
 
     session: Session = ctx.ensure_object(Session)
     if session.instance is None:
@@ -61,7 +64,7 @@ def computing_apart(session: Session, instance: Instance) -> Instance:
     the instance of the session that does so.
     """
     from dormouse.client.computing import ComputingProcess
-    from dormouse.client.ingesting.reader import ReadingProcess
+    from dormouse.client.reader import ReadingProcess
     from dormouse.settings import Settings
 
     services, folder = instance.services, instance.folder

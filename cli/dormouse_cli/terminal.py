@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from dormouse.errors import HiddenRowsError
-from dormouse.results.json_lines import json_lines
+from dormouse.showing import json_lines
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -3,9 +3,9 @@
 from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
-from dormouse.aws.functions.handling import Event, loaded
-from dormouse.aws.functions.requests import handle_requests
-from dormouse.features.administration.administer import administer
+from dormouse.aws.handling import Event, loaded
+from dormouse.aws.requests import handle_requests
+from dormouse.features.administration import administer
 
 STAGE = loaded("administer")
 

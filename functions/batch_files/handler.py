@@ -3,8 +3,8 @@
 from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
-from dormouse.aws.functions.handling import Event, handle_notifications, loaded
-from dormouse.features.ingest.batch_files import batch_files
+from dormouse.aws.handling import Event, handle_notifications, loaded
+from dormouse.features.batch_files import batch_files
 
 STAGE = loaded("batch_files")
 

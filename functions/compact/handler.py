@@ -3,7 +3,7 @@
 from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
-from dormouse.aws.functions.handling import Event, handle_messages, loaded
+from dormouse.aws.handling import Event, handle_messages, loaded
 
 STAGE = loaded("compact")
 

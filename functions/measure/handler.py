@@ -2,7 +2,7 @@
 
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
-from dormouse.aws.functions.handling import Event, handle_tables
+from dormouse.aws.handling import Event, handle_tables
 from dormouse.messages.stages import SCHEDULED, load
 
 MEASURE = load(SCHEDULED["measure"])

@@ -2,8 +2,8 @@
 
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
-from dormouse.aws.functions.handling import Event
-from dormouse.aws.functions.http_api import handle_catalog
+from dormouse.aws.apis import handle_catalog
+from dormouse.aws.handling import Event
 from dormouse.messages.stages import SERVED, load
 
 SERVE = load(SERVED["serve_catalog"])

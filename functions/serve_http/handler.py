@@ -4,8 +4,8 @@ from functools import partial
 
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
-from dormouse.aws.functions.handling import Event, process
-from dormouse.aws.functions.http_api import handle_http
+from dormouse.aws.apis import handle_http
+from dormouse.aws.handling import Event, process
 from dormouse.client.deployment import instance_of
 from dormouse.messages.stages import SERVED, load
 

@@ -2,8 +2,8 @@
 
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
-from dormouse.aws.functions.handling import Event, handle_schedule
-from dormouse.features.tables.leftovers import collect_leftovers
+from dormouse.aws.handling import Event, handle_schedule
+from dormouse.features.deletion import collect_leftovers
 from dormouse.messages.stages import SCHEDULED, load
 
 SWEEP = load(SCHEDULED["sweep"])

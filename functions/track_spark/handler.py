@@ -3,8 +3,7 @@
 from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
-from dormouse.aws.functions.handling import Event, handle_decoded, loaded
-from dormouse.aws.functions.spark_events import changed_run
+from dormouse.aws.handling import Event, changed_run, handle_decoded, loaded
 
 STAGE = loaded("track_spark")
 

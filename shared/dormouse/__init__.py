@@ -2,25 +2,19 @@
 
 A map of the packages, lowest layer first; a module imports only from its own layer and lower ones:
 
-- `errors`, `cache`, `library`, `readahead`: errors by what a caller does next; a cache of stored
-  objects; the version of the library; a stream read ahead on another thread
-- `keys`, `schema`, `sql`: keys and key ranges; column types and schemas; conditions on rows
-- `key_forms`: every form of a key, behind the `KeyCodec` of a schema
-- `stored`: names of objects and resources, checksums, strict decoding
-- `tables`: what a table is: properties, row rules, changes of its schema
-- `model`, `fold`: the state of a table, its transactions, and the fold that judges and applies them
-- `state_store`, `messages`, `requests`, `replies`, `ports`: the interfaces between stages and the
-  world
-- `storage`, `profiles`, `settings`, `system`: data roots in a folder or in memory; which instance
-  is meant; the settings of a process; its clock and ids
-- `statestore`: how transactions are ordered, stored and read back
-- `arrow`: rows as Arrow batches: order, ranges, statistics
-- `shards`, `readers`, `engine`, `sources`: Parquet shards; reading them; sorting and merging;
-  ingested files
-- `query`: plan and read queries
-- `jobs`, `features`: what all jobs share; one package for each feature
-- `aws`, `folder`, `client`: adapters for AWS, and the Lambda entry points; adapters for a folder;
-  the Python API
+- `errors`, `cache`, `settings`, `system`, `retry_policy`: errors by what a caller does next; a
+  cache of stored objects; the settings of a process; its clock and ids
+- `keys`, `schema`, `key_codec`, `sql`: keys as bytes; column types; every form of a key; conditions
+- `stored`, `storage`: names, checksums, strict decoding; data roots
+- `tables`, `access`: properties and row rules of a table; who may do what
+- `state`, `messages`, `ports`, `log`: the state of a table and its changes; messages between
+  stages; what stages need of the world; how changes are ordered, stored and read back
+- `arrow`, `shards`, `rows`, `files`: rows as batches; Parquet shards; sorting and merging; files in
+  and out
+- `query`, `statements`, `iceberg`: queries, SQL, and metadata for other engines
+- `jobs`, `features`: what all jobs share; a module or two for each feature
+- `items`, `aws`, `folder`: small items that change in place; adapters for AWS and for a folder
+- `http`, `console`, `client`: requests and a local server; a page for people; the Python API
 """
 
 from __future__ import annotations
@@ -28,7 +22,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from dormouse.client import Instance
+    from dormouse.client.instance import Instance
 
 __all__ = ["Instance", "__version__"]
 
@@ -39,6 +33,6 @@ def __getattr__(name: str) -> object:
     """Return `Instance`, imported at its first use: functions load no client."""
     if name != "Instance":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from dormouse.client import Instance
+    from dormouse.client.instance import Instance
 
     return Instance

@@ -6,9 +6,12 @@ Text is escaped for both: control characters are written out, and nothing of a r
 from __future__ import annotations
 
 import html
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias, TypeVar
+
+import msgspec
 
 _T = TypeVar("_T")
 
@@ -107,3 +110,16 @@ def _plain(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+# Objects as lines of JSON.
+
+_encoder = msgspec.json.Encoder()
+_ACTED_UPON = re.compile(rb"\x7f|\xc2[\x80-\x9f]")
+"""The control characters, in UTF-8, that JSON does not escape."""
+
+
+def json_lines(objects: Iterable[object]) -> bytes:
+    """Return each object as one line of JSON without control characters."""
+    lines = _encoder.encode_lines(objects)
+    return _ACTED_UPON.sub(lambda found: b"\\u%04x" % ord(found[0].decode()), lines)

@@ -11,14 +11,20 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from abc import abstractmethod
+from collections import deque
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
 from dormouse.errors import DiskFullError, InvalidRequestError, NotFoundError, UnavailableError
-from dormouse.ports.services import NoncurrentObject, StoredObject
-from dormouse.ports.uploads import UnfinishedUpload, Upload, WholeUpload
+from dormouse.ports import NoncurrentObject, StoredObject, UnfinishedUpload, Upload, WholeUpload
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
 
 INCOMING = ".incoming"
 """The folder of files that are not whole yet, below the root."""
@@ -327,3 +333,118 @@ def _check_listed(error: OSError) -> None:
     is_missing = isinstance(error, FileNotFoundError | NotADirectoryError)
     if not is_missing and error.errno != errno.ENAMETOOLONG:
         raise error
+
+
+# Read-only files whose bytes come from elsewhere: an object, a part of a file, another file.
+
+
+class SeekableFile(io.RawIOBase):
+    """A file of a known size with a position, `_at`; a subclass reads from there, and moves it."""
+
+    def __init__(self, size_bytes: int) -> None:
+        """Begin at the start."""
+        self._size_bytes, self._at = size_bytes, 0
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def seekable(self) -> bool:
+        """Return True."""
+        return True
+
+    def tell(self) -> int:
+        """Return the position of the next read."""
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Set the position of the next read, and return it. Raises ValueError if it is negative."""
+        starts = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size_bytes}
+        at = starts[whence] + offset
+        if at < 0:
+            raise ValueError(f"cannot seek to {at}")
+        self._at = at
+        return at
+
+
+class WrappedFile(io.RawIOBase):
+    """A file around another one; a subclass says what else a read does."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        """Read `file`, and close it with this one."""
+        self._file = file
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def seekable(self) -> bool:
+        """Return True."""
+        return True
+
+    def tell(self) -> int:
+        """Return the position of the next read."""
+        return self._file.tell()
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Set the position of the next read, and return it."""
+        return self._file.seek(offset, whence)
+
+    @abstractmethod
+    def read(self, size: int = -1) -> bytes:
+        """Return the next bytes, at most `size`."""
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        """Read into a buffer; return how many bytes."""
+        view = memoryview(buffer).cast("B")
+        found = self.read(len(view))
+        view[: len(found)] = found
+        return len(found)
+
+    def close(self) -> None:
+        """Close both files."""
+        self._file.close()
+        super().close()
+
+
+# Readahead: make the next items of a stream on another thread while the current one is used.
+#
+# Merging and writing both release the interpreter's lock, so one compaction uses two cores.
+
+_Item = TypeVar("_Item")
+
+DEPTH = 4
+"""How many items are made ahead; an item is usually one batch, which is small."""
+
+
+def read_ahead(items: Iterable[_Item]) -> Generator[_Item, None, None]:
+    """Yield `items` in their order; an error while an item is made is raised when that item is due.
+
+    If it is closed early, making items ends, too: a generator that makes them is closed.
+    """
+    source = iter(items)
+    with ThreadPoolExecutor(1) as thread:
+        pending: deque[Future[list[_Item]]] = deque()
+        try:
+            for _ in range(DEPTH):
+                pending.append(thread.submit(_next, source))
+            while made := pending.popleft().result():
+                pending.append(thread.submit(_next, source))
+                yield from made
+        finally:
+            for future in pending:
+                future.cancel()
+            thread.submit(_close, source).result()
+
+
+def _next(source: Iterator[_Item]) -> list[_Item]:
+    """Return the next item in a list; an empty list at the end."""
+    for item in source:
+        return [item]
+    return []
+
+
+def _close(source: Iterator[_Item]) -> None:
+    close = getattr(source, "close", None)
+    if close is not None:
+        close()

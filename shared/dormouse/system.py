@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from dormouse.ports.services import Clock
+from dormouse.ports import Clock
 from dormouse.retry_policy import RetryPolicy
 
 _RANDOM_BITS = 80

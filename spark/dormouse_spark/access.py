@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from dormouse.cache import Cache
-from dormouse.ports.services import Services, Sources, Storage
+from dormouse.ports import Services, Sources, Storage
 from dormouse.settings import Settings
 from dormouse.tables.table import Table
 

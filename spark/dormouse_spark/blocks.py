@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from dormouse.arrow.order import row_spans, sort_key
 from dormouse.arrow.types import arrow_schema
-from dormouse.keys.ranges import Key
+from dormouse.keys import Key
 from dormouse.schema.schema import Schema
 
 BLOCKS_IN_MEMORY = 2048

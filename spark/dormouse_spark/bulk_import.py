@@ -15,24 +15,22 @@ from dataclasses import dataclass, replace
 from pyspark import RDD, SparkContext, StorageLevel
 
 from dormouse.errors import DormouseError, UnavailableError
-from dormouse.features.compaction.slicing import leaf_tasks, max_task_rows
-from dormouse.features.ingest.batching import balanced_batches
-from dormouse.features.ingest.ingest import Written, ingest, refuse
-from dormouse.features.splitting.extending import plan_extension
-from dormouse.jobs.runs import new_run
-from dormouse.keys.histogram import KeyHistogram, merge_histograms
-from dormouse.keys.ranges import KeyRange
+from dormouse.features.batch_files import balanced_batches
+from dormouse.features.compaction_steps import leaf_tasks, max_task_rows
+from dormouse.features.ingest import Written, ingest, refuse
+from dormouse.features.splitting import plan_extension
+from dormouse.jobs import new_run
+from dormouse.keys import KeyHistogram, KeyRange, merge_histograms
 from dormouse.messages.stages import IngestJob
-from dormouse.model.sources import Source, job_id_of
-from dormouse.model.state import TableState
-from dormouse.model.transactions import ExtendTree
-from dormouse.model.versions.provenance import Lineage
-from dormouse.ports.services import Services
-from dormouse.shards.writing.division import ShardContext
-from dormouse.shards.writing.run_markers import RunMarker, put_run_marker
-from dormouse.state_store import Rejected
+from dormouse.ports import Services
+from dormouse.shards.run_markers import RunMarker, put_run_marker
+from dormouse.shards.writer import ShardContext
+from dormouse.state.sources import Source, job_id_of
+from dormouse.state.state import ExtendTree, TableState
+from dormouse.state.store import Rejected
+from dormouse.state.versions import Lineage
 from dormouse.stored.paths import run_of_shard
-from dormouse.tables.bloom_columns import bloom_columns
+from dormouse.tables.properties import bloom_columns
 from dormouse.tables.table import Table
 from dormouse_spark.access import AccessFactory
 from dormouse_spark.blocks import Block

@@ -17,14 +17,13 @@ from pathlib import Path
 from pyspark import SparkContext
 
 from dormouse.errors import AlreadyExistsError, DormouseError
-from dormouse.features.compaction.compact import compact as compact_stage
-from dormouse.features.compaction.merge import Compaction, Merged, merge_inputs
-from dormouse.features.compaction.slicing import merge_ranges
-from dormouse.features.compaction.steps import FIRST_TASK_PART
-from dormouse.keys.ranges import KeyRange
+from dormouse.features.compaction import Compaction, Merged, merge_inputs
+from dormouse.features.compaction import compact as compact_stage
+from dormouse.features.compaction_steps import FIRST_TASK_PART, merge_ranges
+from dormouse.keys import KeyRange
 from dormouse.messages.stages import CompactionJob
-from dormouse.ports.services import Services
-from dormouse.shards.writing.run_markers import discard_shards
+from dormouse.ports import Services
+from dormouse.shards.run_markers import discard_shards
 from dormouse.stored.paths import PART_NUMBERS, run_of_shard, shard_id_of, shard_prefix
 from dormouse_spark.access import Access, AccessFactory
 from dormouse_spark.running import collect_results, run_task

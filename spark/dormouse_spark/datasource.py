@@ -20,22 +20,21 @@ from pyspark.sql import SparkSession, datasource
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from dormouse.access.rules import EVERYTHING
+from dormouse.access import EVERYTHING
 from dormouse.arrow.types import conform
 from dormouse.errors import InvalidRequestError, NotFoundError
-from dormouse.features.versions.as_of import read_as_of
-from dormouse.key_forms.codec import KeyCodec
-from dormouse.key_forms.text import parse_part
-from dormouse.keys.ranges import KeyRange
-from dormouse.model.state import TableState
-from dormouse.model.versions.as_of import parse_as_of
-from dormouse.query.planner import select, selected_ranges, slices_to_read
+from dormouse.features.versions import read_as_of
+from dormouse.key_codec import KeyCodec, parse_part
+from dormouse.keys import KeyRange
 from dormouse.query.rows import query_slices
-from dormouse.query.selection import Selection
-from dormouse.readers.reading import Slice
-from dormouse.schema.schema import Primitive, Schema
+from dormouse.query.selection import Selection, select, selected_ranges, slices_to_read
+from dormouse.schema.schema import Schema
+from dormouse.schema.types import Primitive
 from dormouse.settings import Settings
+from dormouse.shards.reading import Slice
 from dormouse.sql.conditions import Condition, parse_condition
+from dormouse.state.state import TableState
+from dormouse.state.versions import parse_as_of
 from dormouse.tables.table import Table
 from dormouse_spark.access import AccessFactory, opened
 from dormouse_spark.pushdown import push_down

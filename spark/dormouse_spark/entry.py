@@ -17,10 +17,10 @@ from functools import partial
 from pyspark import SparkContext
 
 from dormouse.errors import DormouseError
-from dormouse.features.queries.by_spark import compute
-from dormouse.features.spark.requests import load_spark_request
+from dormouse.features.query_runs import compute
+from dormouse.features.spark import load_spark_request
 from dormouse.messages.stages import CompactionJob, ExportJob, IngestJob, StatementJob
-from dormouse.ports.services import Services
+from dormouse.ports import Services
 from dormouse.settings import Settings
 from dormouse_spark.access import AccessFactory, opened
 from dormouse_spark.bulk_import import bulk_import

@@ -12,11 +12,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from pyspark import SparkContext
 
 from dormouse.errors import DormouseError
-from dormouse.features.export.export import Export
-from dormouse.features.export.export_rows import export_all
-from dormouse.features.export.export_task import write_task
+from dormouse.features.export import Export
+from dormouse.features.export_rows import export_all, write_task
 from dormouse.messages.stages import ExportJob
-from dormouse.ports.services import Services
+from dormouse.ports import Services
 from dormouse_spark.access import AccessFactory
 from dormouse_spark.running import collect_results, run_task
 

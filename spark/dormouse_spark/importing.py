@@ -14,18 +14,17 @@ from pathlib import Path
 import pyarrow as pa
 
 from dormouse.arrow.types import slices_of_size
-from dormouse.engine.row_rules import apply_row_rules
-from dormouse.engine.sorting import Sorter
 from dormouse.errors import RefusedSourceError
-from dormouse.features.compaction.slicing import KeyTask
-from dormouse.keys.histogram import KeyHistogram
-from dormouse.keys.ranges import Key
-from dormouse.model.shards import NewShard
-from dormouse.model.sources import Source
-from dormouse.shards.writing.division import ShardContext, write_shards
-from dormouse.shards.writing.samples import KeySampler
-from dormouse.sources.loader import load_sources, loader_of
-from dormouse.sources.rejects import RejectedRows
+from dormouse.features.compaction_steps import KeyTask
+from dormouse.files.loader import load_sources, loader_of
+from dormouse.files.rejects import RejectedRows
+from dormouse.keys import Key, KeyHistogram
+from dormouse.rows.predicates import apply_row_rules
+from dormouse.rows.sorting import Sorter
+from dormouse.shards.parquet import KeySampler
+from dormouse.shards.writer import ShardContext, write_shards
+from dormouse.state.partitions import NewShard
+from dormouse.state.sources import Source
 from dormouse.stored.paths import make_shard_id
 from dormouse.tables.row_rules import row_rules
 from dormouse.tables.table import Table

@@ -14,12 +14,18 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from dormouse.keys.ranges import INT64_MAX, INT64_MIN
-from dormouse.schema.schema import DecimalType, FieldType, Primitive, Schema
-from dormouse.schema.times import to_days, to_microseconds
-from dormouse.schema.types import MAX_TIME, UUID_BYTES
-from dormouse.sql.conditions import Condition
-from dormouse.sql.expressions import MAX_LIST, Call, Column, Expression, Literal
+from dormouse.keys import INT64_MAX, INT64_MIN
+from dormouse.schema.schema import Schema
+from dormouse.schema.types import (
+    MAX_TIME,
+    UUID_BYTES,
+    DecimalType,
+    FieldType,
+    Primitive,
+    to_days,
+    to_microseconds,
+)
+from dormouse.sql.conditions import MAX_LIST, Call, Column, Condition, Expression, Literal
 
 _COMPARISONS = {
     "EqualTo": "=",

@@ -29,18 +29,24 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from dormouse.arrow.types import conform
 from dormouse.errors import InvalidRequestError, NotFoundError, UnavailableError
-from dormouse.features.queries.answering.sinks import FileSink
-from dormouse.features.queries.beginning.spark_text import quoted
-from dormouse.features.queries.limits import EndedError, Spent, check_spent, check_time
-from dormouse.features.queries.query import Query, ReadTable, ResultFile, TaskEnd
-from dormouse.features.queries.stored import load_end
-from dormouse.features.tables.versions import read_version
-from dormouse.messages.queries import QueryLimits
-from dormouse.ports.services import Services
-from dormouse.query.pieces import bytes_to_read
-from dormouse.query.planner import selected_ranges
-from dormouse.results.files import RowFile
-from dormouse.results.formats import ResultFormat
+from dormouse.features.answer_query import FileSink
+from dormouse.features.pins import read_version
+from dormouse.features.queries import (
+    EndedError,
+    Query,
+    ReadTable,
+    ResultFile,
+    Spent,
+    TaskEnd,
+    check_spent,
+    check_time,
+    load_end,
+)
+from dormouse.features.query_plans import quoted
+from dormouse.files.results import ResultFormat, RowFile
+from dormouse.messages.stages import QueryLimits
+from dormouse.ports import Services
+from dormouse.query.selection import bytes_to_read, selected_ranges
 from dormouse_spark.access import AccessFactory
 from dormouse_spark.datasource import DormouseSource, TableSnapshot, snapshot_of
 

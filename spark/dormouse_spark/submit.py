@@ -12,7 +12,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-from dormouse.features.spark import jvm
+from dormouse.features import jvm
 
 _CONF = {
     "spark.driver.bindAddress": "127.0.0.1",

@@ -7,15 +7,8 @@ from collections.abc import Sequence
 import pyarrow as pa
 from pyspark.sql import types
 
-from dormouse.schema.schema import (
-    DecimalType,
-    FieldType,
-    ListType,
-    MapType,
-    Primitive,
-    Schema,
-    StructType,
-)
+from dormouse.schema.schema import Schema
+from dormouse.schema.types import DecimalType, FieldType, ListType, MapType, Primitive, StructType
 
 _PRIMITIVES: dict[Primitive, types.DataType] = {
     Primitive.INT: types.IntegerType(),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from shared import pack_datafusion, prune_layer
 
-from dormouse.aws.base import clients
+from dormouse.aws import clients
 
 ON_MACHINES_OF_PEOPLE = {"apigatewayv2"}
 """What no function asks: the console asks where its API is."""

@@ -13,9 +13,8 @@ TELLING = re.compile(
 TELLERS = {
     "aws/http_proxy.py": {"get_frozen_credentials"},
     "aws/reader_access.py": {"assume_role"},
-    "aws/s3/ingest_bucket.py": {"generate_presigned"},
-    "aws/s3/result_links.py": {"generate_presigned"},
-    "aws/signed_socket.py": {"get_frozen_credentials"},
+    "aws/uploads.py": {"generate_presigned"},
+    "aws/connections.py": {"get_frozen_credentials"},
 }
 """The one place that lends credentials, narrowed to one table, if the stack's parameter says so;
 those that make links, each to put one object into the ingest bucket or to get a file of a result;

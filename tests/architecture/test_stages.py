@@ -8,8 +8,9 @@ from collections.abc import Iterable, Iterator
 from typing import get_args, get_origin, get_type_hints
 
 from dormouse.client.instance import Instance
+from dormouse.http.connections import Served, SocketEvent
 from dormouse.http.messages import HttpRequest, HttpResponse
-from dormouse.jobs.sweep_check import SweepCheck
+from dormouse.jobs import SweepCheck
 from dormouse.messages.stages import (
     CONNECTED,
     QUEUES,
@@ -19,9 +20,8 @@ from dormouse.messages.stages import (
     OutboundMessage,
     load,
 )
-from dormouse.ports.connections import Served, SocketEvent
-from dormouse.ports.services import Services
-from dormouse.stored.names import REPLIES, dead_letter_queue
+from dormouse.ports import Services
+from dormouse.stored.paths import REPLIES, dead_letter_queue
 from dormouse.tables.table import Table
 from tests.architecture.sources import LIBRARY, ROOT, Source, fail_for, sources
 

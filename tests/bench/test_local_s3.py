@@ -12,9 +12,9 @@ from botocore.exceptions import ClientError
 
 from bench.s3.process import DATA, SOURCES, LocalS3, local_s3
 from bench.s3.server import Counts, Link, Server, Slowness
-from dormouse.aws.base.failures import code_of
+from dormouse.aws.clients import code_of
 from dormouse.errors import CorruptDataError, NotFoundError, RefusedSourceError
-from dormouse.model.sources import Source
+from dormouse.state.sources import Source
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

@@ -14,7 +14,7 @@ from bench.service.__main__ import RESULT_ROWS
 from bench.service.layers import OWN, Layers, shares
 from bench.service.report import report
 from bench.service.server import readings
-from dormouse.results.cells import json_objects
+from dormouse.files.results import json_objects
 
 
 def figures_of(capsys: pytest.CaptureFixture[str]) -> Figures:

@@ -16,18 +16,16 @@ import pyarrow.parquet as pq
 from dormouse.arrow.types import arrow_schema
 from dormouse.cache import Cache
 from dormouse.errors import CorruptDataError
-from dormouse.features.checking.check import check
-from dormouse.features.checking.findings import Damage
-from dormouse.features.compaction.compact import compact
-from dormouse.features.export.manifests import load_manifest
-from dormouse.features.purge.prove_purge import prove_purge
-from dormouse.features.purge.row_matcher import RowMatcher
-from dormouse.keys.ranges import KeyRange
+from dormouse.features.checking import Damage, check
+from dormouse.features.compaction import compact
+from dormouse.features.export import load_manifest
+from dormouse.features.purge_rows import prove_purge
+from dormouse.features.row_matcher import RowMatcher
+from dormouse.keys import KeyRange
 from dormouse.messages.stages import CompactionJob
-from dormouse.model.transactions import AssignJob, ResolveDisputes
 from dormouse.query.rows import LOOK_UP_BYTES
-from dormouse.shards.format import row_groups
-from dormouse.shards.writing import parquet
+from dormouse.shards import footer, parquet
+from dormouse.state.state import AssignJob, ResolveDisputes
 from dormouse.stored.paths import shard_path
 from tests.support.damage import flipped, regions, rewrite
 from tests.support.every_type import EVERY_TYPE, row_of_every_type
@@ -112,7 +110,7 @@ class Trial:
         rows = [row_of_every_type(n) for n in range(ROWS)]
         with (
             patch.object(parquet, "FIRST_ROW_GROUP_ROWS", 40),
-            patch.object(row_groups, "ROW_GROUP_BYTES", 2048),
+            patch.object(footer, "ROW_GROUP_BYTES", 2048),
         ):
             self.table = world.create("t", EVERY_TYPE)
             world.set_online(self.table, False)

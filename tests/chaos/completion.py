@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-from dormouse.client import Instance
+from dormouse.client.instance import Instance
 from dormouse.client.waiting import WORKING_QUEUES
 from dormouse.messages.stages import QUEUES
 from dormouse.stored.paths import data_prefix, shard_id_of

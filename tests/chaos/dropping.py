@@ -13,8 +13,8 @@ from urllib.parse import quote_plus
 
 import boto3
 
-from dormouse.client import TableHandle
-from dormouse.model.sources import Source
+from dormouse.client.table import TableHandle
+from dormouse.state.sources import Source
 from tests.chaos.row_ledger import RowLedger
 from tests.chaos.tables import DroppedFile, Plan, write_file
 from tests.chaos.tally import Tally

@@ -22,10 +22,12 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread
 
-from dormouse.client import Instance, TableHandle
+from dormouse.client.instance import Instance
+from dormouse.client.table import TableHandle
 from dormouse.errors import NotFoundError
 from dormouse.messages.stages import QUEUES
-from dormouse.schema.schema import Field, Primitive, Schema
+from dormouse.schema.schema import Field, Schema
+from dormouse.schema.types import Primitive
 from tests.support.waiting import LIMIT_SECONDS
 
 SCHEMA = Schema(

@@ -6,7 +6,7 @@ import random
 import threading
 import time
 
-from dormouse_cli.local.sandbox import Sandbox
+from dormouse_cli.local.lambda_host import Sandbox
 from dormouse_cli.local.stack import LocalStack
 from tests.chaos.tally import Tally
 

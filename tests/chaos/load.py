@@ -19,7 +19,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from dormouse.client import Instance
+from dormouse.client.instance import Instance
 from dormouse_cli.local.stack import LocalStack
 from dormouse_cli.terminal import plain_table
 from tests.chaos.completion import settle, verify

@@ -7,7 +7,8 @@ import threading
 import time
 from collections.abc import Mapping
 
-from dormouse.client import Instance, TableHandle
+from dormouse.client.instance import Instance
+from dormouse.client.table import TableHandle
 from dormouse.errors import DormouseError, NotFoundError, UnavailableError
 from tests.chaos.row_ledger import RowLedger
 from tests.chaos.tables import GC_DELAY_SECONDS, Plan, Row

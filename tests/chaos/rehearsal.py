@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dormouse.client import Instance
+from dormouse.client.instance import Instance
 from dormouse_cli.local.event_sources import Batch
 from dormouse_cli.local.plan import Deployment, Function, Queue, Schedule
 from dormouse_cli.local.stack import LocalStack

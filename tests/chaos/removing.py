@@ -9,12 +9,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dormouse.client import Instance
-from dormouse.features.export.manifests import load_manifest
-from dormouse.features.export.request import export_id_of
-from dormouse.features.export.stored import load_export
-from dormouse.features.purge.request import purge_id_of
-from dormouse.features.purge.stored import load_purge
+from dormouse.client.instance import Instance
+from dormouse.features.export import export_id_of, load_export, load_manifest
+from dormouse.features.purge import load_purge, purge_id_of
 from dormouse.messages.requests import ExportRows, PurgeRows
 from dormouse.messages.stages import OutboundMessage, SelectionMessage
 from tests.chaos.row_ledger import Expected, RowLedger

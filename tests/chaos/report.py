@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 
 from dormouse import errors
-from dormouse.client import Instance
+from dormouse.client.instance import Instance
 from dormouse_cli.terminal import plain_table
 from tests.chaos.tables import Plan
 from tests.chaos.tally import Tally

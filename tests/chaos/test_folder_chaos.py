@@ -24,7 +24,7 @@ def test_messages_that_stay_with_the_dead_are_found(
     chaos.run()
     monkeypatch.setattr(SqliteQueues, "release_unheld", lambda self: 0)
     monkeypatch.setattr(SqliteQueues, "leave", lambda self: None)  # as who is killed
-    from dormouse.client import Instance
+    from dormouse.client.instance import Instance
 
     with Instance.open(chaos.root, background=False) as instance:
         folder = instance.folder

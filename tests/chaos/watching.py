@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from dormouse.client import Instance
+from dormouse.client.instance import Instance
 from dormouse.messages.stages import QUEUES
 from dormouse_cli.local.stack import LocalStack
 

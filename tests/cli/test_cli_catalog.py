@@ -13,7 +13,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from dormouse.client import Instance
+from dormouse.client.instance import Instance
 from tests.cli.conftest import Dormouse
 from tests.support.waiting import LIMIT_SECONDS
 

@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import json
 
-from dormouse.model.disputes import DisputeReason
-from dormouse.model.transactions import DisputeShards
+from dormouse.state.state import DisputeReason, DisputeShards
 from dormouse.stored.paths import shard_path
 from tests.cli.conftest import Dormouse
 from tests.support.damage import flipped, rewrite

@@ -10,7 +10,7 @@ from http.client import HTTPConnection
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from dormouse.client import Instance
+from dormouse.client.instance import Instance
 from dormouse.errors import InvalidRequestError
 from dormouse_cli.errors import exit_code
 from tests.support.waiting import LIMIT_SECONDS

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dormouse.errors import DamagedEntryError
-from dormouse.ports.services import DAMAGED, JobRecord
+from dormouse.state.jobs import DAMAGED, JobRecord
 from dormouse.stored.paths import state_prefix
 from tests.cli.conftest import Dormouse
 from tests.support.adapters import MemoryTables

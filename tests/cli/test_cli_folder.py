@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from dormouse.errors import DiskFullError
-from dormouse.folder.work.worker import Worker
+from dormouse.folder.worker import Worker
 from dormouse_cli import session
 from dormouse_cli.commands import work
 from dormouse_cli.main import app

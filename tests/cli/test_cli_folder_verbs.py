@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from dormouse.client import Instance
-from dormouse.client.reading.queries import ask
+from dormouse.client.instance import Instance
+from dormouse.client.queries import ask
 from dormouse.folder.wiring import open_folder
-from dormouse.messages.queries import AnswerQuery
+from dormouse.messages.stages import AnswerQuery
 from dormouse_cli.commands.deferred import Verb, Verbs
 from dormouse_cli.commands.verbs import VERBS
 from dormouse_cli.main import app

@@ -10,8 +10,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from dormouse.messages.queries import AnswerQuery, CancelQuery
-from dormouse.messages.stages import OutboundMessage
+from dormouse.messages.stages import AnswerQuery, CancelQuery, OutboundMessage
 from dormouse_cli.session import Session, queries_beginning
 from tests.cli.conftest import Dormouse
 from tests.support.instances import InMemory

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from dormouse import Instance
+from dormouse.client.instance import Instance
 from tests.support.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
@@ -108,8 +108,8 @@ def serving(given: dict[str, str]) -> Iterator[str]:
 DEADLY = """
 import os
 import signal
-from dormouse.client.ingesting import inferring
-from dormouse.sources import loader
+from dormouse.client import inferring
+from dormouse.files import loader
 from dormouse.statements import engine
 
 def dies(name, module, is_deadly):

@@ -10,11 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dormouse.errors import InvalidRequestError
-from dormouse.keys.ranges import Key
+from dormouse.keys import Key
 from dormouse.schema.schema import Schema
 from dormouse.tables.properties import parse_settings
-from dormouse_cli.values.arguments import parse_properties
-from dormouse_cli.values.split_points import parse_split_points, show_split_points
+from dormouse_cli.values import parse_properties, parse_split_points, show_split_points
 from tests.cli.conftest import Dormouse
 from tests.support.instances import InMemory
 

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from dormouse.client.ports import NoSpark, SparkApplications
+from dormouse.client.waiting import NoSpark, SparkApplications
 from dormouse.errors import UnavailableError
-from dormouse.features.spark.package_files import ARCHIVE
-from dormouse.library import library_version
+from dormouse.features.spark import ARCHIVE
 from dormouse.messages.stages import Message
+from dormouse.settings import library_version
 from dormouse.stored.paths import spark_package_path
-from dormouse.tables.spark_options import SparkOptions
+from dormouse.tables.properties import SparkOptions
 from dormouse_cli.main import app
 from dormouse_cli.session import Session
 from tests.cli.conftest import ROWS, Dormouse

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from dormouse.client import Instance
+from dormouse.client.instance import Instance
 from dormouse.errors import RefusedSourceError
-from dormouse_cli.demo import acts, answers, flights
+from dormouse_cli.demo import acts, flights
 from tests.support.waiting import LIMIT_SECONDS
 
 
@@ -28,9 +28,9 @@ def test_every_flight_is_there_exactly_once_in_a_folder(
     before = acts.show_table(stage, handle)
     acts.let_it_work(stage, handle)
     acts.compare(stage, before, acts.show_table(stage, handle))
-    answers.look_up(stage, handle, stored)
+    acts.look_up(stage, handle, stored)
     acts.check(stage, handle, stored)
-    answers.remove(stage, handle, stored)
+    acts.remove(stage, handle, stored)
     acts.write_report(stage.instance, tmp_path / "flights.html")
     printed = capsys.readouterr().out
     assert "336,776 rows read back" in printed

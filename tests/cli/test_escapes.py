@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from dormouse.errors import NotFoundError
-from dormouse.model.jobs.job_events import Refused, TrackedJob
-from dormouse.ports.services import NO_TABLE
+from dormouse.ports import NO_TABLE
+from dormouse.state.jobs import Refused, TrackedJob
 from tests.cli.conftest import Dormouse
 from tests.support.instances import InMemory
 

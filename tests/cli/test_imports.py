@@ -155,8 +155,8 @@ def test_tables_on_aws_are_listed_without_what_works_on_rows(
 def test_the_state_of_a_small_table_is_committed_and_read_without_what_works_on_rows() -> None:
     program = """
 import sys
-from dormouse.aws.s3.state_store import S3StateStore
-from dormouse.model.transactions import ReleaseJob
+from dormouse.aws.state_store import S3StateStore
+from dormouse.state.state import ReleaseJob
 from tests.support.adapters import CountingIds, FakeClock
 from tests.support.memory_pages import MemoryPages
 from tests.support.memory_storage import MemoryStorage
@@ -224,7 +224,7 @@ with Instance.open(os.environ["DORMOUSE_INSTANCE"], background=False) as instanc
     assert instance.table("flights").query(exact="AA").to_arrow().num_rows == 2
 print("IMPORTED", *sys.modules, file=sys.stderr)
 """
-OF_CONDITIONS = {"conditions", "expressions", "key_bounds", "times"}
+OF_CONDITIONS = {"conditions", "key_bounds"}
 """The modules of `dormouse.sql` that bound the keys of any query."""
 
 
@@ -239,9 +239,9 @@ def test_a_look_up_imports_nothing_of_statements_or_of_queries_over_messages(
     assert {name for name in found if name.startswith("dormouse.statements.")} <= {
         "dormouse.statements.limits"  # the defaults of the arguments of `Instance.sql`
     }
-    others = ("dormouse.features.queries", "dormouse.http", "dormouse.results")
+    others = ("dormouse.features.quer", "dormouse.http.messages", "dormouse.files.results")
     assert not [name for name in found if name.startswith(others)]
-    assert not found & {"dormouse.engine.merging", "datafusion", "sqlglot", "pandas"}
+    assert not found & {"dormouse.rows.merging", "datafusion", "sqlglot", "pandas"}
 
 
 def test_rows_are_tested_without_the_parser_of_sql(folder: dict[str, str]) -> None:
@@ -268,7 +268,7 @@ def test_a_shell_completes_names_without_what_works_on_rows(deployment: dict[str
 
 def test_the_package_itself_has_the_instance() -> None:
     import dormouse
-    from dormouse.client import Instance
+    from dormouse.client.instance import Instance
 
     assert dormouse.Instance is Instance
     with pytest.raises(AttributeError, match="'Instances'"):

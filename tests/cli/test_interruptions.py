@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from dormouse.aws.base.failures import reading
-from dormouse.client import TableHandle
+from dormouse.aws.clients import reading
+from dormouse.client.table import TableHandle
 from dormouse.errors import NoSuchInstanceError, UnavailableError
 from dormouse_cli.errors import exit_code
 from tests.cli.conftest import Dormouse

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from dormouse import Instance
+from dormouse.client.instance import Instance
 from dormouse.console import console_uri, is_console, with_console
-from dormouse.features.http.door import guarded
+from dormouse.features.http.problems import guarded
 from dormouse.features.http.serve_http import serve_http
-from dormouse.features.websocket.upgrades import with_websocket
+from dormouse.features.websocket import with_websocket
 from dormouse.http.loopback import LoopbackServer
 from tests.support.waiting import eventually
 

@@ -331,7 +331,7 @@ def test_what_changes_comes_by_the_websocket_once(console: Console) -> None:
 def test_an_answer_that_is_too_large_for_one_response_comes_in_pages(
     console: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dormouse.features.http.resources.queries.STATEMENT_ROWS", 100)
+    monkeypatch.setattr("dormouse.features.http.queries.STATEMENT_ROWS", 100)
     ready(console, "#/query")
     console.fill("textarea", "SELECT flight, day FROM flights ORDER BY day")
     console.press("Run")
@@ -369,9 +369,7 @@ def test_numbers_are_shown_with_all_their_digits_and_no_others(
     wanted += [str(large), str(-(2**63)), "2026", "1000001", "12345678901234567890.50", "1,000.0"]
     names = ", ".join(f"{each} AS c{place}" for place, each in enumerate(NUMBERS.split(", ")))
     for rows_of_one_answer in (100_000, 1):  # by HTTP, and by the WebSocket
-        monkeypatch.setattr(
-            "dormouse.features.http.resources.queries.STATEMENT_ROWS", rows_of_one_answer
-        )
+        monkeypatch.setattr("dormouse.features.http.queries.STATEMENT_ROWS", rows_of_one_answer)
         ready(console, "#/query")
         console.fill("textarea", f"SELECT {names} FROM flights LIMIT 2")
         console.press("Run")

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 import boto3
 
-from dormouse.aws.dynamodb.state.state_store import BlobTables
-from dormouse.aws.s3.storage import S3Storage
-from dormouse.ports.services import Storage
+from dormouse.aws.blobs import BlobTables
+from dormouse.aws.storage import S3Storage
+from dormouse.ports import Storage
 from tests.contract.state_pages import DynamoPages
 from tests.support.memory_storage import MemoryStorage
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dormouse.folder.layout import Layout
-from dormouse.folder.sqlite.database import Database
+from dormouse.folder.sqlite import Database
 from tests.support.adapters import FakeClock
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from moto.s3 import models as moto_models
 
-from dormouse.aws.s3.storage import S3Storage
+from dormouse.aws.storage import S3Storage
 from tests.contract.mocked_aws import mocked_aws, s3_bucket
 from tests.support.memory_storage import PART_BYTES
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import boto3
 import pytest
 
-from dormouse.aws.dynamodb.state.state_store import BlobTables
+from dormouse.aws.blobs import BlobTables
 from tests.contract.state_pages import DynamoPages, dynamodb_pages
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import boto3
 import pytest
 
-from dormouse.aws.dynamodb.items import DynamoItems
+from dormouse.aws.items import DynamoItems
 from dormouse.items.pages import ItemPages
 from dormouse.retry_policy import RetryPolicy
 from tests.contract.mocked_aws import mocked_aws

@@ -12,17 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from dormouse.aws.dynamodb.state import state_store
-from dormouse.aws.dynamodb.state.state_store import BlobTables, DynamoDBStateStore
-from dormouse.aws.s3.state_store import S3StateStore
-from dormouse.folder.sqlite.items import SqliteItems
+from dormouse.aws import blobs
+from dormouse.aws.blobs import BlobTables, DynamoDBStateStore
+from dormouse.aws.state_store import S3StateStore
+from dormouse.folder.sqlite import SqliteItems
 from dormouse.items.pages import ItemPages
-from dormouse.ports.services import Ids, Storage
-from dormouse.state_store import StateStore
-from dormouse.statestore.engine import DEFAULTS, Options
-from dormouse.statestore.log.compaction import CompactionPolicy
-from dormouse.statestore.log.pages import Pages
-from dormouse.statestore.object_store import ObjectStateStore
+from dormouse.log.compaction import CompactionPolicy
+from dormouse.log.engine import DEFAULTS, ObjectStateStore, Options
+from dormouse.log.pages import Pages
+from dormouse.ports import Ids, Storage
+from dormouse.state.store import StateStore
 from dormouse.storage import FolderStorage
 from tests.contract import endpoint
 from tests.contract.folders import database_in
@@ -85,7 +84,7 @@ class Instance:
 def instance_of(kind: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Instance]:
     """Return a new instance of one of `STORES`."""
     # Both compact as soon as a page is full, so that a test of one tests the other.
-    monkeypatch.setattr(state_store, "COMPACTION", CompactionPolicy())
+    monkeypatch.setattr(blobs, "COMPACTION", CompactionPolicy())
     clock = FakeClock()
     ids = UniqueIds(clock)
     pages = MemoryPages()

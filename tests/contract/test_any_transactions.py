@@ -10,16 +10,18 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from dormouse.aws.dynamodb.state.state_store import DynamoDBStateStore
-from dormouse.aws.s3.state_store import S3StateStore
+from dormouse.aws.blobs import DynamoDBStateStore
+from dormouse.aws.state_store import S3StateStore
 from dormouse.errors import InvalidRequestError
-from dormouse.fold.invariants import broken_invariants
-from dormouse.fold.rules import Rule
-from dormouse.keys.ranges import Key, encode_key
-from dormouse.model.partitions import ROOT, PartitionTree
-from dormouse.model.shards import NewShard, Shard
-from dormouse.model.state import TableState
-from dormouse.model.transactions import (
+from dormouse.keys import Key, encode_key
+from dormouse.log.deltas import encode_delta, identity_of
+from dormouse.log.engine import LogStateStore
+from dormouse.log.log import fold_delta
+from dormouse.log.pages import place_after
+from dormouse.schema.types import Primitive
+from dormouse.state.partitions import ROOT, NewShard, PartitionTree, Shard
+from dormouse.state.rules import Rule
+from dormouse.state.state import (
     AddShards,
     AssignJob,
     DeleteShards,
@@ -27,14 +29,11 @@ from dormouse.model.transactions import (
     ReplaceShards,
     ResetTable,
     SplitPartition,
+    TableState,
     Transaction,
 )
-from dormouse.schema.schema import Primitive
-from dormouse.state_store import Committed, Rejected
-from dormouse.statestore.deltas import encode_delta, identity_of
-from dormouse.statestore.engine import LogStateStore
-from dormouse.statestore.log.pages import place_after
-from dormouse.statestore.log.reader import fold_delta
+from dormouse.state.store import Committed, Rejected
+from dormouse.state.validation import broken_invariants
 from tests.support import arbitrary
 from tests.support.adapters import CountingIds, FakeClock
 from tests.support.depth import examples

@@ -12,12 +12,11 @@ from unittest.mock import patch
 import pytest
 from botocore.exceptions import ReadTimeoutError
 
-from dormouse.aws.dynamodb.state import blobs as dynamodb_blobs
-from dormouse.aws.dynamodb.state.blobs import HASH_BUCKETS, PART_BYTES, DynamoBlobs, Kind
+from dormouse.aws import blobs as dynamodb_blobs
+from dormouse.aws.blobs import HASH_BUCKETS, PART_BYTES, DynamoBlobs, Kind
 from dormouse.errors import CorruptDataError, InvariantError, UnavailableError
+from dormouse.log.blobs import ABOVE_ALL_IDS, BlobRange, BlobStore, MissingBlobError, ObjectBlobs
 from dormouse.retry_policy import WITHOUT_PAUSES, RetryPolicy
-from dormouse.statestore.blobs import ABOVE_ALL_IDS, BlobRange, BlobStore, MissingBlobError
-from dormouse.statestore.object_blobs import ObjectBlobs
 from dormouse.storage import FolderStorage
 from tests.contract.state_items import DELTAS, SNAPSHOTS, dynamodb_tables
 from tests.support.damaged_items import damages

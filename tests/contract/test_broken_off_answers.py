@@ -15,18 +15,18 @@ from typing import Any
 import pytest
 from botocore.config import Config
 
-from dormouse.aws.base.clients import client
-from dormouse.aws.dynamodb.items import DynamoItems, attributes_of
-from dormouse.aws.s3.ingest_bucket import S3IngestBucket
-from dormouse.aws.s3.storage import S3Sources, S3Storage
-from dormouse.aws.sqs.queues import SqsOutbox
+from dormouse.aws.clients import client
+from dormouse.aws.items import DynamoItems, attributes_of
+from dormouse.aws.queues import SqsOutbox
+from dormouse.aws.storage import S3Sources, S3Storage
+from dormouse.aws.uploads import S3IngestBucket
 from dormouse.errors import OutcomeUnknownError, UnavailableError
 from dormouse.items.tracker import ItemTracker, put_record
 from dormouse.messages.stages import OutboundMessage, TableChanged
-from dormouse.model.sources import Source
-from dormouse.ports.services import JobRecord
 from dormouse.retry_policy import WITHOUT_PAUSES, RetryPolicy
-from dormouse.stored.names import InstanceNames
+from dormouse.state.jobs import JobRecord
+from dormouse.state.sources import Source
+from dormouse.stored.paths import InstanceNames
 
 THRICE = replace(WITHOUT_PAUSES, attempts=3)
 ONCE = Config(retries={"total_max_attempts": 1})

@@ -13,10 +13,10 @@ from typing import Any
 import botocore.client
 import pytest
 
-from dormouse.aws.dynamodb.state.blobs import DynamoBlobs
+from dormouse.aws.blobs import DynamoBlobs
+from dormouse.log.blobs import MissingBlobError
+from dormouse.log.pages import LOWEST_ID
 from dormouse.retry_policy import WITHOUT_PAUSES
-from dormouse.statestore.blobs import MissingBlobError
-from dormouse.statestore.log.pages import LOWEST_ID
 from tests.contract.mocked_aws import mocked_aws
 from tests.contract.state_items import dynamodb_tables
 from tests.contract.test_tables import A, registry

@@ -9,16 +9,17 @@ import boto3
 import pyarrow as pa
 import pytest
 
-from dormouse.client import Instance, TableHandle
+from dormouse.client.administration import copy_table
 from dormouse.client.deployment import connect_deployment
-from dormouse.client.operating.copying import copy_table
+from dormouse.client.instance import Instance
+from dormouse.client.table import TableHandle
 from dormouse.errors import AlreadyExistsError
-from dormouse.features.checking.check import check
-from dormouse.features.ingest.batch_files import batch_files
-from dormouse.features.ingest.ingest import ingest
+from dormouse.features.batch_files import batch_files
+from dormouse.features.checking import check
+from dormouse.features.ingest import ingest
 from dormouse.messages.stages import QUEUES, IngestJob
 from dormouse.settings import Settings
-from dormouse.stored.names import InstanceNames, dead_letter_queue
+from dormouse.stored.paths import InstanceNames, dead_letter_queue
 from tests.contract.mocked_aws import REGION, dynamodb_table, s3_bucket, sqs_queues
 from tests.support.depth import in_turn
 from tests.support.world import LETTERS, letters, letters_file

@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 
-from dormouse.access.rules import AccessRule
+from dormouse.access import AccessRule
 from dormouse.errors import AlreadyExistsError, CorruptDataError, DamagedEntryError
 from dormouse.items import store
 from dormouse.items.store import Item, Key
 from dormouse.items.table_repair import Repair
-from dormouse.tables.table import Table
-from dormouse.tables.tombstones import Tombstone
+from dormouse.tables.table import Table, Tombstone
 from tests.contract.mocked_aws import mocked_aws
 from tests.contract.test_tables import STONE, A, DynamoTables, deleting, offline, registry
 from tests.support.damaged_items import some_damages

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
-from dormouse.aws.dynamodb.state.state_store import BlobTables, DynamoDBStateStore
-from dormouse.aws.s3.state_store import S3StateStore
+from dormouse.aws.blobs import BlobTables, DynamoDBStateStore
+from dormouse.aws.state_store import S3StateStore
 from dormouse.errors import CorruptDataError
-from dormouse.features.rebuild.rebuild import rebuild
-from dormouse.state_store import StateStore
-from dormouse.statestore.log.pages import LOWEST_ID, Manifest, Segment, Snapshot
+from dormouse.features.rebuild import rebuild
+from dormouse.log.pages import LOWEST_ID, Manifest, Segment, Snapshot
+from dormouse.state.store import StateStore
 from dormouse.tables.table import Table
 from tests.contract.state_items import DELTAS, dynamodb_tables
 from tests.contract.state_pages import DynamoPages, dynamodb_pages

@@ -9,16 +9,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from botocore.exceptions import ConnectionClosedError
 
-from dormouse.aws.sqs.dead_letters import SqsDeadLetters
-from dormouse.aws.sqs.queues import SqsOutbox
-from dormouse.client.ports import Queues
+from dormouse.aws.queues import SqsDeadLetters, SqsOutbox
+from dormouse.client.waiting import Queues
 from dormouse.errors import NotFoundError, UnavailableError
-from dormouse.folder.dead_letters import SqliteDeadLetters
-from dormouse.folder.queues import SqliteQueues
+from dormouse.folder.queues import SqliteDeadLetters, SqliteQueues
 from dormouse.messages.stages import OutboundMessage, TableChanged
-from dormouse.ports.services import DeadLetter, DeadLetters, QueueCounts
+from dormouse.ports import DeadLetter, DeadLetters, QueueCounts
 from dormouse.retry_policy import WITHOUT_PAUSES
-from dormouse.stored.names import InstanceNames, dead_letter_queue
+from dormouse.stored.paths import InstanceNames, dead_letter_queue
 from dormouse.system import SystemClock
 from tests.contract.folders import database_in
 from tests.contract.mocked_aws import mocked_aws, sqs_queues

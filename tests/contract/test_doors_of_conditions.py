@@ -17,9 +17,9 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from dormouse import Instance
 from dormouse.arrow.types import arrow_schema
-from dormouse.schema.columns import parse_schema
+from dormouse.client.instance import Instance
+from dormouse.schema.schema import parse_schema
 from dormouse_cli.main import app
 from dormouse_cli.session import Session
 from dormouse_spark.datasource import DormouseSource

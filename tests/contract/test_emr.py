@@ -12,10 +12,10 @@ from botocore.exceptions import ClientError, ConnectTimeoutError
 
 from dormouse.aws.emr import EmrApplications, EmrServerless, parameters
 from dormouse.errors import InvalidRequestError, OutcomeUnknownError, UnavailableError
-from dormouse.model.jobs.spark_threshold import ClusterSize
-from dormouse.ports.services import SparkRun, SparkRunState
+from dormouse.ports import SparkRun, SparkRunState
 from dormouse.settings import SparkSettings
-from dormouse.stored.names import InstanceNames
+from dormouse.state.jobs import ClusterSize
+from dormouse.stored.paths import InstanceNames
 from dormouse_cli.local import moto_emr
 from tests.contract.mocked_aws import REGION, mocked_aws
 

@@ -8,10 +8,10 @@ import pytest
 
 from dormouse.errors import NotFoundError, UnavailableError
 from dormouse.folder.queues import SqliteQueues
-from dormouse.folder.sqlite.database import Database
-from dormouse.jobs.retry_policy import MAX_RECEIVES
+from dormouse.folder.sqlite import Database
+from dormouse.jobs import MAX_RECEIVES
 from dormouse.messages.stages import OutboundMessage, TableChanged, decode
-from dormouse.ports.services import QueueCounts
+from dormouse.ports import QueueCounts
 from tests.support.adapters import FakeClock
 
 CHANGES, DEAD = "table-changes", "table-changes-dead"

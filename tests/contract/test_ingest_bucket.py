@@ -10,8 +10,8 @@ import boto3
 import pytest
 from botocore.exceptions import ConnectionClosedError
 
-from dormouse.aws.s3 import ingest_bucket
-from dormouse.aws.s3.ingest_bucket import S3IngestBucket
+from dormouse.aws import uploads
+from dormouse.aws.uploads import S3IngestBucket
 from dormouse.errors import DormouseError, OutcomeUnknownError, UnavailableError
 from dormouse.folder.inbox import Inbox
 from tests.contract.folders import database_in
@@ -98,7 +98,7 @@ def test_a_large_file_goes_up_in_parts(
     client: Interrupted, local: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     part = 5 * 1024 * 1024
-    monkeypatch.setattr(ingest_bucket, "PART_BYTES", part)
+    monkeypatch.setattr(uploads, "UPLOAD_PART_BYTES", part)
     content = bytes(range(256)) * (part // 256) * 2 + b"end"
     local.write_bytes(content)
     bucket = S3IngestBucket(client, BUCKET, single_bytes=part)  # type: ignore[arg-type]

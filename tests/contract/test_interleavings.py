@@ -7,19 +7,17 @@ from dataclasses import replace
 
 import pytest
 
-from dormouse.aws.s3.state_store import S3StateStore
-from dormouse.fold.fold import Verdict, apply
-from dormouse.fold.invariants import broken_invariants
-from dormouse.keys.ranges import encode_key
-from dormouse.model.disputes import DisputeReason
-from dormouse.model.partitions import PartitionTree
-from dormouse.model.source_segments import SourceSegment
-from dormouse.model.state import TableState
-from dormouse.model.transactions import (
+from dormouse.aws.state_store import S3StateStore
+from dormouse.keys import encode_key
+from dormouse.schema.types import Primitive
+from dormouse.state.fold import Verdict, apply
+from dormouse.state.partitions import PartitionTree
+from dormouse.state.state import (
     AddShards,
     AdoptSegments,
     AssignJob,
     DeleteShards,
+    DisputeReason,
     DisputeShards,
     Entry,
     ExtendTree,
@@ -29,11 +27,13 @@ from dormouse.model.transactions import (
     ResolveDisputes,
     RestoreVersion,
     SealSources,
+    SourceSegment,
     SplitPartition,
+    TableState,
     Transaction,
 )
-from dormouse.schema.schema import Primitive
-from dormouse.state_store import Committed, Outcome
+from dormouse.state.store import Committed, Outcome
+from dormouse.state.validation import broken_invariants
 from tests.support.adapters import CountingIds, FakeClock
 from tests.support.machine import shard_of, verdict_of
 from tests.support.memory_pages import MemoryPages

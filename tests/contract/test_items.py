@@ -12,9 +12,9 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from dormouse.aws.dynamodb.items import DynamoItems, attributes_of, item_of
+from dormouse.aws.items import DynamoItems, attributes_of, item_of
 from dormouse.errors import CorruptDataError
-from dormouse.folder.sqlite.items import SqliteItems
+from dormouse.folder.sqlite import SqliteItems
 from dormouse.items import store
 from dormouse.items.store import (
     ABSENT,

@@ -15,7 +15,7 @@ from moto import mock_aws
 
 from dormouse.aws.glue import GlueMirror
 from dormouse.errors import OutcomeUnknownError, UnavailableError
-from dormouse.ports.publications import Mirror, MirroredTable, MirrorEntry
+from dormouse.ports import Mirror, MirroredTable, MirrorEntry
 from tests.support.memory_mirror import MemoryMirror
 
 COLUMNS = [("k", "bigint"), ("tags", "array<string>")]

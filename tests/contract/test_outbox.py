@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from botocore.exceptions import ConnectionClosedError
 
-from dormouse.aws.sqs.batching import MAX_BATCH_BYTES
-from dormouse.aws.sqs.queues import SENDERS, SqsOutbox
+from dormouse.aws.queues import MAX_BATCH_BYTES, SENDERS, SqsOutbox
 from dormouse.errors import InvalidRequestError, NotFoundError, UnavailableError
 from dormouse.messages.requests import Redrive
 from dormouse.messages.stages import GarbageCandidates, OutboundMessage, TableChanged, decode
 from dormouse.retry_policy import WITHOUT_PAUSES
-from dormouse.stored.names import InstanceNames, dead_letter_queue
+from dormouse.stored.paths import InstanceNames, dead_letter_queue
 from tests.contract.mocked_aws import mocked_aws, sqs_queues
 
 if TYPE_CHECKING:

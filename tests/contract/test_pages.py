@@ -11,9 +11,9 @@ import boto3
 import pytest
 
 from dormouse.errors import CorruptDataError
-from dormouse.folder.sqlite.items import SqliteItems
+from dormouse.folder.sqlite import SqliteItems
 from dormouse.items.pages import ItemPages
-from dormouse.statestore.log.pages import (
+from dormouse.log.pages import (
     LOWEST_ID,
     PAGE_CAPACITY,
     Head,

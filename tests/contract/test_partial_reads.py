@@ -8,10 +8,9 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
-from dormouse.fold.fold import Verdict
-from dormouse.keys.ranges import Key, KeyRange
-from dormouse.model.state import PartOfState
-from dormouse.model.transactions import Transaction
+from dormouse.keys import Key, KeyRange
+from dormouse.state.fold import Verdict
+from dormouse.state.state import PartOfState, Transaction
 from tests.contract.test_random_histories import StoreMachine
 from tests.support.depth import examples
 from tests.support.strategies import short_keys, short_ranges

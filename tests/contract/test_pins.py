@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 from dormouse.errors import CorruptDataError
-from dormouse.folder.sqlite.database import Database
-from dormouse.folder.sqlite.items import SqliteItems
+from dormouse.folder.sqlite import Database, SqliteItems
 from dormouse.items.pins import ItemPins
-from dormouse.model.versions.pins import OwnerKind, Pin, PinOwner
-from dormouse.statestore.log.pins import Pins
+from dormouse.log.pages import Pins
+from dormouse.state.versions import OwnerKind, Pin, PinOwner
 from tests.contract.folders import database_in
 from tests.contract.state_pages import dynamodb_pages
 from tests.support.memory_items import MemoryItems

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from dormouse.aws.dynamodb.items import DynamoItems
+from dormouse.aws.items import DynamoItems
 from dormouse.errors import CorruptDataError
 from dormouse.folder.publications import FolderPublications
-from dormouse.folder.sqlite.items import SqliteItems
+from dormouse.folder.sqlite import SqliteItems
 from dormouse.items.publications import ItemPublications
-from dormouse.model.versions.publications import Checkpoint, PublicationRecord
-from dormouse.ports.publications import Publications
+from dormouse.ports import Publications
+from dormouse.state.versions import Checkpoint, PublicationRecord
 from tests.contract.folders import database_in
 from tests.contract.state_pages import dynamodb_pages
 from tests.support.memory_items import MemoryItems

@@ -10,10 +10,10 @@ import boto3
 import pytest
 from botocore.exceptions import ConnectionClosedError
 
-from dormouse.aws.sqs.queue_ages import CloudWatchAges
+from dormouse.aws.queues import CloudWatchAges
 from dormouse.errors import UnavailableError
 from dormouse.messages.stages import QUEUES
-from dormouse.stored.names import InstanceNames
+from dormouse.stored.paths import InstanceNames
 from tests.contract.mocked_aws import REGION, mocked_aws
 
 if TYPE_CHECKING:

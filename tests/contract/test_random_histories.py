@@ -9,11 +9,11 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from dormouse.aws.dynamodb.state.state_store import DynamoDBStateStore
-from dormouse.aws.s3.state_store import S3StateStore
-from dormouse.fold.fold import Verdict
-from dormouse.model.transactions import Transaction
-from dormouse.state_store import StateStore
+from dormouse.aws.blobs import DynamoDBStateStore
+from dormouse.aws.state_store import S3StateStore
+from dormouse.state.fold import Verdict
+from dormouse.state.state import Transaction
+from dormouse.state.store import StateStore
 from tests.support.adapters import CountingIds, FakeClock
 from tests.support.depth import examples
 from tests.support.machine import TableMachine, verdict_of

@@ -15,8 +15,8 @@ import pytest
 from moto.s3 import models
 
 import tools.restore
-from dormouse.aws.s3.storage import S3Storage
-from dormouse.features.rebuild.rebuild import rebuild
+from dormouse.aws.storage import S3Storage
+from dormouse.features.rebuild import rebuild
 from dormouse.stored.paths import shard_path
 from dormouse.tables.table import Table
 from tests.contract.mocked_aws import mocked_aws, s3_bucket

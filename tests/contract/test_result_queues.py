@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from botocore.exceptions import ConnectionClosedError
 
-from dormouse.aws.sqs.result_queues import SqsResultQueues
+from dormouse.aws.queues import SqsResultQueues
 from dormouse.errors import InvalidRequestError, NotFoundError, UnavailableError
 from tests.contract.mocked_aws import mocked_aws, sqs_queues
 

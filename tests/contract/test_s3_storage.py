@@ -13,7 +13,7 @@ from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 from botocore.compat import HTTPHeaders
 from botocore.exceptions import ResponseStreamingError
 
-from dormouse.aws.s3.storage import S3Storage
+from dormouse.aws.storage import S3Storage
 from dormouse.errors import (
     ContendedError,
     CorruptDataError,

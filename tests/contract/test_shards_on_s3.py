@@ -9,10 +9,10 @@ from typing import Any
 import boto3
 import pytest
 
-from dormouse.aws.s3.storage import S3Storage
+from dormouse.aws.storage import S3Storage
 from dormouse.cache import Cache
 from dormouse.errors import CorruptDataError, NotFoundError
-from dormouse.keys.ranges import KeyRange
+from dormouse.keys import KeyRange
 from dormouse.schema.schema import Schema
 from dormouse.stored.paths import shard_path
 from tests.support.tables import ShardTable

@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pytest
 from botocore.exceptions import ClientError, ReadTimeoutError
 
-from dormouse.aws.s3 import downloads
-from dormouse.aws.s3.storage import S3Sources
+from dormouse.aws import storage
+from dormouse.aws.storage import S3Sources
 from dormouse.errors import RefusedSourceError, UnavailableError
 from dormouse.folder.inbox import Inbox
-from dormouse.model.sources import Source
-from dormouse.ports.downloads import StoppedError
-from dormouse.ports.services import Sources
+from dormouse.ports import Sources, StoppedError
+from dormouse.state.sources import Source
 from tests.contract.folders import database_in
 from tests.contract.mocked_aws import mocked_aws, s3_bucket
 from tests.support.adapters import FakeClock, MemorySources
@@ -238,7 +237,7 @@ def test_a_source_of_which_a_marker_is_left_or_nothing_is_refused_and_not_tried_
     def gone(*_: object, **__: object) -> object:
         raise ClientError({"Error": {"Code": code, "Message": ""}}, "GetObject")
 
-    monkeypatch.setattr(downloads, "get_object", gone)
+    monkeypatch.setattr(storage, "get_object", gone)
     with pytest.raises(RefusedSourceError, match="was deleted before it was ingested"):
         on_s3.sources.download(source, tmp_path / "local")
 
@@ -274,7 +273,7 @@ def test_a_download_that_breaks_off_is_retried_a_bounded_number_of_times(
 @pytest.fixture
 def in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a few bytes be too many for one part."""
-    monkeypatch.setattr(downloads, "PART_BYTES", 4)
+    monkeypatch.setattr(storage, "DOWNLOAD_PART_BYTES", 4)
 
 
 def requested(on_s3: OnS3) -> list[str]:
@@ -308,7 +307,7 @@ def test_a_small_source_is_downloaded_by_one_request(on_s3: OnS3, tmp_path: Path
 def test_what_is_named_as_arrived_is_in_the_file_and_all_of_a_large_source_is_named(
     bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(downloads, "PART_BYTES", 4)
+    monkeypatch.setattr(storage, "DOWNLOAD_PART_BYTES", 4)
     body, local = b"0123456789", tmp_path / "local"
     found: list[tuple[int, int]] = []
 
@@ -328,7 +327,7 @@ def test_the_end_of_a_large_source_is_requested_first(
     on_s3: OnS3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There a Parquet file says where its rows are; its footer may begin in the part before."""
-    monkeypatch.setattr(downloads, "PARTS_AT_ONCE", 1)
+    monkeypatch.setattr(storage, "PARTS_AT_ONCE", 1)
     source = on_s3.drop("t/a.csv", b"0123456789abcd")
     ranges = requested(on_s3)
     on_s3.sources.download(source, tmp_path / "local")

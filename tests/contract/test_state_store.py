@@ -11,26 +11,26 @@ from unittest.mock import patch
 import pytest
 
 from dormouse.errors import InvalidRequestError, NotBegunError, NotFoundError
-from dormouse.fold.rules import Rule, Violation
-from dormouse.keys.ranges import encode_key
-from dormouse.model.disputes import RowsTaken
-from dormouse.model.partitions import PartitionTree
-from dormouse.model.shards import NewShard, Shard
-from dormouse.model.state import DAY_MS, TableState
-from dormouse.model.transactions import (
+from dormouse.keys import encode_key
+from dormouse.log import compaction as consolidation
+from dormouse.log import engine
+from dormouse.state.partitions import NewShard, PartitionTree, Shard
+from dormouse.state.rules import Rule, Violation
+from dormouse.state.state import (
+    DAY_MS,
     AddShards,
     AssignJob,
     DeleteShards,
     ReplaceShards,
     ResetTable,
     ResolveDisputes,
+    RowsTaken,
     SplitPartition,
+    TableState,
     transaction_id,
 )
-from dormouse.model.versions.as_of import iso_time
-from dormouse.state_store import AlreadyCommitted, Committed, Outcome, Rejected, StateStore
-from dormouse.statestore import engine
-from dormouse.statestore.log import compaction as consolidation
+from dormouse.state.store import AlreadyCommitted, Committed, Outcome, Rejected, StateStore
+from dormouse.state.versions import iso_time
 from tests.contract.state_stores import DELTAS, SNAPSHOTS, STORES, Instance, instance_of
 from tests.support.depth import is_whole
 from tests.support.trees import LEFT, RIGHT, initialise

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from dormouse.aws.s3.storage import S3Storage
+from dormouse.aws.storage import S3Storage
 from dormouse.errors import InvalidRequestError, NotFoundError, UnavailableError
-from dormouse.ports.services import Storage
+from dormouse.ports import Storage
 from dormouse.storage import PIECE_BYTES, FolderStorage
 from tests.contract.mocked_aws import mocked_aws, s3_bucket
 from tests.support.memory_storage import MemoryStorage

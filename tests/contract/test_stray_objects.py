@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from dormouse import Instance
-from dormouse.client.ingesting.dropping import ingest_key
+from dormouse.client.ingesting import ingest_key
+from dormouse.client.instance import Instance
 from dormouse.errors import NotFoundError, RefusedSourceError
 from dormouse.messages.requests import IngestFiles
 from dormouse.messages.stages import FilesWaiting, OutboundMessage
-from dormouse.model.sources import NO_FILES, Source, is_file
+from dormouse.state.sources import NO_FILES, Source, is_file
 from tests.support.stray_objects import FILES, STRAYS
 from tests.support.world import LETTERS, World
 

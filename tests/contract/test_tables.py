@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from dormouse.access.rules import AccessRule, AccessRules, granted
-from dormouse.aws.dynamodb.items import DynamoItems
+from dormouse.access import AccessRule, AccessRules, granted
+from dormouse.aws.items import DynamoItems
 from dormouse.errors import (
     AlreadyExistsError,
     CorruptDataError,
@@ -17,13 +17,13 @@ from dormouse.errors import (
     NotFoundError,
     UnavailableError,
 )
-from dormouse.folder.sqlite.items import SqliteItems
+from dormouse.folder.sqlite import SqliteItems
 from dormouse.items.tables import ItemTables
-from dormouse.ports.services import Tables
-from dormouse.schema.schema import Field, Primitive
+from dormouse.ports import Tables
+from dormouse.schema.schema import Field
+from dormouse.schema.types import Primitive
 from dormouse.tables.properties import Properties
-from dormouse.tables.table import Table
-from dormouse.tables.tombstones import Tombstone
+from dormouse.tables.table import Table, Tombstone
 from tests.contract.folders import database_in
 from tests.contract.mocked_aws import dynamodb_table, mocked_aws
 from tests.support.adapters import MemoryTables

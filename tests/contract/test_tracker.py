@@ -8,12 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from dormouse.aws.dynamodb.items import DynamoItems, attributes_of, item_of
+from dormouse.aws.items import DynamoItems, attributes_of, item_of
 from dormouse.errors import CorruptDataError
-from dormouse.folder.sqlite.items import SqliteItems
+from dormouse.folder.sqlite import SqliteItems
 from dormouse.items.tracker import ItemTracker, put_record, record_of
-from dormouse.model.jobs.job_events import Assigned, Failed, Finished, Refused, Started, TrackedJob
-from dormouse.ports.services import DAMAGED, NO_TABLE, JobRecord, Tracker
+from dormouse.ports import NO_TABLE, Tracker
+from dormouse.state.jobs import (
+    DAMAGED,
+    Assigned,
+    Failed,
+    Finished,
+    JobRecord,
+    Refused,
+    Started,
+    TrackedJob,
+)
 from tests.contract.folders import database_in
 from tests.contract.mocked_aws import dynamodb_table, mocked_aws
 from tests.support.adapters import MemoryTracker

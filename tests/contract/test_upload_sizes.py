@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dormouse.aws.s3.storage import S3Storage
+from dormouse.aws.storage import S3Storage
 from tests.contract.test_uploads import FILE, answering, finish, on_its_way, unfinished
 from tests.support.memory_storage import PART_BYTES
 

@@ -13,9 +13,9 @@ from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dormouse.aws.s3 import uploads as s3_uploads
-from dormouse.aws.s3.multipart import FilePart
-from dormouse.aws.s3.storage import S3Storage
+from dormouse.aws import uploads as s3_uploads
+from dormouse.aws.storage import S3Storage
+from dormouse.aws.uploads import FilePart
 from dormouse.errors import (
     ContendedError,
     DormouseError,
@@ -24,10 +24,9 @@ from dormouse.errors import (
     OutcomeUnknownError,
     UnavailableError,
 )
-from dormouse.ports.services import Storage
-from dormouse.readers.auditing import audit_shard
-from dormouse.shards.format import row_groups
-from dormouse.shards.writing import parquet
+from dormouse.ports import Storage
+from dormouse.shards import footer, parquet
+from dormouse.shards.reading import audit_shard
 from dormouse.storage import FolderStorage
 from tests.contract.test_s3_storage import Wire
 from tests.contract.test_shards_on_s3 import SCHEMA
@@ -193,7 +192,7 @@ def test_a_shard_that_came_in_parts_is_the_shard_that_was_written(
     on_s3: S3Storage, requests: Requests, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(parquet, "FIRST_ROW_GROUP_ROWS", 100)
-    monkeypatch.setattr(row_groups, "ROW_GROUP_BYTES", 1)
+    monkeypatch.setattr(footer, "ROW_GROUP_BYTES", 1)
     table = ShardTable(on_s3, SCHEMA, tmp_path)
     table.add([{"k": k, "v": f"v{k}"} for k in range(1000)])
     assert len(requests.of("UploadPart")) > 5

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from botocore.exceptions import ClientError
 
-from dormouse.aws.s3.storage import S3Storage
+from dormouse.aws.storage import S3Storage
 from dormouse.errors import NotFoundError, ServiceRefusedError
 from tests.contract.mocked_aws import mocked_aws, s3_bucket
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from dormouse.client import Instance
-from dormouse.iceberg.serving.rest import BASE
+from dormouse.client.instance import Instance
+from dormouse.iceberg.rest import BASE
 from tests.engines.environment import python_of, variables_of
 from tests.support.waiting import LIMIT_SECONDS
 

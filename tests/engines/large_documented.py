@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from dormouse.client import Instance
+from dormouse.client.instance import Instance
 from tests.engines.documented import ENDPOINT, OTHERS, blocks, check_users, run_python, users
 from tests.engines.environment import why_left_out
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from dormouse.iceberg.publication import Published
-from dormouse.schema.columns import parse_schema
-from dormouse.schema.schema import Field, Primitive, Schema
+from dormouse.schema.schema import Field, Schema, parse_schema
+from dormouse.schema.types import Primitive
 from dormouse.tables.properties import Properties
 from tests.support.every_type import EVERY_TYPE, row_of_every_type
 from tests.support.published import PublishedTable

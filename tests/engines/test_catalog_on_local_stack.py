@@ -15,10 +15,10 @@ import pyarrow.feather as feather
 import pyarrow.parquet as pq
 import pytest
 
-from dormouse.client import Instance
-from dormouse.features.ingest.ingest import ingest
-from dormouse.features.publishing.publish_iceberg import publish_iceberg
-from dormouse.iceberg.serving.rest import BASE
+from dormouse.client.instance import Instance
+from dormouse.features.ingest import ingest
+from dormouse.features.publish_iceberg import publish_iceberg
+from dormouse.iceberg.rest import BASE
 from dormouse.messages.stages import IngestJob, TableChanged
 from dormouse_cli.local.commands import LOCAL_PARAMETERS, find_template
 from dormouse_cli.local.stack import LocalStack

@@ -13,11 +13,11 @@ import pyarrow as pa
 import pyarrow.feather as feather
 import pytest
 
-from dormouse.client import Instance
-from dormouse.features.catalog.serve_catalog import serve_catalog
+from dormouse.client.instance import Instance
+from dormouse.features.catalog import serve_catalog
 from dormouse.http.loopback import LoopbackServer
 from dormouse.http.messages import HttpRequest, HttpResponse, error_response
-from dormouse.iceberg.serving.rest import BASE
+from dormouse.iceberg.rest import BASE
 from tests.engines.environment import run
 from tests.engines.signatures import is_signed
 

@@ -17,11 +17,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from dormouse import Instance
 from dormouse.arrow.types import arrow_schema
-from dormouse.results import writers
-from dormouse.schema.columns import parse_schema
-from dormouse.shards.writing import parquet
+from dormouse.client.instance import Instance
+from dormouse.files import results
+from dormouse.schema.schema import parse_schema
+from dormouse.shards import parquet
 from tests.engines import conditions_reader
 from tests.engines.conditions_reader import CONDITIONS, UTC_NOON, sql
 from tests.engines.environment import PYTHON
@@ -81,7 +81,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str, d
     root = tmp_path_factory.mktemp("conditions") / "mice"
     with pytest.MonkeyPatch.context() as patch, closing(Instance.open(root, background=False)) as i:
         for module, name in (
-            (writers, "ROW_GROUP_ROWS"),
+            (results, "ROW_GROUP_ROWS"),
             (parquet, "FIRST_ROW_GROUP_ROWS"),
             (parquet, "MAX_ROW_GROUP_ROWS"),
         ):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dormouse.client import Instance
+from dormouse.client.instance import Instance
 from tests.engines.documented import ENDPOINT, PAGE, blocks, check_users, run_python, users
 from tests.support.waiting import LIMIT_SECONDS
 

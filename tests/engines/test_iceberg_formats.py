@@ -6,8 +6,8 @@ import json
 import random
 from pathlib import Path
 
-from dormouse.iceberg.files import avro
-from dormouse.iceberg.files.vectors import RowRange, bitmap64, count_rows
+from dormouse.iceberg import avro
+from dormouse.iceberg.avro import RowRange, bitmap64, count_rows
 from tests.engines.environment import run
 from tests.engines.published_tables import FLAT, half_dead
 from tests.support.published import PublishedTable

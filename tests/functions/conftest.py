@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from dormouse.aws.base.logs import logger
-from dormouse.aws.functions import handling
+from dormouse.aws import handling
+from dormouse.aws.logs import logger
 from dormouse.aws.wiring import Wiring
 from dormouse.errors import UnavailableError
-from dormouse.features.tables.changing.create_table import new_table_id
+from dormouse.features.tables import new_table_id
 from dormouse.messages.stages import OutboundMessage
-from dormouse.model.partitions import PartitionTree
 from dormouse.settings import Settings
+from dormouse.state.partitions import PartitionTree
 from dormouse.tables.table import Table
 from dormouse_cli.local.moto_emr import run_id_of
 from tests.support.adapters import MemoryOutbox

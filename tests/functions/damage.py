@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dormouse.features.export.request import export_id_of
-from dormouse.features.purge.request import purge_id_of
-from dormouse.messages.queries import AnswerQuery
+from dormouse.features.export import export_id_of
+from dormouse.features.purge import purge_id_of
 from dormouse.messages.requests import CollectGarbage, ExportRows, PurgeRows
 from dormouse.messages.stages import (
+    AnswerQuery,
     CompactionJob,
     ExportTask,
     FilesWaiting,
@@ -21,8 +21,8 @@ from dormouse.messages.stages import (
     TableChanged,
     encode,
 )
-from dormouse.model.sources import job_id_of
-from dormouse.model.transactions import AssignJob
+from dormouse.state.sources import job_id_of
+from dormouse.state.state import AssignJob
 from tests.functions.conftest import TABLE_ID, Functions
 from tests.functions.disclosure import SECRET, ingest, rows
 

@@ -9,10 +9,10 @@ from importlib import import_module
 
 import pytest
 
-from dormouse.features.administration.malformed import VERBS
-from dormouse.features.queries.query import QUERIES
+from dormouse.features.administration import VERBS
+from dormouse.features.queries import QUERIES
 from dormouse.messages.stages import IngestJob, encode
-from dormouse.model.sources import Source, job_id_of
+from dormouse.state.sources import Source, job_id_of
 from tests.functions.conftest import TABLE_ID, Functions
 from tests.support.lambda_context import Context
 from tests.support.world import letters_file

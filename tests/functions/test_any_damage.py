@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from typer.testing import Result
 
-from dormouse.aws.functions import handling
+from dormouse.aws import handling
 from dormouse.aws.wiring import Wiring
 from dormouse.errors import CorruptDataError, DormouseError
 from dormouse.messages.stages import (

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from urllib.parse import quote, quote_plus
 
 from dormouse.messages.stages import IngestJob
-from dormouse.model.sources import Source
+from dormouse.state.sources import Source
 from tests.functions.conftest import Functions
 
 BUCKET = "dormouse-local-ingest-123456789012"

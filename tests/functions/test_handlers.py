@@ -10,14 +10,12 @@ from urllib.parse import quote_plus
 
 import pytest
 
-from dormouse.aws.functions import handling
-from dormouse.aws.functions.handling import handle_changes, loaded
+from dormouse.aws import handling
+from dormouse.aws.handling import handle_changes, loaded
 from dormouse.errors import UnavailableError
-from dormouse.features.export.export import Export
-from dormouse.features.export.manifests import load_manifest
-from dormouse.features.export.stored import save_export, save_tasks
-from dormouse.features.purge.purge import encode_request
-from dormouse.features.queries.stored import load_end
+from dormouse.features.export import Export, load_manifest, save_export, save_tasks
+from dormouse.features.purge import encode_request
+from dormouse.features.queries import load_end
 from dormouse.messages.stages import (
     CompactionJob,
     FilesWaiting,
@@ -27,11 +25,10 @@ from dormouse.messages.stages import (
     TableChanged,
     encode,
 )
-from dormouse.model.sources import Source
-from dormouse.model.transactions import AssignJob
-from dormouse.ports.services import NO_TABLE, Services
-from dormouse.query.pieces import plan_tasks
-from dormouse.query.selection import Selection
+from dormouse.ports import NO_TABLE, Services
+from dormouse.query.selection import Selection, plan_tasks
+from dormouse.state.sources import Source
+from dormouse.state.state import AssignJob
 from dormouse.stored.paths import purge_path
 from tests.functions.conftest import TABLE_ID, Functions, record
 from tests.support.lambda_context import Context

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from dormouse.aws.functions.http_api import handle_http, request_of
+from dormouse.aws.apis import handle_http, request_of
 from dormouse.errors import InvalidRequestError
 from dormouse.http.messages import HttpRequest, HttpResponse, json_response
-from dormouse.model.versions.publications import Checkpoint, PublicationRecord
+from dormouse.state.versions import Checkpoint, PublicationRecord
 from tests.functions.conftest import Functions
 from tests.support.lambda_context import Context
 

@@ -11,7 +11,7 @@ import pytest
 from dormouse.errors import UnavailableError
 from dormouse.messages.requests import CreateTable, ExportRows, PurgeRows
 from dormouse.messages.stages import CompactionJob, SelectionMessage, encode
-from dormouse.model.transactions import AssignJob
+from dormouse.state.state import AssignJob
 from dormouse.stored.paths import make_shard_id, shard_path
 from tests.functions.conftest import TABLE_ID, Functions
 from tests.functions.disclosure import SECRET, disclosed, ingest, rows, values_in

@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 import pytest
 
-from dormouse.aws.functions.handling import Event, handle_changes, handle_notifications
+from dormouse.aws.handling import Event, handle_changes, handle_notifications
 from dormouse.errors import ContendedError, CorruptDataError, DamagedEntryError, UnavailableError
-from dormouse.features.ingest.batch_files import batch_files
-from dormouse.features.planning.plan_table import plan_table
+from dormouse.features.batch_files import batch_files
+from dormouse.features.planning import plan_table
 from dormouse.messages.stages import (
     CompactionJob,
     IngestJob,
@@ -20,10 +20,10 @@ from dormouse.messages.stages import (
     TableChanged,
     encode,
 )
-from dormouse.model.partitions import PartitionTree
-from dormouse.model.sources import Source, table_name_of
-from dormouse.model.transactions import ReleaseJob
-from dormouse.ports.services import Services
+from dormouse.ports import Services
+from dormouse.state.partitions import PartitionTree
+from dormouse.state.sources import Source, table_name_of
+from dormouse.state.state import ReleaseJob
 from dormouse.tables.table import Table
 from tests.functions.conftest import TABLE_ID, Functions, record
 from tests.support.lambda_context import Context

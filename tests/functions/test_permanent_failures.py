@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dormouse.errors import UnavailableError
-from dormouse.jobs.retry_policy import MAX_RECEIVES
+from dormouse.jobs import MAX_RECEIVES
 from dormouse.messages.stages import PartitionSplits, PurgeStep, TableChanged, encode
 from dormouse.stored.paths import purge_path, shard_path
 from tests.functions.conftest import TABLE_ID, Functions

@@ -9,15 +9,13 @@ from collections.abc import Callable, Iterable
 import pytest
 
 from dormouse.errors import ContendedError, NotFoundError, UnavailableError
-from dormouse.features.requests.request_paths import request_path
-from dormouse.features.requests.resolve_table import request_key
-from dormouse.jobs.retry_policy import MAX_RECEIVES
-from dormouse.messages.replies import Reply
-from dormouse.messages.requests import CompactTable, SetOnline
+from dormouse.features.requests import request_key, request_path
+from dormouse.jobs import MAX_RECEIVES
+from dormouse.messages.requests import CompactTable, Reply, SetOnline
 from dormouse.messages.stages import OutboundMessage, encode
-from dormouse.model.jobs.job_events import JobEvent, Tracked
-from dormouse.ports.services import NO_TABLE
-from dormouse.stored.names import REPLIES
+from dormouse.ports import NO_TABLE
+from dormouse.state.jobs import JobEvent, Tracked
+from dormouse.stored.paths import REPLIES
 from tests.functions.conftest import TABLE_ID, Functions
 from tests.support.world import letters
 

@@ -10,12 +10,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from dormouse.aws.functions import handling
-from dormouse.features.export.request import export_id_of
-from dormouse.features.spark.requests import save_spark_request
-from dormouse.jobs.tracking import tracked_job
+from dormouse.aws import handling
+from dormouse.features.export import export_id_of
+from dormouse.features.spark import save_spark_request
+from dormouse.jobs import tracked_job
 from dormouse.messages.stages import ExportJob, IngestJob, SparkJob
-from dormouse.model.sources import job_id_of
+from dormouse.state.sources import job_id_of
 from tests.functions.conftest import TABLE_ID, Functions
 from tests.functions.damage import JOB, damage, with_everything
 from tests.functions.disclosure import SECRET, disclosed, values_in

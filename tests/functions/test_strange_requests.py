@@ -11,8 +11,7 @@ from typing import Any, get_args
 
 import pytest
 
-from dormouse.messages.replies import Reply
-from dormouse.messages.requests import AdminRequest
+from dormouse.messages.requests import AdminRequest, Reply
 from tests.functions.conftest import TABLE_ID, Functions
 from tests.support.world import LETTERS, letters
 

@@ -13,16 +13,14 @@ from typing import Any
 import pytest
 from msgspec import UNSET
 
-from dormouse.access.principals import NOBODY, principal_of_arn
-from dormouse.access.rules import AccessRule
-from dormouse.aws.base import clients
-from dormouse.aws.functions import handling
-from dormouse.aws.functions.senders import asked_by
-from dormouse.aws.functions.websocket_api import socket_event_of
+from dormouse.access import NOBODY, AccessRule, principal_of_arn
+from dormouse.aws import clients, handling
+from dormouse.aws.apis import socket_event_of
+from dormouse.aws.handling import asked_by
 from dormouse.errors import InvalidRequestError
-from dormouse.features.websocket.serve_websocket import CONNECTIONS
-from dormouse.messages.queries import AnswerQuery, FollowQuery, LeaveQuery, QueryTask
-from dormouse.ports.connections import Connected, Disconnected, HeldConnections, Received
+from dormouse.features.websocket import CONNECTIONS
+from dormouse.http.connections import Connected, Disconnected, HeldConnections, Received
+from dormouse.messages.stages import AnswerQuery, FollowQuery, LeaveQuery, QueryTask
 from tests.functions.conftest import Functions
 from tests.support.lambda_context import Context
 

@@ -17,20 +17,17 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from dormouse.aws.functions import handling
-from dormouse.features.export.export import Export
-from dormouse.features.export.manifests import load_manifest
-from dormouse.features.export.stored import save_export, save_tasks
-from dormouse.features.purge.purge import encode_request
-from dormouse.features.queries.stored import load_end
-from dormouse.features.spark.dispatch_spark import dispatch_spark
+from dormouse.aws import handling
+from dormouse.features.export import Export, load_manifest, save_export, save_tasks
+from dormouse.features.purge import encode_request
+from dormouse.features.queries import load_end
+from dormouse.features.spark_jobs import dispatch_spark
 from dormouse.messages import stages as m
-from dormouse.messages.queries import AnswerQuery, CancelQuery, QueryTask
 from dormouse.messages.requests import SetOnline
-from dormouse.model.sources import Source
-from dormouse.model.transactions import AssignJob, ReplaceShards
-from dormouse.query.pieces import plan_tasks
-from dormouse.query.selection import Selection
+from dormouse.messages.stages import AnswerQuery, CancelQuery, QueryTask
+from dormouse.query.selection import Selection, plan_tasks
+from dormouse.state.sources import Source
+from dormouse.state.state import AssignJob, ReplaceShards
 from dormouse.stored.paths import purge_path
 from tests.functions.conftest import RUN, TABLE_ID, Functions, instance_in
 from tests.fuzz import samples

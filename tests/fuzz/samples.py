@@ -9,24 +9,26 @@ from typing import Any
 
 import msgspec
 
-from dormouse.access.rules import AccessRule
-from dormouse.features.export.export import (
+from dormouse.access import AccessRule
+from dormouse.features.export import (
     Export,
     ExportedFile,
+    build_manifest,
     decode_export,
     decode_files,
     encode_export,
     encode_files,
+    load_manifest,
+    manifest_path,
 )
-from dormouse.features.export.manifests import build_manifest, load_manifest, manifest_path
-from dormouse.features.purge.purge import (
+from dormouse.features.purge import (
     ShardMatches,
     decode_matches,
     decode_request,
     encode_matches,
     encode_request,
 )
-from dormouse.features.queries.query import (
+from dormouse.features.queries import (
     Query,
     QueryEnd,
     TaskEnd,
@@ -37,20 +39,20 @@ from dormouse.features.queries.query import (
     encode_query,
     encode_task_end,
 )
-from dormouse.keys.ranges import KeyRange
+from dormouse.keys import KeyRange
 from dormouse.messages import requests as r
 from dormouse.messages import stages as m
-from dormouse.messages.queries import AnswerQuery, CancelQuery, QueryLimits, QueryTask
-from dormouse.model.shards import Shard
-from dormouse.model.sources import Source
-from dormouse.model.state import Piece
-from dormouse.model.versions.provenance import Lineage, Provenance
-from dormouse.query.pieces import decode_pieces, encode_pieces
-from dormouse.query.selection import Selection
-from dormouse.schema.schema import KEY_TYPES, Schema
-from dormouse.shards.format.footer import ShardFooter, decode_footer, encode_footer
-from dormouse.shards.writing.run_markers import RunMarker, put_run_marker, read_run_markers
+from dormouse.messages.stages import AnswerQuery, CancelQuery, QueryLimits, QueryTask
+from dormouse.query.selection import Selection, decode_pieces, encode_pieces
+from dormouse.schema.schema import Schema
+from dormouse.schema.types import KEY_TYPES
+from dormouse.shards.footer import ShardFooter, decode_footer, encode_footer
+from dormouse.shards.run_markers import RunMarker, put_run_marker, read_run_markers
 from dormouse.sql.conditions import parse_condition
+from dormouse.state.partitions import Shard
+from dormouse.state.sources import Source
+from dormouse.state.state import Piece
+from dormouse.state.versions import Lineage, Provenance
 from dormouse.stored.paths import run_marker_path
 from tests.support.every_type import EVERY_TYPE
 from tests.support.memory_storage import MemoryStorage

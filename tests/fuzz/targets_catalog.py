@@ -10,9 +10,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from dormouse.aws.functions.http_api import request_of, response_of
+from dormouse.aws.apis import request_of, response_of
 from dormouse.errors import InvalidRequestError
-from dormouse.features.catalog.serve_catalog import serve_catalog
+from dormouse.features.catalog import serve_catalog
 from dormouse.http.messages import HttpRequest
 from tests.fuzz.mutations import mangled_json, mangled_text
 from tests.fuzz.targets import Target, refusing

@@ -17,11 +17,11 @@ import pyarrow.parquet as pq
 from hypothesis import strategies as st
 
 from dormouse.arrow.types import arrow_schema
-from dormouse.engine.predicates import parse_predicate
 from dormouse.errors import CorruptDataError, InvalidRequestError, RefusedSourceError
+from dormouse.files.formats import read_source
+from dormouse.rows.predicates import parse_predicate
 from dormouse.schema.schema import Schema
-from dormouse.shards.format.footer import read_footer
-from dormouse.sources.formats import read_source
+from dormouse.shards.footer import read_footer
 from dormouse.storage import FolderStorage
 from dormouse.stored.paths import shard_path
 from tests.fuzz.mutations import mangled, mangled_json, mangled_text

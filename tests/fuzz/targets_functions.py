@@ -13,13 +13,13 @@ from unittest.mock import patch
 
 from hypothesis import strategies as st
 
-from dormouse.aws.functions import deliveries, handling
-from dormouse.aws.functions.s3_events import created_objects
-from dormouse.aws.functions.spark_events import changed_run
+from dormouse.aws import handling
+from dormouse.aws import handling as deliveries
+from dormouse.aws.handling import changed_run, created_objects
 from dormouse.errors import ContendedError, DormouseError, InvalidRequestError, InvariantError
-from dormouse.fold.invariants import broken_invariants
 from dormouse.messages import stages as m
 from dormouse.messages.requests import decode_admin
+from dormouse.state.validation import broken_invariants
 from tests.functions.conftest import TABLE_ID, Functions, record
 from tests.fuzz.batches import BESIDE, MIDDLE, STAGES, Batch, batch, instance, to_damage
 from tests.fuzz.mutations import mangled_json, odd_tree, odd_values

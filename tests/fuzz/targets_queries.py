@@ -11,7 +11,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from dormouse.errors import InvalidRequestError, NotFoundError
-from dormouse.model.versions.as_of import parse_as_of
+from dormouse.state.versions import parse_as_of
 from tests.fuzz.mutations import ODD_TEXTS, ODD_VALUES, mangled_text
 from tests.fuzz.targets import Target, refusing
 from tests.support.instances import InMemory

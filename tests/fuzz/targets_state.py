@@ -9,9 +9,9 @@ from typing import Any, cast
 
 from hypothesis import strategies as st
 
-from dormouse.aws.dynamodb.items import KEYS, attributes_of, item_of
-from dormouse.aws.dynamodb.state.blobs import DynamoBlobs
-from dormouse.aws.dynamodb.stored_items import sealed
+from dormouse.aws.blobs import DynamoBlobs
+from dormouse.aws.dynamodb import sealed
+from dormouse.aws.items import KEYS, attributes_of, item_of
 from dormouse.errors import CorruptDataError
 from dormouse.items.pages import page_key, put_head
 from dormouse.items.store import IDS, MARK, Put, Space, put
@@ -24,17 +24,17 @@ from dormouse.items.table_items import (
     table_of,
 )
 from dormouse.items.tracker import put_record, record_of
-from dormouse.model.jobs.job_records import JobRecord
+from dormouse.log import deltas as codec_delta
+from dormouse.log import increments as codec_increment
+from dormouse.log import segments as codec_segment
+from dormouse.log import snapshot as codec_snapshot
+from dormouse.log.deltas import decode_delta
+from dormouse.log.increments import decode_increment
+from dormouse.log.pages import Head, Manifest, Snapshot
+from dormouse.log.segments import decode_segment
+from dormouse.log.snapshot import decode_snapshot
 from dormouse.retry_policy import WITHOUT_PAUSES
-from dormouse.statestore import deltas as codec_delta
-from dormouse.statestore import segments as codec_segment
-from dormouse.statestore.deltas import decode_delta
-from dormouse.statestore.log.pages import Head, Manifest, Snapshot
-from dormouse.statestore.segments import decode_segment
-from dormouse.statestore.snapshot import changes as codec_increment
-from dormouse.statestore.snapshot import codec as codec_snapshot
-from dormouse.statestore.snapshot.changes import decode_increment
-from dormouse.statestore.snapshot.codec import decode_snapshot
+from dormouse.state.jobs import JobRecord
 from dormouse.stored import checksums
 from dormouse.tables.table import Table
 from tests.contract.state_pages import DynamoPages

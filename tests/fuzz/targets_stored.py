@@ -9,9 +9,9 @@ from pathlib import Path
 from hypothesis import strategies as st
 
 from dormouse.errors import CorruptDataError
-from dormouse.features.export.export import encode_files
-from dormouse.features.purge.purge import ShardMatches, encode_matches
-from dormouse.jobs.retry_policy import MAX_RECEIVES
+from dormouse.features.export import encode_files
+from dormouse.features.purge import ShardMatches, encode_matches
+from dormouse.jobs import MAX_RECEIVES
 from dormouse.stored.paths import (
     export_done_path,
     export_path,

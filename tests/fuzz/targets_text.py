@@ -14,24 +14,22 @@ from typing import Any
 import duckdb
 from hypothesis import strategies as st
 
-from dormouse.access.rules import dump_rules, load_rules, permission
+from dormouse.access import dump_rules, load_rules, permission
 from dormouse.arrow.types import arrow_schema
-from dormouse.aws.functions.s3_events import created_objects
-from dormouse.aws.functions.spark_events import changed_run
-from dormouse.client.operating.declaring import parse_declarations, plan_declared
+from dormouse.aws.handling import changed_run, created_objects
+from dormouse.client.operations import parse_declarations, plan_declared
 from dormouse.errors import CorruptDataError, InvalidRequestError, NotFoundError
-from dormouse.key_forms.codec import KeyCodec
-from dormouse.key_forms.text import parse_part
+from dormouse.key_codec import KeyCodec, parse_part
 from dormouse.messages import requests, stages
 from dormouse.schema.schema import Schema
-from dormouse.schema.type_text import parse_type_text
+from dormouse.schema.types import parse_type_text
 from dormouse.sql.conditions import parse_condition
 from dormouse.statements.statement import parse_statement
 from dormouse.tables.properties import KNOWN, parse_settings, properties_of
 from dormouse.tables.row_rules import row_rules
+from dormouse_cli import values
 from dormouse_cli.commands.apply import read_declarations
-from dormouse_cli.values import arguments
-from dormouse_cli.values.split_points import parse_split_points
+from dormouse_cli.values import parse_split_points
 from tests.fuzz import samples
 from tests.fuzz.mutations import mangled, mangled_json, mangled_text
 from tests.fuzz.targets import Target, refusing
@@ -123,7 +121,7 @@ def _key(text: str) -> None:
     for parse in (codec.from_assignments, codec.range_from_assignments):
         with refusing(InvalidRequestError):
             parse(text)
-    for parse_all in (arguments.parse_properties, arguments.parse_new_fields):
+    for parse_all in (values.parse_properties, values.parse_new_fields):
         with refusing(InvalidRequestError):
             parse_all([text])
 

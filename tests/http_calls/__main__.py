@@ -17,13 +17,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from dormouse import Instance
-from dormouse.access.principals import LOCAL
-from dormouse.access.rules import AccessRule, Verb
-from dormouse.features.http.door import guarded
-from dormouse.features.http.problems import refusal
-from dormouse.features.http.routes import DOCUMENT
-from dormouse.features.http.serve_http import serve_http
+from dormouse.access import LOCAL, AccessRule, Verb
+from dormouse.client.instance import Instance
+from dormouse.features.http.problems import guarded, refusal
+from dormouse.features.http.serve_http import DOCUMENT, serve_http
 from dormouse.http.loopback import LoopbackServer
 
 TOKEN = "calls"

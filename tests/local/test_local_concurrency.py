@@ -9,9 +9,8 @@ import pytest
 
 from dormouse_cli.local.errors import LocalStackError
 from dormouse_cli.local.event_sources import EventSourcePoller
-from dormouse_cli.local.lambda_host import FunctionPool
+from dormouse_cli.local.lambda_host import FunctionPool, Outcome, Sandbox
 from dormouse_cli.local.plan import EventSource, Function
-from dormouse_cli.local.sandbox import Outcome, Sandbox
 from tests.support.waiting import LIMIT_SECONDS, eventually
 
 FUNCTION = Function("F", "f", "arn", "a.b", Path(), (), 1, 128, {})

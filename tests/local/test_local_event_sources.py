@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dormouse_cli.local.event_sources import failed_ids, gather, sqs_event
+from dormouse_cli.local.event_sources import failed_ids, gather, scheduled_event, sqs_event
+from dormouse_cli.local.lambda_host import Outcome
 from dormouse_cli.local.plan import EventSource, Schedule
-from dormouse_cli.local.sandbox import Outcome
-from dormouse_cli.local.schedules import scheduled_event
 
 BATCH = ("a", "b", "c")
 

@@ -16,7 +16,7 @@ from samtranslator.yaml_helper import yaml_parse  # type: ignore[import-untyped]
 
 from dormouse_cli.local.commands import find_template
 from dormouse_cli.local.errors import TemplateError
-from dormouse_cli.local.loops import expand_loops
+from dormouse_cli.local.resources import expand_loops
 from dormouse_cli.local.template import read
 
 TOPIC = {"Type": "AWS::SNS::Topic"}

@@ -7,9 +7,8 @@ import pytest
 
 from dormouse_cli.local.commands import LOCAL_PARAMETERS, find_template
 from dormouse_cli.local.errors import TemplateError
-from dormouse_cli.local.intrinsics import References, Resolver
 from dormouse_cli.local.plan import Deployment
-from dormouse_cli.local.resources import ACCOUNT
+from dormouse_cli.local.resources import ACCOUNT, References, Resolver
 from dormouse_cli.local.template import read
 
 FOLDER = Path(__file__).parent / "stack"

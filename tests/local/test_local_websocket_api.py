@@ -12,11 +12,11 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
-from dormouse.aws.functions.websocket_api import socket_event_of
+from dormouse.aws.apis import socket_event_of
+from dormouse.http.connections import Connected, Disconnected, Received
 from dormouse.http.loopback import LoopbackServer
 from dormouse.http.messages import HttpResponse
-from dormouse.ports.connections import Connected, Disconnected, Received
-from dormouse_cli.local.sandbox import Outcome
+from dormouse_cli.local.lambda_host import Outcome
 from dormouse_cli.local.websocket_api import WebSocketApi
 from tests.support.waiting import LIMIT_SECONDS
 

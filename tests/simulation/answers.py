@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from msgspec import UNSET
 
-from dormouse.features.export.manifests import load_manifest
-from dormouse.features.export.request import export_id_of
-from dormouse.features.purge.request import purge_id_of
-from dormouse.features.requests.resolve_table import request_key
-from dormouse.messages.replies import Reply
+from dormouse.features.export import export_id_of, load_manifest
+from dormouse.features.purge import purge_id_of
+from dormouse.features.requests import request_key
 from dormouse.messages.requests import (
     AdminRequest,
     AlterSchema,
@@ -18,13 +16,14 @@ from dormouse.messages.requests import (
     PurgeRows,
     ReinitialiseTable,
     RenameTable,
+    Reply,
     RestoreVersion,
     SetOnline,
     SetProperties,
 )
 from dormouse.messages.stages import decode
-from dormouse.ports.services import JobRecord
-from dormouse.stored.names import REPLIES
+from dormouse.state.jobs import JobRecord
+from dormouse.stored.paths import REPLIES
 from dormouse.tables.table import Table
 from tests.simulation.event_log import Violation
 from tests.simulation.instance import Instance

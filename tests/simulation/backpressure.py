@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from dormouse.model.state import TableState
+from dormouse.state.state import TableState
 
 
 @dataclass(frozen=True, slots=True)

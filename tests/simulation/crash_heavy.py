@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from dormouse.messages.requests import CompactTable, PurgeRows, Redrive
 from dormouse.messages.stages import SelectionMessage
-from dormouse.tables.spark_options import SparkOptions
+from dormouse.tables.properties import SparkOptions
 from tests.simulation.crash_operations import (
     ALL,
     ASKED,

@@ -7,8 +7,10 @@ from contextlib import suppress
 from unittest.mock import patch
 
 from dormouse.errors import DormouseError
-from dormouse.features.ingest import sealing
-from dormouse.features.ingest.seal_sources import seal_sources
+from dormouse.features import seal_sources as sealing
+from dormouse.features.seal_sources import seal_sources
+from dormouse.log.blobs import BlobStore
+from dormouse.log.engine import LogStateStore
 from dormouse.messages.requests import (
     AdminRequest,
     AlterSchema,
@@ -29,8 +31,6 @@ from dormouse.messages.requests import (
     SplitPartitions,
 )
 from dormouse.messages.stages import SelectionMessage
-from dormouse.statestore.blobs import BlobStore
-from dormouse.statestore.engine import LogStateStore
 from dormouse.tables.table import Table
 from tests.simulation.crash_points import Operation
 from tests.simulation.crash_recovery import (

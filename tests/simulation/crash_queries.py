@@ -10,10 +10,15 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow.parquet as pq
 
-from dormouse.features.queries.query import QUERIES, QueryEnd
-from dormouse.features.queries.stored import load_end
-from dormouse.messages.queries import AnswerQuery, CancelQuery, QueryLimits
-from dormouse.messages.stages import Message, SelectionMessage, encode
+from dormouse.features.queries import QUERIES, QueryEnd, load_end
+from dormouse.messages.stages import (
+    AnswerQuery,
+    CancelQuery,
+    Message,
+    QueryLimits,
+    SelectionMessage,
+    encode,
+)
 from dormouse.stored.paths import query_prefix
 from tests.simulation.crash_operations import NAME, TEXTS, Prepare, filled, handles, rows
 from tests.simulation.crash_points import Answer, Operation

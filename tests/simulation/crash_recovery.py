@@ -9,16 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from dormouse.errors import DormouseError
-from dormouse.features.checking.check import check
-from dormouse.features.export.manifests import load_manifest
-from dormouse.features.publishing.collect_iceberg import READERS_MS, reachable
-from dormouse.features.publishing.look import problems as published_problems
-from dormouse.features.tables.versions import read_version
-from dormouse.fold.invariants import broken_invariants
-from dormouse.ports.services import NO_TABLE
+from dormouse.features.checking import check
+from dormouse.features.export import load_manifest
+from dormouse.features.pins import read_version
+from dormouse.features.publishing import READERS_MS, reachable
+from dormouse.features.publishing import problems as published_problems
+from dormouse.ports import NO_TABLE
+from dormouse.state.validation import broken_invariants
 from dormouse.stored.paths import SPARK_CODE, data_prefix, shard_path, sources_path, state_prefix
-from dormouse.tables.published import is_published
-from dormouse.tables.table import Table
+from dormouse.tables.table import Table, is_published
 from tests.simulation.instance import Instance, Worker
 from tests.simulation.leftovers import left_in_state, left_of_gone
 from tests.simulation.processes import Died, Fate

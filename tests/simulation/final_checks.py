@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import json
 
-from dormouse.features.checking.check import check
-from dormouse.features.planning.retention import plan_everything
-from dormouse.features.publishing.collect_iceberg import reachable
-from dormouse.features.publishing.lag import lag_ms
-from dormouse.features.publishing.look import problems
-from dormouse.features.requests.request_paths import request_in, request_reply_path
-from dormouse.features.tables.leftovers import list_unregistered
-from dormouse.keys.ranges import KeyRange
+from dormouse.features.checking import check
+from dormouse.features.deletion import list_unregistered
+from dormouse.features.measure import lag_ms
+from dormouse.features.planning import plan_everything
+from dormouse.features.publishing import problems, reachable
+from dormouse.features.requests import request_in, request_reply_path
+from dormouse.keys import KeyRange
 from dormouse.messages.requests import CompactTable, DeleteTable, IngestFiles, Redrive, UntagVersion
-from dormouse.model.sources import table_name_of
-from dormouse.model.state import TableState
-from dormouse.ports.services import NO_TABLE
-from dormouse.shards.writing.run_markers import obsolete_run_markers
+from dormouse.ports import NO_TABLE
+from dormouse.shards.run_markers import obsolete_run_markers
+from dormouse.state.sources import table_name_of
+from dormouse.state.state import TableState
 from dormouse.stored.paths import (
     MANIFEST,
     RESULTS_OF_QUERIES,
@@ -31,8 +30,7 @@ from dormouse.stored.paths import (
     state_prefix,
     table_prefix,
 )
-from dormouse.tables.published import is_published
-from dormouse.tables.table import Table
+from dormouse.tables.table import Table, is_published
 from tests.simulation.answers import check_answers
 from tests.simulation.event_log import Violation
 from tests.simulation.fault_injection import HOUR_MS

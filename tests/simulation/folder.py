@@ -8,17 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, MutableMapping
 from pathlib import Path
 
-from dormouse.folder.sqlite.database import Database
-from dormouse.folder.sqlite.items import SqliteItems
+from dormouse.folder.sqlite import Database, SqliteItems
 from dormouse.items.pages import ItemPages
 from dormouse.items.store import Change, Delete, put
 from dormouse.items.table_items import copy_key, id_key, name_key, table_body
 from dormouse.items.tables import ItemTables
 from dormouse.items.tracker import REQUESTS, ItemTracker
-from dormouse.model.jobs.job_events import JobEvent, Tracked, fold_event
-from dormouse.ports.services import JobRecord
-from dormouse.tables.table import Table
-from dormouse.tables.tombstones import Tombstone
+from dormouse.state.jobs import JobEvent, JobRecord, Tracked, fold_event
+from dormouse.tables.table import Table, Tombstone
 from tests.support.memory_pages import Log
 
 

@@ -31,22 +31,20 @@ from pathlib import Path
 from random import Random
 from typing import Any, Literal, cast
 
-from dormouse.aws.dynamodb.state.state_store import DynamoDBStateStore
-from dormouse.aws.s3.state_store import S3StateStore
-from dormouse.aws.sqs.dead_letters import SqsDeadLetters
-from dormouse.aws.sqs.queues import SqsOutbox
+from dormouse.aws.blobs import DynamoDBStateStore
+from dormouse.aws.queues import SqsDeadLetters, SqsOutbox
+from dormouse.aws.state_store import S3StateStore
 from dormouse.aws.wiring import Wiring
 from dormouse.folder.publications import FolderPublications
-from dormouse.folder.sqlite.items import SqliteItems
+from dormouse.folder.sqlite import SqliteItems
+from dormouse.log.engine import ObjectStateStore, Options
 from dormouse.messages.requests import AdminRequest
 from dormouse.messages.stages import encode
-from dormouse.model.sources import Source
-from dormouse.ports.services import Clock, Services
+from dormouse.ports import Clock, Services
 from dormouse.retry_policy import RetryPolicy
 from dormouse.settings import Settings
-from dormouse.state_store import StateStore
-from dormouse.statestore.engine import Options
-from dormouse.statestore.object_store import ObjectStateStore
+from dormouse.state.sources import Source
+from dormouse.state.store import StateStore
 from dormouse.system import TimeOrderedIds
 from dormouse.tables.table import Table
 from dormouse_spark.access import Access

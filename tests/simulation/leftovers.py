@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dormouse.aws.dynamodb.state.blobs import Kind
-from dormouse.model.state import DAY_MS
-from dormouse.statestore.engine import LogStateStore
-from dormouse.statestore.log.pages import version_before
+from dormouse.aws.blobs import Kind
+from dormouse.log.engine import LogStateStore
+from dormouse.log.pages import version_before
+from dormouse.state.state import DAY_MS
 from dormouse.stored.paths import (
     delta_prefix,
     restored_path,

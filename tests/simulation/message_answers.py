@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dormouse.errors import CorruptDataError
-from dormouse.features.queries.query import QUERIES, Query, QueryEnd, decode_end, decode_query
-from dormouse.keys.ranges import encode_key
-from dormouse.statestore.pinning import CLOCK_MARGIN_MS
+from dormouse.features.queries import QUERIES, Query, QueryEnd, decode_end, decode_query
+from dormouse.keys import encode_key
+from dormouse.log.pinning import CLOCK_MARGIN_MS
 from dormouse.stored.paths import query_manifest_path, query_path, query_prefix
 from tests.simulation.event_log import Violation
 from tests.simulation.message_queries import ANSWERS, Asked, Askers, Format

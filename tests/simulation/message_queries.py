@@ -7,9 +7,15 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Literal
 
-from dormouse.keys.ranges import KeyRange
-from dormouse.messages.queries import AnswerQuery, CancelQuery, QueryLimits
-from dormouse.messages.stages import Message, SelectionMessage, encode
+from dormouse.keys import KeyRange
+from dormouse.messages.stages import (
+    AnswerQuery,
+    CancelQuery,
+    Message,
+    QueryLimits,
+    SelectionMessage,
+    encode,
+)
 from tests.simulation.fault_injection import no_faults
 from tests.simulation.rows import LETTERS
 

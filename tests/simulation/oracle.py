@@ -13,11 +13,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from dormouse.errors import NotFoundError
-from dormouse.fold.invariants import broken_invariants
-from dormouse.keys.ranges import KeyRange, encode_key
-from dormouse.model.disputes import DisputeReason
-from dormouse.model.sources import Source
-from dormouse.model.state import TableState
+from dormouse.keys import KeyRange, encode_key
+from dormouse.state.sources import Source
+from dormouse.state.state import DisputeReason, TableState
+from dormouse.state.validation import broken_invariants
 from dormouse.stored.paths import shard_path
 from tests.simulation.backpressure import Compactions
 from tests.simulation.event_log import Violation

@@ -13,9 +13,9 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from dormouse.errors import NotFoundError, OutcomeUnknownError, UnavailableError
-from dormouse.iceberg.files import avro
+from dormouse.iceberg import avro
 from dormouse.messages.requests import AdminRequest, PublishIceberg, SetProperties
-from dormouse.ports.services import root_uri
+from dormouse.ports import root_uri
 from tests.simulation.fault_injection import HOUR_MS
 from tests.simulation.instance import Worker
 from tests.simulation.published import PublishedWatch

@@ -22,14 +22,15 @@ from unittest.mock import patch
 import pyarrow as pa
 
 import dormouse
-from dormouse.aws.base.logs import logger
-from dormouse.aws.functions import deliveries, handling
+from dormouse.aws import handling
+from dormouse.aws import handling as deliveries
+from dormouse.aws.logs import logger
 from dormouse.aws.wiring import Wiring
-from dormouse.engine import datafusion as engine
-from dormouse.features.ingest import sealing
-from dormouse.features.ingest.seal_sources import seal_sources
-from dormouse.shards.writing.shard_writer import ShardWriter
-from dormouse.statestore.snapshot import changes, codec
+from dormouse.features import seal_sources as sealing
+from dormouse.features.seal_sources import seal_sources
+from dormouse.log import increments, snapshot
+from dormouse.rows import datafusion as engine
+from dormouse.shards.writer import ShardWriter
 from tests.unit.statestore.faults import small_items, small_pages
 from tests.unit.statestore.parts import indexed_early
 
@@ -42,7 +43,7 @@ SEALED = 3
 """So few sources are sealed already, and few segments of them merged."""
 
 
-DECODED = ((codec, "decode_snapshot"), (changes, "decode_increment"), (changes, "joined"))
+DECODED = ((snapshot, "decode_snapshot"), (increments, "decode_increment"), (increments, "joined"))
 MOST_DECODED = 500
 
 
@@ -131,7 +132,7 @@ class _Decoded:
             if key not in self._decoded:
                 self._decoded[key] = decode(*given, **named)
             answer = self._decoded[key]
-            if isinstance(answer, changes.StateChanges):
+            if isinstance(answer, increments.StateChanges):
                 answer = replace(answer, rows=dict(answer.rows))
                 self._origins[id(answer)] = key, answer
             return answer
@@ -139,7 +140,7 @@ class _Decoded:
         return decoded
 
     def _origin(self, given: object) -> object:
-        if not isinstance(given, changes.StateChanges):
+        if not isinstance(given, increments.StateChanges):
             return given
         return self._origins[id(given)][0] if id(given) in self._origins else object()
 

@@ -15,9 +15,10 @@ from types import GeneratorType
 from typing import Any, BinaryIO, TypeVar, cast
 
 from dormouse.errors import OutcomeUnknownError, UnavailableError
-from dormouse.model.sources import Source
-from dormouse.ports.services import JobRecord, Objects, SparkRun, StreamedObjects
-from dormouse.seekable import SeekableFile
+from dormouse.ports import Objects, SparkRun, StreamedObjects
+from dormouse.state.jobs import JobRecord
+from dormouse.state.sources import Source
+from dormouse.storage import SeekableFile
 from dormouse.tables.table import Table
 from tests.support.memory_dynamodb import MemoryDynamoDB
 

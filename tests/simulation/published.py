@@ -19,9 +19,9 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from dormouse.errors import NotFoundError
-from dormouse.iceberg.files import avro
+from dormouse.iceberg import avro
 from dormouse.iceberg.metadata import VERSION
-from dormouse.model.versions.publications import PublicationRecord
+from dormouse.state.versions import PublicationRecord
 from dormouse.stored.paths import shard_id_of
 from tests.simulation.oracle import Oracle
 from tests.simulation.rows import Row

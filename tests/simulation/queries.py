@@ -6,11 +6,11 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING
 
-from dormouse.arrow.ranges import requested_ranges
+from dormouse.arrow.order import requested_ranges
 from dormouse.errors import NotFoundError, OutcomeUnknownError, UnavailableError
-from dormouse.features.tables.versions import RangesOf, read_version
-from dormouse.keys.ranges import KeyRange
-from dormouse.model.state import TableState
+from dormouse.features.pins import RangesOf, read_version
+from dormouse.keys import KeyRange
+from dormouse.state.state import TableState
 from tests.simulation.instance import Worker
 from tests.simulation.oracle import Oracle
 from tests.simulation.versions import is_tagged, tags_of

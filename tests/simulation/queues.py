@@ -14,7 +14,7 @@ from botocore.exceptions import ClientError, EndpointConnectionError
 
 from dormouse.errors import OutcomeUnknownError, UnavailableError
 from dormouse.messages.stages import QUEUES
-from dormouse.stored.names import REPLIES, InstanceNames, dead_letter_queue
+from dormouse.stored.paths import REPLIES, InstanceNames, dead_letter_queue
 from tests.simulation.processes import Process
 from tests.support.adapters import FakeClock
 from tests.template.conftest import QUEUE_OF, Template

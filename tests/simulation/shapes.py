@@ -22,10 +22,11 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from dormouse.arrow.types import arrow_schema
-from dormouse.key_forms.text import show_part
-from dormouse.keys.ranges import Key, KeyPart, KeyRange
-from dormouse.schema.schema import Primitive, Schema
-from dormouse.sql.expressions import Literal, leaf_sql
+from dormouse.key_codec import show_part
+from dormouse.keys import Key, KeyPart, KeyRange
+from dormouse.schema.schema import Schema
+from dormouse.schema.types import Primitive
+from dormouse.sql.conditions import Literal, leaf_sql
 from tests.simulation.rows import LETTERS, Kind, Row, kinds_of
 
 FILES_MARKED = 60

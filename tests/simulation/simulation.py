@@ -15,10 +15,10 @@ from pathlib import Path
 from random import Random
 
 from dormouse.errors import CorruptDataError, DormouseError
-from dormouse.features.checking.disputes import acknowledge
+from dormouse.features.checking import acknowledge
 from dormouse.messages.requests import AdminRequest
 from dormouse.messages.stages import QUEUES
-from dormouse.stored.names import REPLIES
+from dormouse.stored.paths import REPLIES
 from tests.simulation.backpressure import Turn
 from tests.simulation.event_log import EventLog, Violation
 from tests.simulation.fault_injection import HOUR_MS, FaultInjector, no_faults, random_faults

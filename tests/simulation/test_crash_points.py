@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from dormouse.aws.dynamodb.state.blobs import DynamoBlobs
-from dormouse.features.compaction import compact as compact_stage
-from dormouse.features.compaction.merge import Compaction, Merged
-from dormouse.ports.services import Services
-from dormouse.statestore.object_blobs import ObjectBlobs
+from dormouse.aws.blobs import DynamoBlobs
+from dormouse.features import compaction as compact_stage
+from dormouse.features.compaction import Compaction, Merged
+from dormouse.log.blobs import ObjectBlobs
+from dormouse.ports import Services
 from dormouse.stored.paths import shard_path
 from tests.simulation.crash_heavy import OPERATIONS
 from tests.simulation.crash_operations import NAME, create, drop, handles, rows
@@ -72,13 +72,13 @@ merge_in_process = compact_stage.merge_in_process
     [
         (
             "plan: assign compactions",
-            "features.compaction.overdue.overdue_compactions",
+            "features.compaction_request.overdue_compactions",
             nothing_stale,
             "for good",
         ),
-        ("compact", "features.compaction.compact.finalise", lambda *_: None, "recorded as running"),
-        ("export: task", "features.export.overdue.list_exports", lambda *_: ({}, []), "left over"),
-        ("ingest", "features.sweep.sweep._delete_orphans", lambda *_: None, "no commit"),
+        ("compact", "features.compaction.finalise", lambda *_: None, "recorded as running"),
+        ("export: task", "features.export.list_exports", lambda *_: ({}, []), "left over"),
+        ("ingest", "features.sweep._delete_orphans", lambda *_: None, "no commit"),
     ],
 )
 def test_a_stage_that_does_not_make_up_for_a_crash_is_found(

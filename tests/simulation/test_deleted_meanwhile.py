@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from dormouse.errors import DormouseError, NotFoundError
-from dormouse.features.tables import leftovers
-from dormouse.features.tables.changing.delete_table import delete_whole_table
+from dormouse.features import deletion
+from dormouse.features.deletion import delete_whole_table
 from dormouse.stored.paths import SPARK_CODE
 from tests.simulation.crash_heavy import OPERATIONS
 from tests.simulation.crash_points import Ground, Operation, copied, ground
@@ -76,5 +76,5 @@ def test_what_an_audit_leaves_is_found(
 ) -> None:
     (ingest,) = (operation for operation in OPERATIONS if operation.name == "ingest")
     cut = ground(ingest, tmp_path, store)
-    monkeypatch.setattr(leftovers, fault, lambda *_: None)
+    monkeypatch.setattr(deletion, fault, lambda *_: None)
     assert any(left_after(cut, number) for number in range(len(cut.calls)))

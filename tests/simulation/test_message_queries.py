@@ -7,11 +7,8 @@ from typing import Any
 
 import pytest
 
-from dormouse.features.queries import answer_query, ending, overdue
-from dormouse.features.queries.answering import sub_query
-from dormouse.features.queries.beginning import planning
-from dormouse.features.queries.limits import Spent
-from dormouse.features.queries.query import QueryEnd
+from dormouse.features import answer_query, queries, query_plans, query_runs
+from dormouse.features.queries import QueryEnd, Spent
 from tests.simulation.event_log import Violation
 from tests.simulation.message_queries import EVERY_SEED
 from tests.simulation.run import run
@@ -22,8 +19,8 @@ SEEDS = range(EVERY_SEED, 60 * EVERY_SEED, EVERY_SEED)
 MIXED = (10, 45)
 """In these runs queries are cut, have limits, are cancelled and fail."""
 
-begin_as_ever, finish_as_ever = planning.open_pinned, ending.finish
-slices_as_ever, load_end_as_ever = sub_query.slices_from, answer_query.load_end
+begin_as_ever, finish_as_ever = query_plans.open_pinned, query_runs.finish
+slices_as_ever, load_end_as_ever = answer_query.slices_from, answer_query.load_end
 
 
 def test_queries_are_cut_limited_cancelled_and_finished() -> None:
@@ -64,10 +61,10 @@ PLANTED: dict[str, tuple[object, str, Callable[..., object], int]] = {
         _in_another_order,
         15,
     ),
-    "a sub-query leaves out a range": (sub_query, "slices_from", _without_the_last, 15),
-    "what a query without a result wrote stays": (overdue, "delete_parts", _nothing, 15),
-    "the end of a query is not recorded": (ending, "record", _nothing, 15),
-    "a result is not sent to its queue": (ending, "_deliver", lambda *_: "", 15),
+    "a sub-query leaves out a range": (answer_query, "slices_from", _without_the_last, 15),
+    "what a query without a result wrote stays": (queries, "delete_parts", _nothing, 15),
+    "the end of a query is not recorded": (query_runs, "record", _nothing, 15),
+    "a result is not sent to its queue": (query_runs, "_deliver", lambda *_: "", 15),
 }
 """What is replaced, by what, and the seed that is tried first."""
 

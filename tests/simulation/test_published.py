@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dormouse.iceberg.files.vectors import bitmap64
+from dormouse.iceberg.avro import bitmap64
 from tests.simulation.outsiders import publishes
 from tests.simulation.published import places_in
 from tests.simulation.run import run

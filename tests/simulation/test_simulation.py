@@ -8,16 +8,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from dormouse.arrow.row_counter import Tally
-from dormouse.aws.dynamodb.state.blobs import DynamoBlobs
-from dormouse.engine.merging import merge_slices
-from dormouse.engine.row_rules import apply_row_rules
-from dormouse.features.compaction import merge as compacting
-from dormouse.features.garbage import collect_garbage
-from dormouse.features.planning import plan_table
-from dormouse.features.sweep import sweep
-from dormouse.features.tables.changing import delete_table
-from dormouse.fold import fold
+from dormouse.arrow.types import Tally
+from dormouse.aws.blobs import DynamoBlobs
+from dormouse.features import compaction as compacting
+from dormouse.features import deletion, garbage, planning, sweep
+from dormouse.log import sources
+from dormouse.log.blobs import ObjectBlobs
+from dormouse.log.engine import LogStateStore
 from dormouse.messages.requests import (
     AlterSchema,
     CompactTable,
@@ -27,13 +24,13 @@ from dormouse.messages.requests import (
     Request,
     SetProperties,
 )
-from dormouse.model.state import TableState
-from dormouse.readers.reading import Slice
-from dormouse.shards.writing.shard_writer import ShardWriter
-from dormouse.statestore import source_lookup
-from dormouse.statestore.engine import LogStateStore
-from dormouse.statestore.object_blobs import ObjectBlobs
-from dormouse.tables.tombstones import Tombstone
+from dormouse.rows.merging import merge_slices
+from dormouse.rows.predicates import apply_row_rules
+from dormouse.shards.reading import Slice
+from dormouse.shards.writer import ShardWriter
+from dormouse.state import fold
+from dormouse.state.state import TableState
+from dormouse.tables.table import Tombstone
 from functions.sweep import handler as sweep_function
 from tests.simulation.event_log import Violation
 from tests.simulation.run import run
@@ -135,11 +132,11 @@ PLANTED: dict[str, Plant] = {
     "a merge loses rows, and takes them for removed": _instead(
         compacting, "apply_row_rules", _one_row_less
     ),
-    "sealed sources are forgotten": _instead(source_lookup, "ingested_of", _not_sealed),
+    "sealed sources are forgotten": _instead(sources, "ingested_of", _not_sealed),
     "minus zero becomes zero": _instead(ShardWriter, "write", _without_minus_zero),
     "a commit against the rules counts": _instead(fold, "violations", lambda state, entry: ()),
     "garbage is collected without its delay": _instead(
-        collect_garbage, "collectable", _collectable_at_once
+        garbage, "collectable", _collectable_at_once
     ),
     "an audit takes what is being written for orphans": _instead(
         sweep,
@@ -150,19 +147,19 @@ PLANTED: dict[str, Plant] = {
         sweep, "_missed_files", lambda *_: []
     ),
     "the shards of a deleted table stay": _instead(
-        delete_table, "table_prefix", lambda table_id: f"{table_id}/state/"
+        deletion, "table_prefix", lambda table_id: f"{table_id}/state/"
     ),
     "the blobs of a deleted table stay": _instead(LogStateStore, "_delete_blobs", _nothing),
     "the pages of a deleted table stay": _instead(MemoryPages, "delete_pages", _nothing),
     "objects that nobody needs stay": _instead(ObjectBlobs, "delete_stale", _nothing),
     "items that nobody needs stay": _instead(DynamoBlobs, "delete_stale", _nothing),
     "all compactions are assigned at once": _instead(
-        plan_table, "within_limit", lambda plans, running, limit: list(plans)
+        planning, "within_limit", lambda plans, running, limit: list(plans)
     ),
     "a merge loses a row of inputs that were split": _instead(
         compacting, "merge_slices", _loses_a_row_of_split_inputs
     ),
-    "the end of a collection is not recorded": _instead(collect_garbage, "record", _nothing),
+    "the end of a collection is not recorded": _instead(garbage, "record", _nothing),
     "a purge is not begun": _not_done(PurgeRows),
     "an export is not begun": _not_done(ExportRows),
     "a schema stays as it is": _not_done(AlterSchema),

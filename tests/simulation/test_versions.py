@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from dormouse.features.garbage import collect_garbage
-from dormouse.fold import fold
+from dormouse.features import garbage
 from dormouse.messages.requests import CompactTable, RestoreVersion, TagVersion
-from dormouse.model.state import TableState
+from dormouse.state import fold
+from dormouse.state.state import TableState
 from dormouse.tables.table import Table
 from tests.simulation.event_log import Violation
 from tests.simulation.final_checks import check_rest, check_tags, come_to_rest, wait
@@ -82,7 +82,7 @@ def test_a_pin_that_holds_nothing_is_found(tmp_path: Path, monkeypatch: pytest.M
     def all_of(store: object, state: TableState, shards: Iterable[str]) -> list[str]:
         return list(shards)
 
-    monkeypatch.setattr(collect_garbage, "unpinned", all_of)
+    monkeypatch.setattr(garbage, "unpinned", all_of)
     story = Story(tmp_path)
     running = story.simulation.instance.running()
     with running, pytest.raises(Violation, match="which pinned version"):

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from functools import cached_property
 from random import Random
 
+from dormouse.log.pinning import CLOCK_MARGIN_MS
 from dormouse.messages.requests import AdminRequest, RestoreVersion, TagVersion, UntagVersion
-from dormouse.model.versions.pins import OwnerKind, Pin
-from dormouse.ports.services import Services
-from dormouse.statestore.pinning import CLOCK_MARGIN_MS
+from dormouse.ports import Services
+from dormouse.state.versions import OwnerKind, Pin
 from dormouse.tables.table import Table
 from tests.simulation.instance import Instance
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from dormouse.errors import CorruptDataError, DormouseError, InvariantError
-from dormouse.features.purge.purge import decode_request
-from dormouse.ports.services import Services
+from dormouse.features.purge import decode_request
+from dormouse.ports import Services
 from dormouse.stored.paths import parse_purge_path, shard_id_of
 from dormouse.tables.table import Table
 from tests.simulation.backpressure import Turn

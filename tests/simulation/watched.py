@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-from dormouse.model.jobs.job_events import JobEvent, Tracked, fold_event
-from dormouse.ports.services import Clock, JobRecord
+from dormouse.ports import Clock
+from dormouse.state.jobs import JobEvent, JobRecord, Tracked, fold_event
 from dormouse.tables.table import Table
 from tests.support.adapters import MemoryTables, MemoryTracker
 from tests.support.memory_storage import MemoryStorage

@@ -10,7 +10,7 @@ from random import Random
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from dormouse.features.purge.request import purge_id_of
+from dormouse.features.purge import purge_id_of
 from dormouse.messages.requests import (
     AdminRequest,
     AlterSchema,
@@ -30,7 +30,7 @@ from dormouse.messages.requests import (
     SplitPartitions,
 )
 from dormouse.messages.stages import SelectionMessage
-from dormouse.tables.spark_options import SparkOptions
+from dormouse.tables.properties import SparkOptions
 from tests.simulation.instance import Instance
 from tests.simulation.oracle import Dropped
 from tests.simulation.outsiders import PUBLISHING, PublishingUsers

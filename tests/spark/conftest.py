@@ -12,7 +12,7 @@ import pytest
 from pyspark import SparkConf, SparkContext
 
 from dormouse_cli.local.deploy import deploy
-from dormouse_cli.local.sessions import aws_environment, isolated_session
+from dormouse_cli.local.resources import aws_environment, isolated_session
 from dormouse_cli.local.template import read
 from tests.support.world import World
 

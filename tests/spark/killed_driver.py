@@ -10,8 +10,8 @@ import signal
 import sys
 from typing import Any
 
-from dormouse.aws.s3.state_store import S3StateStore
-from dormouse.model.transactions import AddShards
+from dormouse.aws.state_store import S3StateStore
+from dormouse.state.state import AddShards
 from dormouse_spark.entry import main
 
 commit = S3StateStore.commit

@@ -15,16 +15,16 @@ from pyspark import SparkContext
 
 from dormouse.arrow.types import arrow_schema
 from dormouse.errors import InvariantError, UnavailableError
-from dormouse.features.compaction import slicing
-from dormouse.features.compaction.compact import compact
-from dormouse.features.ingest.ingest import ingest
-from dormouse.features.rebuild.rebuild import preview_rebuild
-from dormouse.keys.ranges import encode_key
+from dormouse.features import compaction_steps
+from dormouse.features.compaction import compact
+from dormouse.features.ingest import ingest
+from dormouse.features.rebuild import preview_rebuild
+from dormouse.keys import encode_key
 from dormouse.messages.stages import CompactionJob, IngestJob
-from dormouse.model.sources import Source, job_id_of
-from dormouse.model.transactions import AssignJob, SplitPartition
-from dormouse.model.versions.provenance import Provenance
-from dormouse.shards.format.footer import read_footer
+from dormouse.shards.footer import read_footer
+from dormouse.state.sources import Source, job_id_of
+from dormouse.state.state import AssignJob, SplitPartition
+from dormouse.state.versions import Provenance
 from dormouse.stored.paths import data_prefix, run_marker_prefix
 from dormouse.tables.table import Table
 from dormouse_spark import bulk_import as module
@@ -80,7 +80,7 @@ def test_each_row_gets_to_the_leaf_that_holds_its_key(spark: SparkContext, world
 def test_a_leaf_with_most_rows_is_written_by_many_tasks_in_key_order(
     spark: SparkContext, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(slicing, "MIN_TASK_BYTES", 1)
+    monkeypatch.setattr(compaction_steps, "MIN_TASK_BYTES", 1)
     table = world.create(splits=[("b",), ("c",), ("d",)], bulk_import_min_leaf_partitions=1)
     text = "abcd" + "".join(chr(0x4E00 + i % 500) for i in range(2000))
     run(spark, world, table, *drop(world, text))

@@ -17,7 +17,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col
 
-from dormouse.client import Instance
+from dormouse.client.instance import Instance
 from tests.support.waiting import eventually
 
 VERSION = "mapreduce.fileoutputcommitter.algorithm.version"

@@ -8,21 +8,19 @@ from typing import Any
 import pytest
 from pyspark import SparkContext
 
-from dormouse.features.compaction import slicing
-from dormouse.features.compaction.compact import compact as compact_here
-from dormouse.features.compaction.merge import Compaction, Merged
-from dormouse.features.compaction.steps import MAX_CELLS, Step
-from dormouse.features.purge.purge import encode_request
-from dormouse.features.purge.stored import load_purge
-from dormouse.features.rebuild.rebuild import preview_rebuild
-from dormouse.keys.ranges import KeyRange
+from dormouse.features import compaction_steps
+from dormouse.features.compaction import Compaction, Merged
+from dormouse.features.compaction import compact as compact_here
+from dormouse.features.compaction_steps import MAX_CELLS, Step
+from dormouse.features.purge import encode_request, load_purge
+from dormouse.features.rebuild import preview_rebuild
+from dormouse.keys import KeyRange
 from dormouse.messages.stages import CompactionJob, OutboundMessage, SparkRunChanged
-from dormouse.model.shards import Shard
-from dormouse.model.transactions import AssignJob, ReleaseJob
-from dormouse.ports.services import Objects, Services
-from dormouse.readers import reading
-from dormouse.shards.format.index import ShardIndex
-from dormouse.shards.writing import parquet
+from dormouse.ports import Objects, Services
+from dormouse.shards import parquet, reading
+from dormouse.shards.footer import ShardIndex
+from dormouse.state.partitions import Shard
+from dormouse.state.state import AssignJob, ReleaseJob
 from dormouse.stored.paths import (
     PART_NUMBERS,
     purge_path,
@@ -40,7 +38,7 @@ TEXT = "".join(chr(0x4E00 + 7 * i % 500) for i in range(400))
 
 @pytest.fixture(autouse=True)
 def _small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slicing, "MIN_MERGE_TASK_BYTES", 4096)
+    monkeypatch.setattr(compaction_steps, "MIN_MERGE_TASK_BYTES", 4096)
     monkeypatch.setattr(parquet, "FIRST_ROW_GROUP_ROWS", 16)
 
 

@@ -17,12 +17,13 @@ from pyspark.sql import DataFrame, SparkSession, datasource
 
 from dormouse.arrow.types import arrow_schema, conform
 from dormouse.aws.wiring import wire
-from dormouse.client import Instance, TableHandle
+from dormouse.client.instance import Instance
+from dormouse.client.table import TableHandle
 from dormouse.errors import DormouseError
-from dormouse.features.spark.requests import save_spark_request
+from dormouse.features.spark import save_spark_request
 from dormouse.messages.stages import IngestJob
-from dormouse.model.sources import Source, job_id_of
 from dormouse.settings import Settings
+from dormouse.state.sources import Source, job_id_of
 from dormouse_spark.datasource import DormouseSource, register
 from dormouse_spark.entry import main
 from dormouse_spark.types import spark_arrow_schema

@@ -14,18 +14,18 @@ from typing import Any
 import pytest
 from pyspark import SparkContext
 
-from dormouse.client import Instance
+from dormouse.client.instance import Instance
 from dormouse.errors import UnavailableError
-from dormouse.features.compaction import slicing
-from dormouse.features.export import export_rows as export_stage
-from dormouse.features.rebuild.rebuild import preview_rebuild
-from dormouse.features.spark.jobs import is_spark_job_complete
-from dormouse.features.spark.requests import list_spark_requests, save_spark_request
-from dormouse.jobs.tracking import tracked_job
+from dormouse.features import compaction_steps
+from dormouse.features import export_rows as export_stage
+from dormouse.features.rebuild import preview_rebuild
+from dormouse.features.spark import list_spark_requests, save_spark_request
+from dormouse.features.spark_jobs import is_spark_job_complete
+from dormouse.jobs import tracked_job
 from dormouse.messages.requests import CompactTable
 from dormouse.messages.stages import IngestJob, OutboundMessage, SparkJob, SparkRunChanged
-from dormouse.model.sources import job_id_of
-from dormouse.ports.uploads import Upload, WholeUpload
+from dormouse.ports import Upload, WholeUpload
+from dormouse.state.sources import job_id_of
 from dormouse.tables.table import Table
 from dormouse_spark.access import Access
 from dormouse_spark.bulk_import import bulk_import
@@ -205,7 +205,7 @@ def test_an_executor_that_is_killed_when_it_has_written_something_costs_a_run_an
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(slicing, "MIN_TASK_BYTES", 1)
+    monkeypatch.setattr(compaction_steps, "MIN_TASK_BYTES", 1)
     job = begun(spark, world, kind)
     plain = WorldAccess(world).access
     deadly = Deadly(plain.storage, tmp_path / "died"), Deadly(plain.results, tmp_path / "died")

@@ -8,7 +8,7 @@ import pytest
 from pyspark import SparkContext
 
 from dormouse.errors import DormouseError, UnavailableError
-from dormouse.features.export import request as request
+from dormouse.features import export as request
 from dormouse.messages.stages import ExportJob
 from dormouse.stored.paths import export_prefix
 from dormouse.tables.table import Table
@@ -60,9 +60,7 @@ def test_a_run_goes_on_with_the_tasks_that_another_has_left(
 ) -> None:
     table, job = begun(world)
     with monkeypatch.context() as patch:
-        patch.setattr(
-            "dormouse.features.export.export_rows.save_manifest", lambda *_: World.crash()
-        )
+        patch.setattr("dormouse.features.export_rows.save_manifest", lambda *_: World.crash())
         with pytest.raises(Crash):
             run(spark, world, job)
     written = {o.path: o.modified_ms for o in world.results.list("out/")}

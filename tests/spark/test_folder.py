@@ -10,10 +10,11 @@ from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from dormouse.client import Instance, TableHandle
-from dormouse.folder.work.spark_submit import SparkSubmit
+from dormouse.client.instance import Instance
+from dormouse.client.table import TableHandle
+from dormouse.folder.spark import SparkSubmit
 from dormouse.settings import spark_environment
-from dormouse.tables.spark_options import SparkOptions
+from dormouse.tables.properties import SparkOptions
 from dormouse_spark.datasource import register
 from tests.support.waiting import LIMIT_SECONDS
 from tests.support.world import LETTERS
@@ -97,7 +98,7 @@ def test_heavy_jobs_of_a_folder_are_run_by_spark_submit(
 
 
 def test_a_run_that_fails_says_why_and_keeps_its_log(instance: Instance, tmp_path: Path) -> None:
-    from dormouse.folder.work.spark_runs import StoredRun
+    from dormouse.folder.spark import StoredRun
 
     environment = spark_environment()
     assert environment is not None

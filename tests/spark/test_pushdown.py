@@ -12,12 +12,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from dormouse.access import rules
-from dormouse.arrow.ranges import ranges_to_read
+from dormouse import access
+from dormouse.arrow.order import ranges_to_read
 from dormouse.arrow.types import arrow_schema, conform
-from dormouse.engine.predicates import Predicate, parse_predicate
-from dormouse.keys.ranges import KeyRange
-from dormouse.query.planner import select
+from dormouse.keys import KeyRange
+from dormouse.query.selection import select
+from dormouse.rows.predicates import Predicate, parse_predicate
 from dormouse_spark.datasource import FilteredReader, Leaf, TableSnapshot, by_leaf
 from dormouse_spark.pushdown import push_down
 from dormouse_spark.types import spark_arrow_schema
@@ -155,7 +155,7 @@ def reader_of(
     world.settle()
     state = world.state(table)
     leaves = tuple(by_leaf(state, ranges_to_read(table, [asked], None)))
-    selection = select(table.schema, state.version, 0, [asked], permission=rules.EVERYTHING)
+    selection = select(table.schema, state.version, 0, [asked], permission=access.EVERYTHING)
     return FilteredReader(TableSnapshot(table, selection, leaves, WorldAccess(world)))
 
 

@@ -14,15 +14,14 @@ from msgspec import structs
 from pyspark import SparkContext
 from pyspark.sql import DataFrame
 
-from dormouse.access.rules import AccessRule
-from dormouse.client import Instance
+from dormouse.access import AccessRule
+from dormouse.client.instance import Instance
 from dormouse.errors import DormouseError
-from dormouse.features.queries.beginning.spark_text import spark_text
-from dormouse.features.queries.by_spark import compute, following
-from dormouse.features.queries.stored import load_query
-from dormouse.messages.queries import CancelQuery
-from dormouse.messages.stages import OutboundMessage, StatementJob
-from dormouse.tables.spark_options import SparkOptions
+from dormouse.features.queries import load_query
+from dormouse.features.query_plans import spark_text
+from dormouse.features.query_runs import compute, following
+from dormouse.messages.stages import CancelQuery, OutboundMessage, StatementJob
+from dormouse.tables.properties import SparkOptions
 from dormouse_spark import statement
 from dormouse_spark.statement import naming_errors, open_views, parsed, write_statement
 from tests.support.spark_access import WorldAccess

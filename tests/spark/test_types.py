@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from dormouse.arrow.types import arrow_schema, conform
-from dormouse.schema.type_text import parse_type_text
+from dormouse.schema.types import parse_type_text
 from dormouse_spark.types import spark_arrow_schema, spark_type
 from tests.support.every_type import EVERY_TYPE, row_of_every_type
 from tests.support.frame_types import ROWS, FrameType

@@ -10,7 +10,7 @@ import pytest
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from dormouse.iceberg.serving.views import view_of
+from dormouse.iceberg.views import view_of
 from tests.support.ruled_tables import CASES, Case, comparable, stored_and_read
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from hashlib import md5
 from pathlib import Path
 
-from dormouse.access.rules import AccessRules
+from dormouse.access import AccessRules
 from dormouse.errors import (
     AlreadyExistsError,
     CorruptDataError,
@@ -16,18 +16,14 @@ from dormouse.errors import (
     RefusedSourceError,
     UnavailableError,
 )
-from dormouse.keys.ranges import KeyRange
+from dormouse.keys import KeyRange
 from dormouse.messages.stages import OutboundMessage
-from dormouse.model.jobs.job_events import JobEvent, Tracked, fold_event
-from dormouse.model.jobs.metrics import Metric
-from dormouse.model.sources import Source, is_file_below
-from dormouse.model.state import TableState
-from dormouse.model.transactions import Transaction
-from dormouse.ports.downloads import Arrived
-from dormouse.ports.services import DeadLetter, JobRecord, SparkRun, SparkRunState
-from dormouse.state_store import Outcome, StateStore, VersionPins, VersionRecord
-from dormouse.tables.table import Table, with_applied_request
-from dormouse.tables.tombstones import Tombstone
+from dormouse.ports import Arrived, DeadLetter, SparkRun, SparkRunState
+from dormouse.state.jobs import JobEvent, JobRecord, Metric, Tracked, fold_event
+from dormouse.state.sources import Source, is_file_below
+from dormouse.state.state import TableState, Transaction
+from dormouse.state.store import Outcome, StateStore, VersionPins, VersionRecord
+from dormouse.tables.table import Table, Tombstone, with_applied_request
 
 
 @dataclass

@@ -10,16 +10,16 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from dormouse.keys.ranges import Key, encode_key
-from dormouse.model.disputes import DisputeReason
-from dormouse.model.partitions import ROOT
-from dormouse.model.shards import NewShard, Shard
-from dormouse.model.source_segments import SourceSegment
-from dormouse.model.transactions import (
+from dormouse.keys import Key, encode_key
+from dormouse.schema.schema import MAX_KEY_BYTES
+from dormouse.schema.types import Primitive
+from dormouse.state.partitions import ROOT, NewShard, Shard
+from dormouse.state.state import (
     AddShards,
     AdoptSegments,
     AssignJob,
     DeleteShards,
+    DisputeReason,
     DisputeShards,
     ExtendTree,
     InitialisePartitions,
@@ -28,11 +28,10 @@ from dormouse.model.transactions import (
     ResetTable,
     ResolveDisputes,
     SealSources,
+    SourceSegment,
     SplitPartition,
     Transaction,
 )
-from dormouse.schema.key_types import MAX_KEY_BYTES
-from dormouse.schema.schema import Primitive
 from tests.support.trees import LEFT, RIGHT, part
 
 _KNOWN_NAMES = ["s1", "s2", "s3", "j1", "j2", "source1"]

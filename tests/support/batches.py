@@ -10,17 +10,16 @@ from decimal import Context, Decimal
 import pandas as pd
 from hypothesis import strategies as st
 
-from dormouse.keys.ranges import Key, KeyPart, KeyRange
+from dormouse.keys import Key, KeyPart, KeyRange
 from dormouse.schema import types
-from dormouse.schema.schema import (
+from dormouse.schema.schema import Field, Schema
+from dormouse.schema.types import (
     DecimalType,
-    Field,
     FieldType,
     ListType,
     MapType,
     Member,
     Primitive,
-    Schema,
     StructType,
 )
 

@@ -8,7 +8,7 @@ from unittest.mock import patch
 from typer import testing
 from typer.testing import CliRunner, Result
 
-from dormouse.client import Instance
+from dormouse.client.instance import Instance
 from dormouse_cli.main import app
 from dormouse_cli.session import Session
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from dormouse.shards.format.crcs import chunk_sections, page_index_section
+from dormouse.shards.crcs import chunk_sections, page_index_section
 from dormouse.stored import checksums
-from dormouse.stored.json_objects import with_checksum
+from dormouse.stored.decoding import with_checksum
 
 
 def flipped(body: bytes, place: int, bit: int = 0) -> bytes:

@@ -17,33 +17,33 @@ from unittest.mock import patch
 
 import pytest
 
-from dormouse.aws.dynamodb.items import DynamoItems
-from dormouse.aws.dynamodb.state import state_store
-from dormouse.aws.dynamodb.state.state_store import DynamoDBStateStore
-from dormouse.aws.s3.state_store import S3StateStore
-from dormouse.features.administration.stored_requests import save_reply
-from dormouse.features.compaction.steps import Step, StepSplit, encode_step_outcome
-from dormouse.features.export import export_rows
-from dormouse.features.purge.purge import ShardMatches
-from dormouse.features.purge.remaining_objects import save_remaining
-from dormouse.features.purge.request import purge_id_of
-from dormouse.features.purge.stored import save_matches
-from dormouse.features.requests.resolve_table import request_key
-from dormouse.features.tables import reset
-from dormouse.features.versions import restore
+from dormouse.aws import blobs as state_store
+from dormouse.aws.blobs import DynamoDBStateStore
+from dormouse.aws.items import DynamoItems
+from dormouse.aws.state_store import S3StateStore
+from dormouse.features import export_rows, reset, versions
+from dormouse.features.administration import save_reply
+from dormouse.features.compaction_steps import Step, StepSplit, encode_step_outcome
+from dormouse.features.purge import ShardMatches, purge_id_of, save_matches, save_remaining
+from dormouse.features.requests import request_key
 from dormouse.items.tables import ItemTables
 from dormouse.items.tracker import ItemTracker
-from dormouse.jobs.crashes import set_aside
-from dormouse.messages.replies import Reply
-from dormouse.messages.requests import ExportRows, PurgeRows, ReinitialiseTable, RestoreVersion
+from dormouse.jobs import set_aside
+from dormouse.log import compaction
+from dormouse.log.compaction import CompactionPolicy
+from dormouse.log.pages import PAGE_CAPACITY
+from dormouse.messages.requests import (
+    ExportRows,
+    PurgeRows,
+    ReinitialiseTable,
+    Reply,
+    RestoreVersion,
+)
 from dormouse.messages.stages import CompactionJob, OutboundMessage, SelectionMessage
-from dormouse.model.transactions import AssignJob, ReleaseJob
-from dormouse.model.versions.provenance import Lineage, Provenance
-from dormouse.shards.writing.run_markers import RunMarker, put_run_marker
-from dormouse.state_store import StateStore
-from dormouse.statestore.log import compaction
-from dormouse.statestore.log.compaction import CompactionPolicy
-from dormouse.statestore.log.pages import PAGE_CAPACITY
+from dormouse.shards.run_markers import RunMarker, put_run_marker
+from dormouse.state.state import AssignJob, ReleaseJob
+from dormouse.state.store import StateStore
+from dormouse.state.versions import Lineage, Provenance
 from dormouse.stored.paths import step_path
 from dormouse.tables.table import Table
 from tests.contract.state_items import DELTAS, SNAPSHOTS, dynamodb_tables
@@ -227,7 +227,7 @@ def _lengthen_log(world: World, table: Table) -> None:
 def _begin_restore(world: World, table: Table) -> None:
     """Let a process die when it had registered that a table is restored, and not done it."""
     version = next(each.version for each in world.services.store(table).history() if each.rows == 2)
-    with patch.object(restore, "finish_reset", side_effect=(None, Crash)), suppress(Crash):
+    with patch.object(versions, "finish_reset", side_effect=(None, Crash)), suppress(Crash):
         world.administer(RestoreVersion("restore", table.name, version))
 
 

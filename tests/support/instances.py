@@ -6,12 +6,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dormouse.client import Instance
+from dormouse.client.instance import Instance
 from dormouse.client.waiting import Polling
 from dormouse.messages.stages import OutboundMessage
-from dormouse.model.sources import Source
-from dormouse.ports.services import QueueCounts
-from dormouse.stored.names import dead_letter_queue
+from dormouse.ports import QueueCounts
+from dormouse.state.sources import Source
+from dormouse.stored.paths import dead_letter_queue
 from tests.support.world import World
 
 

@@ -10,17 +10,14 @@ from collections import Counter
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from dormouse.fold.fold import Verdict, apply
-from dormouse.fold.invariants import broken_invariants
-from dormouse.keys.ranges import Key, KeyRange, encode_key
-from dormouse.model.disputes import DisputeReason
-from dormouse.model.partitions import ROOT, PartitionTree
-from dormouse.model.shards import NewShard, Shard
-from dormouse.model.state import TableState
-from dormouse.model.transactions import (
+from dormouse.keys import Key, KeyRange, encode_key
+from dormouse.state.fold import Verdict, apply
+from dormouse.state.partitions import ROOT, NewShard, PartitionTree, Shard
+from dormouse.state.state import (
     AddShards,
     AssignJob,
     DeleteShards,
+    DisputeReason,
     DisputeShards,
     Entry,
     ExtendTree,
@@ -29,9 +26,11 @@ from dormouse.model.transactions import (
     ResetTable,
     ResolveDisputes,
     SplitPartition,
+    TableState,
     Transaction,
 )
-from dormouse.state_store import AlreadyCommitted, Outcome, Rejected
+from dormouse.state.store import AlreadyCommitted, Outcome, Rejected
+from dormouse.state.validation import broken_invariants
 from tests.support.strategies import short_keys
 from tests.support.trees import initialise
 

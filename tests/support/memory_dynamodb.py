@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from botocore.exceptions import ClientError
 
-from dormouse.aws.dynamodb.state.state_store import BlobTables
+from dormouse.aws.blobs import BlobTables
 
 Hook = Callable[[str], None]
 Key = tuple[str, str, str]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from itertools import count
 
 from dormouse.errors import UnavailableError
-from dormouse.ports.publications import MirroredTable, MirrorEntry
+from dormouse.ports import MirroredTable, MirrorEntry
 
 
 class MemoryMirror:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from dormouse.statestore.log.pages import LOWEST_ID, Head, Manifest, Page
+from dormouse.log.pages import LOWEST_ID, Head, Manifest, Page
 from tests.support.memory_pins import MemoryPins
 
 

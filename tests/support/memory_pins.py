@@ -9,7 +9,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
-from dormouse.model.versions.pins import Pin, PinOwner
+from dormouse.state.versions import Pin, PinOwner
 
 
 @dataclass

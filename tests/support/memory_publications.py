@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass, field
 
-from dormouse.model.versions.publications import PublicationRecord
+from dormouse.state.versions import PublicationRecord
 
 
 @dataclass

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from dormouse.errors import NotFoundError
-from dormouse.ports.services import Clock, NoncurrentObject, StoredObject
-from dormouse.ports.uploads import UnfinishedUpload, Upload
+from dormouse.ports import Clock, NoncurrentObject, StoredObject, UnfinishedUpload, Upload
 from dormouse.storage import check_path, check_prefix, read_pieces
 
 PART_BYTES = 512

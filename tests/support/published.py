@@ -8,21 +8,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dormouse.engine.merging import Slice, merge_slices
-from dormouse.fold.fold import apply
-from dormouse.iceberg.changes import Changes
-from dormouse.iceberg.draft import Published
-from dormouse.iceberg.files import avro
-from dormouse.iceberg.files.dead_rows import find_dead_rows
-from dormouse.iceberg.previous import read_previous
-from dormouse.iceberg.publication import NewObject, Source, plan_publication
-from dormouse.keys.ranges import Key, encode_key
-from dormouse.model.shards import Shard
-from dormouse.model.transactions import AssignJob, Entry, ReplaceShards, SplitPartition, Transaction
-from dormouse.query.count import count_slices
-from dormouse.schema.columns import parse_schema
-from dormouse.schema.schema import Schema
-from dormouse.shards.writing.division import ShardContext, write_shards
+from dormouse.iceberg import avro
+from dormouse.iceberg.dead_rows import find_dead_rows
+from dormouse.iceberg.manifests import NewObject
+from dormouse.iceberg.metadata import read_previous
+from dormouse.iceberg.publication import Changes, Published, Source, plan_publication
+from dormouse.keys import Key, encode_key
+from dormouse.query.rows import count_slices
+from dormouse.rows.merging import merge_slices
+from dormouse.schema.schema import Schema, parse_schema
+from dormouse.shards.reading import Slice
+from dormouse.shards.writer import ShardContext, write_shards
+from dormouse.state.fold import apply
+from dormouse.state.partitions import Shard
+from dormouse.state.state import AssignJob, Entry, ReplaceShards, SplitPartition, Transaction
 from dormouse.storage import FolderStorage
 from tests.support.tables import MEMORY_BYTES, ShardTable
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dormouse.access.rules import EVERYTHING
-from dormouse.features.purge.purge import PurgeRequest
+from dormouse.access import EVERYTHING
+from dormouse.features.purge import PurgeRequest
 from dormouse.messages.stages import SelectionMessage
-from dormouse.query.selection_codec import decode_selection
+from dormouse.query.selection import decode_selection
 from dormouse.schema.schema import Schema
 
 

@@ -6,16 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dormouse.access.rules import EVERYTHING
+from dormouse.access import EVERYTHING
 from dormouse.cache import Cache
-from dormouse.engine.predicates import Predicate
-from dormouse.keys.ranges import KeyRange
-from dormouse.model.state import TableState
-from dormouse.ports.services import Storage
-from dormouse.query import count, rows
-from dormouse.query.planner import select
+from dormouse.keys import KeyRange
+from dormouse.ports import Storage
+from dormouse.query import rows
+from dormouse.query import rows as count
 from dormouse.query.result import QueryResult
 from dormouse.query.rows import LOOK_UP_BYTES
+from dormouse.query.selection import select
+from dormouse.rows.predicates import Predicate
+from dormouse.state.state import TableState
 from dormouse.tables.table import Table
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dormouse.ports.result_queues import gone, not_listed
+from dormouse.ports import gone, not_listed
 
 
 @dataclass

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from dormouse.arrow.types import arrow_schema
 from dormouse.messages.requests import SetProperties
 from dormouse.schema.schema import Field, Schema, parse_field
-from dormouse.schema.type_text import parse_type_text
+from dormouse.schema.types import parse_type_text
 from dormouse.tables.table import Table
 from tests.support.queries import query_rows
 from tests.support.world import World

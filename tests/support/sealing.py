@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dormouse.model.source_segments import SourceSegment
-from dormouse.model.state import TableState
-from dormouse.model.transactions import SealSources
+from dormouse.state.state import SealSources, SourceSegment, TableState
 
 
 def sealing_of(

@@ -10,14 +10,14 @@ from typing import Any, BinaryIO, cast
 
 import pyarrow.parquet as pq
 
-from dormouse.engine.merging import merge_slices
 from dormouse.errors import (
     NotFoundError,
 )
-from dormouse.keys.ranges import KeyRange
-from dormouse.readers.reading import Slice
+from dormouse.keys import KeyRange
+from dormouse.rows.merging import merge_slices
 from dormouse.schema.schema import Schema
-from dormouse.shards.format.footer import read_metadata
+from dormouse.shards.footer import read_metadata
+from dormouse.shards.reading import Slice
 from dormouse.storage import FolderStorage
 from dormouse.stored.paths import shard_path
 from tests.support.every_type import EVERY_TYPE, row_of_every_type

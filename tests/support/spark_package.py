@@ -6,8 +6,8 @@ from pathlib import Path
 
 import msgspec
 
-from dormouse.features.spark.package_files import ARCHIVE, DESCRIPTION, SparkPackage
-from dormouse.library import library_version
+from dormouse.features.spark import ARCHIVE, DESCRIPTION, SparkPackage
+from dormouse.settings import library_version
 
 VERSION = "0123456789abcdef"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from dormouse.keys.ranges import INT64_MAX, INT64_MIN, Key, KeyRange
+from dormouse.keys import INT64_MAX, INT64_MIN, Key, KeyRange
 
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
 """Any text UTF-8 can hold: astral characters and NULs, but no lone surrogates."""

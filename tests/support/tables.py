@@ -10,25 +10,21 @@ import pyarrow as pa
 
 from dormouse.arrow.types import arrow_schema
 from dormouse.cache import Cache
-from dormouse.engine.predicates import parse_predicate
-from dormouse.engine.sorting import Sorter
-from dormouse.fold.fold import apply
-from dormouse.keys.ranges import Key, KeyRange
-from dormouse.model.partitions import PartitionTree
-from dormouse.model.shards import NewShard
-from dormouse.model.state import TableState
-from dormouse.model.transactions import AddShards, Entry
-from dormouse.model.versions.provenance import Lineage
-from dormouse.ports.services import Storage
+from dormouse.keys import Key, KeyRange
+from dormouse.ports import Storage
 from dormouse.query.result import QueryResult
 from dormouse.query.rows import LOOK_UP_BYTES
+from dormouse.rows.predicates import parse_predicate
+from dormouse.rows.sorting import Sorter
 from dormouse.schema.schema import Schema
-from dormouse.shards.writing.division import ShardContext, write_shards
+from dormouse.shards.writer import ShardContext, write_shards
+from dormouse.state.fold import apply
+from dormouse.state.partitions import NewShard, PartitionTree
+from dormouse.state.state import AddShards, Entry, TableState
+from dormouse.state.versions import Lineage
 from dormouse.stored.paths import make_run_id
-from dormouse.tables.bloom_columns import bloom_columns
-from dormouse.tables.properties import Properties
-from dormouse.tables.published import is_published
-from dormouse.tables.table import Table
+from dormouse.tables.properties import Properties, bloom_columns
+from dormouse.tables.table import Table, is_published
 from tests.support.queries import query_rows
 
 MEMORY_BYTES = 64 * 1024 * 1024

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from dormouse.keys.ranges import KeyRange
-from dormouse.model.partitions import Partition, PartitionTree, partition_id_of
-from dormouse.model.transactions import InitialisePartitions
-from dormouse.schema.key_types import KeyTypes
-from dormouse.schema.schema import Primitive
+from dormouse.keys import KeyRange
+from dormouse.schema.schema import KeyTypes
+from dormouse.schema.types import Primitive
+from dormouse.state.partitions import Partition, PartitionTree, partition_id_of
+from dormouse.state.state import InitialisePartitions
 
 TEXT: KeyTypes = (Primitive.STRING,)
 NUMBER: KeyTypes = (Primitive.LONG,)

@@ -13,17 +13,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dormouse.aws.s3.state_store import S3StateStore
-from dormouse.features.administration.administer import administer
-from dormouse.features.administration.stored_requests import delete_request
-from dormouse.features.export.request import export_id_of
-from dormouse.features.ingest.batch_files import batch_files
-from dormouse.features.ingest.seal_sources import seal_sources
-from dormouse.features.purge.request import purge_id_of
-from dormouse.features.sweep.sweep import sweep
-from dormouse.fold.invariants import broken_invariants
-from dormouse.keys.ranges import KeyRange
-from dormouse.messages.replies import Reply
+from dormouse.aws.state_store import S3StateStore
+from dormouse.features.administration import administer, delete_request
+from dormouse.features.batch_files import batch_files
+from dormouse.features.export import export_id_of
+from dormouse.features.purge import purge_id_of
+from dormouse.features.seal_sources import seal_sources
+from dormouse.features.sweep import sweep
+from dormouse.keys import KeyRange
+from dormouse.log.engine import Options
 from dormouse.messages.requests import (
     AdminRequest,
     AlterSchema,
@@ -31,6 +29,7 @@ from dormouse.messages.requests import (
     DeleteTable,
     ExportRows,
     PurgeRows,
+    Reply,
     SetOnline,
 )
 from dormouse.messages.stages import (
@@ -40,14 +39,15 @@ from dormouse.messages.stages import (
     SelectionMessage,
     encode,
 )
-from dormouse.model.sources import Source
-from dormouse.model.state import TableState
-from dormouse.ports.services import JobRecord, Services
+from dormouse.ports import Services
 from dormouse.schema.schema import Field, Schema
-from dormouse.statestore.engine import Options
+from dormouse.state.jobs import JobRecord
+from dormouse.state.sources import Source
+from dormouse.state.state import TableState
+from dormouse.state.validation import broken_invariants
 from dormouse.storage import FolderStorage
 from dormouse.stored.paths import data_prefix, shard_id_of
-from dormouse.tables.spark_options import SparkOptions
+from dormouse.tables.properties import SparkOptions
 from dormouse.tables.table import Table
 from tests.support.adapters import (
     CountingIds,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from dormouse.client import Instance
+from dormouse.client.instance import Instance
 from dormouse_cli.local.stack import LocalStack
 from dormouse_cli.main import app
 

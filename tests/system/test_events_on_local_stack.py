@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from dormouse.client import Instance
+from dormouse.client.instance import Instance
 from dormouse.errors import NotFoundError
-from dormouse.features.export.manifests import load_manifest
-from dormouse.ports.services import NO_TABLE
+from dormouse.features.export import load_manifest
+from dormouse.ports import NO_TABLE
 from dormouse.stored.paths import data_prefix, shard_id_of
 from dormouse_cli.local.commands import LOCAL_PARAMETERS, find_template
 from dormouse_cli.local.stack import LocalStack

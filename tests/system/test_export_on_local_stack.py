@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dormouse.features.export.manifests import load_manifest
+from dormouse.features.export import load_manifest
 from dormouse.messages.requests import ExportRows
 from dormouse.messages.stages import OutboundMessage, SelectionMessage
 from dormouse.schema.schema import Schema

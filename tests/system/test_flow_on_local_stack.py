@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dormouse.errors import RefusedSourceError
-from dormouse.ports.services import NO_TABLE
+from dormouse.ports import NO_TABLE
 from dormouse.schema.schema import Schema
 from tests.support.waiting import LIMIT_SECONDS
 from tests.system.conftest import System

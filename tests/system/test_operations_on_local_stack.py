@@ -9,7 +9,7 @@ from typing import Any
 import boto3
 import pyarrow as pa
 
-from dormouse.ports.services import NO_TABLE
+from dormouse.ports import NO_TABLE
 from dormouse.schema.schema import Schema
 from tests.support.waiting import LIMIT_SECONDS
 from tests.system.conftest import System

@@ -7,7 +7,7 @@ import json
 import boto3
 import pyarrow as pa
 
-from dormouse.client import TableHandle
+from dormouse.client.table import TableHandle
 from dormouse.schema.schema import Schema
 from dormouse.settings import Settings
 from dormouse.stored.paths import state_prefix

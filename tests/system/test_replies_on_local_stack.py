@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dormouse.features.export.manifests import load_manifest
+from dormouse.features.export import load_manifest
 from dormouse.messages.requests import (
     AdminRequest,
     CompactTable,

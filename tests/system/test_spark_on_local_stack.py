@@ -7,9 +7,9 @@ from typing import Any
 import boto3
 import pyarrow as pa
 
-from dormouse.client import SparkOptions
 from dormouse.schema.schema import Schema
 from dormouse.stored.paths import spark_prefix
+from dormouse.tables.properties import SparkOptions
 from tests.support.waiting import LIMIT_SECONDS
 from tests.system.conftest import System
 

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
-from dormouse.client import TableHandle
-from dormouse.features.ingest.known_sources import refusal_of
+from dormouse.client.table import TableHandle
+from dormouse.features.batch_files import refusal_of
 from dormouse.messages.requests import (
     AdminRequest,
     AlterSchema,
@@ -34,7 +34,7 @@ from dormouse.messages.requests import (
     verb_of,
 )
 from dormouse.messages.stages import SelectionMessage, encode
-from dormouse.ports.services import NO_TABLE
+from dormouse.ports import NO_TABLE
 from dormouse.schema.schema import Schema
 from dormouse.stored.paths import table_prefix
 from dormouse_cli.main import app

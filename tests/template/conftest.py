@@ -14,12 +14,9 @@ from dormouse.messages.stages import CONNECTED as CONNECTED
 from dormouse.messages.stages import SCHEDULED as SCHEDULED
 from dormouse.messages.stages import SERVED as SERVED
 from dormouse.messages.stages import STAGES as QUEUE_STAGES
-from dormouse.stored.names import InstanceNames
+from dormouse.stored.paths import InstanceNames
 from dormouse_cli.generated.granted import policies_of
-from dormouse_cli.local.intrinsics import Resolver
-from dormouse_cli.local.resource_names import ResourceNames
-from dormouse_cli.local.resources import Resources
-from dormouse_cli.local.translation import Translated, translate
+from dormouse_cli.local.resources import Resolver, ResourceNames, Resources, Translated, translate
 
 ROOT = Path(__file__).parents[2]
 TEMPLATE = ROOT / "template.yaml"

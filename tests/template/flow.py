@@ -12,10 +12,10 @@ from moto.sqs.models import sqs_backends
 
 from dormouse.aws.wiring import Wiring, wire
 from dormouse.messages.stages import QUEUES
-from dormouse.model.sources import Source
 from dormouse.settings import Settings
+from dormouse.state.sources import Source
 from dormouse.tables.table import Table
-from dormouse_cli.local.resource_names import SENDER_ID
+from dormouse_cli.local.resources import SENDER_ID
 from tests.support.lambda_context import Context
 from tests.support.world import letters, letters_file
 from tests.template.conftest import NAMES, QUEUE_OF, REGION

@@ -10,16 +10,13 @@ from typing import Any
 
 from msgspec import structs
 
-from dormouse.client import Instance
-from dormouse.features.administration.administer import administer
-from dormouse.features.export.manifests import load_manifest
-from dormouse.features.purge.purge import encode_request
-from dormouse.features.purge.request import purge_id_of
-from dormouse.features.queries.query import QUERIES
-from dormouse.features.queries.stored import load_end
-from dormouse.features.requests.request_paths import request_path
-from dormouse.features.requests.resolve_table import NamesTable, request_key
-from dormouse.messages.queries import AnswerQuery, CancelQuery, QueryTask
+from dormouse.client.instance import Instance
+from dormouse.features.administration import administer
+from dormouse.features.export import load_manifest
+from dormouse.features.purge import encode_request, purge_id_of
+from dormouse.features.queries import QUERIES, load_end
+from dormouse.features.requests import NamesTable, request_key, request_path
+from dormouse.log.pages import PAGE_CAPACITY
 from dormouse.messages.requests import (
     AdminRequest,
     AlterSchema,
@@ -45,17 +42,17 @@ from dormouse.messages.requests import (
 )
 from dormouse.messages.stages import (
     QUEUES,
+    AnswerQuery,
+    CancelQuery,
     GarbageCandidates,
     PurgeStep,
+    QueryTask,
     RequestStep,
     SelectionMessage,
     encode,
 )
-from dormouse.model.partitions import ROOT, Partition
-from dormouse.model.shards import NewShard, Shard
-from dormouse.model.state import TableState
-from dormouse.model.transactions import AddShards, AssignJob, ReleaseJob, ReplaceShards
-from dormouse.statestore.log.pages import PAGE_CAPACITY
+from dormouse.state.partitions import ROOT, NewShard, Partition, Shard
+from dormouse.state.state import AddShards, AssignJob, ReleaseJob, ReplaceShards, TableState
 from dormouse.stored.paths import (
     export_done_path,
     iceberg_metadata_path,

@@ -17,17 +17,16 @@ from unittest.mock import patch
 
 import boto3
 
-from dormouse.features.export.request import export_id_of
-from dormouse.features.export.stored import load_export
-from dormouse.features.spark.requests import load_spark_request
-from dormouse.jobs.tracking import tracked_job
+from dormouse.features.export import export_id_of, load_export
+from dormouse.features.spark import load_spark_request
+from dormouse.jobs import tracked_job
 from dormouse.messages.requests import ExportRows
 from dormouse.messages.stages import CompactionJob, ExportJob, IngestJob, SparkJob, encode
-from dormouse.model.sources import job_id_of
-from dormouse.model.transactions import AssignJob, ReleaseJob
-from dormouse.ports.services import Services
+from dormouse.ports import Services
+from dormouse.state.sources import job_id_of
+from dormouse.state.state import AssignJob, ReleaseJob
 from dormouse.stored.paths import make_shard_id, shard_path, spark_request_path
-from dormouse.tables.spark_options import SparkOptions
+from dormouse.tables.properties import SparkOptions
 from dormouse.tables.table import Table
 from dormouse_spark import entry
 from dormouse_spark.access import InstanceAccess

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dormouse.messages.stages import QUEUES
-from dormouse.stored.names import REPLIES, dead_letter_queue
+from dormouse.stored.paths import REPLIES, dead_letter_queue
 from tests.template.conftest import NAMES, REGION, ROLES, STAGES, Template
 from tests.template.test_template import arn_of
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from dormouse.features.http.routes import DOCUMENT, ROUTES
-from dormouse_cli.local.resource_names import SENDER_ID
+from dormouse.features.http.serve_http import DOCUMENT, ROUTES
+from dormouse_cli.local.resources import SENDER_ID
 from tests.template.conftest import NAMES, REGION, Template
 from tests.template.iam import Need, is_granted, statements
 

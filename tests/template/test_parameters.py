@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dormouse_cli.local.errors import TemplateError
-from dormouse_cli.local.template_rules import check_rules
+from dormouse_cli.local.template import check_rules
 from tests.template.conftest import Template
 
 ISSUER = {"JwtIssuer": "https://login.example"}

@@ -20,14 +20,13 @@ from moto.moto_server import threaded_moto_server
 from moto.server import ThreadedMotoServer
 from werkzeug.serving import WSGIRequestHandler
 
-from dormouse.aws.base import clients
-from dormouse.aws.functions import handling
+from dormouse.aws import clients, handling
 from dormouse.http.loopback import LoopbackServer
 from dormouse.http.messages import HttpResponse
 from dormouse.stored.paths import SPARK_CODE, data_prefix, state_prefix
 from dormouse_cli.local import moto_server
 from dormouse_cli.local.deploy import deploy
-from dormouse_cli.local.resource_names import SENDER_ID
+from dormouse_cli.local.resources import SENDER_ID
 from dormouse_cli.local.template import read
 from tests.support.spark_package import package_in
 from tests.template.conftest import NAMES, REGION, ROLES, ROOT, TEMPLATE, Template
@@ -321,7 +320,7 @@ def requests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, set
         endpoint = f"http://{host}:{port}"
         patch.setattr(WSGIRequestHandler, "disable_nagle_algorithm", True)  # it delays answers
         # conditions of writes are tried on other servers than AWS's, by who may do more there
-        patch.setattr("dormouse.aws.base.clients.is_of_aws", lambda _: True)
+        patch.setattr("dormouse.aws.clients.is_of_aws", lambda _: True)
         for name, value in {
             "AWS_ENDPOINT_URL": endpoint,
             "AWS_ACCESS_KEY_ID": "test",

@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 from dormouse.aws.emr import ENTRY_POINTS, UNPACKED
-from dormouse.features.spark.package_files import ARCHIVE, DESCRIPTION, decode_package
-from dormouse.library import library_version
-from dormouse.settings import SPARK_PACKAGE
+from dormouse.features.spark import ARCHIVE, DESCRIPTION, decode_package
+from dormouse.settings import SPARK_PACKAGE, library_version
 from dormouse.stored.paths import TABLE_ID_DIGITS, purge_prefix, spark_package_path, spark_prefix
 from dormouse_cli.local.template import read
 from dormouse_spark.entry import RUNS
@@ -101,7 +100,7 @@ def test_a_package_is_packed_alike_and_described_as_the_functions_read_it(tmp_pa
         assert found.files.keys() == {ARCHIVE, *ENTRY_POINTS.values()}
         assert all((package / file).stat().st_size == found.files[file] for file in found.files)
         with tarfile.open(package / ARCHIVE) as archive:
-            assert "dormouse/library.py" in archive.getnames()
+            assert "dormouse/settings.py" in archive.getnames()
             assert not [member for member in archive if member.mtime or member.uid]
         versions.add(found.version)
     assert len(versions) == 1

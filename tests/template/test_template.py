@@ -12,11 +12,11 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from dormouse.jobs.retry_policy import MAX_RECEIVES, SWEEP_SECONDS
+from dormouse.jobs import MAX_RECEIVES, SWEEP_SECONDS
 from dormouse.messages import stages
 from dormouse.messages.requests import AdminRequest
 from dormouse.messages.stages import QUEUES
-from dormouse.stored.names import REPLIES, dead_letter_queue
+from dormouse.stored.paths import REPLIES, dead_letter_queue
 from dormouse_cli.generated.granted import grants_in
 from tests.architecture.sources import LIBRARY, sources
 from tests.support.pins import SHIPPED, pins_in

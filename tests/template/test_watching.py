@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from dormouse.aws.base.metrics import NAMESPACE, WATCHED, log_commit
+from dormouse.aws.logs import NAMESPACE, WATCHED, log_commit
 from dormouse.messages.stages import QUEUES
-from dormouse.model.jobs.metrics import Metric
-from dormouse.state_store import CommitReport
-from dormouse.stored.names import dead_letter_queue
+from dormouse.state.jobs import Metric
+from dormouse.state.store import CommitReport
+from dormouse.stored.paths import dead_letter_queue
 from tests.template.conftest import LONGEST_INSTANCE, NAMES, ROOT, STAGES, Template
 
 GUIDE = (ROOT / "docs" / "operations.md").read_text()

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dormouse.errors import UnavailableError
-from dormouse.ports.downloads import Arrivals, StoppedError
+from dormouse.ports import Arrivals, StoppedError
 
 SIZE = 12
 _ends = st.tuples(st.integers(0, SIZE), st.integers(0, SIZE))

@@ -8,8 +8,7 @@ from functools import partial
 
 import pytest
 
-from dormouse.aws.functions.s3_events import created_objects
-from dormouse.aws.functions.spark_events import changed_run
+from dormouse.aws.handling import changed_run, created_objects
 from dormouse.errors import InvalidRequestError
 from dormouse.messages.requests import decode_admin
 from dormouse.messages.stages import (

@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from dormouse.access.rules import VERBS, AccessRule, Permission
+from dormouse.access import VERBS, AccessRule, Permission
 from dormouse_cli.listings import Format, ListFormat, print_facts, print_listing
 from dormouse_cli.session import instance_of, tables_beginning
 from dormouse_cli.terminal import confirm, note
-from dormouse_cli.values.parameters import ForceOption, FormatOption, ListFormatOption
+from dormouse_cli.values import ForceOption, FormatOption, ListFormatOption
 
 _COLUMNS = ("principal", "tables", "verbs", "hidden_columns")
 _BY_INSTANCE = "there are no access rules: IAM alone decides who may ask services of this instance"

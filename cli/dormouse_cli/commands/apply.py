@@ -12,19 +12,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dormouse.errors import InvalidRequestError
-from dormouse.extras import needs_extra
-from dormouse.schema.type_text import show_type
+from dormouse.errors import InvalidRequestError, needs_extra
+from dormouse.schema.types import show_type
 from dormouse.tables.declaring import TableChange
 from dormouse_cli.listings import Format, print_listing
 from dormouse_cli.session import instance_of
 from dormouse_cli.terminal import confirm, note, with_consent
-from dormouse_cli.values.arguments import read_file
-from dormouse_cli.values.parameters import ForceOption, FormatOption
-from dormouse_cli.values.split_points import show_split_points
+from dormouse_cli.values import ForceOption, FormatOption, read_file, show_split_points
 
 if TYPE_CHECKING:
-    from dormouse.client import Instance
+    from dormouse.client.instance import Instance
 
 MOST_VALUES = 100_000
 _COLUMNS = ("table", "change", "before", "after")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from dormouse.iceberg.serving.rest import BASE
+from dormouse.iceberg.rest import BASE
 from dormouse_cli.local.signals import interruptible, run_command
 from dormouse_cli.session import instance_of
 from dormouse_cli.terminal import note

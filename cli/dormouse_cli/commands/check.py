@@ -6,13 +6,12 @@ from typing import Annotated
 
 import typer
 
-from dormouse.features.checking.check import CheckReport
-from dormouse.features.checking.disputes import acknowledge as resolve_disputes
-from dormouse.features.checking.findings import Finding
+from dormouse.features.checking import CheckReport, Finding
+from dormouse.features.checking import acknowledge as resolve_disputes
 from dormouse_cli.listings import Format, print_listing
 from dormouse_cli.session import table_of
 from dormouse_cli.terminal import note, print_json, progress_bars
-from dormouse_cli.values.parameters import FormatOption, TableName
+from dormouse_cli.values import FormatOption, TableName
 
 _COLUMNS = ("damage", "subject", "detail", "remedy")
 

@@ -7,15 +7,16 @@ from typing import Annotated
 
 import typer
 
-from dormouse.client import Instance, TableHandle
-from dormouse.client.operating.copying import Copied, copy_table
+from dormouse.client.administration import Copied, copy_table
+from dormouse.client.instance import Instance
+from dormouse.client.table import TableHandle
 from dormouse.errors import NotFoundError
 from dormouse.folder.layout import Layout
 from dormouse.settings import Settings
 from dormouse_cli.listings import Format, print_facts
 from dormouse_cli.session import finish_work
 from dormouse_cli.terminal import note, progress_bars
-from dormouse_cli.values.parameters import FormatOption
+from dormouse_cli.values import FormatOption
 
 _Source = Annotated[
     str, typer.Argument(metavar="FROM", help="The instance that has it: a folder or a name.")

@@ -9,14 +9,13 @@ from typing import Annotated
 import typer
 from rich.progress import Progress
 
-from dormouse.client import Export, ExportProgress
-from dormouse.client.reading.exporting import empty_folder
+from dormouse.client.exporting import Export, ExportProgress, empty_folder
 from dormouse.client.waiting import WAIT_SECONDS
-from dormouse.features.export.manifests import Manifest
-from dormouse.key_forms.codec import KeyCodec
-from dormouse.model.versions.as_of import parse_as_of
-from dormouse.results.formats import ResultFormat
-from dormouse.tables.spark_options import SparkOptions
+from dormouse.features.export import Manifest
+from dormouse.files.results import ResultFormat
+from dormouse.key_codec import KeyCodec
+from dormouse.state.versions import parse_as_of
+from dormouse.tables.properties import SparkOptions
 from dormouse_cli.commands.query import (
     AsOfOption,
     ColumnsOption,
@@ -27,12 +26,13 @@ from dormouse_cli.commands.query import (
 from dormouse_cli.listings import Format, print_facts
 from dormouse_cli.session import instance_of, table_of, tables_beginning
 from dormouse_cli.terminal import note, progress_bars
-from dormouse_cli.values.arguments import parse_columns, parse_spark
-from dormouse_cli.values.parameters import (
+from dormouse_cli.values import (
     FormatOption,
     JobPropertyOption,
     SparkOption,
     TimeoutOption,
+    parse_columns,
+    parse_spark,
 )
 
 TableOption = Annotated[

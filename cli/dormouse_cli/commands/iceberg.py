@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
-from dormouse.client.reading.iceberg import holds
+from dormouse.client.iceberg import holds
 from dormouse_cli.listings import ListFormat, print_listing
 from dormouse_cli.session import table_of
 from dormouse_cli.terminal import iso_time, note
-from dormouse_cli.values.parameters import ListFormatOption, TableName
+from dormouse_cli.values import ListFormatOption, TableName
 
 
 def show(ctx: typer.Context, name: TableName, form: ListFormatOption = ListFormat.table) -> None:

@@ -14,23 +14,27 @@ from typing import Annotated
 import typer
 from rich.progress import Progress
 
-from dormouse.client import Ingested, Instance, TableHandle
-from dormouse.client.ingesting.dropping import files_to_drop, local_copies
-from dormouse.client.ingesting.inferring import check_file
+from dormouse.client.inferring import check_file
+from dormouse.client.ingesting import Ingested, files_to_drop, local_copies
+from dormouse.client.instance import Instance
+from dormouse.client.table import TableHandle
 from dormouse.client.waiting import WAIT_SECONDS
 from dormouse.errors import InvalidRequestError, RefusedSourceError
-from dormouse.tables.spark_options import SparkOptions
+from dormouse.tables.properties import SparkOptions
 from dormouse_cli.session import instance_of, table_of, tables_beginning
 from dormouse_cli.terminal import note, notes, progress_bars
-from dormouse_cli.values.arguments import parse_properties, parse_spark
-from dormouse_cli.values.new_schemas import (
+from dormouse_cli.values import (
     RowKeysOption,
     SortKeysOption,
+    SparkOption,
+    TableName,
+    TimeoutOption,
     TypesOption,
     inferred_schema,
+    parse_properties,
+    parse_spark,
     print_inferred,
 )
-from dormouse_cli.values.parameters import SparkOption, TableName, TimeoutOption
 
 
 class OnError(StrEnum):

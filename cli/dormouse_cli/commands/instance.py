@@ -7,17 +7,21 @@ from dataclasses import asdict
 
 import typer
 
-from dormouse.client.operating.spark import SparkStatus
-from dormouse.library import library_version
+from dormouse.client.operations import SparkStatus
+from dormouse.settings import library_version
 from dormouse.tables.properties import KNOWN, properties_of
 from dormouse.tables.table import property_sources
-from dormouse_cli.commands.table_settings import Names, Settings
+from dormouse_cli.commands.table import Names, Settings
 from dormouse_cli.listings import Format, print_facts, print_listing
 from dormouse_cli.session import instance_of
 from dormouse_cli.terminal import print_json, with_consent
-from dormouse_cli.values.arguments import parse_properties
-from dormouse_cli.values.parameters import ForceOption, FormatOption
-from dormouse_cli.values.property_output import PROPERTY_COLUMNS, property_rows
+from dormouse_cli.values import (
+    PROPERTY_COLUMNS,
+    ForceOption,
+    FormatOption,
+    parse_properties,
+    property_rows,
+)
 
 
 def show(ctx: typer.Context, form: FormatOption = Format.table) -> None:

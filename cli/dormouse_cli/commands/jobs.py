@@ -8,11 +8,11 @@ from typing import Annotated
 import typer
 
 from dormouse.errors import NotFoundError
-from dormouse.ports.services import DAMAGED, JobRecord
+from dormouse.state.jobs import DAMAGED, JobRecord
 from dormouse_cli.listings import ListFormat, print_facts, print_listing
 from dormouse_cli.session import instance_of, tables_beginning
 from dormouse_cli.terminal import iso_time
-from dormouse_cli.values.parameters import ListFormatOption
+from dormouse_cli.values import ListFormatOption
 
 _COLUMNS = (
     "state",

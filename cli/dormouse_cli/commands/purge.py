@@ -6,16 +6,15 @@ from typing import Annotated
 
 import typer
 
-from dormouse.client import Purge, PurgeProgress, TableHandle
+from dormouse.client.purging import Purge, PurgeProgress
+from dormouse.client.table import TableHandle
 from dormouse.client.waiting import WAIT_SECONDS
-from dormouse.features.purge.proof import Proof
-from dormouse.key_forms.codec import KeyCodec
-from dormouse.key_forms.python import KeyLike
+from dormouse.features.purge import Proof
+from dormouse.key_codec import KeyCodec, KeyLike
 from dormouse_cli.listings import Format, print_facts, print_listing
 from dormouse_cli.session import table_of
 from dormouse_cli.terminal import confirm, iso_time, note, print_json, progress_bars
-from dormouse_cli.values.arguments import parse_spark
-from dormouse_cli.values.parameters import (
+from dormouse_cli.values import (
     ForceOption,
     FormatOption,
     JobPropertyOption,
@@ -23,6 +22,7 @@ from dormouse_cli.values.parameters import (
     SparkOption,
     TableName,
     TimeoutOption,
+    parse_spark,
 )
 
 

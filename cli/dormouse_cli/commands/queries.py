@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from dormouse.client.waiting import WAIT_SECONDS
-from dormouse.ports.services import DAMAGED, JobRecord
+from dormouse.state.jobs import DAMAGED, JobRecord
 from dormouse_cli.commands.query import (
     FormatOption,
     OutputOption,
@@ -20,8 +20,8 @@ from dormouse_cli.commands.query import (
 from dormouse_cli.listings import Format, ListFormat, print_facts, print_listing
 from dormouse_cli.session import instance_of, queries_beginning
 from dormouse_cli.terminal import iso_time, note
-from dormouse_cli.values.parameters import FormatOption as FactsFormatOption
-from dormouse_cli.values.parameters import ListFormatOption, TimeoutOption
+from dormouse_cli.values import FormatOption as FactsFormatOption
+from dormouse_cli.values import ListFormatOption, TimeoutOption
 
 _COLUMNS = (
     "state",

@@ -12,22 +12,19 @@ from typing import Annotated, BinaryIO
 import pyarrow as pa
 import typer
 
-from dormouse.client import KeyLike, QueryResult
 from dormouse.client.waiting import WAIT_SECONDS
 from dormouse.errors import NotFoundError
-from dormouse.key_forms.codec import KeyCodec
-from dormouse.key_forms.python import Ranges
-from dormouse.model.versions.as_of import parse_as_of
-from dormouse.results.cells import json_text
-from dormouse.results.formats import ResultFormat
-from dormouse.results.formats import write_rows as write_stream
+from dormouse.files.results import ResultFormat, json_text
+from dormouse.files.results import write_rows as write_stream
+from dormouse.key_codec import KeyCodec, KeyLike, Ranges
+from dormouse.query.result import QueryResult
 from dormouse.schema.schema import Schema
+from dormouse.state.versions import parse_as_of
 from dormouse_cli.listings import Format, print_facts, print_table
+from dormouse_cli.row_output import first_rows
 from dormouse_cli.session import table_of
 from dormouse_cli.terminal import note, notes, progress_bars
-from dormouse_cli.values.arguments import parse_columns
-from dormouse_cli.values.parameters import TableName, TimeoutOption
-from dormouse_cli.values.row_output import first_rows
+from dormouse_cli.values import TableName, TimeoutOption, parse_columns
 
 ROWS_SHOWN = 50
 

@@ -7,14 +7,14 @@ from typing import Annotated
 import typer
 from msgspec.structs import asdict
 
-from dormouse.client.operating.dead_letters import DeadSummary
+from dormouse.client.operations import DeadSummary
 from dormouse.errors import DormouseError, InvalidRequestError, UnavailableError
-from dormouse.features.dead_letters.dead_letters import Redriven
-from dormouse.ports.services import DeadLetter
+from dormouse.features.dead_letters import Redriven
+from dormouse.ports import DeadLetter
 from dormouse_cli.listings import Format, ListFormat, print_listing
 from dormouse_cli.session import instance_of
 from dormouse_cli.terminal import confirm, iso_time, note
-from dormouse_cli.values.parameters import ForceOption, FormatOption, ListFormatOption
+from dormouse_cli.values import ForceOption, FormatOption, ListFormatOption
 
 Queue = Annotated[str, typer.Argument(metavar="QUEUE", help="A queue's name, as `queues` has it.")]
 Ids = Annotated[

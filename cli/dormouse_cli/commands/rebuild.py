@@ -6,15 +6,15 @@ from typing import Annotated
 
 import typer
 
-from dormouse.client import TableHandle
-from dormouse.features.rebuild.rebuild import RebuildReport
-from dormouse.model.partitions import Partition
-from dormouse.model.state import TableState
+from dormouse.client.table import TableHandle
+from dormouse.features.rebuild import RebuildReport
+from dormouse.state.partitions import Partition
+from dormouse.state.state import TableState
 from dormouse_cli.errors import end_if_damaged
 from dormouse_cli.listings import Format, print_facts, print_listing
 from dormouse_cli.session import instance_of, table_of, tables_beginning
 from dormouse_cli.terminal import confirm, note, print_json, progress_bars
-from dormouse_cli.values.parameters import ForceOption, FormatOption
+from dormouse_cli.values import ForceOption, FormatOption
 
 
 def rebuild(

@@ -7,13 +7,12 @@ from typing import Annotated
 
 import typer
 
-from dormouse.client import Instance
-from dormouse.errors import NotFoundError
-from dormouse.extras import needs_extra
+from dormouse.client.instance import Instance
+from dormouse.errors import NotFoundError, needs_extra
 from dormouse_cli.report.contents import Contents, contents_of
 from dormouse_cli.session import instance_of
 from dormouse_cli.terminal import note
-from dormouse_cli.values.parameters import TableName
+from dormouse_cli.values import TableName
 
 
 def report(

@@ -7,13 +7,17 @@ from typing import Annotated
 
 import typer
 
-from dormouse.client.ingesting.estimating import estimate_splits
+from dormouse.client.inferring import estimate_splits
 from dormouse.schema.schema import Schema
 from dormouse_cli.session import table_of
 from dormouse_cli.terminal import note
-from dormouse_cli.values.arguments import parse_properties, read_file
-from dormouse_cli.values.parameters import TableName
-from dormouse_cli.values.split_points import Base64Option, show_split_points
+from dormouse_cli.values import (
+    Base64Option,
+    TableName,
+    parse_properties,
+    read_file,
+    show_split_points,
+)
 
 
 def estimate(

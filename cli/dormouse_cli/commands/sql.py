@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from dormouse.client import QueryResult
+from dormouse.query.result import QueryResult
 from dormouse.statements.limits import MEMORY_BYTES, TIMEOUT_SECONDS
 from dormouse_cli.commands.query import (
     FormatOption,
@@ -22,8 +22,7 @@ from dormouse_cli.commands.query import (
 )
 from dormouse_cli.commands.sql_shell import Shell, history_file, line_editing
 from dormouse_cli.session import instance_of
-from dormouse_cli.values.arguments import parse_parameters, parse_spark
-from dormouse_cli.values.parameters import JobPropertyOption
+from dormouse_cli.values import JobPropertyOption, parse_parameters, parse_spark
 
 MIB = 1024 * 1024
 SparkSqlOption = Annotated[

@@ -12,7 +12,7 @@ from types import ModuleType
 
 import typer
 
-from dormouse.client import Instance
+from dormouse.client.instance import Instance
 from dormouse.errors import DormouseError
 from dormouse_cli.errors import print_error
 from dormouse_cli.listings import ListFormat, print_listing

@@ -8,7 +8,7 @@ import typer
 
 from dormouse_cli.listings import ListFormat, print_facts
 from dormouse_cli.session import table_of
-from dormouse_cli.values.parameters import ListFormatOption, TableName
+from dormouse_cli.values import ListFormatOption, TableName
 
 
 def status(

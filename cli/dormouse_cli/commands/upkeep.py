@@ -10,8 +10,13 @@ from dormouse.client.waiting import WAIT_SECONDS
 from dormouse_cli.commands.ingest import wait_for
 from dormouse_cli.session import instance_of, table_of
 from dormouse_cli.terminal import note
-from dormouse_cli.values.arguments import parse_spark
-from dormouse_cli.values.parameters import JobPropertyOption, SparkOption, TableName, TimeoutOption
+from dormouse_cli.values import (
+    JobPropertyOption,
+    SparkOption,
+    TableName,
+    TimeoutOption,
+    parse_spark,
+)
 
 WaitOption = Annotated[bool, typer.Option("--wait", help="Wait until nothing is pending.")]
 

@@ -6,12 +6,12 @@ from typing import Annotated
 
 import typer
 
-from dormouse.features.versions.as_of import read_as_of
-from dormouse.model.versions.as_of import parse_as_of
+from dormouse.features.versions import read_as_of
+from dormouse.state.versions import parse_as_of
 from dormouse_cli.listings import ListFormat, print_listing
 from dormouse_cli.session import table_of
 from dormouse_cli.terminal import confirm, iso_time, note
-from dormouse_cli.values.parameters import ForceOption, ListFormatOption, TableName
+from dormouse_cli.values import ForceOption, ListFormatOption, TableName
 
 TagArgument = Annotated[str, typer.Argument(metavar="TAG", help="The name of the tag.")]
 LimitOption = Annotated[

@@ -10,7 +10,7 @@ import typer
 from dormouse.client.instance import Instance
 from dormouse.client.waiting import WORKING_QUEUES, dead_letter_error
 from dormouse.errors import DiskFullError, InvalidRequestError
-from dormouse.features.dead_letters.dead_letters import list_letters
+from dormouse.features.dead_letters import list_letters
 from dormouse_cli.session import Session, computing_apart, instance_of
 from dormouse_cli.terminal import note, notes
 

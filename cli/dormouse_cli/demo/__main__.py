@@ -9,9 +9,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from dormouse.client import Instance
+from dormouse.client.instance import Instance
 from dormouse.errors import DormouseError
-from dormouse_cli.demo import acts, answers, flights
+from dormouse_cli.demo import acts, flights
 
 
 def play(stage: acts.Stage, folder: Path) -> None:
@@ -41,13 +41,13 @@ def play(stage: acts.Stage, folder: Path) -> None:
     acts.compare(stage, before, after)
 
     stage.title("Looked up")
-    answers.look_up(stage, handle, stored)
+    acts.look_up(stage, handle, stored)
 
     stage.title("Checked against the original")
     acts.check(stage, handle, stored)
 
     stage.title("Removed for good")
-    answers.remove(stage, handle, stored)
+    acts.remove(stage, handle, stored)
     acts.show_garbage(stage, handle)
 
 

@@ -11,20 +11,90 @@ from urllib.parse import quote_plus
 
 import boto3
 import pyarrow as pa
+import pyarrow.compute as pc
 from rich.console import Console, Group
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.spinner import Spinner
+from rich.table import Table
 from rich.text import Text
+from rich.tree import Tree
 
-from dormouse.client import Instance, Status, TableHandle
+from dormouse.client.instance import Instance
+from dormouse.client.table import TableHandle
+from dormouse.client.waiting import Status
 from dormouse.errors import DormouseError, RefusedSourceError
-from dormouse.model.sources import Source
+from dormouse.keys import KeyRange, show_key
 from dormouse.settings import Settings
+from dormouse.state.partitions import ROOT
+from dormouse.state.sources import Source
+from dormouse.state.state import TableState
 from dormouse.stored.paths import data_prefix
 from dormouse_cli.commands.report import write_page
 from dormouse_cli.demo import flights as data
-from dormouse_cli.demo.pictures import partition_tree, shards_table, side_by_side
+from dormouse_cli.terminal import plain_table
+
+# Pictures of a table: its partition tree, its shards, numbers side by side.
+
+SHARDS_SHOWN = 12
+
+
+def partition_tree(state: TableState) -> Tree:
+    """Draw the partitions, each leaf with its rows and the shards that hold them."""
+    tree = Tree(_label(state, ROOT), guide_style="dim")
+    _grow(tree, state, ROOT)
+    return tree
+
+
+def _grow(tree: Tree, state: TableState, partition: str) -> None:
+    for child in state.partitions.get(partition).children or ():
+        _grow(tree.add(_label(state, child)), state, child)
+
+
+def _label(state: TableState, partition: str) -> Text:
+    found = state.partitions.get(partition)
+    held = state.references_in(partition)
+    label = Text(_interval(found.range), style="bold" if found.is_leaf else "dim")
+    if held or found.is_leaf:
+        count = f"{len(held)} shard{'s'[: len(held) != 1]}"
+        label.append(f"  {state.rows_in(partition):,} rows in {count}", style="cyan not bold")
+    if any(reference.job for reference in held):
+        label.append("  compacting", style="yellow not bold")
+    return label
+
+
+def _interval(span: KeyRange) -> str:
+    start = show_key(span.min) if span.min else "…"
+    return f"{start} → {'…' if span.max is None else show_key(span.max)}"
+
+
+def shards_table(state: TableState) -> Table:
+    """Draw the shards with rows that count: size, keys, and in how many partitions they count."""
+    table = Table.grid(padding=(0, 3))
+    counted = [s for s in state.shards.values() if s.id not in state.unreferenced]
+    for name in ("rows", "size", "partitions"):
+        table.add_column(name, justify="right")
+    table.add_column("keys", justify="left")
+    table.add_row(*(Text(t, style="bold") for t in ("rows", "size", "partitions", "keys")))
+    for shard in sorted(counted, key=lambda s: (s.min_key, s.id))[:SHARDS_SHOWN]:
+        table.add_row(
+            f"{shard.rows:,}",
+            f"{shard.size_bytes / 1e6:.1f} MB",
+            str(state.reference_counts.get(shard.id) or 0),
+            f"{show_key(shard.min_key)} – {show_key(shard.max_key)}",
+        )
+    return table
+
+
+def side_by_side(titles: Sequence[str], statuses: Sequence[Status]) -> Table:
+    """Draw the numbers of a table at several moments."""
+    names = ("rows", "shards", "references", "partitions", "leaf_partitions", "version")
+    table = plain_table(["", *titles], ["", *(0 for _ in titles)])
+    for name in names:
+        numbers = (f"{getattr(status, name):,}" for status in statuses)
+        table.add_row(name.replace("_", " "), *numbers)
+    return table
+
 
 NAME = "flights"
 PROPERTIES: dict[str, object] = {
@@ -207,3 +277,88 @@ def write_report(instance: Instance, page: Path) -> None:
     """Write what `dormouse report` writes about the table."""
     page.parent.mkdir(parents=True, exist_ok=True)
     write_page(instance, NAME, page)
+
+
+# The acts in which the table is asked: look-ups, and rows removed for good.
+
+PURGED = "HA"
+LATE_MINUTES = 600
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked, and which of the original rows are the answer."""
+
+    text: str
+    answer: pc.Expression
+    start: tuple[str, int] | None = None
+    end: tuple[str, int] | None = None
+    where: str | None = None
+
+
+def look_up(stage: Stage, handle: TableHandle, stored: pa.Table) -> None:
+    """Look up three keys, a range and a condition; show what each took, and check the rows."""
+    shards = handle.status().shards
+    columns = ["query", "rows", "shards opened", "requests", "read", "time"]
+    table = plain_table(columns, ["", 0, 0, 0, 0, 0])
+    for question in _questions(stored):
+        began = time.perf_counter()
+        ranges = [(question.start, question.end)] if question.start else None
+        found = handle.query(ranges, where=question.where)
+        rows = found.reader.read_all()
+        milliseconds = (time.perf_counter() - began) * 1000
+        table.add_row(
+            question.text,
+            f"{rows.num_rows:,}",
+            f"{len(found.reads.shards)} of {shards}",
+            f"{found.reads.requests}",
+            f"{found.reads.size_bytes / 1000:,.0f} KB",
+            f"{milliseconds:.0f} ms",
+        )
+        if not rows.equals(stored.filter(question.answer)):
+            raise DemoError(f"the rows of {question.text} are not those that were dropped")
+    stage.console.print(table)
+
+
+def _questions(stored: pa.Table) -> list[Question]:
+    carrier, flight = pc.field("carrier"), pc.field("flight")
+    keys = [
+        Question(f"carrier={c}, flight={f}", (carrier == c) & (flight == f), (c, f), (c, f + 1))
+        for c, f in _some_flights(stored)
+    ]
+    some = (carrier == "DL") & (flight >= 1000) & (flight < 1500)
+    late = (carrier == "DL") & (pc.field("arr_delay") > LATE_MINUTES)
+    return [
+        *keys,
+        Question("DL, 1000 up to DL, 1500", some, ("DL", 1000), ("DL", 1500)),
+        Question(
+            f"carrier=DL and arr_delay > {LATE_MINUTES}",
+            late,
+            where=f"carrier = 'DL' AND arr_delay > {LATE_MINUTES}",
+        ),
+    ]
+
+
+def _some_flights(stored: pa.Table) -> list[tuple[str, int]]:
+    """Return three keys: one of a small carrier, two of large ones."""
+    rows = (0, stored.num_rows // 2, stored.num_rows - 1)
+    return [(stored["carrier"][row].as_py(), stored["flight"][row].as_py()) for row in rows]
+
+
+def remove(stage: Stage, handle: TableHandle, stored: pa.Table) -> None:
+    """Purge the flights of a carrier, and see that no object of the table holds one of them."""
+    matching = stored.filter(pc.field("carrier") == PURGED).num_rows
+    began = time.perf_counter()
+    with stage.console.status(f"removing carrier {PURGED}", spinner="dots"):
+        purge = handle.purge(keys=[PURGED])
+        purge.wait(PATIENCE_SECONDS)
+        handle.polling.until_nothing(
+            lambda: len(purge.proof().remains), timeout_seconds=PATIENCE_SECONDS
+        )
+    proof, left = purge.proof(), handle.status().rows
+    stage.say(f"{matching} rows of carrier {PURGED} removed in {time.perf_counter() - began:.1f} s")
+    stage.say(
+        f"{proof.objects} objects read: {len(proof.remains)} hold such a row; {left:,} rows stay"
+    )
+    if not proof.is_complete or left != stored.num_rows - matching:
+        raise DemoError("the purge did not remove just the rows it was asked to")

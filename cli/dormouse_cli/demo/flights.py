@@ -13,7 +13,8 @@ import pyarrow.parquet as pq
 from pyarrow import csv
 
 from dormouse.arrow.types import arrow_schema
-from dormouse.schema.schema import Field, Primitive, Schema
+from dormouse.schema.schema import Field, Schema
+from dormouse.schema.types import Primitive
 
 KEYS = ("carrier", "flight", "time_hour")
 TEXTS = ("carrier", "tailnum", "origin", "dest")

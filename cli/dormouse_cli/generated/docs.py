@@ -11,10 +11,9 @@ from typing import Any, get_args
 
 import msgspec
 
-from dormouse.features.queries.delivery import ResultMessage
-from dormouse.messages.queries import AnswerQuery, CancelQuery
-from dormouse.messages.replies import Reply
-from dormouse.messages.requests import AdminRequest
+from dormouse.features.query_delivery import ResultMessage
+from dormouse.messages.requests import AdminRequest, Reply
+from dormouse.messages.stages import AnswerQuery, CancelQuery
 from dormouse.tables.properties import KNOWN, Property
 from dormouse_cli.generated import granted
 
@@ -50,8 +49,8 @@ _QUERIES = """
 
 Each is one JSON message on the queue `dormouse-<instance>-queries`, whose sender is who asks:
 [queries over messages](../queries.md#queries-over-messages). A `query_result` is what is sent to a
-queue that a query names. The schemas follow from `shared/dormouse/messages/queries.py` and
-`shared/dormouse/features/queries/delivery.py`.
+queue that a query names. The schemas follow from `shared/dormouse/messages/stages.py` and
+`shared/dormouse/features/query_delivery.py`.
 
 | message | what it does |
 |---|---|

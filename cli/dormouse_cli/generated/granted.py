@@ -10,10 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dormouse.stored.names import InstanceNames
-from dormouse.stored.paths import TABLE_ID_DIGITS
-from dormouse_cli.local.resources import Resources
-from dormouse_cli.local.translation import translate
+from dormouse.stored.paths import TABLE_ID_DIGITS, InstanceNames
+from dormouse_cli.local.resources import Resources, translate
 
 _REGION = "eu-west-2"
 _NAMES = InstanceNames("dev", "123456789012")

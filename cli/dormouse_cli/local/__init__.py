@@ -1,10 +1,9 @@
 """An embedded AWS and Lambda host: the project's own template, running on one machine.
 
 `stack.LocalStack` is the entrance; `commands` puts it on the command line. The parts, lowest first:
-`errors`, `sessions` → `moto_*` (AWS's services) → `plan`,
-`intrinsics`, `resources`, `template` (what to deploy) → `deploy` → `runtime_api`, `sandbox`,
-`lambda_host` (functions) → `event_sources`, `schedules` (what invokes them) → `stack`, `detached`,
-`signals` → `commands`.
+`errors` → `moto_*` (AWS's services) → `plan`, `resources`, `template` (what to deploy) → `deploy` →
+`lambda_host` (functions) → `event_sources` (what invokes them) → `stack`, `detached`, `signals` →
+`commands`.
 
 What differs from AWS: queues are standard, not FIFO; nothing expires (TTL, lifecycle rules); memory
 sizes and IAM policies are not enforced; schedules are rates; rules on event patterns never fire;

@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dormouse.console import console_uri
-from dormouse.errors import NotFoundError
-from dormouse.extras import needs_extra
+from dormouse.errors import NotFoundError, needs_extra
 from dormouse_cli.errors import Commands
 from dormouse_cli.local import detached
 from dormouse_cli.local.errors import LocalStackError
@@ -214,7 +213,7 @@ def _invoke(
 ) -> "Invoked":
     with needs_extra("local", "functions on this machine"):
         from dormouse_cli.local.invoke import check_endpoint, function_named, invoke
-        from dormouse_cli.local.sessions import DEFAULT_REGION, aws_environment
+        from dormouse_cli.local.resources import DEFAULT_REGION, aws_environment
         from dormouse_cli.local.stack import inherited
         from dormouse_cli.local.template import read
     check_endpoint(endpoint)

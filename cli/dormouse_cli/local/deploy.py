@@ -12,7 +12,7 @@ from boto3 import Session
 from botocore.exceptions import BotoCoreError, ClientError
 
 from dormouse.aws.conditions import Conditions
-from dormouse.stored.names import InstanceNames
+from dormouse.stored.paths import InstanceNames
 from dormouse.system import TimeOrderedIds
 from dormouse_cli.local.errors import TemplateError
 from dormouse_cli.local.plan import Bucket, Deployment, Json, Notification, Queue, Rule, Table

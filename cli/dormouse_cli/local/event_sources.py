@@ -5,6 +5,8 @@ the message comes back after its visibility timeout, and goes to the dead-letter
 redrive rule.
 """
 
+from __future__ import annotations
+
 import json
 import logging
 import threading
@@ -12,13 +14,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from datetime import UTC, datetime
+from typing import Any, cast
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from dormouse_cli.local.lambda_host import DEFAULT_SLOTS
-from dormouse_cli.local.plan import EventSource
-from dormouse_cli.local.sandbox import Outcome
+from dormouse_cli.local.errors import LocalStackError
+from dormouse_cli.local.lambda_host import DEFAULT_SLOTS, Outcome
+from dormouse_cli.local.plan import EventSource, Schedule
 
 _log = logging.getLogger(__name__)
 
@@ -219,3 +222,61 @@ class EventSourcePoller:
                 for index, message in enumerate(messages[start : start + MAX_RECEIVE])
             ]
             self._sqs.delete_message_batch(QueueUrl=self._queue_url, Entries=entries)
+
+
+# Invokes functions at a fixed rate, as EventBridge rules do; run by `stack`.
+
+
+def scheduled_event(
+    schedule: Schedule, event_id: str, now: float, account: str, region: str
+) -> dict[str, Any]:
+    """The event that EventBridge sends at `now` (Unix seconds)."""
+    if schedule.input is not None:
+        return cast(dict[str, Any], json.loads(str(schedule.input)))
+    return {
+        "version": "0",
+        "id": event_id,
+        "detail-type": "Scheduled Event",
+        "source": "aws.events",
+        "account": account,
+        "time": datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "region": region,
+        "resources": [schedule.arn],
+        "detail": {},
+    }
+
+
+class ScheduleTimer:
+    """One schedule at work: a thread that invokes its function once a period."""
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        make_event: Callable[[Schedule], dict[str, Any]],
+        invoke: Callable[[str, bytes], Outcome],
+        stopping: threading.Event,
+    ) -> None:
+        """The first invocation comes one period after `start`."""
+        self._schedule = schedule
+        self._make_event = make_event
+        self._invoke = invoke
+        self._stopping = stopping
+        self._thread = threading.Thread(target=self._run, name=schedule.name, daemon=True)
+
+    def start(self) -> None:
+        """Begin to count."""
+        self._thread.start()
+
+    def join(self) -> None:
+        """Wait until the timer has ended, after `stopping` was set."""
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stopping.wait(self._schedule.rate_seconds):
+            event = json.dumps(self._make_event(self._schedule)).encode()
+            try:
+                outcome = self._invoke(self._schedule.function, event)
+            except LocalStackError:
+                return  # the stack has begun to stop
+            if outcome.failed and not self._stopping.is_set():
+                _log.warning("%s failed on its schedule", self._schedule.function)

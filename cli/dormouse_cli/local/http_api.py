@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from dormouse.http.messages import HttpRequest, HttpResponse, json_response
+from dormouse_cli.local.lambda_host import Outcome
 from dormouse_cli.local.plan import Route
-from dormouse_cli.local.sandbox import Outcome
 
 MOST_RETURNED_BYTES = 6 * 1024 * 1024
 """How long what a function returns may be."""

@@ -14,9 +14,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from dormouse_cli.local.errors import LocalStackError
-from dormouse_cli.local.lambda_host import function_environment
+from dormouse_cli.local.lambda_host import Outcome, Sandbox, function_environment
 from dormouse_cli.local.plan import Deployment, Function
-from dormouse_cli.local.sandbox import Outcome, Sandbox
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,14 +1,309 @@
 """Runs the functions of a deployment, each in a few processes; used by event sources and tests."""
 
+from __future__ import annotations
+
+import json
 import os
+import queue
 import shutil
+import sys
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
+from dormouse import lifeline
 from dormouse_cli.local.errors import LocalStackError
 from dormouse_cli.local.plan import Deployment, Function
-from dormouse_cli.local.sandbox import Outcome, Sandbox
+
+# The Lambda Runtime API for one function process; `sandbox` gives it events and reads signals.
+#
+# What AWS's `awslambdaric` asks of it: `GET …/invocation/next` waits for the next event, and `POST`
+# to `…/{id}/response`, `…/{id}/error` or `…/init/error` reports its outcome.
+
+
+@dataclass(frozen=True, slots=True)
+class Invocation:
+    """One event for a function."""
+
+    request_id: str
+    event: bytes
+    function_arn: str
+    timeout_seconds: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The process has asked for an event: its initialisation is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """The process has got its event; the function's time runs from here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """The handler has returned (`failed` is False) or raised; `payload` is JSON."""
+
+    request_id: str
+    payload: bytes
+    failed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class InitFailed:
+    """The function's module could not be loaded; `payload` is the error as JSON."""
+
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Exited:
+    """The process has ended."""
+
+    code: int
+
+
+Signal = Ready | Delivered | Answered | InitFailed | Exited
+
+
+class RuntimeApi(ThreadingHTTPServer):
+    """Serves one function process on a free port of loopback, until closed."""
+
+    daemon_threads = True
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        """`now` gives Unix seconds, for the deadline in the function's event headers."""
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.now = now
+        self.invocations: queue.SimpleQueue[Invocation | None] = queue.SimpleQueue()
+        self.signals: queue.SimpleQueue[Signal] = queue.SimpleQueue()
+        threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
+
+    @property
+    def address(self) -> str:
+        """Host and port, as `AWS_LAMBDA_RUNTIME_API` wants them."""
+        return f"127.0.0.1:{self.server_port}"
+
+    def close(self) -> None:
+        """Stop serving; a process that waits for an event gets none."""
+        self.invocations.put(None)
+        self.shutdown()
+        self.server_close()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Pass over a connection that broke: the process was killed, which `Exited` reports."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # with it, each event would wait for a delayed ACK
+    wbufsize = -1
+    server: RuntimeApi
+
+    def do_GET(self) -> None:
+        self.server.signals.put(Ready())
+        invocation = self.server.invocations.get()
+        if invocation is None:
+            self.close_connection = True
+            return
+        deadline = self.server.now() + invocation.timeout_seconds
+        self.server.signals.put(Delivered())
+        self._reply(
+            200,
+            invocation.event,
+            {
+                "Lambda-Runtime-Aws-Request-Id": invocation.request_id,
+                "Lambda-Runtime-Deadline-Ms": str(int(deadline * 1000)),
+                "Lambda-Runtime-Invoked-Function-Arn": invocation.function_arn,
+                "Lambda-Runtime-Trace-Id": "Root=1-00000000-000000000000000000000000;Sampled=0",
+            },
+        )
+
+    def do_POST(self) -> None:
+        payload = self.rfile.read(int(self.headers["Content-Length"]))
+        match self.path.split("/")[-2:]:
+            case ["init", "error"]:
+                self.server.signals.put(InitFailed(payload))
+            case [request_id, "response" | "error" as kind]:
+                self.server.signals.put(Answered(request_id, payload, kind == "error"))
+            case _:
+                self._reply(404, b"{}", {})
+                return
+        self._reply(202, b'{"status":"OK"}', {})
+
+    def _reply(self, status: int, body: bytes, headers: dict[str, str]) -> None:
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+        self.wfile.flush()
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Say nothing: one line for each event would only hide the function's own log."""
+
+
+# One process of one function, as Lambda's execution environment; used by `lambda_host`.
+#
+# It takes one event at a time. A handler that raises leaves it in use; a crash, a time-out or a
+# failed initialisation ends it, as on AWS, and the host starts another for the next event.
+
+INIT_TIMEOUT_SECONDS = 900
+"""AWS allows 10 s, but a busy laptop with a cold disk is slower: after this, it hangs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What an invocation gave: the handler's result as JSON, or the error in AWS's form."""
+
+    payload: bytes
+    failed: bool
+
+
+class Sandbox:
+    """A running function process; create it to start it."""
+
+    def __init__(
+        self,
+        function: Function,
+        environment: Mapping[str, str],
+        scratch: Path,
+        log: Path,
+        now: Callable[[], float],
+    ) -> None:
+        """`scratch` becomes an empty folder for temporary files; output is appended to `log`."""
+        shutil.rmtree(scratch, ignore_errors=True)
+        scratch.mkdir(parents=True)
+        self._function = function
+        self._log = log
+        self._api = RuntimeApi(now)
+        self._initialised = False
+        self._closing = threading.Lock()
+        self.alive = True
+        self.request_id: str | None = None
+        with log.open("ab") as output:
+            self._process = lifeline.start(
+                "awslambdaric",
+                [function.handler],
+                cwd=function.code,
+                environment={
+                    **environment,
+                    "AWS_LAMBDA_RUNTIME_API": self._api.address,
+                    "TMPDIR": str(scratch),
+                    "PYTHONFAULTHANDLER": "1",  # a crash in native code shows where, in the log
+                },
+                stdout=output,
+                stderr=output,
+            )
+        threading.Thread(target=self._report_exit, daemon=True).start()
+
+    @property
+    def function(self) -> str:
+        """The name of its function."""
+        return self._function.name
+
+    @property
+    def pid(self) -> int:
+        """The id of its process."""
+        return self._process.pid
+
+    def crash(self) -> None:
+        """Kill the process as a failing machine would: what it is doing ends there and fails."""
+        self._process.kill()
+
+    def invoke(self, request_id: str, event: bytes) -> Outcome:
+        """Run the function with the event; the sandbox may not be `alive` afterwards.
+
+        While it runs, `request_id` is that of the event; it is None between events.
+        """
+        self.request_id = request_id
+        try:
+            return self._invoke(request_id, event)
+        finally:
+            self.request_id = None
+
+    def _invoke(self, request_id: str, event: bytes) -> Outcome:
+        if not self._initialised:
+            failure = self._initialise()
+            if failure is not None:
+                return self._end(request_id, failure)
+            self._initialised = True
+        function = self._function
+        self._api.invocations.put(
+            Invocation(request_id, event, function.arn, function.timeout_seconds)
+        )
+        return self._await_answer(request_id)
+
+    def close(self) -> None:
+        """Kill the process with all that it started. May be called more than once."""
+        with self._closing:
+            if self.alive:
+                self.alive = False
+                lifeline.kill(self._process)
+                self._api.close()
+
+    def _initialise(self) -> bytes | None:
+        """Wait until the process asks for an event; else the error to answer with."""
+        match self._signal(INIT_TIMEOUT_SECONDS):
+            case Ready():
+                return None
+            case InitFailed(payload):
+                return payload
+            case Exited(code):
+                return _exit_error(code)
+            case _:
+                message = f"Initialisation timed out after {INIT_TIMEOUT_SECONDS} seconds"
+                return _error("Sandbox.Timedout", message)
+
+    def _await_answer(self, request_id: str) -> Outcome:
+        timeout: int | None = None  # the function's time starts when it has got the event
+        while True:
+            match self._signal(timeout):
+                case Answered(answered, payload, failed) if answered == request_id:
+                    return Outcome(payload, failed)
+                case Delivered():
+                    timeout = self._function.timeout_seconds
+                case Exited(code):
+                    return self._end(request_id, _exit_error(code))
+                case None:
+                    message = f"Task timed out after {self._function.timeout_seconds:.2f} seconds"
+                    return self._end(request_id, _error("Sandbox.Timedout", message))
+                case _:
+                    pass  # Ready: the process has come back for this event
+
+    def _signal(self, timeout_seconds: int | None) -> Signal | None:
+        try:
+            return self._api.signals.get(timeout=timeout_seconds)
+        except queue.Empty:
+            return None
+
+    def _end(self, request_id: str, payload: bytes) -> Outcome:
+        self.close()
+        error = json.loads(payload)
+        with self._log.open("a") as output:
+            output.write(f"{request_id} {error.get('errorType')}: {error.get('errorMessage')}\n")
+        return Outcome(payload, failed=True)
+
+    def _report_exit(self) -> None:
+        self._api.signals.put(Exited(self._process.wait()))
+
+
+def _error(kind: str, message: str) -> bytes:
+    return json.dumps({"errorType": kind, "errorMessage": message}).encode()
+
+
+def _exit_error(code: int) -> bytes:
+    how = f"signal: {-code}" if code < 0 else f"exit status {code}"
+    return _error("Runtime.ExitError", f"Runtime exited with error: {how}")
+
 
 DEFAULT_SLOTS = 2
 IDLE_SECONDS = 60

@@ -20,15 +20,8 @@ from moto.moto_server.werkzeug_app import (
 )
 from werkzeug.serving import make_server
 
-from dormouse_cli.local import (
-    moto_core,
-    moto_dynamodb,
-    moto_emr,
-    moto_s3,
-    moto_sqs,
-    moto_values,
-)
-from dormouse_cli.local.sessions import DEFAULT_REGION, aws_environment
+from dormouse_cli.local import moto_core, moto_dynamodb, moto_emr, moto_s3, moto_sqs, moto_values
+from dormouse_cli.local.resources import DEFAULT_REGION, aws_environment
 from dormouse_cli.local.spark_runner import SparkRunner, python_path
 
 HOST = "127.0.0.1"

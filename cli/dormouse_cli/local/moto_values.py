@@ -4,6 +4,8 @@ moto holds up to 16 MB of each object in memory, and an open file for each large
 contents of each object are a file of their own in one folder, which is opened only to be read.
 """
 
+from __future__ import annotations
+
 import uuid
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,15 +1,516 @@
-"""The resources of a translated template that exist under its conditions; read by `template_*`."""
+"""A template resolved: its loops, the translation by AWS's translator, conditions and names."""
 
-from collections.abc import Mapping
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import TypeAlias, cast
+
+import boto3
+from botocore.config import Config
+from botocore.session import Session
+from yaml import YAMLError
 
 from dormouse_cli.local.errors import TemplateError
-from dormouse_cli.local.intrinsics import Document, References, Resolver
 from dormouse_cli.local.plan import Json
-from dormouse_cli.local.resource_names import STACK, ResourceNames
-from dormouse_cli.local.translation import Translated
+
+# Resolves CloudFormation's intrinsic functions, only where a value is really read.
+#
+# Used by `template`. What it does not know it refuses by name and place: a value that was silently
+# dropped would show up as a wrong name or an empty environment variable somewhere else.
+
+Document = dict[str, Json]
+NO_VALUE = "AWS::NoValue"
+_PLACEHOLDER = re.compile(r"\$\{(!?)([^}]+)\}")
+
+
+@dataclass(frozen=True, slots=True)
+class References:
+    """What `Ref` and `Fn::GetAtt` of resources mean; `None` for what is unknown."""
+
+    ref: Callable[[str], str | None]
+    attribute: Callable[[str, str], str | None]
+
+
+class _Nothing:
+    """The value of AWS::NoValue: the property or item it stands for is left out."""
+
+
+_NOTHING = _Nothing()
+_Resolved: TypeAlias = "Json | _Nothing"
+
+
+class Resolver:
+    """Turns a template's values into plain ones; errors name the place (`where`) of the value."""
+
+    def __init__(
+        self,
+        parameters: Mapping[str, str],
+        conditions: Mapping[str, Json],
+        references: References,
+        mappings: Mapping[str, Json] | None = None,
+    ) -> None:
+        """`parameters` include the pseudo parameters, such as `AWS::Region`."""
+        self._parameters = parameters
+        self._conditions = conditions
+        self._references = references
+        self._mappings = mappings or {}
+        self._functions: Mapping[str, Callable[[Json, str], _Resolved]] = {
+            "Ref": self._ref,
+            "Fn::GetAtt": self._get_att,
+            "Fn::FindInMap": self._find_in_map,
+            "Fn::Sub": self._sub,
+            "Fn::Join": self._join,
+            "Fn::Select": self._select,
+            "Fn::Split": self._split,
+            "Fn::If": self._if,
+            "Fn::Equals": self._equals,
+            "Fn::And": self._and,
+            "Fn::Or": self._or,
+            "Fn::Not": self._not,
+            "Fn::EachMemberEquals": self._each_member_equals,
+            "Condition": self._condition,
+        }
+
+    def resolve(self, value: Json, where: str) -> Json:
+        """The plain value; `None` where AWS::NoValue takes the value away."""
+        resolved = self._resolve(value, where)
+        return None if isinstance(resolved, _Nothing) else resolved
+
+    def text(self, value: Json, where: str) -> str:
+        """The plain value as CloudFormation writes it into a string."""
+        resolved = self.resolve(value, where)
+        if isinstance(resolved, bool):
+            return "true" if resolved else "false"
+        if isinstance(resolved, str | int | float):
+            return str(resolved)
+        raise TemplateError(f"{where}: expected a text, found {resolved!r}")
+
+    def holds(self, condition: str, where: str) -> bool:
+        """Whether the template's condition of that name holds."""
+        if condition not in self._conditions:
+            raise TemplateError(f"{where}: there is no condition {condition!r}")
+        return self.resolve(self._conditions[condition], f"Conditions.{condition}") is True
+
+    def _resolve(self, value: Json, where: str) -> _Resolved:
+        if isinstance(value, list):
+            items = [self._resolve(item, f"{where}[{i}]") for i, item in enumerate(value)]
+            return [item for item in items if not isinstance(item, _Nothing)]
+        if not isinstance(value, dict):
+            return value
+        if len(value) == 1:
+            name, argument = next(iter(value.items()))
+            if name in self._functions and (name != "Condition" or isinstance(argument, str)):
+                return self._functions[name](argument, where)
+            if name.startswith("Fn::"):
+                raise TemplateError(f"{where}: the local stack does not know {name}")
+        pairs = {key: self._resolve(item, f"{where}.{key}") for key, item in value.items()}
+        return {key: item for key, item in pairs.items() if not isinstance(item, _Nothing)}
+
+    def _ref(self, argument: Json, where: str) -> _Resolved:
+        name = cast(str, argument)
+        if name == NO_VALUE:
+            return _NOTHING
+        if name in self._parameters:
+            return self._parameters[name]
+        found = self._references.ref(name)
+        if found is None:
+            raise TemplateError(f"{where}: !Ref {name} names neither a parameter nor a resource")
+        return found
+
+    def _get_att(self, argument: Json, where: str) -> str:
+        path = argument.split(".") if isinstance(argument, str) else cast(list[str], argument)
+        resource, attribute = path[0], ".".join(path[1:])
+        found = self._references.attribute(resource, attribute)
+        if found is None:
+            raise TemplateError(
+                f"{where}: the local stack does not know !GetAtt {resource}.{attribute}"
+            )
+        return found
+
+    def _sub(self, argument: Json, where: str) -> str:
+        pattern, own = argument, cast(Document, {})
+        if isinstance(argument, list):
+            pattern, own = argument[0], cast(Document, argument[1])
+
+        def replacement(match: re.Match[str]) -> str:
+            literally, name = match.groups()
+            if literally:
+                return f"${{{name}}}"
+            if name in own:
+                return self.text(own[name], where)
+            intrinsic = "Fn::GetAtt" if "." in name else "Ref"
+            return self.text({intrinsic: name}, where)
+
+        return _PLACEHOLDER.sub(replacement, cast(str, pattern))
+
+    def _find_in_map(self, argument: Json, where: str) -> Json:
+        found: Json = cast(Json, self._mappings)
+        for part in cast(list[Json], argument):
+            key = self.text(part, where)
+            if not isinstance(found, dict) or key not in found:
+                raise TemplateError(f"{where}: !FindInMap {argument} names nothing: no key {key!r}")
+            found = found[key]
+        return found
+
+    def _join(self, argument: Json, where: str) -> str:
+        separator, items = cast(list[Json], argument)
+        parts = self.resolve(items, where)
+        return cast(str, separator).join(self.text(part, where) for part in cast(list[Json], parts))
+
+    def _select(self, argument: Json, where: str) -> Json:
+        index, items = cast(list[Json], argument)
+        return cast(list[Json], self.resolve(items, where))[int(self.text(index, where))]
+
+    def _split(self, argument: Json, where: str) -> Json:
+        separator, text = cast(list[Json], argument)
+        return cast(Json, self.text(text, where).split(cast(str, separator)))
+
+    def _if(self, argument: Json, where: str) -> _Resolved:
+        condition, then, otherwise = cast(list[Json], argument)
+        return self._resolve(then if self.holds(cast(str, condition), where) else otherwise, where)
+
+    def _equals(self, argument: Json, where: str) -> bool:
+        left, right = cast(list[Json], argument)
+        return self.text(left, where) == self.text(right, where)
+
+    def _each_member_equals(self, argument: Json, where: str) -> bool:
+        members, expected = (self.resolve(item, where) for item in cast(list[Json], argument))
+        if isinstance(members, str):  # a parameter that is a list with commas
+            members = cast(Json, members.split(","))
+        return all(member == expected for member in cast(list[Json], members))
+
+    def _and(self, argument: Json, where: str) -> bool:
+        return all(self.resolve(item, where) is True for item in cast(list[Json], argument))
+
+    def _or(self, argument: Json, where: str) -> bool:
+        return any(self.resolve(item, where) is True for item in cast(list[Json], argument))
+
+    def _not(self, argument: Json, where: str) -> bool:
+        return self.resolve(cast(list[Json], argument)[0], where) is not True
+
+    def _condition(self, argument: Json, where: str) -> bool:
+        return self.holds(cast(str, argument), where)
+
+
+# The names and ARNs that resources of the local stack have; used by `template`.
+
+STACK = "local"
+
+_NAME_PROPERTIES = {
+    "AWS::CloudWatch::Alarm": "AlarmName",
+    "AWS::DynamoDB::Table": "TableName",
+    "AWS::EMRServerless::Application": "Name",
+    "AWS::Events::Rule": "Name",
+    "AWS::IAM::ManagedPolicy": "ManagedPolicyName",
+    "AWS::IAM::Role": "RoleName",
+    "AWS::Lambda::Function": "FunctionName",
+    "AWS::Lambda::LayerVersion": "LayerName",
+    "AWS::Logs::LogGroup": "LogGroupName",
+    "AWS::S3::Bucket": "BucketName",
+    "AWS::SNS::Topic": "TopicName",
+    "AWS::SQS::Queue": "QueueName",
+    "AWS::Scheduler::Schedule": "Name",
+}
+_ARNS = {
+    "AWS::CloudWatch::Alarm": "arn:{partition}:cloudwatch:{region}:{account}:alarm:{name}",
+    "AWS::DynamoDB::Table": "arn:{partition}:dynamodb:{region}:{account}:table/{name}",
+    "AWS::EMRServerless::Application": (
+        "arn:{partition}:emr-serverless:{region}:{account}:/applications/{name}"
+    ),
+    "AWS::Events::Rule": "arn:{partition}:events:{region}:{account}:rule/{name}",
+    "AWS::IAM::ManagedPolicy": "arn:{partition}:iam::{account}:policy/{name}",
+    "AWS::IAM::Role": "arn:{partition}:iam::{account}:role/{name}",
+    "AWS::Lambda::Function": "arn:{partition}:lambda:{region}:{account}:function:{name}",
+    "AWS::Lambda::LayerVersion": "arn:{partition}:lambda:{region}:{account}:layer:{name}:1",
+    "AWS::Logs::LogGroup": "arn:{partition}:logs:{region}:{account}:log-group:{name}:*",
+    "AWS::S3::Bucket": "arn:{partition}:s3:::{name}",
+    "AWS::SNS::Topic": "arn:{partition}:sns:{region}:{account}:{name}",
+    "AWS::SQS::Queue": "arn:{partition}:sqs:{region}:{account}:{name}",
+    "AWS::Scheduler::Schedule": (
+        "arn:{partition}:scheduler:{region}:{account}:schedule/default/{name}"
+    ),
+}
+SENDER_ID = "AIDAIT2UOQQY3AUEKVGXU"
+"""The sender of all messages in queues of moto, whichever role has sent them."""
+_REF_IS_ARN = frozenset({"AWS::IAM::ManagedPolicy", "AWS::Lambda::LayerVersion", "AWS::SNS::Topic"})
+_NAME_ATTRIBUTES = frozenset(
+    {
+        ("AWS::SQS::Queue", "QueueName"),
+        ("AWS::SNS::Topic", "TopicName"),
+        ("AWS::EMRServerless::Application", "ApplicationId"),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceNames:
+    """Answers `Ref` and `Fn::GetAtt` of resources."""
+
+    resources: Mapping[str, Document]
+    pseudo: Mapping[str, str]
+    endpoint_url: str
+    text: Callable[[Json, str], str]
+
+    def name(self, logical_id: str) -> str:
+        """The name in the template, or one made of the stack's name and the logical id."""
+        resource = self.resources[logical_id]
+        properties = cast(Document, resource.get("Properties", {}))
+        key = _NAME_PROPERTIES.get(cast(str, resource["Type"]))
+        if key is not None and properties.get(key) is not None:
+            return self.text(properties[key], f"{logical_id}.{key}")
+        made = f"{STACK}-{logical_id}"
+        return made.lower() if resource["Type"] == "AWS::S3::Bucket" else made
+
+    def arn(self, logical_id: str) -> str | None:
+        """The ARN, or nothing for a type whose ARN is not known here."""
+        pattern = _ARNS.get(cast(str, self.resources[logical_id]["Type"]))
+        if pattern is None:
+            return None
+        return pattern.format(
+            partition=self.pseudo["AWS::Partition"],
+            region=self.pseudo["AWS::Region"],
+            account=self.pseudo["AWS::AccountId"],
+            name=self.name(logical_id),
+        )
+
+    def ref(self, logical_id: str) -> str | None:
+        """What `Ref` gives, or nothing if there is no such resource."""
+        if logical_id not in self.resources:
+            return None
+        kind = self.resources[logical_id]["Type"]
+        if kind == "AWS::SQS::Queue":
+            return f"{self.endpoint_url}/{self.pseudo['AWS::AccountId']}/{self.name(logical_id)}"
+        return self.arn(logical_id) if kind in _REF_IS_ARN else self.name(logical_id)
+
+    def attribute(self, logical_id: str, attribute: str) -> str | None:
+        """What `Fn::GetAtt` gives, or nothing for what is not known here."""
+        if logical_id not in self.resources:
+            return None
+        if attribute == "Arn":
+            return self.arn(logical_id)
+        kind = cast(str, self.resources[logical_id]["Type"])
+        if (kind, attribute) == ("AWS::IAM::Role", "RoleId"):
+            return SENDER_ID
+        return self.name(logical_id) if (kind, attribute) in _NAME_ATTRIBUTES else None
+
+
+# The loops of a template (`Fn::ForEach`), which AWS expands before anything else. The item of a
+# loop replaces `!Ref Name`, and `${Name}` in every text of the body. A `!Sub` with nothing left to
+# replace becomes its text, as references need a plain name. The items must be written out: what
+# AWS looks up while it deploys is unknown here.
+
+_FOR_EACH = "Fn::ForEach::"
+
+
+def has_loops(value: Json) -> bool:
+    """Return whether there is a loop in a part of a template."""
+    if isinstance(value, list):
+        return any(map(has_loops, value))
+    if not isinstance(value, dict):
+        return False
+    return any(key.startswith(_FOR_EACH) or has_loops(item) for key, item in value.items())
+
+
+def expand_loops(value: Json, where: str) -> Json:
+    """Return a part of a template with all its loops expanded; `where` is its place."""
+    if isinstance(value, list):
+        return [expand_loops(item, f"{where}[{i}]") for i, item in enumerate(value)]
+    if not isinstance(value, dict):
+        return value
+    expanded: dict[str, Json] = {}
+    for key, item in value.items():
+        place = f"{where}.{key}"
+        is_loop = key.startswith(_FOR_EACH)
+        bodies = _bodies(item, place) if is_loop else [{key: expand_loops(item, place)}]
+        for body in bodies:
+            if twice := expanded.keys() & body.keys():
+                raise TemplateError(f"{place}: there is a second {', '.join(sorted(twice))}")
+            expanded |= body
+    return expanded
+
+
+def _bodies(loop: Json, where: str) -> Iterator[dict[str, Json]]:
+    """Yield the body of a loop once for each item, with the loops in it expanded."""
+    match loop:
+        case [str(name), list(items), dict(body)] if all(isinstance(item, str) for item in items):
+            for item in items:
+                yield cast(
+                    dict[str, Json], expand_loops(_filled(body, name, cast(str, item)), where)
+                )
+        case _:
+            raise TemplateError(f"{where}: a loop is [name, [texts], {{keys: values}}]")
+
+
+def _filled(value: Json, name: str, item: str) -> Json:
+    """Return a part of a loop's body with the item in place of the loop's name."""
+    if isinstance(value, str):
+        return value.replace(f"${{{name}}}", item)
+    if isinstance(value, list):
+        return [_filled(part, name, item) for part in value]
+    if not isinstance(value, dict):
+        return value
+    if value == {"Ref": name}:
+        return item
+    filled = {cast(str, _filled(k, name, item)): _filled(v, name, item) for k, v in value.items()}
+    match filled:
+        case {"Fn::Sub": str(text)} if "${" not in text:
+            return text
+    return filled
+
+
+# AWS sessions that know nothing of the caller's own account; used by `stack` and `translation`.
+#
+# A profile, a proxy or a setting in `~/.aws` must neither break the local stack nor lead it to a
+# real account.
+
+ACCESS_KEY_ID = SECRET_ACCESS_KEY = "local"
+DEFAULT_REGION = "eu-west-2"
+
+
+def aws_environment(endpoint_url: str, region: str) -> dict[str, str]:
+    """The variables with which a process talks to the local stack, and to nothing else."""
+    return {
+        "AWS_ACCESS_KEY_ID": ACCESS_KEY_ID,
+        "AWS_SECRET_ACCESS_KEY": SECRET_ACCESS_KEY,
+        "AWS_CONFIG_FILE": os.devnull,
+        "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+        "AWS_DEFAULT_REGION": region,
+        "AWS_ENDPOINT_URL": endpoint_url,
+        "AWS_REGION": region,
+    }
+
+
+def isolated_session(region: str) -> boto3.Session:
+    """A session with the local stack's credentials, blind to the environment and to `~/.aws`."""
+    nowhere = (None, None, os.devnull, None)
+    core = Session(
+        session_vars={
+            "profile": (None, None, None, None),
+            "config_file": nowhere,
+            "credentials_file": nowhere,
+        }
+    )
+    core.set_config_variable("region", region)
+    core.set_default_client_config(Config(proxies={}))
+    core.set_credentials(ACCESS_KEY_ID, SECRET_ACCESS_KEY)
+    return boto3.Session(botocore_session=core)
+
+
+# Translates a SAM template to CloudFormation, offline, by AWS's translator; used by `template`.
+
+_LOOPS = "AWS::LanguageExtensions"
+_CODE_PROPERTIES = {
+    "AWS::Serverless::Function": ("Function", "CodeUri"),
+    "AWS::Serverless::LayerVersion": ("LayerVersion", "ContentUri"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Translated:
+    """A CloudFormation template, and where the code of its functions and layers lies.
+
+    `code` is keyed by the logical ids of the SAM template, which the translated resources carry as
+    the S3 key of their code.
+    """
+
+    resources: Mapping[str, Document]
+    mappings: Mapping[str, Json]
+    conditions: Mapping[str, Json]
+    rules: Mapping[str, Document]
+    parameters: Mapping[str, str]
+    code: Mapping[str, Path]
+
+
+def translate(path: Path, overrides: Mapping[str, str], region: str) -> Translated:
+    """Read and translate the template; `overrides` win over the parameters' defaults."""
+    # The translator takes long to import. It has no types: what it gives is cast.
+    from samtranslator.model.exceptions import (  # type: ignore[import-untyped]
+        InvalidDocumentException,
+    )
+    from samtranslator.parser.parser import Parser  # type: ignore[import-untyped]
+    from samtranslator.translator.translator import Translator  # type: ignore[import-untyped]
+    from samtranslator.utils.py27hash_fix import (  # type: ignore[import-untyped]
+        to_py27_compatible_template,
+        undo_mark_unicode_str_in_template,
+    )
+
+    document = load(path)
+    parameters = _parameters(document, overrides)
+    code = _take_code(document, path.parent)
+    values = dict(parameters)
+    to_py27_compatible_template(document, values)
+    translator = Translator(None, Parser(), boto_session=isolated_session(region))
+    try:
+        translated = translator.translate(document, values, get_managed_policy_map=dict)
+    except InvalidDocumentException as error:
+        causes = "; ".join(cause.message for cause in error.causes)
+        raise TemplateError(f"{path} is not a valid SAM template: {causes}") from error
+    result = cast(Document, undo_mark_unicode_str_in_template(translated))
+    return Translated(
+        resources=cast(Mapping[str, Document], result["Resources"]),
+        mappings=cast(Mapping[str, Json], result.get("Mappings", {})),
+        conditions=cast(Mapping[str, Json], result.get("Conditions", {})),
+        rules=cast(Mapping[str, Document], document.get("Rules", {})),
+        parameters=parameters,
+        code=code,
+    )
+
+
+def load(path: Path) -> Document:
+    """Return the template as it is written, with its loops expanded if AWS would expand them."""
+    from samtranslator.yaml_helper import yaml_parse  # type: ignore[import-untyped]
+
+    try:
+        document = cast(Document, yaml_parse(path.read_text()))
+    except (OSError, YAMLError) as error:
+        raise TemplateError(f"the template {path} cannot be read: {error}") from error
+    transforms = document.get("Transform")
+    transforms = transforms if isinstance(transforms, list) else [transforms]
+    if transforms[:1] == [_LOOPS]:
+        return cast(Document, expand_loops(document, path.name))
+    if has_loops(document):
+        raise TemplateError(f"{path}: loops need {_LOOPS} as the first Transform")
+    return document
+
+
+def _parameters(document: Document, overrides: Mapping[str, str]) -> dict[str, str]:
+    declared = cast(Mapping[str, Document], document.get("Parameters", {}))
+    unknown = sorted(set(overrides) - set(declared))
+    if unknown:
+        raise TemplateError(
+            f"the template has no parameter {', '.join(unknown)}; "
+            f"it has {', '.join(sorted(declared)) or 'none'}"
+        )
+    values = {name: str(of["Default"]) for name, of in declared.items() if "Default" in of}
+    values.update(overrides)
+    missing = sorted(set(declared) - set(values))
+    if missing:
+        raise TemplateError(f"the parameters {', '.join(missing)} have no default: give a value")
+    return values
+
+
+def _take_code(document: Document, root: Path) -> dict[str, Path]:
+    """Note where code lies, and put a name for it in its place: the translator refuses folders."""
+    everywhere = cast(Mapping[str, Document], document.get("Globals", {}))
+    code = {}
+    for logical_id, resource in cast(Mapping[str, Document], document["Resources"]).items():
+        if resource["Type"] not in _CODE_PROPERTIES:
+            continue
+        section, name = _CODE_PROPERTIES[resource["Type"]]
+        properties = cast(Document, resource.setdefault("Properties", {}))
+        folder = properties.get(name, everywhere.get(section, {}).get(name))
+        if not isinstance(folder, str):
+            raise TemplateError(f"{logical_id}.{name}: expected a folder, found {folder!r}")
+        if not (root / folder).is_dir():
+            raise TemplateError(f"{logical_id}.{name}: there is no folder {root / folder}")
+        code[logical_id] = (root / folder).resolve()
+        properties[name] = f"s3://local/{logical_id}"
+    return code
+
 
 ACCOUNT = "123456789012"
 
@@ -26,7 +527,7 @@ class Resources:
     @classmethod
     def of(
         cls, translated: Translated, endpoint_url: str, region: str, account: str = ACCOUNT
-    ) -> "Resources":
+    ) -> Resources:
         """Return a translated template's resources; queue URLs begin with `endpoint_url`."""
         pseudo = {
             "AWS::AccountId": account,

@@ -24,20 +24,23 @@ from botocore.config import Config
 
 from dormouse import lifeline
 from dormouse.console import is_console, with_console
-from dormouse.features.http.door import guarded
-from dormouse.features.http.problems import refusal
+from dormouse.features.http.problems import guarded, refusal
 from dormouse.http.loopback import LoopbackServer
 from dormouse.http.messages import Answer
 from dormouse.settings import CONDITIONS_TRIED_AT
 from dormouse_cli.local.deploy import deploy
 from dormouse_cli.local.errors import StartError
-from dormouse_cli.local.event_sources import EventSourcePoller, Watch, unwatched
+from dormouse_cli.local.event_sources import (
+    EventSourcePoller,
+    ScheduleTimer,
+    Watch,
+    scheduled_event,
+    unwatched,
+)
 from dormouse_cli.local.http_api import HttpApi
-from dormouse_cli.local.lambda_host import DEFAULT_SLOTS, IdleTimer, LambdaHost
+from dormouse_cli.local.lambda_host import DEFAULT_SLOTS, IdleTimer, LambdaHost, Outcome, Sandbox
 from dormouse_cli.local.plan import Deployment
-from dormouse_cli.local.sandbox import Outcome, Sandbox
-from dormouse_cli.local.schedules import ScheduleTimer, scheduled_event
-from dormouse_cli.local.sessions import DEFAULT_REGION, aws_environment, isolated_session
+from dormouse_cli.local.resources import DEFAULT_REGION, aws_environment, isolated_session
 from dormouse_cli.local.spark_package import with_package
 from dormouse_cli.local.template import read
 from dormouse_cli.local.websocket_api import CONNECTIONS, WebSocketApi

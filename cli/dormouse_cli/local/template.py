@@ -4,20 +4,351 @@ Called by `stack`. Each resource type is either read, or left out on purpose (by
 or refused; so a template never runs with a part silently missing.
 """
 
-from collections.abc import Callable, Mapping
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from dormouse_cli.local.errors import TemplateError
-from dormouse_cli.local.plan import Deployment
-from dormouse_cli.local.resources import ACCOUNT, Resources
-from dormouse_cli.local.sessions import DEFAULT_REGION
-from dormouse_cli.local.template_apis import routes, socket_function
-from dormouse_cli.local.template_functions import event_sources, function, rules, schedules
-from dormouse_cli.local.template_rules import check_rules
-from dormouse_cli.local.template_storage import bucket, queue, spark_application, table
-from dormouse_cli.local.translation import translate
-from dormouse_cli.local.wiring import check_wiring
+from dormouse_cli.local.plan import (
+    Bucket,
+    Deployment,
+    EventSource,
+    Function,
+    Notification,
+    Queue,
+    Redrive,
+    Route,
+    Rule,
+    Schedule,
+    SparkApplication,
+    Table,
+)
+from dormouse_cli.local.resources import (
+    ACCOUNT,
+    DEFAULT_REGION,
+    Document,
+    Resolver,
+    Resources,
+    translate,
+)
+
+# Reads the routes of HTTP APIs from a template; called by `template`.
+
+_ANY = "x-amazon-apigateway-any-method"
+_INTEGRATION = "x-amazon-apigateway-integration"
+_FUNCTION = re.compile(r"/functions/arn:[^/]+:function:([^:/]+)/invocations$")
+_SOCKET_ROUTES = {"$connect", "$default", "$disconnect"}
+_PATH = re.compile(r"(/[A-Za-z0-9._~-]+)*(/|/\{[A-Za-z0-9._-]+\+\})?")
+
+
+def routes(resources: Resources) -> Iterator[Route]:
+    """All routes of HTTP APIs that are events of functions."""
+    for logical_id in resources.of_type("AWS::ApiGatewayV2::Api"):
+        body = cast(dict[str, dict[str, Document]], resources.get(logical_id, "Body", {}))
+        for path, methods in body.get("paths", {}).items():
+            if not _PATH.fullmatch(path):
+                raise TemplateError(
+                    f"{logical_id}: the local stack knows paths with a {{name+}} at their end "
+                    f"alone, found {path}"
+                )
+            for method, operation in methods.items():
+                yield _route(logical_id, path, method, cast(Document, operation))
+
+
+def socket_function(resources: Resources) -> str:
+    """The name of the function of the WebSocket API; empty without one."""
+    named = {
+        resources.get(logical_id, "RouteKey")
+        for logical_id in resources.of_type("AWS::ApiGatewayV2::Route")
+    }
+    found = [
+        _FUNCTION.search(cast(str, resources.get(logical_id, "IntegrationUri")))
+        for logical_id in resources.of_type("AWS::ApiGatewayV2::Integration")
+    ]
+    if not named and not found:
+        return ""
+    if named != _SOCKET_ROUTES or len(found) != 1 or found[0] is None:
+        raise TemplateError(
+            "the local stack knows routes and integrations of one WebSocket API with the routes "
+            f"{', '.join(sorted(_SOCKET_ROUTES))} alone, which one function answers"
+        )
+    return found[0][1]
+
+
+def _route(logical_id: str, path: str, method: str, operation: Document) -> Route:
+    integration = cast(dict[str, str], operation.get(_INTEGRATION, {}))
+    function = _FUNCTION.search(integration.get("uri", ""))
+    if function is None:
+        raise TemplateError(f"{logical_id}: {path} is not answered by a function")
+    if integration.get("payloadFormatVersion") != "2.0":
+        raise TemplateError(f"{logical_id}: {path} has another PayloadFormatVersion than 2.0")
+    return Route("ANY" if method == _ANY else method.upper(), path, function[1])
+
+
+# Reads functions and what invokes them from a template; called by `template`.
+
+_RATE = re.compile(r"rate\((\d+) (minute|hour|day)s?\)")
+_RATE_UNIT_SECONDS = {"minute": 60, "hour": 3600, "day": 86400}
+
+
+def function(resources: Resources, logical_id: str) -> Function:
+    """An AWS::Lambda::Function, with its code and layers as folders."""
+    environment = cast(Document, resources.get(logical_id, "Environment", {}))
+    variables = cast(Document, environment.get("Variables", {}))
+    where = f"{logical_id}.Environment"
+    return Function(
+        logical_id=logical_id,
+        name=resources.name(logical_id),
+        arn=resources.arn(logical_id),
+        handler=cast(str, resources.get(logical_id, "Handler")),
+        code=_folder(resources, logical_id, "Code"),
+        layers=tuple(dict.fromkeys(_layers(resources, logical_id))),
+        timeout_seconds=resources.number(logical_id, "Timeout", 3),
+        memory_mb=resources.number(logical_id, "MemorySize", 128),
+        environment={
+            name: resources.resolver.text(value, f"{where}.{name}")
+            for name, value in variables.items()
+        },
+    )
+
+
+def _layers(resources: Resources, logical_id: str) -> Iterator[Path]:
+    own = {resources.arn(layer): layer for layer in resources.of_type("AWS::Lambda::LayerVersion")}
+    for arn in cast(list[str], resources.get(logical_id, "Layers", [])):
+        if arn in own:  # packages of published layers come from the environment we run in
+            yield _folder(resources, own[arn], "Content")
+
+
+def _folder(resources: Resources, logical_id: str, key: str) -> Path:
+    location = cast(dict[str, str], resources.get(logical_id, key))
+    if location is None or location.get("S3Key") not in resources.code:
+        raise TemplateError(
+            f"{logical_id}.{key}: the local stack runs code of AWS::Serverless functions and "
+            "layers that lies in a folder"
+        )
+    return resources.code[location["S3Key"]]
+
+
+def event_sources(resources: Resources) -> Iterator[EventSource]:
+    """All enabled event source mappings; of queues only."""
+    for logical_id in resources.of_type("AWS::Lambda::EventSourceMapping"):
+        if resources.get(logical_id, "Enabled", True) in (True, "true"):
+            yield _event_source(resources, logical_id)
+
+
+def _event_source(resources: Resources, logical_id: str) -> EventSource:
+    arn = cast(str, resources.get(logical_id, "EventSourceArn"))
+    if ":sqs:" not in arn:
+        raise TemplateError(f"{logical_id}.EventSourceArn: not a queue: {arn}")
+    scaling = cast(dict[str, str], resources.get(logical_id, "ScalingConfig", {}))
+    window = resources.number(logical_id, "MaximumBatchingWindowInSeconds", 0)
+    batch_size = resources.number(logical_id, "BatchSize", 10)
+    if batch_size > 10 and window == 0:
+        raise TemplateError(
+            f"{logical_id}.BatchSize: AWS asks for a batching window of at least 1 second "
+            f"when the batch size is over 10, found {batch_size}"
+        )
+    response_types = cast(list[str], resources.get(logical_id, "FunctionResponseTypes", []))
+    return EventSource(
+        function=cast(str, resources.get(logical_id, "FunctionName")).split(":")[-1],
+        queue_name=arn.split(":")[-1],
+        queue_arn=arn,
+        batch_size=batch_size,
+        batching_window_seconds=window,
+        reports_item_failures="ReportBatchItemFailures" in response_types,
+        maximum_concurrency=int(scaling["MaximumConcurrency"]) if scaling else None,
+    )
+
+
+def schedules(resources: Resources) -> Iterator[Schedule]:
+    """All enabled schedules, of EventBridge's rules and of its scheduler."""
+    for logical_id in resources.of_type("AWS::Events::Rule"):
+        expression = resources.get(logical_id, "ScheduleExpression")
+        targets = cast(list[dict[str, str]], resources.get(logical_id, "Targets", []))
+        if expression is not None and resources.get(logical_id, "State") != "DISABLED":
+            for target in targets:
+                yield _schedule(resources, logical_id, cast(str, expression), target)
+    for logical_id in resources.of_type("AWS::Scheduler::Schedule"):
+        if resources.get(logical_id, "State") != "DISABLED":
+            yield _schedule(
+                resources,
+                logical_id,
+                cast(str, resources.get(logical_id, "ScheduleExpression")),
+                cast(dict[str, str], resources.get(logical_id, "Target")),
+            )
+
+
+def rules(resources: Resources) -> Iterator[Rule]:
+    """All enabled rules on patterns of events; to queues only."""
+    for logical_id in resources.of_type("AWS::Events::Rule"):
+        pattern = cast(Document | None, resources.get(logical_id, "EventPattern"))
+        if pattern is None or resources.get(logical_id, "State") == "DISABLED":
+            continue
+        targets = cast(list[dict[str, str]], resources.get(logical_id, "Targets", []))
+        for target in targets:
+            if ":sqs:" not in target["Arn"]:
+                raise TemplateError(f"{logical_id}: the target is not a queue: {target['Arn']}")
+        arns = tuple(target["Arn"] for target in targets)
+        yield Rule(resources.name(logical_id), pattern, arns)
+
+
+def _schedule(
+    resources: Resources, logical_id: str, expression: str, target: Mapping[str, str]
+) -> Schedule:
+    rate = _RATE.fullmatch(expression)
+    if rate is None:
+        raise TemplateError(
+            f"{logical_id}.ScheduleExpression: the local stack knows rate(…) only, "
+            f"found {expression}"
+        )
+    if ":lambda:" not in target["Arn"]:
+        raise TemplateError(f"{logical_id}: the target is not a function: {target['Arn']}")
+    return Schedule(
+        name=resources.name(logical_id),
+        arn=resources.arn(logical_id),
+        function=target["Arn"].split(":")[-1],
+        rate_seconds=int(rate[1]) * _RATE_UNIT_SECONDS[rate[2]],
+        input=target.get("Input"),
+    )
+
+
+# Checks the rules of a template, that is which parameters go together. CloudFormation checks them
+# before it makes anything. Used by `template`.
+
+
+def check_rules(rules: Mapping[str, Document], resolver: Resolver) -> None:
+    """Raise `TemplateError` with its description for the first assertion that does not hold."""
+    for name, rule in rules.items():
+        where = f"Rules.{name}"
+        if resolver.resolve(rule.get("RuleCondition", True), where) is not True:
+            continue
+        for assertion in cast(list[Document], rule["Assertions"]):
+            if resolver.resolve(assertion["Assert"], where) is not True:
+                raise TemplateError(f"{where}: {assertion['AssertDescription']}")
+
+
+# Reads buckets, queues, tables and Spark applications of a template; called by `template`.
+
+_TABLE_ARGUMENTS = (
+    "AttributeDefinitions",
+    "BillingMode",
+    "GlobalSecondaryIndexes",
+    "KeySchema",
+    "LocalSecondaryIndexes",
+    "ProvisionedThroughput",
+)
+
+
+def bucket(resources: Resources, logical_id: str) -> Bucket:
+    """An AWS::S3::Bucket; its events may go to queues only."""
+    versioning = cast(Document, resources.get(logical_id, "VersioningConfiguration", {}))
+    lifecycle = cast(Document, resources.get(logical_id, "LifecycleConfiguration", {}))
+    return Bucket(
+        name=resources.name(logical_id),
+        versioned=versioning.get("Status") == "Enabled",
+        notifications=tuple(_notifications(resources, logical_id)),
+        lifecycle=tuple(cast(list[Document], lifecycle.get("Rules", []))),
+    )
+
+
+def _notifications(resources: Resources, logical_id: str) -> Iterator[Notification]:
+    configured = cast(Document, resources.get(logical_id, "NotificationConfiguration", {}))
+    for kind in configured:
+        if kind != "QueueConfigurations":
+            raise TemplateError(
+                f"{logical_id}.NotificationConfiguration.{kind}: the local stack sends a "
+                "bucket's events to queues only"
+            )
+    for entry in cast(list[Document], configured.get("QueueConfigurations", [])):
+        filters = cast(dict[str, dict[str, list[dict[str, str]]]], entry.get("Filter", {}))
+        rules = {
+            rule["Name"].lower(): rule["Value"]
+            for rule in filters.get("S3Key", {}).get("Rules", [])
+        }
+        yield Notification(
+            queue_arn=cast(str, entry["Queue"]),
+            event=cast(str, entry["Event"]),
+            prefix=rules.get("prefix", ""),
+            suffix=rules.get("suffix", ""),
+        )
+
+
+def queue(resources: Resources, logical_id: str) -> Queue:
+    """An AWS::SQS::Queue; FIFO queues are refused."""
+    if resources.get(logical_id, "FifoQueue"):
+        raise TemplateError(f"{logical_id}.FifoQueue: the local stack has standard queues only")
+    redrive = cast(dict[str, str] | None, resources.get(logical_id, "RedrivePolicy"))
+    return Queue(
+        name=resources.name(logical_id),
+        arn=resources.arn(logical_id),
+        visibility_timeout_seconds=resources.number(logical_id, "VisibilityTimeout", 30),
+        delay_seconds=resources.number(logical_id, "DelaySeconds", 0),
+        retention_seconds=resources.number(logical_id, "MessageRetentionPeriod", 345_600),
+        redrive=None
+        if redrive is None
+        else Redrive(redrive["deadLetterTargetArn"], int(redrive["maxReceiveCount"])),
+    )
+
+
+def table(resources: Resources, logical_id: str) -> Table:
+    """An AWS::DynamoDB::Table."""
+    arguments = {key: resources.get(logical_id, key) for key in _TABLE_ARGUMENTS}
+    ttl = cast(Document, resources.get(logical_id, "TimeToLiveSpecification", {}))
+    return Table(
+        name=resources.name(logical_id),
+        definition={key: value for key, value in arguments.items() if value is not None},
+        ttl_attribute=cast(str, ttl["AttributeName"]) if ttl.get("Enabled") else None,
+    )
+
+
+def spark_application(resources: Resources, logical_id: str) -> SparkApplication:
+    """An AWS::EMRServerless::Application."""
+    return SparkApplication(
+        name=resources.name(logical_id),
+        release_label=cast(str, resources.get(logical_id, "ReleaseLabel")),
+    )
+
+
+# Refuses a deployment whose parts do not fit together; called by `template`.
+
+
+def check_wiring(deployment: Deployment) -> None:
+    """Refuse what AWS refuses on creation, and would otherwise show up only as a lost message."""
+    queues = {queue.arn: queue for queue in deployment.queues}
+    for queue in deployment.queues:
+        if queue.redrive is not None and queue.redrive.dead_letter_arn not in queues:
+            raise TemplateError(f"queue {queue.name}: its dead-letter queue does not exist")
+    for bucket in deployment.buckets:
+        for notification in bucket.notifications:
+            if notification.queue_arn not in queues:
+                raise TemplateError(f"bucket {bucket.name}: there is no {notification.queue_arn}")
+    for rule in deployment.rules:
+        for arn in rule.queue_arns:
+            if arn not in queues:
+                raise TemplateError(f"rule {rule.name}: there is no {arn}")
+    _check_routes(deployment)
+    for source in deployment.event_sources:
+        function, fed_by = deployment.function(source.function), queues.get(source.queue_arn)
+        if function is None or fed_by is None:
+            raise TemplateError(
+                f"event source {source.queue_name} → {source.function}: one of them does not exist"
+            )
+        if fed_by.visibility_timeout_seconds < function.timeout_seconds:
+            raise TemplateError(
+                f"queue {fed_by.name}: its visibility timeout of "
+                f"{fed_by.visibility_timeout_seconds} s is less than the timeout of "
+                f"{function.name}, {function.timeout_seconds} s"
+            )
+
+
+def _check_routes(deployment: Deployment) -> None:
+    for route in deployment.routes:
+        if deployment.function(route.function) is None:
+            raise TemplateError(f"route {route.key}: there is no function {route.function}")
+
 
 _READ = frozenset(
     {

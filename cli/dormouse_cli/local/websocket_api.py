@@ -12,8 +12,8 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import unquote
 
-from dormouse.features.websocket.serve_websocket import PATH
-from dormouse.features.websocket.upgrades import frames, socket_response
+from dormouse.features.websocket import PATH, frames, socket_response
+from dormouse.http.connections import MOST_FRAME_BYTES
 from dormouse.http.messages import (
     Answer,
     HttpRequest,
@@ -22,7 +22,6 @@ from dormouse.http.messages import (
     SocketClosedError,
     json_response,
 )
-from dormouse.ports.connections import MOST_FRAME_BYTES
 from dormouse.system import SystemClock
 from dormouse_cli.local.http_api import Invoke, caller_arn
 

@@ -1,5 +1,4 @@
 """`dormouse report`: a table on one page, for a browser that needs no network.
 
-The parts, lowest first: ``outline`` (a partition tree of any size, in as many blocks as a picture
-bears), ``contents`` (the page's contents, as plain values), ``figures`` (the pictures), ``page``.
+``contents`` has the page's contents as plain values, ``page`` the pictures and the page.
 """

@@ -2,17 +2,119 @@
 
 from __future__ import annotations
 
+import struct
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal, cast
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate
+from typing import Any, Literal, Protocol, Self, TypeVar, cast
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
-from dormouse.arrow.types import Array
-from dormouse.errors import UnsortedRowsError
-from dormouse.key_forms.arrow import FEW_ROWS, key_column, key_part, row_key, taken_keys
-from dormouse.keys.ranges import Key, KeyRange, encode_key
+from dormouse.arrow.types import COUNTS, Array, Scalar, arrow_type
+from dormouse.errors import InvalidRequestError, UnsortedRowsError
+from dormouse.key_codec import plain_part
+from dormouse.keys import (
+    INT64_MAX,
+    INT64_MIN,
+    Key,
+    KeyPart,
+    KeyRange,
+    encode_key,
+    intersect_ranges,
+    prefix_successor,
+    union_ranges,
+)
 from dormouse.schema.schema import Field, Schema
+from dormouse.schema.types import MAX_TIME, UUID_BYTES, FieldType, Primitive
+from dormouse.sql.conditions import Condition
+from dormouse.sql.key_bounds import key_bounds
+from dormouse.tables.row_rules import group_keys
+from dormouse.tables.table import Table
+
+# Keys in Arrow batches and in Parquet statistics.
+
+FEW_ROWS = 3
+"""Up to so many rows, their keys are read faster one by one than together."""
+
+
+def row_key(batch: pa.RecordBatch, row: int, schema: Schema) -> Key:
+    """Return the row key of one row of `batch`, whose first columns are those of `schema`."""
+    return tuple(
+        key_part(batch.column(i)[row], field.type) for i, field in enumerate(schema.row_keys)
+    )
+
+
+def row_keys(batch: pa.RecordBatch, rows: Sequence[int], schema: Schema) -> list[Key]:
+    """Return the row keys of some rows of `batch`; many are taken together, which is quicker."""
+    if len(rows) <= FEW_ROWS:
+        return [row_key(batch, row, schema) for row in rows]
+    return taken_keys(batch, rows, schema.row_keys)
+
+
+def taken_keys(
+    batch: pa.RecordBatch | pa.Table, rows: Sequence[int], fields: Sequence[Field]
+) -> list[Key]:
+    """Return the keys of some rows of `batch`, whose first columns are `fields`, taken together."""
+    wanted = pa.array(rows, pa.int64())
+    parts = []
+    for i, field in enumerate(fields):
+        cells = batch.column(i).take(wanted)
+        plain: Any = cells.cast(COUNTS[field.type]) if field.type in COUNTS else cells
+        parts.append(plain.to_pylist())  # an integer, a string or bytes, as a key part is
+    return list(zip(*parts, strict=True))
+
+
+def key_part(value: object, kind: FieldType) -> KeyPart:
+    """Return the key part of one cell, an Arrow scalar or the result of its ``as_py()``.
+
+    A timestamp becomes microseconds since 1970, a date days since 1970. A time without a zone is
+    UTC.
+    """
+    if isinstance(value, pa.TimestampScalar | pa.Date32Scalar | pa.Time64Scalar):
+        # not as_py: Arrow's range of years is larger than Python's
+        value = value.value  # type: ignore[union-attr]  # the stubs lack that of Date32Scalar
+    elif isinstance(value, pa.Scalar):
+        value = value.as_py()
+    return plain_part(value, kind)
+
+
+def key_column(parts: Sequence[KeyPart], kind: FieldType) -> Array:
+    """Return key parts as a column of the Arrow type of `kind`. Requires: they fit it."""
+    wanted = arrow_type(kind)
+    stored = COUNTS.get(kind, wanted)
+    column = pa.Array.from_buffers(
+        stored, len(parts), [None, *map(pa.py_buffer, _buffers(parts, stored))]
+    )
+    return column if stored is wanted else column.cast(wanted)
+
+
+def _buffers(parts: Sequence[KeyPart], stored: pa.DataType) -> list[bytes]:
+    """Return the buffers of a column in Arrow's columnar format, without that of nulls.
+
+    `pa.array` would import pandas where it is installed, which takes longer than a look-up.
+    """
+    if pa.types.is_integer(stored):
+        return [struct.pack(f"={len(parts)}{'i' if stored == pa.int32() else 'q'}", *parts)]
+    cells = [part.encode() if isinstance(part, str) else cast(bytes, part) for part in parts]
+    if pa.types.is_fixed_size_binary(stored):
+        return [b"".join(cells)]
+    ends = accumulate(map(len, cells))
+    return [struct.pack(f"={len(cells) + 1}i", 0, *ends), b"".join(cells)]
+
+
+def key_scalar(part: KeyPart, kind: FieldType) -> Scalar:
+    """Return a key part as a scalar of the Arrow type of `kind`. Requires: it fits it."""
+    value: Scalar = key_column([part], kind)[0]
+    return value
+
+
+def statistics_part(raw: int | bytes, field: Field) -> KeyPart:
+    """Return the key part of a raw minimum or maximum in the Parquet statistics of a column."""
+    if field.type is Primitive.STRING and isinstance(raw, bytes):
+        return raw.decode()
+    return raw
+
 
 _SIDES = ("left", "right")
 MANY = 8
@@ -150,7 +252,7 @@ def rows_in_ranges(
     """Yield the rows of a sorted batch that are in each of some disjoint ascending ranges.
 
     The batch must begin with the row keys, and as many sort keys as the bounds of the ranges have.
-    The bounds must be values of these columns (`arrow.ranges.fit_range`).
+    The bounds must be values of these columns (`arrow.order.fit_range`).
     """
     for start, end in spans_in_ranges(batch, ranges, schema):
         yield batch.slice(start, end - start)
@@ -258,3 +360,217 @@ def sort_in_memory(batches: Sequence[pa.RecordBatch], schema: Schema) -> Iterato
         ]
         # Table.sort_by would load Arrow's own query engine, and would take the same time to sort.
         yield from rows.take(pc.sort_indices(rows, sort_keys=keys)).to_batches()
+
+
+# Key ranges as predicates over columns, for pyarrow and DataFusion.
+#
+# A predicate is a conjunction that bounds single columns wherever the range does. From this form,
+# readers can see which row groups and pages they can skip.
+
+_INT32_TYPES = (Primitive.INT, Primitive.DATE)
+_PYTHON_TYPES: dict[FieldType, type[KeyPart]] = {
+    Primitive.STRING: str,
+    Primitive.BYTES: bytes,
+    Primitive.UUID: bytes,
+}
+
+
+class Term(Protocol):
+    """The operators that expressions of DataFusion and pyarrow have in common; the
+    other operand may be any term.
+    """
+
+    def __and__(self, other: Any, /) -> Self: ...  # noqa: D105
+    def __or__(self, other: Any, /) -> Self: ...  # noqa: D105
+    def __lt__(self, other: Any, /) -> Self: ...  # noqa: D105
+    def __le__(self, other: Any, /) -> Self: ...  # noqa: D105
+    def __gt__(self, other: Any, /) -> Self: ...  # noqa: D105
+    def __ge__(self, other: Any, /) -> Self: ...  # noqa: D105
+
+
+_T = TypeVar("_T", bound=Term)
+
+
+def fit_range(wanted: KeyRange, schema: Schema) -> KeyRange:
+    """Return a range of the same rows whose bounds are values of the key columns; it may be empty.
+
+    A bound of a request may be outside its column's type, or have more parts than there are keys.
+
+    For example, with one key of type int (32 bits): from 3,000,000,000 on there are no keys, so the
+    range is empty; below 3,000,000,000 are all keys, so the upper bound is dropped. With two keys,
+    the lower bound (a, 3,000,000,000) becomes the successor of (a).
+
+    Raises:
+        InvalidRequestError: a part is of another type than its column.
+    """
+    return fit_range_to_fields(wanted, schema.keys)
+
+
+def fit_range_to_fields(wanted: KeyRange, fields: Sequence[Field]) -> KeyRange:
+    """Return a range as `fit_range` does, for columns that need not be keys."""
+    low = _fitted(wanted.min, fields)
+    high = None if wanted.max is None else _fitted(wanted.max, fields)
+    if low is None:
+        return KeyRange((), ())
+    return KeyRange(low, high)
+
+
+def requested_ranges(schema: Schema, ranges: Sequence[KeyRange]) -> list[KeyRange]:
+    """Return disjoint ascending ranges that contain exactly the rows in any of `ranges`.
+
+    No ranges mean the whole table.
+
+    Raises:
+        InvalidRequestError: a bound of the wrong type.
+    """
+    return union_ranges([fit_range(r, schema) for r in ranges]) if ranges else [KeyRange()]
+
+
+def ranges_to_read(
+    table: Table, ranges: Sequence[KeyRange], condition: Condition | None
+) -> list[KeyRange]:
+    """Return disjoint ascending ranges that contain all stored rows
+    that can contribute to the result.
+
+    No ranges mean the whole table. The result may contain more: rows that do not match the
+    condition, and all rows of a group of which one row is requested, because the whole group
+    decides about its result row.
+
+    Raises:
+        InvalidRequestError: a bound of the wrong type.
+    """
+    schema = table.schema
+    wanted = requested_ranges(schema, ranges)
+    if condition is not None:
+        bounds = [fit_range(r, schema) for r in key_bounds(condition, schema)]
+        wanted = intersect_ranges(wanted, union_ranges(bounds))
+    shared = len(group_keys(schema, table.properties))
+    return union_ranges([span.widen_to_parts(shared) for span in wanted])
+
+
+def _fitted(bound: Key, fields: Sequence[Field]) -> Key | None:
+    """Return a bound at the same position whose parts fit their
+    columns; None if it is above all keys.
+    """
+    for i, (part, field) in enumerate(zip(bound, fields, strict=False)):
+        _check_type(part, field)
+        if isinstance(part, int):
+            low, high = _limits(field)
+            if part < low:
+                return bound[:i]
+            if part > high:
+                return _after(bound[:i], fields)
+        if isinstance(part, bytes) and field.type is Primitive.UUID and len(part) != UUID_BYTES:
+            nearest = _uuid_from(part)
+            return _after(bound[:i], fields) if nearest is None else (*bound[:i], nearest)
+    return _after(bound[: len(fields)], fields) if len(bound) > len(fields) else bound
+
+
+def _after(key: Key, fields: Sequence[Field]) -> Key | None:
+    past = prefix_successor(key)
+    return None if past is None else _fitted(past, fields)
+
+
+def _uuid_from(bound: bytes) -> bytes | None:
+    """Return the least UUID that is not below bytes of another length; None if there is none."""
+    if len(bound) < UUID_BYTES:
+        return bound.ljust(UUID_BYTES, b"\0")
+    after = int.from_bytes(bound[:UUID_BYTES], "big") + 1
+    return None if after >> 8 * UUID_BYTES else after.to_bytes(UUID_BYTES, "big")
+
+
+def _limits(field: Field) -> tuple[int, int]:
+    if field.type is Primitive.TIME:
+        return 0, MAX_TIME
+    return (-(2**31), 2**31 - 1) if field.type in _INT32_TYPES else (INT64_MIN, INT64_MAX)
+
+
+def _check_type(part: KeyPart, field: Field) -> None:
+    wanted = _PYTHON_TYPES.get(field.type, int)
+    if not isinstance(part, wanted) or isinstance(part, bool):
+        raise InvalidRequestError(
+            f"a key does not fit column {field.name!r}: its part is not of type {wanted.__name__}"
+        )
+
+
+def range_predicate(
+    wanted: KeyRange,
+    fields: Sequence[Field],
+    column: Callable[[str], _T],
+    literal: Callable[[Scalar], _T],
+) -> _T | None:
+    """Return the term that is true of exactly the rows in `wanted`; None if that is all rows.
+
+    `wanted` is a range of values of `fields`; it must fit them (`fit_range`) and not be empty.
+    `column` and `literal` make the terms of a column and of a typed value.
+
+    For example, the range from (a, 5) to (a, 9) becomes
+
+        k1 >= a AND k1 <= a AND k2 >= 5 AND k2 < 9
+
+    and the range from (a, 5) to (c, 2), whose bounds differ in the first part,
+
+        k1 >= a AND (k1 > a OR k2 >= 5) AND k1 <= c AND (k1 < c OR k2 < 2)
+
+    The conjuncts `k1 >= a` and `k1 <= c` are redundant, but are what statistics of a single column
+    can be compared with.
+    """
+    columns = [column(f.name) for f in fields]
+    low = _literals(wanted.min, fields, literal)
+    if wanted.max is None:
+        return _from(columns, low) if low else None
+    high = _literals(wanted.max, fields, literal)
+    same = _common_prefix(wanted.min, wanted.max)
+    terms = []
+    for item, value in zip(columns[:same], low, strict=False):
+        terms += [item >= value, item <= value]
+    if same < len(low):
+        terms.append(_from(columns[same:], low[same:]))
+    terms.append(_below(columns[same:], high[same:]))
+    result = terms[0]
+    for term in terms[1:]:
+        result = result & term
+    return result
+
+
+def _from(columns: Sequence[_T], bound: Sequence[_T]) -> _T:
+    """Return the term for keys at or above a bound, part by part."""
+    first, value = columns[0], bound[0]
+    if len(bound) == 1:
+        return first >= value
+    return (first >= value) & ((first > value) | _from(columns[1:], bound[1:]))
+
+
+def _below(columns: Sequence[_T], bound: Sequence[_T]) -> _T:
+    """Return the term for keys below a bound, part by part."""
+    first, value = columns[0], bound[0]
+    if len(bound) == 1:
+        return first < value
+    return (first <= value) & ((first < value) | _below(columns[1:], bound[1:]))
+
+
+def _literals(bound: Key, fields: Sequence[Field], literal: Callable[[Scalar], _T]) -> list[_T]:
+    return [literal(key_scalar(p, f.type)) for p, f in zip(bound, fields, strict=False)]
+
+
+def _common_prefix(low: Key, high: Key) -> int:
+    count = 0
+    for a, b in zip(low, high, strict=False):
+        if a != b:
+            break
+        count += 1
+    return count
+
+
+# Bounds on the keys of a row group, from its Parquet statistics.
+
+
+def column_span(group: pq.RowGroupMetaData, i: int, field: Field) -> tuple[Key, Key] | None:
+    """Return the least and greatest value of column `i`, as keys of one
+    part; None if they are unknown.
+    """
+    statistics = group.column(i).statistics
+    if statistics is None or not statistics.has_min_max:
+        return None
+    least, most = (cast(int | bytes, raw) for raw in (statistics.min_raw, statistics.max_raw))
+    return (statistics_part(least, field),), (statistics_part(most, field),)

@@ -18,16 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError
 
-from dormouse.aws.base.clients import is_of_aws
-from dormouse.aws.base.failures import (
-    ConditionFailedError,
-    is_forbidden,
-    reading,
-    writing,
-)
-from dormouse.aws.s3.multipart import MultipartUpload
+from dormouse.aws.clients import ConditionFailedError, is_forbidden, is_of_aws, reading, writing
+from dormouse.aws.uploads import MultipartUpload
 from dormouse.errors import ContendedError, ServiceRefusedError
-from dormouse.stored.names import InstanceNames
+from dormouse.stored.paths import InstanceNames
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient

@@ -12,15 +12,14 @@ from typing import TYPE_CHECKING
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from dormouse.aws.base.clients import client
-from dormouse.aws.base.failures import Failure, kind_of, read_pages, unavailable
+from dormouse.aws.clients import Failure, client, kind_of, read_pages, unavailable
 from dormouse.errors import InvalidRequestError, OutcomeUnknownError
-from dormouse.features.spark import jvm
-from dormouse.features.spark.package_files import ARCHIVE
-from dormouse.model.jobs.spark_threshold import ClusterSize
-from dormouse.ports.services import SparkRun, SparkRunState
+from dormouse.features import jvm
+from dormouse.features.spark import ARCHIVE
+from dormouse.ports import SparkRun, SparkRunState
 from dormouse.settings import SPARK_RUN_SECONDS, SparkSettings
-from dormouse.stored.names import InstanceNames
+from dormouse.state.jobs import ClusterSize
+from dormouse.stored.paths import InstanceNames
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

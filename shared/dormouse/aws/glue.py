@@ -6,8 +6,8 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from dormouse.aws.base.failures import code_of, reading, writing
-from dormouse.ports.publications import MirroredTable, MirrorEntry
+from dormouse.aws.clients import code_of, reading, writing
+from dormouse.ports import MirroredTable, MirrorEntry
 
 TABLE_ID = "dormouse.table-id"
 """The parameter of an entry that says which table it is of."""

@@ -15,8 +15,7 @@ from botocore.awsrequest import AWSRequest
 from botocore.exceptions import BotoCoreError, HTTPClientError, NoCredentialsError, NoRegionError
 from botocore.httpsession import URLLib3Session
 
-from dormouse.aws.base.clients import client, session
-from dormouse.aws.base.failures import reading
+from dormouse.aws.clients import client, reading, session
 from dormouse.errors import InvalidRequestError, NotFoundError
 from dormouse.http.messages import HttpRequest, HttpResponse, json_response
 

@@ -10,8 +10,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from dormouse.aws.base.clients import is_of_aws
-from dormouse.aws.base.failures import reading
+from dormouse.aws.clients import is_of_aws, reading
 from dormouse.stored.paths import data_prefix, iceberg_prefix
 
 if TYPE_CHECKING:

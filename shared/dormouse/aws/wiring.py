@@ -15,31 +15,29 @@ from typing import TYPE_CHECKING
 
 from botocore.config import Config
 
-from dormouse.aws.base.clients import BeforeRequest, client
+from dormouse.aws.clients import BeforeRequest, client
 from dormouse.aws.conditions import Conditions
-from dormouse.aws.dynamodb.items import DynamoItems
 from dormouse.aws.glue import GlueMirror
+from dormouse.aws.items import DynamoItems
+from dormouse.aws.queues import SqsDeadLetters, SqsOutbox, SqsResultQueues
 from dormouse.aws.reader_access import S3ReaderAccess
-from dormouse.aws.s3.storage import S3Sources, S3Storage
-from dormouse.aws.sqs.dead_letters import SqsDeadLetters
-from dormouse.aws.sqs.queues import SqsOutbox
-from dormouse.aws.sqs.result_queues import SqsResultQueues
+from dormouse.aws.storage import S3Sources, S3Storage
+from dormouse.http.connections import Connections, NoConnections
 from dormouse.items.publications import ItemPublications
 from dormouse.items.store import Space
 from dormouse.items.tables import ItemTables
 from dormouse.items.tracker import ItemTracker
-from dormouse.ports.connections import Connections, NoConnections
-from dormouse.ports.services import Metrics, NoMetrics, Services, Spark
+from dormouse.ports import Metrics, NoMetrics, Services, Spark
 from dormouse.settings import Settings
-from dormouse.state_store import CommitReport, StateStore
-from dormouse.stored.names import InstanceNames
+from dormouse.state.store import CommitReport, StateStore
+from dormouse.stored.paths import InstanceNames
 from dormouse.system import SystemClock, TimeOrderedIds, retry_policy
 from dormouse.tables.table import Table
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
-    from dormouse.statestore.log.pages import Pages
+    from dormouse.log.pages import Pages
 
 SCRATCH = "dormouse"
 """The name of a function's own folder in the scratch folder."""
@@ -80,8 +78,7 @@ def wiring() -> Wiring:
     The scratch folder is emptied first: a function that was stopped leaves files there, which
     Lambda hands to the next process.
     """
-    from dormouse.aws.base.logs import note_commit
-    from dormouse.aws.base.metrics import LoggedMetrics
+    from dormouse.aws.logs import LoggedMetrics, note_commit
 
     settings = Settings.from_environment()
     scratch = settings.scratch / SCRATCH
@@ -190,9 +187,9 @@ def _store_factory(
 
     @lru_cache(STORES_KEPT)
     def open_store(state_id: str, name: str, kept_in: str, keep_seconds: int) -> StateStore:
-        from dormouse.aws.s3.hedging import fetched_hedged
-        from dormouse.statestore.engine import Options
-        from dormouse.statestore.overlap import side_by_side
+        from dormouse.aws.state_store import fetched_hedged
+        from dormouse.log.blobs import side_by_side
+        from dormouse.log.engine import Options
 
         clock, ids, tries = SystemClock(), TimeOrderedIds(), retry_policy()
         options = Options(
@@ -203,13 +200,13 @@ def _store_factory(
             fetch=fetched_hedged,
         )
         if kept_in == "dynamodb":
-            from dormouse.aws.dynamodb.state.state_store import BlobTables, DynamoDBStateStore
+            from dormouse.aws.blobs import BlobTables, DynamoDBStateStore
 
             tables = BlobTables(dynamodb, names.deltas_table, names.snapshots_table)
             return DynamoDBStateStore(
                 state_id, tables, pages(), clock, ids, retry_policy=tries, options=options
             )
-        from dormouse.aws.s3.state_store import S3StateStore
+        from dormouse.aws.state_store import S3StateStore
 
         return S3StateStore(
             state_id, storage, pages(), clock, ids, retry_policy=tries, options=options

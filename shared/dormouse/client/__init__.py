@@ -6,16 +6,14 @@
     flights.ingest("flights.parquet").wait(timeout_seconds=60)
     flights.query(exact="AA", columns=["flight", "dest"]).read_all()
 
-The command line is built on it. Its modules, lowest first:
+The command line is built on it. Its modules:
 
-- ``ports``: what the client needs beside what the stages need; ``versions``: which one is read;
-  ``waiting``: polling until work is done
-- ``table``: the handle of a table; ``dropping``, ``frames``, ``writer``, ``exporting``,
-  ``purging``, ``jobs``, ``status``, ``contents``, ``waiting_files``: what it does
+- ``table``: the handle of a table; ``ingesting``, ``exporting``, ``purging``, ``versions``,
+  ``jobs``, ``contents``, ``iceberg``: what it does; ``waiting``: polling until work is done
+- ``instance``: the handle of an instance, opened by ``in_folder`` or ``deployment``; ``queries``,
+  ``operations``, ``administration``, ``socket``: what it does
 - ``inferring``: schemas of new tables; ``listing``: lists that show themselves
-- ``instance``: the handle of an instance; ``statements``: what its SQL reads; ``declaring``,
-  ``dead_letters``, ``spark``: what it does; ``estimating``: split points for a table yet to be
-  created
+- ``computing``, ``reader``: processes that may end in place of a server
 
 A handle imports what a method needs within the method: a look-up loads neither the query engine of
 scans nor the code of exports, and listing tables loads no Arrow.
@@ -27,18 +25,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from dormouse.client.instance import Instance
-from dormouse.client.operating.status import Status
 from dormouse.client.table import TableHandle
-from dormouse.key_forms.python import KeyLike, KeyValue
-from dormouse.model.versions.as_of import AsOf
-from dormouse.tables.spark_options import SparkOptions
+from dormouse.client.waiting import Status
+from dormouse.key_codec import KeyLike, KeyValue
+from dormouse.state.versions import AsOf
+from dormouse.tables.properties import SparkOptions
 
 if TYPE_CHECKING:
     from dormouse.client.contents import TableFile, TablePartition, TableShard
-    from dormouse.client.ingesting.dropping import Ingested
-    from dormouse.client.ingesting.writer import TableWriter
-    from dormouse.client.operating.purging import Purge, PurgeProgress
-    from dormouse.client.reading.exporting import Export, ExportProgress
+    from dormouse.client.exporting import Export, ExportProgress
+    from dormouse.client.ingesting import Ingested, TableWriter
+    from dormouse.client.purging import Purge, PurgeProgress
     from dormouse.query.result import QueryResult
 
 __all__ = [
@@ -62,13 +59,13 @@ __all__ = [
 ]
 
 _LATER = {
-    "Export": "dormouse.client.reading.exporting",
-    "ExportProgress": "dormouse.client.reading.exporting",
-    "Ingested": "dormouse.client.ingesting.dropping",
-    "Purge": "dormouse.client.operating.purging",
-    "PurgeProgress": "dormouse.client.operating.purging",
+    "Export": "dormouse.client.exporting",
+    "ExportProgress": "dormouse.client.exporting",
+    "Ingested": "dormouse.client.ingesting",
+    "Purge": "dormouse.client.purging",
+    "PurgeProgress": "dormouse.client.purging",
     "QueryResult": "dormouse.query.result",
-    "TableWriter": "dormouse.client.ingesting.writer",
+    "TableWriter": "dormouse.client.ingesting",
     "TableFile": "dormouse.client.contents",
     "TablePartition": "dormouse.client.contents",
     "TableShard": "dormouse.client.contents",

@@ -9,16 +9,21 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from dormouse.key_forms.codec import KeyCodec
-from dormouse.key_forms.python import KeyValue
-from dormouse.model.partitions import ROOT, Partition
-from dormouse.model.shards import Reference
-from dormouse.model.state import TableState
-from dormouse.ports.services import Storage
+from dormouse.key_codec import KeyCodec, KeyValue
+from dormouse.ports import NO_TABLE, Services, Storage
 from dormouse.schema.schema import Schema
 from dormouse.showing import Listing
+from dormouse.state.partitions import ROOT, Partition, Reference
+from dormouse.state.state import TableState
 from dormouse.stored.paths import shard_path
+from dormouse.tables.table import Table
+
+if TYPE_CHECKING:
+    from dormouse.features.batch_files import SourceLookup
+    from dormouse.state.sources import Source
+
 
 KeyTuple = tuple[KeyValue, ...]
 """A key as `TableHandle.query` takes it."""
@@ -165,3 +170,23 @@ def _references_by_shard(state: TableState) -> dict[str, list[Reference]]:
     for reference in state.all_references():
         held[reference.shard].append(reference)
     return held
+
+
+# Files that wait: dropped for a table, and neither ingested nor refused yet.
+
+PENDING_FILES_MS = 7 * 24 * 60 * 60 * 1000
+"""How long a dropped file counts as pending: as long as the tracker keeps a refusal."""
+
+
+def files_that_wait(services: Services, table: Table) -> tuple[SourceLookup, list[Source]]:
+    """Return the files that wait, and the look-up that says so."""
+    from dormouse.features.batch_files import look_up_sources, refusal_of
+
+    # As in an audit: files dropped before may belong to an earlier table of this name.
+    since_ms = max(services.clock.now_ms() - PENDING_FILES_MS, table.files_since_ms)
+    dropped = list(services.sources.list(f"{table.name}/", since_ms=since_ms))
+    # Looked up after the listing: a file ingested in between counts as ingested.
+    known = look_up_sources(services, table, dropped)
+    # A file dropped before the table was created is recorded under no table.
+    fresh = known.fresh(dropped)
+    return known, [s for s in fresh if not refusal_of(services, s, table.id, NO_TABLE)]

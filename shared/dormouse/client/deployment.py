@@ -7,18 +7,15 @@ from functools import lru_cache
 
 from dormouse.client.instance import Instance
 from dormouse.client.waiting import Polling
-from dormouse.errors import UnavailableError
-from dormouse.extras import needs_extra
-from dormouse.profiles import folder_hint
-from dormouse.settings import Settings
+from dormouse.errors import UnavailableError, needs_extra
+from dormouse.settings import Settings, folder_hint
 from dormouse.system import retry_policy
 
 with needs_extra("aws", "an instance on AWS"):
-    from dormouse.aws.base.failures import reading
+    from dormouse.aws.clients import reading
     from dormouse.aws.emr import EmrApplications
-    from dormouse.aws.s3.ingest_bucket import S3IngestBucket
-    from dormouse.aws.s3.result_links import S3ResultLinks
-    from dormouse.aws.sqs.queue_ages import CloudWatchAges
+    from dormouse.aws.queues import CloudWatchAges
+    from dormouse.aws.uploads import S3IngestBucket, S3ResultLinks
     from dormouse.aws.wiring import Wiring, wire
 
 

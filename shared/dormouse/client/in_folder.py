@@ -7,8 +7,8 @@ from pathlib import Path
 from dormouse.client.instance import Instance
 from dormouse.client.waiting import Polling
 from dormouse.errors import InvalidRequestError
+from dormouse.folder.spark import SparkSubmit
 from dormouse.folder.wiring import OpenFolder, open_folder
-from dormouse.folder.work.spark_submit import SparkSubmit
 from dormouse.messages.stages import QUEUES
 from dormouse.settings import (
     memory_bytes,

@@ -11,32 +11,40 @@ from typing import TYPE_CHECKING, Literal, Self
 from msgspec import UNSET
 
 from dormouse.client.listing import listed_jobs, listed_tables
-from dormouse.client.operating.dead_letters import DeadLetterQueues, Queue, queue_states
-from dormouse.client.operating.spark import SparkStatus, spark_status
-from dormouse.client.ports import (
+from dormouse.client.operations import (
+    DeadLetterQueues,
+    Queue,
+    SparkStatus,
+    queue_states,
+    spark_status,
+)
+from dormouse.client.table import TableHandle
+from dormouse.client.versions import named_parameters, open_table
+from dormouse.client.waiting import (
+    WAIT_SECONDS,
     IngestBucket,
     NoLinks,
     NoSpark,
+    Polling,
     QueueAges,
     Queues,
     ResultLinks,
     SparkApplications,
     UnknownAges,
+    Watch,
+    count_pending,
+    pending_names,
 )
-from dormouse.client.reading.statements import named_parameters, open_table
-from dormouse.client.table import TableHandle
-from dormouse.client.waiting import WAIT_SECONDS, Polling, Watch, count_pending, pending_names
 from dormouse.errors import (
     CorruptDataError,
     DamagedEntryError,
     InvalidRequestError,
     MissingPackageError,
     NotFoundError,
+    needs_extra,
 )
-from dormouse.extras import needs_extra
-from dormouse.features.tables.leftovers import Unregistered, list_unregistered
-from dormouse.key_forms.codec import KeyCodec
-from dormouse.key_forms.python import KeyLike
+from dormouse.features.deletion import Unregistered, list_unregistered
+from dormouse.key_codec import KeyCodec, KeyLike
 from dormouse.messages.requests import (
     AdminRequest,
     ClearAccess,
@@ -61,27 +69,27 @@ from dormouse.messages.stages import (
     OutboundMessage,
     PartitionSplits,
 )
-from dormouse.ports.services import NO_TABLE, JobRecord, Services
-from dormouse.profiles import folder_hint
+from dormouse.ports import NO_TABLE, Services
 from dormouse.schema.schema import Schema
-from dormouse.settings import Settings
+from dormouse.settings import Settings, folder_hint
 from dormouse.showing import HtmlText, Listing, Shown
+from dormouse.state.jobs import JobRecord
 from dormouse.statements.limits import MEMORY_BYTES, TIMEOUT_SECONDS, Limits
-from dormouse.tables.spark_options import SparkOptions
+from dormouse.tables.properties import SparkOptions
 from dormouse.tables.table import Table, table_not_found
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from dormouse.access.rules import AccessRules, Permission, Verb
+    from dormouse.access import AccessRules, Permission, Verb
     from dormouse.client.computing import ComputingProcess
-    from dormouse.client.ingesting.dropping import Ingested
-    from dormouse.client.ingesting.inferring import Like, Types
-    from dormouse.client.reading.exporting_sql import ExportedStatement
-    from dormouse.client.reading.queries import AskedQuery
+    from dormouse.client.exporting_sql import ExportedStatement
+    from dormouse.client.inferring import Like, Types
+    from dormouse.client.ingesting import Ingested
+    from dormouse.client.queries import AskedQuery
     from dormouse.folder.wiring import OpenFolder
     from dormouse.http.loopback import LoopbackServer
-    from dormouse.messages.queries import ResultFormat
+    from dormouse.messages.stages import ResultFormat
     from dormouse.query.result import QueryResult
     from dormouse.tables.declaring import TableChange
 
@@ -172,7 +180,7 @@ class Instance(Shown):
         Raises:
             InvalidRequestError: the port cannot be used.
         """
-        from dormouse.features.catalog.serve_catalog import serve_catalog
+        from dormouse.features.catalog import serve_catalog
         from dormouse.http.loopback import LoopbackServer
 
         return LoopbackServer(partial(serve_catalog, self.services), port)
@@ -226,7 +234,7 @@ class Instance(Shown):
         """
         fields = schema
         if not isinstance(fields, Schema) or like is not None or row_keys or sort_keys or types:
-            from dormouse.client.ingesting.inferring import new_schema
+            from dormouse.client.inferring import new_schema
 
             fields = new_schema(schema, like, row_keys, sort_keys, types, properties)
         points = KeyCodec(fields).split_points_to_json(split_points)
@@ -367,7 +375,7 @@ class Instance(Shown):
         Raises:
             InvalidRequestError: it is malformed, or adding and changing is not enough to meet it.
         """
-        from dormouse.client.operating.declaring import parse_declarations, plan_declared
+        from dormouse.client.operations import parse_declarations, plan_declared
 
         return plan_declared(self.services, parse_declarations(body, self.services))
 
@@ -380,7 +388,7 @@ class Instance(Shown):
         """
         if change.schema is None and not hide_rows:
             self.check_hidden(change.name, change.properties)
-        from dormouse.client.operating.declaring import requests_of
+        from dormouse.client.operations import requests_of
 
         for request in requests_of(change, self.services):
             self._administer(request)
@@ -473,7 +481,7 @@ class Instance(Shown):
             AlreadyExistsError: there are objects below `to`.
             LimitExceededError: as `sql`; then there is no manifest.
         """
-        from dormouse.client.reading.exporting_sql import export_result, exported, free_prefix
+        from dormouse.client.exporting_sql import export_result, exported, free_prefix
 
         prefix, chosen = free_prefix(self.services, to, form)
         if spark is not None:
@@ -496,8 +504,8 @@ class Instance(Shown):
         spark: SparkOptions | None,
         form: ResultFormat = "arrow",
     ) -> AskedQuery:
-        from dormouse.client.reading.queries import ask, check_run, message_parameters
-        from dormouse.messages.queries import AnswerQuery
+        from dormouse.client.queries import ask, check_run, message_parameters
+        from dormouse.messages.stages import AnswerQuery
 
         check_run(run)
         asked = AnswerQuery(
@@ -511,13 +519,13 @@ class Instance(Shown):
 
     def queries(self) -> Listing[JobRecord]:
         """Return the records of queries over messages, the newest first; they live for a week."""
-        from dormouse.client.reading.queries import listed_queries
+        from dormouse.client.queries import listed_queries
 
         return listed_queries(self.services)
 
     def asked(self, query_id: str) -> AskedQuery:
         """Return a query over messages by its id: to follow it, read its result, or cancel it."""
-        from dormouse.client.reading.queries import AskedQuery
+        from dormouse.client.queries import AskedQuery
 
         return AskedQuery(query_id, self.services, self.queues, self.polling)
 
@@ -538,7 +546,7 @@ class Instance(Shown):
             NotFoundError: there is nothing under a key, or no table has that name.
             InvalidRequestError: no key is given, or there are too many files at once.
         """
-        from dormouse.client.ingesting.dropping import Ingested
+        from dormouse.client.ingesting import Ingested
 
         handle = self.table(name)
         request = IngestFiles(self.services.ids.new(), name, tuple(keys), spark, again)
@@ -677,8 +685,7 @@ class Instance(Shown):
         Raises:
             CorruptDataError: the rules are damaged.
         """
-        from dormouse.access.principals import principal_of_arn
-        from dormouse.access.rules import permission
+        from dormouse.access import permission, principal_of_arn
 
         return permission(self.access_rules(), principal_of_arn(principal) or principal, table)
 
@@ -706,7 +713,7 @@ class Instance(Shown):
         Raises:
             NotFoundError: there is no such rule; others may still apply to both.
         """
-        from dormouse.access.principals import checked_principals
+        from dormouse.access import checked_principals
 
         key = checked_principals(principal), tables
         if key not in [rule.key for rule in self.access_rules() or ()]:
@@ -722,7 +729,7 @@ class Instance(Shown):
         self._administer(ClearAccess(self.services.ids.new()))
 
     def _administer(self, request: AdminRequest) -> list[OutboundMessage]:
-        from dormouse.features.administration.administer import administer
+        from dormouse.features.administration import administer
 
         messages = administer(self.services, request)
         self.queues.send(messages)

@@ -28,10 +28,9 @@ from dormouse.errors import (
     TimedOutError,
     UnavailableError,
     VersionGoneError,
+    needs_extra,
 )
-from dormouse.extras import needs_extra
-from dormouse.messages.base import SelectionMessage
-from dormouse.messages.queries import QueryId
+from dormouse.http.connections import MOST_FRAME_BYTES
 from dormouse.messages.socket_frames import (
     AcceptedFrame,
     AnswerFrame,
@@ -47,7 +46,7 @@ from dormouse.messages.socket_frames import (
     WatchFrame,
     encode_frame,
 )
-from dormouse.ports.connections import MOST_FRAME_BYTES
+from dormouse.messages.stages import QueryId, SelectionMessage
 from dormouse.stored.decoding import decode_json
 from dormouse.system import TimeOrderedIds
 

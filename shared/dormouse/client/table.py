@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import structs
 
-from dormouse.access.rules import EVERYTHING
-from dormouse.client.operating.status import Status
-from dormouse.client.reading.versions import (
+from dormouse.access import EVERYTHING
+from dormouse.client.versions import (
     Tag,
     Version,
     as_of_to_json,
@@ -25,14 +24,13 @@ from dormouse.client.waiting import (
     WAIT_SECONDS,
     WORKING_QUEUES,
     Named,
+    Status,
     Watch,
     source_names,
 )
 from dormouse.errors import HiddenRowsError, InvalidRequestError, NotFoundError
-from dormouse.features.versions.as_of import read_as_of
-from dormouse.features.versions.tags import tagged
-from dormouse.key_forms.codec import KeyCodec
-from dormouse.key_forms.python import KeyLike, Ranges
+from dormouse.features.versions import read_as_of, tagged
+from dormouse.key_codec import KeyCodec, KeyLike, Ranges
 from dormouse.messages.requests import (
     AdminRequest,
     AlterSchema,
@@ -40,31 +38,30 @@ from dormouse.messages.requests import (
     TagVersion,
     UntagVersion,
 )
-from dormouse.model.versions.as_of import AsOf
-from dormouse.ports.services import JobRecord, Services
+from dormouse.ports import Services
 from dormouse.schema.schema import Field, Schema
 from dormouse.showing import HtmlText, Listing, Shown, show_table
-from dormouse.tables.spark_options import SparkOptions
+from dormouse.state.jobs import JobRecord
+from dormouse.state.versions import AsOf
+from dormouse.tables.properties import SparkOptions
 from dormouse.tables.table import Table
 
 if TYPE_CHECKING:
     from dormouse.client.contents import TableFile, TablePartition, TableShard
-    from dormouse.client.ingesting.dropping import Ingested, Ingestible
-    from dormouse.client.ingesting.writer import TableWriter
-    from dormouse.client.operating.purging import Purge
-    from dormouse.client.ports import IngestBucket, Queues
-    from dormouse.client.reading.exporting import Export
-    from dormouse.client.reading.iceberg import IcebergTable
-    from dormouse.client.waiting import Polling
-    from dormouse.features.checking.check import CheckReport, Progress
-    from dormouse.features.purge.proof import Proof
-    from dormouse.features.rebuild.rebuild import RebuildReport
+    from dormouse.client.exporting import Export
+    from dormouse.client.iceberg import IcebergTable
+    from dormouse.client.ingesting import Ingested, Ingestible, TableWriter
+    from dormouse.client.purging import Purge
+    from dormouse.client.waiting import IngestBucket, Polling, Queues
+    from dormouse.features.checking import CheckReport, Progress
+    from dormouse.features.purge import Proof
+    from dormouse.features.rebuild import RebuildReport
     from dormouse.messages.stages import SelectionMessage
-    from dormouse.model.jobs.metrics import Metric
-    from dormouse.model.sources import Source
-    from dormouse.model.state import TableState
     from dormouse.query.result import QueryResult
     from dormouse.query.selection import Selection
+    from dormouse.state.jobs import Metric
+    from dormouse.state.sources import Source
+    from dormouse.state.state import TableState
 
 
 FILE_BYTES = 128 * 1024 * 1024
@@ -153,16 +150,16 @@ class TableHandle(Shown):
             TimedOutError: a remote query took longer than `timeout_seconds`.
         """
         if run != "here":
-            from dormouse.client.reading.queries import check_run
-            from dormouse.client.reading.selecting import selection_message
+            from dormouse.client.queries import check_run
+            from dormouse.client.versions import selection_message
 
             check_run(run)
             selected = selection_message(
                 self.schema, ranges, exact, where=where, columns=columns, limit=limit, as_of=as_of
             )
             return self._ask(selected, timeout_seconds)
-        from dormouse.query.planner import selected_ranges
         from dormouse.query.rows import query_rows
+        from dormouse.query.selection import selected_ranges
 
         now_ms = self.services.clock.now_ms()
         wanted = ranges, exact, where, columns, limit
@@ -221,7 +218,7 @@ class TableHandle(Shown):
         where: str | None = None,
         as_of: AsOf | None = None,
     ) -> int:
-        from dormouse.query.count import count_rows
+        from dormouse.query.rows import count_rows
 
         _, state = read_as_of(self.services, table, as_of)
         now_ms = self.services.clock.now_ms()
@@ -229,8 +226,8 @@ class TableHandle(Shown):
         return count_rows(self.services, table, state, selection)
 
     def _ask(self, selection: SelectionMessage, timeout_seconds: float) -> QueryResult:
-        from dormouse.client.reading.queries import ask
-        from dormouse.messages.queries import AnswerQuery
+        from dormouse.client.queries import ask
+        from dormouse.messages.stages import AnswerQuery
 
         services = self.services
         # Parquet has all types of tables, and checksums
@@ -249,7 +246,7 @@ class TableHandle(Shown):
         columns: Sequence[str] | None = None,
         limit: int | None = None,
     ) -> Selection:
-        from dormouse.query.planner import select
+        from dormouse.query.selection import select
         from dormouse.sql.conditions import parse_condition
 
         return select(
@@ -292,7 +289,7 @@ class TableHandle(Shown):
             NotFoundError: the table was deleted, or that version is not kept any more.
             AlreadyExistsError: there are objects below `to`.
         """
-        from dormouse.client.reading.exporting import export_request, start_export
+        from dormouse.client.exporting import export_request, start_export
 
         table = self.current()
         request = export_request(
@@ -352,16 +349,16 @@ class TableHandle(Shown):
         on_error: str | None,
         watch: Callable[[Source], None] | None,
     ) -> Ingested:
-        from dormouse.client.ingesting.dropping import (
+        from dormouse.client.ingesting import (
             check_on_error,
             drop_files,
             files_to_drop,
+            ingest_frame,
             ingest_key,
             local_copies,
             paths_of,
         )
-        from dormouse.client.ingesting.frames import ingest_frame
-        from dormouse.sources.frames import is_frame
+        from dormouse.files.frames import is_frame
 
         handle = self.latest()  # its folder has the table's newest name
         if is_frame(what):
@@ -393,7 +390,7 @@ class TableHandle(Shown):
         Raises:
             InvalidRequestError: no idempotency key is like this.
         """
-        from dormouse.client.ingesting.writer import TableWriter
+        from dormouse.client.ingesting import TableWriter
 
         return TableWriter(self, file_bytes=file_bytes, idempotency_key=idempotency_key)
 
@@ -451,7 +448,7 @@ class TableHandle(Shown):
         Raises:
             NotFoundError: the table was deleted.
         """
-        from dormouse.features.sweep.measure import current_metrics
+        from dormouse.features.measure import current_metrics
 
         return current_metrics(self.services, self.current())
 
@@ -490,7 +487,7 @@ class TableHandle(Shown):
 
         Records of what has begun live for seven days.
         """
-        from dormouse.client.operating.jobs import jobs_of
+        from dormouse.client.jobs import jobs_of
 
         return jobs_of(self.services, self.current())
 
@@ -518,7 +515,7 @@ class TableHandle(Shown):
 
     def pending_names(self) -> Iterator[Named]:
         """Yield how messages name the table's own pending work: its files and jobs."""
-        from dormouse.client.ingesting.waiting_files import files_that_wait
+        from dormouse.client.contents import files_that_wait
 
         known, files = files_that_wait(self.services, self.current())
         yield from source_names(files)
@@ -526,8 +523,8 @@ class TableHandle(Shown):
 
     def _pending(self, table: Table) -> tuple[int, int]:
         """Return the pending work of the table, and how much of it is files that wait."""
-        from dormouse.client.ingesting.waiting_files import files_that_wait
-        from dormouse.features.spark.requests import count_incomplete
+        from dormouse.client.contents import files_that_wait
+        from dormouse.features.spark import count_incomplete
 
         known, files = files_that_wait(self.services, table)
         left = len(known.state.jobs) + len(files)
@@ -612,7 +609,7 @@ class TableHandle(Shown):
     @property
     def iceberg(self) -> IcebergTable:
         """What the table publishes for readers of Iceberg."""
-        from dormouse.client.reading.iceberg import IcebergTable
+        from dormouse.client.iceberg import IcebergTable
 
         return IcebergTable(self)
 
@@ -625,7 +622,7 @@ class TableHandle(Shown):
         Raises:
             NotFoundError: the table was deleted.
         """
-        from dormouse.features.checking.check import check
+        from dormouse.features.checking import check
 
         return check(self.services, self.current(), watch, all_bytes=all_bytes)
 
@@ -639,7 +636,7 @@ class TableHandle(Shown):
             CorruptDataError: shards contradict each other or cannot be read; the message names
                 them. Nothing was changed.
         """
-        from dormouse.features.rebuild.rebuild import preview_rebuild, rebuild
+        from dormouse.features.rebuild import preview_rebuild, rebuild
 
         table = self.current()
         if dry_run:
@@ -666,7 +663,7 @@ class TableHandle(Shown):
                 tags hold versions with such rows, and are not to be released.
             NotFoundError: the table was deleted.
         """
-        from dormouse.client.operating.purging import start_purge
+        from dormouse.client.purging import start_purge
 
         return start_purge(self, self.current(), where, keys, spark, release_tags)
 
@@ -681,12 +678,12 @@ class TableHandle(Shown):
             InvalidRequestError: as `purge`.
             NotFoundError: the table was deleted.
         """
-        from dormouse.client.operating.purging import proof_of
+        from dormouse.client.purging import proof_of
 
         return proof_of(self, self.current(), where, keys, watch)
 
     def _administer(self, request: AdminRequest) -> None:
-        from dormouse.features.administration.administer import administer
+        from dormouse.features.administration import administer
 
         self.queues.send(administer(self.services, request))
 

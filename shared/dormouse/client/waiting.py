@@ -9,15 +9,103 @@ import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Protocol, TypeVar
 from urllib.parse import unquote_plus
 
-from dormouse.client.ports import Queues
 from dormouse.errors import CorruptDataError, DeadLetterError, TimedOutError, UnavailableError
 from dormouse.messages.stages import STAGES
-from dormouse.model.sources import Source
-from dormouse.ports.services import Clock, DeadLetter, Services
+from dormouse.ports import Clock, DeadLetter, Outbox, QueueCounts, Services
+from dormouse.showing import HtmlText, Shown, show_facts
+from dormouse.state.sources import Source
+
+# The ports that only the client uses; `aws` implements them.
+
+
+class Queues(Outbox, Protocol):
+    """The queues: send messages, and count those that wait."""
+
+    def depths(self, queues: Sequence[str]) -> dict[str, int]:
+        """Return the number of messages in each queue that wait or are in flight, not delayed."""
+
+    def counts(self, queues: Sequence[str]) -> dict[str, QueueCounts]:
+        """Return the message counts of each queue by state, some seconds old."""
+
+
+class QueueAges(Protocol):
+    """How long messages have waited, if it is known."""
+
+    def ages(self, queues: Sequence[str], now_ms: int) -> dict[str, float]:
+        """Return the age in seconds of the oldest message, for the queues where it is known.
+
+        Raises:
+            UnavailableError: the service does not answer.
+        """
+
+
+class UnknownAges:
+    """`QueueAges` of an instance that does not measure them."""
+
+    def ages(self, queues: Sequence[str], now_ms: int) -> dict[str, float]:
+        """Return none."""
+        return {}
+
+
+class SparkApplications(Protocol):
+    """Where an instance's Spark jobs run."""
+
+    def find(self) -> tuple[str, str] | None:
+        """Return the id and the state of the instance's application; None if it has none.
+
+        Raises:
+            UnavailableError: the service does not answer.
+        """
+
+
+class NoSpark:
+    """`SparkApplications` of an instance that has none."""
+
+    def find(self) -> tuple[str, str] | None:
+        """Return None."""
+        return None
+
+
+class ResultLinks(Protocol):
+    """Links to files of results, for whoever has no right to read the results bucket."""
+
+    def download_url(self, path: str, seconds: int) -> str:
+        """Return a URL by which anybody can GET an object for so many seconds; empty if there is
+        none.
+        """
+
+
+class NoLinks:
+    """`ResultLinks` of an instance whose results are files of this machine."""
+
+    def download_url(self, path: str, seconds: int) -> str:
+        """Return none."""
+        return ""
+
+
+class IngestBucket(Protocol):
+    """The ingest bucket, for uploads."""
+
+    @property
+    def name(self) -> str:
+        """The name of the bucket."""
+
+    def drop(self, key: str, local: Path, *, once: bool = False) -> Source:
+        """Upload a local file; return the source that its notification will name.
+
+        With `once`, an object that is there under `key` is not replaced; its source is returned.
+        """
+
+    def upload_url(self, key: str, seconds: int) -> str:
+        """Return a URL by which anybody can PUT the content of `key` for so many seconds; empty if
+        there is none.
+        """
+
 
 logger = logging.getLogger("dormouse")
 
@@ -88,7 +176,7 @@ class Awaited:
         return any(found.waiting + found.in_flight + found.delayed for found in counts)
 
     def _dead_letter(self) -> tuple[str, DeadLetter] | None:
-        from dormouse.features.dead_letters.dead_letters import list_letters
+        from dormouse.features.dead_letters import list_letters
 
         names: list[Named] = []
         for queue in self.sent_to:
@@ -266,3 +354,32 @@ def count_pending(
         except CorruptDataError as error:
             found.append(error)
     return count, found
+
+
+# A table in numbers.
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Status(Shown):
+    """A table in numbers, all but `pending` at one version.
+
+    `shards` are those with rows that count, and `size_bytes` the size of their files; `references`
+    the rows of a shard in a partition;
+    `rows` is what the references say, an estimate where a partition was split not long ago.
+    `files_waiting` counts the files that were dropped for the table, and are neither ingested nor
+    refused. `pending` counts these, assigned jobs, and messages in the instance's working queues,
+    those of other tables too: 0 means that all is done.
+    """
+
+    rows: int
+    size_bytes: int
+    shards: int
+    references: int
+    partitions: int
+    leaf_partitions: int
+    version: int
+    files_waiting: int
+    pending: int
+
+    def _shown(self) -> tuple[str, HtmlText]:
+        return show_facts("status", asdict(self))

@@ -1,1 +1,1 @@
-"""One package for each feature: its request, its stages, its policy and its stored forms."""
+"""One module or two for each feature: what it promises, messages, request, stage, stored forms."""

@@ -12,7 +12,7 @@ Its parts, lowest first:
 - ``layout``, ``processes``: what lies where; which processes use the folder, and which release
 - ``sqlite``: connections, transactions, the store of items (`dormouse.items`); failures as ours
 - ``publications``: records of publications, with a file that names the newest metadata
-- ``queues``, ``recovery``, ``dead_letters``: messages; ``inbox``, ``known_files``: files to ingest
-- ``work``: the worker, its schedule, its thread, and runs of Spark
+- ``queues``: messages and dead letters; ``inbox``: files to ingest
+- ``worker``, ``spark``: the worker, its schedule, its thread, and runs of Spark
 - ``wiring``: all of it, opened together
 """

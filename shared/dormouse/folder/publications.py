@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dormouse.folder.sqlite.items import SqliteItems
+from dormouse.folder.sqlite import SqliteItems
 from dormouse.items.publications import ItemPublications
-from dormouse.model.versions.publications import PublicationRecord
+from dormouse.state.versions import PublicationRecord
 from dormouse.stored.paths import METADATA_SUFFIX, VERSION_HINT, iceberg_metadata_path
 
 

@@ -13,17 +13,100 @@ from __future__ import annotations
 import re
 import sqlite3
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from dormouse.errors import NotFoundError, UnavailableError
-from dormouse.folder.recovery import HELD_MS, release, sweep_soon
-from dormouse.folder.sqlite.database import Database
-from dormouse.jobs.retry_policy import MAX_RECEIVES
+from dormouse.folder.sqlite import Database
+from dormouse.jobs import MAX_RECEIVES
 from dormouse.messages.stages import QUEUES, OutboundMessage, encode
-from dormouse.ports.services import Clock, QueueCounts
-from dormouse.stored.names import REPLIES, dead_letter_queue
+from dormouse.ports import Clock, DeadLetter, QueueCounts
+from dormouse.stored.paths import REPLIES, dead_letter_queue
+
+# What makes messages visible again: the death of their worker, or a clock that was set back.
+#
+# Both are looked for from time to time by every process that works in a folder. A process that dies
+# may have begun what nothing but a sweep finds, such as a compaction that is assigned in the state
+# and of which no message was sent yet. So a sweep is due with each release.
+
+HELD_MS = 2**62
+"""The time until which a message is hidden while its process works on it: for ever."""
+SWEPT = "swept_ms"
+"""The setting with the time of the last sweep."""
+_JOB_QUEUES = ("compaction-jobs", "spark-jobs")
+_JOB_ID = re.compile(r'"job_id":"([^"]+)"')
+
+
+def release(
+    database: Database,
+    now_ms: int,
+    this: str,
+    held: Set[str],
+    is_alive: Callable[[str], bool],
+) -> int:
+    """Let messages be seen on which nobody works any more; return how many.
+
+    `this` is the name of this process, `held` has the receipts of what it works on, and `is_alive`
+    says which other processes live.
+    """
+    with database.reading() as connection:
+        found = _held_by_others(connection, this, is_alive) + _unheld(connection, this, held)
+        is_set_back = connection.execute(
+            "SELECT 1 FROM messages WHERE since_ms > ? LIMIT 1", (now_ms,)
+        ).fetchone()
+    if not found and not is_set_back:
+        return 0
+    with database.writing() as connection:
+        # What was delayed before the clock was set back waits for as long as it was to, from now.
+        connection.execute(
+            "UPDATE messages SET visible_ms = ?1 + visible_ms - since_ms, since_ms = ?1"
+            " WHERE since_ms > ?1 AND process = ''",
+            (now_ms,),
+        )
+        freed = connection.executemany(
+            "UPDATE messages SET visible_ms = min(sent_ms, ?), since_ms = ?, process = ''"
+            " WHERE number = ? AND receipt = ? AND process != ''",
+            [(now_ms, now_ms, number, receipt) for number, receipt in found],
+        )
+        if freed.rowcount > 0:
+            sweep_soon(connection)
+        return max(0, freed.rowcount)
+
+
+def sweep_soon(connection: sqlite3.Connection) -> None:
+    """Let the next process that looks sweep."""
+    connection.execute("UPDATE settings SET value = '0' WHERE name = ?", (SWEPT,))
+
+
+def jobs_in_queues(database: Database) -> Set[str]:
+    """Return the ids of all jobs of which there is a message, or a dead letter."""
+    queues = [*_JOB_QUEUES, *map(dead_letter_queue, _JOB_QUEUES)]
+    with database.reading() as connection:
+        bodies = connection.execute(
+            f"SELECT body FROM messages WHERE queue IN ({', '.join('?' * len(queues))})", queues
+        ).fetchall()
+    return {job_id for (body,) in bodies for job_id in _JOB_ID.findall(body)}
+
+
+def _held_by_others(
+    connection: sqlite3.Connection, this: str, is_alive: Callable[[str], bool]
+) -> list[tuple[int, str]]:
+    names = connection.execute("SELECT DISTINCT process FROM messages WHERE process != ''")
+    dead = [name for (name,) in names.fetchall() if name != this and not is_alive(name)]
+    return [found for name in dead for found in _of(connection, name)]
+
+
+def _unheld(connection: sqlite3.Connection, this: str, held: Set[str]) -> list[tuple[int, str]]:
+    """Return what this process has by name, and no thread of it: its end could not be written."""
+    return [found for found in _of(connection, this) if found[1] not in held] if this else []
+
+
+def _of(connection: sqlite3.Connection, process: str) -> list[tuple[int, str]]:
+    return connection.execute(
+        "SELECT number, receipt FROM messages WHERE process = ? AND process != ''", (process,)
+    ).fetchall()
+
 
 MAX_REASON_CHARACTERS = 1000
 _SENT_AT_ONCE = 100
@@ -309,3 +392,71 @@ def check(queue: str) -> str:
 def _cut(reason: str) -> str:
     """Return the reason of a dead letter: a part that every terminal and store accepts."""
     return _NO_TEXT.sub("\ufffd", reason[:MAX_REASON_CHARACTERS])
+
+
+# The dead-letter queues: `ports.DeadLetters`.
+
+TAKEN_SECONDS = 300
+"""How long others do not see a dead letter that was received."""
+
+
+class SqliteDeadLetters:
+    """The dead letters of an instance; safe for many threads and processes."""
+
+    def __init__(
+        self, database: Database, clock: Clock, sent: Callable[[], None] = lambda: None
+    ) -> None:
+        """Use `database`; `sent` is called after messages were sent."""
+        self._database, self._clock, self._sent = database, clock, sent
+
+    def receive(self, queue: str, most: int) -> list[DeadLetter]:
+        """Receive dead letters; others do not see them for some minutes, unless they are
+        released.
+        """
+        dead, now_ms = check(dead_letter_queue(queue)), self._clock.now_ms()
+        letters: list[DeadLetter] = []
+        with self._database.writing() as connection:
+            found = connection.execute(
+                "SELECT number, body, reason, receives, sent_ms FROM messages"
+                " WHERE queue = ? AND visible_ms <= ? ORDER BY visible_ms, number LIMIT ?",
+                (dead, now_ms, most),
+            ).fetchall()
+            for number, body, reason, receives, sent_ms in found:
+                receipt = f"{number}-{receives + 1}"
+                connection.execute(
+                    "UPDATE messages SET visible_ms = ?, since_ms = ?, receives = ?, receipt = ?"
+                    " WHERE number = ?",
+                    (now_ms + TAKEN_SECONDS * 1000, now_ms, receives + 1, receipt, number),
+                )
+                letters.append(
+                    DeadLetter(str(number), body, reason, receives + 1, sent_ms, receipt)
+                )
+        return letters
+
+    def release(self, queue: str, letters: Sequence[DeadLetter]) -> None:
+        """Make received dead letters visible to others at once."""
+        now_ms, dead = self._clock.now_ms(), check(dead_letter_queue(queue))
+        with self._database.writing() as connection:
+            connection.executemany(
+                f"UPDATE messages SET visible_ms = ? {THIS}",
+                [(now_ms, letter.id, dead, letter.receipt) for letter in letters],
+            )
+
+    def redrive(self, queue: str, letters: Sequence[DeadLetter]) -> list[DeadLetter]:
+        """Send the messages to their queue again; return the dead letters, all of which were."""
+        now_ms = self._clock.now_ms()
+        with self._database.writing() as connection:
+            for letter in letters:
+                insert_message(connection, queue, letter.body, now_ms)
+        self._sent()
+        return list(letters)
+
+    def delete(self, queue: str, letters: Sequence[DeadLetter]) -> list[DeadLetter]:
+        """Delete received dead letters; return those that could not be deleted, which is none."""
+        dead = check(dead_letter_queue(queue))
+        with self._database.writing() as connection:
+            connection.executemany(
+                f"DELETE FROM messages {THIS}",
+                [(letter.id, dead, letter.receipt) for letter in letters],
+            )
+        return []

@@ -17,26 +17,20 @@ from pathlib import Path
 
 from dormouse import __version__
 from dormouse.errors import CorruptDataError, InvalidRequestError, NotFoundError
-from dormouse.folder.dead_letters import SqliteDeadLetters
 from dormouse.folder.inbox import Inbox
 from dormouse.folder.layout import DATABASE, Layout
-from dormouse.folder.processes import Process, is_alive, locked
+from dormouse.folder.processes import Leaving, LeavingStorage, Process, is_alive, locked
 from dormouse.folder.publications import FolderPublications
-from dormouse.folder.queues import SqliteQueues
-from dormouse.folder.sqlite.database import Database
-from dormouse.folder.sqlite.items import SqliteItems
-from dormouse.folder.work.background import Background
-from dormouse.folder.work.leaving import Leaving, LeavingStorage
-from dormouse.folder.work.schedule import Schedule
-from dormouse.folder.work.spark_runs import SparkRuns
-from dormouse.folder.work.spark_submit import SparkWorker, Submit
-from dormouse.folder.work.worker import Worker
+from dormouse.folder.queues import SqliteDeadLetters, SqliteQueues
+from dormouse.folder.spark import SparkRuns, SparkWorker, Submit
+from dormouse.folder.sqlite import Database, SqliteItems
+from dormouse.folder.worker import Background, Schedule, Worker
+from dormouse.http.connections import HeldConnections
 from dormouse.items.tables import ItemTables
 from dormouse.items.tracker import ItemTracker
-from dormouse.ports.connections import HeldConnections
-from dormouse.ports.services import Services, Sources, Storage
+from dormouse.ports import Services, Sources, Storage
 from dormouse.settings import DEFAULT_MEMORY_BYTES
-from dormouse.state_store import StateStore
+from dormouse.state.store import StateStore
 from dormouse.storage import INCOMING, FolderStorage, writing_files
 from dormouse.system import SystemClock, TimeOrderedIds, retry_policy
 from dormouse.tables.table import Table
@@ -233,8 +227,7 @@ def _store_factory(database: Database, storage: Storage) -> Callable[[Table], St
     @lru_cache(STORES_KEPT)
     def open_store(state_id: str, name: str, keep_seconds: int) -> StateStore:
         from dormouse.items.pages import ItemPages
-        from dormouse.statestore.engine import Options
-        from dormouse.statestore.object_store import ObjectStateStore
+        from dormouse.log.engine import ObjectStateStore, Options
 
         options = Options(name, keep_seconds)
         return ObjectStateStore(

@@ -18,10 +18,17 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 
-from dormouse.access.principals import LOCAL
+from dormouse.access import LOCAL
 from dormouse.errors import InvalidRequestError
-from dormouse.http.bodies import BodyStream
-from dormouse.http.messages import Answer, HttpRequest, HttpResponse, Refuse, Talk, catalog_refusal
+from dormouse.http.messages import (
+    Answer,
+    BodyStream,
+    HttpRequest,
+    HttpResponse,
+    Refuse,
+    Talk,
+    catalog_refusal,
+)
 
 HOST = "127.0.0.1"
 MOST_BODY_BYTES = 10_000_000

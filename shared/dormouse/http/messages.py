@@ -3,12 +3,40 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 from urllib.parse import parse_qsl
 
-from dormouse.http.bodies import Readable
+# Bodies of requests that are read as they arrive.
+
+
+class Readable(Protocol):
+    """What bytes are read from."""
+
+    def read(self, size: int = -1, /) -> bytes:
+        """Return the next bytes, at most `size` of them unless it is negative; none at the end."""
+
+
+class BodyStream:
+    """The body of a request: `left` bytes of a connection that are not read yet."""
+
+    def __init__(self, connection: Readable, length: int) -> None:
+        """Read up to `length` bytes of a connection."""
+        self._connection, self.left = connection, length
+
+    def read(self, size: int = -1, /) -> bytes:
+        """Return the next bytes, as `Readable` does.
+
+        Raises:
+            ConnectionAbortedError: the other side broke off before the end.
+        """
+        wanted = self.left if size < 0 else min(size, self.left)
+        found = self._connection.read(wanted) if wanted else b""
+        self.left -= len(found)
+        if len(found) < wanted:
+            raise ConnectionAbortedError("a body broke off before its end")
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +45,7 @@ class HttpRequest:
 
     `path` is percent-encoded, without the query, as is `query_string`. Names of `headers` are in
     lower case. `principal` is the caller as what carries requests has verified it, in the form of
-    `access.principals`; empty if it is unknown. A body that may be long is in `stream`, which is
+    `access`; empty if it is unknown. A body that may be long is in `stream`, which is
     read as it arrives, instead of `body`.
     """
 
@@ -110,3 +138,48 @@ def catalog_refusal(status: int, reason: str) -> HttpResponse:
 def without_body(response: HttpResponse) -> HttpResponse:
     """Return the response to HEAD where GET would have this one."""
     return HttpResponse(response.status, response.headers, b"", response.problem)
+
+
+# Content negotiation: which of the media types that there are a client prefers (RFC 9110).
+
+_ALL = "*/*"
+
+
+def preferred_type(headers: Mapping[str, str], offered: Iterable[str]) -> str | None:
+    """Return the offered media type that a client prefers; None if it accepts none of them.
+
+    Its header Accept rates a type by the most specific range that matches it (RFC 9110, 12.5.1). Of
+    types that it rates the same, the one that it names first, then the one that is offered first.
+    Without the header, any type is accepted.
+
+    For example, of ``text/csv;q=0, */*;q=0.5, application/json``, JSON is preferred, then all but
+    CSV.
+    """
+    ranges = [_rated(part) for part in (headers.get("accept", "").strip() or _ALL).split(",")]
+    best: tuple[float, int] | None = None
+    found = None
+    for media_type in offered:
+        rating = _rating(media_type, ranges)
+        if rating[0] > 0 and (best is None or rating > best):
+            best, found = rating, media_type
+    return found
+
+
+def _rating(media_type: str, ranges: list[tuple[str, float]]) -> tuple[float, int]:
+    """Return the quality of a type, and the negative place of the range that says so."""
+    for wanted in (media_type, media_type.partition("/")[0] + "/*", _ALL):
+        for place, (media_range, quality) in enumerate(ranges):
+            if media_range == wanted:
+                return quality, -place
+    return 0.0, 0
+
+
+def _rated(text: str) -> tuple[str, float]:
+    """Return a range and its quality; what is no quality is 0."""
+    media_range, *parameters = (part.strip().lower() for part in text.split(";"))
+    given = next((p[2:] for p in parameters if p.startswith("q=")), "1")
+    try:
+        quality = float(given)
+    except ValueError:
+        return media_range, 0.0
+    return media_range, quality if 0 <= quality <= 1 else 0.0

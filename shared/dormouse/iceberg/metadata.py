@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any
 
-from dormouse.iceberg.files.entries import VERSION_IDS
-from dormouse.iceberg.files.manifests import NewObject, Place, content_digest
-from dormouse.iceberg.types import iceberg_schema
+from dormouse.errors import CorruptDataError
+from dormouse.iceberg import avro
+from dormouse.iceberg.avro import VERSION_IDS
+from dormouse.iceberg.manifests import (
+    Lineage,
+    Manifest,
+    NewObject,
+    Place,
+    content_digest,
+    content_name,
+    manifest_list,
+)
+from dormouse.schema.iceberg import iceberg_schema
 from dormouse.schema.schema import Schema
-from dormouse.stored.paths import METADATA_SUFFIX, iceberg_prefix
+from dormouse.state.partitions import Shard
+from dormouse.stored.paths import METADATA_SUFFIX, iceberg_prefix, shard_id_of
+from dormouse.tables.table import Table
 
 VERSION = "dormouse.version"
 """The entry of a snapshot's summary that says which version of the table it is."""
@@ -151,3 +164,366 @@ def uuid_of(text: str) -> str:
     """Return a UUID that follows from a text."""
     digits = blake2b(text.encode(), digest_size=16).hexdigest()
     return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+
+
+# What a table's current publication consists of, read back: the next one begins there.
+
+AGAIN = "`dormouse iceberg publish NAME --all` publishes the table again, from its state"
+_LIST = "-snap-"
+Fetch = Callable[[str], bytes]
+"""Gets an object by its path in the data root."""
+
+
+@dataclass(frozen=True, slots=True)
+class Previous:
+    """The metadata of a publication, at `path`; the data root then had the URI `root`.
+
+    `manifests` are those of its current snapshot, in order, and `deletes` the files that say which
+    rows are dead.
+    """
+
+    path: str
+    root: str
+    metadata: Mapping[str, Any]
+    manifests: Sequence[Mapping[str, Any]]
+    deletes: Sequence[Mapping[str, Any]]
+    _fetch: Fetch
+
+    @property
+    def data_manifests(self) -> list[Mapping[str, Any]]:
+        """The records of the manifests of shards."""
+        return [record for record in self.manifests if record["content"] == avro.DATA]
+
+    def lineage(self, kept: Collection[str]) -> dict[str, Lineage]:
+        """Return the lineage of all shards, by id, but for those in the manifests with a
+        `content_name` in `kept`, which are not read.
+
+        Raises: as `read_previous`.
+        """
+        found: dict[str, Lineage] = {}
+        for record in self.data_manifests:
+            if content_name(record["manifest_path"]) not in kept:
+                path = relative(record["manifest_path"], self.root)
+                for item in avro.read_container(self._fetch(path))[1]:
+                    file = item["data_file"]
+                    number = Lineage(file["first_row_id"], item["sequence_number"])
+                    if shard := shard_id_of(file["file_path"]):
+                        found[shard] = number
+        return found
+
+    @property
+    def snapshots(self) -> list[dict[str, Any]]:
+        """The snapshots that it lists, the oldest first."""
+        return list(self.metadata["snapshots"])
+
+    @property
+    def current(self) -> Mapping[str, Any]:
+        """The snapshot of the published version."""
+        return current_snapshot(self.metadata)
+
+
+def read_previous(metadata_path: str, fetch: Fetch) -> Previous:
+    """Read the metadata of a publication, the manifests of its version, and what is dead in it.
+
+    Raises:
+        CorruptDataError: an object is not what Dormouse put there. What `fetch` raises, too.
+    """
+    fetch = intact(fetch)
+    metadata = parse_metadata(fetch(metadata_path))
+    root = root_of(metadata, metadata_path)
+    listed = fetch(relative(current_snapshot(metadata)["manifest-list"], root))
+    manifests = avro.read_container(listed)[1]
+    deletes = [
+        item["data_file"]
+        for record in manifests
+        if record["content"] == avro.DELETES
+        for item in avro.read_container(fetch(relative(record["manifest_path"], root)))[1]
+    ]
+    for item in deletes:
+        check_own(relative(item["file_path"], root), metadata_path)
+    return Previous(metadata_path, root, metadata, manifests, deletes, fetch)
+
+
+def intact(fetch: Fetch) -> Fetch:
+    """Return what fetches objects and checks metadata and manifest lists: their names end with a
+    digest of what they hold.
+    """
+
+    def checked(path: str) -> bytes:
+        content, name = fetch(path), path.rpartition("/")[2]
+        has_digest = name.endswith(METADATA_SUFFIX) or _LIST in name
+        if has_digest and content_digest(content) != name.partition(".")[0].rpartition("-")[2]:
+            raise CorruptDataError(f"{path} is not what was published there", hint=AGAIN)
+        return content
+
+    return checked
+
+
+def check_own(path: str, metadata_path: str) -> None:
+    """Check that what is named at a path is of the table that the metadata is of.
+
+    Raises:
+        CorruptDataError: it is of another.
+    """
+    table_id = metadata_path.partition("/")[0]
+    if not path.startswith(f"{table_id}/"):
+        raise CorruptDataError(
+            f"what is published of table {table_id} names {path}, which is of another", hint=AGAIN
+        )
+
+
+def parse_metadata(content: bytes) -> dict[str, Any]:
+    """Return the metadata of a published table.
+
+    Raises:
+        CorruptDataError: it is no such metadata.
+    """
+    try:
+        metadata = json.loads(content)
+        metadata["snapshots"], current_snapshot(metadata)
+    except (ValueError, KeyError, TypeError, StopIteration) as error:
+        raise CorruptDataError(
+            "the metadata published for readers of Iceberg is damaged",
+            hint=AGAIN,
+        ) from error
+    return dict(metadata)
+
+
+def current_snapshot(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the snapshot that readers see who ask for none."""
+    current = metadata["current-snapshot-id"]
+    return next(item for item in metadata["snapshots"] if item["snapshot-id"] == current)
+
+
+def root_of(metadata: Mapping[str, Any], metadata_path: str) -> str:
+    """Return the URI that the data root had when metadata was put at a path in it."""
+    table_id = metadata_path.partition("/")[0]
+    return str(metadata["location"]).removesuffix(f"/{table_id}/iceberg")
+
+
+def relative(uri: str, root: str) -> str:
+    """Return the path in the data root of what is published at a URI.
+
+    Raises:
+        CorruptDataError: it lies elsewhere.
+    """
+    if not uri.startswith(f"{root}/"):
+        raise CorruptDataError(f"published metadata names {uri!r}, which is not below {root!r}")
+    return uri.removeprefix(f"{root}/")
+
+
+# Snapshots of a published table: what each one lists, how many rows that is, and its id.
+
+EMPTIED, APPENDED = 2 * avro.VERSION_IDS, 4 * avro.VERSION_IDS
+"""What is added to the id of a version's snapshot for those of its publication that come before:
+the empty table after a reset, and what ingests added."""
+_REBUILD = 2**40
+"""What each rebuild of the state adds to the ids of snapshots: versions then begin again at 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """The files and rows of a snapshot."""
+
+    files: int = 0
+    rows: int = 0
+    size_bytes: int = 0
+    delete_files: int = 0
+    dead_rows: int = 0
+
+    @property
+    def live_rows(self) -> int:
+        """The number of rows that readers see."""
+        return self.rows - self.dead_rows
+
+    def plus(self, shards: Sequence[Shard]) -> Totals:
+        """Return the totals with shards added that have no dead rows."""
+        return replace(
+            self,
+            files=self.files + len(shards),
+            rows=self.rows + sum(shard.rows for shard in shards),
+            size_bytes=self.size_bytes + sum(shard.size_bytes for shard in shards),
+        )
+
+    def summary(self) -> dict[str, str]:
+        """Return them as the summary of a snapshot has them."""
+        return {
+            "total-data-files": str(self.files),
+            "total-records": str(self.rows),
+            "total-files-size": str(self.size_bytes),
+            "total-delete-files": str(self.delete_files),
+            "total-position-deletes": str(self.dead_rows),
+            "total-equality-deletes": "0",
+        }
+
+    @staticmethod
+    def of(snapshot: Mapping[str, Any]) -> Totals:
+        """Return the totals in the summary of a snapshot."""
+        summary = snapshot["summary"]
+        names = ("data-files", "records", "files-size", "delete-files", "position-deletes")
+        return Totals(*(int(summary[f"total-{name}"]) for name in names))
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A snapshot to make: what its manifests list, and of these the shards that are new in it."""
+
+    id: int
+    operation: str
+    manifests: Sequence[Manifest]
+    totals: Totals
+    added: Sequence[Shard] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """Where the next snapshot is added: the id of the one before, its sequence number, and the
+    number of the next row, for format 3.
+    """
+
+    parent: int | None = None
+    sequence: int = 0
+    next_row_id: int = 0
+
+
+def snapshot_id(table: Table, version: int) -> int:
+    """Return the id of the snapshot of a version."""
+    rebuilds = table.logs.index(table.log) + 1 if table.log in table.logs else 0
+    return version + rebuilds * _REBUILD
+
+
+def make_snapshot(
+    place: Place, chain: Chain, step: Step, *, version: int, time_ms: int, schema_id: int
+) -> tuple[dict[str, Any], tuple[Manifest, ...], Chain]:
+    """Return the snapshot of a step as metadata lists it, the objects of it that may have to be
+    put, its list last, and where the one after it is added.
+    """
+    sequence = chain.sequence + 1
+    manifests, next_row_id = list(step.manifests), chain.next_row_id
+    added_rows = sum(shard.rows for shard in step.added)
+    if place.format_version >= 3:
+        manifests, next_row_id = with_row_ids(manifests, next_row_id)
+    listed = manifest_list(place, step.id, chain.parent, sequence, manifests)
+    summary = {"operation": step.operation, VERSION: str(version)}
+    if step.added:
+        size_bytes = sum(shard.size_bytes for shard in step.added)
+        summary |= {
+            "added-data-files": str(len(step.added)),
+            "added-records": str(added_rows),
+            "added-files-size": str(size_bytes),
+        }
+    snapshot: dict[str, Any] = {
+        "snapshot-id": step.id,
+        "sequence-number": sequence,
+        "timestamp-ms": time_ms,
+        "manifest-list": place.uri(listed.path),
+        "summary": summary | step.totals.summary(),
+        "schema-id": schema_id,
+    }
+    if chain.parent is not None:
+        snapshot["parent-snapshot-id"] = chain.parent
+    if place.format_version >= 3:
+        numbered = next_row_id - chain.next_row_id
+        snapshot |= {"first-row-id": chain.next_row_id, "added-rows": numbered}
+    following = Chain(step.id, sequence, next_row_id)
+    return snapshot, (*step.manifests, Manifest({}, listed)), following
+
+
+def with_row_ids(manifests: Sequence[Manifest], next_row_id: int) -> tuple[list[Manifest], int]:
+    """Return manifests with the id of the first row of each, and the id after their rows. Those of
+    rows that have none yet get as many as they have rows, as Iceberg's specification says: also
+    those whose files keep the ids they have, so their ids may never be used.
+    """
+    numbered = []
+    for manifest in manifests:
+        record = manifest.record
+        if record["content"] == avro.DATA and record.get("first_row_id") is None:
+            manifest = replace(manifest, record={**record, "first_row_id": next_row_id})
+            next_row_id += record["added_rows_count"] + record["existing_rows_count"]
+        numbered.append(manifest)
+    return numbered, next_row_id
+
+
+# What published metadata names: the objects that must stay as long as it is read.
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestPath:
+    """Where a manifest is, in the data root, and whether it lists files of dead rows."""
+
+    path: str
+    is_deletes: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What the metadata of a table tells its readers.
+
+    `versions` are those that can be asked for, the newest last.
+    """
+
+    format_version: int
+    root: str
+    versions: tuple[int, ...]
+    rows: int
+    data_files: int
+    delete_files: int
+    dead_rows: int
+
+    @property
+    def version(self) -> int:
+        """The version that readers see who ask for none."""
+        return self.versions[-1]
+
+
+def manifest_lists_of(metadata: bytes, path: str) -> tuple[str, ...]:
+    """Return the paths of the manifest lists of all snapshots in the metadata at `path`.
+
+    Raises:
+        CorruptDataError: it is not the metadata of a published table.
+    """
+    body = parse_metadata(metadata)
+    root = root_of(body, path)
+    return tuple(relative(item["manifest-list"], root) for item in body["snapshots"])
+
+
+def manifests_of(manifest_list: bytes, root: str) -> tuple[ManifestPath, ...]:
+    """Return the manifests in a list; `root` is the URI of the data root.
+
+    Raises:
+        CorruptDataError: it is no manifest list of that root.
+    """
+    return tuple(
+        ManifestPath(relative(record["manifest_path"], root), record["content"] == avro.DELETES)
+        for record in avro.read_container(manifest_list)[1]
+    )
+
+
+def files_of(manifest: bytes, root: str) -> Iterator[str]:
+    """Yield the paths of the files in a manifest: shards, or files of dead rows.
+
+    Raises:
+        CorruptDataError: it is no manifest of that root.
+    """
+    for item in avro.read_container(manifest)[1]:
+        yield relative(item["data_file"]["file_path"], root)
+
+
+def show_metadata(metadata: bytes, path: str) -> Summary:
+    """Return what the metadata at `path` tells its readers.
+
+    Raises:
+        CorruptDataError: it is not the metadata of a published table.
+    """
+    body = parse_metadata(metadata)
+    current = current_snapshot(body)
+    totals = Totals.of(current)
+    return Summary(
+        format_version=body["format-version"],
+        root=root_of(body, path),
+        versions=tuple(dict.fromkeys(int(item["summary"][VERSION]) for item in body["snapshots"])),
+        rows=totals.live_rows,
+        data_files=totals.files,
+        delete_files=totals.delete_files,
+        dead_rows=totals.dead_rows,
+    )

@@ -14,7 +14,7 @@ from typing import TypeVar
 import msgspec
 
 from dormouse.errors import CorruptDataError
-from dormouse.statestore.log.pages import Increment, IndexPlace, Manifest, Segment, Snapshot
+from dormouse.log.pages import Increment, IndexPlace, Manifest, Segment, Snapshot
 
 FORMAT = 1
 

@@ -33,8 +33,8 @@ from dormouse.items.store import (
     has,
     ids_of,
 )
-from dormouse.state_store import REBUILD
-from dormouse.statestore.log.pages import PAGE_CAPACITY, Head, Manifest, Page
+from dormouse.log.pages import PAGE_CAPACITY, Head, Manifest, Page
+from dormouse.state.store import REBUILD
 from dormouse.stored.decoding import raise_corrupt
 
 _PAGES_PER_OWNER = 64

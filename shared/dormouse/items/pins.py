@@ -21,8 +21,8 @@ from dormouse.items.store import (
     has,
     put,
 )
-from dormouse.model.versions.pins import Pin, PinOwner
-from dormouse.statestore.log.pins import damaged_pin
+from dormouse.log.pages import damaged_pin
+from dormouse.state.versions import Pin, PinOwner
 from dormouse.stored.decoding import decode_json, raise_corrupt
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import msgspec
 
 from dormouse.items.store import ABSENT, Delete, If, ItemStore, Key, Put, has, put
-from dormouse.model.versions.publications import PublicationRecord
-from dormouse.ports.publications import LOST_PUBLICATION
+from dormouse.ports import LOST_PUBLICATION
+from dormouse.state.versions import PublicationRecord
 from dormouse.stored.decoding import decode_json, raise_corrupt
 
 

@@ -8,14 +8,13 @@ from functools import lru_cache
 
 import msgspec
 
-from dormouse.access.rules import AccessRules, load_rules
+from dormouse.access import AccessRules, load_rules
 from dormouse.errors import CorruptDataError, DamagedEntryError
 from dormouse.items.store import Item, Key
 from dormouse.schema.schema import Schema
 from dormouse.stored.decoding import decode_json, raise_corrupt
-from dormouse.tables.origins import Origin
 from dormouse.tables.properties import parse_settings
-from dormouse.tables.table import Table
+from dormouse.tables.table import Origin, Table
 
 NAME, ID, COPY = "name#", "id#", "copy#"
 """What the owners of names, entries and copies begin with."""

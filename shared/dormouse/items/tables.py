@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
-from dormouse.access.rules import AccessRules, dump_rules
+from dormouse.access import AccessRules, dump_rules
 from dormouse.errors import (
     AlreadyExistsError,
     ContendedError,
@@ -56,8 +56,7 @@ from dormouse.items.table_items import (
 )
 from dormouse.items.table_repair import Repair
 from dormouse.items.tombstones import ItemTombstones
-from dormouse.tables.table import Table, can_be_name, with_applied_request
-from dormouse.tables.tombstones import Tombstone
+from dormouse.tables.table import Table, Tombstone, can_be_name, with_applied_request
 
 _Held = TypeVar("_Held")
 

@@ -15,7 +15,7 @@ import msgspec
 from dormouse.errors import CorruptDataError
 from dormouse.items.store import ABSENT, Check, Item, ItemStore, Key, Put, put, unchanged
 from dormouse.stored.decoding import decode_json, raise_corrupt
-from dormouse.tables.tombstones import Tombstone
+from dormouse.tables.table import Tombstone
 
 IN_ORDER = "(tombstones)"
 

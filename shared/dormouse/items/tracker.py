@@ -1,4 +1,4 @@
-"""The records of jobs: `ports.Tracker`. What they keep, and for how long, says `jobs.records`.
+"""The records of jobs: `ports.Tracker`. What they keep, and for how long, says `jobs`.
 
 An item for each job, by its table and its id. The tables that requests are about are items of the
 owner ``(requests)``. A write reads an item and replaces it as a whole.
@@ -14,9 +14,8 @@ import msgspec
 
 from dormouse.errors import ContendedError, CorruptDataError
 from dormouse.items.store import Item, ItemStore, Key, Put, put, unchanged
-from dormouse.jobs.records import BOUND_KEPT_SECONDS, seconds_kept
-from dormouse.model.jobs.job_events import JobEvent, Tracked, fold_event
-from dormouse.model.jobs.job_records import DAMAGED, JobRecord
+from dormouse.jobs import BOUND_KEPT_SECONDS, seconds_kept
+from dormouse.state.jobs import DAMAGED, JobEvent, JobRecord, Tracked, fold_event
 from dormouse.stored.decoding import decode_json, raise_corrupt
 
 ATTEMPTS = 8

@@ -6,15 +6,25 @@ The JSON schemas in docs/messages are generated from this file.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from hashlib import blake2b
 from typing import ClassVar, Literal
 
+import msgspec
 from msgspec import UNSET, UnsetType
 
-from dormouse.access.rules import Verb
+from dormouse.access import Verb
 from dormouse.errors import InvalidRequestError
-from dormouse.messages.stages import ALL_ROWS, Message, RequestStep, SelectionMessage
+from dormouse.messages.stages import (
+    ALL_ROWS,
+    Message,
+    OutboundMessage,
+    RequestStep,
+    SelectionMessage,
+)
 from dormouse.stored.decoding import decode_json
-from dormouse.tables.spark_options import SparkOptions
+from dormouse.stored.paths import REPLIES
+from dormouse.tables.properties import SparkOptions
 
 _ID = re.compile(r"[^\x00-\x1f\x7f]{1,128}")
 
@@ -55,7 +65,7 @@ class CreateTable(Request, frozen=True, tag="create_table"):
     With `strings_base64`, strings in split points are base64 of their UTF-8; bytes always are.
     """
 
-    path: ClassVar[str] = "tables.changing.create_table:create_table"
+    path: ClassVar[str] = "tables:create_table"
     name: str
     schema: dict[str, object]
     properties: dict[str, object] = {}
@@ -69,7 +79,7 @@ class DeleteTable(Request, frozen=True, tag="delete_table"):
     `release_tags` is set.
     """
 
-    path: ClassVar[str] = "tables.changing.delete_table:delete_table"
+    path: ClassVar[str] = "deletion:delete_table"
     name: str
     release_tags: bool = False
     v: Literal[1] = 1
@@ -78,7 +88,7 @@ class DeleteTable(Request, frozen=True, tag="delete_table"):
 class SetOnline(Request, frozen=True, tag="set_online"):
     """Put a table online, or take it offline: then it is neither compacted nor split."""
 
-    path: ClassVar[str] = "tables.changing.set_online:set_online"
+    path: ClassVar[str] = "tables:set_online"
     name: str
     online: bool
     v: Literal[1] = 1
@@ -87,7 +97,7 @@ class SetOnline(Request, frozen=True, tag="set_online"):
 class RenameTable(Request, frozen=True, tag="rename_table"):
     """Rename a table. Files for it are dropped under the new name from then on."""
 
-    path: ClassVar[str] = "tables.changing.rename_table:rename_table"
+    path: ClassVar[str] = "tables:rename_table"
     name: str
     new_name: str
     v: Literal[1] = 1
@@ -105,7 +115,7 @@ class ReinitialiseTable(Request, frozen=True, tag="reinitialise_table"):
     that they hold, unless `release_tags` is set.
     """
 
-    path: ClassVar[str] = "tables.changing.reinitialise_table:reinitialise_table"
+    path: ClassVar[str] = "tables:reinitialise_table"
     name: str
     delete_partitions: bool = False
     split_points: tuple[tuple[object, ...], ...] = ()
@@ -121,7 +131,7 @@ class TagVersion(Request, frozen=True, tag="tag_version"):
     `version` must be one that can be read now.
     """
 
-    path: ClassVar[str] = "versions.tags:tag_version"
+    path: ClassVar[str] = "versions:tag_version"
     name: str
     version: int
     tag: str
@@ -131,7 +141,7 @@ class TagVersion(Request, frozen=True, tag="tag_version"):
 class UntagVersion(Request, frozen=True, tag="untag_version"):
     """Remove a tag of a table. What only its version needed is deleted after that."""
 
-    path: ClassVar[str] = "versions.tags:untag_version"
+    path: ClassVar[str] = "versions:untag_version"
     name: str
     tag: str
     v: Literal[1] = 1
@@ -146,7 +156,7 @@ class RestoreVersion(Request, frozen=True, tag="restore_version"):
     again, and are not by themselves.
     """
 
-    path: ClassVar[str] = "versions.restore:restore_version"
+    path: ClassVar[str] = "versions:restore_version"
     name: str
     as_of: int | str
     v: Literal[1] = 1
@@ -155,7 +165,7 @@ class RestoreVersion(Request, frozen=True, tag="restore_version"):
 class SetProperties(Request, frozen=True, tag="set_properties"):
     """Set properties of a table, and unset others, which then come from the instance again."""
 
-    path: ClassVar[str] = "tables.changing.set_properties:set_properties"
+    path: ClassVar[str] = "tables:set_properties"
     name: str
     properties: dict[str, object] = {}
     unset: tuple[str, ...] = ()
@@ -165,7 +175,7 @@ class SetProperties(Request, frozen=True, tag="set_properties"):
 class SetDefaults(Request, frozen=True, tag="set_defaults"):
     """Set or unset properties of the instance, which apply to tables that do not set their own."""
 
-    path: ClassVar[str] = "tables.changing.set_properties:set_defaults"
+    path: ClassVar[str] = "tables:set_defaults"
     properties: dict[str, object] = {}
     unset: tuple[str, ...] = ()
     v: Literal[1] = 1
@@ -179,7 +189,7 @@ class GrantAccess(Request, frozen=True, tag="grant_access"):
     administer. `hidden_columns` are hidden from readers by this rule.
     """
 
-    path: ClassVar[str] = "access.request:grant_access"
+    path: ClassVar[str] = "access:grant_access"
     principal: str
     tables: str
     verbs: tuple[Verb, ...]
@@ -190,7 +200,7 @@ class GrantAccess(Request, frozen=True, tag="grant_access"):
 class RevokeAccess(Request, frozen=True, tag="revoke_access"):
     """Remove the access rule of a principal for tables. If none is left, nobody may do anything."""
 
-    path: ClassVar[str] = "access.request:revoke_access"
+    path: ClassVar[str] = "access:revoke_access"
     principal: str
     tables: str
     v: Literal[1] = 1
@@ -199,7 +209,7 @@ class RevokeAccess(Request, frozen=True, tag="revoke_access"):
 class ClearAccess(Request, frozen=True, tag="clear_access"):
     """Remove all access rules: IAM alone decides again who may ask services."""
 
-    path: ClassVar[str] = "access.request:clear_access"
+    path: ClassVar[str] = "access:clear_access"
     v: Literal[1] = 1
 
 
@@ -211,7 +221,7 @@ class AlterSchema(Request, frozen=True, tag="alter_schema"):
     name; an empty unit removes the present one.
     """
 
-    path: ClassVar[str] = "tables.changing.alter_schema:alter_schema"
+    path: ClassVar[str] = "tables:alter_schema"
     name: str
     add: tuple[dict[str, object], ...] = ()
     drop: tuple[str, ...] = ()
@@ -227,7 +237,7 @@ class PurgeRows(Request, frozen=True, tag="purge_rows"):
     removed.
     """
 
-    path: ClassVar[str] = "purge.request:request_purge"
+    path: ClassVar[str] = "purge:request_purge"
     causes_jobs: ClassVar[bool] = True
     name: str
     selection: SelectionMessage
@@ -243,7 +253,7 @@ class CompactTable(Request, frozen=True, tag="compact_table"):
     With `spark`, Spark does it, otherwise the table's properties decide.
     """
 
-    path: ClassVar[str] = "compaction.request:compact_table"
+    path: ClassVar[str] = "compaction_request:compact_table"
     causes_jobs: ClassVar[bool] = True
     name: str
     all: bool = False
@@ -256,7 +266,7 @@ class SplitPartitions(Request, frozen=True, tag="split_partitions"):
     or only the leaf `partition`. With `forced`, split however few rows they have.
     """
 
-    path: ClassVar[str] = "splitting.request:split_partitions"
+    path: ClassVar[str] = "splitting:split_partitions"
     causes_jobs: ClassVar[bool] = True
     name: str
     partition: str = ""
@@ -267,7 +277,7 @@ class SplitPartitions(Request, frozen=True, tag="split_partitions"):
 class CollectGarbage(Request, frozen=True, tag="collect_garbage"):
     """Delete the shards of a table that nothing references and whose delay is over."""
 
-    path: ClassVar[str] = "garbage.request:collect_garbage"
+    path: ClassVar[str] = "garbage:request_collection"
     causes_jobs: ClassVar[bool] = True
     name: str
     v: Literal[1] = 1
@@ -278,7 +288,7 @@ class PublishIceberg(Request, frozen=True, tag="publish_iceberg"):
     again: what was published is then not looked at, and may be damaged or lost.
     """
 
-    path: ClassVar[str] = "publishing.request:request_publication"
+    path: ClassVar[str] = "publishing:request_publication"
     name: str
     all: bool = False
     v: Literal[1] = 1
@@ -292,7 +302,7 @@ class ExportRows(Request, frozen=True, tag="export_rows"):
     names these shards.
     """
 
-    path: ClassVar[str] = "export.request:request_export"
+    path: ClassVar[str] = "export:request_export"
     causes_jobs: ClassVar[bool] = True
     name: str
     to: str = ""
@@ -310,7 +320,7 @@ class IngestFiles(Request, frozen=True, tag="ingest_files"):
     otherwise the table's properties decide.
     """
 
-    path: ClassVar[str] = "ingest.request:ingest_files"
+    path: ClassVar[str] = "batch_files:ingest_files"
     causes_jobs: ClassVar[bool] = True
     name: str
     keys: tuple[str, ...]
@@ -322,7 +332,7 @@ class IngestFiles(Request, frozen=True, tag="ingest_files"):
 class Redrive(Request, frozen=True, tag="redrive"):
     """Send dead letters of a queue back to the queue: those with `ids`, or all."""
 
-    path: ClassVar[str] = "dead_letters.request:redrive"
+    path: ClassVar[str] = "dead_letters:redrive_dead_letters"
     queue: str
     ids: tuple[str, ...] = ()
     v: Literal[1] = 1
@@ -373,3 +383,125 @@ def decode_admin(text: str | bytes) -> AdminRequest | RequestStep:
             hint="docs/messages has the JSON schema of each request, with its present version `v`",
         ) from error
     return request
+
+
+# Replies to administrators, sent to the queue ``replies`` for requests that ask for one.
+#
+# A request is ``accepted`` when the jobs that it causes are known, and ``finished`` or ``failed``
+# when all of them have ended. A request that causes no jobs is ``finished`` at once, and one that
+# cannot be done is ``refused``. The JSON schema in docs/messages is generated from this file.
+
+MAX_JOBS_LISTED = 50
+"""The most jobs that a reply lists."""
+MAX_REASON_CHARACTERS, MAX_JOB_REASON_CHARACTERS = 10_000, 1000
+Outcome = Literal["accepted", "finished", "failed", "refused"]
+JobState = Literal["assigned", "refused", "failed", "unfinished"]
+
+
+class Counts(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a request caused, in numbers; zeros are left out.
+
+    - `jobs`: how many it caused; each is `finished`, `failed` or `unfinished` at the time of the
+      reply
+    - `files`: files asked for, of which `known` were ingested before and `refused` cannot be
+      ingested; of an export, the files written
+    - `rows`: rows ingested, merged or exported; `removed`: rows purged
+    - `shards`: shards merged, or deleted as garbage; `partitions`: partitions split
+    - `size_bytes`: size of the exported files or of the deleted garbage
+    - `messages`: dead letters redriven
+    """
+
+    jobs: int = 0
+    finished: int = 0
+    failed: int = 0
+    unfinished: int = 0
+    files: int = 0
+    known: int = 0
+    refused: int = 0
+    rows: int = 0
+    removed: int = 0
+    shards: int = 0
+    partitions: int = 0
+    size_bytes: int = 0
+    messages: int = 0
+
+    def __add__(self, other: Counts) -> Counts:
+        """Return the sums."""
+        return Counts(*(getattr(self, n) + getattr(other, n) for n in self.__struct_fields__))
+
+
+class ReplyJob(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A job, or a file of a job, in a reply. `id` is the job's id among the table's jobs, or the
+    file's key.
+
+    `state` is ``assigned`` when the request is accepted. At the end it is ``refused``, ``failed``,
+    or ``unfinished``: not done at the time of the reply, though it may still be, as `reason` says.
+    """
+
+    kind: str
+    id: str
+    state: JobState = "assigned"
+    reason: str = ""
+
+
+class Reply(Message, frozen=True, kw_only=True, tag="reply"):
+    """What happened to a request: ``accepted`` first if it causes jobs, then ``finished``, or
+    ``failed`` if anything was not done; or ``refused``.
+
+    A reply may be delivered more than once, with the same `id`. `jobs` lists the jobs caused, in an
+    ``accepted`` reply, or those not done, in a ``failed`` one; `more` counts those left out of a
+    long list.
+    """
+
+    id: str
+    request_id: str
+    request: str
+    outcome: Outcome
+    table_id: str = ""
+    reason: str = ""
+    counts: Counts = Counts()
+    jobs: tuple[ReplyJob, ...] = ()
+    more: int = 0
+    v: Literal[2] = 2
+
+
+def reply_to(
+    request_id: str,
+    verb: str,
+    outcome: Outcome,
+    *,
+    table_id: str = "",
+    reason: str = "",
+    counts: Counts | None = None,
+    jobs: Sequence[ReplyJob] = (),
+    is_last_attempt: bool = False,
+) -> Reply:
+    """Return a reply; long lists and reasons are truncated."""
+    meaning = "last attempt" if is_last_attempt else outcome != "accepted"
+    text = f"{request_id}\n{verb}\n{table_id}\n{meaning}"
+    return Reply(
+        id=blake2b(text.encode(errors="surrogatepass"), digest_size=16).hexdigest(),
+        request_id=request_id,
+        request=verb,
+        outcome=outcome,
+        table_id=table_id,
+        reason=reason[:MAX_REASON_CHARACTERS],
+        counts=counts or Counts(),
+        jobs=tuple(
+            msgspec.structs.replace(job, reason=job.reason[:MAX_JOB_REASON_CHARACTERS])
+            for job in jobs[:MAX_JOBS_LISTED]
+        ),
+        more=max(0, len(jobs) - MAX_JOBS_LISTED),
+    )
+
+
+def to_outbound(reply: Reply) -> OutboundMessage:
+    """Return a reply as a message to the queue of replies."""
+    return OutboundMessage(REPLIES, reply)
+
+
+def refusal(request: AdminRequest, reason: str) -> list[OutboundMessage]:
+    """Return the reply to a refused request, if the request asks for a reply."""
+    if not request.reply:
+        return []
+    return [to_outbound(reply_to(request.request_id, verb_of(request), "refused", reason=reason))]

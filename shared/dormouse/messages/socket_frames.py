@@ -8,8 +8,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from dormouse.messages.base import ALL_ROWS, Message, SelectionMessage
-from dormouse.messages.queries import QueryId
+from dormouse.messages.stages import ALL_ROWS, Message, QueryId, SelectionMessage
 
 FrameId = Annotated[str, msgspec.Meta(min_length=1, max_length=100)]
 RowsForm = Literal["json", "arrow"]

@@ -13,22 +13,173 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from types import UnionType
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from dormouse.errors import InvalidRequestError
-from dormouse.messages.base import ALL_ROWS as ALL_ROWS
-from dormouse.messages.base import Id as Id
-from dormouse.messages.base import JsonKey as JsonKey
-from dormouse.messages.base import Message as Message
-from dormouse.messages.base import OfTable as OfTable
-from dormouse.messages.base import SelectionMessage as SelectionMessage
-from dormouse.messages.queries import QueryId, QueryMessage
-from dormouse.model.sources import Source, WholeNumber
+from dormouse.state.sources import Source, WholeNumber
 from dormouse.stored.decoding import decode_json
-from dormouse.tables.spark_options import SparkOptions
+from dormouse.tables.properties import SparkOptions
+
+# What all messages are made of: their base, ids, and the selection of rows.
+
+Id = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9][A-Za-z0-9._:-]{0,999}\Z")]
+"""The id of a table, job, partition, shard or similar. DynamoDB limits keys to 1 KB."""
+
+
+class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="type"):
+    """The base of all messages; `v` is the version of its form.
+
+    A field that is added to a form later is left out if it is empty: functions of the previous
+    release do not know it, and refuse a message that has it.
+    """
+
+
+class OfTable(Message, frozen=True):
+    """The base of messages about one table. Queues are fair among tables, by this id."""
+
+    table_id: Id
+
+
+JsonKey = tuple[object, ...]
+"""A key in a message: its parts, row keys and then sort keys. `key_codec` says what each is.
+"""
+
+
+class SelectionMessage(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True
+):
+    """Which rows and columns of a table are asked for; by default all.
+
+    A row is selected if its key begins with one of `keys` or is in one of `ranges`, and `where` is
+    true of it, which is a condition in SQL. A key is a list of parts, row keys and then sort keys.
+    A range is a pair of a first key, inclusive, and a last key, exclusive, null for an open end.
+    `columns` are those to return, none for all. At most `limit` rows are selected, the first in key
+    order. `as_of` is a version, a tag or an ISO 8601 time, null for now.
+    """
+
+    keys: tuple[JsonKey, ...] = ()
+    ranges: tuple[tuple[JsonKey | None, JsonKey | None], ...] = ()
+    where: str = ""
+    columns: tuple[str, ...] = ()
+    limit: int | None = None
+    as_of: int | str | None = None
+
+
+ALL_ROWS = SelectionMessage()
+
+
+# Messages about queries: what people and programs send to the queue ``queries``, and sub-queries.
+#
+# Everybody who may send to that queue may ask. The sender that the queue names is the one who
+# asked; what the message says about that does not count. What the instance sends to itself about a
+# query says who asked it; nobody else but who asked can send the same.
+
+QueryId = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9][A-Za-z0-9_-]{0,127}\Z")]
+"""The id of a query. It is a part of paths of objects."""
+ResultFormat = Literal["parquet", "arrow", "feather", "csv", "json"]
+"""The formats of results; `results.formats.ResultFormat` says what each is."""
+_Count = Annotated[int, msgspec.Meta(ge=1)]
+_Positive = Annotated[float, msgspec.Meta(gt=0)]
+
+
+class QueryLimits(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True
+):
+    """What a query may take; one that takes more fails. Properties of the table set the most, which
+    is also what null means.
+
+    `rows` and `result_bytes` are those of its result. `read_bytes` are read of shards, `seconds`
+    are from its beginning to its end. `dollars` is what its requests and functions cost on AWS, as
+    far as that is counted.
+    """
+
+    rows: _Count | None = None
+    result_bytes: _Count | None = None
+    read_bytes: _Count | None = None
+    seconds: _Count | None = None
+    dollars: _Positive | None = None
+
+
+class AnswerQuery(Message, frozen=True, tag="answer_query", kw_only=True):
+    """Answer a query, once for each `query_id`, however often the message is delivered.
+
+    It asks for the selected rows of `table`, or for those of a statement in `sql`, with the values
+    of its parameters by name. The result is files of one format below ``queries/<query_id>/`` in
+    the results bucket, and a manifest that is put last. If `to` names a queue of the instance's
+    list, the result is sent there, too. With `spark`, a statement is one in Spark's dialect, which
+    Spark computes on a cluster of these options. `who` is who asks: the function puts the sender
+    there that SQS names. `connection` is the WebSocket to which progress is sent; the API alone can
+    name one.
+    """
+
+    query_id: QueryId
+    table: str = ""
+    selection: SelectionMessage = ALL_ROWS
+    sql: str = ""
+    parameters: dict[str, str | int | float | bool | None] = {}
+    format: ResultFormat = "parquet"
+    to: str = ""
+    limits: QueryLimits = QueryLimits()
+    who: str = ""
+    connection: str | UnsetType = UNSET
+    spark: SparkOptions | UnsetType = UNSET
+    v: Literal[1] = 1
+
+    def __post_init__(self) -> None:
+        """Refuse a message that names both a table and a statement, or neither."""
+        if bool(self.table) == bool(self.sql):
+            raise ValueError("a query has either a table or a statement in sql")
+        if self.sql and self.selection != ALL_ROWS:
+            raise ValueError("a statement in sql says itself which rows it selects")
+        if self.table and self.spark:
+            raise ValueError("Spark computes a statement in sql; export_rows has it read a table")
+
+
+class CancelQuery(Message, frozen=True, tag="cancel_query", kw_only=True):
+    """End a query that has not ended. Who asked can cancel it, as `AnswerQuery` has it, and who
+    administers all tables of the instance by an access rule.
+    """
+
+    query_id: QueryId
+    who: str = ""
+    v: Literal[1] = 1
+
+
+class FollowQuery(Message, frozen=True, tag="follow_query", kw_only=True):
+    """Send the progress of a query to another connection of its asker, too. Only the API can."""
+
+    query_id: QueryId
+    connection: str
+    who: str = ""
+    v: Literal[1] = 1
+
+
+class LeaveQuery(Message, frozen=True, tag="leave_query", kw_only=True):
+    """Cancel a query whose connection was closed, if no other connection follows it. `who` asked
+    it.
+    """
+
+    query_id: QueryId
+    who: str = ""
+    v: Literal[1] = 1
+
+
+class QueryTask(Message, frozen=True, tag="query_task"):
+    """Answer one sub-query of a query that `who` asked. Both are described in the results
+    bucket.
+    """
+
+    query_id: QueryId
+    task: WholeNumber
+    who: str = ""
+    v: Literal[1] = 1
+
+
+QueryMessage = AnswerQuery | CancelQuery | FollowQuery | LeaveQuery | QueryTask
+"""All messages about queries."""
 
 
 class IngestJob(OfTable, frozen=True, tag="ingest_job"):
@@ -212,86 +363,86 @@ class Stage:
 
 
 STAGES = (
-    Stage("batch_files", "files", FilesWaiting, "ingest.batch_files:batch_waiting_files"),
-    Stage("ingest", "ingest-jobs", IngestJob, "ingest.isolate_files:ingest_or_isolate"),
-    Stage("plan_table", "table-changes", TableChanged, "planning.plan_table:plan_table"),
+    Stage("batch_files", "files", FilesWaiting, "batch_files:batch_waiting_files"),
+    Stage("ingest", "ingest-jobs", IngestJob, "ingest:ingest_or_isolate"),
+    Stage("plan_table", "table-changes", TableChanged, "planning:plan_table"),
     Stage(
         "compact",
         "compaction-jobs",
         CompactionJob,
-        "compaction.compact_in_steps:compact_within_limits",
-        overdue="compaction.overdue:overdue_compactions",
+        "compaction:compact_within_limits",
+        overdue="compaction_request:overdue_compactions",
     ),
     Stage(
         "split_partition",
         "partition-splits",
         PartitionSplits,
-        "splitting.split_partition:split_partition",
+        "splitting:split_partition",
     ),
     Stage(
         "collect_garbage",
         "gc-candidates",
         GarbageCandidates,
-        "garbage.collect_garbage:collect_garbage",
+        "garbage:collect_garbage",
         changes_tables=False,
     ),
     Stage(
         "publish_iceberg",
         "iceberg-changes",
         TableChanged,
-        "publishing.publish_iceberg:publish_iceberg",
+        "publish_iceberg:publish_iceberg",
         changes_tables=False,
     ),
     Stage(
         "administer",
         "admin",
         RequestStep,
-        "administration.follow_request:follow_request",
-        overdue="administration.overdue:overdue_requests",
+        "administration:follow_request",
+        overdue="administration:overdue_requests",
         changes_tables=False,
     ),
     Stage(
         "purge_rows",
         "purges",
         PurgeStep,
-        "purge.purge_rows:purge_rows",
-        overdue="purge.overdue:overdue_purges",
+        "purge_rows:purge_rows",
+        overdue="purge:overdue_purges",
     ),
     Stage(
         "export_rows",
         "exports",
         ExportTask,
-        "export.export_rows:export_rows",
-        overdue="export.overdue:overdue_exports",
+        "export_rows:export_rows",
+        overdue="export:overdue_exports",
         changes_tables=False,
     ),
     Stage(
         "answer_query",
         "queries",
         QueryMessage,
-        "queries.answer_query:answer_query",
-        overdue="queries.overdue:overdue_queries",
+        "answer_query:answer_query",
+        overdue="queries:overdue_queries",
         changes_tables=False,
     ),
     Stage(
         "dispatch_spark",
         "spark-jobs",
         SparkJob | SparkJobStep,
-        "spark.dispatch_spark:dispatch_spark",
-        overdue="spark.overdue:overdue_spark_jobs",
+        "spark_jobs:dispatch_spark",
+        overdue="spark_jobs:overdue_spark_jobs",
     ),
-    Stage("track_spark", "spark-runs", SparkRunChanged, "spark.track_spark:track_spark"),
+    Stage("track_spark", "spark-runs", SparkRunChanged, "spark_jobs:track_spark"),
 )
 """All stages that a queue feeds, in the order of the flow. Each queue has a dead-letter queue."""
-SCHEDULED = {"measure": "sweep.measure:measure", "sweep": "sweep.sweep:sweep"}
+SCHEDULED = {"measure": "measure:measure", "sweep": "sweep:sweep"}
 """The functions that a schedule invokes instead: what each does with `Services` and a table."""
 SERVED = {
-    "serve_catalog": "catalog.serve_catalog:serve_catalog",
+    "serve_catalog": "catalog:serve_catalog",
     "serve_http": "http.serve_http:serve_http",
 }
 """The functions that an HTTP API invokes: what each does with what it needs of the instance, and a
 request."""
-CONNECTED = {"serve_websocket": "websocket.serve_websocket:serve_websocket"}
+CONNECTED = {"serve_websocket": "websocket:serve_websocket"}
 """The functions that a WebSocket API invokes: what each does with an instance, and what happens to
 a connection."""
 QUEUES = tuple(stage.queue for stage in STAGES)

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from dormouse.arrow.types import conform, frame_schema, pandas_schema
 from dormouse.errors import InvalidRequestError, MissingPackageError
-from dormouse.readers.read_counters import ReadCounters
+from dormouse.shards.read_counters import ReadCounters
 from dormouse.showing import MAX_CELL, HtmlText, Shown, show_table
 
 SHOWN_ROWS = 10

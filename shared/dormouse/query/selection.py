@@ -1,15 +1,32 @@
-"""The selection: which rows and columns of one version of a table are asked for.
-
-`planner.select` makes it once, and validates it; queries, counts, exports, purges and
-Spark carry it; `selection_codec` has its form in messages.
-"""
+"""Make a selection, and plan which slices of which shards contain its rows."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from dormouse.keys.ranges import KeyRange
-from dormouse.sql.conditions import Condition
+import msgspec
+
+from dormouse.access import EVERYTHING, Permission, check_visible, visible_schema
+from dormouse.arrow.order import ranges_to_read, requested_ranges
+from dormouse.errors import CorruptDataError, InvalidRequestError
+from dormouse.key_codec import KeyCodec
+from dormouse.keys import Key, KeyRange
+from dormouse.messages.stages import SelectionMessage
+from dormouse.schema.schema import Schema
+from dormouse.schema.types import check_name_list
+from dormouse.shards.reading import Slice
+from dormouse.sql.conditions import Condition, parse_condition
+from dormouse.state.partitions import Shard
+from dormouse.state.state import Piece, TableState
+from dormouse.stored.decoding import decode_stored, encode_stored, raise_corrupt
+from dormouse.tables.table import Table
+
+# The selection: which rows and columns of one version of a table are asked for.
+#
+# `planner.select` makes it once, and validates it; queries, counts, exports, purges and
+# Spark carry it; `selection_codec` has its form in messages.
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,3 +55,298 @@ class Selection:
     def where(self) -> str:
         """The condition as SQL in its normal form; empty if there is none."""
         return "" if self.condition is None else self.condition.sql
+
+
+def select(
+    schema: Schema,
+    version: int,
+    time_ms: int,
+    ranges: Sequence[KeyRange] = (),
+    *,
+    permission: Permission,
+    columns: Sequence[str] | None = None,
+    condition: Condition | None = None,
+    limit: int | None = None,
+) -> Selection:
+    """Return the selection of the rows in any of `ranges`; without ranges, of the whole table.
+
+    Ranges are of row keys, which sort keys continue. `columns` of None are all that `permission`
+    shows. Who writes a condition or a range from which something is hidden has it parsed by the
+    visible schema; that no hidden column is used is checked here, for every way to rows.
+
+    Raises:
+        InvalidRequestError: a column is unknown or hidden, none is left, the limit is not a number
+            of rows, or a bound is of the wrong type.
+    """
+    check_visible(schema, permission, condition.columns if condition else (), ranges)
+    visible = visible_schema(schema, permission)
+    return Selection(
+        version,
+        tuple(_checked_columns(visible, columns, limit)),
+        tuple(requested_ranges(schema, ranges)) or (KeyRange((), ()),),
+        condition,
+        limit,
+        time_ms,
+    )
+
+
+def selected_ranges(table: Table, selection: Selection) -> list[KeyRange]:
+    """Return disjoint ascending ranges that contain all stored rows a selection depends on.
+
+    They are narrower than the selection's ranges where the condition bounds keys, and wider where
+    rows of one group may be outside of them.
+    """
+    return ranges_to_read(table, selection.ranges, selection.condition)
+
+
+def slices_to_read(state: TableState, wanted: Sequence[KeyRange]) -> Iterator[list[Slice]]:
+    """Yield the slices of shards that disjoint ranges need, in key order.
+
+    Each list has the slices of one range within one leaf. For example, if the leaves meet at the
+    key m, the range [k, p) is divided into [k, m) and [m, p), each with the shards of its leaf.
+    """
+    for item in wanted:
+        for span, references in state.partitions_to_read(item):
+            yield [Slice(state.shards[r.shard], span) for r in references]
+
+
+def slices_from(pieces: Iterable[Piece], start: Key = ()) -> list[list[Slice]]:
+    """Return the slices of pieces from a key on, for each piece that has any."""
+    parts = []
+    for piece in pieces:
+        span = piece.range.intersection(KeyRange(start))
+        if not span.is_empty():
+            shards = (s for s in piece.shards if span.overlaps_span(s.low, s.high))
+            parts.append([Slice(shard, span) for shard in shards])
+    return [part for part in parts if part]
+
+
+def _checked_columns(schema: Schema, columns: Sequence[str] | None, limit: int | None) -> list[str]:
+    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
+        raise InvalidRequestError(f"a limit is a number of rows, which {limit!r} is not")
+    check_name_list("columns", columns)
+    if columns is None:
+        columns = [f.name for f in schema.fields]
+    if not columns:
+        raise InvalidRequestError("no columns are asked for", hint="leave them out to get all")
+    return [schema.field_named(name).name for name in dict.fromkeys(columns)]
+
+
+# Selections in messages and stored objects: the one codec between `Selection` and JSON.
+#
+# A message says which rows are asked for before the version is known: keys and ranges in their JSON
+# form, a condition in SQL, names of columns, a version or a time. `decode_selection` validates it
+# against a schema and returns a `Selection` of one version; `encode_selection` turns a `Selection`
+# back into a message, which decodes to the same selection. So code that cuts a query into
+# parts, or stores what to read later, sends what a user could have sent.
+
+
+class StoredSelection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The stored form of a selection, with the schema that its names and keys are of."""
+
+    schema: dict[str, Any]
+    version: int
+    time_ms: int
+    rows: SelectionMessage
+
+
+def decode_selection(
+    message: SelectionMessage,
+    schema: Schema,
+    *,
+    permission: Permission,
+    version: int,
+    time_ms: int,
+) -> Selection:
+    """Return the rows that a message asks for, of a version that its caller has found. `now()` in
+    its condition is `time_ms`.
+
+    `schema` is whole; what the message names must be among what `permission` shows of it.
+
+    Raises:
+        InvalidRequestError: a key, column, condition or limit does not fit the schema, or a range
+            ends before it starts.
+    """
+    visible = visible_schema(schema, permission)
+    return select(
+        schema,
+        version,
+        time_ms,
+        list(_ranges(message, visible)),
+        permission=permission,
+        columns=message.columns or None,
+        condition=_condition(message.where, visible, time_ms),
+        limit=message.limit,
+    )
+
+
+def encode_selection(selection: Selection, schema: Schema) -> SelectionMessage:
+    """Return the message that asks for the rows of a selection."""
+    codec = KeyCodec(schema)
+    is_all = selection.ranges == (KeyRange(),)
+    return SelectionMessage(
+        ranges=() if is_all else tuple(map(codec.range_to_json, selection.ranges)),
+        where=selection.where,
+        columns=selection.columns,
+        limit=selection.limit,
+        as_of=selection.version,
+    )
+
+
+def store_selection(selection: Selection, schema: Schema) -> StoredSelection:
+    """Return the stored form of a selection."""
+    rows = encode_selection(selection, schema)
+    return StoredSelection(schema.to_json(), selection.version, selection.time_ms, rows)
+
+
+def load_selection(stored: StoredSelection) -> tuple[Schema, Selection]:
+    """Return the schema and the selection of a stored form.
+
+    Raises:
+        CorruptDataError: it is no selection; the error quotes neither keys nor the condition.
+    """
+    try:
+        schema = Schema.from_json(stored.schema)
+        selection = decode_selection(
+            stored.rows,
+            schema,
+            permission=EVERYTHING,  # its columns were chosen when it was stored
+            version=stored.version,
+            time_ms=stored.time_ms,
+        )
+    except InvalidRequestError:
+        # not chained: the message of the error quotes what may be values of rows
+        raise CorruptDataError("its selection cannot be read any more") from None
+    return schema, selection
+
+
+def _condition(where: str, schema: Schema, time_ms: int) -> Condition | None:
+    # what has no time, such as a purge, has no present either
+    return parse_condition(where, schema, now_ms=time_ms or None) if where.strip() else None
+
+
+def _ranges(message: SelectionMessage, schema: Schema) -> Iterator[KeyRange]:
+    codec = KeyCodec(schema)
+    for number, key in enumerate(message.keys, start=1):
+        yield KeyRange.exactly(codec.from_json(key, f"key {number}"))
+    for number, ends in enumerate(message.ranges, start=1):
+        yield codec.range_from_json(ends, f"range {number}")
+
+
+# Pieces of a version of a table: ranges with their shards, grouped into tasks of limited size.
+#
+# Exports and queries that are too large for one function are cut into such tasks, each of
+# consecutive leaf partitions: what the tasks return, one after the other, is in key order.
+
+FORMAT = 1
+MAX_TASK_BYTES = 256 * 1024 * 1024
+"""About how many bytes of shards a task reads at most, unless a single partition has more."""
+MAX_TASK_SHARDS = 1000
+"""The most shards that a task reads, summed over partitions, unless one partition has more."""
+
+
+def plan_tasks(
+    state: TableState,
+    ranges: Iterable[KeyRange],
+    *,
+    task_bytes: int = MAX_TASK_BYTES,
+    task_shards: int = MAX_TASK_SHARDS,
+) -> Iterator[tuple[Piece, ...]]:
+    """Group the partitions of disjoint ascending ranges into tasks, in key order.
+
+    A partition is never divided: a task ends before the piece that would exceed a limit. With
+    `task_bytes=100` and pieces of 60, 30, 50 and 200 bytes, the tasks have 60 + 30, 50, and 200.
+    """
+    task: list[Piece] = []
+    size_bytes = slices = 0
+    for piece, piece_bytes in _pieces(state, ranges):
+        is_full = size_bytes + piece_bytes > task_bytes or slices + len(piece.shards) > task_shards
+        if task and is_full:
+            yield tuple(task)
+            task, size_bytes, slices = [], 0, 0
+        task.append(piece)
+        size_bytes += piece_bytes
+        slices += len(piece.shards)
+    if task:
+        yield tuple(task)
+
+
+def bytes_to_read(state: TableState, ranges: Iterable[KeyRange]) -> int:
+    """Estimate how many bytes of shards lie in disjoint ascending ranges."""
+    return sum(piece_bytes for _, piece_bytes in _pieces(state, ranges))
+
+
+def _pieces(state: TableState, ranges: Iterable[KeyRange]) -> Iterator[tuple[Piece, int]]:
+    """Yield the pieces of ranges, each with an estimate of the bytes to read.
+
+    A shard of several partitions counts in each by the share of its rows there.
+    """
+    for wanted in ranges:
+        for span, references in state.partitions_to_read(wanted):
+            shards = tuple(state.shards[reference.shard] for reference in references)
+            size_bytes = sum(
+                shard.size_bytes * min(reference.rows, shard.rows) // shard.rows
+                for shard, reference in zip(shards, references, strict=True)
+            )
+            yield Piece(span, shards), size_bytes
+
+
+_StoredShard = tuple[str, int, int, str, str]
+
+
+class _StoredPieces(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The JSON form of a task: each shard once; pieces refer to shards by position."""
+
+    shards: tuple[_StoredShard, ...]
+    pieces: tuple[tuple[tuple[str, str | None], tuple[int, ...]], ...]
+
+
+def encode_pieces(pieces: Sequence[Piece], kind: str, path: str) -> bytes:
+    """Return the stored form of the pieces of one task, an object of this kind for `path`."""
+    numbers: dict[str, int] = {}
+    shards: list[_StoredShard] = []
+    for piece in pieces:
+        for shard in piece.shards:
+            if shard.id not in numbers:
+                numbers[shard.id] = len(shards)
+                shards.append(_stored_shard(shard))
+    stored = (
+        (_stored_range(piece.range), tuple(numbers[shard.id] for shard in piece.shards))
+        for piece in pieces
+    )
+    return encode_stored(kind, FORMAT, path, _StoredPieces(tuple(shards), tuple(stored)))
+
+
+def decode_pieces(stored: bytes, kind: str, path: str) -> tuple[Piece, ...]:
+    """Parse the result of `encode_pieces`.
+
+    Raises:
+        CorruptDataError: the object at `path` is damaged or is of another kind.
+    """
+    with raise_corrupt(
+        f"{path} is not {kind}", hint="what it is a part of has failed: request it again"
+    ):
+        body = decode_stored(kind, FORMAT, path, stored, _StoredPieces)
+        shards = [_shard(shard) for shard in body.shards]
+        return tuple(
+            Piece(_range(wanted), tuple(shards[number] for number in numbers))
+            for wanted, numbers in body.pieces
+        )
+
+
+def _stored_range(wanted: KeyRange) -> tuple[str, str | None]:
+    return wanted.low.hex(), None if wanted.high is None else wanted.high.hex()
+
+
+def _range(stored: tuple[str, str | None]) -> KeyRange:
+    low, high = stored
+    return KeyRange.between(bytes.fromhex(low), None if high is None else bytes.fromhex(high))
+
+
+def _stored_shard(shard: Shard) -> _StoredShard:
+    return shard.id, shard.rows, shard.size_bytes, shard.low.hex(), shard.high.hex()
+
+
+def _shard(stored: _StoredShard) -> Shard:
+    shard_id, rows, size_bytes, low, high = stored
+    return Shard(shard_id, rows, size_bytes, bytes.fromhex(low), bytes.fromhex(high))

@@ -12,15 +12,18 @@ not get the dropped one's values. What is nested in a field has ids, too, for ot
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from dormouse.errors import InvalidRequestError
-from dormouse.schema.key_types import KeyTypes
-from dormouse.schema.type_text import parse_type_text, show_type
+from dormouse.keys import INT64_MAX, INT64_MIN, Key, KeyPart
 from dormouse.schema.types import (
     KEY_TYPES,
+    MAX_TIME,
+    TIMESTAMPS,
     UNITS,
+    UUID_BYTES,
     DecimalType,
     FieldType,
     ListType,
@@ -28,15 +31,100 @@ from dormouse.schema.types import (
     Member,
     Primitive,
     StructType,
+    check_column_name,
     contains_type,
     count_nested,
     leaf_columns,
     parse_list,
+    parse_members_text,
     parse_named,
     parse_object,
     parse_type,
+    parse_type_text,
+    show_type,
 )
 from dormouse.showing import show_table
+
+# Check keys against the types of a table's row keys: number of parts, type of each, total size.
+#
+# The state keeps these types (`state.TableState.key_types`), so that the fold can validate every
+# key in a log entry. Ingest refuses rows whose key is too large before it writes anything.
+
+KeyTypes = tuple[Primitive, ...]
+
+MAX_KEY_BYTES = 4096
+"""The most bytes that the parts of one row key may take together: strings by their UTF-8 bytes,
+numbers 8 each.
+
+Footers, partitions and shards in the state each hold a few keys. This limit keeps them far below
+the 400 KB of a DynamoDB item, and lets a reader fetch a footer in one request."""
+
+_INT32 = range(-(2**31), 2**31)
+_INT64 = range(INT64_MIN, INT64_MAX + 1)
+_WHOLE = {
+    Primitive.INT: _INT32,
+    Primitive.DATE: _INT32,
+    Primitive.LONG: _INT64,
+    Primitive.TIME: range(MAX_TIME + 1),
+    **dict.fromkeys(TIMESTAMPS, _INT64),
+}
+_HALF_OF_A_CHARACTER = re.compile("[\ud800-\udfff]")
+
+
+def key_problem(key: Key, types: KeyTypes, *, fewest_parts: int) -> str:
+    """Return why `key` does not fit row keys of these types; an empty string if it does.
+
+    A full key has as many parts as there are types; a prefix has at least `fewest_parts`. The text
+    does not quote the key, which is a value from the table's rows.
+    """
+    if not fewest_parts <= len(key) <= len(types):
+        return f"it has {len(key)} parts, not {_between(fewest_parts, len(types))}"
+    size_bytes = 0
+    for number, part in enumerate(key):
+        if types[number] is Primitive.STRING and type(part) is str and part.isascii():
+            size_bytes += len(part)  # as most parts are
+        elif _fits(part, types[number]):
+            size_bytes += _size_bytes(part)
+        else:
+            return f"its part {number + 1} is not of type {show_type(types[number])}"
+    if size_bytes > MAX_KEY_BYTES:
+        return f"it takes {size_bytes:,} bytes, more than {MAX_KEY_BYTES:,}"
+    return ""
+
+
+def key_part_problem(key: Key) -> str:
+    """Return why no table at all can have `key`; an empty string if one can."""
+    for number, part in enumerate(key, start=1):
+        if not (_is_text(part) or isinstance(part, bytes) or _fits(part, Primitive.LONG)):
+            return f"its part {number} has a type that no row key can have"
+    return ""
+
+
+def _fits(part: KeyPart, kind: Primitive) -> bool:
+    if kind is Primitive.STRING:
+        return _is_text(part)
+    if kind in _WHOLE:
+        return type(part) is int and part in _WHOLE[kind]  # a bool is not a number here
+    if kind is Primitive.BYTES:
+        return isinstance(part, bytes)
+    if kind is Primitive.UUID:
+        return isinstance(part, bytes) and len(part) == UUID_BYTES
+    return _is_text(part)
+
+
+def _is_text(part: KeyPart) -> bool:
+    return isinstance(part, str) and (part.isascii() or not _HALF_OF_A_CHARACTER.search(part))
+
+
+def _size_bytes(part: KeyPart) -> int:
+    if isinstance(part, int):
+        return 8
+    return len(part) if isinstance(part, bytes) or part.isascii() else len(part.encode())
+
+
+def _between(fewest: int, most: int) -> str:
+    return str(most) if fewest == most else f"{fewest} to {most}"
+
 
 __all__ = [
     "KEY_TYPES",
@@ -387,3 +475,136 @@ def _check_key(key: Field) -> None:
         )
     if key.nullable:
         raise InvalidRequestError(f"field {key.name!r} is a key and cannot be nullable")
+
+
+# Make a schema of columns that a file or frame has, and of the names of the keys among them.
+#
+# `FoundColumn` is what a reader of files or frames knows of one column. The rules here are pure:
+# they choose keys, apply the types that the caller gives, and refuse what is left without a type.
+
+_MAX_NAMED = 10
+_TYPE_HINT = "say which type it has (--type NAME:TYPE, or types={name: type}), or leave it out"
+
+
+@dataclass(frozen=True, slots=True)
+class FoundColumn:
+    """A column of a file or frame: `found` says in words what is in it.
+
+    `type` is None if no type could be inferred; then `problem` says why. `remark` says what the
+    column was, if its type is not what people would expect.
+    """
+
+    name: str
+    found: str
+    type: FieldType | None
+    nullable: bool = True
+    problem: str = ""
+    remark: str = ""
+
+
+def parse_schema(text: str, row_keys: Sequence[str] = (), sort_keys: Sequence[str] = ()) -> Schema:
+    """Return the schema that a text describes: as JSON, or as ``id:long, name:string?``.
+
+    The short form lists columns only, so it needs the names of the keys.
+
+    Raises:
+        InvalidRequestError: it describes none; the message says where.
+    """
+    if text.lstrip().startswith("{"):
+        if row_keys or sort_keys:
+            raise InvalidRequestError(
+                "a schema in JSON says itself which fields are keys",
+                hint="leave out the row keys and sort keys, or write the schema as name:type, …",
+            )
+        return Schema.loads(text)
+    columns = [
+        FoundColumn(m.name, show_type(m.type), m.type, m.nullable) for m in parse_members_text(text)
+    ]
+    return choose_schema(columns, row_keys, sort_keys, of="the schema")
+
+
+def choose_schema(
+    columns: Sequence[FoundColumn],
+    row_keys: Sequence[str],
+    sort_keys: Sequence[str] = (),
+    types: Mapping[str, FieldType | str] | None = None,
+    *,
+    of: str = "it",
+) -> Schema:
+    """Return the schema of a table with these columns; `of` names in errors what has them.
+
+    `types` are those of columns for which the inferred type will not do, or that have none.
+
+    Raises:
+        InvalidRequestError: no row key is named, a key or a typed column is not among the columns,
+            a name occurs twice, a key cannot be one, or a column has no type.
+    """
+    _check_names(columns, of)
+    known = {column.name: column for column in columns}
+    for name in (*row_keys, *sort_keys, *(types or {})):
+        if name not in known:
+            hint = "columns: " + ", ".join(known)
+            if len(known) == 1 and (found := re.search(r"[;\t|]", columns[0].name)):
+                hint += f"; if {found[0]!r} separates fields, set the property csv_separator"
+            raise InvalidRequestError(f"{of} has no column {name!r}", hint=hint)
+    for name, kind in (types or {}).items():
+        column = known[name]
+        if isinstance(kind, str) and kind.rstrip().endswith("?"):  # as in a schema
+            column, kind = replace(column, nullable=True), kind.rstrip()[:-1]
+        wanted = parse_type_text(kind) if isinstance(kind, str) else kind
+        known[name] = replace(column, type=wanted)
+    _check_types(list(known.values()), of)
+    if not row_keys:
+        able = ", ".join(c.name for c in known.values() if c.type in KEY_TYPES) or "none"
+        raise InvalidRequestError(
+            "no row keys are named", hint=f"name the columns that partition the rows, of: {able}"
+        )
+    for name in (*row_keys, *sort_keys):
+        _check_key_column(known[name])
+    return Schema(
+        tuple(_field(known[name], is_key=True) for name in row_keys),
+        tuple(_field(known[name], is_key=True) for name in sort_keys),
+        tuple(_field(c) for c in known.values() if c.name not in {*row_keys, *sort_keys}),
+    )
+
+
+def _check_names(columns: Sequence[FoundColumn], of: str) -> None:
+    names = [column.name for column in columns]
+    if not names:
+        raise InvalidRequestError(f"{of} has no columns")
+    for name in names:
+        check_column_name(name)
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise InvalidRequestError(
+            f"{of} has columns of one name: {', '.join(map(repr, twice))}",
+            hint="rename them: a name occurs once in a table",
+        )
+
+
+def _check_types(columns: Sequence[FoundColumn], of: str) -> None:
+    without = [column for column in columns if column.type is None]
+    if not without:
+        return
+    reasons = "; ".join(f"column {c.name!r} {c.problem}" for c in without[:_MAX_NAMED])
+    more = len(without) - _MAX_NAMED
+    raise InvalidRequestError(
+        f"the schema of {of} cannot be inferred: {reasons}"
+        + (f"; and {more} more" if more > 0 else ""),
+        hint=_TYPE_HINT,
+    )
+
+
+def _check_key_column(column: FoundColumn) -> None:
+    if column.type is not None and column.type not in KEY_TYPES:
+        raise InvalidRequestError(
+            f"column {column.name!r} cannot be a key: it is {show_type(column.type)}, "
+            "which has no key order",
+            hint="keys are "
+            + ", ".join(sorted(show_type(kind) for kind in KEY_TYPES))
+            + "; give it one of these if its values allow that",
+        )
+
+
+def _field(column: FoundColumn, *, is_key: bool = False) -> Field:
+    assert column.type is not None
+    return Field(column.name, column.type, nullable=column.nullable and not is_key)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import TypeVar
 
 from dormouse.errors import InvalidRequestError
 
@@ -332,3 +334,315 @@ def parse_list(body: object, where: str) -> Sequence[object]:
 
 def _is_int(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
+
+
+# Types as people write them: ``list<string>``, ``decimal(10,2)``, ``struct<a:long,b:date?>``.
+#
+# A list of columns is written ``id:long, at:timestamp, name:string?``, on one line or on several.
+#
+# Type names are those of schemas, or the same without ``Type``, in any case; ``bytes`` means
+# ``ByteArrayType``. A nullable struct member ends in ``?``. A member name that contains one of the
+# marks of this notation needs the JSON form, which is accepted as well.
+
+_T = TypeVar("_T")
+_TOKEN = re.compile(r"\s*([<>(),:?]|[^<>(),:?]+)")
+_SHORT = {kind: kind.value.removesuffix("Type").lower() for kind in Primitive} | {
+    Primitive.BYTES: "bytes",
+    Primitive.TIMESTAMP_NTZ: "timestamp_ntz",
+    Primitive.TIMESTAMP_NS: "timestamp_ns",
+    Primitive.TIMESTAMP_NTZ_NS: "timestamp_ntz_ns",
+}
+_BY_NAME = {name: kind for kind, name in _SHORT.items()} | {
+    kind.value.lower(): kind for kind in Primitive
+}
+_HINT = (
+    f"types: {', '.join(_SHORT.values())}, decimal(10,2), list<…>, map<…,…>, struct<name:type,…>"
+)
+
+
+def parse_type_text(text: str) -> FieldType:
+    """Return the type that `text` describes, in short form or as JSON.
+
+    Raises:
+        InvalidRequestError: it describes none; the message says at which character.
+    """
+    if text.lstrip()[:1] in ("{", '"'):
+        try:
+            body = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise InvalidRequestError(f"the type {text!r} is not valid JSON: {error}") from error
+        return parse_type(body, "the type")
+    parser = _Parser(text)
+    kind = parser.type()
+    parser.end()
+    # Through the JSON form, so that its checks apply here, too.
+    return parse_type(kind.to_json(), f"the type {text!r}")
+
+
+def parse_members_text(text: str) -> tuple[Member, ...]:
+    """Return the columns that `text` lists as ``name:type``, separated by commas or line ends; one
+    that may be null ends in ``?``.
+
+    Raises:
+        InvalidRequestError: it is no such list; the message says at which character.
+    """
+    lines = (line.strip().rstrip(",") for line in text.splitlines())
+    parser = _Parser(", ".join(line for line in lines if line))
+    members = parser.members()
+    parser.end()
+    return tuple(
+        Member(m.name, parse_type(m.type.to_json(), f"column {m.name!r}"), m.nullable)
+        for m in members
+    )
+
+
+def show_type(kind: FieldType) -> str:
+    """Return the short form of a type."""
+    match kind:
+        case Primitive():
+            return _SHORT[kind]
+        case DecimalType(precision=precision, scale=scale):
+            return f"decimal({precision},{scale})"
+        case ListType(element=element):
+            return f"list<{show_type(element)}>"
+        case MapType(key=key, value=value):
+            return f"map<{show_type(key)},{show_type(value)}>"
+        case StructType(members=members):
+            return "struct<" + ",".join(_show_member(member) for member in members) + ">"
+
+
+def _show_member(member: Member) -> str:
+    return f"{member.name}:{show_type(member.type)}" + ("?" if member.nullable else "")
+
+
+class _Parser:
+    """Parse a type from left to right, by recursive descent."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._tokens = [(found.start(1), found[1].strip()) for found in _TOKEN.finditer(text)]
+        self._at = 0
+
+    def type(self) -> FieldType:
+        place, name = self._next()
+        match name.lower():
+            case "list" | "listtype":
+                return ListType(self._within("<", ">", self.type))
+            case "map" | "maptype":
+                return self._within("<", ">", self._map)
+            case "struct" | "structtype":
+                return StructType(self._within("<", ">", self.members))
+            case "decimal" | "decimaltype":
+                return self._within("(", ")", self._decimal)
+            case lowered if lowered in _BY_NAME:
+                return _BY_NAME[lowered]
+        raise self._error(place, f"there is no type {name!r}" if name else "a type is missing")
+
+    def members(self) -> tuple[Member, ...]:
+        """Parse ``name:type`` and more of them after commas."""
+        members = [self._member()]
+        while self._skip(","):
+            members.append(self._member())
+        return tuple(members)
+
+    def end(self) -> None:
+        """Check that no text is left."""
+        place, token = self._next()
+        if token:
+            raise self._error(place, f"{token!r} is unexpected")
+
+    def _within(self, opening: str, closing: str, inner: Callable[[], _T]) -> _T:
+        self._expect(opening)
+        found = inner()
+        self._expect(closing)
+        return found
+
+    def _map(self) -> MapType:
+        place, _ = self._peek()
+        key = self.type()
+        if not isinstance(key, Primitive):
+            raise self._error(place, "the key of a map must be a primitive type")
+        self._expect(",")
+        return MapType(key, self.type())
+
+    def _member(self) -> Member:
+        _, name = self._next()
+        self._expect(":")
+        return Member(name, self.type(), nullable=self._skip("?"))
+
+    def _decimal(self) -> DecimalType:
+        precision = self._number()
+        return DecimalType(precision, self._number() if self._skip(",") else 0)
+
+    def _number(self) -> int:
+        place, digits = self._next()
+        if not re.fullmatch(r"[0-9]{1,3}", digits):
+            raise self._error(place, "a number is missing")
+        return int(digits)
+
+    def _peek(self) -> tuple[int, str]:
+        return self._tokens[self._at] if self._at < len(self._tokens) else (len(self._text), "")
+
+    def _next(self) -> tuple[int, str]:
+        found = self._peek()
+        self._at += 1
+        return found
+
+    def _skip(self, token: str) -> bool:
+        skipped = self._peek()[1] == token
+        self._at += skipped
+        return skipped
+
+    def _expect(self, token: str) -> None:
+        place, found = self._next()
+        if found != token:
+            raise self._error(place, f"{token!r} is missing")
+
+    def _error(self, place: int, reason: str) -> InvalidRequestError:
+        return InvalidRequestError(
+            f"the type {self._text!r}, character {place + 1}: {reason}", hint=_HINT
+        )
+
+
+# Times and dates as numbers: micro- or nanoseconds and days since 1970, and since midnight.
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_MICROSECOND = dt.timedelta(microseconds=1)
+_FRACTION = re.compile(r"([.,]\d{6})(\d+)")
+
+
+def parse_count(text: str, kind: Primitive) -> int:
+    """Return the number that an ISO 8601 text means as a timestamp of a type.
+
+    Raises:
+        ValueError: it is not a time, is finer than the type, or has a zone and the type has none.
+        OverflowError: it lies outside the years that Python has.
+    """
+    time, nanoseconds = _split(text)
+    if time.tzinfo is not None and kind not in ZONED:
+        raise ValueError("it has a time zone, and the column has none")
+    if nanoseconds and kind not in NANOSECONDS:
+        raise ValueError("times are whole microseconds")
+    # astimezone raises for a time outside the years that Python has
+    microseconds = to_microseconds(time.astimezone(dt.UTC) if time.tzinfo else time)
+    return microseconds * 1000 + nanoseconds if kind in NANOSECONDS else microseconds
+
+
+def type_of_time(text: str) -> Primitive:
+    """Return the type that an ISO 8601 time has by itself. Raises ValueError if it is none."""
+    time, nanoseconds = _split(text)
+    if time.tzinfo is None:
+        return Primitive.TIMESTAMP_NTZ_NS if nanoseconds else Primitive.TIMESTAMP_NTZ
+    return Primitive.TIMESTAMP_NS if nanoseconds else Primitive.TIMESTAMP
+
+
+def _split(text: str) -> tuple[dt.datetime, int]:
+    """Return the time of a text in whole microseconds, and the nanoseconds beside these."""
+    found = _FRACTION.search(text)
+    if found is None:
+        return dt.datetime.fromisoformat(text), 0
+    finer = found[2].rstrip("0")
+    if len(finer) > 3:
+        raise ValueError("times are whole nanoseconds")
+    rest = text[: found.start(2)] + text[found.end() :]
+    return dt.datetime.fromisoformat(rest), int(finer.ljust(3, "0"))
+
+
+def show_count(count: int, kind: Primitive) -> str:
+    """Return a timestamp as ISO 8601. Raises OverflowError beyond the year 9999."""
+    if kind not in NANOSECONDS:
+        return _iso(from_microseconds(count), kind)
+    microseconds, nanoseconds = divmod(count, 1000)
+    text = _iso(from_microseconds(microseconds), kind)
+    if not nanoseconds:
+        return text
+    whole, zone = (text[:-6], text[-6:]) if kind in ZONED else (text, "")
+    fraction = "" if "." in whole else ".000000"
+    return f"{whole}{fraction}{nanoseconds:03d}{zone}"
+
+
+def _iso(time: dt.datetime, kind: Primitive) -> str:
+    return (time if kind in ZONED else time.replace(tzinfo=None)).isoformat()
+
+
+def parse_clock(text: str) -> int:
+    """Return the microseconds since midnight of an ISO 8601 time of day.
+
+    Raises:
+        ValueError: it is none, has a zone, or is finer than a microsecond.
+    """
+    found = _FRACTION.search(text)
+    if found is not None:
+        if found[2].strip("0"):
+            raise ValueError("times are whole microseconds")
+        text = text[: found.start(2)] + text[found.end() :]
+    return clock_count(dt.time.fromisoformat(text))
+
+
+def clock_count(clock: dt.time) -> int:
+    """Return a time of day as microseconds since midnight. Raises ValueError if it has a zone."""
+    if clock.tzinfo is not None:
+        raise ValueError("a time of day has no zone")
+    seconds = (clock.hour * 60 + clock.minute) * 60 + clock.second
+    return seconds * 1_000_000 + clock.microsecond
+
+
+def show_clock(microseconds: int) -> str:
+    """Return a time of day as ISO 8601. Raises OverflowError beyond a day."""
+    return from_clock(microseconds).isoformat()
+
+
+def from_clock(microseconds: int) -> dt.time:
+    """Return the time of day of microseconds since midnight. Raises OverflowError beyond a day."""
+    if not 0 <= microseconds <= MAX_TIME:
+        raise OverflowError("that is no time of a day")
+    return (_EPOCH + microseconds * _MICROSECOND).time()
+
+
+def to_microseconds(time: dt.datetime) -> int:
+    """Return a time as microseconds since 1970; a time without a zone is UTC."""
+    return ((time if time.tzinfo else time.replace(tzinfo=dt.UTC)) - _EPOCH) // _MICROSECOND
+
+
+def to_count(time: dt.datetime, kind: Primitive) -> int:
+    """Return a time as a timestamp of a type; pandas' times have nanoseconds beside Python's."""
+    if kind not in NANOSECONDS:
+        return to_microseconds(time)
+    return to_microseconds(time) * 1000 + int(getattr(time, "nanosecond", 0))
+
+
+def to_days(date: dt.date) -> int:
+    """Return a date as days since 1970."""
+    return (date - _EPOCH.date()).days
+
+
+def from_microseconds(microseconds: int) -> dt.datetime:
+    """Return the time, in UTC, of microseconds since 1970. Raises OverflowError beyond 9999."""
+    return _EPOCH + microseconds * _MICROSECOND
+
+
+def from_days(days: int) -> dt.date:
+    """Return the date of days since 1970. Raises OverflowError beyond the year 9999."""
+    return _EPOCH.date() + dt.timedelta(days=days)
+
+
+# UUIDs as people write them, and as 16 bytes.
+
+_FORM = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|[0-9a-fA-F]{32}")
+
+
+def parse_uuid(text: str) -> bytes:
+    """Return the bytes of a UUID written in hexadecimal digits, with hyphens or without.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if not _FORM.fullmatch(text):
+        raise ValueError("it is a UUID such as 123e4567-e89b-12d3-a456-426614174000")
+    return bytes.fromhex(text.replace("-", ""))
+
+
+def show_uuid(uuid: bytes) -> str:
+    """Return a UUID as text, in lower case and with hyphens."""
+    digits = uuid.hex()
+    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))

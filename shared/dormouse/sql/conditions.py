@@ -2,10 +2,232 @@
 
 from __future__ import annotations
 
+import calendar
+import datetime as dt
+import math
+import re
+from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import Decimal
+from typing import TypeAlias
 
-from dormouse.schema.schema import Primitive, Schema
-from dormouse.sql.expressions import Call, Column, Expression, Literal, columns_of, leaf_sql, render
+from dormouse.errors import InvalidRequestError
+from dormouse.schema.schema import Schema
+from dormouse.schema.types import (
+    NANOSECONDS,
+    TIMESTAMPS,
+    DecimalType,
+    FieldType,
+    Primitive,
+    from_days,
+    from_microseconds,
+    show_clock,
+    show_count,
+    show_uuid,
+    to_microseconds,
+)
+
+# Expressions on rows: checked trees of columns, literals and operators, and rendering as normal
+# SQL.
+#
+# Of the text that somebody wrote, only names of columns of the schema and literals reach a tree. An
+# operator that is not in the tables below cannot be in one. Types are checked, so that evaluating a
+# tree never fails. `parser` builds trees from text, and `rows.predicates` evaluates them.
+
+MAX_CONDITION_CHARACTERS = 16 * 1024
+"""The most characters of a condition."""
+MAX_CONDITION_DEPTH = 16
+"""How deeply a condition may be nested."""
+MAX_BRACKETS = 2 * MAX_CONDITION_DEPTH
+"""The most brackets that may be open at once. Some do not nest, but the parser recurses into
+each."""
+MAX_PATTERN = 1_000
+"""The most characters of a LIKE or ILIKE pattern. The engine builds an automaton from it: it
+refuses a pattern of 11,000 characters, and one of 1,000 takes up to 4 CPU seconds per MB of
+text."""
+MAX_LIST = 1_000
+"""The most values of an IN list, and the most terms of one chain of AND or OR."""
+
+ARITHMETIC = ("+", "-", "*", "/", "%")
+TESTS = ("IS NULL", "IS TRUE", "IS FALSE")
+CASTS = ("CAST", "TRY_CAST")
+DATE_PARTS = ("YEAR", "QUARTER", "MONTH", "DAY", "DOW", "DOY", "HOUR", "MINUTE")
+"""The parts that EXTRACT can take from a timestamp, in UTC, or from a date."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of the table."""
+
+    name: str
+    type: FieldType
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """A value. A timestamp is microseconds and a date days since 1970."""
+
+    value: bool | int | float | Decimal | str | bytes
+    type: FieldType
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """An operator or function applied to arguments; the name of ``EXTRACT`` includes the part.
+
+    ``FIELD``, ``ELEMENT`` and ``VALUE`` take a member of a struct, an element of a list and a value
+    of a map; their second argument is the literal in the brackets. ``SHIFT`` adds an interval,
+    which is a text, to a time. ``CASE`` alternates conditions and values, and may end with one
+    value more, for all other rows. ``CAST`` converts to the type that it has.
+    """
+
+    op: str
+    arguments: tuple[Expression, ...]
+    type: FieldType
+
+
+Expression: TypeAlias = "Column | Literal | Call"
+
+
+def depth(expression: Expression) -> int:
+    """Return how deeply an expression is nested: 0 for a column or literal."""
+    if not isinstance(expression, Call):
+        return 0
+    return 1 + max((depth(argument) for argument in expression.arguments), default=0)
+
+
+def render(
+    expression: Expression,
+    leaf: Callable[[Column | Literal], str],
+    finish: Callable[[Call, list[str]], str] | None = None,
+) -> str:
+    """Return an expression as SQL. `leaf` renders columns and literals, `finish` renders calls."""
+    if not isinstance(expression, Call):
+        return leaf(expression)
+    parts = [render(argument, leaf, finish) for argument in expression.arguments]
+    return finish(expression, parts) if finish else call_sql(expression, parts)
+
+
+def call_sql(call: Call, parts: list[str]) -> str:
+    """Return a call as SQL; `parts` are its rendered arguments."""
+    op = call.op
+    if op == "IN":
+        return f"({parts[0]} IN ({', '.join(parts[1:])}))"
+    if op == "NOT":
+        return f"(NOT {parts[0]})"
+    if op in TESTS:
+        return f"({parts[0]} {op})"
+    if op.startswith("EXTRACT "):
+        return f"EXTRACT({op.removeprefix('EXTRACT ')} FROM {parts[0]})"
+    if op in CASTS:
+        return f"{op}({parts[0]} AS {sql_type(call.type)})"
+    if op in ("FIELD", "ELEMENT", "VALUE"):
+        return f"{parts[0]}[{parts[1]}]"
+    if op == "SHIFT":
+        return f"({parts[0]} + INTERVAL {parts[1]})"
+    if op == "CASE":
+        return case_sql(parts)
+    if op.islower():
+        return f"{op}({', '.join(parts)})"
+    return f"({f' {op} '.join(parts)})"
+
+
+def case_sql(parts: list[str]) -> str:
+    """Return ``CASE`` as SQL; `parts` alternate conditions and values."""
+    whens = [f"WHEN {a} THEN {b}" for a, b in zip(parts[::2], parts[1::2], strict=False)]
+    if len(parts) % 2:
+        whens.append(f"ELSE {parts[-1]}")
+    return f"(CASE {' '.join(whens)} END)"
+
+
+_SQL_TYPES: dict[FieldType, str] = {
+    Primitive.BOOLEAN: "BOOLEAN",
+    Primitive.INT: "INT",
+    Primitive.LONG: "BIGINT",
+    Primitive.FLOAT: "REAL",
+    Primitive.DOUBLE: "DOUBLE",
+    Primitive.STRING: "TEXT",
+    Primitive.DATE: "DATE",
+    Primitive.TIMESTAMP_NTZ_NS: "TIMESTAMP",
+}
+
+
+def sql_type(kind: FieldType) -> str:
+    """Return the name of a type that values can be cast to."""
+    if isinstance(kind, DecimalType):
+        return f"DECIMAL({kind.precision}, {kind.scale})"
+    return _SQL_TYPES[kind]
+
+
+def quoted(name: str) -> str:
+    """Return a name as an SQL identifier."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def text_literal(value: str) -> str:
+    """Return text as an SQL literal."""
+    return "'" + value.replace("'", "''") + "'"
+
+
+def common_type(left: FieldType, right: FieldType) -> FieldType | None:
+    """Return the type in which values of both types compare exactly; None if there is none.
+
+    Two decimals need all the digits that either has on each side of the point: decimal(10, 2) and
+    decimal(6, 4) compare as decimal(12, 4). Whole and floating numbers have no common type, since a
+    double cannot hold every 64-bit integer.
+    """
+    if left == right:
+        return left
+    if isinstance(left, DecimalType) and isinstance(right, DecimalType):
+        scale = max(left.scale, right.scale)
+        precision = max(left.precision - left.scale, right.precision - right.scale) + scale
+        return DecimalType(precision, scale) if precision <= 38 else None
+    for wide, narrow in ((Primitive.LONG, Primitive.INT), (Primitive.DOUBLE, Primitive.FLOAT)):
+        if {left, right} == {wide, narrow}:
+            return wide
+    return None
+
+
+def columns_of(expression: Expression) -> set[str]:
+    """Return the names of the columns in an expression."""
+    match expression:
+        case Column(name=name):
+            return {name}
+        case Call(arguments=arguments):
+            return {name for argument in arguments for name in columns_of(argument)}
+        case _:
+            return set()
+
+
+def leaf_sql(leaf: Column | Literal) -> str:
+    """Return a column or literal as SQL."""
+    if isinstance(leaf, Column):
+        return quoted(leaf.name)
+    value = leaf.value
+    if leaf.type in TIMESTAMPS:
+        assert isinstance(value, int) and isinstance(leaf.type, Primitive)
+        # without its zone: the column that it is compared with says whether it is UTC
+        text = show_count(value, leaf.type).removesuffix("+00:00")
+        return f"TIMESTAMP '{text.replace('T', ' ')}'"
+    if leaf.type is Primitive.TIME:
+        assert isinstance(value, int)
+        return f"TIME '{show_clock(value)}'"
+    if leaf.type is Primitive.UUID:
+        assert isinstance(value, bytes)
+        return f"UUID '{show_uuid(value)}'"
+    if leaf.type is Primitive.DATE:
+        assert isinstance(value, int)
+        return f"DATE '{from_days(value)}'"
+    if isinstance(value, bool):
+        return str(value).upper()
+    if isinstance(value, bytes):
+        return f"X'{value.hex()}'"
+    if isinstance(value, str):
+        return text_literal(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        word = "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+        return f"CAST('{word}' AS DOUBLE)"
+    return f"{value:f}" if isinstance(value, Decimal) else repr(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +268,12 @@ def parse_condition(text: str, schema: Schema, *, now_ms: int | None = None) -> 
         InvalidRequestError: it is not a condition, names an unknown column or function, uses what
             is not allowed, or its types do not fit. The message says where and why.
     """
-    from dormouse.sql.plain.conditions import read_condition  # most processes never see a condition
+    from dormouse.sql.plain import read_condition  # most processes never see a condition
 
     plain = read_condition(text, schema) if isinstance(text, str) else None
     if plain is not None:
         return Condition(plain)
-    from dormouse.sql.parsing import (
-        parser as sql_parser,  # the parser of all SQL takes long to import
-    )
+    from dormouse.sql import parser as sql_parser
 
     return Condition(sql_parser.parse(text, schema, now_ms))
 
@@ -62,3 +282,219 @@ def greater_than(column: Column, value: int) -> Condition:
     """Return the condition that a column of whole numbers is greater than `value`."""
     least = Literal(value, column.type)
     return Condition(Call(">", (column, least), Primitive.BOOLEAN))
+
+
+# Intervals and truncated times of conditions: how text means them, and calculation with constants.
+#
+# An interval has months, days and microseconds, which are added in this order, as DataFusion does.
+
+_PART = re.compile(r"\s*([+-]?\d{1,12}(?:\.\d{1,6})?)\s*([a-z]+)", re.IGNORECASE)
+_MONTHS = {"month": 1, "year": 12}
+_DAYS = {"day": 1, "week": 7}
+_MICROSECONDS = {
+    "microsecond": 1,
+    "millisecond": 1_000,
+    "second": 1_000_000,
+    "minute": 60_000_000,
+    "hour": 3_600_000_000,
+}
+_MOST_YEARS = 10_000
+_DAY = 24 * 3_600_000_000
+TRUNCATED = ("year", "quarter", "month", "week", "day", "hour", "minute", "second")
+"""What date_trunc can cut times to."""
+_UNITS = {"hour": 3_600_000_000, "minute": 60_000_000, "second": 1_000_000}
+_FIRST = to_microseconds(dt.datetime(1, 1, 1, tzinfo=dt.UTC))
+_LAST = to_microseconds(dt.datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=dt.UTC))
+_FIRST_NS = to_microseconds(dt.datetime(1678, 1, 1, tzinfo=dt.UTC))
+_LAST_NS = to_microseconds(dt.datetime(2261, 12, 31, 23, 59, 59, 999_999, tzinfo=dt.UTC))
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A length of time; the parts may have different signs."""
+
+    months: int = 0
+    days: int = 0
+    microseconds: int = 0
+
+    def __str__(self) -> str:
+        """Return the interval in SQL, the same for equal ones."""
+        parts = (
+            (self.months, "months"),
+            (self.days, "days"),
+            (self.microseconds, "microseconds"),
+        )
+        return " ".join(f"{count} {unit}" for count, unit in parts if count) or "0 days"
+
+    def negated(self) -> Interval:
+        """Return the interval that takes back what this one adds."""
+        return Interval(-self.months, -self.days, -self.microseconds)
+
+
+def parse_interval(text: str) -> Interval:
+    """Return the interval that a text such as ``1 month -2 days 90 seconds`` means.
+
+    Raises:
+        InvalidRequestError: it means none, or more than 10,000 years.
+    """
+    months = days = microseconds = at = 0
+    while found := _PART.match(text, at):
+        at = found.end()
+        count, unit = Decimal(found[1]), found[2].lower().removesuffix("s")
+        if unit in _MICROSECONDS and (exact := count * _MICROSECONDS[unit]) == int(exact):
+            microseconds += int(exact)
+        elif unit in _DAYS and count == int(count):
+            days += int(count) * _DAYS[unit]
+        elif unit in _MONTHS and count == int(count):
+            months += int(count) * _MONTHS[unit]
+        else:
+            at = -1
+            break
+    if at <= 0 or text[at:].strip():
+        raise InvalidRequestError(
+            f"{text[:60]!r} is not an interval",
+            hint="write INTERVAL '1 day', or '2 hours 30 minutes'; units: "
+            + ", ".join((*_MONTHS, *_DAYS, *_MICROSECONDS)),
+        )
+    years = abs(months) / 12 + abs(days) / 366 + abs(microseconds) / _DAY / 366
+    if years > _MOST_YEARS:
+        raise InvalidRequestError(f"an interval has at most {_MOST_YEARS:,} years")
+    return Interval(months, days, microseconds)
+
+
+def shifted(count: int, kind: FieldType, interval: Interval) -> int:
+    """Return a timestamp or date, moved by an interval.
+
+    Raises:
+        InvalidRequestError: there is no such time.
+    """
+    per, finer = (1000, count % 1000) if kind in NANOSECONDS else (1, 0)
+    try:
+        if kind is Primitive.DATE:
+            return to_microseconds(_moved(from_microseconds(count * _DAY), interval)) // _DAY
+        moved = to_microseconds(_moved(from_microseconds(count // per), interval)) * per + finer
+    except OverflowError:
+        raise InvalidRequestError("the time would be outside of the years 1 to 9999") from None
+    first, last = time_limits(kind)
+    if not first <= moved <= last:
+        raise InvalidRequestError("the time would be outside of the years 1678 to 2261")
+    return moved
+
+
+def time_limits(kind: FieldType) -> tuple[int, int]:
+    """Return the first and the last time of a type that can be calculated with: of the years 1 to
+    9999; counted in nanoseconds, 1678 to 2261.
+    """
+    if kind is Primitive.DATE:
+        return _FIRST // _DAY, _LAST // _DAY
+    if kind in NANOSECONDS:
+        return _FIRST_NS * 1000, _LAST_NS * 1000
+    return _FIRST, _LAST
+
+
+def truncation_limits(kind: FieldType) -> tuple[int, int]:
+    """Return the first and the last time of a type that DataFusion can truncate: it counts the
+    nanoseconds.
+    """
+    per_day = {Primitive.DATE: _DAY}.get(Primitive(kind), 1)
+    per = 1000 if kind in NANOSECONDS else 1
+    first, last = _FIRST_NS, _LAST_NS
+    return first * per // per_day, last * per // per_day
+
+
+def shift_limits(kind: FieldType, interval: Interval) -> tuple[int, int]:
+    """Return the first and the last time of a type that an interval can be added to.
+
+    Months and days are of different lengths, so the limits leave out a few days more.
+    """
+    first, last = time_limits(kind)
+    if kind not in NANOSECONDS:  # others can count far more than these years
+        return first, last
+    days = interval.months * 31 + interval.days + interval.microseconds // _DAY
+    slack = (abs(interval.months) + 2) * _DAY * 1000
+    by = days * _DAY * 1000
+    first, last = max(first, first - by + slack), min(last, last - by - slack)
+    return (first, last) if first <= last else (1, 0)  # it is longer than all these years
+
+
+def truncated(count: int, kind: FieldType, unit: str) -> int:
+    """Return the first moment of the unit that a timestamp lies in. Raises OverflowError beyond
+    the years that Python has.
+    """
+    per = 1000 if kind in NANOSECONDS else 1
+    microseconds = count // per
+    if unit in _UNITS:
+        return (microseconds - microseconds % _UNITS[unit]) * per
+    day = from_microseconds(microseconds).replace(hour=0, minute=0, second=0, microsecond=0)
+    if unit == "week":
+        day -= dt.timedelta(days=day.weekday())
+    elif unit == "quarter":
+        day = day.replace(month=(day.month - 1) // 3 * 3 + 1, day=1)
+    elif unit == "month":
+        day = day.replace(day=1)
+    elif unit == "year":
+        day = day.replace(month=1, day=1)
+    return to_microseconds(day) * per
+
+
+def after_unit(count: int, kind: FieldType, unit: str) -> int:
+    """Return the first moment of the unit after the one that a timestamp lies in. Raises
+    OverflowError beyond the years that Python has.
+    """
+    per = 1000 if kind in NANOSECONDS else 1
+    start = truncated(count, kind, unit)
+    if unit in _UNITS:
+        return start + _UNITS[unit] * per
+    months = {"year": 12, "quarter": 3, "month": 1}.get(unit, 0)
+    step = Interval(months, 0 if months else {"week": 7}.get(unit, 1))
+    return to_microseconds(_moved(from_microseconds(start // per), step)) * per
+
+
+def is_time(kind: FieldType) -> bool:
+    """Return whether a type has times that intervals can be added to."""
+    return kind in TIMESTAMPS or kind is Primitive.DATE
+
+
+def _moved(time: dt.datetime, interval: Interval) -> dt.datetime:
+    """Return a time, moved by an interval. Raises OverflowError beyond the years of Python."""
+    years, month = divmod(time.year * 12 + time.month - 1 + interval.months, 12)
+    if not dt.MINYEAR <= years <= dt.MAXYEAR:
+        raise OverflowError("the year is beyond those of Python")
+    day = min(time.day, calendar.monthrange(years, month + 1)[1])
+    moved = time.replace(year=years, month=month + 1, day=day)
+    return moved + dt.timedelta(days=interval.days, microseconds=interval.microseconds)
+
+
+# What is refused as SQL before it is parsed: by its type, its length and its characters.
+
+MAX_STATEMENT_CHARACTERS = 256 * 1024
+"""The most characters of a statement: parsing it takes about a second of CPU time."""
+
+
+def check_statement(text: str) -> None:
+    """Refuse a value that is not text, or that is too long to be parsed as a statement.
+
+    Raises:
+        InvalidRequestError: it is one of these.
+    """
+    hint = "ingest long lists of values into a table, and join it"
+    check_characters(text, "statement", MAX_STATEMENT_CHARACTERS, hint)
+
+
+def check_characters(text: str, what: str, most: int, hint: str = "") -> None:
+    """Refuse a value that is not text, has more than `most` characters, or is not Unicode; `what`
+    names it in errors.
+
+    Raises:
+        InvalidRequestError: it is one of these.
+    """
+    if not isinstance(text, str):
+        raise InvalidRequestError(f"a {what} is SQL text, not {type(text).__name__}")
+    if len(text) > most:
+        raise InvalidRequestError(
+            f"the {what} has {len(text):,} characters; at most {most:,} are allowed", hint=hint
+        )
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidRequestError(f"the {what} contains an unpaired surrogate") from error

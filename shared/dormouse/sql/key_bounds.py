@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from datetime import MAXYEAR, MINYEAR, date
 from decimal import Decimal
 
-from dormouse.keys.ranges import (
+from dormouse.keys import (
     INT64_MAX,
     INT64_MIN,
     KeyPart,
@@ -27,12 +27,19 @@ from dormouse.keys.ranges import (
     prefix_successor,
     union_ranges,
 )
-from dormouse.schema.schema import DecimalType, Field, Primitive, Schema
-from dormouse.schema.times import to_days
-from dormouse.schema.types import NANOSECONDS, TIMESTAMPS
-from dormouse.sql.conditions import Condition
-from dormouse.sql.expressions import CASTS, MAX_LIST, Call, Column, Expression, Literal
-from dormouse.sql.times import after_unit, truncated
+from dormouse.schema.schema import Field, Schema
+from dormouse.schema.types import NANOSECONDS, TIMESTAMPS, DecimalType, Primitive, to_days
+from dormouse.sql.conditions import (
+    CASTS,
+    MAX_LIST,
+    Call,
+    Column,
+    Condition,
+    Expression,
+    Literal,
+    after_unit,
+    truncated,
+)
 
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _WILD = re.compile(r"[%_\\]")

@@ -2,11 +2,11 @@
 
 1. DuckDB parses the text, and its own tree is checked: one query, which names tables of the
    instance and harmless functions alone (`statement`).
-2. What the state of a table knows is answered from there (`shortcuts`).
-3. Each reference becomes a source that DuckDB calls back (`source`), which says what it filters by
-   itself, and reads the rows that keys, statistics and Bloom filters allow (`tables`, `streams`).
+2. What the state of a table knows is answered from there (`running`).
+3. Each reference becomes a source that DuckDB calls back (`tables`), which says what it filters by
+   itself, and reads the rows that keys, statistics and Bloom filters allow.
 4. A scan that reads most of a large table from files of this machine gets the verified files in
-   place of the source (`files`), and DuckDB reads these in parallel.
+   place of the source, and DuckDB reads these in parallel.
 5. The result is streamed while it is computed (`running`), within limits of memory, time and bytes.
 
 What the engine can reach is closed before it sees a text (`engine`).

@@ -30,7 +30,7 @@ from dormouse.errors import (
     LimitExceededError,
 )
 from dormouse.schema.types import UUID_BYTES
-from dormouse.sql.expressions import quoted
+from dormouse.sql.conditions import quoted
 from dormouse.statements.statement import first_line
 
 THREADS = min(4, os.cpu_count() or 1)

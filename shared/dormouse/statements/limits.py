@@ -8,7 +8,7 @@ from typing import TypeAlias
 import msgspec
 
 from dormouse.errors import InvalidRequestError, LimitExceededError
-from dormouse.readers.read_counters import ReadCounters
+from dormouse.shards.read_counters import ReadCounters
 
 MEMORY_BYTES = 1024 * 1024 * 1024
 """What sorting, grouping and joining may use before they spill; a caller can say otherwise."""

@@ -9,30 +9,471 @@ starts again with verified files in place of that table (`files`): DuckDB reads 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, TimeoutError
-from contextlib import ExitStack, suppress
-from dataclasses import replace
+from contextlib import ExitStack, closing, suppress
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import duckdb
 import pyarrow as pa
 
-from dormouse.arrow.types import arrow_schema, frame_schema
+from dormouse.arrow.order import key_scalar
+from dormouse.arrow.types import arrow_schema, arrow_type, frame_schema, stored_names
 from dormouse.errors import LimitExceededError
+from dormouse.key_codec import KeyCodec
+from dormouse.keys import KeyRange
 from dormouse.query.result import QueryResult
-from dormouse.schema.schema import Schema
+from dormouse.query.rows import reading_version
+from dormouse.query.selection import selected_ranges, slices_to_read
+from dormouse.rows.predicates import Predicate, ValueBounds
+from dormouse.schema.schema import Field, Schema
+from dormouse.schema.types import Primitive
+from dormouse.shards.local_copies import MAX_GET_BYTES, LocalCopies, MergeWindow
+from dormouse.shards.read_counters import CountedObjects
+from dormouse.shards.reading import RowGroups, Slice, coalesce, find_row_groups
+from dormouse.sql.conditions import (
+    MAX_LIST,
+    Call,
+    Column,
+    Condition,
+    Expression,
+    Literal,
+    quoted,
+    text_literal,
+)
+from dormouse.state.state import TableState
 from dormouse.statements import engine
-from dormouse.statements.explaining import EXPLANATION, reading
-from dormouse.statements.files import linked_files
 from dormouse.statements.limits import WATCH_MS, Limits, Watch
-from dormouse.statements.parameters import checked_parameters
-from dormouse.statements.shortcuts import answer_from_state, first_rows
 from dormouse.statements.source import TableSource
-from dormouse.statements.statement import Statement, parse_statement
-from dormouse.statements.tables import Scan, Tables
+from dormouse.statements.statement import Node, Statement, checked_parameters, parse_statement
+from dormouse.statements.tables import First, Scan, Tables, known_ends, needed_row_groups
 from dormouse.system import SystemClock
+from dormouse.tables.row_rules import row_rules
+from dormouse.tables.table import Table
+
+# What the state of a table answers by itself, and which first rows are enough.
+#
+# Only statements of one table are looked at, by their shape in DuckDB's tree: counts, the least and
+# greatest first key, and first rows. What is not surely such a statement is DuckDB's.
+
+_COMPARISONS = {
+    "COMPARE_EQUAL": "=",
+    "COMPARE_LESSTHAN": "<",
+    "COMPARE_LESSTHANOREQUALTO": "<=",
+    "COMPARE_GREATERTHAN": ">",
+    "COMPARE_GREATERTHANOREQUALTO": ">=",
+}
+_MORE = ("group_expressions", "group_sets", "having", "qualify", "sample")
+"""Parts of a SELECT that are more than columns of one table, a condition, an order and a limit."""
+_WIDTHS = {Primitive.INT: 2**31, Primitive.LONG: 2**63}
+
+
+class _NotPlainError(Exception):
+    """A statement has another shape, or a value of another type than its column."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Plain:
+    """A SELECT of one table: its name in the statement, and what is known of it."""
+
+    name: str
+    node: Node
+    schema: Schema
+    parameters: Mapping[str, object]
+
+    def condition(self) -> Condition | None:
+        """Return its condition, None if it has none.
+
+        Raises:
+            _NotPlainError: it is not a conjunction of comparisons of columns with values.
+        """
+        where = self.node["where_clause"]
+        return None if where is None else Condition(self._term(where))
+
+    def _term(self, node: Node) -> Expression:
+        match node["type"]:
+            case "CONJUNCTION_AND":
+                return _call("AND", *map(self._term, node["children"]))
+            case "COMPARE_BETWEEN":
+                column = self.column(node["input"])
+                low, high = (self._value(node[end], column) for end in ("lower", "upper"))
+                return _call("AND", _call(">=", column, low), _call("<=", column, high))
+            case "COMPARE_IN" if len(node["children"]) <= MAX_LIST:
+                column = self.column(node["children"][0])
+                return _call("IN", column, *(self._value(c, column) for c in node["children"][1:]))
+            case kind if kind in _COMPARISONS:
+                column = self.column(node["left"])
+                return _call(_COMPARISONS[kind], column, self._value(node["right"], column))
+        raise _NotPlainError
+
+    def column(self, node: Node) -> Column:
+        """Return the column that an expression is."""
+        if node["type"] != "COLUMN_REF" or len(node["column_names"]) != 1:
+            raise _NotPlainError
+        (name,) = node["column_names"]
+        for field in self.schema.fields:
+            if field.name == name:
+                return Column(name, field.type)
+        raise _NotPlainError
+
+    def _value(self, node: Node, column: Column) -> Literal:
+        """Return a whole number or a text, which is compared with a column of such."""
+        if node["type"] == "VALUE_PARAMETER":
+            value = self.parameters.get(node["identifier"])
+        elif node["type"] == "VALUE_CONSTANT" and "literal" in node:
+            literal = node["literal"]
+            value = int(literal["text"]) if literal["kind"] == "INTEGER" else literal["text"]
+            if literal["kind"] not in ("INTEGER", "STRING"):
+                raise _NotPlainError
+        else:
+            raise _NotPlainError
+        most = _WIDTHS.get(column.type) if isinstance(column.type, Primitive) else None
+        if most and type(value) is int and -most <= value < most:
+            return Literal(value, column.type)
+        if column.type is Primitive.STRING and type(value) is str:
+            return Literal(value, column.type)
+        raise _NotPlainError
+
+
+def _call(op: str, *arguments: Expression) -> Call:
+    return Call(op, arguments, Primitive.BOOLEAN)
+
+
+def _plain(
+    statement: Statement, schemas: Mapping[str, Schema], parameters: Mapping[str, object]
+) -> _Plain:
+    node = statement.tree
+    if node["type"] != "SELECT_NODE" or len(statement.references) != 1:
+        raise _NotPlainError
+    source = node["from_table"]
+    is_plain = source["type"] == "BASE_TABLE" and not source["column_name_alias"]
+    if not is_plain or source["sample"] or any(node.get(part) for part in _MORE):
+        raise _NotPlainError
+    (name,) = schemas
+    return _Plain(name, node, schemas[name], parameters)
+
+
+def answer_from_state(
+    tables: Tables,
+    statement: Statement,
+    schemas: Mapping[str, Schema],
+    parameters: Mapping[str, object],
+) -> pa.RecordBatch | None:
+    """Return the only row of a statement that counts rows, or asks for the ends of the first key of
+    a whole table; None if it is another, or the state does not know.
+    """
+    try:
+        plain = _plain(statement, schemas, parameters)
+        if plain.node["modifiers"]:
+            raise _NotPlainError
+        condition = plain.condition()
+        asked = plain.node["select_list"]
+        if all(each.get("function_name") == "count_star" for each in asked):
+            _check_calls(asked)
+            rows = tables.count(plain.name, condition)
+            cells: list[Any] = [pa.scalar(rows, pa.int64())] * len(asked)
+        elif condition is None:
+            cells = list(_ends(tables, plain))
+        else:
+            raise _NotPlainError
+    except _NotPlainError:
+        return None
+    names = [each["alias"] or _name_of(each) for each in asked]
+    columns = [pa.repeat(cell, 1) for cell in cells]
+    fields = [pa.field(name, cell.type) for name, cell in zip(names, cells, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+
+
+def _check_calls(asked: list[Node]) -> None:
+    """Check that calls of aggregates are of all rows."""
+    for each in asked:
+        if each["type"] != "FUNCTION" or each["export_state"]:
+            raise _NotPlainError
+        if each["filter"] or each["order_bys"]["orders"]:
+            raise _NotPlainError
+
+
+def _ends(tables: Tables, plain: _Plain) -> Iterator[Any]:
+    """Yield the least or the greatest first key, as is asked."""
+    asked = plain.node["select_list"]
+    _check_calls(asked)
+    visible, state = tables.references[plain.name]
+    first = visible.schema.row_keys[0] if visible.schema.row_keys else None
+    names = [each["function_name"] for each in asked]
+    if first is None or first.nullable or not set(names) <= {"min", "max"}:
+        raise _NotPlainError
+    if isinstance(first.type, Primitive) and first.type is Primitive.UUID:
+        raise _NotPlainError
+    for each in asked:
+        columns = [plain.column(argument["expression"]).name for argument in each["arguments"]]
+        if columns != [first.name]:  # more arguments ask for several ends
+            raise _NotPlainError
+    ends = known_ends(visible.table, state)
+    if ends is None:
+        raise _NotPlainError
+    for name in names:
+        (key,) = ends[name == "max"]
+        yield key_scalar(key, first.type).cast(arrow_type(first.type))
+
+
+def _name_of(call: Node) -> str:
+    """Return the name that DuckDB gives the column of a call without an alias."""
+    if call["function_name"] == "count_star":
+        return "count_star()"
+    (column,) = call["arguments"][0]["expression"]["column_names"]
+    is_word = column.isidentifier() and column == column.lower()
+    return f"{call['function_name']}({column if is_word else chr(34) + column + chr(34)})"
+
+
+def first_rows(
+    statement: Statement, schemas: Mapping[str, Schema], parameters: Mapping[str, object]
+) -> First | None:
+    """Return which first rows of its table may be enough for a statement; None if all count.
+
+    ``SELECT … LIMIT`` takes any rows. With ``ORDER BY`` the first keys, and a condition that is one
+    of ours, just the first rows in key order are needed.
+    """
+    try:
+        plain = _plain(statement, schemas, parameters)
+        *orders, limit = plain.node["modifiers"] or [{"type": ""}]
+        if limit["type"] != "LIMIT_MODIFIER" or limit["limit_type"] != "ROW_COUNT":
+            return None
+        if not limit["limit"]:  # OFFSET alone takes all other rows
+            return None
+        rows = sum(_count(limit[part]) for part in ("limit", "offset") if limit[part])
+        aliases = set(map(_alias_of, plain.node["select_list"]))
+        if not orders:
+            return First(rows)
+        _check_order(orders, plain, aliases)
+        return First(rows, plain.condition(), is_ordered=True)
+    except _NotPlainError:
+        return None
+
+
+def _count(node: Node) -> int:
+    if node["type"] != "VALUE_CONSTANT" or node.get("literal", {}).get("kind") != "INTEGER":
+        raise _NotPlainError
+    return int(node["literal"]["text"])
+
+
+def _alias_of(node: Node) -> str:
+    """Return the alias of a column; empty if it has none, or if it is all columns."""
+    if node["type"] == "STAR":
+        if any(value for name, value in node.items() if name.endswith("_list") or name == "expr"):
+            raise _NotPlainError
+        return ""
+    if node["type"] != "COLUMN_REF":
+        raise _NotPlainError
+    return str(node["alias"]).lower()
+
+
+def _check_order(orders: list[Node], plain: _Plain, aliases: set[str]) -> None:
+    """Check that rows are ordered by the first keys, ascending."""
+    if len(orders) != 1 or orders[0]["type"] != "ORDER_MODIFIER":
+        raise _NotPlainError
+    terms = orders[0]["orders"]
+    keys = plain.schema.keys[: len(terms)]
+    names = [plain.column(term["expression"]).name for term in terms]
+    is_ascending = all(term["type"] in ("ORDER_DEFAULT", "ASCENDING") for term in terms)
+    if names != [key.name for key in keys] or not is_ascending:
+        raise _NotPlainError
+    if any(key.nullable for key in keys) or aliases & {name.lower() for name in names}:
+        raise _NotPlainError
+
+
+# Scans of most of a table: DuckDB reads the files themselves, once they are verified.
+#
+# Where shards are files of this machine, and no rule of the table changes their rows, they are
+# linked into the folder that DuckDB may read and verified, as for a merge. It reads them in
+# parallel, which costs half or a third of reading the same rows from Python.
+
+LEAST_BYTES = 1024 * 1024
+"""Less is streamed: to verify and open files takes longer than to read so little."""
+LEAST_SHARE = 2
+"""At least one of so many row groups must be needed: each file is read whole."""
+
+
+def linked_files(
+    tables: Tables, name: str, scan: Scan, folder: Path, held: ExitStack
+) -> str | None:
+    """Return what reads the verified files of all shards that a scan needs, as SQL in the place of
+    a table; None if its rows are to be streamed. The files are there until `held` is closed.
+
+    Raises:
+        DormouseError: a shard is gone or damaged.
+    """
+    visible, state = tables.references[name]
+    # few rows need few row groups, and files hold all columns
+    if tables.first is not None or not visible.is_whole:
+        return None
+    with reading_version(tables.resources, visible.table, state.version):
+        return _linked(tables, name, scan, folder, held)
+
+
+def _linked(tables: Tables, name: str, scan: Scan, folder: Path, held: ExitStack) -> str | None:
+    visible, state = tables.references[name]
+    table, resources = visible.table, tables.resources
+    if resources.storage.is_remote or not _can_be_read_as_it_is(table):
+        return None
+    selection = tables.selection(name, scan)
+    selected = _slices(state, selected_ranges(table, selection))
+    shards = {slice.shard.id for slice in selected}
+    if sum(slice.shard.size_bytes for slice in selected) < LEAST_BYTES:
+        return None
+    held_by_leaves = (s for s in _slices(state, [KeyRange()]) if s.shard.id in shards)
+    slices = list(whole_shards(held_by_leaves))
+    if not slices:
+        return None
+    storage = CountedObjects(resources.storage, tables.reads)
+    every = find_row_groups(storage, table.id, slices, table.schema, resources.cache, footers=True)
+    found = needed_row_groups(storage, resources.cache, table, selected, selection.condition)
+    used = {*scan.columns, *scan.tested}
+    fields = [field for field in table.schema.fields if field.name in used]
+    needed = len({(g.slice.shard.id, number) for g in found for number in g.numbers})
+    whole = [replace(g, numbers=range(g.metadata.num_row_groups)) for g in every]
+    if needed * LEAST_SHARE < sum(len(groups.numbers) for groups in whole):
+        return None
+    if not all(_has_names(groups, table.schema.fields) for groups in whole):
+        return None
+    copies = LocalCopies(storage, table.id, fields, folder, resources.memory_bytes)
+    windows = held.enter_context(closing(copies.windows(iter([(KeyRange(), whole)]))))
+    tables.count_shards(slices, needed)
+    return _reading(next(windows), table)
+
+
+def _reading(window: MergeWindow, table: Table) -> str:
+    """Return a query of verified files, with the columns of a table.
+
+    The least and greatest values in a file leave out NaN, which is greater than all other numbers:
+    DuckDB is told that there may be some.
+    """
+    files = ", ".join(text_literal(str(each.path)) for each in window.files)
+    columns = ", ".join(quoted(field.name) for field in table.schema.fields)
+    return f"SELECT {columns} FROM read_parquet([{files}], can_have_nan = true)"
+
+
+def _can_be_read_as_it_is(table: Table) -> bool:
+    """Return whether the rows of shards are those of the table, in the types of programs."""
+    stored = arrow_schema(table.schema)
+    rules = row_rules(table.schema, table.properties)
+    return rules.is_empty and frame_schema(stored).equals(stored)
+
+
+def _slices(state: TableState, ranges: Sequence[KeyRange]) -> list[Slice]:
+    return [slice for part in slices_to_read(state, ranges) for slice in part]
+
+
+def whole_shards(slices: Iterable[Slice]) -> Iterator[Slice]:
+    """Yield each shard once; none if one of them has rows that do not count, or count twice.
+
+    A shard that was ingested before its leaf was split, or with rows for several leaves, has a
+    slice in each of them. Its file has the rows of all, if these leave no key out between them.
+    """
+    ranges: dict[str, list[Slice]] = {}
+    for slice in slices:
+        ranges.setdefault(slice.shard.id, []).append(slice)
+    joined = [_joined(of_shard) for of_shard in ranges.values()]
+    if all(slice is not None for slice in joined):
+        yield from (slice for slice in joined if slice is not None)
+
+
+def _joined(of_shard: Sequence[Slice]) -> Slice | None:
+    """Return disjoint slices of a shard as the one that is all of it; None if they are not."""
+    ordered = sorted((slice.range for slice in of_shard), key=lambda range: range.min)
+    if any(a.max != b.min for a, b in pairwise(ordered)):
+        return None
+    whole = Slice(of_shard[0].shard, KeyRange(ordered[0].min, ordered[-1].max))
+    return whole if whole.is_whole else None
+
+
+def _has_names(groups: RowGroups, fields: tuple[Field, ...]) -> bool:
+    """Return whether a shard has all columns under the names that they have now."""
+    names = stored_names(groups.index.names, fields)
+    return all(names.get(f.name) == f.name for f in fields)
+
+
+# What a scan would read, from the state and the footers of shards alone.
+
+MAX_RANGES_SHOWN = 20
+_TEXTS = ("step", "plan")
+_NUMBERS = ("version", "partitions", "shards", "row_groups", "requests", "bytes")
+EXPLANATION = pa.schema(dict.fromkeys(_TEXTS, pa.string()) | dict.fromkeys(_NUMBERS, pa.int64()))
+"""The columns of the rows that EXPLAIN returns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a scan would read. `size_bytes` counts those of column chunks, as they are stored."""
+
+    table: str
+    version: int
+    ranges: tuple[str, ...]
+    partitions: int
+    shards: int
+    row_groups: int
+    requests: int
+    size_bytes: int
+
+    def row(self, scan: Scan) -> dict[str, object]:
+        """Return it as a row of an explanation."""
+        condition = "" if scan.condition is None else scan.condition.sql
+        lines = [f"columns {', '.join(scan.columns)}", f"ranges: {' '.join(self.ranges)}"]
+        lines += [f"condition {condition}"] if condition else []
+        return {
+            "step": f"read {self.table}",
+            "plan": "\n".join(lines),
+            "version": self.version,
+            "partitions": self.partitions,
+            "shards": self.shards,
+            "row_groups": self.row_groups,
+            "requests": self.requests,
+            "bytes": self.size_bytes,
+        }
+
+
+def reading(tables: Tables, name: str, scan: Scan) -> Reading:
+    """Return what a scan would read of the rows; footers of shards are read for it."""
+    visible, state = tables.references[name]
+    table = visible.table
+    selection = tables.selection(name, scan)
+    ranges = selected_ranges(table, selection)
+    parts = list(slices_to_read(state, ranges))
+    slices = [slice for part in parts for slice in part]
+    storage, cache = tables.resources.storage, tables.resources.cache
+    found = find_row_groups(storage, table.id, slices, table.schema, cache, footers=True)
+    condition = selection.condition
+    where = None if condition is None else Predicate(condition, table.schema)
+    pruned = ValueBounds.of(where, table.schema).pruned(found)
+    found = [groups for groups in pruned if groups.numbers]
+    used = {*scan.columns, *scan.tested}
+    requests = list(_requests(found, table, [f for f in table.schema.fields if f.name in used]))
+    codec = KeyCodec(table.schema)
+    return Reading(
+        table=table.name,
+        version=state.version,
+        ranges=tuple(map(codec.range_to_assignments, ranges[:MAX_RANGES_SHOWN])),
+        partitions=len(parts),
+        shards=len({groups.slice.shard.id for groups in found}),
+        row_groups=len({(g.slice.shard.id, n) for g in found for n in g.numbers}),
+        requests=len(requests),
+        size_bytes=sum(requests),
+    )
+
+
+def _requests(found: Iterable[RowGroups], table: Table, fields: Sequence[Field]) -> Iterator[int]:
+    """Yield the bytes of each ranged read."""
+    keys = table.schema.row_keys
+    read = [*keys, *(field for field in fields if field not in keys)]
+    numbers: dict[str, tuple[RowGroups, set[int]]] = {}
+    for groups in found:
+        numbers.setdefault(groups.slice.shard.id, (groups, set()))[1].update(groups.numbers)
+    for groups, each in numbers.values():
+        for together in coalesce(groups.index.sections(each, read), MAX_GET_BYTES):
+            yield together[-1].end - together[0].start
+
 
 _LOOK_SECONDS = 0.05
 """How often who waits for rows looks whether the statement should end."""

@@ -22,14 +22,21 @@ from duckdb._sources import ArrowScanSource
 from duckdb._sources.nodes import Binary, Col, In, Lit, Node, Postfix, Unary, Untranslatable
 from duckdb._sources.to_arrow import to_arrow
 
-from dormouse.schema.schema import DecimalType, FieldType, Primitive, Schema
-from dormouse.schema.times import clock_count, to_days, to_microseconds
-from dormouse.sql.conditions import Condition
-from dormouse.sql.expressions import (
+from dormouse.schema.schema import Schema
+from dormouse.schema.types import (
+    DecimalType,
+    FieldType,
+    Primitive,
+    clock_count,
+    to_days,
+    to_microseconds,
+)
+from dormouse.sql.conditions import (
     MAX_CONDITION_DEPTH,
     MAX_LIST,
     Call,
     Column,
+    Condition,
     Expression,
     Literal,
     depth,

@@ -1,8 +1,6 @@
-"""What all stored forms share: object names, checksums, strict decoding, the JSON envelope.
+"""What all stored forms share.
 
-- `names`: names of buckets, queues and DynamoDB tables
-- `paths`: paths of objects in the data bucket, made and parsed
-- `json_objects`: small JSON objects with kind, format number, path and checksum
-- `decoding`: strict JSON decoding, and `raise_corrupt`
-- `checksums`: a checksum inside the bytes that it covers
+- `paths`: names of buckets, queues and tables, and paths of objects, made and parsed
+- `decoding`: strict decoding of JSON, and the envelope with kind, format, path and checksum
+- `checksums`: a checksum inside the bytes that it covers, and CRC-32
 """

@@ -11,14 +11,20 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from dormouse.errors import InvalidRequestError
-from dormouse.keys.ranges import Key, show_key
+from dormouse.keys import Key, show_key
 from dormouse.schema.schema import Field, Schema
-from dormouse.tables.bloom_columns import bloom_columns
-from dormouse.tables.csv_dialect import csv_dialect
-from dormouse.tables.evolution import Alteration, apply_alteration, check_columns
-from dormouse.tables.published import check_published
+from dormouse.tables.properties import bloom_columns, csv_dialect
 from dormouse.tables.row_rules import row_rules
-from dormouse.tables.table import Table, check_change, check_name, merge_settings
+from dormouse.tables.table import (
+    Alteration,
+    Table,
+    apply_alteration,
+    check_change,
+    check_columns,
+    check_name,
+    check_published,
+    merge_settings,
+)
 
 Value = int | str
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import lru_cache
 from typing import Annotated, Literal, get_args, get_origin, get_type_hints
@@ -17,7 +17,9 @@ import msgspec
 from msgspec import Meta
 
 from dormouse.errors import InvalidRequestError
-from dormouse.keys.ranges import INT64_MAX
+from dormouse.keys import INT64_MAX
+from dormouse.schema.schema import Schema
+from dormouse.schema.types import FILTERED, Primitive, show_type
 from dormouse.stored.decoding import convert_plain
 
 
@@ -440,3 +442,96 @@ def parse_properties(body: object) -> Properties:
         InvalidRequestError: an unknown name or a bad value; the message says which.
     """
     return properties_of(parse_settings(body))
+
+
+# The columns of a table whose shards have Bloom filters, as the property `bloom_columns` says.
+
+
+def bloom_columns(schema: Schema, properties: Properties) -> tuple[str, ...]:
+    """Parse and check the property `bloom_columns`; return the names, each once.
+
+    Raises:
+        InvalidRequestError: a column is unknown, or its type can have no filter.
+    """
+    named = [name.strip() for name in properties.bloom_columns.split(",")]
+    found = tuple(dict.fromkeys(name for name in named if name))
+    for name in found:
+        field = next((field for field in schema.fields if field.name == name), None)
+        if field is None:
+            raise InvalidRequestError(
+                f"bloom_columns: the table has no column {name!r}",
+                hint="its columns are " + ", ".join(field.name for field in schema.fields),
+            )
+        if field.type not in FILTERED:
+            raise InvalidRequestError(
+                f"bloom_columns: {name} is {show_type(field.type)}, which can have no Bloom filter",
+                hint="these types can: "
+                + ", ".join(show_type(kind) for kind in Primitive if kind in FILTERED),
+            )
+    return found
+
+
+# The CSV dialect of a table's files: separator, quote, header, and the text of a null.
+
+
+@dataclass(frozen=True, slots=True)
+class CsvDialect:
+    """What RFC 4180 leaves open. If `quote` is empty, nothing is quoted. A null is never quoted."""
+
+    separator: str = ","
+    quote: str = '"'
+    has_header: bool = True
+    null: str = ""
+    encoding: str = "utf-8"
+    dates: str = "ymd"
+
+    def of_ending(self, ending: str) -> CsvDialect:
+        """Return the dialect of files that end so: fields of ``.tsv`` are separated by tabs."""
+        return replace(self, separator="\t") if ending == ".tsv" else self
+
+    def __post_init__(self) -> None:
+        """Refuse characters that would have two meanings."""
+        if self.separator == self.quote:
+            raise InvalidRequestError("csv_separator and csv_quote are the same character")
+        if {self.separator, self.quote} & set(self.null):
+            raise InvalidRequestError(
+                "csv_null holds the separator or the quote",
+                hint="it is compared with a whole field that is not quoted, such as NULL or \\N",
+            )
+
+
+def csv_dialect(properties: Properties) -> CsvDialect:
+    """Return the dialect that the properties of a table describe.
+
+    Raises:
+        InvalidRequestError: the properties contradict each other.
+    """
+    return CsvDialect(
+        separator=properties.csv_separator.replace("\\t", "\t"),
+        quote=properties.csv_quote,
+        has_header=properties.csv_header == "yes",
+        null=properties.csv_null,
+        encoding=properties.csv_encoding,
+        dates=properties.csv_dates,
+    )
+
+
+# What a request asks of Spark for one job, in place of the properties of its table.
+
+
+class SparkOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Options of a job that Spark does, whatever its size. Each field overrides the property of the
+    same name for this job; null keeps the table's value. A number of `spark_executors` is used as
+    it is, whatever the job reads.
+    """
+
+    spark_executors: int | None = None
+    spark_executor_cores: int | None = None
+    spark_executor_memory_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse values that the properties cannot have, however the options were made."""
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if value is not None:
+                property_named(name).check(value)

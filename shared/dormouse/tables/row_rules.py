@@ -14,19 +14,10 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias, cast, get_args
 
 from dormouse.errors import InvalidRequestError
-from dormouse.keys.ranges import INT64_MAX, INT64_MIN
-from dormouse.schema.schema import (
-    DecimalType,
-    Field,
-    FieldType,
-    MapType,
-    Primitive,
-    Schema,
-    show_type,
-)
-from dormouse.schema.types import TIMESTAMPS
-from dormouse.sql.conditions import Condition, greater_than, parse_condition
-from dormouse.sql.expressions import Column
+from dormouse.keys import INT64_MAX, INT64_MIN
+from dormouse.schema.schema import Field, Schema
+from dormouse.schema.types import TIMESTAMPS, DecimalType, FieldType, MapType, Primitive, show_type
+from dormouse.sql.conditions import Column, Condition, greater_than, parse_condition
 from dormouse.tables.properties import Properties
 
 Operation: TypeAlias = Literal["sum", "min", "max", "map_sum", "map_min", "map_max"]

@@ -10,12 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dormouse.keys.ranges import encode_key
-from dormouse.model.overlay_map import OverlayMap
-from dormouse.model.partitions import ROOT, PartitionTree
-from dormouse.model.shards import PartitionReferences, Reference, Shard
-from dormouse.model.state import TableState
-from dormouse_cli.report.outline import outline
+from dormouse.keys import encode_key
+from dormouse.state.partitions import (
+    ROOT,
+    OverlayMap,
+    PartitionReferences,
+    PartitionTree,
+    Reference,
+    Shard,
+)
+from dormouse.state.state import TableState
+from dormouse_cli.report.contents import outline
 
 
 def state_of(rows_by_leaf: list[list[int]], on_the_root: int = 0) -> TableState:

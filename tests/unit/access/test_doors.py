@@ -9,20 +9,18 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from dormouse.access import doors
-from dormouse.access.principals import NOBODY
-from dormouse.access.rules import AccessRule, Verb
-from dormouse.client import Instance
+from dormouse.access import NOBODY, AccessRule, Verb
+from dormouse.client.instance import Instance
 from dormouse.errors import ForbiddenError, InvalidRequestError, NotFoundError
-from dormouse.features.versions.as_of import read_as_of
+from dormouse.features import access
+from dormouse.features.versions import read_as_of
 from dormouse.messages.stages import SelectionMessage
-from dormouse.ports.services import Services
+from dormouse.ports import Services
 from dormouse.query.rows import query_rows
-from dormouse.query.selection_codec import decode_selection
-from dormouse.statements import files
-from dormouse.statements.files import linked_files
+from dormouse.query.selection import decode_selection
+from dormouse.statements import running
 from dormouse.statements.limits import Limits
-from dormouse.statements.running import run_statement
+from dormouse.statements.running import linked_files, run_statement
 from dormouse.statements.statement import Reference
 from dormouse.statements.tables import Opened, Scan, Tables
 
@@ -56,7 +54,7 @@ def hiding(*columns: str, principal: str = "local") -> AccessRule:
 
 def read(served: Services, asked: SelectionMessage) -> list[dict[str, object]]:
     """Return rows as a service does that answers for any caller."""
-    seen = doors.allowed_table(served, "local", "staff", "read")
+    seen = access.allowed_table(served, "local", "staff", "read")
     table, state = read_as_of(served, seen.table, None)
     selection = decode_selection(
         asked, table.schema, permission=seen.permission, version=state.version, time_ms=0
@@ -71,7 +69,7 @@ def opened(served: Services) -> Tables:
     """Return the tables of a statement as such a service opens them."""
 
     def open_table(name: str, as_of: str) -> Opened:
-        seen = doors.allowed_table(served, "local", name, "read")
+        seen = access.allowed_table(served, "local", name, "read")
         return seen, read_as_of(served, seen.table, None)[1]
 
     return Tables(served, open_table, 0)
@@ -89,41 +87,41 @@ def test_a_table_that_may_not_be_seen_is_as_one_that_is_not_there(mice: Instance
     errors = []
     for name in ("stuff", "stufg"):
         with pytest.raises(NotFoundError) as caught:
-            doors.allowed_table(served, "local", name, "read")
+            access.allowed_table(served, "local", name, "read")
         errors.append((str(caught.value).replace(name, ""), caught.value.hint))
     assert errors[0] == errors[1]
     assert "staff" in errors[0][1]  # the nearest that may be seen
-    assert [each.table.name for each in doors.visible_tables(served, "local")] == ["staff"]
+    assert [each.table.name for each in access.visible_tables(served, "local")] == ["staff"]
     with pytest.raises(NotFoundError) as caught:
-        doors.allowed_table(served, "third", "staf", "read")
+        access.allowed_table(served, "third", "staf", "read")
     assert "staff" not in caught.value.explanation
-    assert doors.visible_tables(served, NOBODY) == doors.visible_tables(served, "third") == []
+    assert access.visible_tables(served, NOBODY) == access.visible_tables(served, "third") == []
 
 
 def test_what_may_be_seen_but_not_done_is_forbidden(mice: Instance) -> None:
     served = services(mice, AccessRule("local", "staff", ("write",)))
-    assert doors.allowed_table(served, "local", "staff", "write").table.name == "staff"
+    assert access.allowed_table(served, "local", "staff", "write").table.name == "staff"
     verbs: tuple[Verb, ...] = ("read", "administer")
     for verb in verbs:
         with pytest.raises(ForbiddenError):
-            doors.allowed_table(served, "local", "staff", verb)
+            access.allowed_table(served, "local", "staff", verb)
     with pytest.raises(ForbiddenError):
-        doors.check_new_name(served, "local", "staff2")
+        access.check_new_name(served, "local", "staff2")
     with pytest.raises(ForbiddenError):
-        doors.check_instance(served, "local", "write")
+        access.check_instance(served, "local", "write")
     served = services(mice, AccessRule("local", "*", ("administer",)))
-    doors.check_new_name(served, "local", "staff2")
-    doors.check_instance(served, "local", "administer")
+    access.check_new_name(served, "local", "staff2")
+    access.check_instance(served, "local", "administer")
 
 
 def test_rights_end_with_their_rule_and_the_last_rule_opens_nothing(mice: Instance) -> None:
     served = services(mice, hiding())
-    doors.allowed_table(served, "local", "staff", "read")
+    access.allowed_table(served, "local", "staff", "read")
     services(mice)  # rules are set, and none is left
     with pytest.raises(NotFoundError):
-        doors.allowed_table(served, "local", "staff", "read")
+        access.allowed_table(served, "local", "staff", "read")
     served.tables.change_access_rules(lambda _: None)
-    doors.allowed_table(served, NOBODY, "stuff", "administer")
+    access.allowed_table(served, NOBODY, "stuff", "administer")
 
 
 def test_who_reads_with_rights_of_their_own_never_asks_the_rules(
@@ -142,7 +140,7 @@ def test_hidden_columns_are_in_no_row(mice: Instance) -> None:
     served = services(mice, hiding("pay"))
     assert read(served, SelectionMessage(limit=1))[0].keys() == {"id", "since", "name", "tags"}
     assert sql(served, "SELECT * FROM staff LIMIT 1")[0].keys() == {"id", "since", "name", "tags"}
-    seen = doors.allowed_table(served, "local", "staff", "read")
+    seen = access.allowed_table(served, "local", "staff", "read")
     assert "pay" not in seen.schema.dumps()
     assert "pay" not in str(sql(served, "EXPLAIN SELECT * FROM staff WHERE name > 'n'"))
 
@@ -189,7 +187,7 @@ def test_a_statement_cannot_use_hidden_columns(mice: Instance, text: str) -> Non
 def test_a_statement_reads_no_files_with_hidden_columns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hidden: tuple[str, ...]
 ) -> None:
-    monkeypatch.setattr(files, "LEAST_BYTES", 0)
+    monkeypatch.setattr(running, "LEAST_BYTES", 0)
     with Instance.open(tmp_path / "mice", background=False) as mice:
         for name in ("staff", "other"):
             table = mice.create_table(name, "id:long, pay:long", row_keys=["id"])

@@ -8,22 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dormouse.access.principals import (
-    NOBODY,
-    matches,
-    principal_of_arn,
-    principal_of_sender,
-    principal_of_token,
-)
-from dormouse.access.rules import (
+from dormouse.access import (
     EVERYTHING,
+    NOBODY,
     NOTHING,
     AccessRule,
     Permission,
     dump_rules,
     granted,
     load_rules,
+    matches,
     permission,
+    principal_of_arn,
+    principal_of_sender,
+    principal_of_token,
     revoked,
 )
 from dormouse.errors import InvalidRequestError

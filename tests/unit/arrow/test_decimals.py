@@ -13,8 +13,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dormouse.errors import RefusedSourceError
+from dormouse.files.formats import read_source
 from dormouse.schema.schema import Schema
-from dormouse.sources.formats import read_source
 
 _DIGITS = st.text("0159", max_size=60) | st.sampled_from(["0" * 58, "9" * 38, "1" + "0" * 57])
 

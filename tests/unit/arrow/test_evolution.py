@@ -10,21 +10,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dormouse.arrow.evolution import stored_schema
-from dormouse.arrow.types import arrow_schema
-from dormouse.engine.merging import Slice, merge_slices
+from dormouse.arrow.types import arrow_schema, stored_schema
 from dormouse.errors import UnavailableError
-from dormouse.keys.ranges import KeyRange
-from dormouse.schema.schema import (
-    DecimalType,
-    Field,
-    ListType,
-    MapType,
-    Member,
-    Primitive,
-    Schema,
-    StructType,
-)
+from dormouse.keys import KeyRange
+from dormouse.rows.merging import merge_slices
+from dormouse.schema.schema import Field, Schema
+from dormouse.schema.types import DecimalType, ListType, MapType, Member, Primitive, StructType
+from dormouse.shards.reading import Slice
 from dormouse.storage import FolderStorage
 from tests.support.memory_storage import MemoryStorage
 from tests.support.tables import MEMORY_BYTES, ShardTable

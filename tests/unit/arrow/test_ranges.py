@@ -11,12 +11,13 @@ from datafusion import SessionContext
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dormouse.arrow.ranges import fit_range, range_predicate
+from dormouse.arrow.order import fit_range, range_predicate
 from dormouse.arrow.types import Scalar, arrow_schema
-from dormouse.engine import datafusion as engine
 from dormouse.errors import InvalidRequestError
-from dormouse.keys.ranges import Key, KeyRange, encode_key
-from dormouse.schema.schema import Field, Primitive, Schema
+from dormouse.keys import Key, KeyRange, encode_key
+from dormouse.rows import datafusion as engine
+from dormouse.schema.schema import Field, Schema
+from dormouse.schema.types import Primitive
 
 SCHEMA = Schema.from_json(
     {

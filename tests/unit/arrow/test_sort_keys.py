@@ -5,10 +5,10 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from dormouse.arrow.order import sort_key, sort_keys
+from dormouse.arrow.order import FEW_ROWS, sort_key, sort_keys
 from dormouse.arrow.types import arrow_schema
-from dormouse.key_forms.arrow import FEW_ROWS
-from dormouse.schema.schema import KEY_TYPES, Primitive, Schema
+from dormouse.schema.schema import Schema
+from dormouse.schema.types import KEY_TYPES, Primitive
 from tests.support.every_type import EVERY_TYPE, row_of_every_type
 
 ROWS = FEW_ROWS + 5

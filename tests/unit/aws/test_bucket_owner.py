@@ -10,13 +10,11 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from dormouse.aws import wiring
-from dormouse.aws.base import clients
-from dormouse.aws.s3 import ingest_bucket
-from dormouse.aws.s3.ingest_bucket import S3IngestBucket
-from dormouse.model.sources import Source
+from dormouse.aws import clients, uploads, wiring
+from dormouse.aws.uploads import S3IngestBucket
 from dormouse.settings import Settings
-from dormouse.stored.names import InstanceNames
+from dormouse.state.sources import Source
+from dormouse.stored.paths import InstanceNames
 
 ACCOUNT = "123456789012"
 LIBRARY = Path(clients.__file__).parents[2]
@@ -47,7 +45,7 @@ def owners(monkeypatch: pytest.MonkeyPatch) -> list[str | None]:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "test")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-2")
-    for module in (wiring, ingest_bucket):
+    for module in (wiring, uploads):
         monkeypatch.setattr(module, "client", made)
     return found
 

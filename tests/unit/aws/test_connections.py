@@ -11,12 +11,12 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from botocore.config import Config
 
-from dormouse.aws.base import clients
+from dormouse.aws import clients
 from dormouse.aws.connections import ApiGatewayConnections
 from dormouse.errors import InvariantError, UnavailableError
+from dormouse.http.connections import ConnectionGoneError
 from dormouse.http.loopback import LoopbackServer
 from dormouse.http.messages import HttpRequest, HttpResponse
-from dormouse.ports.connections import ConnectionGoneError
 
 URI = "https://f6g7h8i9j0.execute-api.eu-west-2.amazonaws.com/live"
 PATH = "/live/@connections/JKJaXmPLvHcESHA%3D"

@@ -13,7 +13,7 @@ from botocore.exceptions import (
     ReadTimeoutError,
 )
 
-from dormouse.aws.base.failures import (
+from dormouse.aws.clients import (
     ConditionFailedError,
     Failure,
     kind_of,
@@ -29,7 +29,7 @@ from dormouse.errors import (
     ServiceRefusedError,
     UnavailableError,
 )
-from dormouse.jobs.retry_policy import permanent_failure
+from dormouse.jobs import permanent_failure
 from dormouse.retry_policy import WITHOUT_PAUSES
 
 CONDITION, CONTENTION, TRANSIENT, PERMANENT = Failure

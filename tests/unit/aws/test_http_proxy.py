@@ -10,7 +10,7 @@ import pytest
 from botocore.awsrequest import AWSRequest
 from botocore.exceptions import EndpointConnectionError
 
-from dormouse.aws.base import clients
+from dormouse.aws import clients
 from dormouse.aws.http_proxy import SigningProxy, api_uri
 from dormouse.errors import InvalidRequestError, NotFoundError
 from dormouse.http.messages import HttpRequest

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from dormouse.aws.base.logs import about, about_ids, logger, note_commit
+from dormouse.aws.logs import about, about_ids, logger, note_commit
 from dormouse.messages.requests import SetOnline
 from dormouse.messages.stages import CompactionJob
-from dormouse.state_store import CommitReport
+from dormouse.state.store import CommitReport
 
 
 @pytest.fixture

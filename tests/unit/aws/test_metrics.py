@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from dormouse.aws.base.metrics import WATCHED, LoggedMetrics, log_commit
-from dormouse.model.jobs.metrics import Metric
-from dormouse.state_store import CommitReport
+from dormouse.aws.logs import WATCHED, LoggedMetrics, log_commit
+from dormouse.state.jobs import Metric
+from dormouse.state.store import CommitReport
 
 
 def test_a_commit_is_logged_as_embedded_metrics_with_its_table_and_version(

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from dormouse.aws.functions.s3_events import created_objects
+from dormouse.aws.handling import created_objects
 from dormouse.errors import InvalidRequestError
 
 

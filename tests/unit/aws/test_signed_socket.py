@@ -6,8 +6,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from dormouse.aws.base import clients
-from dormouse.aws.signed_socket import SECONDS, signing
+from dormouse.aws import clients
+from dormouse.aws.connections import SECONDS, signing
 from dormouse.errors import InvalidRequestError
 
 URI = "wss://f6g7h8i9j0.execute-api.eu-west-2.amazonaws.com/live"

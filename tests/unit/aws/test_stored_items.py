@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dormouse.aws.dynamodb.stored_items import opened, sealed
+from dormouse.aws.dynamodb import opened, sealed
 from dormouse.errors import CorruptDataError
 
 values = st.recursive(

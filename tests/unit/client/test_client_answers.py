@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from dormouse.client import TableHandle
-from dormouse.client.operating.dead_letters import DeadLetterQueues, queue_states
-from dormouse.client.operating.jobs import SINCE_INGESTED
+from dormouse.client.jobs import SINCE_INGESTED
+from dormouse.client.operations import DeadLetterQueues, queue_states
+from dormouse.client.table import TableHandle
 from dormouse.client.waiting import WAIT_SECONDS, Polling
 from dormouse.errors import InvalidRequestError, NotFoundError
-from dormouse.jobs.tracking import record
+from dormouse.jobs import record
 from dormouse.messages.stages import TableChanged
-from dormouse.model.jobs.job_events import Failed, Refused, TrackedJob
-from dormouse.ports.services import NO_TABLE, QueueCounts
+from dormouse.ports import NO_TABLE, QueueCounts
+from dormouse.state.jobs import Failed, Refused, TrackedJob
 from dormouse.stored.paths import purge_path
 from tests.support.adapters import FakeClock
 from tests.support.instances import InMemory, WorldQueues

@@ -8,10 +8,11 @@ import pyarrow.parquet as pq
 import pytest
 from msgspec.structs import replace
 
-from dormouse.client import ExportProgress, TableHandle
+from dormouse.client.exporting import ExportProgress
+from dormouse.client.table import TableHandle
 from dormouse.errors import CorruptDataError, InvalidRequestError, NotFoundError, TimedOutError
-from dormouse.features.export.manifests import load_manifest
-from dormouse.stored.json_objects import with_checksum
+from dormouse.features.export import load_manifest
+from dormouse.stored.decoding import with_checksum
 from dormouse.stored.paths import MANIFEST, shard_path
 from tests.support.instances import InMemory
 from tests.support.world import World, letters

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from dormouse.client import TableHandle
+from dormouse.client.table import TableHandle
 from dormouse.errors import InvalidRequestError, NotFoundError
 from tests.support.instances import InMemory
 from tests.support.world import LETTERS, World, letters

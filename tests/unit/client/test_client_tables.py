@@ -14,7 +14,8 @@ from dormouse.errors import (
     TimedOutError,
 )
 from dormouse.messages.stages import GarbageCandidates, OutboundMessage, PurgeStep, SparkRunChanged
-from dormouse.schema.schema import Field, Primitive
+from dormouse.schema.schema import Field
+from dormouse.schema.types import Primitive
 from dormouse.tables.table import Table
 from tests.support.instances import InMemory
 from tests.support.world import LETTERS, World, letters, letters_file

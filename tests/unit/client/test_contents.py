@@ -8,10 +8,10 @@ from urllib.parse import unquote, urlparse
 import pyarrow.parquet as pq
 import pytest
 
-from dormouse.client import TableHandle
+from dormouse.client.table import TableHandle
 from dormouse.errors import NotFoundError
-from dormouse.jobs.tracking import record
-from dormouse.model.jobs.job_events import Failed, Refused, TrackedJob
+from dormouse.jobs import record
+from dormouse.state.jobs import Failed, Refused, TrackedJob
 from tests.support.instances import InMemory
 from tests.support.world import LETTERS, World, letters
 

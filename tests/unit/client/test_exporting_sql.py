@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dormouse.client import Instance
-from dormouse.client.reading.exporting_sql import export_result, free_prefix
+from dormouse.client.exporting_sql import export_result, free_prefix
+from dormouse.client.instance import Instance
 from dormouse.errors import AlreadyExistsError, InvalidRequestError, LimitExceededError
-from dormouse.results.formats import ResultFormat
+from dormouse.files.results import ResultFormat
 from dormouse.statements import running
 from dormouse.stored import checksums
 

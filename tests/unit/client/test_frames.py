@@ -14,12 +14,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dormouse.client import Instance, TableHandle
-from dormouse.client.ingesting.inferring import infer_schema
+from dormouse.client.inferring import infer_schema
+from dormouse.client.instance import Instance
+from dormouse.client.table import TableHandle
 from dormouse.errors import DormouseError, InvalidRequestError, NotFoundError, RefusedSourceError
 from dormouse.query.result import QueryResult
-from dormouse.schema.schema import Field, ListType, Member, Primitive, Schema, StructType
-from dormouse.schema.type_text import show_type
+from dormouse.schema.schema import Field, Schema
+from dormouse.schema.types import ListType, Member, Primitive, StructType, show_type
 from tests.support.instances import InMemory
 from tests.support.world import World
 

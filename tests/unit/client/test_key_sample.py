@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from dormouse.arrow.types import arrow_schema
-from dormouse.client.ingesting.key_sample import KeySample
+from dormouse.client.inferring import KeySample
 from tests.support.world import LETTERS
 
 

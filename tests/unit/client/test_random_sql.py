@@ -18,7 +18,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dormouse.client import Instance
+from dormouse.client.instance import Instance
 from tests.support.depth import examples
 
 TABLES = {

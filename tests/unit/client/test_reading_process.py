@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dormouse import lifeline
-from dormouse.client.ingesting.reader import MOST_PAUSE_MS, ReadingProcess
+from dormouse.client.reader import MOST_PAUSE_MS, ReadingProcess
 from tests.support.adapters import FakeClock
 
 

@@ -13,8 +13,9 @@ import pyarrow as pa
 import pytest
 
 from dormouse.arrow.types import arrow_schema
-from dormouse.client import Instance, TableHandle
-from dormouse.client.reading.queries import ask, result_of
+from dormouse.client.instance import Instance
+from dormouse.client.queries import ask, result_of
+from dormouse.client.table import TableHandle
 from dormouse.errors import (
     CorruptDataError,
     DamagedShardError,
@@ -24,11 +25,10 @@ from dormouse.errors import (
     NotFoundError,
     TimedOutError,
 )
-from dormouse.features.queries.query import QueryEnd, ResultFile
-from dormouse.features.queries.stored import save_end
-from dormouse.messages.queries import AnswerQuery, CancelQuery
-from dormouse.messages.stages import OutboundMessage
-from dormouse.schema.schema import DecimalType, Field, ListType, Primitive, Schema
+from dormouse.features.queries import QueryEnd, ResultFile, save_end
+from dormouse.messages.stages import AnswerQuery, CancelQuery, OutboundMessage
+from dormouse.schema.schema import Field, Schema
+from dormouse.schema.types import DecimalType, ListType, Primitive
 from dormouse.storage import FolderStorage
 from dormouse.stored.paths import query_prefix
 from tests.support.instances import InMemory

@@ -15,9 +15,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dormouse.access.principals import LOCAL
-from dormouse.client import Instance, TableHandle
-from dormouse.client.operating.copying import copy_table
+from dormouse.access import LOCAL
+from dormouse.client.administration import copy_table
+from dormouse.client.instance import Instance
+from dormouse.client.table import TableHandle
 from dormouse.errors import NotFoundError, RefusedSourceError
 from dormouse.features.http.serve_http import serve_http
 from dormouse.http.messages import HttpRequest

@@ -7,8 +7,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from dormouse.client import Instance, TableHandle
-from dormouse.schema.schema import Field, Primitive, Schema
+from dormouse.client.instance import Instance
+from dormouse.client.table import TableHandle
+from dormouse.schema.schema import Field, Schema
+from dormouse.schema.types import Primitive
 from dormouse.showing import Listing, show_table
 from tests.support.instances import InMemory
 from tests.support.world import World

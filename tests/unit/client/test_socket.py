@@ -11,7 +11,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from dormouse import Instance
+from dormouse.client.instance import Instance
 from dormouse.client.socket import SocketClient
 from dormouse.errors import (
     DormouseError,
@@ -23,12 +23,11 @@ from dormouse.errors import (
     UnavailableError,
     VersionGoneError,
 )
+from dormouse.features import websocket
 from dormouse.features.http.calls import Call
-from dormouse.features.http.door import guarded
-from dormouse.features.http.problems import refusal
+from dormouse.features.http.problems import guarded, refusal
 from dormouse.features.http.serve_http import serve_http
-from dormouse.features.websocket import serve_websocket
-from dormouse.features.websocket.upgrades import with_websocket
+from dormouse.features.websocket import with_websocket
 from dormouse.http.loopback import LoopbackServer
 from dormouse.messages.socket_frames import (
     AcceptedFrame,
@@ -225,7 +224,7 @@ def test_the_status_of_a_problem_tells_its_class(status: int, kind: type[Dormous
 def test_a_query_whose_answer_was_lost_is_asked_once(
     client: SocketClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, asked = serve_websocket._ask, list[str]()
+    real, asked = websocket._ask, list[str]()
 
     def ask(call: Call, frame: QueryFrame, connection: str) -> AcceptedFrame:
         found = real(call, frame, connection)
@@ -234,7 +233,7 @@ def test_a_query_whose_answer_was_lost_is_asked_once(
             call.services.connections.close(connection)
         return found
 
-    monkeypatch.setattr(serve_websocket, "_ask", ask)
+    monkeypatch.setattr(websocket, "_ask", ask)
     for question in (client.query, client.sql):
         again = question("people" if question == client.query else "SELECT age, name FROM people")
         assert len(asked) == 3 and {*asked} == {again.query_id}

@@ -12,8 +12,8 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from dormouse.client import Instance
-from dormouse.client.instance import open_table
+from dormouse.client.instance import Instance
+from dormouse.client.versions import open_table
 from dormouse.errors import (
     InvalidRequestError,
     LimitExceededError,

@@ -11,9 +11,10 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from dormouse.client import Instance
-from dormouse.statements import files, running
-from dormouse.statements.files import linked_files
+from dormouse.client.instance import Instance
+from dormouse.statements import running
+from dormouse.statements import running as files
+from dormouse.statements.running import linked_files
 
 READINGS = 20_000
 

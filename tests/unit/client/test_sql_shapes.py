@@ -10,9 +10,9 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from dormouse.client import Instance
+from dormouse.client.instance import Instance
 from dormouse.errors import InvalidRequestError
-from dormouse.statements import files
+from dormouse.statements import running
 
 Rows = list[tuple[object, ...]]
 NAN = float("nan")
@@ -52,7 +52,7 @@ def mice(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Instance]:
 @pytest.fixture(params=["streamed", "files"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Read rows from Python, or let DuckDB read the verified files where that is possible."""
-    monkeypatch.setattr(files, "LEAST_BYTES", 0 if request.param == "files" else 2**60)
+    monkeypatch.setattr(running, "LEAST_BYTES", 0 if request.param == "files" else 2**60)
 
 
 def rows(instance: Instance, text: str, parameters: dict[str, object] | None = None) -> Rows:

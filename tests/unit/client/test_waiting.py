@@ -9,12 +9,12 @@ from urllib.parse import quote_plus
 
 import pytest
 
-from dormouse.client import Instance, TableHandle
-from dormouse.client.reading.queries import ask
+from dormouse.client.instance import Instance
+from dormouse.client.queries import ask
+from dormouse.client.table import TableHandle
 from dormouse.client.waiting import STALLED_LOOKS, WAIT_SECONDS
 from dormouse.errors import DeadLetterError, TimedOutError, UnavailableError
-from dormouse.messages.queries import AnswerQuery
-from dormouse.messages.stages import OutboundMessage, encode
+from dormouse.messages.stages import AnswerQuery, OutboundMessage, encode
 from tests.support.instances import InMemory
 from tests.support.world import World, letters, letters_file
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dormouse.engine.datafusion import (
+from dormouse.rows.datafusion import (
     BATCHES_PER_INPUT,
     MAX_BATCH_BYTES,
     MAX_BATCH_ROWS,

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from dormouse.arrow.types import arrow_schema
-from dormouse.engine.predicates import parse_predicate
+from dormouse.rows.predicates import parse_predicate
 from dormouse.schema.schema import Schema
 
 INT, LONG = 2**31, 2**63

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pytest
 
 from dormouse.arrow.types import arrow_schema
-from dormouse.engine.predicates import parse_predicate
-from dormouse.keys.ranges import encode_key
+from dormouse.keys import encode_key
+from dormouse.rows.predicates import parse_predicate
 from dormouse.schema.schema import Schema
 from dormouse.sql.key_bounds import column_bounds
 from tests.unit.engine.test_casts import COMPARISONS, INT, LONG

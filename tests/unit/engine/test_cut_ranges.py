@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dormouse.engine import datafusion, merging
-from dormouse.engine.predicates import parse_predicate
-from dormouse.keys.ranges import Key, KeyRange, encode_key
-from dormouse.readers.reading import Slice
+from dormouse.keys import Key, KeyRange, encode_key
+from dormouse.rows import datafusion, merging
+from dormouse.rows.predicates import parse_predicate
 from dormouse.schema.schema import Schema
-from dormouse.shards.writing import parquet
+from dormouse.shards import parquet
+from dormouse.shards.reading import Slice
 from dormouse.storage import FolderStorage
 from tests.support.depth import examples
 from tests.support.tables import MEMORY_BYTES, ShardTable

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 
 from dormouse.arrow.types import arrow_schema
-from dormouse.engine.group_sizes import (
+from dormouse.keys import KeyRange
+from dormouse.rows.wide_rows import (
     PAGE_BYTES,
     READER_BYTES,
     UNEVEN,
@@ -19,10 +20,9 @@ from dormouse.engine.group_sizes import (
     Widest,
     sizes_of,
 )
-from dormouse.keys.ranges import KeyRange
-from dormouse.readers.reading import RowGroups, Slice, find_row_groups
 from dormouse.schema.schema import Schema
-from dormouse.shards.format import crcs
+from dormouse.shards import crcs
+from dormouse.shards.reading import RowGroups, Slice, find_row_groups
 from dormouse.storage import FolderStorage
 from tests.support.tables import ShardTable
 

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dormouse.engine import datafusion as engine
-from dormouse.engine.predicates import parse_predicate
-from dormouse.engine.stored_plans import changed
+from dormouse.rows import datafusion as engine
+from dormouse.rows.datafusion import changed
+from dormouse.rows.predicates import parse_predicate
 from dormouse.schema.schema import Schema
 
 SCHEMA = Schema.from_json(

@@ -20,16 +20,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dormouse.cache import Cache
-from dormouse.engine import merge_levels, merging
-from dormouse.engine.merge_levels import INPUTS_BYTES, LEAST_INPUTS, fan_in, inputs_at_once
-from dormouse.engine.predicates import parse_predicate
 from dormouse.errors import CorruptDataError
-from dormouse.keys.ranges import KeyRange
-from dormouse.readers import local_copies, short_footers
-from dormouse.readers.reading import Slice, find_row_groups
+from dormouse.keys import KeyRange
+from dormouse.rows import merging
+from dormouse.rows import merging as merge_levels
+from dormouse.rows.merging import INPUTS_BYTES, LEAST_INPUTS, fan_in, inputs_at_once
+from dormouse.rows.predicates import parse_predicate
 from dormouse.schema.schema import Schema
-from dormouse.shards.format import index
-from dormouse.shards.writing import parquet
+from dormouse.shards import decoding, footer, local_copies, parquet
+from dormouse.shards.reading import Slice, find_row_groups
 from dormouse.storage import FolderStorage
 from dormouse.tables.properties import Properties
 from tests.support.depth import in_turn
@@ -89,7 +88,7 @@ ASKED: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("asked", ASKED.values(), ids=ASKED)
 @pytest.mark.parametrize("wide", [ALL_ROWS_ARE_WIDE, NO_ROW_IS_WIDE], ids=["wide", "narrow"])
 @pytest.mark.parametrize("most", [2, 3, INPUTS])
-@pytest.mark.parametrize("chunks", [short_footers.MOST_DESCRIBED, 0], ids=["whole", "short"])
+@pytest.mark.parametrize("chunks", [decoding.MOST_DESCRIBED, 0], ids=["whole", "short"])
 def test_the_same_rows_come_in_key_order_however_they_are_merged(
     table: ShardTable,
     asked: dict[str, Any],
@@ -100,7 +99,7 @@ def test_the_same_rows_come_in_key_order_however_they_are_merged(
 ) -> None:
     monkeypatch.setattr(merging, "WIDE_ROW_BYTES", NO_ROW_IS_WIDE)
     expected = merged(table, **asked)
-    monkeypatch.setattr(short_footers, "MOST_DESCRIBED", chunks)
+    monkeypatch.setattr(decoding, "MOST_DESCRIBED", chunks)
     monkeypatch.setattr(merging, "WIDE_ROW_BYTES", wide)
     monkeypatch.setattr(merging, "inputs_at_once", lambda memory_bytes, input_bytes: most)
     assert len(expected) > ROWS // 3
@@ -111,24 +110,24 @@ def test_the_same_rows_come_in_key_order_however_they_are_merged(
 
 
 @pytest.mark.parametrize("span", [KeyRange(), HALF], ids=["all", "half"])
-@pytest.mark.parametrize("chunks", [short_footers.MOST_DESCRIBED, 0], ids=["whole", "short"])
+@pytest.mark.parametrize("chunks", [decoding.MOST_DESCRIBED, 0], ids=["whole", "short"])
 def test_footers_are_not_decoded_without_a_condition(
     table: ShardTable, span: KeyRange, chunks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = merged(table, span)
-    monkeypatch.setattr(short_footers, "MOST_DESCRIBED", chunks)
-    monkeypatch.setattr(index, "read_metadata", _raise_arrow_error)
+    monkeypatch.setattr(decoding, "MOST_DESCRIBED", chunks)
+    monkeypatch.setattr(footer, "read_metadata", _raise_arrow_error)
     assert merged(table, span) == expected
     with pytest.raises(pa.ArrowInvalid):
         merged(table, span, **ASKED["a condition"])
 
 
-@pytest.mark.parametrize(("chunks", "copied"), [(short_footers.MOST_DESCRIBED, 0), (9, INPUTS)])
+@pytest.mark.parametrize(("chunks", "copied"), [(decoding.MOST_DESCRIBED, 0), (9, INPUTS)])
 def test_datafusion_does_not_read_the_footers_of_many_column_chunks(
     table: ShardTable, chunks: int, copied: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     described: list[str] = []
-    monkeypatch.setattr(short_footers, "MOST_DESCRIBED", chunks)
+    monkeypatch.setattr(decoding, "MOST_DESCRIBED", chunks)
     write = local_copies.write_short_footer
     monkeypatch.setattr(
         local_copies,
@@ -201,7 +200,7 @@ def test_what_the_system_refuses_is_no_damage_of_a_shard(
         raise OSError(errno.EMFILE, "too many open files")
 
     monkeypatch.setattr(merging, "WIDE_ROW_BYTES", ALL_ROWS_ARE_WIDE)
-    monkeypatch.setattr("dormouse.engine.wide_rows.conform", refused)
+    monkeypatch.setattr("dormouse.rows.wide_rows.conform", refused)
     with pytest.raises(OSError, match="too many open files"):
         merged(table)
 
@@ -210,7 +209,7 @@ def test_a_file_that_cannot_be_decoded_is_named(
     table: ShardTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(merging, "WIDE_ROW_BYTES", ALL_ROWS_ARE_WIDE)
-    monkeypatch.setattr("dormouse.engine.wide_rows.conform", _raise_arrow_error)
+    monkeypatch.setattr("dormouse.rows.wide_rows.conform", _raise_arrow_error)
     with pytest.raises(CorruptDataError, match=r"job\d-0\.parquet is damaged: odd page"):
         merged(table)
 
@@ -351,12 +350,12 @@ PATHS_THAT_MEET = Schema.from_json(
 
 
 @pytest.mark.parametrize("wide", [ALL_ROWS_ARE_WIDE, NO_ROW_IS_WIDE], ids=["wide", "narrow"])
-@pytest.mark.parametrize("chunks", [short_footers.MOST_DESCRIBED, 0], ids=["whole", "short"])
+@pytest.mark.parametrize("chunks", [decoding.MOST_DESCRIBED, 0], ids=["whole", "short"])
 def test_a_column_may_be_called_as_a_member_of_another(
     tmp_path: Path, wide: int, chunks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(merging, "WIDE_ROW_BYTES", wide)
-    monkeypatch.setattr(short_footers, "MOST_DESCRIBED", chunks)
+    monkeypatch.setattr(decoding, "MOST_DESCRIBED", chunks)
     made = ShardTable(MemoryStorage(), PATHS_THAT_MEET, tmp_path)
     made.properties = Properties(bloom_columns="s.b")
     rows: list[dict[str, object]] = [{"k": k, "s": {"b": k > 4}, "s.b": -k} for k in range(9)]

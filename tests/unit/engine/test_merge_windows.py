@@ -5,14 +5,14 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dormouse.engine.merge_windows import (
+from dormouse.keys import encode_key
+from dormouse.rows.merging import (
     GROUPS_PER_WINDOW,
     SHARE_OF_MEMORY,
     WINDOW_BYTES,
     max_overlap,
     merge_windows,
 )
-from dormouse.keys.ranges import encode_key
 
 MB = 10**6
 group_sizes = st.sampled_from([100, 5_000, 4 * MB])

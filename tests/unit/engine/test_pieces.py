@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from dormouse.arrow.order import sort_key
 from dormouse.arrow.types import arrow_schema
-from dormouse.engine import datafusion as engine
-from dormouse.engine import pieces
-from dormouse.engine.pieces import sort_piece
-from dormouse.schema.schema import Field, Primitive, Schema
+from dormouse.rows import datafusion as engine
+from dormouse.rows import sorting
+from dormouse.rows.sorting import sort_piece
+from dormouse.schema.schema import Field, Schema
+from dormouse.schema.types import Primitive
 from tests.support.batches import rows_of, schemas
 from tests.support.depth import examples
 from tests.support.tables import batches_of
@@ -45,7 +46,7 @@ def test_a_piece_is_in_the_order_of_all_keys_of_every_type(data: st.DataObject) 
     schema = data.draw(schemas())
     rows = data.draw(rows_of(schema).filter(bool))
     batches = list(batches_of(rows, schema, 3))
-    with patch.object(pieces, "FEW_ROWS", data.draw(st.sampled_from([0, pieces.FEW_ROWS]))):
+    with patch.object(sorting, "FEW_ROWS", data.draw(st.sampled_from([0, sorting.FEW_ROWS]))):
         found = list(sort_piece(batches, schema))
     assert [batch.schema for batch in found] == [arrow_schema(schema)]
     assert_same_rows([row for batch in found for row in batch.to_pylist()], rows, schema)

@@ -17,12 +17,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dormouse.arrow.types import arrow_schema
-from dormouse.engine import datafusion as engine
-from dormouse.engine.predicates import Predicate, parse_predicate, parse_stored_predicate
 from dormouse.errors import CorruptDataError, InvalidRequestError, InvariantError
-from dormouse.schema.schema import Primitive, Schema
-from dormouse.sql.conditions import Condition
-from dormouse.sql.expressions import MAX_PATTERN, Call, Column, Literal
+from dormouse.rows import datafusion as engine
+from dormouse.rows.predicates import Predicate, parse_predicate, parse_stored_predicate
+from dormouse.schema.schema import Schema
+from dormouse.schema.types import Primitive
+from dormouse.sql.conditions import MAX_PATTERN, Call, Column, Condition, Literal
 from tests.support.depth import examples
 
 DECIMAL = {"DecimalType": {"precision": 9, "scale": 2}}

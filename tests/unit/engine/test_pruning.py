@@ -11,9 +11,9 @@ from datafusion import DataFrame
 from datafusion.plan import ExecutionPlan
 
 from dormouse.arrow.types import arrow_schema
-from dormouse.engine import datafusion as engine
-from dormouse.engine.predicates import parse_predicate
-from dormouse.keys.ranges import KeyRange
+from dormouse.keys import KeyRange
+from dormouse.rows import datafusion as engine
+from dormouse.rows.predicates import parse_predicate
 from dormouse.schema.schema import Schema
 
 SCHEMA = Schema.from_json(

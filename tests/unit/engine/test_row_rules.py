@@ -18,19 +18,13 @@ from hypothesis import strategies as st
 
 from dormouse.arrow.order import sort_in_memory
 from dormouse.arrow.types import arrow_schema
-from dormouse.engine.merging import Slice, merge_slices
-from dormouse.engine.row_rules import apply_row_rules
-from dormouse.keys.ranges import KeyRange
-from dormouse.model.shards import Shard
-from dormouse.schema.schema import (
-    DecimalType,
-    Field,
-    FieldType,
-    ListType,
-    MapType,
-    Primitive,
-    Schema,
-)
+from dormouse.keys import KeyRange
+from dormouse.rows.merging import merge_slices
+from dormouse.rows.predicates import apply_row_rules
+from dormouse.schema.schema import Field, Schema
+from dormouse.schema.types import DecimalType, FieldType, ListType, MapType, Primitive
+from dormouse.shards.reading import Slice
+from dormouse.state.partitions import Shard
 from dormouse.storage import FolderStorage
 from dormouse.tables.properties import Properties
 from dormouse.tables.row_rules import RowRules, row_rules

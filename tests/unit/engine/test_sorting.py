@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from dormouse.arrow.order import row_span, row_spans, sort_key
 from dormouse.arrow.types import arrow_schema
-from dormouse.engine import sorting
-from dormouse.engine.sorting import Sorter
-from dormouse.schema.schema import Field, Member, Primitive, Schema, StructType
+from dormouse.rows import sorting
+from dormouse.rows.sorting import Sorter
+from dormouse.schema.schema import Field, Schema
+from dormouse.schema.types import Member, Primitive, StructType
 from tests.support.batches import rows_of, schemas, sort_key_of
 from tests.support.depth import examples
 from tests.support.tables import batches_of, sort_rows

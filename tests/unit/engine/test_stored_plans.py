@@ -13,18 +13,17 @@ from hypothesis import strategies as st
 
 from dormouse.arrow.order import rows_within
 from dormouse.arrow.types import arrow_schema
-from dormouse.engine import datafusion as engine
-from dormouse.engine import stored_plans
-from dormouse.engine.stored_plans import changed, with_range
 from dormouse.errors import InvariantError
-from dormouse.keys.ranges import Key, KeyRange, encode_key
-from dormouse.model.shards import Shard
-from dormouse.readers.reading import RowGroups, Slice
+from dormouse.keys import Key, KeyRange, encode_key
+from dormouse.rows import datafusion
+from dormouse.rows import datafusion as engine
+from dormouse.rows.datafusion import changed, with_range
 from dormouse.schema.schema import Schema
-from dormouse.shards.format.bounds import KeyBounds
-from dormouse.shards.format.crcs import TRAILER_BYTES, facts_of
-from dormouse.shards.format.index import ShardIndex
-from dormouse.shards.format.stored_index import IndexedColumn, decode_index, encode_index
+from dormouse.shards.crcs import TRAILER_BYTES, facts_of
+from dormouse.shards.footer import ShardIndex
+from dormouse.shards.reading import RowGroups, Slice
+from dormouse.shards.stored_index import IndexedColumn, KeyBounds, decode_index, encode_index
+from dormouse.state.partitions import Shard
 
 SCHEMA = Schema.from_json(
     {
@@ -148,7 +147,7 @@ def test_batches_are_joined_to_a_length_of_which_each_has_at_most_half(tmp_path:
 def test_a_length_of_batches_that_datafusion_does_not_take_is_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stored_plans, "_TARGET", 99)
+    monkeypatch.setattr(datafusion, "_TARGET", 99)
     path = tmp_path / "s.parquet"
     found = written(path, [("a", 1, 1)], 1)
     with pytest.raises(InvariantError, match="would not join batches"):
@@ -158,7 +157,7 @@ def test_a_length_of_batches_that_datafusion_does_not_take_is_noticed(
 def test_a_range_that_datafusion_does_not_take_is_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stored_plans, "_RANGE", 99)
+    monkeypatch.setattr(datafusion, "_RANGE", 99)
     path = tmp_path / "s.parquet"
     found = written(path, [("a", 1, 1)], 1)
     with pytest.raises(InvariantError, match="would not read"):

@@ -7,12 +7,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dormouse.features.queries.query import QUERIES, QueryEnd
-from dormouse.features.queries.stored import load_end
-from dormouse.messages.queries import AnswerQuery, QueryLimits
-from dormouse.messages.stages import OutboundMessage
-from dormouse.model.versions.pins import OwnerKind
-from dormouse.ports.services import JobRecord
+from dormouse.features.queries import QUERIES, QueryEnd, load_end
+from dormouse.messages.stages import AnswerQuery, OutboundMessage, QueryLimits
+from dormouse.state.jobs import JobRecord
+from dormouse.state.versions import OwnerKind
 from dormouse.stored.paths import query_prefix
 from dormouse.tables.table import Table
 from tests.support.world import World, letters

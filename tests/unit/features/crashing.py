@@ -8,20 +8,17 @@ from typing import Any
 
 import pytest
 
-from dormouse.features.compaction import compact as compact_stage
-from dormouse.features.compaction import compact_in_steps as compact_apart
-from dormouse.jobs.retry_policy import MAX_RECEIVES
+from dormouse.features import compaction as compact_apart
+from dormouse.features import compaction as compact_stage
+from dormouse.jobs import MAX_RECEIVES
 from dormouse.messages.stages import CompactionJob, OutboundMessage
-from dormouse.model.transactions import AssignJob
+from dormouse.state.state import AssignJob
 from dormouse.tables.table import Table
 from tests.support.made_once import made_once
 from tests.support.world import Crash, World, letters
 
 WORDS = "abcdefghijklmnop"
-MERGES = (
-    "dormouse.features.compaction.compact.merge_inputs",
-    "dormouse.features.compaction.compact_in_steps.merge_inputs",
-)
+MERGES = ("dormouse.features.compaction.merge_inputs",)
 
 
 @made_once

@@ -6,8 +6,8 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from dormouse.features.export.manifests import Manifest, load_manifest
-from dormouse.ports.services import JobRecord
+from dormouse.features.export import Manifest, load_manifest
+from dormouse.state.jobs import JobRecord
 from dormouse.stored.paths import MANIFEST, export_prefix
 from dormouse.tables.table import Table
 from tests.support.made_once import made_once

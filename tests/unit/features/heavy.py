@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from dormouse.features.compaction.compact import compact
-from dormouse.features.export.export import Export
-from dormouse.features.export.export_rows import export_all
-from dormouse.features.export.export_task import write_task
-from dormouse.features.ingest.ingest import ingest
-from dormouse.features.spark.dispatch_spark import dispatch_spark
-from dormouse.features.spark.requests import list_spark_requests, newest_spark_run
-from dormouse.features.spark.track_spark import track_spark
+from dormouse.features.compaction import compact
+from dormouse.features.export import Export
+from dormouse.features.export_rows import export_all, write_task
+from dormouse.features.ingest import ingest
+from dormouse.features.spark import list_spark_requests, newest_spark_run
+from dormouse.features.spark_jobs import dispatch_spark, track_spark
 from dormouse.messages.stages import (
     CompactionJob,
     ExportJob,
@@ -24,8 +22,9 @@ from dormouse.messages.stages import (
     SparkRunChanged,
     TableChanged,
 )
-from dormouse.model.transactions import AssignJob
-from dormouse.ports.services import JobRecord, NoMetrics
+from dormouse.ports import NoMetrics
+from dormouse.state.jobs import JobRecord
+from dormouse.state.state import AssignJob
 from dormouse.tables.table import Table
 from tests.support.world import World, letters
 

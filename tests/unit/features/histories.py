@@ -19,22 +19,20 @@ from unittest.mock import patch
 import pyarrow.parquet as pq
 
 from dormouse.errors import CorruptDataError, DormouseError
-from dormouse.features.ingest.batch_files import batch_files
-from dormouse.features.rebuild.new_state import planned_state
-from dormouse.features.rebuild.plan_rebuild import FoundShard, RebuildPlan, plan_rebuild
-from dormouse.features.rebuild.rebuild import rebuild
-from dormouse.features.sweep.sweep import sweep
-from dormouse.features.tables.restored import load_restored, restorer
-from dormouse.keys.ranges import encode_key
+from dormouse.features.batch_files import batch_files
+from dormouse.features.rebuild import planned_state, rebuild
+from dormouse.features.rebuild_plan import FoundShard, RebuildPlan, plan_rebuild
+from dormouse.features.reset import load_restored, restorer
+from dormouse.features.sweep import sweep
+from dormouse.keys import encode_key
 from dormouse.messages.requests import RestoreVersion, TagVersion, UntagVersion
 from dormouse.messages.stages import OutboundMessage
-from dormouse.model.shards import Shard
-from dormouse.model.state import TableState
-from dormouse.ports.services import StoredObject
-from dormouse.ports.uploads import UnfinishedUpload, Upload, WholeUpload
-from dormouse.shards.format.footer import read_footer
-from dormouse.shards.writing import publishing
-from dormouse.shards.writing.run_markers import read_run_markers
+from dormouse.ports import StoredObject, UnfinishedUpload, Upload, WholeUpload
+from dormouse.shards import writer
+from dormouse.shards.footer import read_footer
+from dormouse.shards.run_markers import read_run_markers
+from dormouse.state.partitions import Shard
+from dormouse.state.state import TableState
 from dormouse.stored.paths import data_prefix, job_notes_prefix, run_marker_prefix, shard_id_of
 from dormouse.tables.table import Table
 from tests.support.memory_storage import MemoryStorage
@@ -330,7 +328,7 @@ class History:
         """Run a process to its end, or to its death."""
         self.depth += 1
         try:
-            with patch.object(publishing, "UPLOADS_AT_ONCE", 1):  # in one order for one seed
+            with patch.object(writer, "UPLOADS_AT_ONCE", 1):  # in one order for one seed
                 action()
         except Crash:
             return False

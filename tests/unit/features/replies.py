@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from dormouse.features.administration.follow_request import follow_request
-from dormouse.features.requests.resolve_table import NamesTable, request_key
-from dormouse.messages.replies import Counts, Reply
+from dormouse.features.administration import follow_request
+from dormouse.features.requests import NamesTable, request_key
 from dormouse.messages.requests import (
     AdminRequest,
     CompactTable,
+    Counts,
     ExportRows,
     IngestFiles,
     PurgeRows,
+    Reply,
     SplitPartitions,
 )
 from dormouse.messages.stages import OutboundMessage, RequestStep, SelectionMessage

@@ -16,19 +16,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dormouse.arrow.types import arrow_schema
-from dormouse.key_forms.codec import KeyCodec
-from dormouse.keys.ranges import Key, KeyRange, encode_key
-from dormouse.schema.schema import (
-    DecimalType,
-    Field,
-    ListType,
-    MapType,
-    Member,
-    Primitive,
-    Schema,
-    StructType,
-)
-from dormouse.sources.cells.text_cells import FIRST_SECOND, LAST_SECOND
+from dormouse.files.casting import FIRST_SECOND, LAST_SECOND
+from dormouse.key_codec import KeyCodec
+from dormouse.keys import Key, KeyRange, encode_key
+from dormouse.schema.schema import Field, Schema
+from dormouse.schema.types import DecimalType, ListType, MapType, Member, Primitive, StructType
 from dormouse.tables.table import Table
 from tests.support.batches import Row, bounds, ranges, rows_of, schemas, sort_key_of
 from tests.support.depth import examples

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from dormouse.features.compaction.compact import compact
-from dormouse.features.ingest.batch_files import batch_files
-from dormouse.features.ingest.ingest import ingest
-from dormouse.features.rebuild.rebuild import rebuild
+from dormouse.features.batch_files import batch_files
+from dormouse.features.compaction import compact
+from dormouse.features.ingest import ingest
+from dormouse.features.rebuild import rebuild
 from dormouse.messages.requests import CreateTable, RenameTable
 from dormouse.messages.stages import (
     CompactionJob,
@@ -16,8 +16,8 @@ from dormouse.messages.stages import (
     PartitionSplits,
     TableChanged,
 )
-from dormouse.model.transactions import AssignJob
-from dormouse.ports.services import NO_TABLE
+from dormouse.ports import NO_TABLE
+from dormouse.state.state import AssignJob
 from tests.support.world import LETTERS, Crash, World, letters, letters_file
 
 

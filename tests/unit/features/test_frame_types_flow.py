@@ -15,9 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dormouse.arrow.types import arrow_schema, frame_schema
-from dormouse.client import Instance, TableHandle
+from dormouse.client.instance import Instance
+from dormouse.client.table import TableHandle
 from dormouse.errors import InvalidRequestError, RefusedSourceError
-from dormouse.keys.ranges import KeyRange
+from dormouse.keys import KeyRange
 from dormouse.schema.schema import Schema
 from tests.support.batches import rows_of, schemas, sort_key_of
 from tests.support.depth import examples

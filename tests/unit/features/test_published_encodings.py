@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from dormouse.features.administration.administer import administer
-from dormouse.features.publishing.look import published_files
-from dormouse.iceberg.encodings import quick_shards
+from dormouse.features.administration import administer
+from dormouse.features.publishing import published_files
+from dormouse.iceberg.liveness import quick_shards
 from dormouse.messages.requests import CompactTable, SetProperties
 from dormouse.stored.paths import is_plain
 from dormouse.tables.table import Table

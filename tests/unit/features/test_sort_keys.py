@@ -10,11 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dormouse.errors import InvalidRequestError
-from dormouse.features.administration.administer import administer
-from dormouse.features.purge.prove_purge import prove_purge
-from dormouse.features.purge.request import build_purge_request
-from dormouse.features.purge.row_matcher import RowMatcher
-from dormouse.keys.ranges import Key, KeyRange, encode_key
+from dormouse.features.administration import administer
+from dormouse.features.purge import build_purge_request
+from dormouse.features.purge_rows import prove_purge
+from dormouse.features.row_matcher import RowMatcher
+from dormouse.keys import Key, KeyRange, encode_key
 from dormouse.messages.requests import PurgeRows
 from dormouse.messages.stages import SelectionMessage
 from dormouse.tables.table import Table

@@ -6,14 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dormouse.fold.fold import apply
-from dormouse.fold.invariants import broken_invariants
-from dormouse.fold.rules import Rule
-from dormouse.keys.ranges import encode_key
-from dormouse.model.partitions import ROOT, Partition, PartitionTree
-from dormouse.model.shards import NewShard, Shard
-from dormouse.model.state import TableState
-from dormouse.model.transactions import (
+from dormouse.keys import encode_key
+from dormouse.schema.types import Primitive
+from dormouse.state.fold import apply
+from dormouse.state.partitions import ROOT, NewShard, Partition, PartitionTree, Shard
+from dormouse.state.rules import Rule
+from dormouse.state.state import (
     AddShards,
     AssignJob,
     DeleteShards,
@@ -24,10 +22,11 @@ from dormouse.model.transactions import (
     ReplaceShards,
     ResetTable,
     SplitPartition,
+    TableState,
     Transaction,
     transaction_id,
 )
-from dormouse.schema.schema import Primitive
+from dormouse.state.validation import broken_invariants
 from tests.support import arbitrary
 from tests.support.depth import examples
 from tests.support.machine import shard_of

@@ -8,26 +8,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dormouse.features.garbage.garbage import collectable
-from dormouse.fold.fold import apply
-from dormouse.fold.invariants import broken_invariants
-from dormouse.fold.rules import Rule
-from dormouse.keys.ranges import Key, KeyRange, encode_key
-from dormouse.model.disputes import Dispute, DisputeReason, RowsTaken
-from dormouse.model.partitions import ROOT, PartitionTree
-from dormouse.model.state import TableState
-from dormouse.model.transactions import (
+from dormouse.features.garbage import collectable
+from dormouse.keys import Key, KeyRange, encode_key
+from dormouse.state.fold import apply
+from dormouse.state.partitions import ROOT, PartitionTree
+from dormouse.state.rules import Rule
+from dormouse.state.state import (
     AddShards,
     AssignJob,
     DeleteShards,
+    Dispute,
+    DisputeReason,
     DisputeShards,
     Entry,
     ReplaceShards,
     ResetTable,
     ResolveDisputes,
+    RowsTaken,
     SplitPartition,
+    TableState,
     Transaction,
 )
+from dormouse.state.validation import broken_invariants
 from tests.support.machine import shard_of
 from tests.support.trees import initialise, part
 

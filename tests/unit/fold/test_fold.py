@@ -7,12 +7,14 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 
-from dormouse.fold.fold import Verdict, apply
-from dormouse.fold.rules import Rule
-from dormouse.keys.ranges import encode_key
-from dormouse.model.partitions import ROOT, PartitionTree
-from dormouse.model.state import DAY_MS, TableState
-from dormouse.model.transactions import (
+from dormouse.keys import encode_key
+from dormouse.log.log import fold_delta
+from dormouse.schema.types import Primitive
+from dormouse.state.fold import Verdict, apply
+from dormouse.state.partitions import ROOT, PartitionTree
+from dormouse.state.rules import Rule
+from dormouse.state.state import (
+    DAY_MS,
     AddShards,
     AssignJob,
     DeleteShards,
@@ -22,11 +24,10 @@ from dormouse.model.transactions import (
     ReplaceShards,
     ResetTable,
     SplitPartition,
+    TableState,
     Transaction,
     transaction_id,
 )
-from dormouse.schema.schema import Primitive
-from dormouse.statestore.log.reader import fold_delta
 from tests.support.depth import examples
 from tests.support.machine import TableMachine, shard_of
 from tests.support.trees import LEFT, RIGHT, TEXT, initialise, part

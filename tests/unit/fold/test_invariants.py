@@ -7,12 +7,18 @@ from dataclasses import replace
 
 import pytest
 
-from dormouse.fold.invariants import broken_invariants
-from dormouse.keys.ranges import KeyRange
-from dormouse.model.overlay_map import OverlayMap
-from dormouse.model.partitions import Partition, PartitionTree
-from dormouse.model.shards import Job, PartitionReferences, Reference, Shard
-from dormouse.model.state import TableState
+from dormouse.keys import KeyRange
+from dormouse.state.partitions import (
+    Job,
+    OverlayMap,
+    Partition,
+    PartitionReferences,
+    PartitionTree,
+    Reference,
+    Shard,
+)
+from dormouse.state.state import TableState
+from dormouse.state.validation import broken_invariants
 from tests.support.trees import LEFT, RIGHT, TEXT
 
 TREE = PartitionTree.from_split_points([("m",)])

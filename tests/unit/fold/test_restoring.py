@@ -5,13 +5,12 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dormouse.fold.fold import Verdict, apply
-from dormouse.fold.invariants import broken_invariants
-from dormouse.fold.rules import Rule
-from dormouse.model.state import TableState
-from dormouse.model.transactions import Entry, ReleaseJob, RestoreVersion
-from dormouse.statestore.log.reader import fold_delta
-from dormouse.statestore.snapshot.codec import decode_snapshot, encode_snapshot
+from dormouse.log.log import fold_delta
+from dormouse.log.snapshot import decode_snapshot, encode_snapshot
+from dormouse.state.fold import Verdict, apply
+from dormouse.state.rules import Rule
+from dormouse.state.state import Entry, ReleaseJob, RestoreVersion, TableState
+from dormouse.state.validation import broken_invariants
 from tests.support.depth import examples
 from tests.unit.statestore.histories import Delta, histories
 

@@ -17,10 +17,15 @@ from dormouse.errors import (
     OutcomeUnknownError,
     UnavailableError,
 )
-from dormouse.folder.sqlite import database as module
-from dormouse.folder.sqlite.database import FORMAT, Database
-from dormouse.folder.sqlite.failures import committing, using
-from dormouse.folder.sqlite.items import SqliteItems, TransactionItems
+from dormouse.folder import sqlite as module
+from dormouse.folder.sqlite import (
+    FORMAT,
+    Database,
+    SqliteItems,
+    TransactionItems,
+    committing,
+    using,
+)
 from dormouse.items import store as items
 from dormouse.items.store import Key
 from tests.contract.folders import database_in

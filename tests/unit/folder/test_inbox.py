@@ -10,10 +10,9 @@ import pytest
 
 from dormouse.errors import RefusedSourceError
 from dormouse.folder import inbox as module
-from dormouse.folder.inbox import SETTLED_MS, Inbox
-from dormouse.folder.known_files import File
+from dormouse.folder.inbox import SETTLED_MS, File, Inbox
 from dormouse.folder.queues import SqliteQueues
-from dormouse.folder.sqlite.database import Database
+from dormouse.folder.sqlite import Database
 from dormouse.messages.stages import FilesDropped, decode
 from tests.support.adapters import FakeClock
 

@@ -12,20 +12,19 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from dormouse.client import Instance
+from dormouse.client.instance import Instance
 from dormouse.errors import (
     CorruptDataError,
     DiskFullError,
     InvalidRequestError,
     UnavailableError,
 )
-from dormouse.features.ingest import ingest
-from dormouse.folder.sqlite.failures import using
-from dormouse.folder.sqlite.items import SqliteItems, TransactionItems
+from dormouse.features import ingest
+from dormouse.folder import worker
+from dormouse.folder.sqlite import SqliteItems, TransactionItems, using
 from dormouse.folder.wiring import OpenFolder, open_folder
-from dormouse.folder.work import deliveries
 from dormouse.items.store import Key, put
-from dormouse.tables.spark_options import SparkOptions
+from dormouse.tables.properties import SparkOptions
 from tests.support.waiting import LIMIT_SECONDS
 from tests.support.world import LETTERS
 
@@ -241,7 +240,7 @@ def test_a_full_disk_of_temporary_files_refuses_no_file(
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(deliveries, "NEXT_RETRY_SECONDS", 0)
+    monkeypatch.setattr(worker, "NEXT_RETRY_SECONDS", 0)
     with Instance.open(root, background=False) as instance:
         table = instance.create_table("letters", LETTERS)
         with monkeypatch.context() as there:

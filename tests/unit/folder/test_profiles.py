@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from dormouse.errors import InvalidRequestError
-from dormouse.profiles import Profile, find_profile
-from dormouse.settings import Settings
+from dormouse.settings import Profile, Settings, find_profile
 
 
 def environment(tmp_path: Path, text: str) -> dict[str, str]:

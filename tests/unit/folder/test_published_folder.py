@@ -6,7 +6,7 @@ import json
 import shutil
 from pathlib import Path
 
-from dormouse.client import Instance
+from dormouse.client.instance import Instance
 from dormouse.messages.stages import OutboundMessage, TableChanged
 from tests.support.world import LETTERS
 

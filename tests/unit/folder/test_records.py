@@ -7,15 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from dormouse.access.rules import AccessRule
+from dormouse.access import AccessRule
 from dormouse.errors import CorruptDataError, DamagedEntryError
-from dormouse.folder.sqlite.database import Database
-from dormouse.folder.sqlite.items import SqliteItems
+from dormouse.folder.sqlite import Database, SqliteItems
 from dormouse.items.pages import ItemPages
 from dormouse.items.tables import ItemTables
 from dormouse.items.tracker import ItemTracker
-from dormouse.ports.services import DAMAGED
-from dormouse.statestore.log.pages import LOWEST_ID, Head
+from dormouse.log.pages import LOWEST_ID, Head
+from dormouse.state.jobs import DAMAGED
 from tests.contract.test_tables import STONE, A, deleting
 from tests.contract.test_tracker import AT_MS, JOB, STARTED
 

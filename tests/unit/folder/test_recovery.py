@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from dormouse.client import Instance
-from dormouse.features.planning.plan_table import plan_table
-from dormouse.folder.recovery import jobs_in_queues
+from dormouse.client.instance import Instance
+from dormouse.features.planning import plan_table
+from dormouse.folder.queues import jobs_in_queues
 from dormouse.folder.wiring import OpenFolder, open_folder
 from dormouse.messages.stages import CompactionJob, OutboundMessage, TableChanged
 from tests.support.waiting import LIMIT_SECONDS

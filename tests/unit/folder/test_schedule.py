@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from dormouse.client import Instance
+from dormouse.client.instance import Instance
 from dormouse.errors import UnavailableError
-from dormouse.folder.recovery import sweep_soon
-from dormouse.folder.sqlite.database import Database
+from dormouse.folder.queues import sweep_soon
+from dormouse.folder.sqlite import Database
 from dormouse.folder.wiring import OpenFolder, open_folder
 from dormouse.messages.stages import OutboundMessage, TableChanged
 from tests.support.world import LETTERS
@@ -27,11 +27,11 @@ def opened(tmp_path: Path) -> Iterator[OpenFolder]:
 def test_of_all_processes_one_sweeps_when_it_is_time(
     opened: OpenFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from dormouse.folder.work import schedule
+    from dormouse.folder import worker
 
     runs: list[bool] = []
     monkeypatch.setattr(
-        schedule, "_each_table", lambda services, queues, database, *, audit: runs.append(audit)
+        worker, "_each_table", lambda services, queues, database, *, audit: runs.append(audit)
     )
 
     def pass_time(name: str, done_ms: int = 0) -> None:
@@ -79,8 +79,8 @@ def test_a_folder_without_work_is_made_smaller_with_a_sweep(
 def test_a_sweep_that_fails_for_a_table_is_run_for_the_others(
     opened: OpenFolder, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from dormouse.features.sweep import sweep as module
-    from dormouse.folder.work import schedule
+    from dormouse.features import sweep as module
+    from dormouse.folder import worker
 
     instance = Instance.open(opened.layout.root, background=False)
     for name in ("one", "two"):
@@ -96,7 +96,7 @@ def test_a_sweep_that_fails_for_a_table_is_run_for_the_others(
         return []
 
     monkeypatch.setattr(module, "sweep", sweep)
-    schedule._each_table(opened.services, opened.queues, opened.database, audit=True)
+    worker._each_table(opened.services, opened.queues, opened.database, audit=True)
     instance.close()
     assert swept == ["one", "two"]
     assert "the sweep of table one failed: not now" in caplog.text

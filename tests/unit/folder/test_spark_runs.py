@@ -9,20 +9,26 @@ from pathlib import Path
 import pytest
 
 from dormouse import lifeline
-from dormouse.client import Instance, in_folder
-from dormouse.features.compaction.compact import compact
+from dormouse.client import in_folder
+from dormouse.client.instance import Instance
+from dormouse.features.compaction import compact
+from dormouse.folder import spark
+from dormouse.folder.processes import Leaving, LeavingError
 from dormouse.folder.queues import SqliteQueues
-from dormouse.folder.sqlite.database import Database
-from dormouse.folder.sqlite.items import remove_expired
-from dormouse.folder.work import spark_submit
-from dormouse.folder.work.leaving import Leaving, LeavingError
-from dormouse.folder.work.spark_runs import KEPT_SECONDS, MAX_STARTS, SparkRuns, StoredRun
-from dormouse.folder.work.spark_submit import SparkSubmit, SparkWorker
+from dormouse.folder.spark import (
+    KEPT_SECONDS,
+    MAX_STARTS,
+    SparkRuns,
+    SparkSubmit,
+    SparkWorker,
+    StoredRun,
+)
+from dormouse.folder.sqlite import Database, remove_expired
 from dormouse.messages.stages import CompactionJob, SparkRunChanged, decode
-from dormouse.model.jobs import spark_threshold
-from dormouse.model.jobs.spark_threshold import ClusterSize
-from dormouse.ports.services import SparkRun
-from dormouse.tables.spark_options import SparkOptions
+from dormouse.ports import SparkRun
+from dormouse.state import jobs
+from dormouse.state.jobs import ClusterSize
+from dormouse.tables.properties import SparkOptions
 from tests.support.adapters import FakeClock
 from tests.support.waiting import LIMIT_SECONDS
 from tests.support.world import LETTERS
@@ -143,8 +149,8 @@ def test_a_run_that_does_not_end_in_time_is_ended_and_has_failed(
         return started[0]
 
     monkeypatch.setattr(lifeline, "start", hang)
-    monkeypatch.setattr(spark_submit, "SPARK_RUN_SECONDS", 0)
-    submit = spark_submit.SparkSubmit(tmp_path, {}, 2**28, tmp_path)
+    monkeypatch.setattr(spark, "SPARK_RUN_SECONDS", 0)
+    submit = spark.SparkSubmit(tmp_path, {}, 2**28, tmp_path)
     outcome, reason = submit(StoredRun("t", "job1", "compaction", 0, 1), lambda: None)
     assert (outcome, "did not end within" in reason) == ("failed", True)
     assert started[0].poll() is not None
@@ -184,7 +190,7 @@ def test_a_heavy_job_of_a_folder_is_with_spark_until_its_run_has_ended_and_is_tr
 ) -> None:
     """The run is done here as its driver does it; tests/spark has the driver."""
     monkeypatch.setattr(in_folder, "spark_environment", dict)
-    monkeypatch.setattr(spark_threshold, "LEAST_WAIT_SECONDS", 0)
+    monkeypatch.setattr(jobs, "LEAST_WAIT_SECONDS", 0)
     instance = Instance.open(tmp_path / "mice", background=False)
     done: list[int] = []
 

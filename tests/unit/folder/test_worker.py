@@ -14,21 +14,21 @@ from unittest.mock import Mock, patch
 
 import pytest
 
-from dormouse.client import Instance
+from dormouse.client.instance import Instance
 from dormouse.errors import (
     DiskFullError,
     InvalidRequestError,
     RefusedSourceError,
     UnavailableError,
 )
+from dormouse.folder import worker as deliveries
+from dormouse.folder.processes import Leaving, LeavingError, LeavingStorage
 from dormouse.folder.wiring import OpenFolder, open_folder
-from dormouse.folder.work import deliveries
-from dormouse.folder.work.background import Background
-from dormouse.folder.work.leaving import Leaving, LeavingError, LeavingStorage
-from dormouse.jobs.retry_policy import MAX_RECEIVES
+from dormouse.folder.worker import Background
+from dormouse.jobs import MAX_RECEIVES
 from dormouse.messages import stages
 from dormouse.messages.stages import FilesDropped, IngestJob, OutboundMessage, TableChanged, encode
-from dormouse.model.sources import Source
+from dormouse.state.sources import Source
 from tests.support.memory_storage import MemoryStorage
 from tests.support.waiting import LIMIT_SECONDS
 from tests.support.world import LETTERS
@@ -125,7 +125,7 @@ def test_what_cannot_be_decoded_is_a_dead_letter_at_once(opened: OpenFolder) -> 
 def test_files_of_a_table_that_fails_do_not_hold_up_those_of_others(
     opened: OpenFolder, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    from dormouse.features.ingest import batch_files as module
+    from dormouse.features import batch_files as module
 
     batched: list[list[str]] = []
 
@@ -149,7 +149,7 @@ def test_files_of_a_table_that_fails_do_not_hold_up_those_of_others(
 def test_a_full_disk_ends_no_worker_and_the_files_come_again(
     opened: OpenFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from dormouse.features.ingest import batch_files as module
+    from dormouse.features import batch_files as module
 
     failures = [OSError(28, "No space left on device")]
 
@@ -432,7 +432,7 @@ def test_a_sweep_that_the_end_of_the_process_breaks_off_is_untold_and_due_again(
         opened.worker.leaving.leave()
         raise RuntimeError("cannot schedule new futures after interpreter shutdown")
 
-    monkeypatch.setattr("dormouse.folder.work.schedule._each_table", broken_off)
+    monkeypatch.setattr("dormouse.folder.worker._each_table", broken_off)
     with opened.database.writing() as connection:
         connection.execute("INSERT OR REPLACE INTO settings VALUES ('swept_ms', '1')")
     thread = Background(opened.worker.leaving, enabled=True)
@@ -452,7 +452,7 @@ DIES = """
 import os, sys
 from pathlib import Path
 from dormouse.folder.wiring import open_folder
-from dormouse.sources import loader
+from dormouse.files import loader
 
 loader.read_source = lambda *given: os._exit(86)
 for _ in range(2):
@@ -484,8 +484,8 @@ import os, signal, sys
 from pathlib import Path
 import pyarrow
 from dormouse import Instance
-from dormouse.features.ingest import batch_files, isolate_files
-from dormouse.sources import loader
+from dormouse.features import batch_files, ingest
+from dormouse.files import loader
 
 loader.read_source = lambda *given: iter([os.kill(os.getpid(), signal.SIGTERM)])
 for _ in range(int(sys.argv[2])):

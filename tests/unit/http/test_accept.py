@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dormouse.http.accept import preferred_type
+from dormouse.http.messages import preferred_type
 
 JSON, LINES, CSV = "application/json", "application/x-ndjson", "text/csv"
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dormouse.errors import CorruptDataError
-from dormouse.iceberg.files import avro
-from dormouse.iceberg.files.entries import entry_schema, manifest_schema
+from dormouse.iceberg import avro
+from dormouse.iceberg.avro import entry_schema, manifest_schema
 
 RECORDS: dict[str, Any] = {
     "type": "record",

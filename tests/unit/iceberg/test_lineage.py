@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from dormouse.iceberg.changes import Changes
-from dormouse.iceberg.files import avro, liveness
+from dormouse.iceberg import avro, liveness
+from dormouse.iceberg.publication import Changes
 from tests.support.published import SCHEMA, PublishedTable, current, fetch, half_dead, rows
 
 Lineage = dict[str, tuple[int, int, int]]

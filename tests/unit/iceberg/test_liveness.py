@@ -5,18 +5,22 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dormouse.iceberg.files.liveness import (
+from dormouse.iceberg.liveness import (
     ENTRIES,
     LiveShard,
     cut_into_manifests,
     dead_ranges,
     live_shards,
 )
-from dormouse.keys.ranges import Key, KeyRange, encode_key
-from dormouse.model.overlay_map import OverlayMap
-from dormouse.model.partitions import PartitionTree
-from dormouse.model.shards import PartitionReferences, Reference, Shard
-from dormouse.model.state import TableState
+from dormouse.keys import Key, KeyRange, encode_key
+from dormouse.state.partitions import (
+    OverlayMap,
+    PartitionReferences,
+    PartitionTree,
+    Reference,
+    Shard,
+)
+from dormouse.state.state import TableState
 from tests.support.strategies import short_keys, short_ranges
 
 

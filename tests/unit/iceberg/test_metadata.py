@@ -9,16 +9,14 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from dormouse.iceberg import encodings
-from dormouse.iceberg.changes import Changes
-from dormouse.iceberg.encodings import quick_shards
-from dormouse.iceberg.files import avro
-from dormouse.iceberg.metadata import WHOLE_PUBLICATIONS, retained
-from dormouse.iceberg.previous import read_previous
-from dormouse.iceberg.publication import Source, plan_publication
-from dormouse.model.overlay_map import OverlayMap
-from dormouse.model.state import TableState
-from dormouse.schema.schema import Field, Primitive, Schema
+from dormouse.iceberg import avro, liveness
+from dormouse.iceberg.liveness import quick_shards
+from dormouse.iceberg.metadata import WHOLE_PUBLICATIONS, read_previous, retained
+from dormouse.iceberg.publication import Changes, Source, plan_publication
+from dormouse.schema.schema import Field, Schema
+from dormouse.schema.types import Primitive
+from dormouse.state.partitions import OverlayMap
+from dormouse.state.state import TableState
 from dormouse.tables.properties import Properties
 from dormouse.tables.table import Table
 from tests.support.published import (
@@ -229,6 +227,6 @@ def test_old_encodings_are_announced_until_the_last_shard_of_them_is_gone(
     assert quick_shards(table.state) == ["job0-0"]
     table.publish()
     assert table.metadata()["properties"]["read.parquet.vectorization.enabled"] == "false"
-    monkeypatch.setattr(encodings, "is_plain", lambda shard: True)
+    monkeypatch.setattr(liveness, "is_plain", lambda shard: True)
     table.publish()
     assert table.metadata()["properties"] == {"gc.enabled": "false"}

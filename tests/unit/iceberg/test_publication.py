@@ -8,13 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from dormouse.iceberg.changes import Changes
-from dormouse.iceberg.files import avro, liveness
-from dormouse.iceberg.files.dead_rows import find_dead_rows
-from dormouse.iceberg.previous import read_previous
-from dormouse.iceberg.publication import Source, plan_publication
-from dormouse.iceberg.reachable import files_of, manifest_lists_of, manifests_of, show_metadata
-from dormouse.model.state import TableState
+from dormouse.iceberg import avro, liveness
+from dormouse.iceberg.dead_rows import find_dead_rows
+from dormouse.iceberg.metadata import (
+    files_of,
+    manifest_lists_of,
+    manifests_of,
+    read_previous,
+    show_metadata,
+)
+from dormouse.iceberg.publication import Changes, Source, plan_publication
+from dormouse.state.state import TableState
 from tests.support.published import (
     SCHEMA,
     PublishedTable,

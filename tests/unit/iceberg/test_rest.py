@@ -10,15 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dormouse.iceberg.serving import rest
-from dormouse.iceberg.serving.rest import (
-    CatalogError,
-    Target,
-    config,
-    load_result,
-    page,
-    parse_path,
-)
+from dormouse.iceberg import rest
+from dormouse.iceberg.rest import CatalogError, Target, config, load_result, page, parse_path
 
 NAMES = st.from_regex(r"\A[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")
 ODD = ["", "a/b", "ünï🐭", "a b", "a+b", "..", "%", "a%1Fb", "\x1f", "'\";--", "x" * 50_000]

@@ -9,16 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dormouse.errors import CorruptDataError, InvalidRequestError
-from dormouse.iceberg.types import (
+from dormouse.keys import encode_key
+from dormouse.schema.iceberg import (
     BOUND_CHARACTERS,
     check_publishable,
     iceberg_schema,
     key_bounds,
     named_keys,
 )
-from dormouse.keys.ranges import encode_key
-from dormouse.schema.columns import parse_schema
-from dormouse.schema.schema import Field, Primitive, Schema
+from dormouse.schema.schema import Field, Schema, parse_schema
+from dormouse.schema.types import Primitive
 from tests.support.every_type import EVERY_TYPE
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=3 * BOUND_CHARACTERS)

@@ -8,7 +8,7 @@ import duckdb
 import pytest
 import sqlglot
 
-from dormouse.iceberg.serving.views import published_name, view_of, view_result, why_no_view
+from dormouse.iceberg.views import published_name, view_of, view_result, why_no_view
 from dormouse.schema.schema import Schema
 from dormouse.tables.properties import parse_properties
 from dormouse.tables.table import Table

@@ -13,7 +13,7 @@ from dormouse.errors import CorruptDataError
 from dormouse.items import packed_manifest
 from dormouse.items.pages import ItemPages, put_head
 from dormouse.items.store import Put
-from dormouse.statestore.log.pages import Head, Increment, IndexPlace, Manifest, Segment, Snapshot
+from dormouse.log.pages import Head, Increment, IndexPlace, Manifest, Segment, Snapshot
 from tests.support.memory_items import MemoryItems
 
 HEAD = Head(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from dormouse.errors import UnavailableError
-from dormouse.jobs.attempts import clear_crashes, crashed_attempts, record_attempt
+from dormouse.jobs import clear_crashes, crashed_attempts, record_attempt
 from tests.support.adapters import CountingIds, FakeClock
 from tests.support.memory_storage import MemoryStorage
 from tests.support.world import Crash

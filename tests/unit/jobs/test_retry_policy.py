@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dormouse.errors import ContendedError, CorruptDataError, OutcomeUnknownError, UnavailableError
-from dormouse.jobs.retry_policy import (
+from dormouse.jobs import (
     MAX_PAUSE_FACTOR,
     SWEEP_SECONDS,
     backoff_ms,

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dormouse.arrow.order import key_column
 from dormouse.arrow.types import COUNTS, arrow_type
-from dormouse.key_forms.arrow import key_column
-from dormouse.keys.ranges import INT64_MAX, INT64_MIN, KeyPart
+from dormouse.keys import INT64_MAX, INT64_MIN, KeyPart
 from dormouse.schema.types import MAX_TIME, TIMESTAMPS, Primitive
 
 INT64 = st.integers(INT64_MIN, INT64_MAX)

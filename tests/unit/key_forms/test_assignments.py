@@ -3,8 +3,9 @@
 import pytest
 
 from dormouse.errors import InvalidRequestError
-from dormouse.key_forms.codec import KeyCodec
-from dormouse.schema.schema import Field, Primitive, Schema
+from dormouse.key_codec import KeyCodec
+from dormouse.schema.schema import Field, Schema
+from dormouse.schema.types import Primitive
 
 PATHS = Schema(
     (Field("path", Primitive.STRING), Field("name", Primitive.STRING)),

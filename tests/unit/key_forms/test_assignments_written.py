@@ -7,10 +7,10 @@ import datetime as dt
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dormouse.key_forms.codec import KeyCodec
-from dormouse.keys.ranges import INT64_MAX, INT64_MIN, KeyRange
-from dormouse.schema.schema import Field, Primitive, Schema
-from dormouse.schema.types import MAX_TIME
+from dormouse.key_codec import KeyCodec
+from dormouse.keys import INT64_MAX, INT64_MIN, KeyRange
+from dormouse.schema.schema import Field, Schema
+from dormouse.schema.types import MAX_TIME, Primitive
 
 SCHEMA = Schema(
     (Field("path", Primitive.STRING), Field("tail number", Primitive.STRING)),

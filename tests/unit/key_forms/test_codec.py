@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dormouse.errors import InvalidRequestError
-from dormouse.key_forms.codec import EMPTY_RANGE, KeyCodec
-from dormouse.key_forms.python import KeyValue
-from dormouse.keys.ranges import KeyRange
-from dormouse.schema.schema import Field, Primitive, Schema
+from dormouse.key_codec import EMPTY_RANGE, KeyCodec, KeyValue
+from dormouse.keys import KeyRange
+from dormouse.schema.schema import Field, Schema
+from dormouse.schema.types import Primitive
 
 FLIGHTS = Schema(
     row_keys=(Field("carrier", Primitive.STRING), Field("flight", Primitive.LONG)),

@@ -7,11 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dormouse.errors import InvalidRequestError
-from dormouse.key_forms.text import parse_part, show_part
-from dormouse.keys.ranges import KeyPart, prefix_successor
-from dormouse.schema.schema import KEY_TYPES as ALL_KEY_TYPES
-from dormouse.schema.schema import Primitive
-from dormouse.schema.types import MAX_TIME
+from dormouse.key_codec import parse_part, show_part
+from dormouse.keys import KeyPart, prefix_successor
+from dormouse.schema.types import KEY_TYPES as ALL_KEY_TYPES
+from dormouse.schema.types import MAX_TIME, Primitive
 from tests.support.batches import CELLS, KEY_TYPES, part_of
 
 KEYS = sorted(ALL_KEY_TYPES - {Primitive.INT}, key=lambda kind: kind.value)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dormouse.errors import CorruptDataError
-from dormouse.keys.ranges import Key, decode_key, encode_key, stored_bytes
+from dormouse.keys import Key, decode_key, encode_key, stored_bytes
 from tests.support.strategies import keys_of_one_table
 
 

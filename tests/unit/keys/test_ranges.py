@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dormouse.keys.ranges import (
+from dormouse.keys import (
     INT64_MAX,
     Key,
     KeyRange,

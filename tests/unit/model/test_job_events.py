@@ -5,18 +5,18 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dormouse.model.jobs.job_events import (
+from dormouse.state.jobs import (
     Accepted,
     Assigned,
     Failed,
     Finished,
     JobEvent,
+    JobRecord,
     Refused,
     Started,
     TrackedJob,
     fold_event,
 )
-from dormouse.model.jobs.job_records import JobRecord
 
 JOB = TrackedJob("t", "j", "compaction")
 KINDS = (Accepted, Assigned, Started, Finished, Failed, Refused)

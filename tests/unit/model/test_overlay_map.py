@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rpds import HashTrieMap
 
-from dormouse.model.overlay_map import TOMBSTONE, OverlayMap
+from dormouse.state.partitions import TOMBSTONE, OverlayMap
 
 keys = st.sampled_from("abcdefgh")
 entries = st.dictionaries(keys, st.integers(0, 3))

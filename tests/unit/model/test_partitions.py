@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dormouse.errors import InvalidRequestError, InvariantError, NotFoundError
-from dormouse.fold.invariants import broken_tree
-from dormouse.keys.ranges import Key, KeyRange, encode_key
-from dormouse.model.partitions import ROOT, Partition, PartitionTree, partition_id_of
+from dormouse.keys import Key, KeyRange, encode_key
+from dormouse.state.partitions import ROOT, Partition, PartitionTree, partition_id_of
+from dormouse.state.validation import broken_tree
 from tests.support.depth import is_whole
 from tests.support.strategies import int64, short_keys, short_ranges
 from tests.support.trees import LEFT, RIGHT

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dormouse.model.overlay_map import OverlayMap
-from dormouse.model.shards import Shard
-from dormouse.model.state import TableState
-from dormouse.model.versions.provenance import Lineage, Provenance, merge_lineages
+from dormouse.state.partitions import OverlayMap, Shard
+from dormouse.state.state import TableState
+from dormouse.state.versions import Lineage, Provenance, merge_lineages
 
 
 def state_of(shards: list[str], sources: list[str]) -> TableState:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dormouse.model.state import TableState
-from dormouse.model.versions.publications import CHECKPOINTS_IN_DELAY, Checkpoint, PublicationRecord
+from dormouse.state.state import TableState
+from dormouse.state.versions import CHECKPOINTS_IN_DELAY, Checkpoint, PublicationRecord
 
 DELAY_MS = 6_400
 LOG = "t"

@@ -5,20 +5,20 @@ from __future__ import annotations
 import pytest
 from msgspec import structs
 
-from dormouse.fold.fold import Verdict
-from dormouse.fold.rules import Rule
-from dormouse.model.partitions import PartitionTree
-from dormouse.model.source_segments import SourceSegment
-from dormouse.model.state import TableState
-from dormouse.model.transactions import (
+from dormouse.log.log import fold_delta
+from dormouse.state.fold import Verdict
+from dormouse.state.partitions import PartitionTree
+from dormouse.state.rules import Rule
+from dormouse.state.state import (
     AddShards,
     AdoptSegments,
     Entry,
     ResetTable,
     SealSources,
+    SourceSegment,
+    TableState,
     Transaction,
 )
-from dormouse.statestore.log.reader import fold_delta
 from tests.support.sealing import sealing_of
 from tests.support.trees import initialise
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dormouse.model.shards import MOST_IN_A_DICT, PartitionReferences, Reference
-from dormouse.statestore.snapshot.maps import HeldMap
+from dormouse.log.columns import HeldMap
+from dormouse.state.partitions import MOST_IN_A_DICT, PartitionReferences, Reference
 
 NUMBERS = st.integers(0, 2 * MOST_IN_A_DICT)
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dormouse.errors import RefusedSourceError
-from dormouse.model.sources import Source, is_file, job_id_of, table_name_of
+from dormouse.state.sources import Source, is_file, job_id_of, table_name_of
 from tests.support.stray_objects import FILES, STRAYS
 
 A = Source("bucket", "flights/a.parquet", "etag", 10)

@@ -5,12 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dormouse.model.jobs.spark_threshold import (
-    LEAST_WAIT_SECONDS,
-    MOST_WAIT_SECONDS,
-    cluster_size,
-    wait_seconds,
-)
+from dormouse.state.jobs import LEAST_WAIT_SECONDS, MOST_WAIT_SECONDS, cluster_size, wait_seconds
 from dormouse.tables.properties import Properties
 
 GIB = 1024**3

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dormouse.engine import merge_windows
-from dormouse.keys.ranges import KeyRange, encode_key
+from dormouse.keys import KeyRange, encode_key
 from dormouse.query.rows import LOOK_UP_BYTES
+from dormouse.rows import merging
 from dormouse.schema.schema import Schema
-from dormouse.shards.writing import parquet
+from dormouse.shards import parquet
 from dormouse.storage import FolderStorage
 from tests.support.batches import Row, bounds, ranges, rows_of, schemas, sort_key_of
 from tests.support.depth import examples
@@ -38,7 +38,7 @@ def test_a_query_returns_exactly_the_rows_in_its_ranges_in_key_order(
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         if way == "steps":
             patch.setattr(parquet, "FIRST_ROW_GROUP_ROWS", 2)
-            patch.setattr(merge_windows, "GROUPS_PER_WINDOW", 1)
+            patch.setattr(merging, "GROUPS_PER_WINDOW", 1)
         storage = MemoryStorage() if way == "memory" else FolderStorage(Path(folder) / "data")
         table = ShardTable(storage, schema, Path(folder), splits)
         for rows in files:

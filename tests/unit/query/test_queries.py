@@ -12,15 +12,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dormouse.cache import Cache
-from dormouse.engine.predicates import Predicate, parse_predicate
 from dormouse.errors import DamagedShardError, InvalidRequestError, NotFoundError
-from dormouse.keys.ranges import Key, KeyRange, encode_key
+from dormouse.keys import Key, KeyRange, encode_key
 from dormouse.query.rows import LOOK_UP_BYTES
-from dormouse.readers import filter_reads, read_plan
-from dormouse.schema.schema import Primitive, Schema
-from dormouse.shards.writing import parquet
-from dormouse.sql.conditions import Condition, parse_condition
-from dormouse.sql.expressions import Call, Column, Literal
+from dormouse.rows.predicates import Predicate, parse_predicate
+from dormouse.schema.schema import Schema
+from dormouse.schema.types import Primitive
+from dormouse.shards import parquet, reading
+from dormouse.sql.conditions import Call, Column, Condition, Literal, parse_condition
 from dormouse.sql.key_bounds import key_bounds
 from dormouse.storage import FolderStorage
 from dormouse.stored.paths import shard_path
@@ -156,8 +155,8 @@ def test_a_query_returns_what_sorting_and_testing_every_row_returns(
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(parquet, "FIRST_ROW_GROUP_ROWS", 2)
         patch.setattr(parquet, "MAX_ROW_GROUP_ROWS", 2)
-        patch.setattr(read_plan, "FIRST_BYTES", 200)
-        patch.setattr(filter_reads, "MIN_ROW_GROUPS", 1)
+        patch.setattr(reading, "FIRST_BYTES", 200)
+        patch.setattr(reading, "MIN_ROW_GROUPS", 1)
         table = ShardTable(FolderStorage(Path(folder) / "data"), SCHEMA, Path(folder), splits)
         table.properties = Properties(
             bloom_columns=data.draw(st.sampled_from(["", "v", "s, v, a"]))

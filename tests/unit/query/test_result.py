@@ -15,7 +15,7 @@ import pytest
 from dormouse.errors import InvalidRequestError, LimitExceededError, MissingPackageError
 from dormouse.query import result as module
 from dormouse.query.result import SHOWN_ROWS, PeekableBatches, QueryResult
-from dormouse.readers.read_counters import ReadCounters
+from dormouse.shards.read_counters import ReadCounters
 
 duckdb = pytest.importorskip("duckdb")
 pl = pytest.importorskip("polars")

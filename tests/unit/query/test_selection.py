@@ -8,13 +8,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from dormouse.access.rules import EVERYTHING, Permission
+from dormouse.access import EVERYTHING, Permission
 from dormouse.errors import InvalidRequestError
-from dormouse.features.export.export import Export, decode_export, encode_export
-from dormouse.keys.ranges import KeyRange
-from dormouse.query.count import count_rows
-from dormouse.query.planner import select
-from dormouse.query.selection import Selection
+from dormouse.features.export import Export, decode_export, encode_export
+from dormouse.keys import KeyRange
+from dormouse.query.rows import count_rows
+from dormouse.query.selection import Selection, select
 from dormouse.schema.schema import Schema
 from dormouse.sql.conditions import parse_condition
 from dormouse.storage import FolderStorage

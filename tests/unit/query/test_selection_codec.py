@@ -9,18 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dormouse.access.rules import EVERYTHING
+from dormouse.access import EVERYTHING
 from dormouse.errors import CorruptDataError, InvalidRequestError
-from dormouse.key_forms.codec import KeyCodec
-from dormouse.keys.ranges import INT64_MAX, Key, KeyRange
+from dormouse.key_codec import KeyCodec
+from dormouse.keys import INT64_MAX, Key, KeyRange
 from dormouse.messages.stages import SelectionMessage
-from dormouse.query.planner import select
-from dormouse.query.selection import Selection
-from dormouse.query.selection_codec import (
+from dormouse.query.selection import (
+    Selection,
     StoredSelection,
     decode_selection,
     encode_selection,
     load_selection,
+    select,
     store_selection,
 )
 from dormouse.schema.schema import Schema

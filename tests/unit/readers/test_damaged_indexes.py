@@ -10,11 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from dormouse.errors import DamagedShardError
-from dormouse.keys.ranges import KeyRange
-from dormouse.readers.auditing import audit_shard
-from dormouse.shards.format import crcs
-from dormouse.shards.format.bounds import KeyBounds
-from dormouse.shards.format.stored_index import INDEX_KEY, Facts, IndexedColumn, encode_index
+from dormouse.keys import KeyRange
+from dormouse.shards import crcs
+from dormouse.shards.reading import audit_shard
+from dormouse.shards.stored_index import INDEX_KEY, Facts, IndexedColumn, KeyBounds, encode_index
 from tests.support.damage import flipped, regions, rewrite
 from tests.unit.readers.test_proven_bytes import Shard
 

@@ -10,17 +10,16 @@ import pyarrow as pa
 import pytest
 
 from dormouse.arrow.order import rows_within
-from dormouse.engine import merge_windows, merging
-from dormouse.engine.merging import merge_slices
 from dormouse.errors import (
     DiskFullError,
 )
-from dormouse.keys.ranges import KeyRange
-from dormouse.readers import local_copies, ranged_reads
-from dormouse.readers.reading import Slice
+from dormouse.keys import KeyRange
+from dormouse.rows import merging
+from dormouse.rows import merging as merge_windows
+from dormouse.rows.merging import merge_slices
 from dormouse.schema.schema import Schema
-from dormouse.shards.format import crcs, row_groups
-from dormouse.shards.writing import parquet
+from dormouse.shards import crcs, footer, local_copies, parquet, reading
+from dormouse.shards.reading import Slice
 from dormouse.storage import FolderStorage
 from tests.support.distant_folder import DistantFolder
 from tests.support.shard_files import ROWS, SCHEMA, Bodies, Shard, merged
@@ -30,7 +29,7 @@ from tests.support.tables import MEMORY_BYTES
 @pytest.fixture(autouse=True)
 def _several_row_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parquet, "FIRST_ROW_GROUP_ROWS", 50)
-    monkeypatch.setattr(row_groups, "ROW_GROUP_BYTES", 1024)
+    monkeypatch.setattr(footer, "ROW_GROUP_BYTES", 1024)
 
 
 NEAR_AND_DISTANT = pytest.mark.parametrize("storage", [FolderStorage, DistantFolder])
@@ -142,7 +141,7 @@ def parts_of(shard: Shard) -> Iterator[crcs.Section]:
 def test_only_the_columns_and_row_groups_that_are_needed_are_fetched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ranged_reads, "MAX_GAP_BYTES", 0)
+    monkeypatch.setattr(reading, "MAX_GAP_BYTES", 0)
     shard = Shard(tmp_path, SCHEMA)
     whole, keys, few = (
         shard.table.query(look_up_bytes=0, **asked)

@@ -10,16 +10,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from dormouse.cache import Cache
-from dormouse.engine.merging import merge_slices
 from dormouse.errors import DamagedShardError
-from dormouse.keys.ranges import KeyRange
+from dormouse.keys import KeyRange
 from dormouse.query.result import QueryResult
-from dormouse.readers.auditing import audit_shard
-from dormouse.readers.reading import Slice
+from dormouse.rows.merging import merge_slices
 from dormouse.schema.schema import Schema
-from dormouse.shards.format.crcs import filter_section, index_of
-from dormouse.shards.format.footer import read_metadata
-from dormouse.shards.writing import parquet
+from dormouse.shards import parquet
+from dormouse.shards.crcs import filter_section, index_of
+from dormouse.shards.footer import read_metadata
+from dormouse.shards.reading import Slice, audit_shard
 from dormouse.storage import FolderStorage
 from dormouse.stored.paths import shard_path
 from dormouse.tables.properties import Properties

@@ -8,19 +8,18 @@ from typing import Any
 
 import pytest
 
-from dormouse.engine.merging import merge_slices
-from dormouse.engine.predicates import parse_predicate
 from dormouse.errors import (
     CorruptDataError,
     DamagedShardError,
     NotFoundError,
 )
-from dormouse.keys.ranges import KeyRange
-from dormouse.readers.reading import Slice
-from dormouse.shards.format import crcs, row_groups
-from dormouse.shards.format.footer import read_footer
-from dormouse.shards.format.stored_index import find_entry, rename_table
-from dormouse.shards.writing import parquet
+from dormouse.keys import KeyRange
+from dormouse.rows.merging import merge_slices
+from dormouse.rows.predicates import parse_predicate
+from dormouse.shards import crcs, footer, parquet
+from dormouse.shards.footer import read_footer
+from dormouse.shards.reading import Slice
+from dormouse.shards.stored_index import find_entry, rename_table
 from dormouse.storage import FolderStorage
 from dormouse.stored import checksums
 from dormouse.stored.paths import shard_path
@@ -38,7 +37,7 @@ SCAN = {"look_up_bytes": 0}
 @pytest.fixture(autouse=True)
 def _several_row_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parquet, "FIRST_ROW_GROUP_ROWS", 50)
-    monkeypatch.setattr(row_groups, "ROW_GROUP_BYTES", 1024)
+    monkeypatch.setattr(footer, "ROW_GROUP_BYTES", 1024)
 
 
 @pytest.fixture(params=[FolderStorage, DistantFolder])

@@ -15,23 +15,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dormouse.engine import merge_windows
-from dormouse.engine.merging import merge_slices
 from dormouse.errors import DamagedShardError, NotFoundError, UnavailableError
-from dormouse.features.compaction.compact import compact
-from dormouse.keys.ranges import KeyRange
+from dormouse.features.compaction import compact
+from dormouse.keys import KeyRange
 from dormouse.messages.stages import CompactionJob
-from dormouse.model.transactions import AssignJob
-from dormouse.query.count import count_slices
-from dormouse.readers import local_copies
-from dormouse.readers.local_copies import reads_at_once
-from dormouse.readers.ranged_reads import stream_sections
-from dormouse.readers.reading import Slice
-from dormouse.readers.threads import READS_AT_ONCE
+from dormouse.query.rows import count_slices
+from dormouse.rows import merging
+from dormouse.rows.merging import merge_slices
 from dormouse.schema.schema import Schema
-from dormouse.shards.format import row_groups
-from dormouse.shards.format.crcs import Section
-from dormouse.shards.writing import parquet
+from dormouse.shards import footer, local_copies, parquet
+from dormouse.shards.crcs import Section
+from dormouse.shards.local_copies import reads_at_once
+from dormouse.shards.read_counters import READS_AT_ONCE
+from dormouse.shards.reading import Slice, stream_sections
+from dormouse.state.state import AssignJob
 from dormouse.storage import PIECE_BYTES, FolderStorage
 from dormouse.stored.paths import shard_id_of
 from dormouse.tables.table import Table
@@ -131,9 +128,9 @@ def test_the_rows_of_50_inputs_at_both_ends_of_a_range_are_counted_in_one_round(
 def wide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ShardTable:
     """A table of four shards, which are merged in many windows."""
     monkeypatch.setattr(parquet, "FIRST_ROW_GROUP_ROWS", 20)
-    monkeypatch.setattr(row_groups, "ROW_GROUP_BYTES", 1024)
-    monkeypatch.setattr(merge_windows, "WINDOW_BYTES", 1)
-    monkeypatch.setattr(merge_windows, "GROUPS_PER_WINDOW", 1)
+    monkeypatch.setattr(footer, "ROW_GROUP_BYTES", 1024)
+    monkeypatch.setattr(merging, "WINDOW_BYTES", 1)
+    monkeypatch.setattr(merging, "GROUPS_PER_WINDOW", 1)
     table = ShardTable(FolderStorage(tmp_path / "data"), SCHEMA, tmp_path / "scratch")
     table.folder.mkdir()
     draws = random.Random(1)

@@ -11,11 +11,12 @@ import pyarrow as pa
 import pytest
 
 from dormouse.arrow.types import arrow_schema
-from dormouse.engine.merging import Slice, merge_slices
 from dormouse.errors import CorruptDataError, InvalidRequestError, NotFoundError
-from dormouse.keys.ranges import KeyRange
-from dormouse.model.shards import NewShard
+from dormouse.keys import KeyRange
+from dormouse.rows.merging import merge_slices
 from dormouse.schema.schema import Schema
+from dormouse.shards.reading import Slice
+from dormouse.state.partitions import NewShard
 from dormouse.storage import FolderStorage
 from dormouse.stored.paths import shard_path
 from tests.support.tables import MEMORY_BYTES, ShardTable

@@ -15,11 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dormouse.arrow.types import arrow_schema
-from dormouse.keys.ranges import KeyRange
-from dormouse.readers import decoding, ranged_reads, threads
-from dormouse.readers.threads import READS_AT_ONCE, in_threads
-from dormouse.schema.schema import Field, Primitive, Schema
-from dormouse.shards.writing import parquet
+from dormouse.keys import KeyRange
+from dormouse.schema.schema import Field, Schema
+from dormouse.schema.types import Primitive
+from dormouse.shards import decoding, parquet, read_counters, reading
+from dormouse.shards.read_counters import READS_AT_ONCE, in_threads
 from dormouse.storage import FolderStorage
 from tests.support.tables import ShardTable
 from tests.unit.readers.test_read_ahead import Rounds
@@ -236,7 +236,7 @@ def test_only_reads_that_wait_for_a_network_have_threads(
     is_remote: bool, pools: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Three footers, four row groups of each of three shards; two threads decode."""
-    monkeypatch.setattr(ranged_reads, "MAX_GAP_BYTES", 0)
+    monkeypatch.setattr(reading, "MAX_GAP_BYTES", 0)
     monkeypatch.setattr(FolderStorage, "is_remote", is_remote)
     schema = Schema.from_json(
         {
@@ -254,7 +254,7 @@ def test_only_reads_that_wait_for_a_network_have_threads(
             started.append(workers)
             super().__init__(workers)
 
-    monkeypatch.setattr(threads, "ThreadPoolExecutor", Watched)
+    monkeypatch.setattr(read_counters, "ThreadPoolExecutor", Watched)
     asked = [leaf * 900 + 200 * i for leaf in range(3) for i in range(4)]
     found = table.rows(*(KeyRange.exactly((n,)) for n in asked), columns=["k"])
     assert [row["k"] for row in found] == asked
@@ -265,7 +265,7 @@ def test_112_keys_of_16_shards_wait_for_two_rounds_of_reads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All footers, and then all row groups; as far apart as those of long shards."""
-    monkeypatch.setattr(ranged_reads, "MAX_GAP_BYTES", 0)
+    monkeypatch.setattr(reading, "MAX_GAP_BYTES", 0)
     schema = Schema.from_json(
         {
             "rowKeyFields": [{"name": "k", "type": "LongType"}],

@@ -19,22 +19,12 @@ from hypothesis import strategies as st
 
 from dormouse.arrow.types import arrow_schema, frame_schema
 from dormouse.errors import InvalidRequestError
-from dormouse.results import writers
-from dormouse.results.cells import json_cells
-from dormouse.results.files import RowFile
-from dormouse.results.formats import ResultFormat, row_writer, write_rows
-from dormouse.schema.schema import (
-    DecimalType,
-    Field,
-    ListType,
-    MapType,
-    Member,
-    Primitive,
-    Schema,
-    StructType,
-)
-from dormouse.sources.cells.text_cells import FIRST_SECOND, LAST_SECOND
-from dormouse.sources.formats import read_source
+from dormouse.files import results
+from dormouse.files.casting import FIRST_SECOND, LAST_SECOND
+from dormouse.files.formats import read_source
+from dormouse.files.results import ResultFormat, RowFile, json_cells, row_writer, write_rows
+from dormouse.schema.schema import Field, Schema
+from dormouse.schema.types import DecimalType, ListType, MapType, Member, Primitive, StructType
 from tests.support.batches import rows_of
 from tests.support.depth import examples
 
@@ -229,7 +219,7 @@ def test_what_a_format_does_not_have_is_refused_and_not_quoted(
 
 
 def test_small_batches_share_a_row_group(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writers, "ROW_GROUP_ROWS", 10)
+    monkeypatch.setattr(results, "ROW_GROUP_ROWS", 10)
     batch = pa.record_batch([pa.array(range(4))], names=["v"])
     sink = io.BytesIO()
     write_rows(ResultFormat.parquet, [batch] * 6, batch.schema, sink)
@@ -254,7 +244,7 @@ def test_a_file_is_not_complete_before_its_writer_is_closed() -> None:
 def test_a_local_file_grows_by_what_is_written_and_is_whole_when_closed(
     form: ResultFormat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writers, "ROW_GROUP_ROWS", 1)
+    monkeypatch.setattr(results, "ROW_GROUP_ROWS", 1)
     local = tmp_path / f"x{form.suffix}"
     file = RowFile(local, form, rows().schema)
     sizes = []

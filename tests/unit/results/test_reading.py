@@ -9,8 +9,7 @@ import pyarrow as pa
 import pytest
 
 from dormouse.errors import CorruptDataError, InvalidRequestError, NotFoundError
-from dormouse.results.formats import ResultFormat, write_rows
-from dormouse.results.reading import READABLE, read_rows
+from dormouse.files.results import READABLE, ResultFormat, read_rows, write_rows
 from dormouse.storage import FolderStorage
 
 BATCHES = [pa.record_batch({"v": [n, n + 1]}) for n in (0, 2)]

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 
 from dormouse.errors import InvalidRequestError
-from dormouse.schema.columns import FoundColumn, choose_schema, parse_schema
-from dormouse.schema.schema import DecimalType, Field, ListType, Primitive, Schema
-from dormouse.schema.type_text import show_type
+from dormouse.schema.schema import Field, FoundColumn, Schema, choose_schema, parse_schema
+from dormouse.schema.types import DecimalType, ListType, Primitive, show_type
 from tests.support.batches import schemas
 
 COLUMNS = [

@@ -13,19 +13,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from dormouse.client import Instance
+from dormouse.client.instance import Instance
 from dormouse.errors import InvalidRequestError
-from dormouse.schema.schema import (
+from dormouse.schema.schema import Field, Schema
+from dormouse.schema.types import (
     KEY_TYPES,
     DecimalType,
-    Field,
     FieldType,
     ListType,
     MapType,
     Primitive,
-    Schema,
+    parse_type_text,
+    show_type,
 )
-from dormouse.schema.type_text import parse_type_text, show_type
 from tests.support.frame_types import ROWS, FrameType
 from tests.support.instances import InMemory
 from tests.support.world import World

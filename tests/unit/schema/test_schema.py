@@ -8,16 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dormouse.errors import InvalidRequestError
-from dormouse.schema.schema import (
+from dormouse.schema.schema import Field, Schema
+from dormouse.schema.types import (
     KEY_TYPES,
     DecimalType,
-    Field,
     FieldType,
     ListType,
     MapType,
     Member,
     Primitive,
-    Schema,
     StructType,
 )
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 
 from dormouse.errors import InvalidRequestError
-from dormouse.schema.schema import (
+from dormouse.schema.types import (
     DecimalType,
     FieldType,
     ListType,
@@ -16,8 +16,9 @@ from dormouse.schema.schema import (
     Member,
     Primitive,
     StructType,
+    parse_type_text,
+    show_type,
 )
-from dormouse.schema.type_text import parse_type_text, show_type
 from tests.unit.schema.test_schema import types
 
 

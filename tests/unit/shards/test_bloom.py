@@ -12,10 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dormouse.arrow.types import arrow_type
-from dormouse.keys.ranges import KeyPart
-from dormouse.schema.schema import Primitive
-from dormouse.schema.types import FILTERED, MAX_TIME
-from dormouse.shards.format.bloom import BLOCK_BYTES, can_hold, digest_of, filter_of, xxh64
+from dormouse.keys import KeyPart
+from dormouse.schema.types import FILTERED, MAX_TIME, Primitive
+from dormouse.shards.crcs import BLOCK_BYTES, can_hold, digest_of, filter_of, xxh64
 
 INT32 = st.integers(-(2**31), 2**31 - 1)
 INT64 = st.integers(-(2**63), 2**63 - 1)

@@ -8,11 +8,10 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from dormouse.model.partitions import Partition
-from dormouse.model.shards import NewShard
 from dormouse.schema.schema import Schema
-from dormouse.shards.writing import parquet
-from dormouse.shards.writing.division import ShardContext, write_shards
+from dormouse.shards import parquet
+from dormouse.shards.writer import ShardContext, write_shards
+from dormouse.state.partitions import NewShard, Partition
 from tests.support.memory_storage import MemoryStorage
 from tests.support.tables import batches_of
 

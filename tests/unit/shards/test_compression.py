@@ -10,8 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dormouse.arrow.types import arrow_schema
-from dormouse.schema.schema import DecimalType, Field, ListType, Primitive, Schema
-from dormouse.shards.writing.parquet import ParquetFileWriter
+from dormouse.schema.schema import Field, Schema
+from dormouse.schema.types import DecimalType, ListType, Primitive
+from dormouse.shards.parquet import ParquetFileWriter
 
 SCHEMA = Schema(
     (Field("key", Primitive.STRING),),

@@ -13,7 +13,7 @@ import pytest
 
 from dormouse.errors import CorruptDataError
 from dormouse.schema.schema import Schema
-from dormouse.shards.format.footer import read_footer
+from dormouse.shards.footer import read_footer
 from dormouse.storage import FolderStorage
 from dormouse.stored.paths import shard_path
 from tests.support.every_type import EVERY_TYPE, row_of_every_type

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dormouse.keys.ranges import KeyRange
-from dormouse.model.partitions import Partition
-from dormouse.shards.writing.shard_writer import ShardContext, ShardWriter
+from dormouse.keys import KeyRange
+from dormouse.shards.writer import ShardContext, ShardWriter
+from dormouse.state.partitions import Partition
 from dormouse.storage import FolderStorage
 from dormouse.stored.paths import (
     is_plain,

@@ -15,9 +15,9 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
-from dormouse.results.writers import ParquetRows
-from dormouse.schema.columns import parse_schema
-from dormouse.shards.writing import parquet
+from dormouse.files.results import ParquetRows
+from dormouse.schema.schema import parse_schema
+from dormouse.shards import parquet
 from dormouse.storage import FolderStorage
 from tests.support.tables import ShardTable
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from dormouse.query.rows import LOOK_UP_BYTES
 from dormouse.schema.schema import Schema
-from dormouse.shards.writing import parquet
+from dormouse.shards import parquet
 from dormouse.storage import FolderStorage
 from tests.support.depth import examples
 from tests.support.tables import ShardTable

@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from dormouse.errors import CorruptDataError, DamagedShardError, NotFoundError
-from dormouse.keys.ranges import Key, KeyRange
-from dormouse.model.versions.provenance import Lineage, Provenance
+from dormouse.keys import Key, KeyRange
 from dormouse.schema.schema import Schema
-from dormouse.shards.format.footer import (
+from dormouse.shards.footer import (
     ShardFooter,
     check_identity,
     decode_footer,
@@ -24,7 +23,8 @@ from dormouse.shards.format.footer import (
     read_footer,
     read_metadata,
 )
-from dormouse.shards.writing.samples import MAX_SAMPLES, MAX_SAMPLES_BYTES, KeySampler
+from dormouse.shards.parquet import MAX_SAMPLES, MAX_SAMPLES_BYTES, KeySampler
+from dormouse.state.versions import Lineage, Provenance
 from dormouse.stored import checksums
 from tests.support.batches import row_key_of, rows_of, schemas, sort_key_of
 from tests.support.damage import footer_length

@@ -10,12 +10,11 @@ import pytest
 
 from dormouse.cache import Cache
 from dormouse.errors import DamagedShardError, InvariantError
-from dormouse.keys.ranges import KeyRange
-from dormouse.model.shards import Shard
+from dormouse.keys import KeyRange
 from dormouse.schema.schema import Schema
-from dormouse.shards.format import footer
-from dormouse.shards.format.index import ShardIndex, read_index
-from dormouse.shards.writing import parquet
+from dormouse.shards import footer, parquet
+from dormouse.shards.footer import ShardIndex, read_index
+from dormouse.state.partitions import Shard
 from dormouse.storage import FolderStorage
 from dormouse.stored.paths import shard_path
 from tests.support.damage import rewrite

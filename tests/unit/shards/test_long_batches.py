@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from dormouse.arrow.types import arrow_schema
-from dormouse.shards.writing.division import ShardContext, write_shards
+from dormouse.shards.writer import ShardContext, write_shards
 from tests.support.memory_storage import MemoryStorage
 from tests.unit.shards.test_writing import SCHEMA, WHOLE
 

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dormouse.errors import CorruptDataError
-from dormouse.shards.format import thrift
-from dormouse.shards.format.crcs import chunk_span
-from dormouse.shards.format.pages import pages_of
+from dormouse.shards import thrift
+from dormouse.shards.crcs import chunk_span
+from dormouse.shards.thrift import pages_of
 
 INTEGERS = st.integers(-(2**63), 2**63 - 1)
 

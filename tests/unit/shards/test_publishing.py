@@ -13,12 +13,10 @@ import pyarrow as pa
 import pytest
 
 from dormouse.errors import AlreadyExistsError, UnavailableError
-from dormouse.model.partitions import Partition, PartitionTree
-from dormouse.model.shards import NewShard
 from dormouse.schema.schema import Schema
-from dormouse.shards.writing import publishing
-from dormouse.shards.writing.division import ShardContext, write_shards
-from dormouse.shards.writing.shard_writer import ShardWriter, WrittenShard
+from dormouse.shards import writer as publishing
+from dormouse.shards.writer import ShardContext, ShardWriter, WrittenShard, write_shards
+from dormouse.state.partitions import NewShard, Partition, PartitionTree
 from tests.support.batches import Row
 from tests.support.memory_storage import MemoryStorage
 from tests.support.tables import batches_of

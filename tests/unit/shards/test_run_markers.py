@@ -7,17 +7,17 @@ from collections.abc import Sequence
 import pytest
 
 from dormouse.errors import AlreadyExistsError, CorruptDataError
-from dormouse.keys.ranges import KeyRange
-from dormouse.model.shards import Shard
-from dormouse.model.state import TableState
-from dormouse.model.versions.provenance import Lineage, Provenance
-from dormouse.shards.writing.run_markers import (
+from dormouse.keys import KeyRange
+from dormouse.shards.run_markers import (
     RunMarker,
     discard_shards,
     obsolete_run_markers,
     put_run_marker,
     read_run_markers,
 )
+from dormouse.state.partitions import Shard
+from dormouse.state.state import TableState
+from dormouse.state.versions import Lineage, Provenance
 from dormouse.stored.paths import run_marker_path, shard_path
 from tests.support.memory_storage import MemoryStorage
 

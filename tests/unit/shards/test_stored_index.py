@@ -11,19 +11,20 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from dormouse.errors import CorruptDataError
-from dormouse.keys.ranges import Key, KeyRange, encode_key
-from dormouse.shards.format.bounds import KeyBounds, separator
-from dormouse.shards.format.stored_index import (
+from dormouse.keys import Key, KeyRange, encode_key
+from dormouse.shards.stored_index import (
     Facts,
     IndexedColumn,
+    KeyBounds,
     StoredIndex,
     decode_index,
     encode_index,
     fill_in,
     find_entry,
     rename_table,
+    separator,
 )
-from dormouse.shards.format.thrift import varint
+from dormouse.shards.thrift import varint
 
 TEXT = st.text("ab\0é", max_size=4)
 KEYS: st.SearchStrategy[Key] = st.tuples(TEXT, st.integers(0, 3))

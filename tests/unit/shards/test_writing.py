@@ -21,16 +21,15 @@ from dormouse.errors import (
     UnavailableError,
     UnsortedRowsError,
 )
-from dormouse.keys.ranges import KeyRange
-from dormouse.model.partitions import Partition, PartitionTree
-from dormouse.model.shards import NewShard
-from dormouse.model.versions.provenance import Lineage, Provenance
-from dormouse.ports.services import Storage
+from dormouse.keys import KeyRange
+from dormouse.ports import Storage
 from dormouse.schema.schema import Schema
-from dormouse.shards.format import row_groups
-from dormouse.shards.format.footer import read_footer
-from dormouse.shards.writing import parquet
-from dormouse.shards.writing.division import ShardContext, write_shards
+from dormouse.shards import footer as row_groups
+from dormouse.shards import parquet
+from dormouse.shards.footer import read_footer
+from dormouse.shards.writer import ShardContext, write_shards
+from dormouse.state.partitions import NewShard, Partition, PartitionTree
+from dormouse.state.versions import Lineage, Provenance
 from tests.support.batches import Row
 from tests.support.memory_storage import MemoryStorage
 from tests.support.tables import batches_of

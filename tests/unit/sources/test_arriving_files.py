@@ -21,12 +21,12 @@ import pytest
 from pyarrow import csv
 
 from dormouse.errors import RefusedSourceError, UnavailableError
-from dormouse.model.sources import Source
-from dormouse.ports.downloads import Arrivals, Arrived, StoppedError
+from dormouse.files import parquet_files, text_files
+from dormouse.files.formats import read_source
+from dormouse.files.loader import SourceLoader, load_sources
+from dormouse.ports import Arrivals, Arrived, StoppedError
 from dormouse.schema.schema import Schema
-from dormouse.sources.files import csv_structure, parquet_batches
-from dormouse.sources.formats import read_source
-from dormouse.sources.loader import SourceLoader, load_sources
+from dormouse.state.sources import Source
 
 PATIENCE_SECONDS = 20
 """How long a test waits for rows before it fails; none waits for them otherwise."""
@@ -89,8 +89,8 @@ STREAMED = [key for key in FILES if "arrow" not in key and key != "t/x.parquet.g
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let files have many blocks, and each row group be a run."""
-    monkeypatch.setattr(csv_structure, "BLOCK_BYTES", 8192)
-    monkeypatch.setattr(parquet_batches, "RUN_BYTES", 1)
+    monkeypatch.setattr(text_files, "BLOCK_BYTES", 8192)
+    monkeypatch.setattr(parquet_files, "RUN_BYTES", 1)
 
 
 def in_order(body: bytes, key: str) -> list[int]:

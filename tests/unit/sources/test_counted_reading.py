@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from dormouse.client.ingesting.estimating import estimate_splits
-from dormouse.client.ingesting.inferring import check_file, infer_schema
+from dormouse.client.inferring import check_file, estimate_splits, infer_schema
 from dormouse.errors import RefusedSourceError
-from dormouse.schema.columns import parse_schema
-from dormouse.sources.counted_reading import counted_reading
+from dormouse.files.formats import counted_reading
+from dormouse.schema.schema import parse_schema
 
 SCHEMA = parse_schema("k:long", ["k"])
 

@@ -11,11 +11,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dormouse.errors import InvalidRequestError, RefusedSourceError
-from dormouse.schema.schema import Field, Primitive, Schema
-from dormouse.sources.files import csv_structure
-from dormouse.sources.files.csv_files import read_csv
-from dormouse.tables.csv_dialect import CsvDialect, csv_dialect
-from dormouse.tables.properties import Properties, parse_properties
+from dormouse.files import text_files
+from dormouse.files.text_files import read_csv
+from dormouse.schema.schema import Field, Schema
+from dormouse.schema.types import Primitive
+from dormouse.tables.properties import CsvDialect, Properties, csv_dialect, parse_properties
 
 KEY = Schema((Field("k", Primitive.STRING),))
 TWO = Schema((Field("k", Primitive.STRING),), values=(Field("v", Primitive.STRING, True),))
@@ -92,8 +92,8 @@ def model(text: str) -> list[list[str | None]]:
 @example(["a", ",", '"', "\r", '"', "\n"], 1)
 def test_what_is_read_is_what_the_rfc_says_or_it_is_refused(parts: list[str], block: int) -> None:
     body = "k,v\n" + "".join(parts)
-    before = csv_structure.BLOCK_BYTES
-    csv_structure.BLOCK_BYTES = block
+    before = text_files.BLOCK_BYTES
+    text_files.BLOCK_BYTES = block
     try:
         wanted = model(body)[1:]
     except Broken:
@@ -102,7 +102,7 @@ def test_what_is_read_is_what_the_rfc_says_or_it_is_refused(parts: list[str], bl
     else:
         assert read(body) == wanted
     finally:
-        csv_structure.BLOCK_BYTES = before
+        text_files.BLOCK_BYTES = before
 
 
 def test_a_stray_quote_in_the_middle_is_refused_where_it_is() -> None:
@@ -181,7 +181,7 @@ def test_line_ends_blank_lines_and_the_mark_of_utf_8() -> None:
 
 def test_a_mark_of_utf_8_that_begins_no_file_is_text(monkeypatch: pytest.MonkeyPatch) -> None:
     assert read("k,v\n\ufeffa,b\n") == [["\ufeffa", "b"]]
-    monkeypatch.setattr(csv_structure, "BLOCK_BYTES", 10)
+    monkeypatch.setattr(text_files, "BLOCK_BYTES", 10)
     rows = [["\ufeffa", f"b{n}"] for n in range(30)]
     assert read("k,v\n" + "".join(f"{k},{v}\n" for k, v in rows)) == rows
 
@@ -200,8 +200,8 @@ def test_a_blank_line_in_a_file_of_one_column_is_a_null() -> None:
 
 
 def test_a_record_that_no_block_holds_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(csv_structure, "BLOCK_BYTES", 100)
-    monkeypatch.setattr(csv_structure, "RECORD_BYTES", 1000)
+    monkeypatch.setattr(text_files, "BLOCK_BYTES", 100)
+    monkeypatch.setattr(text_files, "RECORD_BYTES", 1000)
     assert read(f'k,v\na,"{"x" * 900}"\nb,c\n')[1] == ["b", "c"]
     more = "c,d\n" * 200
     with refused("line 3: the record is longer than 1,000 bytes"):
@@ -214,7 +214,7 @@ def test_blocks_are_cut_between_records_wherever_they_end(monkeypatch: pytest.Mo
     rows = [[f"k{n}", f'say "{n}",\nplease\r\n' * (n % 4)] for n in range(300)]
     lines = [f'{k},"{v.replace(chr(34), chr(34) * 2)}"' for k, v in rows]
     for block in (7, 50, 999, 100_000):
-        monkeypatch.setattr(csv_structure, "BLOCK_BYTES", block)
+        monkeypatch.setattr(text_files, "BLOCK_BYTES", block)
         assert read("k,v\n" + "\n".join(lines)) == rows
 
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from dormouse.errors import RefusedSourceError, UnavailableError
-from dormouse.model.sources import Source
-from dormouse.ports.downloads import Arrivals, Arrived
+from dormouse.files import loader as loader_module
+from dormouse.files.loader import DOWNLOADS_AT_ONCE, SourceLoader, load_sources
+from dormouse.ports import Arrivals, Arrived
 from dormouse.schema.schema import Schema
-from dormouse.sources import loader as loader_module
-from dormouse.sources.loader import DOWNLOADS_AT_ONCE, SourceLoader, load_sources
+from dormouse.state.sources import Source
 
 PATIENCE_SECONDS = 20
 """How long a download waits for others before the test fails; no test waits for it otherwise."""

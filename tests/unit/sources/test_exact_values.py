@@ -17,13 +17,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from dormouse.errors import InvalidRequestError, RefusedSourceError
-from dormouse.schema.columns import choose_schema
-from dormouse.schema.schema import DecimalType, Field, FieldType, ListType, Primitive, Schema
-from dormouse.schema.type_text import show_type
-from dormouse.sources.cells.casting import can_cast
-from dormouse.sources.formats import read_source
-from dormouse.sources.frames import read_frame
-from dormouse.sources.inferring.inference import infer_file
+from dormouse.files.casting import can_cast
+from dormouse.files.formats import infer_file, read_source
+from dormouse.files.frames import read_frame
+from dormouse.schema.schema import Field, Schema, choose_schema
+from dormouse.schema.types import DecimalType, FieldType, ListType, Primitive, show_type
 from tests.support.source_files import arrow_file, arrow_stream
 
 KINDS = [*Primitive, *(DecimalType(*digits) for digits in ((20, 0), (38, 0), (38, 38), (9, 2)))]

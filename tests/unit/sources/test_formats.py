@@ -20,12 +20,12 @@ import pytest
 
 from dormouse.arrow.types import arrow_schema
 from dormouse.errors import RefusedSourceError
+from dormouse.files import formats
+from dormouse.files.formats import read_source
+from dormouse.files.text_files import read_csv
 from dormouse.schema.schema import Field, Schema
 from dormouse.schema.types import Member, Primitive, StructType
-from dormouse.sources.files import compression
-from dormouse.sources.files.csv_files import read_csv
-from dormouse.sources.formats import read_source
-from dormouse.tables.csv_dialect import CsvDialect
+from dormouse.tables.properties import CsvDialect
 from tests.support.source_files import arrow_file, arrow_stream, gzipped
 
 SCHEMA = Schema.from_json(
@@ -388,7 +388,7 @@ def test_what_no_memory_or_stack_would_hold_is_refused(
 def test_a_gzipped_file_that_unpacks_out_of_proportion_is_refused_while_it_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compression, "MAX_UNPACKED_BYTES", 1024 * 1024)
+    monkeypatch.setattr(formats, "MAX_UNPACKED_BYTES", 1024 * 1024)
     plain = parquet([{"k": "a" * 3_000_000, "v": 1}])
     bombs = {
         "x.csv.gz": b"k,v\n" + b"\n" * 10_000_000,

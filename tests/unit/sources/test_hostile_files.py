@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from dormouse.errors import RefusedSourceError
+from dormouse.files.formats import read_source
 from dormouse.schema.schema import Schema
-from dormouse.schema.type_text import parse_type_text
-from dormouse.sources.formats import read_source
+from dormouse.schema.types import parse_type_text
 from tests.unit.sources.hostile.cases import CASES, Case
 from tests.unit.sources.hostile.page import PAGE, page
 

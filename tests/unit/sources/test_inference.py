@@ -11,13 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from dormouse.errors import InvalidRequestError, RefusedSourceError
-from dormouse.schema.columns import choose_schema
-from dormouse.schema.schema import Primitive
-from dormouse.schema.type_text import show_type
-from dormouse.sources.formats import read_source
-from dormouse.sources.inferring import inference
-from dormouse.sources.inferring.inference import infer_file
-from dormouse.tables.csv_dialect import CsvDialect
+from dormouse.files import formats
+from dormouse.files.formats import infer_file, read_source
+from dormouse.schema.schema import choose_schema
+from dormouse.schema.types import Primitive, show_type
+from dormouse.tables.properties import CsvDialect
 
 
 def csv_types(tmp_path: Path, *cells: str) -> str:
@@ -180,7 +178,7 @@ def test_what_was_inferred_reads_the_file(suffix: str, tmp_path: Path) -> None:
 def test_only_the_first_rows_of_a_large_file_are_looked_at(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inference, "SAMPLE_ROWS", 2)
+    monkeypatch.setattr(formats, "SAMPLE_ROWS", 2)
     path = tmp_path / "rows.jsonl"
     path.write_text('{"a": 1}\n' * 2)
     assert infer_file(path).is_whole

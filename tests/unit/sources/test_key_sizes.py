@@ -9,10 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from dormouse.errors import InvalidRequestError, RefusedSourceError
-from dormouse.key_forms.codec import KeyCodec
-from dormouse.schema.key_types import MAX_KEY_BYTES
-from dormouse.schema.schema import Field, Primitive, Schema
-from dormouse.sources.formats import read_source
+from dormouse.files.formats import read_source
+from dormouse.key_codec import KeyCodec
+from dormouse.schema.schema import MAX_KEY_BYTES, Field, Schema
+from dormouse.schema.types import Primitive
 
 SCHEMA = Schema((Field("id", Primitive.LONG), Field("name", Primitive.STRING)))
 LARGEST = "é" * ((MAX_KEY_BYTES - 8) // 2)

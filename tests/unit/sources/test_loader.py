@@ -11,11 +11,11 @@ import pyarrow as pa
 import pytest
 
 from dormouse.arrow.types import arrow_schema
-from dormouse.engine.sorting import Sorter
 from dormouse.errors import RefusedSourceError
+from dormouse.files import loader as intake_module
+from dormouse.files.loader import SourceLoader
+from dormouse.rows.sorting import Sorter
 from dormouse.schema.schema import Schema
-from dormouse.sources import loader as intake_module
-from dormouse.sources.loader import SourceLoader
 
 SCHEMA = Schema.from_json(
     {

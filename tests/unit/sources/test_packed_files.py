@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from dormouse.errors import RefusedSourceError
+from dormouse.files.formats import read_source
 from dormouse.schema.schema import Schema
-from dormouse.sources.formats import read_source
 from tests.support.source_files import COMPRESSORS, arrow_file, arrow_stream
 
 KEY_ONLY = Schema.from_json(

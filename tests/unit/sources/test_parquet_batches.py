@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dormouse.errors import RefusedSourceError
-from dormouse.schema.schema import Field, Primitive, Schema
-from dormouse.shards.format import thrift
-from dormouse.sources.files import parquet_batches
-from dormouse.sources.formats import read_source
-from dormouse.sources.inferring.inference import infer_file
+from dormouse.files import parquet_files
+from dormouse.files.formats import infer_file, read_source
+from dormouse.schema.schema import Field, Schema
+from dormouse.schema.types import Primitive
+from dormouse.shards import thrift
 from tests.support.damage import flipped
 
 SCHEMA = Schema.from_json(
@@ -57,7 +57,7 @@ def test_a_long_value_that_comes_often_later_on_fills_no_memory(
     pq.write_table(table, local, store_schema=store_schema)
     rows = 0
     for batch in read_source(local, "x.parquet", SCHEMA):
-        assert batch.nbytes <= 1.1 * parquet_batches.REPEATED_BYTES
+        assert batch.nbytes <= 1.1 * parquet_files.REPEATED_BYTES
         rows += batch.num_rows
     assert rows == 1100
 
@@ -66,14 +66,14 @@ def test_values_that_are_just_repeated_are_read_in_large_batches(tmp_path: Path)
     local = tmp_path / "x"
     pq.write_table(pa.table({"k": repeated(["a", "b"], [0, 1] * 20_000)}), local)
     first = next(iter(read_source(local, "x.parquet", SCHEMA)))
-    assert first.num_rows == parquet_batches.BATCH_ROWS
+    assert first.num_rows == parquet_files.BATCH_ROWS
 
 
 def test_a_row_of_countless_elements_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Elements that are null take nothing in the file, and eight bytes each in memory."""
-    monkeypatch.setattr(parquet_batches, "MAX_ELEMENTS", 1000)
+    monkeypatch.setattr(parquet_files, "MAX_ELEMENTS", 1000)
     lists = pa.ListArray.from_arrays(pa.array([0, 1001], pa.int32()), pa.nulls(1001, pa.string()))
     local = tmp_path / "x"
     pq.write_table(pa.table({"k": ["a"], "l": lists}), local)
@@ -85,7 +85,7 @@ def test_a_row_of_countless_elements_is_refused(
 def test_a_column_made_to_fill_memory_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parquet_batches, "MAX_UNPACKED_BYTES", 8 * 1024 * 1024)
+    monkeypatch.setattr(parquet_files, "MAX_UNPACKED_BYTES", 8 * 1024 * 1024)
     local = tmp_path / "x"
     column = pa.array([LONG] * 10)
     pq.write_table(pa.table({"k": column}), local, compression="zstd", use_dictionary=False)
@@ -104,7 +104,7 @@ def test_a_footer_is_read_once_for_many_row_groups_as_for_one(
         return real(*given, metadata=metadata, **how)
 
     monkeypatch.setattr(pq, "ParquetFile", counting)
-    monkeypatch.setattr(parquet_batches, "RUN_BYTES", 1)
+    monkeypatch.setattr(parquet_files, "RUN_BYTES", 1)
     counts = []
     for groups in (1, 50):
         local = tmp_path / f"{groups}"
@@ -121,7 +121,7 @@ def test_a_footer_is_read_once_for_many_row_groups_as_for_one(
 def test_a_footer_too_large_for_memory_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parquet_batches, "MAX_FOOTER_BYTES", 10_000)
+    monkeypatch.setattr(parquet_files, "MAX_FOOTER_BYTES", 10_000)
     local = tmp_path / "x"
     pq.write_table(pa.table({"k": ["a"] * 1000}), local, row_group_size=1)
     with pytest.raises(RefusedSourceError, match="the footer has .* at most 10,000") as caught:
@@ -234,4 +234,4 @@ def test_what_real_footers_have_is_no_encryption(columns: int, rows: int, nested
     pq.write_table(table, sink, row_group_size=7, write_page_index=True)
     body = sink.getvalue()
     footer = body[-8 - int.from_bytes(body[-8:-4], "little") : -8]
-    assert not thrift.has_field(footer, parquet_batches.ENCRYPTION_FIELDS)
+    assert not thrift.has_field(footer, parquet_files.ENCRYPTION_FIELDS)

@@ -9,12 +9,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dormouse.client.ingesting.dropping import files_to_drop, local_copies
-from dormouse.client.ingesting.inferring import infer_schema
+from dormouse.client.inferring import infer_schema
+from dormouse.client.ingesting import files_to_drop, local_copies
 from dormouse.errors import InvalidRequestError, NotFoundError, RefusedSourceError
-from dormouse.schema.columns import parse_schema
-from dormouse.schema.schema import Schema
-from dormouse.sources.formats import read_source
+from dormouse.files.formats import read_source
+from dormouse.schema.schema import Schema, parse_schema
 
 SCHEMA = parse_schema(
     "carrier:string, day:date, n:long, year:int?, tags:list<long>?", ["carrier"], ["day"]

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from dormouse.arrow.types import arrow_schema
 from dormouse.errors import RefusedSourceError
-from dormouse.schema.schema import Field, Primitive, Schema
-from dormouse.schema.type_text import parse_type_text
-from dormouse.sources.cells.python_cells import check_row_names, rows_to_batch
+from dormouse.files.cells import check_row_names, rows_to_batch
+from dormouse.schema.schema import Field, Schema
+from dormouse.schema.types import Primitive, parse_type_text
 from tests.support.batches import rows_of, schemas
 
 

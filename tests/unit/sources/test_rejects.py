@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dormouse.errors import RefusedSourceError
-from dormouse.schema.columns import parse_schema
-from dormouse.sources import rejects as rejects_module
-from dormouse.sources.formats import read_source
-from dormouse.sources.rejects import Rejects
-from dormouse.tables.csv_dialect import CsvDialect
+from dormouse.files import rejects as rejects_module
+from dormouse.files.formats import read_source
+from dormouse.files.rejects import Rejects
+from dormouse.schema.schema import parse_schema
+from dormouse.tables.properties import CsvDialect
 
 SCHEMA = parse_schema("id:long, name:string?, at:date?", ["id"], [])
 ONE = parse_schema("id:long?, k:string", ["k"], [])

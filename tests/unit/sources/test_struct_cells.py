@@ -11,17 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from dormouse.errors import RefusedSourceError
-from dormouse.schema.schema import (
-    DecimalType,
-    Field,
-    ListType,
-    MapType,
-    Member,
-    Primitive,
-    Schema,
-    StructType,
-)
-from dormouse.sources.formats import read_source
+from dormouse.files.formats import read_source
+from dormouse.schema.schema import Field, Schema
+from dormouse.schema.types import DecimalType, ListType, MapType, Member, Primitive, StructType
 
 LONG = Primitive.LONG
 INNER = StructType((Member("must", LONG), Member("may", Primitive.STRING, nullable=True)))

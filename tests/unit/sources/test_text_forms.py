@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from dormouse.errors import RefusedSourceError
-from dormouse.schema.columns import parse_schema
-from dormouse.sources.formats import read_source
+from dormouse.files.formats import read_source
+from dormouse.schema.schema import parse_schema
 
 INF = float("inf")
 NOON = dt.datetime(2026, 3, 29, 12, tzinfo=dt.UTC)

@@ -12,10 +12,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dormouse.errors import InvalidRequestError, RefusedSourceError
-from dormouse.schema.schema import Field, FieldType, Primitive, Schema
-from dormouse.schema.types import ListType, MapType, Member, StructType
-from dormouse.sources.cells.text_cells import parse_text_times
-from dormouse.sources.formats import read_source
+from dormouse.files.casting import parse_text_times
+from dormouse.files.formats import read_source
+from dormouse.schema.schema import Field, Schema
+from dormouse.schema.types import FieldType, ListType, MapType, Member, Primitive, StructType
 
 AT, DAY = Primitive.TIMESTAMP, Primitive.DATE
 MICROSECOND = dt.timedelta(microseconds=1)

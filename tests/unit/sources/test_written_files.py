@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from dormouse.errors import RefusedSourceError
-from dormouse.schema.schema import Field, Primitive, Schema
-from dormouse.sources.formats import read_source
+from dormouse.files.formats import read_source
+from dormouse.schema.schema import Field, Schema
+from dormouse.schema.types import Primitive
 
 WRITTEN = Path(__file__).parent / "written"
 FILES = sorted(path for path in WRITTEN.iterdir() if path.suffix in (".csv", ".json"))

@@ -9,7 +9,7 @@ from decimal import Decimal
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dormouse.keys.ranges import INT64_MAX, INT64_MIN, encode_key
+from dormouse.keys import INT64_MAX, INT64_MIN, encode_key
 from dormouse.schema.schema import Schema
 from dormouse.sql.conditions import parse_condition
 from dormouse.sql.key_bounds import key_bounds

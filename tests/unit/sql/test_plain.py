@@ -7,9 +7,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dormouse.errors import InvalidRequestError
-from dormouse.sql.parsing import parser
-from dormouse.sql.plain.conditions import read_condition
-from dormouse.sql.plain.tokens import tokenize
+from dormouse.sql import parser
+from dormouse.sql.plain import read_condition, tokenize
 from tests.support.depth import examples
 from tests.support.every_type import EVERY_TYPE
 

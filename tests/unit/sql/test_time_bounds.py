@@ -10,13 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dormouse.arrow.types import arrow_schema
-from dormouse.engine.predicates import parse_predicate
-from dormouse.keys.ranges import INT64_MAX, INT64_MIN, KeyRange, encode_key
-from dormouse.schema.schema import Primitive, Schema
-from dormouse.schema.times import parse_count
-from dormouse.sql.conditions import parse_condition
+from dormouse.keys import INT64_MAX, INT64_MIN, KeyRange, encode_key
+from dormouse.rows.predicates import parse_predicate
+from dormouse.schema.schema import Schema
+from dormouse.schema.types import Primitive, parse_count
+from dormouse.sql.conditions import TRUNCATED, parse_condition
 from dormouse.sql.key_bounds import key_bounds
-from dormouse.sql.times import TRUNCATED
 from tests.support.depth import examples
 
 NOW_MS = 1_769_862_615_250  # 2026-01-31T12:30:15.25Z

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from dormouse.client import Instance
+from dormouse.client.instance import Instance
 from dormouse.errors import InvalidRequestError
 
 SECRETS = ("987654321987", "se'c", "cret", "(un", "closed")

@@ -7,12 +7,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from dormouse.client import Instance
-from dormouse.keys.ranges import Key, KeyRange
-from dormouse.model.shards import Shard
-from dormouse.readers.reading import Slice
-from dormouse.statements import files
-from dormouse.statements.files import whole_shards
+from dormouse.client.instance import Instance
+from dormouse.keys import Key, KeyRange
+from dormouse.shards.reading import Slice
+from dormouse.state.partitions import Shard
+from dormouse.statements import running
+from dormouse.statements.running import whole_shards
 
 ALL = KeyRange()
 
@@ -58,8 +58,8 @@ def test_rows_of_a_shard_of_several_leaves_come_from_its_file(
         joined.append(list(whole_shards(found)))
         return joined[-1]
 
-    monkeypatch.setattr(files, "whole_shards", recorded)
-    monkeypatch.setattr(files, "LEAST_BYTES", 0)
+    monkeypatch.setattr(running, "whole_shards", recorded)
+    monkeypatch.setattr(running, "LEAST_BYTES", 0)
     with Instance.open(tmp_path / "mice", background=False) as instance:
         table = instance.create_table("t", "k:long, v:long", row_keys=["k"], split_points=[30, 60])
         table.ingest(pa.table({"k": range(100), "v": [k % 7 for k in range(100)]}))

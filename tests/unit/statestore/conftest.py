@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from dormouse.aws.dynamodb.state import state_store
-from dormouse.statestore.log.compaction import CompactionPolicy
+from dormouse.aws import blobs
+from dormouse.log.compaction import CompactionPolicy
 from tests.unit.statestore.faults import Home, small_items
 
 
@@ -17,6 +17,6 @@ def home(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
 
     Pages are compacted as soon as they are full, in either.
     """
-    monkeypatch.setattr(state_store, "COMPACTION", CompactionPolicy())
+    monkeypatch.setattr(blobs, "COMPACTION", CompactionPolicy())
     with small_items():
         yield request.param

@@ -9,21 +9,19 @@ from functools import lru_cache
 from typing import Any, Literal, TypeVar
 from unittest.mock import patch
 
-from dormouse.aws.dynamodb.state import blobs
-from dormouse.aws.dynamodb.state.state_store import DynamoDBStateStore
-from dormouse.aws.s3.state_store import S3StateStore
-from dormouse.model.state import TableState, without_expired
-from dormouse.model.transactions import Entry, RestoreVersion
+from dormouse.aws import blobs
+from dormouse.aws.blobs import DynamoDBStateStore
+from dormouse.aws.state_store import S3StateStore
+from dormouse.log import compaction, engine, pages
+from dormouse.log import compaction as collection
+from dormouse.log.blobs import ABOVE_ALL_IDS, BlobStore
+from dormouse.log.compaction import CompactionPolicy
+from dormouse.log.deltas import decode_delta, identity_of
+from dormouse.log.engine import DEFAULTS, LogStateStore, Options
+from dormouse.log.log import Log, fold_delta
+from dormouse.log.pages import Head, Page
 from dormouse.retry_policy import WITHOUT_PAUSES, RetryPolicy
-from dormouse.statestore import engine
-from dormouse.statestore.blobs import ABOVE_ALL_IDS, BlobStore
-from dormouse.statestore.deltas import decode_delta, identity_of
-from dormouse.statestore.engine import DEFAULTS, LogStateStore, Options
-from dormouse.statestore.log import collection, compaction, pages, segment_levels
-from dormouse.statestore.log.compaction import CompactionPolicy
-from dormouse.statestore.log.log import Log
-from dormouse.statestore.log.pages import Head, Page
-from dormouse.statestore.log.reader import fold_delta
+from dormouse.state.state import Entry, RestoreVersion, TableState, without_expired
 from dormouse.stored.paths import delta_prefix
 from tests.support.adapters import CountingIds, FakeClock
 from tests.support.memory_dynamodb import MemoryDynamoDB
@@ -252,8 +250,8 @@ def small_pages(capacity: int) -> Iterator[None]:
         patch.multiple(pages, PAGE_CAPACITY=capacity),
         patch.multiple(compaction, LEAST_BYTES_TO_SNAPSHOT=550),
         patch.multiple(engine, is_snapshot_due=lambda manifest, _: due(manifest, small)),
-        patch.multiple(segment_levels, PAGES_PER_SEGMENT=2, SEGMENTS_PER_LEVEL=2),
-        patch.multiple(segment_levels, HISTORY_PER_LEVEL=2, MOST_SEGMENTS=2),
+        patch.multiple(pages, PAGES_PER_SEGMENT=2, SEGMENTS_PER_LEVEL=2),
+        patch.multiple(pages, HISTORY_PER_LEVEL=2, MOST_SEGMENTS=2),
         patch.multiple(collection, PAGES_PER_ROUND=2),
     ):
         yield

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
-from dormouse.keys.ranges import Key, encode_key
-from dormouse.model.disputes import DisputeReason
-from dormouse.model.partitions import ROOT, PartitionTree
-from dormouse.model.shards import NewShard, Shard
-from dormouse.model.state import DAY_MS, TableState
-from dormouse.model.transactions import (
+from dormouse.keys import Key, encode_key
+from dormouse.log.log import fold_delta
+from dormouse.state.partitions import ROOT, NewShard, PartitionTree, Shard
+from dormouse.state.state import (
+    DAY_MS,
     AddShards,
     AssignJob,
     DeleteShards,
+    DisputeReason,
     DisputeShards,
     Entry,
     ReleaseJob,
@@ -22,9 +22,9 @@ from dormouse.model.transactions import (
     ResetTable,
     ResolveDisputes,
     SplitPartition,
+    TableState,
     Transaction,
 )
-from dormouse.statestore.log.reader import fold_delta
 from tests.support.sealing import sealing_of
 from tests.support.strategies import short_keys
 from tests.support.trees import initialise

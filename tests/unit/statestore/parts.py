@@ -6,13 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest.mock import patch
 
-from dormouse.keys.ranges import KeyRange
-from dormouse.model.state import TableState
-from dormouse.statestore import engine, partial_reads
-from dormouse.statestore.by_key import blocks, rows
-from dormouse.statestore.log import compaction, reader
-from dormouse.statestore.log.compaction import CompactionPolicy
-from dormouse.statestore.log.pages import Manifest
+from dormouse.keys import KeyRange
+from dormouse.log import compaction, engine, key_index, log, pinning
+from dormouse.log.compaction import CompactionPolicy
+from dormouse.log.pages import Manifest
+from dormouse.state.state import TableState
 
 
 @contextmanager
@@ -24,10 +22,10 @@ def indexed_early() -> Iterator[None]:
     with (
         patch.multiple(compaction, REFERENCES_TO_INDEX=0, COMMITS_TO_INCREMENT=3),
         patch.multiple(engine, is_snapshot_due=_is_snapshot_due),
-        patch.multiple(rows, BLOCK_ROWS=4, BLOCK_ROWS_OF_CHANGES=4, MOST_REACHING=2),
-        patch.multiple(blocks, _TAIL_BYTES=500),
-        patch.multiple(partial_reads, LEAST_BYTES=0),
-        patch.multiple(reader, LARGE_BYTES=0),
+        patch.multiple(key_index, BLOCK_ROWS=4, BLOCK_ROWS_OF_CHANGES=4, MOST_REACHING=2),
+        patch.multiple(key_index, _TAIL_BYTES=500),
+        patch.multiple(pinning, LEAST_BYTES=0),
+        patch.multiple(log, LARGE_BYTES=0),
     ):
         yield
 

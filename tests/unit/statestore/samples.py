@@ -9,17 +9,23 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dormouse.keys.ranges import KeyRange, encode_key
-from dormouse.model.disputes import DisputeReason
-from dormouse.model.partitions import partition_id_of
-from dormouse.model.shards import NewShard, Shard
-from dormouse.model.source_segments import SourceSegment
-from dormouse.model.state import TableState
-from dormouse.model.transactions import (
+from dormouse.keys import KeyRange, encode_key
+from dormouse.log.deltas import FORMAT, Delta, encode_delta, identity_of
+from dormouse.log.increments import FORMAT as INCREMENT_FORMAT
+from dormouse.log.increments import StateChanges, changes_between, encode_increment, rebased
+from dormouse.log.log import fold_delta, packed
+from dormouse.log.segments import FORMAT as SEGMENT_FORMAT
+from dormouse.log.segments import encode_segment
+from dormouse.log.snapshot import FORMAT as SNAPSHOT_FORMAT
+from dormouse.log.snapshot import encode_snapshot
+from dormouse.schema.types import Primitive
+from dormouse.state.partitions import NewShard, Shard, partition_id_of
+from dormouse.state.state import (
     AddShards,
     AdoptSegments,
     AssignJob,
     DeleteShards,
+    DisputeReason,
     DisputeShards,
     Entry,
     ExtendTree,
@@ -30,23 +36,10 @@ from dormouse.model.transactions import (
     ResolveDisputes,
     RestoreVersion,
     SealSources,
+    SourceSegment,
     SplitPartition,
+    TableState,
 )
-from dormouse.schema.schema import Primitive
-from dormouse.statestore.deltas import FORMAT, Delta, encode_delta, identity_of
-from dormouse.statestore.log.carrying import packed
-from dormouse.statestore.log.reader import fold_delta
-from dormouse.statestore.segments import FORMAT as SEGMENT_FORMAT
-from dormouse.statestore.segments import encode_segment
-from dormouse.statestore.snapshot.changes import FORMAT as INCREMENT_FORMAT
-from dormouse.statestore.snapshot.changes import (
-    StateChanges,
-    changes_between,
-    encode_increment,
-    rebased,
-)
-from dormouse.statestore.snapshot.codec import FORMAT as SNAPSHOT_FORMAT
-from dormouse.statestore.snapshot.codec import encode_snapshot
 
 DELTA = identity_of("t", "00" * 16)
 """The identity of the deltas in golden files."""

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dormouse.errors import CorruptDataError
-from dormouse.model.transactions import Entry
-from dormouse.statestore import deltas as codec
-from dormouse.statestore.deltas import (
+from dormouse.log import deltas as codec
+from dormouse.log.deltas import (
     FORMAT,
     Delta,
     decode_delta,
@@ -21,9 +20,10 @@ from dormouse.statestore.deltas import (
     open_delta,
     packed_entries,
 )
-from dormouse.statestore.log.carrying import MOST_BYTES, carried_before, carriers, packed
-from dormouse.statestore.log.pages import PAGE_CAPACITY
-from dormouse.statestore.object_store import ObjectStateStore
+from dormouse.log.engine import ObjectStateStore
+from dormouse.log.log import MOST_BYTES, carried_before, carriers, packed
+from dormouse.log.pages import PAGE_CAPACITY
+from dormouse.state.state import Entry
 from tests.unit.statestore.faults import Rig
 from tests.unit.statestore.histories import ONE_LEAF, addition, initialise
 from tests.unit.statestore.samples import DELTA, ENTRIES, GOLDEN, golden_files

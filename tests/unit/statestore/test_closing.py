@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dormouse.aws.s3.state_store import S3StateStore
+from dormouse.aws.state_store import S3StateStore
 from dormouse.errors import NotFoundError
 from dormouse.stored.paths import table_prefix
 from tests.support.adapters import CountingIds, FakeClock

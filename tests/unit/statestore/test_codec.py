@@ -15,15 +15,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dormouse.errors import CorruptDataError
-from dormouse.keys.ranges import encode_key
-from dormouse.model.disputes import DisputeReason
-from dormouse.model.shards import NewShard, Shard
-from dormouse.model.source_segments import SourceSegment
-from dormouse.model.transactions import (
+from dormouse.keys import encode_key
+from dormouse.log import deltas as codec
+from dormouse.log.columns import OWNER, write_file
+from dormouse.log.deltas import FORMAT, decode_delta, encode_delta, identity_of
+from dormouse.log.deltas import Delta as StoredDelta
+from dormouse.log.segments import FORMAT as SEGMENT_FORMAT
+from dormouse.log.segments import KIND, decode_segment, encode_segment
+from dormouse.log.snapshot import FORMAT as SNAPSHOT_FORMAT
+from dormouse.log.snapshot import decode_snapshot, encode_snapshot
+from dormouse.schema.types import KEY_TYPES
+from dormouse.state.partitions import NewShard, Shard
+from dormouse.state.state import (
     AddShards,
     AdoptSegments,
     AssignJob,
     DeleteShards,
+    DisputeReason,
     DisputeShards,
     Entry,
     ExtendTree,
@@ -34,18 +42,10 @@ from dormouse.model.transactions import (
     ResolveDisputes,
     RestoreVersion,
     SealSources,
+    SourceSegment,
     SplitPartition,
     transaction_id,
 )
-from dormouse.schema.schema import KEY_TYPES
-from dormouse.statestore import deltas as codec
-from dormouse.statestore.deltas import FORMAT, decode_delta, encode_delta, identity_of
-from dormouse.statestore.deltas import Delta as StoredDelta
-from dormouse.statestore.parquet_file import OWNER, write_file
-from dormouse.statestore.segments import FORMAT as SEGMENT_FORMAT
-from dormouse.statestore.segments import KIND, decode_segment, encode_segment
-from dormouse.statestore.snapshot.codec import FORMAT as SNAPSHOT_FORMAT
-from dormouse.statestore.snapshot.codec import decode_snapshot, encode_snapshot
 from tests.support.strategies import int64, keys_of_one_table, text
 from tests.unit.statestore.histories import Delta, fold_all, histories
 from tests.unit.statestore.samples import (

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dormouse.errors import CorruptDataError
-from dormouse.statestore import segments
-from dormouse.statestore.deltas import Delta, encode_delta
-from dormouse.statestore.segments import (
+from dormouse.log import segments
+from dormouse.log.deltas import Delta, encode_delta
+from dormouse.log.segments import (
     FORMAT,
     StoredSegment,
     decode_segment,

@@ -10,10 +10,9 @@ from bench.state.cold_plans import Plan, cold_plan, cold_plans
 from bench.state.commits import Run
 from bench.state.memory import KEYS, TABLE, built, key
 from bench.state.worst import PERIOD, worst_table
-from dormouse.keys.ranges import KeyRange
-from dormouse.statestore.log.pages import PAGE_CAPACITY
-from dormouse.statestore.log.segment_levels import MOST_INCREMENTS
-from dormouse.statestore.snapshot.codec import encode_snapshot
+from dormouse.keys import KeyRange
+from dormouse.log.pages import MOST_INCREMENTS, PAGE_CAPACITY
+from dormouse.log.snapshot import encode_snapshot
 from tests.support.depth import in_turn
 
 REFERENCES = 20_000

@@ -7,13 +7,11 @@ from unittest.mock import patch
 import pytest
 
 from dormouse.errors import OutcomeUnknownError
-from dormouse.model.state import without_expired
-from dormouse.model.transactions import Entry
-from dormouse.statestore import engine
-from dormouse.statestore.deltas import encode_delta, identity_of
-from dormouse.statestore.engine import Options
-from dormouse.statestore.log import compaction
-from dormouse.statestore.log.pages import id_at
+from dormouse.log import compaction, engine
+from dormouse.log.deltas import encode_delta, identity_of
+from dormouse.log.engine import Options
+from dormouse.log.pages import id_at
+from dormouse.state.state import Entry, without_expired
 from tests.support.trees import initialise
 from tests.unit.statestore.faults import Home, Rig, fail, small_pages
 from tests.unit.statestore.histories import ONE_LEAF, addition

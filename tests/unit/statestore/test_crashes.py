@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from dormouse.errors import OutcomeUnknownError, UnavailableError
-from dormouse.model.state import without_expired
-from dormouse.model.transactions import Transaction
-from dormouse.state_store import AlreadyCommitted, Committed
-from dormouse.statestore.engine import Options
+from dormouse.log.engine import Options
+from dormouse.state.state import Transaction, without_expired
+from dormouse.state.store import AlreadyCommitted, Committed
 from tests.support.depth import in_turn
 from tests.support.trees import initialise
 from tests.unit.statestore.faults import Crash, Home, Rig, fail, small_pages

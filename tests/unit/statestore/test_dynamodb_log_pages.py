@@ -11,8 +11,8 @@ from botocore.exceptions import ConnectTimeoutError
 from botocore.stub import Stubber
 
 from dormouse.errors import OutcomeUnknownError, UnavailableError
+from dormouse.log.pages import LOWEST_ID, Head, Manifest
 from dormouse.retry_policy import WITHOUT_PAUSES
-from dormouse.statestore.log.pages import LOWEST_ID, Head, Manifest
 from tests.contract.state_pages import DynamoPages
 
 PAGE_1 = {"DeleteRequest": {"Key": {"t": {"S": "t#0#0"}, "g": {"S": f"{1:012d}"}}}}

@@ -9,12 +9,11 @@ from unittest.mock import patch
 import pytest
 
 from dormouse.errors import CorruptDataError
-from dormouse.keys.ranges import KeyRange
-from dormouse.model.state import PartOfState
-from dormouse.statestore.by_key import blocks
-from dormouse.statestore.log import compaction, key_indexes
-from dormouse.statestore.log.key_indexes import runs_of
-from dormouse.statestore.log.reader import Reader
+from dormouse.keys import KeyRange
+from dormouse.log import compaction, key_index, tail
+from dormouse.log.log import Reader
+from dormouse.log.tail import runs_of
+from dormouse.state.state import PartOfState
 from tests.unit.statestore.faults import Home, Rig, small_pages
 from tests.unit.statestore.parts import indexed_early, plan
 from tests.unit.statestore.test_partial_reads import ingest, made, wanted
@@ -53,7 +52,7 @@ def parts_read(rig: Rig) -> int:
 
 @pytest.mark.usefixtures("early")
 def test_the_ends_of_a_snapshot_and_of_the_newest_increment_say_where_all_blocks_lie() -> None:
-    with patch.object(blocks, "_TAIL_BYTES", 20_000):
+    with patch.object(key_index, "_TAIL_BYTES", 20_000):
         rig = several("objects")
         with patch.object(compaction, "key_indexes", lambda *_: None):
             each_by_itself = several("objects")
@@ -80,11 +79,11 @@ def test_an_earlier_index_is_not_believed_for_another_version(home: Home) -> Non
 def test_every_increment_names_all_before_it(home: Home) -> None:
     rig = several(home)
     runs = runs_of(rig.head().manifest)
-    found = key_indexes.key_indexes(rig.store().reader, runs, {})
+    found = tail.key_indexes(rig.store().reader, runs, {})
     assert found is not None
     assert {*found[runs[-1].id].earlier} == {run.id for run in runs[1:-1]}
     for run in runs[1:-1]:
-        own = key_indexes.key_indexes(rig.store().reader, [run], {})
+        own = tail.key_indexes(rig.store().reader, [run], {})
         assert own is not None
         named = found[runs[-1].id].earlier[run.id]
         places = [named.place(number) for number in named.numbers]

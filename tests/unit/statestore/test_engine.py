@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 
 from dormouse.errors import CorruptDataError, OutcomeUnknownError, UnavailableError
-from dormouse.model.state import TableState, without_expired
-from dormouse.state_store import AlreadyCommitted, Committed
-from dormouse.statestore import deltas as codec
-from dormouse.statestore import gc_pause
-from dormouse.statestore.engine import LogStateStore
-from dormouse.statestore.overlap import Overlap, in_turn, side_by_side
+from dormouse.log import compaction
+from dormouse.log import deltas as codec
+from dormouse.log.blobs import Overlap, in_turn, side_by_side
+from dormouse.log.engine import LogStateStore
+from dormouse.state.state import TableState, without_expired
+from dormouse.state.store import AlreadyCommitted, Committed
 from dormouse.stored.paths import delta_prefix
 from tests.support.depth import examples
 from tests.support.trees import initialise
@@ -199,7 +199,7 @@ def test_the_collector_of_python_does_not_run_inside_a_commit_and_does_after(rig
     store, seen = rig.store(), list[bool]()
     rig.on("before append", lambda: seen.append(gc.isenabled()))
     gc.enable()
-    with patch.object(gc_pause, "_paused", 0):  # a test before may have left a commit half done
+    with patch.object(compaction, "_paused", 0):  # a test before may have left a commit half done
         store.commit(addition(1), generation=0)
     assert seen == [False]
     assert gc.isenabled()

@@ -5,10 +5,9 @@ from __future__ import annotations
 import threading
 
 from dormouse.errors import ContendedError
-from dormouse.model.transactions import Entry, ReleaseJob
-from dormouse.state_store import CommitReport, Committed
-from dormouse.statestore.engine import Options
-from dormouse.statestore.group_commit import Entries, GroupCommit, Outcomes, PendingCommit
+from dormouse.log.engine import Entries, GroupCommit, Options, Outcomes, PendingCommit
+from dormouse.state.state import Entry, ReleaseJob
+from dormouse.state.store import CommitReport, Committed
 from tests.support.trees import initialise
 from tests.unit.statestore.faults import Rig
 from tests.unit.statestore.histories import ONE_LEAF, addition

@@ -11,9 +11,9 @@ from unittest.mock import patch
 import pytest
 
 from dormouse.errors import CorruptDataError, NotFoundError, OutcomeUnknownError
-from dormouse.model.state import without_expired
-from dormouse.statestore.engine import Options
-from dormouse.statestore.log import segment_levels
+from dormouse.log import pages
+from dormouse.log.engine import Options
+from dormouse.state.state import without_expired
 from tests.support.depth import in_turn
 from tests.support.trees import initialise
 from tests.unit.statestore.faults import Crash, Home, Rig, fail, small_pages
@@ -27,9 +27,9 @@ def made(home: Home, *, merged: bool = True, restored: bool = False, additions: 
     rig = Rig(home=home, options=KEPT)
     store = rig.store()
     store.commit(initialise(ONE_LEAF), generation=0)
-    most = segment_levels.MOST_SEGMENTS if merged else 10**6
+    most = pages.MOST_SEGMENTS if merged else 10**6
     generation = 0
-    with patch.object(segment_levels, "MOST_SEGMENTS", most):
+    with patch.object(pages, "MOST_SEGMENTS", most):
         for number in range(1, additions + 1):
             rig.clock.advance(seconds=1)
             store.commit(addition(number), generation=generation)
@@ -88,7 +88,7 @@ def test_a_maintainer_that_dies_or_meets_another_while_it_merges_history_loses_n
         another,
     ]
     with small_pages(2):
-        with patch.object(segment_levels, "MOST_SEGMENTS", 10**6):
+        with patch.object(pages, "MOST_SEGMENTS", 10**6):
             before = made("objects", additions=15)
         manifest = before.head().manifest
         places = len(merging(before, -1, actions[0]).calls)
@@ -117,7 +117,7 @@ def merging(before: Rig, number: int, action: Callable[[Rig], None]) -> Rig:
 
 def test_a_reader_that_holds_the_head_of_before_reads_the_merged_segment(home: Home) -> None:
     with small_pages(2):
-        with patch.object(segment_levels, "MOST_SEGMENTS", 10**6):
+        with patch.object(pages, "MOST_SEGMENTS", 10**6):
             rig = made(home)
 
         def merged_and_collected() -> None:
@@ -136,10 +136,10 @@ def test_a_reader_that_holds_the_head_of_before_reads_the_merged_segment(home: H
 
 def test_a_segment_that_is_damaged_or_lost_is_not_merged_but_named(home: Home) -> None:
     with small_pages(2):
-        with patch.object(segment_levels, "MOST_SEGMENTS", 10**6):
+        with patch.object(pages, "MOST_SEGMENTS", 10**6):
             rig = made(home)
         manifest = rig.head().manifest
-        (first, *_) = segment_levels.history_to_merge(manifest)
+        (first, *_) = pages.history_to_merge(manifest)
         body = rig.blob("segments", first.id)
         rig.lose_blob("segments", first.id)
         with pytest.raises(CorruptDataError, match=first.id):
@@ -152,7 +152,7 @@ def test_a_segment_that_is_damaged_or_lost_is_not_merged_but_named(home: Home) -
 
 def test_a_table_that_was_destroyed_meanwhile_is_not_written_to(home: Home) -> None:
     with small_pages(2):
-        with patch.object(segment_levels, "MOST_SEGMENTS", 10**6):
+        with patch.object(pages, "MOST_SEGMENTS", 10**6):
             rig = made(home)
         manifest = rig.head().manifest
         rig.on("before set_manifest", lambda: rig.pages.close("t") and None)

@@ -11,15 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dormouse.errors import CorruptDataError
-from dormouse.model.overlay_map import OverlayMap
-from dormouse.model.partitions import PartitionTree
-from dormouse.model.shards import PartitionReferences, Reference, Shard
-from dormouse.model.state import TableState
-from dormouse.model.transactions import ResetTable
-from dormouse.statestore.log.reader import fold_delta
-from dormouse.statestore.parquet_file import write_file
-from dormouse.statestore.snapshot import changes as stored
-from dormouse.statestore.snapshot.changes import (
+from dormouse.log import increments as stored
+from dormouse.log.columns import StoredMap, write_file
+from dormouse.log.increments import (
     GONE,
     StateChanges,
     changes_between,
@@ -28,8 +22,16 @@ from dormouse.statestore.snapshot.changes import (
     joined,
     rebased,
 )
-from dormouse.statestore.snapshot.codec import decode_snapshot, encode_snapshot
-from dormouse.statestore.snapshot.maps import StoredMap
+from dormouse.log.log import fold_delta
+from dormouse.log.snapshot import decode_snapshot, encode_snapshot
+from dormouse.state.partitions import (
+    OverlayMap,
+    PartitionReferences,
+    PartitionTree,
+    Reference,
+    Shard,
+)
+from dormouse.state.state import ResetTable, TableState
 from tests.support.trees import initialise
 from tests.unit.statestore.histories import ONE_LEAF, Delta, addition, fold_all, histories
 from tests.unit.statestore.samples import GOLDEN, sample_increment, sample_state

@@ -10,20 +10,13 @@ from unittest.mock import patch
 import pytest
 
 from dormouse.errors import CorruptDataError, InvariantError, OutcomeUnknownError, UnavailableError
-from dormouse.model.state import without_expired
-from dormouse.model.transactions import ResetTable
-from dormouse.statestore import engine
-from dormouse.statestore.engine import Options
-from dormouse.statestore.log import compaction, history
-from dormouse.statestore.log.compaction import is_increment_due
-from dormouse.statestore.log.history import with_increment, with_snapshot
-from dormouse.statestore.log.pages import Increment, Manifest, Segment, Snapshot
-from dormouse.statestore.snapshot.changes import (
-    changes_between,
-    decode_increment,
-    encode_increment,
-    rebased,
-)
+from dormouse.log import compaction, engine, tail
+from dormouse.log.compaction import is_increment_due
+from dormouse.log.engine import Options
+from dormouse.log.increments import changes_between, decode_increment, encode_increment, rebased
+from dormouse.log.pages import Increment, Manifest, Segment, Snapshot
+from dormouse.log.tail import with_increment, with_snapshot
+from dormouse.state.state import ResetTable, without_expired
 from tests.support.depth import in_turn
 from tests.support.trees import initialise
 from tests.unit.statestore.faults import Crash, Home, Rig, fail, small_pages
@@ -295,7 +288,7 @@ def test_a_snapshot_takes_the_place_of_increments_unless_they_are_newer() -> Non
     taken = with_snapshot(begun, Snapshot("b", 91, 20, 1), 0)
     assert taken
     assert taken.increments == ()
-    assert history.without_versions_before(begun, 99).increments == begun.increments
+    assert tail.without_versions_before(begun, 99).increments == begun.increments
 
 
 def test_an_increment_is_due_by_the_commits_that_a_reader_folds() -> None:

@@ -13,17 +13,9 @@ from dormouse.errors import (
     ServiceRefusedError,
     UnavailableError,
 )
+from dormouse.log.log import CollectedError, Log
+from dormouse.log.pages import LOWEST_ID, PAGE_CAPACITY, Head, Manifest, Page, Segment, Snapshot
 from dormouse.retry_policy import WITHOUT_PAUSES, RetryPolicy
-from dormouse.statestore.log.log import CollectedError, Log
-from dormouse.statestore.log.pages import (
-    LOWEST_ID,
-    PAGE_CAPACITY,
-    Head,
-    Manifest,
-    Page,
-    Segment,
-    Snapshot,
-)
 from tests.support.memory_pages import MemoryPages
 from tests.unit.statestore.faults import Rig, fail
 

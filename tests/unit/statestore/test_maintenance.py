@@ -16,14 +16,14 @@ from dormouse.errors import (
     NotFoundError,
     OutcomeUnknownError,
 )
-from dormouse.model.state import without_expired
-from dormouse.state_store import Committed
-from dormouse.statestore import segments
-from dormouse.statestore.deltas import Delta
-from dormouse.statestore.engine import Options
-from dormouse.statestore.log import compaction, segment_levels
-from dormouse.statestore.segments import decode_segment, encode_segment
-from dormouse.statestore.snapshot.codec import encode_snapshot
+from dormouse.log import compaction, segments
+from dormouse.log import pages as segment_levels
+from dormouse.log.deltas import Delta
+from dormouse.log.engine import Options
+from dormouse.log.segments import decode_segment, encode_segment
+from dormouse.log.snapshot import encode_snapshot
+from dormouse.state.state import without_expired
+from dormouse.state.store import Committed
 from tests.support.depth import in_turn
 from tests.support.trees import initialise
 from tests.unit.statestore.faults import Home, Rig, fail, small_pages

@@ -12,44 +12,38 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.state.counting import item_bytes
-from dormouse.aws.dynamodb.items import attributes_of
+from dormouse.aws.items import attributes_of
 from dormouse.items.pages import put_head
-from dormouse.statestore.log.compaction import (
+from dormouse.log.compaction import (
     COMMITS_TO_INCREMENT,
     CompactionPolicy,
     increment_period,
     is_increment_due,
     is_snapshot_due,
 )
-from dormouse.statestore.log.history import (
-    with_increment,
-    with_snapshot,
-    without_versions_before,
-)
-from dormouse.statestore.log.pages import (
+from dormouse.log.pages import (
+    HISTORY_PER_LEVEL,
+    MOST_HISTORY_BYTES,
+    MOST_INCREMENTS,
     PAGE_CAPACITY,
+    PAGES_PER_SEGMENT,
+    SEGMENTS_PER_LEVEL,
     Head,
     Increment,
     Manifest,
     Segment,
     Snapshot,
-    id_at,
-    not_below,
-    version_before,
-)
-from dormouse.statestore.log.segment_levels import (
-    HISTORY_PER_LEVEL,
-    MOST_HISTORY_BYTES,
-    MOST_INCREMENTS,
-    PAGES_PER_SEGMENT,
-    SEGMENTS_PER_LEVEL,
     absorbed_by,
     ends_at,
     history_to_merge,
+    id_at,
     left_before,
+    not_below,
+    version_before,
     with_history_merged,
     with_segment,
 )
+from dormouse.log.tail import with_increment, with_snapshot, without_versions_before
 
 
 def grown(

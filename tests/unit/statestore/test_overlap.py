@@ -7,9 +7,9 @@ from threading import Event, current_thread
 
 import pytest
 
-from dormouse.aws.s3.hedging import FEWEST_HEDGED, fetched_hedged
+from dormouse.aws.state_store import FEWEST_HEDGED, fetched_hedged
 from dormouse.errors import NotFoundError, UnavailableError
-from dormouse.statestore.overlap import AT_ONCE, Fetch, fetched
+from dormouse.log.blobs import AT_ONCE, Fetch, fetched
 
 BOTH = pytest.mark.parametrize("fetch", [fetched, fetched_hedged])
 MOST_SECONDS = 5

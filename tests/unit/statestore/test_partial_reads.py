@@ -9,24 +9,23 @@ from unittest.mock import patch
 import pytest
 
 from dormouse.errors import CorruptDataError, InvariantError, UnavailableError
-from dormouse.keys.ranges import KeyRange, encode_key
-from dormouse.model.partitions import PartitionTree
-from dormouse.model.state import PartOfState, TableState
-from dormouse.model.transactions import (
+from dormouse.keys import KeyRange, encode_key
+from dormouse.log import compaction, key_index, pinning
+from dormouse.log.key_index import without_key_index
+from dormouse.log.log import Reader
+from dormouse.log.snapshot import decode_snapshot, encode_snapshot
+from dormouse.schema.types import Primitive
+from dormouse.state.partitions import PartitionTree
+from dormouse.state.state import (
     AddShards,
     AssignJob,
     DeleteShards,
+    PartOfState,
     ReplaceShards,
     ResetTable,
+    TableState,
     Transaction,
 )
-from dormouse.schema.schema import Primitive
-from dormouse.statestore import partial_reads
-from dormouse.statestore.by_key import blocks
-from dormouse.statestore.by_key.blocks import without_key_index
-from dormouse.statestore.log import compaction
-from dormouse.statestore.log.reader import Reader
-from dormouse.statestore.snapshot.codec import decode_snapshot, encode_snapshot
 from tests.support.trees import initialise
 from tests.unit.statestore.faults import Home, Rig, fail, small_pages
 from tests.unit.statestore.histories import shard_of
@@ -160,16 +159,16 @@ def test_a_process_that_has_the_state_brings_it_up_to_date_instead(rig: Rig) -> 
 
 def test_a_process_that_reads_many_parts_loads_the_state(rig: Rig) -> None:
     store = rig.store()
-    parts = [store.part(wanted()) for _ in range(partial_reads.MOST_PARTS + 1)]
+    parts = [store.part(wanted()) for _ in range(pinning.MOST_PARTS + 1)]
     assert [isinstance(part, PartOfState) for part in parts] == [True] * (len(parts) - 1) + [False]
 
 
 def test_many_blocks_a_small_state_and_all_keys_are_read_whole(rig: Rig) -> None:
     store = rig.store()
     assert store.part(wanted(KeyRange())) == rig.replay()
-    with patch.object(partial_reads, "MOST_BLOCKS", 1):
+    with patch.object(pinning, "MOST_BLOCKS", 1):
         assert rig.store().part(wanted(KeyRange(("a",), ("p",)))) == rig.replay()
-    with patch.object(partial_reads, "LEAST_BYTES", 10**9):
+    with patch.object(pinning, "LEAST_BYTES", 10**9):
         assert rig.store().part(wanted()) == rig.replay()
 
 
@@ -185,8 +184,8 @@ def test_a_key_index_of_a_later_format_is_left_alone(rig: Rig) -> None:
     magic = b"DMbykey"
     assert body.count(magic) == 1
     before, _, after = body.partition(magic)
-    assert before[-1] == blocks.FORMAT
-    replace_blob(rig, newest, before[:-1] + bytes([blocks.FORMAT + 1]) + magic + after)
+    assert before[-1] == key_index.FORMAT
+    replace_blob(rig, newest, before[:-1] + bytes([key_index.FORMAT + 1]) + magic + after)
     assert rig.store().part(wanted()) == rig.replay()
 
 
@@ -218,8 +217,8 @@ def test_no_flipped_bit_is_believed(rig: Rig) -> None:
 
 def test_a_block_is_not_taken_for_another_one(rig: Rig) -> None:
     body = rig.blob("snapshots", rig.head().manifest.snapshots[-1].id)
-    tail = blocks.without_footer(body)
-    index = blocks.decode_key_index("t", tail, len(tail), "a snapshot")
+    tail = key_index.without_footer(body)
+    index = key_index.decode_key_index("t", tail, len(tail), "a snapshot")
     assert index and len(index) > 1
     first, second = (body[slice(*index.place(number))] for number in (0, 1))
     assert index.rows(0, first, "a snapshot").num_rows
@@ -287,7 +286,7 @@ def test_a_load_of_the_whole_state_does_not_fetch_the_key_index() -> None:
 
         with (
             patch.object(rig.storage, "stream", counted),
-            patch.object(blocks, "_TAIL_BYTES", 14_000),
+            patch.object(key_index, "_TAIL_BYTES", 14_000),
         ):
             assert rig.store().current() == rig.replay()
         end, front = fetched
@@ -302,13 +301,13 @@ def _start_of_index(body: bytes) -> int:
 
 
 def test_a_reader_of_many_ranges_loads_the_state(rig: Rig) -> None:
-    many = [KeyRange.exactly((f"d{n:03}",)) for n in range(partial_reads.MOST_RANGES + 1)]
+    many = [KeyRange.exactly((f"d{n:03}",)) for n in range(pinning.MOST_RANGES + 1)]
     assert isinstance(rig.store().part(wanted(*many[:-1])), PartOfState)
     assert not isinstance(rig.store().part(wanted(*many)), PartOfState)
 
 
 def test_blocks_of_many_bytes_are_not_read(rig: Rig) -> None:
-    with patch.object(partial_reads, "MOST_BYTES", 1):
+    with patch.object(pinning, "MOST_BYTES", 1):
         assert not isinstance(rig.store().part(wanted()), PartOfState)
 
 

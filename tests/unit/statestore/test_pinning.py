@@ -15,14 +15,13 @@ from dormouse.errors import (
     NotFoundError,
     OutcomeUnknownError,
 )
-from dormouse.features.garbage.garbage import collectable, unpinned
-from dormouse.model.partitions import ROOT
-from dormouse.model.state import TableState, without_expired
-from dormouse.model.transactions import AssignJob, DeleteShards
-from dormouse.model.versions.pins import OwnerKind, PinOwner
-from dormouse.state_store import accepted
-from dormouse.statestore.engine import Options
-from dormouse.statestore.pinning import CLOCK_MARGIN_MS
+from dormouse.features.garbage import collectable, unpinned
+from dormouse.log.engine import Options
+from dormouse.log.pinning import CLOCK_MARGIN_MS
+from dormouse.state.partitions import ROOT
+from dormouse.state.state import AssignJob, DeleteShards, TableState, without_expired
+from dormouse.state.store import accepted
+from dormouse.state.versions import OwnerKind, PinOwner
 from tests.support.depth import in_turn
 from tests.support.trees import initialise
 from tests.unit.statestore.faults import Crash, Home, Rig, fail

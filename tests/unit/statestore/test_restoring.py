@@ -14,12 +14,11 @@ from dormouse.errors import (
     InvalidRequestError,
     OutcomeUnknownError,
 )
-from dormouse.fold.rules import Rule
-from dormouse.model.state import without_expired
-from dormouse.model.transactions import AddShards, RestoreVersion
-from dormouse.model.versions.pins import OwnerKind, PinOwner
-from dormouse.state_store import AlreadyCommitted, Committed, Rejected
-from dormouse.statestore.engine import LogStateStore, Options
+from dormouse.log.engine import LogStateStore, Options
+from dormouse.state.rules import Rule
+from dormouse.state.state import AddShards, RestoreVersion, without_expired
+from dormouse.state.store import AlreadyCommitted, Committed, Rejected
+from dormouse.state.versions import OwnerKind, PinOwner
 from tests.support.depth import in_turn
 from tests.support.trees import initialise
 from tests.unit.statestore.faults import Crash, Home, Rig, fail, small_pages

@@ -9,21 +9,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dormouse.keys.ranges import Key, KeyRange, encode_key
-from dormouse.model.overlay_map import OverlayMap
-from dormouse.model.partitions import ROOT, PartitionTree
-from dormouse.model.shards import PartitionReferences, Reference, Shard
-from dormouse.model.state import TableState
-from dormouse.statestore.by_key import rows
-from dormouse.statestore.by_key.blocks import (
+from dormouse.keys import Key, KeyRange, encode_key
+from dormouse.log import key_index
+from dormouse.log.key_index import (
+    SCHEMA,
     all_rows,
+    blocks_of_changes,
     decode_key_index,
     index_place,
+    known_part,
     without_footer,
 )
-from dormouse.statestore.by_key.merging import known_part
-from dormouse.statestore.by_key.rows import SCHEMA, blocks_of_changes
-from dormouse.statestore.snapshot.codec import encode_snapshot
+from dormouse.log.snapshot import encode_snapshot
+from dormouse.state.partitions import (
+    ROOT,
+    OverlayMap,
+    PartitionReferences,
+    PartitionTree,
+    Reference,
+    Shard,
+)
+from dormouse.state.state import TableState
 from tests.support.strategies import short_keys
 
 LEAVES = 6000
@@ -67,7 +73,7 @@ def test_a_key_index_is_bounded_by_what_there_is_whoever_holds_wide_partitions()
 
 @pytest.mark.parametrize("wide", [0, 3, 400])
 def test_a_reader_of_a_key_finds_what_wide_partitions_hold(wide: int) -> None:
-    with patch.multiple(rows, BLOCK_ROWS=64, BLOCK_ROWS_OF_CHANGES=64, MOST_REACHING=16):
+    with patch.multiple(key_index, BLOCK_ROWS=64, BLOCK_ROWS_OF_CHANGES=64, MOST_REACHING=16):
         state = state_of(wide, 500)
         whole, _ = parts_of(state)
     for key in ((0,), (77,), (255,), (499,)):
@@ -89,7 +95,7 @@ def read(whole: bytes, wanted: KeyRange) -> list[object]:
 
 
 def test_each_row_of_all_is_there_once() -> None:
-    with patch.multiple(rows, BLOCK_ROWS=64, BLOCK_ROWS_OF_CHANGES=64, MOST_REACHING=16):
+    with patch.multiple(key_index, BLOCK_ROWS=64, BLOCK_ROWS_OF_CHANGES=64, MOST_REACHING=16):
         state = state_of(100, 500)
         whole, _ = parts_of(state)
         assert index_place(whole)
@@ -120,17 +126,17 @@ def test_blocks_and_shared_ones_have_all_rows_of_any_key(
     ]
     table = pa.Table.from_pylist(cells, SCHEMA)
     with patch.multiple(
-        rows, BLOCK_ROWS=per_block, BLOCK_ROWS_OF_CHANGES=per_block, MOST_REACHING=most
+        key_index, BLOCK_ROWS=per_block, BLOCK_ROWS_OF_CHANGES=per_block, MOST_REACHING=most
     ):
         found = list(blocks_of_changes(table))
-    plain = [block for block in found if isinstance(block, rows.Block)]
+    plain = [block for block in found if isinstance(block, key_index.Block)]
     assert sum(len(block.rows) for block in found) <= len(table) + most * len(plain)
     at = encode_key(key)
     here = [block for block in plain if block.fence <= at][-1:] or plain[:1]
     here += [
         block
         for block in found
-        if isinstance(block, rows.SharedBlock)
+        if isinstance(block, key_index.SharedBlock)
         and block.low <= at
         and (block.high is None or at <= block.high)
     ]

@@ -14,16 +14,26 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from dormouse.errors import CorruptDataError
-from dormouse.fold.fold import Verdict, apply
-from dormouse.fold.invariants import broken_invariants
-from dormouse.model.overlay_map import OverlayMap
-from dormouse.model.shards import MOST_IN_A_DICT, PartitionReferences, Reference, Shard
-from dormouse.model.state import TableState
-from dormouse.model.transactions import Entry, Transaction
-from dormouse.statestore.parquet_file import open_file, write_file
-from dormouse.statestore.snapshot.codec import FORMAT, KIND, decode_snapshot, encode_snapshot
-from dormouse.statestore.snapshot.columns import StoredIds, packed, places_among, unpacked
-from dormouse.statestore.snapshot.maps import StoredMap
+from dormouse.log.columns import (
+    StoredIds,
+    StoredMap,
+    open_file,
+    packed,
+    places_among,
+    unpacked,
+    write_file,
+)
+from dormouse.log.snapshot import FORMAT, KIND, decode_snapshot, encode_snapshot
+from dormouse.state.fold import Verdict, apply
+from dormouse.state.partitions import (
+    MOST_IN_A_DICT,
+    OverlayMap,
+    PartitionReferences,
+    Reference,
+    Shard,
+)
+from dormouse.state.state import Entry, TableState, Transaction
+from dormouse.state.validation import broken_invariants
 from tests.support.depth import examples
 from tests.support.machine import TableMachine
 from tests.support.strategies import text

@@ -12,18 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dormouse.errors import CorruptDataError, InvariantError, NotFoundError
-from dormouse.model.source_segments import SourceSegment
-from dormouse.model.state import TableState
-from dormouse.readers.read_counters import CountedObjects, ReadCounters
-from dormouse.statestore import source_lookup as sources_module
-from dormouse.statestore.source_codec import (
+from dormouse.log import sources as sources_module
+from dormouse.log.sources import (
     Cover,
     decode_sources,
     digest_of,
     digests_of,
     encode_sources,
+    ingested_of,
+    read_segment,
 )
-from dormouse.statestore.source_lookup import ingested_of, read_segment
+from dormouse.shards.read_counters import CountedObjects, ReadCounters
+from dormouse.state.state import SourceSegment, TableState
 from dormouse.stored.paths import sources_path
 from tests.support.memory_storage import MemoryStorage
 

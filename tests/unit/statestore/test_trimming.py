@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dormouse.model.state import without_expired
-from dormouse.statestore.log.reader import fold_delta
-from dormouse.statestore.snapshot.codec import decode_snapshot, encode_snapshot
+from dormouse.log.log import fold_delta
+from dormouse.log.snapshot import decode_snapshot, encode_snapshot
+from dormouse.state.state import without_expired
 from tests.unit.statestore.histories import Delta, fold_all, histories
 
 

@@ -8,7 +8,7 @@ import zlib
 
 import pytest
 
-from dormouse.stored import crc32 as module
+from dormouse.stored import checksums as module
 
 LENGTHS = (0, 1, 7, 64, 1023, 70_000)
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dormouse.errors import CorruptDataError
-from dormouse.stored.json_objects import decode_stored, encode_stored
+from dormouse.stored.decoding import decode_stored, encode_stored
 
 
 class Body(msgspec.Struct, frozen=True):

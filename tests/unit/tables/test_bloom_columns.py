@@ -6,8 +6,7 @@ import pytest
 
 from dormouse.errors import InvalidRequestError
 from dormouse.schema.schema import Schema
-from dormouse.tables.bloom_columns import bloom_columns
-from dormouse.tables.properties import Properties
+from dormouse.tables.properties import Properties, bloom_columns
 
 SCHEMA = Schema.from_json(
     {

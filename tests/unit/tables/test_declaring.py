@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dormouse.errors import InvalidRequestError
-from dormouse.schema.schema import Field, Primitive, Schema
+from dormouse.schema.schema import Field, Schema
+from dormouse.schema.types import Primitive
 from dormouse.tables.declaring import TableChange, TableDeclaration, plan_table_changes
-from dormouse.tables.evolution import Alteration, apply_alteration
-from dormouse.tables.table import Table, merge_settings
+from dormouse.tables.table import Alteration, Table, apply_alteration, merge_settings
 
 KEY = Field("k", Primitive.LONG)
 OLD = Field("old", Primitive.STRING)

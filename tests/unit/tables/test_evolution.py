@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from dormouse.errors import InvalidRequestError
-from dormouse.schema.schema import Field, Member, Primitive, Schema, StructType
-from dormouse.tables.evolution import RETAINED_NAMES, Alteration, apply_alteration
+from dormouse.schema.schema import Field, Schema
+from dormouse.schema.types import Member, Primitive, StructType
 from dormouse.tables.properties import Properties
+from dormouse.tables.table import RETAINED_NAMES, Alteration, apply_alteration
 
 LONG = Primitive.LONG
 SCHEMA = Schema(

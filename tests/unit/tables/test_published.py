@@ -11,7 +11,7 @@ from dormouse.messages.requests import ReinitialiseTable, SetProperties
 from dormouse.schema.schema import Field, Schema, parse_field
 from dormouse.tables.declaring import TableDeclaration, plan_table_changes
 from dormouse.tables.properties import parse_properties
-from dormouse.tables.published import check_published
+from dormouse.tables.table import check_published
 from tests.support.world import LETTERS, World
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from dormouse.errors import InvalidRequestError
-from dormouse.schema.schema import Primitive, Schema
-from dormouse.sql.expressions import Column
+from dormouse.schema.schema import Schema
+from dormouse.schema.types import Primitive
+from dormouse.sql.conditions import Column
 from dormouse.tables.properties import Properties
 from dormouse.tables.row_rules import AgeOff, Aggregation, RowRules, row_rules
 

@@ -1,7 +1,7 @@
 """An instance over HTTP: tables, their parts and jobs, queries, files and requests.
 
-- `routes`: the table of routes; `serve_http` answers one request by it, `openapi` describes it.
-- `resources`: the functions of the routes.
+- `serve_http`: answers one request by the table of routes.
+- `tables`, `queries`, `upkeep`: the functions of the routes; `forms`: in which forms rows are sent.
 - `calls`: what a route's function takes, read from a request; `problems`: errors as answers.
-- `door`: who may call a server on this machine.
+- `computing`: the process that computes for a server.
 """

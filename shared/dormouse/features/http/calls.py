@@ -11,15 +11,14 @@ from urllib.parse import unquote
 
 import msgspec
 
-from dormouse.access.doors import allowed_table
-from dormouse.access.rules import Verb
-from dormouse.access.visible import VisibleTable
+from dormouse.access import Verb, VisibleTable
 from dormouse.client.instance import Instance
 from dormouse.client.table import TableHandle
 from dormouse.errors import ForbiddenError
+from dormouse.features.access import allowed_table
 from dormouse.features.http.problems import ProblemError
 from dormouse.http.messages import HttpRequest, HttpResponse
-from dormouse.ports.services import Services
+from dormouse.ports import Services
 from dormouse.stored.decoding import convert_texts, decode_json
 
 MOST_BODY_BYTES = 4 * 1024 * 1024

@@ -11,12 +11,12 @@ from pathlib import Path
 import msgspec
 
 from dormouse.client.computing import Done, Task, failures, pieces
-from dormouse.client.ingesting.inferring import columns_of
+from dormouse.client.inferring import columns_of
 from dormouse.client.instance import Instance
 from dormouse.errors import DormouseError, NotFoundError
-from dormouse.features.http.resources.uploads import count_rows
+from dormouse.features.answer_query import compute_task
 from dormouse.features.http.serve_http import serve_http
-from dormouse.features.queries.answer_query import compute_task
+from dormouse.features.http.upkeep import count_rows
 from dormouse.http.messages import HttpRequest
 
 

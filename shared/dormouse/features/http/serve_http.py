@@ -2,16 +2,232 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from http import HTTPStatus
+from typing import Any
 
+import msgspec
+
+from dormouse import __version__
 from dormouse.client.instance import Instance
 from dormouse.errors import DormouseError
-from dormouse.features.http.calls import JSON_HEADERS, Call, Route, json_answer
-from dormouse.features.http.openapi import document
-from dormouse.features.http.problems import ProblemError, problem_of
-from dormouse.features.http.routes import DOCUMENT, ROUTES
+from dormouse.features.http import queries, tables, upkeep
+from dormouse.features.http import queries as asked
+from dormouse.features.http import tables as changes
+from dormouse.features.http.calls import JSON, JSON_HEADERS, Call, NoQuery, Route, json_answer
+from dormouse.features.http.forms import NEXT, VERSION, RowForm, Rows
+from dormouse.features.http.problems import PROBLEM_JSON, Problem, ProblemError, problem_of
+from dormouse.features.http.queries import RESPOND_LATER
+from dormouse.features.http.tables import IDEMPOTENCY_KEY, Accepted
+from dormouse.features.http.upkeep import RowsTaken
+from dormouse.files.results import ResultFormat
 from dormouse.http.messages import HttpRequest, HttpResponse, without_body
+
+# Every route of the API: its method, its path, who may use it, and the function that answers it.
+#
+# A path has parts and names in braces; nothing in it is optional. No two routes fit one path.
+
+ROUTES = (
+    Route("GET", "/tables", "read", tables.list_tables),
+    Route("POST", "/tables", "administer", changes.create_table, 202),
+    Route("GET", "/tables/{table}", "read", tables.show_table),
+    Route("PATCH", "/tables/{table}", "administer", changes.change_table, 202),
+    Route("DELETE", "/tables/{table}", "administer", changes.delete_table, 202),
+    Route("GET", "/tables/{table}/schema", "read", tables.show_schema),
+    Route("GET", "/tables/{table}/properties", "read", tables.show_properties),
+    Route("GET", "/tables/{table}/status", "read", tables.show_status),
+    Route("GET", "/tables/{table}/metrics", "read", tables.show_metrics),
+    Route("GET", "/tables/{table}/partitions", "read", tables.list_partitions),
+    Route("GET", "/tables/{table}/shards", "read", tables.list_shards),
+    Route("GET", "/tables/{table}/versions", "read", tables.list_versions),
+    Route("GET", "/tables/{table}/jobs", "read", upkeep.list_jobs),
+    Route("GET", "/tables/{table}/refused-files", "read", upkeep.list_refused_files),
+    Route(
+        "POST",
+        "/tables/{table}/query",
+        "read",
+        queries.query_table,
+        later=asked.QueryAccepted,
+        apart=True,
+    ),
+    Route("POST", "/tables/{table}/compact", "administer", changes.compact_table, 202),
+    Route("POST", "/tables/{table}/split", "administer", changes.split_partitions, 202),
+    Route("POST", "/tables/{table}/files", "write", upkeep.begin_upload),
+    Route("GET", "/tables/{table}/files/{file}", "read", upkeep.show_file),
+    Route("PUT", "/tables/{table}/files/{file}", "write", upkeep.put_file, 202, ("*/*",)),
+    Route("POST", "/tables/{table}/rows", "write", upkeep.add_rows, 202, upkeep.ROWS_TYPES),
+    Route("POST", "/sql", "read", queries.run_statement, later=asked.QueryAccepted, apart=True),
+    Route("GET", "/queries", "read", asked.list_queries),
+    Route("GET", "/queries/{query_id}", "read", asked.show_query),
+    Route("DELETE", "/queries/{query_id}", "read", asked.cancel_query, 202),
+    Route("GET", "/queries/{query_id}/files/{file}", "read", asked.read_result, files=True),
+    Route("GET", "/jobs", "read", upkeep.list_other_jobs),
+    Route("GET", "/websocket", "read", upkeep.show_websocket),
+    Route("GET", "/queues", "read", upkeep.list_queues),
+    Route("GET", "/queues/{queue}/dead-letters", "administer", upkeep.list_dead_letters),
+    Route("POST", "/queues/{queue}/redrive", "administer", changes.redrive_dead_letters, 202),
+    Route("GET", "/requests/{request}", "read", upkeep.show_request),
+)
+DOCUMENT = "/openapi.json"
+"""The path of the description of these routes."""
+
+
+# The description of the routes as an OpenAPI 3.1 document, made from their types.
+
+_TEXT = {"type": "string"}
+_REFERENCE = "#/components/schemas/{name}"
+_PROBLEMS: Mapping[str, str] = {
+    "400": "The request is not what the route takes.",
+    "401": "Nothing says who asks, or not rightly.",
+    "403": "The caller may not do this.",
+    "404": "There is no such thing.",
+    "405": "The path has other methods.",
+    "406": "The client accepts no form that there is.",
+    "409": "There is such a thing already.",
+    "410": "The version that the pages are of is not kept any more.",
+    "413": "The body or the answer is too large.",
+    "415": "The body is of another type.",
+    "422": "The request does not fit the table.",
+    "500": "A fault of this side.",
+    "503": "A service does not answer; try again.",
+    "504": "It took too long.",
+}
+_WITH_KEY = (Accepted, RowsTaken)
+"""What routes answer that take an Idempotency-Key."""
+
+
+@lru_cache(maxsize=1)
+def document(routes: Sequence[Route]) -> bytes:
+    """Return the document, as JSON."""
+    found = (
+        kind
+        for route in routes
+        for kind in (route.body, _answered(route), route.query, route.later)
+    )
+    types = [*dict.fromkeys(kind for kind in found if kind is not None), Problem]
+    schemas, components = msgspec.json.schema_components(types, ref_template=_REFERENCE)
+    made = _Document(dict(zip(types, schemas, strict=True)), components)
+    paths: dict[str, dict[str, Any]] = {}
+    for route in routes:
+        paths.setdefault(route.path, {})[route.method.lower()] = made.operation(route)
+    body = {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Dormouse",
+            "version": __version__,
+            "description": "Tables on S3: what there is, queries, files and rows, requests.",
+        },
+        "paths": paths,
+        "components": {"schemas": components, "responses": made.problems()},
+    }
+    return msgspec.json.encode(body)
+
+
+class _Document:
+    def __init__(self, schemas: Mapping[Any, Any], components: Mapping[str, Any]) -> None:
+        self._schemas, self._components = schemas, components
+
+    def operation(self, route: Route) -> dict[str, Any]:
+        """Return the description of a route."""
+        summary, _, rest = route.description.partition("\n")
+        described: dict[str, Any] = {
+            "operationId": route.name,
+            "summary": summary,
+            "description": " ".join(rest.split()) or summary,
+            "tags": [route.group],
+            "parameters": [*self._in_path(route), *self._in_query(route), *_in_headers(route)],
+            "responses": {str(route.status): self._answer(route), **self._later(route)}
+            | {status: {"$ref": f"#/components/responses/{status}"} for status in _PROBLEMS},
+        }
+        if content := self._content(route):
+            described["requestBody"] = {"required": route.body is None, "content": content}
+        return described
+
+    def problems(self) -> dict[str, Any]:
+        """Return the descriptions of all problems, by their status."""
+        content = {PROBLEM_JSON: {"schema": self._schemas[Problem]}}
+        return {
+            status: {"description": text, "content": content} for status, text in _PROBLEMS.items()
+        }
+
+    def _in_path(self, route: Route) -> list[dict[str, Any]]:
+        return [
+            {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+            for name in re.findall(r"\{(\w+)\}", route.path)
+        ]
+
+    def _in_query(self, route: Route) -> list[dict[str, Any]]:
+        if route.query is NoQuery:
+            return []
+        schema = self._components[route.query.__name__]
+        return [
+            {"name": name, "in": "query", "schema": described}
+            for name, described in schema["properties"].items()
+        ]
+
+    def _content(self, route: Route) -> dict[str, Any]:
+        if route.body is not None:
+            return {JSON: {"schema": self._schemas[route.body]}}
+        return {media_type: {"schema": _body_schema(media_type)} for media_type in route.takes}
+
+    def _later(self, route: Route) -> dict[str, Any]:
+        if route.later is None:
+            return {}
+        text = "The rows are answered later: follow the location."
+        return {
+            "202": {
+                "description": text,
+                "headers": {"location": {"description": "The query.", "schema": _TEXT}},
+                "content": {JSON: {"schema": self._schemas[route.later]}},
+            }
+        }
+
+    def _answer(self, route: Route) -> dict[str, Any]:
+        kind = _answered(route)
+        if route.files:
+            forms: dict[str, Any] = {form.media_type: {} for form in ResultFormat}
+            return {"description": _first_sentence(route), "content": forms}
+        content: dict[str, Any] = {JSON: {"schema": self._schemas[kind]}}
+        described: dict[str, Any] = {"description": _first_sentence(route), "content": content}
+        if kind is Rows:
+            content |= {form.value: {} for form in RowForm if form is not RowForm.json}
+            texts = {NEXT: "What to send as `after` for more rows.", VERSION: "The version read."}
+            described["headers"] = {
+                name: {"description": text, "schema": {"type": "string"}}
+                for name, text in texts.items()
+            }
+        return described
+
+
+def _answered(route: Route) -> Any:
+    """Return the type of an answer; functions that answer rows encode them by themselves."""
+    kind = route.hints["return"]
+    if route.files:
+        return None
+    return Rows if kind is HttpResponse else kind
+
+
+def _in_headers(route: Route) -> list[dict[str, Any]]:
+    found = []
+    if route.later is not None or _answered(route) in _WITH_KEY:
+        text = "The same request, sent again under one key, is done once."
+        schema = {"type": "string", "minLength": 1, "maxLength": 128}
+        found = [{"name": IDEMPOTENCY_KEY, "in": "header", "description": text, "schema": schema}]
+    if route.later is not None:
+        text = f"With {RESPOND_LATER}, all rows are answered later, as files."
+        found += [{"name": "prefer", "in": "header", "description": text, "schema": _TEXT}]
+    return found
+
+
+def _body_schema(media_type: str) -> dict[str, Any]:
+    return {"type": "array", "items": {"type": "object"}} if media_type == JSON else {}
+
+
+def _first_sentence(route: Route) -> str:
+    return " ".join(route.description.split()).partition(". ")[0]
 
 
 def serve_http(instance: Instance, request: HttpRequest) -> HttpResponse:

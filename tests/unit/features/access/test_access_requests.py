@@ -7,11 +7,16 @@ from typing import Any
 
 import pytest
 
-from dormouse.access.doors import find_table
-from dormouse.access.renames import check_column_renames, check_table_rename
-from dormouse.access.rules import AccessRule, Permission, permission
-from dormouse.client import Instance
+from dormouse.access import (
+    AccessRule,
+    Permission,
+    check_column_renames,
+    check_table_rename,
+    permission,
+)
+from dormouse.client.instance import Instance
 from dormouse.errors import InvalidRequestError, NotFoundError
+from dormouse.features.access import find_table
 from dormouse.messages.requests import (
     AlterSchema,
     ClearAccess,

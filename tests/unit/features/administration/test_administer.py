@@ -10,10 +10,10 @@ from typing import Any, get_args, get_type_hints
 import pytest
 
 from dormouse.errors import AlreadyExistsError, ContendedError, InvalidRequestError, NotFoundError
-from dormouse.features.administration.administer import administer
-from dormouse.features.rebuild.rebuild import rebuild
-from dormouse.features.requests.work import RequestResult
-from dormouse.features.tables.changing.delete_table import delete_whole_table
+from dormouse.features.administration import administer
+from dormouse.features.deletion import delete_whole_table
+from dormouse.features.rebuild import rebuild
+from dormouse.features.requests import RequestResult
 from dormouse.messages.requests import (
     AdminRequest,
     CreateTable,
@@ -25,7 +25,7 @@ from dormouse.messages.requests import (
     SetProperties,
 )
 from dormouse.messages.stages import load
-from dormouse.ports.services import Services
+from dormouse.ports import Services
 from dormouse.tables.table import Table
 from tests.support.world import LETTERS, Crash, World, letters
 

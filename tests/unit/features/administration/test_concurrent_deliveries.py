@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from dormouse.errors import InvalidRequestError
-from dormouse.features.administration.administer import administer
-from dormouse.features.requests.request_paths import request_prefix
+from dormouse.features.administration import administer
+from dormouse.features.requests import request_prefix
 from dormouse.messages.requests import AdminRequest, CreateTable, RenameTable, SplitPartitions
 from dormouse.messages.stages import load
 from tests.support.trees import LEFT

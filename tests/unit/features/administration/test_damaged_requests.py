@@ -5,16 +5,15 @@ from __future__ import annotations
 import pytest
 
 from dormouse.errors import CorruptDataError
-from dormouse.features.administration.stored_requests import save_reply
-from dormouse.features.purge.remaining_objects import save_remaining
-from dormouse.features.requests.request_paths import (
+from dormouse.features.administration import save_reply
+from dormouse.features.purge import save_remaining
+from dormouse.features.requests import (
+    request_key,
     request_left_path,
     request_path,
     request_reply_path,
 )
-from dormouse.features.requests.resolve_table import request_key
-from dormouse.messages.replies import Reply, reply_to
-from dormouse.messages.requests import CompactTable, PurgeRows
+from dormouse.messages.requests import CompactTable, PurgeRows, Reply, reply_to
 from dormouse.messages.stages import RequestStep, SelectionMessage
 from dormouse.tables.table import Table
 from tests.support.damage import DAMAGE, rewrite

@@ -10,7 +10,7 @@ import pytest
 from dormouse.errors import OutcomeUnknownError, UnavailableError
 from dormouse.messages.requests import ReinitialiseTable, SplitPartitions
 from dormouse.messages.stages import OutboundMessage, PartitionSplits
-from dormouse.model.jobs.job_events import JobEvent, Tracked
+from dormouse.state.jobs import JobEvent, Tracked
 from dormouse.tables.table import Table
 from tests.support.made_once import made_once
 from tests.support.world import Crash, World, letters

@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 
 from dormouse.errors import InvalidRequestError, NotFoundError
-from dormouse.features.requests.resolve_table import request_key
+from dormouse.features.requests import request_key
 from dormouse.messages.requests import (
     AdminRequest,
     AlterSchema,

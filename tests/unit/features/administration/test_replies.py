@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from dormouse.features.requests.request_paths import request_prefix, request_reply_path
-from dormouse.features.requests.resolve_table import request_key
-from dormouse.messages.replies import Counts
+from dormouse.features.requests import request_key, request_prefix, request_reply_path
 from dormouse.messages.requests import (
     AdminRequest,
     CollectGarbage,
     CompactTable,
+    Counts,
     DeleteTable,
     Redrive,
     ReinitialiseTable,

@@ -8,12 +8,10 @@ from typing import Any
 
 import pytest
 
-from dormouse.features.administration.follow_request import follow_request
-from dormouse.features.administration.stored_requests import MAX_AGE_MS, load_request
-from dormouse.features.requests.request_paths import request_prefix
-from dormouse.features.requests.resolve_table import request_key
-from dormouse.messages.replies import MAX_JOBS_LISTED, Reply
+from dormouse.features.administration import MAX_AGE_MS, follow_request, load_request
+from dormouse.features.requests import request_key, request_prefix
 from dormouse.messages.requests import (
+    MAX_JOBS_LISTED,
     AdminRequest,
     CompactTable,
     CreateTable,
@@ -22,6 +20,7 @@ from dormouse.messages.requests import (
     IngestFiles,
     PurgeRows,
     RenameTable,
+    Reply,
     SetOnline,
     SplitPartitions,
 )

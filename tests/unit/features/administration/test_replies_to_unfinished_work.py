@@ -7,26 +7,26 @@ from collections import deque
 import msgspec
 import pytest
 
-from dormouse.client.operating.jobs import jobs_of
-from dormouse.features.administration.follow_request import GIVE_UP_MS, follow_request
-from dormouse.features.requests.resolve_table import request_key
-from dormouse.jobs.retry_policy import MAX_RECEIVES
-from dormouse.jobs.tracking import record
-from dormouse.messages.replies import Counts, Reply
+from dormouse.client.jobs import jobs_of
+from dormouse.features.administration import GIVE_UP_MS, follow_request
+from dormouse.features.requests import request_key
+from dormouse.jobs import MAX_RECEIVES, record
 from dormouse.messages.requests import (
     CollectGarbage,
     CompactTable,
+    Counts,
     DeleteTable,
     ExportRows,
     IngestFiles,
     PurgeRows,
     ReinitialiseTable,
+    Reply,
     SplitPartitions,
 )
 from dormouse.messages.stages import CompactionJob, RequestStep, SelectionMessage
-from dormouse.model.jobs.job_events import Failed, Started, TrackedJob
-from dormouse.model.transactions import ReleaseJob
-from dormouse.ports.services import NO_TABLE
+from dormouse.ports import NO_TABLE
+from dormouse.state.jobs import Failed, Started, TrackedJob
+from dormouse.state.state import ReleaseJob
 from tests.support.world import World, letters, letters_file
 from tests.unit.features.replies import ASKED, asked, filled, last, look, prepared, without
 

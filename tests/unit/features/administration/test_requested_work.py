@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from dormouse.errors import InvalidRequestError, NotFoundError
-from dormouse.features.administration.administer import administer
+from dormouse.features.administration import administer
 from dormouse.messages.requests import CollectGarbage, CompactTable, SplitPartitions
 from dormouse.messages.stages import CompactionJob, GarbageCandidates, PartitionSplits
 from dormouse.tables.table import Table

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from dormouse.access.rules import AccessRule
-from dormouse.features.catalog.serve_catalog import serve_catalog
+from dormouse.access import AccessRule
+from dormouse.features.catalog import serve_catalog
 from dormouse.http.messages import HttpRequest
 from dormouse.messages.requests import ReinitialiseTable
 from dormouse.schema.schema import Schema

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from dormouse.features.catalog.serve_catalog import serve_catalog
+from dormouse.features.catalog import serve_catalog
 from dormouse.http.messages import HttpRequest
-from dormouse.iceberg.serving.views import view_of
+from dormouse.iceberg.views import view_of
 from tests.support.world import World
 
 BASE = "/iceberg/v1/mine/namespaces/dormouse"

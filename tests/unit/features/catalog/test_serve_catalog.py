@@ -11,12 +11,12 @@ from urllib.parse import urlencode
 import pytest
 
 from dormouse.errors import CorruptDataError, InvalidRequestError, UnavailableError
-from dormouse.features.administration.administer import administer
-from dormouse.features.catalog.serve_catalog import serve_catalog
+from dormouse.features.administration import administer
+from dormouse.features.catalog import serve_catalog
 from dormouse.http.messages import HttpRequest, HttpResponse
 from dormouse.messages.requests import DeleteTable, RenameTable, SetProperties
-from dormouse.model.versions.publications import PublicationRecord
-from dormouse.ports.services import root_uri
+from dormouse.ports import root_uri
+from dormouse.state.versions import PublicationRecord
 from dormouse.tables.table import Table
 from tests.support.world import World
 

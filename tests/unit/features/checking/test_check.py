@@ -9,15 +9,12 @@ import pytest
 from msgspec import structs
 
 from dormouse.errors import CorruptDataError
-from dormouse.features.checking.check import CheckReport, check
-from dormouse.features.checking.findings import Damage
-from dormouse.keys.ranges import encode_key
-from dormouse.model.overlay_map import OverlayMap
-from dormouse.model.state import TableState
-from dormouse.model.transactions import SplitPartition
-from dormouse.state_store import StateStore
-from dormouse.statestore.source_codec import encode_sources
-from dormouse.statestore.source_lookup import read_segment
+from dormouse.features.checking import CheckReport, Damage, check
+from dormouse.keys import encode_key
+from dormouse.log.sources import encode_sources, read_segment
+from dormouse.state.partitions import OverlayMap
+from dormouse.state.state import SplitPartition, TableState
+from dormouse.state.store import StateStore
 from dormouse.stored.paths import shard_path, sources_path
 from dormouse.tables.table import Table
 from tests.support.made_once import made_once

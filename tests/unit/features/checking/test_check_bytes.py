@@ -7,10 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dormouse.features.checking.check import check
-from dormouse.features.checking.findings import Damage, Finding
-from dormouse.readers import auditing
-from dormouse.shards.writing import parquet
+from dormouse.features.checking import Damage, Finding, check
+from dormouse.shards import parquet, reading
 from dormouse.stored.paths import shard_path
 from dormouse.tables.table import Table
 from tests.support.damage import flipped, regions, rewrite
@@ -43,7 +41,7 @@ def test_nothing_is_wrong_with_what_was_written(
     seen: list[tuple[int, int]] = []
     assert not check(world.services, table, lambda *at: seen.append(at), all_bytes=True).findings
     assert seen == [(1, 3), (2, 3), (3, 3)]
-    monkeypatch.setattr(auditing, "READ_BYTES", 1)  # each part by itself
+    monkeypatch.setattr(reading, "READ_BYTES", 1)  # each part by itself
     assert not findings(world, table)
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from dormouse.features.compaction.compact_in_steps import load_steps
-from dormouse.features.rebuild.rebuild import rebuild
+from dormouse.features.compaction import load_steps
+from dormouse.features.rebuild import rebuild
 from dormouse.messages.requests import (
     CompactTable,
     DeleteTable,

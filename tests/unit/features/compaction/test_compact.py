@@ -11,14 +11,14 @@ from msgspec import structs
 from dormouse.arrow.order import OrderCheck
 from dormouse.arrow.types import arrow_schema
 from dormouse.errors import UnavailableError, UnsortedRowsError
-from dormouse.features.compaction.compact import compact
-from dormouse.features.rebuild.rebuild import preview_rebuild
-from dormouse.keys.ranges import encode_key
+from dormouse.features.compaction import compact
+from dormouse.features.rebuild import preview_rebuild
+from dormouse.keys import encode_key
 from dormouse.messages.stages import CompactionJob, OutboundMessage, TableChanged
-from dormouse.model.shards import NewShard
-from dormouse.model.transactions import AddShards, AssignJob, ReleaseJob
-from dormouse.shards.writing import parquet
-from dormouse.shards.writing.division import ShardContext, write_shards
+from dormouse.shards import parquet
+from dormouse.shards.writer import ShardContext, write_shards
+from dormouse.state.partitions import NewShard
+from dormouse.state.state import AddShards, AssignJob, ReleaseJob
 from dormouse.stored.paths import run_of_shard, shard_id_of, shard_path
 from dormouse.tables.table import Table
 from tests.support.made_once import made_once

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from dormouse.features.compaction import compact as compact_stage
-from dormouse.features.compaction import compact_in_steps as compact_apart
-from dormouse.jobs.crashes import CRASH_LIMIT
-from dormouse.keys.ranges import encode_key
+from dormouse.features import compaction as compact_apart
+from dormouse.features import compaction as compact_stage
+from dormouse.jobs import CRASH_LIMIT
+from dormouse.keys import encode_key
 from dormouse.messages.requests import CompactTable
-from dormouse.model.state import DAY_MS
-from dormouse.model.versions.provenance import Provenance
-from dormouse.shards.writing.run_markers import RunMarker, put_run_marker
+from dormouse.shards.run_markers import RunMarker, put_run_marker
+from dormouse.state.state import DAY_MS
+from dormouse.state.versions import Provenance
 from dormouse.stored.paths import (
     PART_NUMBERS,
     job_notes_prefix,

@@ -8,24 +8,28 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from dormouse.engine import aggregation
-from dormouse.engine.predicates import Predicate
 from dormouse.errors import ContendedError, InvalidRequestError, InvariantError
-from dormouse.features.checking.check import check
-from dormouse.features.checking.disputes import acknowledge
-from dormouse.features.checking.findings import Damage
-from dormouse.features.compaction import compact as compact_stage
-from dormouse.features.compaction import merge as compacting
-from dormouse.features.compaction.compact import compact
-from dormouse.features.purge.row_matcher import RowMatcher
-from dormouse.keys.ranges import KeyRange, encode_key
+from dormouse.features import compaction as compact_stage
+from dormouse.features import compaction as compacting
+from dormouse.features.checking import Damage, acknowledge, check
+from dormouse.features.compaction import compact
+from dormouse.features.row_matcher import RowMatcher
+from dormouse.keys import KeyRange, encode_key
 from dormouse.messages.requests import SetProperties
 from dormouse.messages.stages import CompactionJob
-from dormouse.model.disputes import DisputeReason, dispute_id
-from dormouse.model.transactions import AssignJob, DisputeShards, ResolveDisputes, SplitPartition
-from dormouse.query.count import count_slices
-from dormouse.readers.reading import Slice
-from dormouse.shards.writing import parquet
+from dormouse.query.rows import count_slices
+from dormouse.rows import aggregation
+from dormouse.rows.predicates import Predicate
+from dormouse.shards import parquet
+from dormouse.shards.reading import Slice
+from dormouse.state.state import (
+    AssignJob,
+    DisputeReason,
+    DisputeShards,
+    ResolveDisputes,
+    SplitPartition,
+    dispute_id,
+)
 from dormouse.stored.paths import shard_path
 from dormouse.tables.table import Table
 from tests.support.made_once import made_once

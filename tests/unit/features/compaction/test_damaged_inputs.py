@@ -12,15 +12,13 @@ from typing import Any, BinaryIO
 import pyarrow.parquet as pq
 import pytest
 
-from dormouse.engine import merge_windows
 from dormouse.errors import DamagedShardError
-from dormouse.features.checking.disputes import is_sound
-from dormouse.features.compaction.compact import compact
+from dormouse.features.checking import is_sound
+from dormouse.features.compaction import compact
 from dormouse.messages.stages import CompactionJob, OutboundMessage
-from dormouse.model.disputes import DisputeReason
-from dormouse.model.transactions import AssignJob
-from dormouse.shards.format import row_groups
-from dormouse.shards.writing import parquet
+from dormouse.rows import merging
+from dormouse.shards import footer, parquet
+from dormouse.state.state import AssignJob, DisputeReason
 from dormouse.storage import FolderStorage, read_pieces
 from dormouse.stored.paths import run_of_shard, shard_id_of, shard_path
 from dormouse.tables.table import Table
@@ -37,9 +35,9 @@ ONE_OUTPUT, MANY_OUTPUTS = 10**9, 1
 def _small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut a merge of a few rows into several steps."""
     monkeypatch.setattr(parquet, "FIRST_ROW_GROUP_ROWS", 4)
-    monkeypatch.setattr(row_groups, "ROW_GROUP_BYTES", 1)
-    monkeypatch.setattr(merge_windows, "WINDOW_BYTES", 1)
-    monkeypatch.setattr(merge_windows, "GROUPS_PER_WINDOW", 1)
+    monkeypatch.setattr(footer, "ROW_GROUP_BYTES", 1)
+    monkeypatch.setattr(merging, "WINDOW_BYTES", 1)
+    monkeypatch.setattr(merging, "GROUPS_PER_WINDOW", 1)
 
 
 @made_once

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dormouse.messages.requests import CompactTable
-from dormouse.model.state import DAY_MS
+from dormouse.state.state import DAY_MS
 from dormouse.stored.paths import job_notes_prefix, steps_prefix
 from dormouse.tables.table import Table
 from tests.support.damage import DAMAGE, rewrite

@@ -9,21 +9,18 @@ from typing import Any
 
 import pytest
 
-from dormouse.features.compaction import compact as compact_stage
-from dormouse.features.compaction import compact_in_steps as compact_apart
-from dormouse.features.compaction.merge import EVERYTHING, Compaction, Merged
-from dormouse.features.spark.track_spark import track_spark
-from dormouse.keys.histogram import KeyHistogram
-from dormouse.keys.ranges import KeyRange
+from dormouse.features import compaction as compact_apart
+from dormouse.features import compaction as compact_stage
+from dormouse.features.compaction import EVERYTHING, Compaction, Merged
+from dormouse.features.spark_jobs import track_spark
+from dormouse.keys import KeyHistogram, KeyRange
 from dormouse.messages.stages import CompactionJob, OutboundMessage, SparkRunChanged
-from dormouse.model.jobs.spark_threshold import compaction_queue
-from dormouse.model.partitions import ROOT
-from dormouse.model.shards import Job, NewShard, Shard
-from dormouse.model.state import DAY_MS, TableState
-from dormouse.model.transactions import AddShards, AssignJob
-from dormouse.model.versions.provenance import Lineage
-from dormouse.ports.services import Services
-from dormouse.shards.writing.division import ShardContext
+from dormouse.ports import Services
+from dormouse.shards.writer import ShardContext
+from dormouse.state.jobs import compaction_queue
+from dormouse.state.partitions import ROOT, Job, NewShard, Shard
+from dormouse.state.state import DAY_MS, AddShards, AssignJob, TableState
+from dormouse.state.versions import Lineage
 from dormouse.stored.paths import PART_NUMBERS, make_shard_id, shard_path
 from dormouse.tables.table import Table
 from tests.support.world import Crash, World

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from dormouse.features.compaction import compact_in_steps as steps_stage
-from dormouse.features.compaction.steps import Step, StepSplit
-from dormouse.features.rebuild.rebuild import rebuild
+from dormouse.features import compaction as steps_stage
+from dormouse.features.compaction_steps import Step, StepSplit
+from dormouse.features.rebuild import rebuild
 from dormouse.messages.requests import CompactTable
 from dormouse.messages.stages import OutboundMessage
 from dormouse.stored.paths import data_prefix, run_marker_prefix

@@ -7,16 +7,15 @@ from bisect import bisect_left, bisect_right
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dormouse.features.compaction.slicing import (
+from dormouse.features.compaction_steps import (
     KeyTask,
     equal_row_ranges,
     leaf_tasks,
     max_task_rows,
     merge_ranges,
 )
-from dormouse.keys.histogram import KeyHistogram, merge_histograms
-from dormouse.keys.ranges import Key, KeyRange, encode_key
-from dormouse.model.partitions import PartitionTree
+from dormouse.keys import Key, KeyHistogram, KeyRange, encode_key, merge_histograms
+from dormouse.state.partitions import PartitionTree
 
 MIB = 1024 * 1024
 keys = st.lists(st.integers(0, 300), min_size=1, max_size=400)

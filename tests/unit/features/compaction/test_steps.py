@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from dormouse.features.compaction import compact_in_steps as compact_apart
-from dormouse.features.compaction.compact_in_steps import load_steps
-from dormouse.features.compaction.steps import Step, StepSplit
+from dormouse.features import compaction as compact_apart
+from dormouse.features.compaction import load_steps
+from dormouse.features.compaction_steps import Step, StepSplit
 from dormouse.messages.requests import DeleteTable, ReinitialiseTable
-from dormouse.model.state import DAY_MS
-from dormouse.model.transactions import ReleaseJob
+from dormouse.state.state import DAY_MS, ReleaseJob
 from dormouse.stored.paths import (
     PART_NUMBERS,
     job_notes_prefix,

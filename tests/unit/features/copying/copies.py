@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
-from dormouse.features.copying.copy_table import CopyReport, copy_table
-from dormouse.ports.services import Services
+from dormouse.features.copying import CopyReport, copy_table
+from dormouse.ports import Services
 from dormouse.tables.table import Table
 from tests.support.world import Crash, World, letters
 

@@ -14,11 +14,11 @@ from dormouse.errors import (
     AlreadyExistsError,
     InvalidRequestError,
 )
-from dormouse.features.checking.check import check
-from dormouse.features.copying.copy_table import copy_table
-from dormouse.features.ingest.known_sources import look_up_sources
-from dormouse.features.rebuild.rebuild import rebuild
-from dormouse.keys.ranges import encode_key
+from dormouse.features.batch_files import look_up_sources
+from dormouse.features.checking import check
+from dormouse.features.copying import copy_table
+from dormouse.features.rebuild import rebuild
+from dormouse.keys import encode_key
 from dormouse.messages.requests import (
     DeleteTable,
     ReinitialiseTable,
@@ -26,10 +26,10 @@ from dormouse.messages.requests import (
     RestoreVersion,
     SetDefaults,
 )
-from dormouse.model.disputes import DisputeReason
-from dormouse.model.sources import Source
-from dormouse.model.transactions import AssignJob, DisputeShards, ExtendTree, ReplaceShards
-from dormouse.schema.schema import Field, Primitive
+from dormouse.schema.schema import Field
+from dormouse.schema.types import Primitive
+from dormouse.state.sources import Source
+from dormouse.state.state import AssignJob, DisputeReason, DisputeShards, ExtendTree, ReplaceShards
 from dormouse.tables.table import Table
 from tests.support.depth import examples
 from tests.support.world import World, letters

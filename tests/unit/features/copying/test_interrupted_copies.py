@@ -15,10 +15,10 @@ from dormouse.errors import (
     DamagedShardError,
     NotFoundError,
 )
-from dormouse.features.checking.check import check
-from dormouse.features.copying import copy_objects
-from dormouse.features.copying import copy_table as copy_stage
-from dormouse.features.copying.copy_table import CopyReport, copy_table
+from dormouse.features import copying
+from dormouse.features import copying as copy_stage
+from dormouse.features.checking import check
+from dormouse.features.copying import CopyReport, copy_table
 from dormouse.messages.requests import ReinitialiseTable
 from dormouse.stored.paths import copying_prefix, shard_path
 from dormouse.tables.table import Table
@@ -147,7 +147,7 @@ def test_a_shard_that_was_damaged_on_its_way_is_read_again(
     table = world.create()
     world.drop("letters/0.parquet", letters("abc"))
     world.settle()
-    download, times = copy_objects._download, []
+    download, times = copying._download, []
 
     def damages(storage: Any, path: str, size_bytes: int, local: Path) -> None:
         download(storage, path, size_bytes, local)
@@ -155,7 +155,7 @@ def test_a_shard_that_was_damaged_on_its_way_is_read_again(
         if len(times) == 1:
             local.write_bytes(local.read_bytes()[:-1])
 
-    monkeypatch.setattr(copy_objects, "_download", damages)
+    monkeypatch.setattr(copying, "_download", damages)
     assert there.names(copied(world, table, there)) == "abc"
     assert len(times) == 2
 

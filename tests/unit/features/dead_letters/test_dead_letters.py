@@ -5,19 +5,13 @@ from __future__ import annotations
 import pytest
 
 from dormouse.errors import NotFoundError, UnavailableError
-from dormouse.features.administration.administer import administer
-from dormouse.features.dead_letters.dead_letters import (
-    Redriven,
-    discard,
-    list_letters,
-    redrive,
-    resolve_queue,
-)
-from dormouse.jobs.tracking import record
+from dormouse.features.administration import administer
+from dormouse.features.dead_letters import Redriven, discard, list_letters, redrive, resolve_queue
+from dormouse.jobs import record
 from dormouse.messages.requests import Redrive
 from dormouse.messages.stages import ExportTask, IngestJob, PartitionSplits, PurgeStep, encode
-from dormouse.model.jobs.job_events import Failed, Started, TrackedJob
-from dormouse.ports.services import NO_TABLE, DeadLetter
+from dormouse.ports import NO_TABLE, DeadLetter
+from dormouse.state.jobs import Failed, Started, TrackedJob
 from tests.support.adapters import MemoryDeadLetters
 from tests.support.world import Crash, World
 

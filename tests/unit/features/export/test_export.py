@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from dormouse.errors import AlreadyExistsError, InvalidRequestError, NotFoundError
-from dormouse.features.export import export_rows as stage
-from dormouse.features.export import request as request
+from dormouse.features import export as request
+from dormouse.features import export_rows as stage
 from dormouse.messages.stages import ExportTask
 from tests.support.world import World, letters
 from tests.unit.features.exports import (
@@ -125,7 +125,7 @@ def test_without_a_prefix_each_export_has_one_of_its_own(world: World) -> None:
 def test_a_task_with_many_rows_is_cut_into_files_between_row_keys(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dormouse.results.writers.ROW_GROUP_ROWS", 1)
+    monkeypatch.setattr("dormouse.files.results.ROW_GROUP_ROWS", 1)
     table = filled(world, splits=[])
     world.export(table, to="out")
     run = partial(stage.export_rows, file_bytes=1)
@@ -142,7 +142,7 @@ def test_a_task_with_many_rows_is_cut_into_files_between_row_keys(
 def test_a_task_without_time_goes_on_by_another_message(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dormouse.results.writers.ROW_GROUP_ROWS", 1)
+    monkeypatch.setattr("dormouse.files.results.ROW_GROUP_ROWS", 1)
     table = filled(world, splits=[])
     world.export(table, to="out")
     messages = [m.message for m in world.queue if isinstance(m.message, ExportTask)]

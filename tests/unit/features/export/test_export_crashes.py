@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from dormouse.errors import UnavailableError
-from dormouse.features.export import export_rows
-from dormouse.features.export.export_task import write_task
-from dormouse.features.export.stored import load_export
-from dormouse.jobs.crashes import CRASH_LIMIT
+from dormouse.features import export_rows
+from dormouse.features.export import load_export
+from dormouse.features.export_rows import write_task
+from dormouse.jobs import CRASH_LIMIT
 from dormouse.messages.stages import ExportJob, OutboundMessage
-from dormouse.model.state import DAY_MS
-from dormouse.query import pieces as exports
+from dormouse.query import selection as exports
+from dormouse.state.state import DAY_MS
 from dormouse.stored.paths import export_prefix
 from dormouse.tables.table import Table
 from tests.support.made_once import made_once
@@ -28,7 +28,7 @@ def begun(world: World, monkeypatch: pytest.MonkeyPatch, **properties: object) -
     monkeypatch.setattr(exports, "MAX_TASK_BYTES", 1)
     cut = exports.plan_tasks
     monkeypatch.setattr(
-        "dormouse.features.export.request.plan_tasks",
+        "dormouse.features.export.plan_tasks",
         lambda state, ranges: cut(state, ranges, task_bytes=1),
     )
     table = world.create(splits=[("m",)], **properties)

@@ -11,16 +11,15 @@ import pytest
 from msgspec import structs
 
 from dormouse.errors import AlreadyExistsError, DormouseError, OutcomeUnknownError, UnavailableError
-from dormouse.features.administration.administer import administer
-from dormouse.features.export import export_rows as stage
-from dormouse.features.export import request as request
-from dormouse.features.export import stored as exports
-from dormouse.features.export.manifests import load_manifest, save_manifest
-from dormouse.features.export.stored import load_export
+from dormouse.features import export as exports
+from dormouse.features import export as request
+from dormouse.features import export_rows as stage
+from dormouse.features.administration import administer
+from dormouse.features.export import load_export, load_manifest, save_manifest
 from dormouse.messages.requests import ExportRows, ReinitialiseTable
 from dormouse.messages.stages import ExportTask, OutboundMessage, PartitionSplits
-from dormouse.model.jobs.job_events import JobEvent, Tracked
-from dormouse.ports.services import Storage
+from dormouse.ports import Storage
+from dormouse.state.jobs import JobEvent, Tracked
 from dormouse.stored.paths import shard_path
 from tests.support.depth import calls_in_turn
 from tests.support.trees import LEFT, RIGHT
@@ -308,7 +307,7 @@ def test_a_task_delivered_while_another_completes_the_export_does_not_record_it_
     export_id = world.export(table)
     looks = [load_export(world.services, table.id, export_id), None]
     world.settle()
-    monkeypatch.setattr("dormouse.features.export.export_rows.load_export", lambda *_: looks.pop(0))
+    monkeypatch.setattr("dormouse.features.export_rows.load_export", lambda *_: looks.pop(0))
     stage.export_rows(world.services, ExportTask(table.id, export_id, 0))
     assert world.tracker.kept[table.id, export_id].state == "finished"
 

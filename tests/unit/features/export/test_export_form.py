@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dormouse.errors import CorruptDataError
-from dormouse.features.export.export import (
+from dormouse.features.export import (
     Export,
     ExportedFile,
     SkippedShard,
@@ -14,16 +14,14 @@ from dormouse.features.export.export import (
     encode_export,
     encode_files,
 )
-from dormouse.fold.fold import apply
-from dormouse.keys.ranges import KeyRange
-from dormouse.model.partitions import PartitionTree
-from dormouse.model.shards import NewShard, Shard
-from dormouse.model.state import TableState
-from dormouse.model.transactions import AddShards, Entry, Transaction
-from dormouse.query.pieces import decode_pieces, encode_pieces, plan_tasks
-from dormouse.query.selection import Selection
-from dormouse.schema.schema import Field, Primitive, Schema
+from dormouse.keys import KeyRange
+from dormouse.query.selection import Selection, decode_pieces, encode_pieces, plan_tasks
+from dormouse.schema.schema import Field, Schema
+from dormouse.schema.types import Primitive
 from dormouse.sql.conditions import parse_condition
+from dormouse.state.fold import apply
+from dormouse.state.partitions import NewShard, PartitionTree, Shard
+from dormouse.state.state import AddShards, Entry, TableState, Transaction
 from tests.support.trees import NUMBER, initialise
 
 SCHEMA = Schema((Field("k", Primitive.LONG),))

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from dormouse.errors import NotFoundError
-from dormouse.features.administration.administer import administer
-from dormouse.features.export import request as requesting
-from dormouse.features.export.export import Export
-from dormouse.features.export.pins import LONGEST_MS, REQUEST_MS
+from dormouse.features import export as requesting
+from dormouse.features.administration import administer
+from dormouse.features.export import Export
+from dormouse.features.pins import LONGEST_MS, REQUEST_MS
 from dormouse.messages.requests import CompactTable, ExportRows, TagVersion, UntagVersion
 from dormouse.messages.stages import OutboundMessage
-from dormouse.model.versions.pins import Pin
+from dormouse.state.versions import Pin
 from dormouse.tables.table import Table
 from tests.support.made_once import made_once
 from tests.support.world import Crash, World, letters

@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dormouse.arrow.types import arrow_schema
-from dormouse.features.export.export_rows import export_rows
-from dormouse.features.export.manifests import Manifest, load_manifest
-from dormouse.key_forms.codec import KeyCodec
-from dormouse.keys.ranges import KeyRange
+from dormouse.features.export import Manifest, load_manifest
+from dormouse.features.export_rows import export_rows
+from dormouse.key_codec import KeyCodec
+from dormouse.keys import KeyRange
 from dormouse.messages.stages import ExportTask
 from dormouse.schema.schema import Schema
 from dormouse.stored.paths import MANIFEST
@@ -56,7 +56,7 @@ def test_an_export_gives_what_a_query_gives_and_can_be_ingested_again(
     file_bytes = data.draw(st.sampled_from([1, 10**9]))
     group_rows = data.draw(st.integers(1, 5))
     with new_world() as world, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dormouse.results.writers.ROW_GROUP_ROWS", group_rows)
+        patch.setattr("dormouse.files.results.ROW_GROUP_ROWS", group_rows)
         table = compacting(world, schema, splits)
         for number, rows in enumerate(files):
             if rows:

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from dormouse.errors import DamagedShardError
-from dormouse.features.export import export_task
-from dormouse.results import writers
+from dormouse.features import export_rows
+from dormouse.files import results as writers
 from tests.support.memory_storage import MemoryStorage
 from tests.support.world import World
 from tests.unit.features.exports import filled
@@ -28,7 +28,7 @@ def results(world: World, monkeypatch: pytest.MonkeyPatch) -> MemoryStorage:
 
 def watched(results: MemoryStorage, seen: list[int], *, dies: bool = False) -> Any:
     """Return queries whose every row comes alone, and which note how many uploads there are."""
-    query = export_task.query_slices
+    query = export_rows.query_slices
 
     def rows(*given: Any) -> Iterator[pa.RecordBatch]:
         for batch in query(*given):
@@ -45,7 +45,7 @@ def test_a_file_is_on_its_way_while_its_rows_are_written(
     world: World, results: MemoryStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table, seen = filled(world), list[int]()
-    monkeypatch.setattr(export_task, "query_slices", watched(results, seen))
+    monkeypatch.setattr(export_rows, "query_slices", watched(results, seen))
     world.export(table, to="out")
     world.settle()
     assert max(seen) == 1
@@ -57,7 +57,7 @@ def test_a_task_that_fails_between_two_parts_leaves_neither_file_nor_parts(
     world: World, results: MemoryStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table, seen = filled(world), list[int]()
-    monkeypatch.setattr(export_task, "query_slices", watched(results, seen, dies=True))
+    monkeypatch.setattr(export_rows, "query_slices", watched(results, seen, dies=True))
     world.export(table, to="out")
     world.settle()
     assert max(seen) == 1

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dormouse.errors import AlreadyExistsError, UnsortedRowsError
-from dormouse.features.export.files import FileId, WrittenFile, read_existing, write_file
+from dormouse.features.export_rows import FileId, WrittenFile, read_existing, write_file
 from dormouse.schema.schema import Schema
 from tests.support.memory_storage import MemoryStorage
 from tests.support.tables import batches_of

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import pytest
 
 from dormouse.errors import UnavailableError
-from dormouse.features.garbage.collect_garbage import candidates
+from dormouse.features.garbage import candidates
 from dormouse.messages.stages import GarbageCandidates, encode
-from dormouse.model.jobs.metrics import Metric
+from dormouse.state.jobs import Metric
 from dormouse.tables.table import Table
 from tests.support.queries import query_rows
 from tests.support.world import World, letters

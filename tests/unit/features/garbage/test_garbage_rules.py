@@ -4,10 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from dormouse.features.garbage.garbage import collectable, waiting_seconds
-from dormouse.model.disputes import Dispute, DisputeReason
-from dormouse.model.overlay_map import OverlayMap
-from dormouse.model.state import TableState
+from dormouse.features.garbage import collectable, waiting_seconds
+from dormouse.state.partitions import OverlayMap
+from dormouse.state.state import Dispute, DisputeReason, TableState
 
 STATE = TableState(unreferenced=OverlayMap().insert("old", 1_000).insert("young", 9_500))
 

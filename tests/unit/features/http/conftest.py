@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from dormouse import Instance
-from dormouse.access.principals import LOCAL
+from dormouse.access import LOCAL
+from dormouse.client.instance import Instance
 from dormouse.features.http.serve_http import serve_http
 from dormouse.http.messages import HttpRequest, HttpResponse
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from dormouse.access.principals import LOCAL, NOBODY
-from dormouse.access.rules import AccessRule, granted
-from dormouse.features.http.resources import asked, forms, queries
+from dormouse.access import LOCAL, NOBODY, AccessRule, granted
+from dormouse.features.http import forms, queries
+from dormouse.features.http import queries as asked
 from dormouse.http.messages import HttpResponse
 from tests.unit.features.http.conftest import Api
 

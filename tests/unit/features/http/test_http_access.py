@@ -6,8 +6,7 @@ import json
 
 import pytest
 
-from dormouse.access.principals import NOBODY
-from dormouse.access.rules import AccessRule, Verb, granted
+from dormouse.access import NOBODY, AccessRule, Verb, granted
 from tests.unit.features.http.conftest import Api
 
 EVE = "arn:aws:iam::123456789012:user/eve"

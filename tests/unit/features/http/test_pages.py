@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from dormouse.features.http.resources import forms, queries
-from dormouse.features.http.resources.pages import sealed, unsealed
+from dormouse.features.http import forms, queries
+from dormouse.features.http.forms import sealed, unsealed
 from tests.unit.features.http.conftest import Api
 
 QUERY = "/tables/people/query"

@@ -10,12 +10,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from dormouse.access.principals import NOBODY
+from dormouse.access import NOBODY
 from dormouse.errors import CorruptDataError, UnavailableError
 from dormouse.features.http import calls
-from dormouse.features.http.routes import ROUTES
+from dormouse.features.http.serve_http import ROUTES
 from dormouse.messages.stages import OutboundMessage, TableChanged
-from dormouse.stored.names import dead_letter_queue
+from dormouse.stored.paths import dead_letter_queue
 from tests.unit.features.http.conftest import Api
 
 NEW = {"name": "t", "schema": "id: long, name: string?", "row_keys": ["id"]}

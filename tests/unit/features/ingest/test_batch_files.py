@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dormouse.features.ingest.batch_files import batch_files
+from dormouse.features.batch_files import batch_files
 from dormouse.messages.requests import ReinitialiseTable
 from dormouse.messages.stages import FilesWaiting, IngestJob, OutboundMessage
 from dormouse.tables.table import Table

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dormouse.features.ingest.batching import (
+from dormouse.features.batch_files import (
     BATCH_TICK_SECONDS,
     balanced_batches,
     batches,
@@ -11,7 +11,7 @@ from dormouse.features.ingest.batching import (
     seconds_to_wait,
 )
 from dormouse.messages.stages import IngestJob, encode
-from dormouse.model.sources import Source
+from dormouse.state.sources import Source
 from dormouse.tables.properties import Properties
 
 DEFAULTS = Properties()

@@ -7,22 +7,16 @@ from typing import Any
 import pytest
 
 from dormouse.errors import ContendedError, CorruptDataError
-from dormouse.features.checking.check import check
-from dormouse.features.ingest.ingest import (
-    ALREADY_INGESTED,
-    REPEAT_PREFIX,
-    Written,
-    ingest,
-    write_in_process,
-)
-from dormouse.features.ingest.known_sources import look_up_sources
-from dormouse.features.ingest.seal_sources import SEALING, seal_sources
-from dormouse.features.rebuild.rebuild import rebuild
+from dormouse.features.batch_files import look_up_sources
+from dormouse.features.checking import check
+from dormouse.features.ingest import REPEAT_PREFIX, Written, ingest, write_in_process
+from dormouse.features.rebuild import rebuild
+from dormouse.features.seal_sources import SEALING, seal_sources
+from dormouse.jobs import ALREADY_INGESTED
 from dormouse.messages.requests import IngestFiles, ReinitialiseTable
 from dormouse.messages.stages import IngestJob, OutboundMessage, TableChanged
-from dormouse.model.state import DAY_MS, TableState
-from dormouse.model.transactions import AddShards
-from dormouse.ports.services import Services
+from dormouse.ports import Services
+from dormouse.state.state import DAY_MS, AddShards, TableState
 from dormouse.stored.paths import sources_prefix
 from dormouse.tables.table import Table
 from tests.support.made_once import made_once

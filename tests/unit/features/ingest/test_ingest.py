@@ -8,14 +8,14 @@ import json
 import pytest
 
 from dormouse.errors import ContendedError, InvalidRequestError
-from dormouse.features.ingest import ingest as ingest_stage
-from dormouse.features.ingest.ingest import ingest
-from dormouse.features.purge.prove_purge import prove_purge
-from dormouse.features.purge.row_matcher import RowMatcher
-from dormouse.fold.rules import Rule, Violation
+from dormouse.features import ingest as ingest_stage
+from dormouse.features.ingest import ingest
+from dormouse.features.purge_rows import prove_purge
+from dormouse.features.row_matcher import RowMatcher
 from dormouse.messages.requests import ReinitialiseTable, SetProperties
 from dormouse.messages.stages import IngestJob, OutboundMessage, PartitionSplits
-from dormouse.state_store import Rejected
+from dormouse.state.rules import Rule, Violation
+from dormouse.state.store import Rejected
 from dormouse.stored.paths import rejected_prefix
 from dormouse.tables.table import Table
 from tests.support.adapters import HookedStore

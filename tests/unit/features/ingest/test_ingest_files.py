@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from dormouse.errors import InvalidRequestError, NotFoundError
-from dormouse.features.administration.administer import administer
-from dormouse.features.ingest import request as ingest_files
+from dormouse.features import batch_files as ingest_files
+from dormouse.features.administration import administer
 from dormouse.messages.requests import IngestFiles, ReinitialiseTable
 from dormouse.messages.stages import IngestJob
 from tests.support.world import World, letters, letters_file

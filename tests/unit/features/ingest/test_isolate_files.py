@@ -13,19 +13,18 @@ import pyarrow as pa
 import pytest
 from msgspec import structs
 
-from dormouse.engine.sorting import Sorter
 from dormouse.errors import ContendedError, UnavailableError
-from dormouse.features.ingest import ingest as ingest_module
-from dormouse.features.ingest.batch_files import ingest_message
-from dormouse.features.ingest.isolate_files import ingest_or_isolate
-from dormouse.jobs.crashes import CRASH_LIMIT
-from dormouse.jobs.tracking import tracked_job
+from dormouse.features import ingest as ingest_module
+from dormouse.features.batch_files import ingest_message
+from dormouse.features.ingest import ingest_or_isolate
+from dormouse.files import loader
+from dormouse.jobs import CRASH_LIMIT, tracked_job
 from dormouse.messages.requests import ReinitialiseTable
 from dormouse.messages.stages import IngestJob, OutboundMessage
-from dormouse.model.jobs.job_events import Started
-from dormouse.model.sources import Source
-from dormouse.ports.downloads import Arrived
-from dormouse.sources import loader as loader
+from dormouse.ports import Arrived
+from dormouse.rows.sorting import Sorter
+from dormouse.state.jobs import Started
+from dormouse.state.sources import Source
 from dormouse.tables.table import Table
 from tests.support.world import Crash, World
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dormouse.features.ingest.batch_files import CLOCK_SKEW_MS, batch_files
+from dormouse.features.batch_files import CLOCK_SKEW_MS, batch_files
 from dormouse.messages.requests import (
     CreateTable,
     DeleteTable,
@@ -16,8 +16,8 @@ from dormouse.messages.requests import (
     ReinitialiseTable,
     RenameTable,
 )
-from dormouse.model.sources import Source
-from dormouse.ports.services import JobRecord
+from dormouse.state.jobs import JobRecord
+from dormouse.state.sources import Source
 from tests.support.world import LETTERS, World, letters, letters_file
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dormouse.features.ingest.placement import MIN_LEAF_BYTES, count_leaves_holding, spans_leaves
-from dormouse.keys.ranges import Key, encode_key
-from dormouse.model.partitions import PartitionTree
+from dormouse.features.ingest import MIN_LEAF_BYTES, count_leaves_holding, spans_leaves
+from dormouse.keys import Key, encode_key
+from dormouse.state.partitions import PartitionTree
 from tests.support.strategies import short_keys
 
 SIZES = st.integers(0, 10**12)

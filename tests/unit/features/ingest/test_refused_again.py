@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from dormouse.client.operating.jobs import SINCE_INGESTED, jobs_of
-from dormouse.features.ingest.known_sources import refusal_of
+from dormouse.client.jobs import SINCE_INGESTED, jobs_of
+from dormouse.features.batch_files import refusal_of
 from dormouse.messages.requests import IngestFiles, SetProperties
-from dormouse.schema.schema import Field, Primitive
+from dormouse.schema.schema import Field
+from dormouse.schema.types import Primitive
 from dormouse.tables.table import Table
 from tests.support.world import World
 

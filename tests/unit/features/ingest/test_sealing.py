@@ -5,14 +5,14 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dormouse.features.ingest.sealing import (
+from dormouse.features.seal_sources import (
     MAX_SEGMENT_SOURCES,
     MIN_SEALED_SOURCES,
     SEGMENT_FANOUT,
     complete_chain,
     segments_to_merge,
 )
-from dormouse.model.source_segments import SourceSegment
+from dormouse.state.state import SourceSegment
 
 
 def sealed(batches: list[int]) -> tuple[list[int], int]:

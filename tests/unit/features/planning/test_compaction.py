@@ -6,19 +6,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dormouse.features.planning import compaction
-from dormouse.features.planning.compaction import (
+from dormouse.features import planning
+from dormouse.features.planning import (
     CompactionPlan,
     plan_compactions,
     plan_full_compactions,
     within_limit,
 )
-from dormouse.fold.fold import apply
-from dormouse.model.disputes import DisputeReason
-from dormouse.model.partitions import ROOT, PartitionTree
-from dormouse.model.shards import NewShard, Shard
-from dormouse.model.state import TableState
-from dormouse.model.transactions import AddShards, AssignJob, DisputeShards, Entry, ReplaceShards
+from dormouse.state.fold import apply
+from dormouse.state.partitions import ROOT, NewShard, PartitionTree, Shard
+from dormouse.state.state import (
+    AddShards,
+    AssignJob,
+    DisputeReason,
+    DisputeShards,
+    Entry,
+    ReplaceShards,
+    TableState,
+)
 from dormouse.tables.properties import Properties
 from tests.support.trees import initialise
 
@@ -154,10 +159,10 @@ def test_a_full_compaction_leaves_alone_what_a_job_holds() -> None:
 
 
 def test_a_job_has_a_bounded_number_of_shards() -> None:
-    runs = {f"{run}-{n}": 1 for run in "abcde" for n in range(compaction.MAX_INPUTS // 4)}
+    runs = {f"{run}-{n}": 1 for run in "abcde" for n in range(planning.MAX_INPUTS // 4)}
     (plan,) = plan_compactions(table_of(runs), Properties())
-    assert len(plan.inputs) == compaction.MAX_INPUTS
-    single = {f"{run}-{n}": 1 for run in "ab" for n in range(compaction.MAX_INPUTS)}
+    assert len(plan.inputs) == planning.MAX_INPUTS
+    single = {f"{run}-{n}": 1 for run in "ab" for n in range(planning.MAX_INPUTS)}
     assert plan_compactions(table_of(single), Properties(compaction_strategy="batch")) == []
 
 

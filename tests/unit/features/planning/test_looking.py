@@ -5,16 +5,12 @@ from __future__ import annotations
 from hypothesis import settings
 from hypothesis.stateful import invariant, rule
 
-from dormouse.features.planning.compaction import plan_compactions
-from dormouse.features.planning.looking import partitions_to_plan
-from dormouse.features.planning.splitting import splits_due
-from dormouse.fold.fold import apply
-from dormouse.jobs.retry_policy import SWEEP_SECONDS
-from dormouse.model.partitions import PartitionTree
-from dormouse.model.shards import NewShard, Shard
-from dormouse.model.state import TableState
-from dormouse.model.transactions import AddShards, Entry
-from dormouse.statestore.snapshot.codec import decode_snapshot, encode_snapshot
+from dormouse.features.planning import partitions_to_plan, plan_compactions, splits_due
+from dormouse.jobs import SWEEP_SECONDS
+from dormouse.log.snapshot import decode_snapshot, encode_snapshot
+from dormouse.state.fold import apply
+from dormouse.state.partitions import NewShard, PartitionTree, Shard
+from dormouse.state.state import AddShards, Entry, TableState
 from dormouse.tables.properties import Properties
 from tests.support.depth import examples
 from tests.support.machine import TableMachine

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from dormouse.errors import UnavailableError
-from dormouse.features.ingest.seal_sources import seal_sources
-from dormouse.features.planning import assign_jobs as assigning
-from dormouse.features.planning import plan_table
+from dormouse.features import planning
+from dormouse.features import planning as assigning
+from dormouse.features.seal_sources import seal_sources
 from dormouse.messages.stages import CompactionJob, OutboundMessage, PartitionSplits, TableChanged
 from dormouse.tables.table import Table
 from tests.support.depth import in_turn
@@ -24,7 +24,7 @@ CHANGED = "table-changes"
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setattr(assigning, "JOBS_PER_COMMIT", 3)
-    monkeypatch.setattr(plan_table, "SPLITS_PER_MESSAGE", 3)
+    monkeypatch.setattr(planning, "SPLITS_PER_MESSAGE", 3)
     return World(tmp_path)
 
 
@@ -57,7 +57,7 @@ def test_a_planning_sends_a_job_for_each_leaf_once(world: World) -> None:
 
 def test_jobs_are_given_to_be_sent_before_more_are_assigned(world: World) -> None:
     table = table_with_two_shards_a_leaf(world)
-    messages = plan_table.plan_table(world.services, TableChanged(table.id))
+    messages = planning.plan_table(world.services, TableChanged(table.id))
     first = list(islice(messages, 3))
     assert set(jobs_in(first)) == set(world.state(table).jobs)
 
@@ -67,7 +67,7 @@ def test_what_a_planning_cut_off_left_is_planned_by_the_next_or_sent_by_the_swee
     world: World, sent_before: int
 ) -> None:
     table = table_with_two_shards_a_leaf(world, job_retry_seconds=600)
-    messages = plan_table.plan_table(world.services, TableChanged(table.id))
+    messages = planning.plan_table(world.services, TableChanged(table.id))
     world.queue += islice(messages, sent_before)  # then the process dies
     world.queue += plan(world, table)
     world.settle()
@@ -83,7 +83,7 @@ def test_what_a_planning_cut_off_left_is_planned_by_the_next_or_sent_by_the_swee
 
 def test_a_planning_that_fails_midway_gives_what_it_had_assigned(world: World) -> None:
     table = table_with_two_shards_a_leaf(world)
-    messages = plan_table.plan_table(world.services, TableChanged(table.id))
+    messages = planning.plan_table(world.services, TableChanged(table.id))
     given = list(islice(messages, 3))
     world.before_next_commit(throttled)
     with pytest.raises(UnavailableError):
@@ -236,7 +236,7 @@ def test_a_crash_before_the_commit_of_splits_leaves_them_to_the_redelivery(world
 
 def test_what_another_planning_assigned_is_not_written_again(world: World) -> None:
     table = table_with_two_shards_a_leaf(world)
-    slow = plan_table.plan_table(world.services, TableChanged(table.id))
+    slow = planning.plan_table(world.services, TableChanged(table.id))
     first = next(slow)  # it has planned all, and assigned a few
     others = plan(world, table)
     version = world.state(table).version
@@ -248,7 +248,7 @@ def test_a_planning_seals_the_sources_that_have_gathered(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else the state would grow with every file."""
-    monkeypatch.setattr(plan_table, "seal_sources", partial(seal_sources, least=2))
+    monkeypatch.setattr(planning, "seal_sources", partial(seal_sources, least=2))
     table = table_with_two_shards_a_leaf(world)
     plan(world, table)
     state = world.state(table)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dormouse.features.planning.compaction import CompactionPlan
-from dormouse.features.planning.retention import LEAST_INTERVAL_MS, plan_age_off
-from dormouse.fold.fold import apply
-from dormouse.model.disputes import DisputeReason
-from dormouse.model.partitions import ROOT, PartitionTree
-from dormouse.model.shards import NewShard, Shard
-from dormouse.model.state import TableState
-from dormouse.model.transactions import AddShards, AssignJob, DisputeShards, Entry
+from dormouse.features.planning import LEAST_INTERVAL_MS, CompactionPlan, plan_age_off
+from dormouse.state.fold import apply
+from dormouse.state.partitions import ROOT, NewShard, PartitionTree, Shard
+from dormouse.state.state import (
+    AddShards,
+    AssignJob,
+    DisputeReason,
+    DisputeShards,
+    Entry,
+    TableState,
+)
 from dormouse.stored.paths import id_prefix, make_shard_id
 from dormouse.tables.properties import Properties
 from tests.support.trees import initialise

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dormouse.features.planning.splitting import even_split_points, plan_split, splits_due
-from dormouse.fold.fold import apply
-from dormouse.keys.ranges import Key, KeyRange
-from dormouse.model.partitions import ROOT, PartitionTree
-from dormouse.model.state import TableState
-from dormouse.model.transactions import AddShards, Entry
+from dormouse.features.planning import even_split_points, plan_split, splits_due
+from dormouse.keys import Key, KeyRange
+from dormouse.state.fold import apply
+from dormouse.state.partitions import ROOT, PartitionTree
+from dormouse.state.state import AddShards, Entry, TableState
 from tests.support.machine import shard_of
 from tests.support.strategies import short_keys
 from tests.support.trees import initialise

@@ -7,13 +7,13 @@ import json
 import pytest
 
 from dormouse.errors import NotFoundError
-from dormouse.features.catalog.serve_catalog import serve_catalog
-from dormouse.features.publishing.look import problems, published_metadata
-from dormouse.features.publishing.publish_iceberg import publish_iceberg
+from dormouse.features.catalog import serve_catalog
+from dormouse.features.publish_iceberg import publish_iceberg
+from dormouse.features.publishing import problems, published_metadata
 from dormouse.http.messages import HttpRequest
 from dormouse.messages.requests import PublishIceberg
 from dormouse.messages.stages import TableChanged
-from dormouse.model.versions.publications import PublicationRecord
+from dormouse.state.versions import PublicationRecord
 from dormouse.stored.paths import iceberg_prefix
 from dormouse.tables.table import Table
 from tests.support.world import World, letters

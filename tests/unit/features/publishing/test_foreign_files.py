@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dormouse.features.publishing.collect_iceberg import collect_iceberg
+from dormouse.features.publishing import collect_iceberg
 from dormouse.stored.paths import iceberg_prefix
 from tests.support.world import World
 

@@ -13,13 +13,12 @@ from dormouse.errors import (
     InvalidRequestError,
     UnavailableError,
 )
-from dormouse.features.publishing.lag import lag_ms
-from dormouse.features.publishing.publish_iceberg import publish_iceberg
+from dormouse.features.measure import lag_ms
+from dormouse.features.publish_iceberg import publish_iceberg
 from dormouse.messages.requests import RenameTable, SetDefaults, SetProperties
 from dormouse.messages.stages import TableChanged
-from dormouse.model.versions.publications import PublicationRecord
-from dormouse.ports.publications import MirrorEntry
-from dormouse.ports.services import root_uri
+from dormouse.ports import MirrorEntry, root_uri
+from dormouse.state.versions import PublicationRecord
 from dormouse.tables.table import Table
 from tests.support.memory_mirror import MemoryMirror, refuse
 from tests.support.world import LETTERS, World, letters

@@ -8,16 +8,16 @@ from collections.abc import Callable
 import pytest
 
 from dormouse.errors import ContendedError, UnavailableError
-from dormouse.features.publishing import look
-from dormouse.features.publishing.collect_iceberg import READERS_MS, reachable
-from dormouse.features.publishing.publish_iceberg import publish_iceberg
-from dormouse.features.tables.changing.create_table import create_table
-from dormouse.iceberg.reachable import files_of, manifest_lists_of, manifests_of
+from dormouse.features import publishing
+from dormouse.features.publish_iceberg import publish_iceberg
+from dormouse.features.publishing import READERS_MS, reachable
+from dormouse.features.tables import create_table
+from dormouse.iceberg.metadata import files_of, manifest_lists_of, manifests_of
 from dormouse.messages.requests import CreateTable, PublishIceberg, ReinitialiseTable, SetProperties
 from dormouse.messages.stages import TableChanged
-from dormouse.model.versions.publications import PublicationRecord
-from dormouse.ports.services import root_uri
+from dormouse.ports import root_uri
 from dormouse.schema.schema import Schema
+from dormouse.state.versions import PublicationRecord
 from dormouse.stored.paths import iceberg_prefix, shard_path
 from dormouse.tables.table import Table
 from tests.support.world import LETTERS, Crash, World, letters
@@ -329,10 +329,10 @@ def test_the_metadata_of_a_folder_names_files_by_uris_with_a_scheme(
     table = world.create(**PUBLISHED)
     drop(world, "ab")
     folder = world.storage.uri
-    found = look.published_metadata(world.services, table)
+    found = publishing.published_metadata(world.services, table)
     text = world.storage.get(found.path).decode()
     assert found.summary.root == root_uri(world.storage) == f"file://{folder}"
     assert text.count(folder) == text.count(f"file://{folder}") > 0
-    shown = [each.uri for each in look.published_files(world.services, table)]
+    shown = [each.uri for each in publishing.published_files(world.services, table)]
     assert shown
     assert all(uri.startswith(f"{folder}/") for uri in shown)

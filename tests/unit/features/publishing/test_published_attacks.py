@@ -10,9 +10,9 @@ from collections.abc import Callable
 import pyarrow.parquet as pq
 import pytest
 
-from dormouse.features.publishing.look import problems
-from dormouse.features.rebuild.rebuild import rebuild
-from dormouse.iceberg.previous import read_previous
+from dormouse.features.publishing import problems
+from dormouse.features.rebuild import rebuild
+from dormouse.iceberg.metadata import read_previous
 from dormouse.messages.requests import (
     PublishIceberg,
     RenameTable,
@@ -21,7 +21,7 @@ from dormouse.messages.requests import (
     TagVersion,
 )
 from dormouse.messages.stages import OutboundMessage
-from dormouse.schema.columns import parse_schema
+from dormouse.schema.schema import parse_schema
 from dormouse.tables.table import Table
 from tests.support.world import World, letters, letters_file
 from tests.unit.features.publishing.test_publish_iceberg import (

@@ -10,21 +10,20 @@ from dataclasses import replace
 import pytest
 
 from dormouse.errors import CorruptDataError
-from dormouse.features.garbage.collect_garbage import MAX_DELAY_SECONDS
-from dormouse.features.garbage.garbage import is_following
-from dormouse.features.publishing.collect_iceberg import (
+from dormouse.features.garbage import MAX_DELAY_SECONDS, is_following
+from dormouse.features.measure import current_metrics
+from dormouse.features.publishing import (
     READERS_MS,
     collect_iceberg,
     list_replaced,
+    problems,
     reachable,
 )
-from dormouse.features.publishing.look import problems
-from dormouse.features.sweep.measure import current_metrics
-from dormouse.features.sweep.sweep import sweep
-from dormouse.iceberg.reachable import show_metadata
+from dormouse.features.sweep import sweep
+from dormouse.iceberg.metadata import show_metadata
 from dormouse.messages.requests import CollectGarbage, SetProperties
 from dormouse.messages.stages import GarbageCandidates, OutboundMessage, TableChanged
-from dormouse.model.jobs.metrics import Metric
+from dormouse.state.jobs import Metric
 from dormouse.tables.table import Table
 from tests.support.world import Crash, World, letters
 from tests.unit.features.publishing.test_publish_iceberg import (

@@ -7,15 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from dormouse.features.publishing.collect_iceberg import READERS_MS
-from dormouse.features.publishing.publish_iceberg import publish_iceberg
-from dormouse.features.purge.proof import Proof
-from dormouse.features.purge.prove_purge import prove_purge
-from dormouse.features.purge.row_matcher import RowMatcher
-from dormouse.iceberg.files import avro
+from dormouse.features.publish_iceberg import publish_iceberg
+from dormouse.features.publishing import READERS_MS
+from dormouse.features.purge import Proof
+from dormouse.features.purge_rows import prove_purge
+from dormouse.features.row_matcher import RowMatcher
+from dormouse.iceberg import avro
 from dormouse.messages.requests import ReinitialiseTable
 from dormouse.messages.stages import TableChanged
-from dormouse.schema.columns import parse_schema
+from dormouse.schema.schema import parse_schema
 from dormouse.stored.paths import data_prefix, iceberg_prefix
 from dormouse.tables.table import Table
 from tests.support.purges import purge_request

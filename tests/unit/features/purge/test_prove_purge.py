@@ -9,18 +9,17 @@ from unittest.mock import Mock
 
 import pytest
 
-from dormouse.features.checking.disputes import acknowledge
-from dormouse.features.compaction.compact import compact
-from dormouse.features.ingest.batch_files import batch_files
-from dormouse.features.ingest.ingest import ingest
-from dormouse.features.purge.proof import Proof
-from dormouse.features.purge.prove_purge import prove_purge
-from dormouse.features.purge.row_matcher import RowMatcher
+from dormouse.features.batch_files import batch_files
+from dormouse.features.checking import acknowledge
+from dormouse.features.compaction import compact
+from dormouse.features.ingest import ingest
+from dormouse.features.purge import Proof
+from dormouse.features.purge_rows import prove_purge
+from dormouse.features.row_matcher import RowMatcher
 from dormouse.messages.stages import CompactionJob, IngestJob
-from dormouse.model.disputes import DisputeReason
-from dormouse.model.transactions import AssignJob, DisputeShards
-from dormouse.model.versions.pins import OwnerKind, PinOwner
-from dormouse.ports.services import NoncurrentObject, StoredObject
+from dormouse.ports import NoncurrentObject, StoredObject
+from dormouse.state.state import AssignJob, DisputeReason, DisputeShards
+from dormouse.state.versions import OwnerKind, PinOwner
 from dormouse.storage import FolderStorage
 from dormouse.stored.paths import data_prefix, shard_path
 from dormouse.tables.table import Table

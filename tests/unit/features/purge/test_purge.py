@@ -12,12 +12,12 @@ import pyarrow as pa
 import pytest
 
 from dormouse.errors import InvalidRequestError
-from dormouse.features.administration.administer import administer
-from dormouse.features.compaction.compact import compact
-from dormouse.features.ingest.batch_files import batch_files
-from dormouse.features.purge.prove_purge import prove_purge
-from dormouse.features.purge.row_matcher import RowMatcher
-from dormouse.keys.ranges import encode_key
+from dormouse.features.administration import administer
+from dormouse.features.batch_files import batch_files
+from dormouse.features.compaction import compact
+from dormouse.features.purge_rows import prove_purge
+from dormouse.features.row_matcher import RowMatcher
+from dormouse.keys import encode_key
 from dormouse.messages.requests import PurgeRows, ReinitialiseTable
 from dormouse.messages.stages import (
     CompactionJob,
@@ -25,9 +25,10 @@ from dormouse.messages.stages import (
     PartitionSplits,
     SelectionMessage,
 )
-from dormouse.model.transactions import AssignJob, ReleaseJob
-from dormouse.ports.services import Storage
-from dormouse.schema.schema import Field, Primitive, Schema
+from dormouse.ports import Storage
+from dormouse.schema.schema import Field, Schema
+from dormouse.schema.types import Primitive
+from dormouse.state.state import AssignJob, ReleaseJob
 from dormouse.storage import FolderStorage
 from dormouse.stored.paths import purge_path, purge_prefix
 from tests.support.depth import calls_in_turn
@@ -120,7 +121,7 @@ def test_few_jobs_rewrite_the_small_shards_of_many_leaves(
     )
     sizes = [shard.size_bytes for shard in world.state(table).shards.values()]
     assert len(sizes) == 8
-    monkeypatch.setattr("dormouse.features.purge.purge.JOINED_BYTES", most_shards * max(sizes))
+    monkeypatch.setattr("dormouse.features.purge.JOINED_BYTES", most_shards * max(sizes))
     world.purge(table, f"at IN {tuple(range(0, 16, 2))}")
     world.queue += world.deliver(world.queue.popleft())
     state = world.state(table)

@@ -8,15 +8,15 @@ from typing import Any, cast
 import pytest
 
 from dormouse.errors import CorruptDataError
-from dormouse.features.compaction.compact import compact
-from dormouse.features.purge import purge_rows as purge_stage
-from dormouse.features.purge.purge_rows import purge_rows
-from dormouse.features.purge.row_matcher import RowMatcher
-from dormouse.features.purge.stored import load_matches
+from dormouse.features import purge_rows as purge_stage
+from dormouse.features.compaction import compact
+from dormouse.features.purge import load_matches
+from dormouse.features.purge_rows import purge_rows
+from dormouse.features.row_matcher import RowMatcher
 from dormouse.messages.stages import CompactionJob, PurgeStep
-from dormouse.model.jobs.job_events import JobEvent, Tracked
-from dormouse.model.partitions import ROOT
-from dormouse.model.transactions import AssignJob, ReleaseJob
+from dormouse.state.jobs import JobEvent, Tracked
+from dormouse.state.partitions import ROOT
+from dormouse.state.state import AssignJob, ReleaseJob
 from dormouse.stored.paths import purge_prefix, shard_path
 from tests.support.depth import is_whole
 from tests.support.world import Crash, World

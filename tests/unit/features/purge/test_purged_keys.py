@@ -7,8 +7,8 @@ import zlib
 import pyarrow.parquet as pq
 import pytest
 
-from dormouse.features.rebuild.rebuild import rebuild
-from dormouse.features.requests.request_paths import request_prefix
+from dormouse.features.rebuild import rebuild
+from dormouse.features.requests import request_prefix
 from dormouse.stored.paths import data_prefix, state_prefix, table_prefix
 from dormouse.tables.table import Table
 from tests.support.made_once import made_once

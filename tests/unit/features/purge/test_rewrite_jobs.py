@@ -8,12 +8,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from dormouse.features.compaction.merge import _placed
-from dormouse.features.purge import purge
-from dormouse.features.purge.purge import references_to
-from dormouse.fold.fold import Verdict
-from dormouse.model.partitions import PartitionTree
-from dormouse.model.transactions import AssignJob
+from dormouse.features import purge
+from dormouse.features.compaction import _placed
+from dormouse.features.purge import references_to
+from dormouse.state.fold import Verdict
+from dormouse.state.partitions import PartitionTree
+from dormouse.state.state import AssignJob
 from tests.support.depth import examples
 from tests.support.machine import TableMachine, shard_of
 

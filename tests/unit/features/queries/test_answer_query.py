@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 
 from dormouse.errors import InvalidRequestError, NotFoundError
-from dormouse.features.queries import answer_query as stage
-from dormouse.features.queries.answering import sub_query
-from dormouse.messages.queries import CancelQuery, QueryTask
+from dormouse.features import answer_query
+from dormouse.features import answer_query as stage
 from dormouse.messages.requests import CompactTable
-from dormouse.messages.stages import OutboundMessage, SelectionMessage
+from dormouse.messages.stages import CancelQuery, OutboundMessage, QueryTask, SelectionMessage
 from dormouse.tables.table import Table
 from tests.support.world import Crash, World, letters
 from tests.unit.features.asking import asks, ended, four_leaves, parts, pins, record, result, text
@@ -176,14 +175,14 @@ def test_what_an_attempt_writes_after_its_query_was_cancelled_is_deleted(
     table = four_leaves(world)
     asks(world)
     task = world.deliver(world.queue.popleft())[0]
-    write = sub_query._written
+    write = answer_query._written
 
     def swept_meanwhile(*arguments: object) -> object:
         world.deliver(OutboundMessage("queries", CancelQuery(query_id="q")))
         world.sweep()
         return write(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(sub_query, "_written", swept_meanwhile)
+    monkeypatch.setattr(answer_query, "_written", swept_meanwhile)
     world.deliver(task)
     assert parts(world)
     nothing_is_left(world, table)
@@ -229,7 +228,7 @@ def test_a_query_that_is_cancelled_while_it_reads_stops(
         return answer(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(stage, "answer", cancelled_meanwhile)
-    monkeypatch.setattr("dormouse.features.queries.limits.LOOK_MS", 0)
+    monkeypatch.setattr("dormouse.features.queries.LOOK_MS", 0)
     assert world.deliver(task) == []
     assert ended(world).state == "cancelled"
     assert not parts(world)

@@ -7,19 +7,16 @@ from dataclasses import replace
 
 import pytest
 
-from dormouse.access.rules import AccessRule
+from dormouse.access import AccessRule
 from dormouse.errors import InvalidRequestError, LimitExceededError, UnavailableError
-from dormouse.features.queries.beginning.spark_text import spark_text
-from dormouse.features.queries.by_spark import compute
-from dormouse.features.queries.limits import EndedError
-from dormouse.features.queries.query import Query, ResultFile, TaskEnd
-from dormouse.features.queries.stored import load_query
-from dormouse.features.tables.changing.delete_table import delete_whole_table
-from dormouse.messages.queries import CancelQuery
-from dormouse.messages.stages import OutboundMessage, SparkRunChanged, StatementJob
-from dormouse.ports.services import NoMetrics
+from dormouse.features.deletion import delete_whole_table
+from dormouse.features.queries import EndedError, Query, ResultFile, TaskEnd, load_query
+from dormouse.features.query_plans import spark_text
+from dormouse.features.query_runs import compute
+from dormouse.messages.stages import CancelQuery, OutboundMessage, SparkRunChanged, StatementJob
+from dormouse.ports import NoMetrics
 from dormouse.stored.paths import spark_prefix
-from dormouse.tables.spark_options import SparkOptions
+from dormouse.tables.properties import SparkOptions
 from dormouse.tables.table import Table
 from tests.support.world import World, letters
 from tests.unit.features.asking import asks, ended, pins, record

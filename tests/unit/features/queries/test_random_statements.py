@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dormouse.access.visible import VisibleTable
-from dormouse.engine.predicates import Predicate
+from dormouse.access import VisibleTable
+from dormouse.rows.predicates import Predicate
 from dormouse.sql.conditions import parse_condition
-from dormouse.statements import files
+from dormouse.statements import running
 from dormouse.statements.limits import Limits
 from dormouse.statements.running import run_statement
 from dormouse.statements.tables import Opened, Tables
@@ -94,7 +94,7 @@ def streamed(world: World, made: Statement) -> pa.Table:
 
 def from_files(world: World, made: Statement) -> pa.Table:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(files, "LEAST_BYTES", 0)
+        patched.setattr(running, "LEAST_BYTES", 0)
         return whole(world, made.text, {})
 
 

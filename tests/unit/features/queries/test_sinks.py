@@ -7,8 +7,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from dormouse.features.queries.answering.sinks import FileSink
-from dormouse.results import writers
+from dormouse.features.answer_query import FileSink
+from dormouse.files import results as writers
 from dormouse.stored.paths import query_prefix
 from tests.support.memory_storage import MemoryStorage
 from tests.support.world import World

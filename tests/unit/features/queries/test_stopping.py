@@ -7,15 +7,12 @@ from typing import Any
 
 import pytest
 
-from dormouse.access.rules import AccessRule
+from dormouse.access import AccessRule
 from dormouse.errors import NotFoundError
-from dormouse.features.queries import limits
-from dormouse.features.queries.answering import sub_query
-from dormouse.features.queries.limits import Spent
-from dormouse.features.queries.query import Query
-from dormouse.messages.queries import CancelQuery
-from dormouse.messages.stages import OutboundMessage, SelectionMessage
-from dormouse.ports.services import Services
+from dormouse.features import answer_query, queries
+from dormouse.features.queries import Query, Spent
+from dormouse.messages.stages import CancelQuery, OutboundMessage, SelectionMessage
+from dormouse.ports import Services
 from dormouse.statements import running
 from tests.support.result_queues import MemoryResultQueues
 from tests.support.world import World
@@ -29,7 +26,7 @@ ENDLESS = 'SELECT max("at" + value) FROM letters, range(9000000000000000) AS r(v
 def looking(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let statements be looked at all the time."""
     monkeypatch.setattr(running, "WATCH_MS", 0)
-    monkeypatch.setattr(limits, "LOOK_MS", 0)
+    monkeypatch.setattr(queries, "LOOK_MS", 0)
 
 
 def test_a_statement_that_is_cancelled_while_it_is_computed_stops(
@@ -37,13 +34,13 @@ def test_a_statement_that_is_cancelled_while_it_is_computed_stops(
 ) -> None:
     four_leaves(world)
     asks(world, sql=ENDLESS, limits={"seconds": 20})
-    look = sub_query._look
+    look = answer_query._look
 
     def cancelled_meanwhile(services: Services, query: Query, spent: Spent) -> bool:
         world.deliver(OutboundMessage("queries", CancelQuery(query_id="q")))
         return look(services, query, spent)
 
-    monkeypatch.setattr(sub_query, "_look", cancelled_meanwhile)
+    monkeypatch.setattr(answer_query, "_look", cancelled_meanwhile)
     world.settle()
     assert (ended(world).state, record(world).state) == ("cancelled", "cancelled")
     assert not parts(world)
@@ -114,13 +111,13 @@ def test_a_rule_that_is_changed_while_a_query_runs_counts_at_its_end(
     queues = MemoryResultQueues()
     world.services = replace(world.services, result_queues=queues)
     world.tables.change_access_rules(lambda _: (AccessRule("aws-id:ADAM", "letters", ("read",)),))
-    written = sub_query._written
+    written = answer_query._written
 
     def written_while_rules_change(*arguments: Any) -> Any:
         world.tables.change_access_rules(lambda _: later)
         return written(*arguments)
 
-    monkeypatch.setattr(sub_query, "_written", written_while_rules_change)
+    monkeypatch.setattr(answer_query, "_written", written_while_rules_change)
     asks(world, who="aws-id:ADAM", to="answers", **asked)
     world.settle()
     end = ended(world)

@@ -7,14 +7,13 @@ from collections.abc import Sequence
 
 import pytest
 
-from dormouse.features.rebuild.new_state import planned_state
-from dormouse.features.rebuild.plan_rebuild import FoundShard, RebuildPlan, Refusal, plan_rebuild
-from dormouse.keys.ranges import KeyRange
-from dormouse.model.partitions import ROOT
-from dormouse.model.shards import Shard
-from dormouse.model.state import DAY_MS, TableState
-from dormouse.model.versions.provenance import Lineage, Provenance
-from dormouse.shards.writing.run_markers import RunMarker
+from dormouse.features.rebuild import planned_state
+from dormouse.features.rebuild_plan import FoundShard, RebuildPlan, Refusal, plan_rebuild
+from dormouse.keys import KeyRange
+from dormouse.shards.run_markers import RunMarker
+from dormouse.state.partitions import ROOT, Shard
+from dormouse.state.state import DAY_MS, TableState
+from dormouse.state.versions import Lineage, Provenance
 from dormouse.stored.paths import make_shard_id, part_shard_number
 from tests.support.trees import LEFT, RIGHT, TEXT
 

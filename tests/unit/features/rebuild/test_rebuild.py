@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dormouse.errors import ContendedError, CorruptDataError, NotFoundError
-from dormouse.features.checking.check import check
-from dormouse.features.compaction.compact import compact
-from dormouse.features.rebuild.rebuild import preview_rebuild, rebuild
+from dormouse.features.checking import check
+from dormouse.features.compaction import compact
+from dormouse.features.rebuild import preview_rebuild, rebuild
 from dormouse.messages.stages import GarbageCandidates, OutboundMessage
 from dormouse.stored.paths import data_prefix, run_marker_prefix, shard_path
 from dormouse.tables.table import Table

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from dormouse.errors import CorruptDataError, InvariantError, NotFoundError
-from dormouse.features.rebuild import rebuild as rebuild_stage
-from dormouse.features.rebuild.rebuild import preview_rebuild, rebuild
+from dormouse.features import rebuild as rebuild_stage
+from dormouse.features.rebuild import preview_rebuild, rebuild
 from dormouse.messages.stages import OutboundMessage
-from dormouse.model.state import TableState
-from dormouse.ports.services import StoredObject
+from dormouse.ports import StoredObject
+from dormouse.state.state import TableState
 from dormouse.stored.paths import data_prefix, run_marker_prefix
 from dormouse.tables.table import Table
 from tests.support.made_once import made_once

@@ -9,17 +9,16 @@ import pytest
 from msgspec import structs
 
 from dormouse.errors import CorruptDataError, UnavailableError
-from dormouse.features.ingest.batch_files import batch_files
-from dormouse.features.planning.plan_table import plan_table
-from dormouse.features.spark.dispatch_spark import dispatch_spark
-from dormouse.features.spark.requests import (
+from dormouse.features.batch_files import batch_files
+from dormouse.features.planning import plan_table
+from dormouse.features.spark import (
     list_spark_requests,
     load_spark_request,
     newest_spark_run,
     save_spark_run,
 )
-from dormouse.features.spark.track_spark import track_spark
-from dormouse.features.sweep.sweep import sweep
+from dormouse.features.spark_jobs import dispatch_spark, track_spark
+from dormouse.features.sweep import sweep
 from dormouse.messages.requests import IngestFiles, ReinitialiseTable
 from dormouse.messages.stages import (
     CompactionJob,
@@ -31,10 +30,8 @@ from dormouse.messages.stages import (
     SparkRunChanged,
     TableChanged,
 )
-from dormouse.model.jobs.metrics import Metric
-from dormouse.model.jobs.spark_threshold import compaction_queue
-from dormouse.model.state import DAY_MS
-from dormouse.model.transactions import AssignJob
+from dormouse.state.jobs import Metric, compaction_queue
+from dormouse.state.state import DAY_MS, AssignJob
 from dormouse.stored.paths import data_prefix, spark_prefix, spark_request_path, spark_runs_prefix
 from tests.support.world import Crash, World, letters
 from tests.unit.features.heavy import Heavy, heavy_compaction, heavy_ingest
@@ -55,9 +52,7 @@ def test_a_run_whose_start_was_not_noted_is_found_again_by_its_token(
     heavy: Heavy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(
-            "dormouse.features.spark.dispatch_spark.save_spark_run", lambda *_: World.crash()
-        )
+        patch.setattr("dormouse.features.spark_jobs.save_spark_run", lambda *_: World.crash())
         with pytest.raises(Crash):
             heavy.dispatch()
     assert heavy.dispatch() == []
@@ -68,9 +63,7 @@ def test_a_run_whose_start_was_not_noted_keeps_no_other_from_being_started_with_
     heavy: Heavy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(
-            "dormouse.features.spark.dispatch_spark.save_spark_run", lambda *_: World.crash()
-        )
+        patch.setattr("dormouse.features.spark_jobs.save_spark_run", lambda *_: World.crash())
         with pytest.raises(Crash):
             heavy.dispatch()
     settings = {**heavy.table.settings, "spark_executor_cores": 8}

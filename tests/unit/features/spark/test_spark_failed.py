@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dormouse.errors import InvalidRequestError, OutcomeUnknownError, UnavailableError
-from dormouse.features.export.stored import delete_export, load_export
+from dormouse.features.export import delete_export, load_export
 from dormouse.stored.paths import export_prefix
 from tests.support.depth import is_whole
 from tests.support.world import World

@@ -5,13 +5,12 @@ from __future__ import annotations
 import pytest
 
 from dormouse.errors import InvalidRequestError
-from dormouse.features.administration.administer import administer
-from dormouse.features.compaction.compact import compact
-from dormouse.features.export.manifests import load_manifest
-from dormouse.features.export.request import export_id_of
-from dormouse.features.purge import purge as purges
-from dormouse.features.spark.requests import list_spark_requests
-from dormouse.keys.ranges import KeyRange
+from dormouse.features import purge as purges
+from dormouse.features.administration import administer
+from dormouse.features.compaction import compact
+from dormouse.features.export import export_id_of, load_manifest
+from dormouse.features.spark import list_spark_requests
+from dormouse.keys import KeyRange
 from dormouse.messages.requests import (
     CompactTable,
     ExportRows,
@@ -30,9 +29,9 @@ from dormouse.messages.stages import (
     decode,
     encode,
 )
-from dormouse.query.pieces import bytes_to_read
+from dormouse.query.selection import bytes_to_read
 from dormouse.stored.paths import spark_prefix
-from dormouse.tables.spark_options import SparkOptions
+from dormouse.tables.properties import SparkOptions
 from dormouse.tables.table import Table
 from tests.support.made_once import made_once
 from tests.support.world import Crash, World, letters, letters_file
@@ -220,7 +219,7 @@ def test_a_purges_job_whose_message_was_lost_is_sent_to_spark_again(world: World
 def test_what_a_purge_rewrites_is_sparks_by_its_size_and_a_functions_below(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dormouse.features.purge.purge.JOINED_BYTES", 0)
+    monkeypatch.setattr("dormouse.features.purge.JOINED_BYTES", 0)
     table = filled(world, "abcdefghyz" + "abcdefgh" * 99)
     least = max(shard.size_bytes for shard in world.state(table).shards.values())
     world.tables.change(table.id, lambda t: t.with_settings({"compaction_spark_bytes": least}, {}))

@@ -5,13 +5,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dormouse.features.splitting.extending import plan_extension
-from dormouse.fold.fold import apply
-from dormouse.keys.histogram import KeyHistogram
-from dormouse.keys.ranges import KeyRange, encode_key
-from dormouse.model.partitions import PartitionTree, partition_id_of
-from dormouse.model.state import TableState
-from dormouse.model.transactions import Entry, ExtendTree
+from dormouse.features.splitting import plan_extension
+from dormouse.keys import KeyHistogram, KeyRange, encode_key
+from dormouse.state.fold import apply
+from dormouse.state.partitions import PartitionTree, partition_id_of
+from dormouse.state.state import Entry, ExtendTree, TableState
 from tests.support.trees import NUMBER
 
 ONE_LEAF = PartitionTree.from_split_points([])

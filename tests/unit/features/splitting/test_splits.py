@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from dormouse.errors import DamagedShardError
-from dormouse.features.planning.plan_table import plan_table
-from dormouse.features.splitting.split_partition import split_partition
-from dormouse.keys.ranges import KeyRange, encode_key
+from dormouse.features.planning import plan_table
+from dormouse.features.splitting import split_partition
+from dormouse.keys import KeyRange, encode_key
 from dormouse.messages.stages import PartitionSplits, TableChanged
-from dormouse.model.transactions import SplitPartition
+from dormouse.state.state import SplitPartition
 from dormouse.stored.paths import shard_path
 from tests.support.damage import rewrite
 from tests.support.queries import count_rows

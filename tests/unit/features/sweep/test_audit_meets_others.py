@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from dormouse.features.sweep import sweep
-from dormouse.keys.ranges import KeyRange
-from dormouse.model.versions.provenance import Lineage, Provenance
-from dormouse.ports.services import StoredObject
-from dormouse.shards.writing.run_markers import RunMarker, put_run_marker
+from dormouse.features import sweep
+from dormouse.keys import KeyRange
+from dormouse.ports import StoredObject
+from dormouse.shards.run_markers import RunMarker, put_run_marker
+from dormouse.state.versions import Lineage, Provenance
 from dormouse.stored.paths import (
     export_task_path,
     run_marker_path,

@@ -5,10 +5,8 @@ from __future__ import annotations
 import pytest
 
 from dormouse.errors import CorruptDataError
-from dormouse.features.export.manifests import load_manifest, manifest_path
-from dormouse.features.export.stored import load_export, save_task_files
-from dormouse.features.purge.purge import ShardMatches
-from dormouse.features.purge.stored import save_matches
+from dormouse.features.export import load_export, load_manifest, manifest_path, save_task_files
+from dormouse.features.purge import ShardMatches, save_matches
 from dormouse.stored.paths import (
     export_done_path,
     export_path,

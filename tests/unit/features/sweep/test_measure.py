@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from dormouse.errors import UnavailableError
-from dormouse.features.sweep.measure import measure
-from dormouse.model.jobs.metrics import Metric
-from dormouse.ports.services import NO_TABLE
+from dormouse.features.measure import measure
+from dormouse.ports import NO_TABLE
+from dormouse.state.jobs import Metric
 from tests.support.world import World, letters
 
 

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from dormouse.features.garbage.garbage import orphans
-from dormouse.features.sweep.sweep import MAX_CLOCK_SKEW_MS
+from dormouse.features.garbage import orphans
+from dormouse.features.sweep import MAX_CLOCK_SKEW_MS
 from dormouse.messages.requests import ReinitialiseTable
-from dormouse.model.shards import Job
-from dormouse.model.state import TableState
-from dormouse.ports.services import StoredObject
+from dormouse.ports import StoredObject
+from dormouse.state.partitions import Job
+from dormouse.state.state import TableState
 from dormouse.stored.paths import data_prefix, shard_path
 from dormouse.tables.table import Table
 from tests.support.world import World, letters

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from dormouse.errors import CorruptDataError
-from dormouse.features.sweep.sweep import sweep
+from dormouse.features.sweep import sweep
 from dormouse.messages.stages import ExportTask, OutboundMessage, PurgeStep
-from dormouse.model.versions.provenance import Provenance
-from dormouse.shards.writing.run_markers import RunMarker, put_run_marker
+from dormouse.shards.run_markers import RunMarker, put_run_marker
+from dormouse.state.versions import Provenance
 from dormouse.stored.paths import (
     data_prefix,
     export_path,

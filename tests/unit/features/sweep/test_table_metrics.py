@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from dormouse.features.sweep.table_metrics import state_metrics
-from dormouse.model.state import TableState
+from dormouse.features.measure import state_metrics
+from dormouse.state.state import TableState
 
 
 def test_a_state_that_was_lost_is_all_zeros_and_no_division_by_them() -> None:

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from dormouse.features.garbage.garbage import MAX_UPLOAD_MS, abandoned_after_ms
-from dormouse.features.purge.proof import Proof
-from dormouse.features.purge.prove_purge import UNFINISHED, prove_purge
-from dormouse.features.purge.row_matcher import RowMatcher
+from dormouse.features.garbage import MAX_UPLOAD_MS, abandoned_after_ms
+from dormouse.features.purge import Proof
+from dormouse.features.purge_rows import UNFINISHED, prove_purge
+from dormouse.features.row_matcher import RowMatcher
 from dormouse.messages.requests import DeleteTable
-from dormouse.ports.services import StoredObject
+from dormouse.ports import StoredObject
 from dormouse.stored.paths import data_prefix, shard_path
 from dormouse.tables.table import Table
 from tests.support.memory_storage import MemoryStorage

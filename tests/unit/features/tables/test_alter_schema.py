@@ -8,11 +8,12 @@ from dataclasses import replace
 import pytest
 
 from dormouse.errors import InvalidRequestError, NotFoundError
-from dormouse.features.administration.administer import administer
+from dormouse.features.administration import administer
 from dormouse.messages.requests import AlterSchema
 from dormouse.messages.stages import CompactionJob, OutboundMessage
-from dormouse.schema.schema import Field, Primitive
-from dormouse.shards.format.footer import read_footers
+from dormouse.schema.schema import Field
+from dormouse.schema.types import Primitive
+from dormouse.shards.footer import read_footers
 from dormouse.tables.table import Table
 from tests.support.world import Crash, World, letters
 

@@ -13,8 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dormouse.arrow.types import arrow_schema
-from dormouse.engine.predicates import parse_predicate
-from dormouse.schema.schema import Field, ListType, Member, Primitive, Schema, StructType
+from dormouse.rows.predicates import parse_predicate
+from dormouse.schema.schema import Field, Schema
+from dormouse.schema.types import ListType, Member, Primitive, StructType
 from dormouse.tables.table import Table
 from tests.support.batches import cells
 from tests.support.depth import examples

@@ -7,8 +7,8 @@ from hashlib import blake2b
 import pytest
 
 from dormouse.errors import AlreadyExistsError
-from dormouse.features.rebuild.rebuild import rebuild
-from dormouse.features.tables.leftovers import collect_leftovers
+from dormouse.features.deletion import collect_leftovers
+from dormouse.features.rebuild import rebuild
 from dormouse.messages.requests import CreateTable, DeleteTable
 from dormouse.stored.paths import delta_prefix, table_prefix
 from tests.support.adapters import HookedStore

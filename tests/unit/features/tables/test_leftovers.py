@@ -9,17 +9,15 @@ from dataclasses import replace
 import pytest
 
 from dormouse.errors import CorruptDataError, InvariantError, NotFoundError, UnavailableError
-from dormouse.features.rebuild.rebuild import rebuild
-from dormouse.features.tables import tombstone_policy as tombstones
-from dormouse.features.tables.leftovers import collect_leftovers, list_unregistered
-from dormouse.features.tables.tombstone_policy import tombstones_to_recheck
+from dormouse.features import deletion as tombstones
+from dormouse.features.deletion import collect_leftovers, list_unregistered, tombstones_to_recheck
+from dormouse.features.rebuild import rebuild
 from dormouse.messages.requests import CreateTable
-from dormouse.model.jobs.metrics import Metric
-from dormouse.model.versions.publications import PublicationRecord
-from dormouse.ports.services import NO_TABLE
+from dormouse.ports import NO_TABLE
+from dormouse.state.jobs import Metric
+from dormouse.state.versions import PublicationRecord
 from dormouse.stored.paths import SPARK_CODE, shard_path
-from dormouse.tables.table import Table
-from dormouse.tables.tombstones import Tombstone
+from dormouse.tables.table import Table, Tombstone
 from tests.support.adapters import MemoryTables
 from tests.support.made_once import made_once
 from tests.support.world import LETTERS, Crash, World, letters

@@ -7,17 +7,18 @@ from collections.abc import Callable
 import pytest
 
 from dormouse.errors import ContendedError, InvalidRequestError, NotFoundError
-from dormouse.features.export.manifests import load_manifest
-from dormouse.features.purge.prove_purge import EARLIER_SCHEMA, prove_purge
-from dormouse.features.purge.row_matcher import RowMatcher
-from dormouse.features.rebuild.rebuild import rebuild
-from dormouse.features.tables.versions import read_version
-from dormouse.keys.ranges import Key, encode_key
+from dormouse.features.export import load_manifest
+from dormouse.features.pins import read_version
+from dormouse.features.purge_rows import EARLIER_SCHEMA, prove_purge
+from dormouse.features.rebuild import rebuild
+from dormouse.features.row_matcher import RowMatcher
+from dormouse.keys import Key, encode_key
 from dormouse.messages.requests import CompactTable, ReinitialiseTable
 from dormouse.messages.stages import OutboundMessage, PartitionSplits, TableChanged
-from dormouse.model.partitions import ROOT
-from dormouse.model.transactions import SplitPartition
-from dormouse.schema.schema import Primitive, Schema
+from dormouse.schema.schema import Schema
+from dormouse.schema.types import Primitive
+from dormouse.state.partitions import ROOT
+from dormouse.state.state import SplitPartition
 from dormouse.tables.table import Table
 from tests.support.instances import InMemory
 from tests.support.made_once import made_once

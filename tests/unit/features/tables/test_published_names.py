@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dormouse.errors import InvalidRequestError
-from dormouse.features.copying.copy_table import copy_table
+from dormouse.features.copying import copy_table
 from dormouse.messages.requests import RenameTable, SetDefaults, SetProperties
 from tests.support.world import World
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dormouse.features.administration.administer import administer
-from dormouse.features.checking.check import check
-from dormouse.features.rebuild.rebuild import rebuild
-from dormouse.fold.invariants import broken_invariants
+from dormouse.features.administration import administer
+from dormouse.features.checking import check
+from dormouse.features.rebuild import rebuild
 from dormouse.messages.requests import AdminRequest, CompactTable, RestoreVersion, TagVersion
-from dormouse.model.state import TableState
-from dormouse.model.versions.pins import OwnerKind
+from dormouse.state.state import TableState
+from dormouse.state.validation import broken_invariants
+from dormouse.state.versions import OwnerKind
 from dormouse.tables.table import Table
 from tests.support.made_once import made_once
 from tests.support.world import World, letters

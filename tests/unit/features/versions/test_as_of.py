@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dormouse.errors import InvalidRequestError, NotFoundError
-from dormouse.features.versions.as_of import read_as_of
+from dormouse.features.versions import read_as_of
 from dormouse.messages.requests import TagVersion
-from dormouse.model.versions.as_of import checked_as_of, is_tag, milliseconds_of, parse_as_of
+from dormouse.state.versions import checked_as_of, is_tag, milliseconds_of, parse_as_of
 from tests.support.world import World
 
 NOON = dt.datetime(2026, 1, 31, 12, tzinfo=dt.UTC)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dormouse.client.reading.versions import changes_of
+from dormouse.client.versions import changes_of
 from dormouse.errors import NotFoundError
 from dormouse.messages.requests import CompactTable, ReinitialiseTable, RestoreVersion, TagVersion
 from dormouse.tables.table import Table

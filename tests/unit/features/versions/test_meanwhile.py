@@ -7,15 +7,15 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 
-from dormouse.client.reading.versions import changes_of
+from dormouse.client.versions import changes_of
 from dormouse.errors import ContendedError, CorruptDataError, NotFoundError
-from dormouse.features.administration.administer import administer
-from dormouse.features.garbage import collect_garbage as collecting
-from dormouse.features.ingest import seal_sources as sealing
-from dormouse.features.tables.restored import restorer
-from dormouse.features.tables.tags import tags_of
-from dormouse.features.versions import restore as restoring
-from dormouse.features.versions.as_of import read_as_of
+from dormouse.features import garbage as collecting
+from dormouse.features import seal_sources as sealing
+from dormouse.features import versions as restoring
+from dormouse.features.administration import administer
+from dormouse.features.pins import tags_of
+from dormouse.features.reset import restorer
+from dormouse.features.versions import read_as_of
 from dormouse.messages.requests import (
     CompactTable,
     ReinitialiseTable,
@@ -24,9 +24,10 @@ from dormouse.messages.requests import (
     UntagVersion,
 )
 from dormouse.messages.stages import GarbageCandidates
-from dormouse.model.state import TableState
-from dormouse.schema.schema import Field, Primitive
-from dormouse.state_store import StateStore
+from dormouse.schema.schema import Field
+from dormouse.schema.types import Primitive
+from dormouse.state.state import TableState
+from dormouse.state.store import StateStore
 from dormouse.stored.paths import restored_prefix, sources_segment_of
 from dormouse.tables.table import Table
 from tests.support.world import BY_TIME, Crash, World

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from dormouse.errors import NotFoundError
-from dormouse.features.administration.administer import administer
-from dormouse.features.purge import purge_rows as purging
-from dormouse.features.versions import restore as restoring
+from dormouse.features import purge_rows as purging
+from dormouse.features import versions as restoring
+from dormouse.features.administration import administer
 from dormouse.messages.requests import RestoreVersion, TagVersion
 from dormouse.tables.table import Table
 from tests.support.world import World

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from dormouse.errors import InvalidRequestError
-from dormouse.features.administration.administer import administer
-from dormouse.features.tables.tags import tags_of
+from dormouse.features.administration import administer
+from dormouse.features.pins import tags_of
 from dormouse.messages.requests import (
     AdminRequest,
     DeleteTable,

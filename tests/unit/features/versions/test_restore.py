@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from dormouse.errors import InvalidRequestError, NotFoundError
-from dormouse.features.administration.administer import administer
-from dormouse.features.versions import restore as restoring
+from dormouse.features import versions as restoring
+from dormouse.features.administration import administer
 from dormouse.messages.requests import (
     CompactTable,
     ReinitialiseTable,
@@ -16,8 +16,8 @@ from dormouse.messages.requests import (
     TagVersion,
 )
 from dormouse.messages.stages import OutboundMessage, TableChanged
-from dormouse.model.state import TableState
-from dormouse.ports.services import Services
+from dormouse.ports import Services
+from dormouse.state.state import TableState
 from dormouse.stored.paths import restored_path, restored_prefix
 from dormouse.tables.table import Table
 from tests.support.world import Crash, World, letters

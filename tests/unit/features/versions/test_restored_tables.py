@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from dormouse.errors import CorruptDataError, NotFoundError
-from dormouse.features.administration.administer import administer
-from dormouse.features.rebuild.rebuild import rebuild
-from dormouse.features.versions.tags import tagged
+from dormouse.features.administration import administer
+from dormouse.features.rebuild import rebuild
+from dormouse.features.versions import tagged
 from dormouse.messages.requests import (
     CompactTable,
     RestoreVersion,

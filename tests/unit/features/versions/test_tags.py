@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import pytest
 
-from dormouse.access.rules import EVERYTHING
+from dormouse.access import EVERYTHING
 from dormouse.errors import AlreadyExistsError, InvalidRequestError, NotFoundError
-from dormouse.features.administration.administer import administer
-from dormouse.features.checking.check import check
-from dormouse.features.tables.versions import read_version
-from dormouse.features.versions.tags import tagged
-from dormouse.keys.ranges import KeyRange
+from dormouse.features.administration import administer
+from dormouse.features.checking import check
+from dormouse.features.pins import read_version
+from dormouse.features.versions import tagged
+from dormouse.keys import KeyRange
 from dormouse.messages.requests import (
     AdminRequest,
     CompactTable,
@@ -20,9 +20,9 @@ from dormouse.messages.requests import (
     TagVersion,
     UntagVersion,
 )
-from dormouse.model.versions.as_of import is_tag
-from dormouse.query.planner import select
 from dormouse.query.rows import query_rows
+from dormouse.query.selection import select
+from dormouse.state.versions import is_tag
 from dormouse.tables.table import Table
 from tests.support.made_once import made_once
 from tests.support.world import World, letters

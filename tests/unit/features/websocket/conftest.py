@@ -12,10 +12,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from dormouse import Instance
-from dormouse.access.principals import LOCAL
-from dormouse.features.websocket.serve_websocket import serve_websocket
-from dormouse.ports.connections import (
+from dormouse.access import LOCAL
+from dormouse.client.instance import Instance
+from dormouse.features.websocket import serve_websocket
+from dormouse.http.connections import (
     Connected,
     ConnectionGoneError,
     Disconnected,

@@ -9,13 +9,11 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from dormouse.access.principals import NOBODY
-from dormouse.access.rules import AccessRule, AccessRules, granted
-from dormouse.features.http.resources.pages import sealed
-from dormouse.features.queries.stored import delete_parts
-from dormouse.features.websocket.serve_websocket import serve_websocket
-from dormouse.features.websocket.tokens import Place, token_of
-from dormouse.ports.connections import MOST_FRAME_BYTES, Received
+from dormouse.access import NOBODY, AccessRule, AccessRules, granted
+from dormouse.features.http.forms import sealed
+from dormouse.features.queries import delete_parts
+from dormouse.features.websocket import Place, serve_websocket, token_of
+from dormouse.http.connections import MOST_FRAME_BYTES, Received
 from dormouse.stored.paths import query_path, query_prefix
 from tests.unit.features.websocket.conftest import Client
 
@@ -87,7 +85,7 @@ def test_columns_that_are_longer_than_a_frame_are_a_problem(
 ) -> None:
     query_id, _ = client.query(table="people", selection={"where": "age < 0"})
     client.work()
-    monkeypatch.setattr("dormouse.features.websocket.result_pages.MOST_FRAME_BYTES", 100)
+    monkeypatch.setattr("dormouse.features.websocket.MOST_FRAME_BYTES", 100)
     found = client.problem("page", query_id=query_id)
     assert (found["status"], "columns" in found["detail"]) == (413, True)
 
@@ -247,7 +245,7 @@ def test_what_cannot_be_watched_is_refused(client: Client, path: str) -> None:
 def test_what_is_too_long_to_watch_is_refused(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dormouse.features.websocket.watching.MOST_FRAME_BYTES", 100)
+    monkeypatch.setattr("dormouse.features.websocket.MOST_FRAME_BYTES", 100)
     assert client.problem("watch", path="/tables")["status"] == 413
 
 

@@ -7,21 +7,27 @@ from typing import Any
 
 import pytest
 
-from dormouse.access.principals import LOCAL
+from dormouse.access import LOCAL
 from dormouse.errors import NotFoundError
+from dormouse.features import answer_query as answer_query_module
+from dormouse.features.answer_query import answer_query
 from dormouse.features.http.calls import Call
-from dormouse.features.http.resources.asked import send_query
-from dormouse.features.queries import answer_query as answer_query_module
-from dormouse.features.queries.answer_query import answer_query
-from dormouse.features.queries.following import GRACE_SECONDS
-from dormouse.features.queries.stored import load_end
+from dormouse.features.http.queries import send_query
+from dormouse.features.queries import load_end
+from dormouse.features.query_runs import GRACE_SECONDS
 from dormouse.folder.queues import SqliteQueues
+from dormouse.http.connections import ConnectionGoneError, HeldConnections, NoConnections
 from dormouse.http.messages import HttpRequest
-from dormouse.messages.queries import AnswerQuery, CancelQuery, FollowQuery, LeaveQuery, QueryTask
 from dormouse.messages.socket_frames import ProgressFrame, encode_frame
-from dormouse.messages.stages import OutboundMessage
-from dormouse.model.versions.pins import OwnerKind
-from dormouse.ports.connections import ConnectionGoneError, HeldConnections, NoConnections
+from dormouse.messages.stages import (
+    AnswerQuery,
+    CancelQuery,
+    FollowQuery,
+    LeaveQuery,
+    OutboundMessage,
+    QueryTask,
+)
+from dormouse.state.versions import OwnerKind
 from tests.unit.features.websocket.conftest import Client
 
 EVE = "arn:aws:iam::123456789012:user/eve"

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from dormouse.access.rules import AccessRule
-from dormouse.features.websocket.tokens import Place, token_of
+from dormouse.access import AccessRule
+from dormouse.features.websocket import Place, token_of
 from tests.unit.features.websocket.conftest import Client
 from tests.unit.features.websocket.test_bad_frames import EVE, connected, grant
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from dormouse.features.queries import following
-from dormouse.features.queries.stored import load_query
-from dormouse.model.jobs.job_events import JobEvent, TrackedJob
-from dormouse.ports.services import Services
+from dormouse.features import query_runs
+from dormouse.features.queries import load_query
+from dormouse.ports import Services
+from dormouse.state.jobs import JobEvent, TrackedJob
 from tests.unit.features.websocket.conftest import Client
 
 NAMES = [f"n{n:02}" for n in range(30)]
@@ -44,7 +44,7 @@ def test_pages_come_as_sub_queries_end_with_news_of_each(cut: Client) -> None:
 def test_sub_queries_without_rows_are_passed_by_some_at_a_time(
     cut: Client, monkeypatch: pytest.MonkeyPatch, form: str
 ) -> None:
-    monkeypatch.setattr("dormouse.features.websocket.result_pages.MOST_SKIPPED", 1)
+    monkeypatch.setattr("dormouse.features.websocket.MOST_SKIPPED", 1)
     query_id, after = cut.query(table="people", selection={"where": "name = 'n29'"})
     cut.work()
     query = load_query(cut.instance.services.results, query_id)
@@ -76,15 +76,15 @@ def test_a_question_with_one_key_is_one_query_on_all_connections(cut: Client) ->
 def test_a_query_of_one_sub_query_says_how_far_it_is(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dormouse.features.queries.limits.LOOK_MS", 0)
+    monkeypatch.setattr("dormouse.features.queries.LOOK_MS", 0)
     recorded: list[tuple[int, int]] = []
-    real = following.record
+    real = query_runs.record
 
     def record(services: Services, job: TrackedJob, event: JobEvent) -> None:
         recorded.append((event.rows, event.parts))
         real(services, job, event)
 
-    monkeypatch.setattr(following, "record", record)
+    monkeypatch.setattr(query_runs, "record", record)
     query_id, _ = client.query(table="people")
     client.got.clear()
     client.work()

@@ -12,14 +12,13 @@ import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
-from dormouse import Instance
-from dormouse.features.http.door import guarded
-from dormouse.features.http.problems import refusal
+from dormouse.client.instance import Instance
+from dormouse.features.http.problems import guarded, refusal
 from dormouse.features.http.serve_http import serve_http
-from dormouse.features.websocket.upgrades import frames, with_websocket
+from dormouse.features.websocket import frames, with_websocket
+from dormouse.http.connections import IDLE_SECONDS, MOST_FRAME_BYTES, MOST_SECONDS
 from dormouse.http.loopback import LoopbackServer
 from dormouse.http.messages import HttpResponse, Socket, SocketClosedError
-from dormouse.ports.connections import IDLE_SECONDS, MOST_FRAME_BYTES, MOST_SECONDS
 from tests.support.waiting import LIMIT_SECONDS, eventually
 
 KEY = "key"

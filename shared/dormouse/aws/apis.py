@@ -1,0 +1,213 @@
+"""Requests of an HTTP API on AWS: the form of its events and of what it expects, version 2.0."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Mapping
+from functools import partial
+from http import HTTPStatus
+from typing import Annotated, Literal
+
+import msgspec
+from aws_lambda_powertools.utilities.typing import LambdaContext
+
+from dormouse.access import NOBODY, is_token, principal_of_arn, principal_of_token
+from dormouse.aws.handling import Event, process
+from dormouse.aws.logs import about_ids, logger
+from dormouse.errors import InvalidRequestError
+from dormouse.http.connections import Connected, Disconnected, Received, Served, SocketEvent
+from dormouse.http.messages import HttpRequest, HttpResponse
+from dormouse.ports import Services
+from dormouse.stored.decoding import convert_plain
+
+_LOGGED = 200
+"""How much of a path is logged."""
+_MOST_TEXT_BYTES = 512 * 1024
+"""A longer body is returned as base64."""
+
+
+class _Http(msgspec.Struct):
+    method: str
+
+
+class _Iam(msgspec.Struct):
+    userArn: str | None = None
+
+
+class _Jwt(msgspec.Struct):
+    claims: dict[str, object] = {}
+
+
+class _Authorizer(msgspec.Struct):
+    iam: _Iam | None = None
+    jwt: _Jwt | None = None
+
+
+class _HttpContext(msgspec.Struct):
+    http: _Http
+    requestId: str = ""
+    authorizer: _Authorizer | None = None
+
+
+class _HttpEvent(msgspec.Struct):
+    version: Annotated[str, msgspec.Meta(pattern=r"\A2\.")]
+    rawPath: str
+    requestContext: _HttpContext
+    rawQueryString: str = ""
+    headers: dict[str, str] = {}
+    body: str | None = None
+    isBase64Encoded: bool = False
+
+
+def handle_catalog(
+    event: Event, context: LambdaContext, serve: Callable[[Services, HttpRequest], HttpResponse]
+) -> dict[str, object]:
+    """Answer a request by what needs only the services of this process. Raises as `handle_http`."""
+    return handle_http(event, context, partial(serve, process().services))
+
+
+def handle_http(
+    event: Event, context: LambdaContext, serve: Callable[[HttpRequest], HttpResponse]
+) -> dict[str, object]:
+    """Answer a request. Neither its query nor its headers are logged: they may hold secrets.
+
+    Raises:
+        InvalidRequestError: the event is none of an HTTP API.
+    """
+    request = request_of(event)
+    response = serve(request)
+    asked = {"method": request.method, "path": request.path[:_LOGGED]}
+    with about_ids(asked):
+        if response.problem:
+            logger.error("failed", status=response.status, reason=response.problem)
+        else:
+            logger.info("answered", status=response.status, size_bytes=len(response.body))
+    return response_of(response)
+
+
+def request_of(event: Mapping[str, object]) -> HttpRequest:
+    """Return the request that an event carries.
+
+    Raises:
+        InvalidRequestError: it carries none.
+    """
+    try:
+        found = convert_plain(event, _HttpEvent)
+        encoded = (found.body or "").encode()
+        body = base64.b64decode(encoded, validate=True) if found.isBase64Encoded else encoded
+    except (msgspec.ValidationError, ValueError) as error:
+        raise InvalidRequestError(f"not an event of an HTTP API: {error}") from error
+    return HttpRequest(
+        found.requestContext.http.method,
+        found.rawPath,
+        found.rawQueryString,
+        {name.lower(): value for name, value in found.headers.items()},
+        body,
+        _principal(found.requestContext.authorizer or _Authorizer()),
+    )
+
+
+def _principal(verified: _Authorizer) -> str:
+    """Return whom API Gateway has verified, by a signature or a token."""
+    if verified.iam is not None:
+        return principal_of_arn(verified.iam.userArn or "")
+    claims = verified.jwt.claims if verified.jwt is not None else {}
+    return principal_of_token(str(claims.get("iss", "")), str(claims.get("sub", "")))
+
+
+def response_of(response: HttpResponse) -> dict[str, object]:
+    """Return a response as a function gives it to an HTTP API.
+
+    A long body is base64, as one that is no text: what quoting adds to text has no bound.
+    """
+    body = response.whole
+    text = _text(body)
+    return {
+        "statusCode": response.status,
+        "headers": dict(response.headers),
+        "body": base64.b64encode(body).decode() if text is None else text,
+        "isBase64Encoded": text is None,
+    }
+
+
+def _text(body: bytes) -> str | None:
+    if len(body) > _MOST_TEXT_BYTES:
+        return None
+    try:
+        return body.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+# Connections of a WebSocket API on AWS: the form of its events, and of what it expects.
+
+
+class _Identity(msgspec.Struct, frozen=True):
+    userArn: str | None = None
+
+
+class _SocketContext(msgspec.Struct):
+    eventType: Literal["CONNECT", "MESSAGE", "DISCONNECT"]
+    connectionId: Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
+    identity: _Identity = _Identity()
+
+
+class _SocketEvent(msgspec.Struct):
+    requestContext: _SocketContext
+    queryStringParameters: dict[str, str] | None = None
+    body: str | None = None
+    isBase64Encoded: bool = False
+
+
+def handle_socket(
+    event: Event, context: LambdaContext, serve: Callable[[SocketEvent], Served]
+) -> dict[str, object]:
+    """Do what an event of a connection asks for. What is sent on it is not logged.
+
+    Raises:
+        InvalidRequestError: the event is none of a WebSocket API.
+    """
+    happened = socket_event_of(event, process().settings.http_role)
+    with about_ids({"event": type(happened).__name__}):
+        served = serve(happened)
+        if served.problem:
+            logger.error("failed", status=int(served.status), reason=served.problem)
+        else:
+            logger.info("answered", status=int(served.status))
+    refused = isinstance(happened, Connected) and served.status is not HTTPStatus.OK
+    return {"statusCode": int(served.status) if refused else 200}
+
+
+def socket_event_of(event: Mapping[str, object], http_role: str = "") -> SocketEvent:
+    """Return what an event says. Bytes of a client that are no text are a text that is no frame.
+
+    `http_role` is the ARN of the role of the HTTP API, which signs addresses for callers whose
+    tokens were verified; IAM has verified its signature, which covers their names.
+
+    Raises:
+        InvalidRequestError: it is none of a WebSocket API.
+    """
+    try:
+        found = convert_plain(event, _SocketEvent)
+        encoded = (found.body or "").encode()
+        body = base64.b64decode(encoded, validate=True) if found.isBase64Encoded else encoded
+    except ValueError as error:
+        raise InvalidRequestError(f"not an event of a WebSocket API: {error}") from error
+    connection = found.requestContext.connectionId
+    match found.requestContext.eventType:
+        case "CONNECT":
+            return Connected(connection, _caller(found, http_role))
+        case "DISCONNECT":
+            return Disconnected(connection)
+    try:
+        return Received(connection, body.decode())
+    except UnicodeDecodeError:
+        return Received(connection, "\ufffd")
+
+
+def _caller(found: _SocketEvent, http_role: str) -> str:
+    signer = principal_of_arn(found.requestContext.identity.userArn or "")
+    if signer == NOBODY or signer != principal_of_arn(http_role):
+        return signer
+    caller = (found.queryStringParameters or {}).get("caller", "")
+    return caller if is_token(caller) else NOBODY

@@ -1,0 +1,308 @@
+"""The `ItemStore` of DynamoDB: each space is a table.
+
+A part is an attribute of its name, and its checksum one of that name and ``_sum``; ids are a list,
+their checksum a number, so that an append adds to both without a read. Beside them an item has its
+format and, if it expires, the second from which on DynamoDB may delete it.
+
+What a failed request means is decided in `aws.clients`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dormouse import system
+from dormouse.aws.batch_deletes import delete_items
+from dormouse.aws.clients import ConditionFailedError, read_pages, reading, writing
+from dormouse.items import store
+from dormouse.items.store import (
+    IDS,
+    MARK,
+    ONLY,
+    Body,
+    Change,
+    Check,
+    Delete,
+    If,
+    Item,
+    Key,
+    Part,
+    Put,
+    Set,
+    Space,
+    checksum_of,
+    id_sum,
+)
+from dormouse.retry_policy import RetryPolicy
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+    from mypy_boto3_dynamodb.type_defs import AttributeValueTypeDef
+
+
+if TYPE_CHECKING:
+    Attributes = Mapping[str, AttributeValueTypeDef]
+
+KEYS: dict[Space, tuple[str, ...]] = {
+    "tables": ("pk",),
+    "jobs": ("table_id", "job_id"),
+    "state": ("t", "g"),
+}
+"""The attributes of the key of each table: the owner and, if there is one, the name."""
+_FORMAT, _EXPIRES, _SUM = "format", "expires", "_sum"
+_DIGITS = 38
+"""What a number of DynamoDB has at most."""
+
+
+class DynamoItems:
+    """`ItemStore` over the low-level client; safe for many threads, as the client is."""
+
+    def __init__(
+        self,
+        client: DynamoDBClient,
+        table_names: Mapping[Space, str],
+        retry_policy: RetryPolicy | None = None,
+    ) -> None:
+        """Use these DynamoDB tables, which must exist.
+
+        `retry_policy` is for items that a request left undeleted.
+        """
+        self._client, self._table_names = client, table_names
+        self._retry_policy = retry_policy or system.retry_policy()
+
+    def get(self, *keys: Key) -> list[Item | None]:
+        """Return the items of some keys by a request each, None where there is none."""
+        return [self._get(key) for key in keys]
+
+    def query(self, space: Space, owner: str, *, least: str = "") -> Iterator[Item]:
+        """Yield the items of an owner by name, from a name on."""
+        hash_name, range_name = KEYS[space]
+        from_least = f" AND {range_name} >= :least" if least else ""
+        values = {":owner": owner, **({":least": least} if least else {})}
+        pages = self._client.get_paginator("query").paginate(
+            TableName=self._table_names[space],
+            ConsistentRead=True,
+            KeyConditionExpression=f"{hash_name} = :owner{from_least}",
+            ExpressionAttributeValues={name: {"S": value} for name, value in values.items()},
+        )
+        for page in read_pages("DynamoDB", pages):
+            yield from (item_of(space, found) for found in page["Items"])
+
+    def scan(self, space: Space, *prefixes: str) -> Iterator[Item]:
+        """Yield all items whose owner begins with one of these, in any order."""
+        values = {f":p{number}": prefix for number, prefix in enumerate(prefixes)}
+        hash_name = KEYS[space][0]
+        pages = self._client.get_paginator("scan").paginate(
+            TableName=self._table_names[space],
+            ConsistentRead=True,
+            FilterExpression=" OR ".join(f"begins_with({hash_name}, {name})" for name in values),
+            ExpressionAttributeValues={name: {"S": prefix} for name, prefix in values.items()},
+        )
+        for page in read_pages("DynamoDB", pages):
+            yield from (item_of(space, found) for found in page["Items"])
+
+    def write(self, *changes: Change) -> bool:
+        """Make one change by a request of its own, several by a transaction of twice its price."""
+        requests = [self._request(change) for change in changes]
+        try:
+            with writing("DynamoDB"):
+                match requests:
+                    case [("Put", parameters)]:
+                        self._client.put_item(**parameters)
+                    case [("Update", parameters)]:
+                        self._client.update_item(**parameters)
+                    case [("Delete", parameters)]:
+                        self._client.delete_item(**parameters)
+                    case _:
+                        transaction: Any = [{kind: parameters} for kind, parameters in requests]
+                        self._client.transact_write_items(TransactItems=transaction)
+        except ConditionFailedError:
+            return False
+        return True
+
+    def append(self, key: Key, new_id: bytes, *, room: int) -> Item | None:
+        """Append an id by one write, which reads nothing; return the item as it then is."""
+        try:
+            with writing("DynamoDB"):
+                answer = self._client.update_item(
+                    TableName=self._table_names[key.space],
+                    Key=_key(key),
+                    UpdateExpression="SET ids = list_append(ids, :ids), ids_sum = ids_sum + :sum",
+                    ConditionExpression=(
+                        "attribute_type(ids, :list) AND attribute_type(ids_sum, :number)"
+                        " AND NOT contains(ids, :id) AND #mark <= :id AND size(ids) < :limit"
+                    ),
+                    ExpressionAttributeNames={"#mark": MARK},
+                    ExpressionAttributeValues={
+                        ":ids": {"L": [{"B": new_id}]},
+                        ":id": {"B": new_id},
+                        ":sum": {"N": str(id_sum(key, new_id))},
+                        ":list": {"S": "L"},
+                        ":number": {"S": "N"},
+                        ":limit": {"N": str(room)},
+                    },
+                    ReturnValues="ALL_NEW",
+                    ReturnValuesOnConditionCheckFailure="ALL_OLD",
+                )
+        except ConditionFailedError as failed:
+            return item_of(key.space, failed.item) if failed.item else None
+        return item_of(key.space, answer["Attributes"])
+
+    def delete(self, keys: Iterable[Key]) -> None:
+        """Delete many items, 25 by a request."""
+        by_space: dict[Space, list[Attributes]] = {}
+        for key in keys:
+            by_space.setdefault(key.space, []).append(_key(key))
+        for space, some in by_space.items():
+            delete_items(self._client, self._table_names[space], some, self._retry_policy)
+
+    def _get(self, key: Key) -> Item | None:
+        with reading("DynamoDB"):
+            answer = self._client.get_item(
+                TableName=self._table_names[key.space], Key=_key(key), ConsistentRead=True
+            )
+        found = answer.get("Item")
+        return item_of(key.space, found) if found else None
+
+    def _request(self, change: Change) -> tuple[str, Any]:
+        """Return the kind of request that makes a change, and its parameters."""
+        condition = _Condition(change.key, change.when)
+        parameters: dict[str, Any] = {"TableName": self._table_names[change.key.space]}
+        match change:
+            case Put():
+                return "Put", {**parameters, "Item": attributes_of(change), **condition.parameters}
+            case Set():
+                update = condition.update(change)
+                return "Update", {**parameters, "Key": _key(change.key), **update}
+            case Delete():
+                kind = "Delete"
+            case Check():
+                kind = "ConditionCheck"
+        return kind, {**parameters, "Key": _key(change.key), **condition.parameters}
+
+
+class _Condition:
+    """The condition of a change as parameters of its request.
+
+    Names of attributes are replaced: some of them are words of DynamoDB's own.
+    """
+
+    def __init__(self, key: Key, when: If) -> None:
+        terms: list[str] = []
+        self._names: dict[str, str] = {}
+        self._values: dict[str, object] = {}
+        if when.exists is not None:
+            terms.append(f"attribute_{'exists' if when.exists else 'not_exists'}(#key)")
+            self._names["#key"] = KEYS[key.space][0]
+        for name, checksum in when.checksums.items():
+            self._names[f"#if_{name}"] = f"{name}{_SUM}"
+            if checksum is None:
+                terms.append(f"attribute_not_exists(#if_{name})")
+            else:
+                terms.append(f"#if_{name} = :if_{name}")
+                self._values[f":if_{name}"] = _checksum_attribute(checksum)
+        self._terms = terms
+
+    @property
+    def parameters(self) -> dict[str, object]:
+        if not self._terms:
+            return {}
+        return {
+            "ConditionExpression": " AND ".join(self._terms),
+            "ExpressionAttributeNames": self._names,
+            **({"ExpressionAttributeValues": self._values} if self._values else {}),
+        }
+
+    def update(self, change: Set) -> dict[str, object]:
+        """Return the parameters that also say what is set and removed."""
+        wanted: dict[str, object] = {}
+        for name, body in change.parts.items():
+            wanted |= _part(name, body, change.key) if body is not None else {}
+        gone = [name for name, body in change.parts.items() if body is None]
+        removed = [one for name in gone for one in (name, f"{name}{_SUM}")]
+        expression = ["SET " + ", ".join(f"#{name} = :{name}" for name in wanted)] if wanted else []
+        if removed:
+            expression.append("REMOVE " + ", ".join(f"#{name}" for name in removed))
+        self._names |= {f"#{name}": name for name in (*wanted, *removed)}
+        self._values |= {f":{name}": value for name, value in wanted.items()}
+        return {"UpdateExpression": " ".join(expression), **self.parameters}
+
+
+def attributes_of(change: Put) -> Attributes:
+    """Return the attributes of an item that is put."""
+    attributes: dict[str, Any] = {**_key(change.key), _FORMAT: {"N": str(store.FORMAT)}}
+    for name, body in change.parts.items():
+        attributes |= _part(name, body, change.key, change.expires_s)
+    if change.expires_s is not None:
+        attributes[_EXPIRES] = {"N": str(change.expires_s)}
+    return attributes
+
+
+def item_of(space: Space, attributes: Attributes) -> Item:
+    """Return the item of some attributes, damaged or not."""
+    left: dict[str, Any] = dict(attributes)
+    hash_name, *range_name = KEYS[space]
+    key = Key(space, left.pop(hash_name)["S"], left.pop(range_name[0])["S"] if range_name else ONLY)
+    problems: list[str] = []
+    form, expires_s = (_number(left.pop(name, None)) for name in (_FORMAT, _EXPIRES))
+    if form is None:
+        problems.append("it has no format")
+    if _EXPIRES in attributes and expires_s is None:
+        problems.append("the time at which it expires is damaged")
+    parts: dict[str, Part] = {}
+    for name in sorted({name.removesuffix(_SUM) for name in left}):
+        parts[name] = Part(_body(name, left.get(name)), _checksum(name, left.get(f"{name}{_SUM}")))
+        if None in parts[name]:
+            problems.append(f"its {name} is damaged, lost or none of its parts")
+    return Item(key, parts, expires_s, form or 0, "; ".join(problems))
+
+
+def _key(key: Key) -> Attributes:
+    values = (key.owner, key.name)
+    return {name: {"S": value} for name, value in zip(KEYS[key.space], values, strict=False)}
+
+
+def _part(name: str, body: Body, key: Key, expires_s: int | None = None) -> dict[str, Any]:
+    checksum = checksum_of(key, name, body, expires_s)
+    if name == IDS and isinstance(body, bytes):
+        ids = [{"B": one} for one in store.ids_of(body)]
+        return {name: {"L": ids}, f"{name}{_SUM}": {"N": str(int.from_bytes(checksum))}}
+    held = {"S": body} if isinstance(body, str) else {"B": body}
+    return {name: held, f"{name}{_SUM}": {"B": checksum}}
+
+
+def _body(name: str, attribute: Any) -> Body | None:
+    match attribute:
+        case {"L": list(ids)} if name == IDS:
+            return _joined(ids)
+        case {"S": str(body)} | {"B": bytes(body)} if name != IDS:
+            return body
+    return None
+
+
+def _joined(ids: Sequence[Any]) -> bytes | None:
+    held = [one["B"] for one in ids if isinstance(one, dict) and isinstance(one.get("B"), bytes)]
+    if len(held) == len(ids) and all(len(one) == store.ID_BYTES for one in held):
+        return b"".join(held)
+    return None
+
+
+def _checksum(name: str, attribute: Any) -> object:
+    match attribute:
+        case {"B": bytes(data)} if name != IDS:
+            return data
+        case {"N": _} if name == IDS and (total := _number(attribute) or 0) < 2**64:
+            return total.to_bytes(8)
+    return attribute
+
+
+def _checksum_attribute(checksum: object) -> object:
+    return {"B": checksum} if isinstance(checksum, bytes) else checksum
+
+
+def _number(attribute: Any) -> int | None:
+    match attribute:
+        case {"N": str(number)} if number.isdecimal() and len(number) <= _DIGITS:
+            return int(number)
+    return None

@@ -1,0 +1,110 @@
+"""The structured log of a function: every line has the ids of its table, job and version."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from aws_lambda_powertools import Logger
+from aws_lambda_powertools.metrics import EphemeralMetrics, MetricUnit
+
+from dormouse.messages.stages import Message
+from dormouse.state.jobs import Metric
+from dormouse.state.store import CommitReport
+
+# CloudWatch metrics of commits and tables, written to a function's log.
+#
+# CloudWatch extracts them from the log (embedded metric format), so there is no call that can fail.
+
+NAMESPACE = "Dormouse"
+_NO_SERVICE = ""  # else Powertools adds a dimension of its own
+
+
+WATCHED = (
+    Metric.REFERENCES_PER_LEAF,
+    Metric.OLDEST_JOB_AGE_SECONDS,
+    Metric.DISPUTED_SHARDS,
+    Metric.ICEBERG_LAG_SECONDS,
+    Metric.UNREGISTERED,
+)
+"""The metrics that alarms watch by their maximum over all tables; published by instance, too."""
+
+
+class LoggedMetrics:
+    """`ports.Metrics` of an instance, with the dimensions ``instance`` and ``table``.
+
+    Metrics in `WATCHED` are published a second time, with the dimension ``instance`` alone.
+    """
+
+    def __init__(self, instance: str) -> None:
+        """Publish metrics of the tables of `instance`."""
+        self._instance = instance
+
+    def emit(self, table_name: str, values: Mapping[Metric, float]) -> None:
+        """Write the metrics of a table to the log."""
+        self._print(values, table=table_name)
+        if watched := {measure: values[measure] for measure in WATCHED if measure in values}:
+            self._print(watched)
+
+    def _print(self, values: Mapping[Metric, float], **dimensions: str) -> None:
+        metrics = EphemeralMetrics(namespace=NAMESPACE, service=_NO_SERVICE)
+        for name, value in {"instance": self._instance, **dimensions}.items():
+            metrics.add_dimension(name, value)
+        for measure, number in values.items():
+            metrics.add_metric(measure.title, MetricUnit(measure.unit), number)
+        metrics.flush_metrics()
+
+
+def log_commit(instance: str, state_id: str, report: CommitReport) -> None:
+    """Write the metrics of a commit to the log, by instance, with table id and version."""
+    metrics = EphemeralMetrics(namespace=NAMESPACE, service=_NO_SERVICE)
+    metrics.add_dimension("instance", instance)
+    metrics.add_metric("CommitAttempts", MetricUnit.Count, report.attempts)
+    metrics.add_metric("CommitBytes", MetricUnit.Bytes, report.size_bytes)
+    metrics.add_metric("CommitMilliseconds", MetricUnit.Milliseconds, report.milliseconds)
+    metrics.add_metric("CommitTransactions", MetricUnit.Count, report.transactions)
+    metrics.add_metric("CommitRejected", MetricUnit.Count, report.rejected)
+    metrics.add_metadata("table_id", state_id)
+    metrics.add_metadata("version", report.version)
+    metrics.flush_metrics()
+
+
+logger = Logger()
+
+_IDS = {
+    "table_id": "table_id",
+    "name": "table",
+    "job_id": "job_id",
+    "partition": "partition",
+    "queue": "queue",
+    "request_id": "request_id",
+    "run_id": "run_id",
+}
+"""Fields of messages, and their keys in log lines."""
+
+_VERSION = "state_version"
+
+
+@contextmanager
+def about(message: Message) -> Iterator[None]:
+    """Add the ids of a message to every log line of the block."""
+    values = {key: getattr(message, name, None) for name, key in _IDS.items()}
+    found = {key: value for key, value in values.items() if isinstance(value, str)}
+    with about_ids(found):
+        yield
+
+
+@contextmanager
+def about_ids(ids: dict[str, str]) -> Iterator[None]:
+    """Add ids to every log line of the block, and the version once a commit has set it."""
+    try:
+        with logger.append_context_keys(**ids):
+            yield
+    finally:
+        logger.remove_keys([_VERSION])
+
+
+def note_commit(instance: str, state_id: str, report: CommitReport) -> None:
+    """Log the metrics of a commit, and add its version to the following log lines."""
+    log_commit(instance, state_id, report)
+    logger.append_keys(**{_VERSION: report.version})

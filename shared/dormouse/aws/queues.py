@@ -1,0 +1,551 @@
+"""The queues on SQS: `ports.Outbox`, and what the client and the functions need of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from datetime import UTC, datetime, timedelta
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Literal, TypeVar
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from dormouse import system
+from dormouse.aws.clients import Failure, client, code_of, kind_of_code, reading
+from dormouse.aws.clients import unavailable as unavailable_service
+from dormouse.errors import InvalidRequestError, NotFoundError, UnavailableError
+from dormouse.messages.stages import OfTable, OutboundMessage, encode
+from dormouse.ports import DeadLetter, QueueCounts, gone, not_listed
+from dormouse.retry_policy import RetryPolicy
+from dormouse.stored.paths import InstanceNames, dead_letter_queue
+
+if TYPE_CHECKING:
+    from mypy_boto3_cloudwatch import CloudWatchClient
+    from mypy_boto3_cloudwatch.type_defs import MetricDataQueryTypeDef
+    from mypy_boto3_sqs import SQSClient
+    from mypy_boto3_sqs.type_defs import (
+        BatchResultErrorEntryTypeDef,
+        MessageAttributeValueTypeDef,
+        MessageTypeDef,
+        SendMessageBatchRequestEntryTypeDef,
+    )
+
+
+# Batches of messages: as many as one request to SQS may have, by their number and their bytes.
+
+MAX_BATCH_ENTRIES = 10
+MAX_BATCH_BYTES = 1024 * 1024
+
+_Each = TypeVar("_Each")
+
+
+def batched(sized: Iterable[tuple[str, _Each, int]]) -> Iterator[tuple[str, list[_Each]]]:
+    """Yield a queue and what one request can take for it, in order for each queue.
+
+    `sized` has a queue, a message and its size in bytes each. If it raises, the messages before are
+    yielded first, and then its error is raised.
+    """
+    begun: dict[str, tuple[list[_Each], int]] = {}
+    failure: Exception | None = None
+    try:
+        for queue, each, size_bytes in sized:
+            batch, so_far = begun.get(queue, ([], 0))
+            if len(batch) == MAX_BATCH_ENTRIES or so_far + size_bytes > MAX_BATCH_BYTES:
+                yield queue, batch
+                batch, so_far = [], 0
+            batch.append(each)
+            begun[queue] = batch, so_far + size_bytes
+    except Exception as error:  # raised below, once the messages before are sent
+        failure = error
+    for queue, (batch, _) in begun.items():
+        yield queue, batch
+    if failure is not None:
+        raise failure
+
+
+MAX_DELAY_SECONDS = 900
+SENDERS = 8
+"""Concurrent requests of one call: 65,536 messages are 6,554 requests of some ten milliseconds."""
+MAX_REASON_CHARACTERS = 1000
+_NO_TEXT = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+_Entry = TypeVar("_Entry", bound=Mapping[str, object])
+_Sent = tuple[OutboundMessage, str]
+"""A message and its encoded body."""
+
+
+class SqsQueues:
+    """The URLs of an instance's queues, and how to retry entries of a batch."""
+
+    def __init__(self, client: SQSClient, names: InstanceNames, retry_policy: RetryPolicy) -> None:
+        """Look queues up by their `names`; `retry_policy` is for entries SQS could not take."""
+        self._client, self._names, self._retry_policy = client, names, retry_policy
+        self._urls: dict[str, str] = {}
+
+    def url(self, queue: str) -> str:
+        """Return the URL of a queue or a dead-letter queue.
+
+        Raises:
+            NotFoundError: there is no such queue.
+            UnavailableError: SQS does not answer.
+        """
+        if queue not in self._urls:
+            name = self._names.queue(queue)
+            try:
+                self._urls[queue] = self._client.get_queue_url(QueueName=name)["QueueUrl"]
+            except self._client.exceptions.QueueDoesNotExist as error:
+                raise NotFoundError(
+                    f"there is no queue {name!r}",
+                    hint=f"deploy the instance {self._names.instance!r}, or name another one",
+                ) from error
+            except (BotoCoreError, ClientError) as error:
+                raise unavailable(queue, error) from error
+        return self._urls[queue]
+
+    def retry_entries(
+        self,
+        queue: str,
+        entries: list[_Entry],
+        request: Callable[[str, list[_Entry]], Sequence[BatchResultErrorEntryTypeDef]],
+    ) -> tuple[list[_Entry], str]:
+        """Send a batch, retry the entries that failed; return those that still fail, and why.
+
+        Raises:
+            NotFoundError: there is no such queue.
+            UnavailableError: SQS does not answer; some entries may have been accepted.
+        """
+        left, refusals = entries, ""
+        for failures in range(1, self._retry_policy.attempts + 1):
+            try:
+                failed = {f["Id"]: f for f in request(self.url(queue), left)}
+            except (BotoCoreError, ClientError) as error:
+                raise unavailable(queue, error) from error
+            left = [entry for entry in left if entry["Id"] in failed]
+            refusals = ", ".join(
+                sorted({f"{f['Code']} {f.get('Message', '')}".strip() for f in failed.values()})
+            )
+            if all(f["SenderFault"] and _is_for_good(f["Code"]) for f in failed.values()):
+                break
+            if failures < self._retry_policy.attempts:
+                self._retry_policy.pause(failures)
+        return left, refusals
+
+
+class SqsOutbox:
+    """The queues of one instance; thread-safe, like its client."""
+
+    def __init__(
+        self, client: SQSClient, names: InstanceNames, retry_policy: RetryPolicy | None = None
+    ) -> None:
+        """Use the queues that `names` gives; `retry_policy` is for entries SQS could not take."""
+        self._client, self._names = client, names
+        self._queues = SqsQueues(client, names, retry_policy or system.retry_policy())
+
+    def send(self, messages: Iterable[OutboundMessage]) -> None:
+        """Send all messages, in as few requests as possible, while the iterable is consumed.
+
+        If the iterable raises, the messages before are sent all the same. A message about a table
+        has the table's id as its message group: SQS then delivers groups fairly, so that a table's
+        backlog does not delay other tables.
+
+        Raises:
+            UnavailableError: some messages are not sent, others may be; send all again.
+            NotFoundError: there is no such queue.
+            InvalidRequestError: a message is too large for a queue.
+        """
+        sending: set[Future[None]] = set()
+        with ThreadPoolExecutor(SENDERS) as threads:
+            for queue, batch in batched(_sized(messages)):
+                if len(sending) == SENDERS:
+                    done, sending = wait(sending, return_when=FIRST_COMPLETED)
+                    _raise_first(done)
+                sending.add(threads.submit(self._send_batch, queue, batch))
+            _raise_first(sending)
+
+    def depths(self, queues: Sequence[str]) -> dict[str, int]:
+        """Return how many messages of each queue are waiting or in flight, without delayed ones.
+
+        SQS counts approximately: the numbers are some seconds old.
+        """
+        counts = self.counts(queues)
+        return {queue: found.waiting + found.in_flight for queue, found in counts.items()}
+
+    def counts(self, queues: Sequence[str]) -> dict[str, QueueCounts]:
+        """Return about how many messages of each queue are waiting, in flight and delayed."""
+        return {queue: self._counts(queue) for queue in queues}
+
+    def send_to_dead_letters(self, queue: str, body: str, reason: str) -> None:
+        """Send a message of `queue` that can never succeed to its dead-letter queue.
+
+        Raises:
+            UnavailableError: it may not have been sent; send it again.
+        """
+        url = self._queues.url(dead_letter_queue(queue))
+        try:
+            self._client.send_message(
+                QueueUrl=url,
+                MessageBody=body,
+                MessageAttributes=_reason(reason, body),
+            )
+        except (BotoCoreError, ClientError) as error:
+            raise unavailable(dead_letter_queue(queue), error) from error
+
+    def retry_in(self, queue: str, receipt_handle: str, seconds: int) -> None:
+        """Make a message in flight visible again in `seconds`.
+
+        Raises:
+            UnavailableError: it is delivered again after its visibility timeout.
+        """
+        url = self._queues.url(queue)
+        try:
+            self._client.change_message_visibility(
+                QueueUrl=url, ReceiptHandle=receipt_handle, VisibilityTimeout=seconds
+            )
+        except (BotoCoreError, ClientError) as error:
+            raise unavailable(queue, error) from error
+
+    def _send_batch(self, queue: str, batch: list[_Sent]) -> None:
+        def request(
+            url: str, entries: list[SendMessageBatchRequestEntryTypeDef]
+        ) -> Sequence[BatchResultErrorEntryTypeDef]:
+            answer = self._client.send_message_batch(QueueUrl=url, Entries=entries)
+            return answer.get("Failed", [])
+
+        sent = [_entry(number, each) for number, each in enumerate(batch)]
+        left, refusals = self._queues.retry_entries(queue, sent, request)
+        if left:
+            raise UnavailableError(
+                f"queue {self._names.queue(queue)!r} did not take {len(left)} messages: {refusals}"
+            )
+
+    def _counts(self, queue: str) -> QueueCounts:
+        url = self._queues.url(queue)
+        try:
+            answer = self._client.get_queue_attributes(
+                QueueUrl=url,
+                AttributeNames=[
+                    "ApproximateNumberOfMessages",
+                    "ApproximateNumberOfMessagesNotVisible",
+                    "ApproximateNumberOfMessagesDelayed",
+                ],
+            )
+        except (BotoCoreError, ClientError) as error:
+            raise unavailable(queue, error) from error
+        found = {name: int(count) for name, count in answer["Attributes"].items()}
+        return QueueCounts(
+            waiting=found["ApproximateNumberOfMessages"],
+            in_flight=found["ApproximateNumberOfMessagesNotVisible"],
+            delayed=found["ApproximateNumberOfMessagesDelayed"],
+        )
+
+
+def _is_for_good(code: str) -> bool:
+    return kind_of_code(code, HTTPStatus.BAD_REQUEST) is Failure.PERMANENT
+
+
+def _sized(messages: Iterable[OutboundMessage]) -> Iterator[tuple[str, _Sent, int]]:
+    """Yield each message with its queue, its body and its most bytes."""
+    for outgoing in messages:
+        body = encode(outgoing.message)
+        size_bytes = _checked_size(outgoing.queue, body) + _most_bytes(outgoing.reason)
+        yield outgoing.queue, (outgoing, body), size_bytes
+
+
+def _entry(number: int, sent: _Sent) -> SendMessageBatchRequestEntryTypeDef:
+    """Return the entry of a message in a batch, which finds it by its number."""
+    outgoing, body = sent
+    entry: SendMessageBatchRequestEntryTypeDef = {
+        "Id": str(number),
+        "MessageBody": body,
+        "DelaySeconds": min(outgoing.delay_seconds, MAX_DELAY_SECONDS),
+    }
+    if outgoing.reason:
+        entry["MessageAttributes"] = _reason(outgoing.reason, body)
+    if isinstance(outgoing.message, OfTable):
+        entry["MessageGroupId"] = outgoing.message.table_id
+    return entry
+
+
+def _checked_size(queue: str, body: str) -> int:
+    size_bytes = len(body.encode())
+    if size_bytes > MAX_BATCH_BYTES:
+        raise InvalidRequestError(
+            f"a message of {size_bytes} bytes is too large for queue {queue!r}, "
+            f"which takes {MAX_BATCH_BYTES}"
+        )
+    return size_bytes
+
+
+def _raise_first(sent: Iterable[Future[None]]) -> None:
+    for batch in sent:
+        batch.result()
+
+
+def _most_bytes(reason: str) -> int:
+    return 4 * len(reason[:MAX_REASON_CHARACTERS])
+
+
+def _reason(text: str, body: str) -> dict[str, MessageAttributeValueTypeDef]:
+    """Return the attribute with the reason of a dead letter, cut to the bytes that are left.
+
+    A reason can quote any text, and SQS refuses characters that XML does not allow.
+    """
+    room = MAX_BATCH_BYTES - len(body.encode()) - len("reason" + "String")
+    value = _NO_TEXT.sub("\ufffd", text[:MAX_REASON_CHARACTERS] or "unknown")
+    value = value.encode()[: max(0, room)].decode(errors="ignore")
+    return {"reason": {"DataType": "String", "StringValue": value}} if value else {}
+
+
+def unavailable(queue: str, error: BotoCoreError | ClientError) -> UnavailableError:
+    """Return the error of a queue that does not answer, or refuses."""
+    return unavailable_service(f"queue {queue!r} did not take the request", error)
+
+
+# The dead-letter queues: `ports.DeadLetters`.
+
+if TYPE_CHECKING:
+    _Failed = Sequence[BatchResultErrorEntryTypeDef]
+    _Request = Callable[[str, list[dict[str, object]]], _Failed]
+
+TAKEN_SECONDS = 300
+"""The visibility timeout of a received dead letter."""
+LOOK_SECONDS = 1
+"""How long SQS waits for messages: with a wait it queries all of its servers (long polling)."""
+_VISIBLE: Literal["ApproximateNumberOfMessages"] = "ApproximateNumberOfMessages"
+
+
+class SqsDeadLetters:
+    """The dead letters of one instance; thread-safe, like its client."""
+
+    def __init__(
+        self,
+        client: SQSClient,
+        names: InstanceNames,
+        retry_policy: RetryPolicy | None = None,
+        *,
+        look_seconds: int = LOOK_SECONDS,
+    ) -> None:
+        """Use the queues that `names` gives; `retry_policy` is for entries SQS could not take."""
+        self._client, self._look_seconds = client, look_seconds
+        self._queues = SqsQueues(client, names, retry_policy or system.retry_policy())
+
+    def receive(self, queue: str, most: int) -> list[DeadLetter]:
+        """Receive dead letters, which are invisible to others for some minutes unless released."""
+        dead = dead_letter_queue(queue)
+        taken: dict[str, DeadLetter] = {}
+        found: list[MessageTypeDef] = []
+        while len(taken) < most:
+            # Without a wait only some servers of SQS answer; if there may be messages, query all.
+            may_be_more = len(found) == MAX_BATCH_ENTRIES or self._visible(dead) > 0
+            found = self._receive(dead, most - len(taken), self._look_seconds * may_be_more)
+            if not found:
+                break
+            taken |= {letter.id: letter for letter in map(_letter, found)}
+        return list(taken.values())
+
+    def release(self, queue: str, letters: Sequence[DeadLetter]) -> None:
+        """Make dead letters visible to others again; if that fails, their timeout does."""
+
+        def request(url: str, entries: list[dict[str, object]]) -> _Failed:
+            answer = self._client.change_message_visibility_batch(
+                QueueUrl=url,
+                Entries=[
+                    {"Id": str(e["Id"]), "ReceiptHandle": str(e["handle"]), "VisibilityTimeout": 0}
+                    for e in entries
+                ],
+            )
+            return answer.get("Failed", [])
+
+        self._each(dead_letter_queue(queue), letters, request)
+
+    def redrive(self, queue: str, letters: Sequence[DeadLetter]) -> list[DeadLetter]:
+        """Send the bodies of dead letters to their queue again; return those that were accepted."""
+
+        def request(url: str, entries: list[dict[str, object]]) -> _Failed:
+            answer = self._client.send_message_batch(
+                QueueUrl=url,
+                Entries=[{"Id": str(e["Id"]), "MessageBody": str(e["body"])} for e in entries],
+            )
+            return answer.get("Failed", [])
+
+        left = {letter.id for letter in self._each(queue, letters, request)}
+        return [letter for letter in letters if letter.id not in left]
+
+    def delete(self, queue: str, letters: Sequence[DeadLetter]) -> list[DeadLetter]:
+        """Delete received dead letters; return those that could not be deleted."""
+
+        def request(url: str, entries: list[dict[str, object]]) -> _Failed:
+            answer = self._client.delete_message_batch(
+                QueueUrl=url,
+                Entries=[{"Id": str(e["Id"]), "ReceiptHandle": str(e["handle"])} for e in entries],
+            )
+            return answer.get("Failed", [])
+
+        return self._each(dead_letter_queue(queue), letters, request)
+
+    def _each(
+        self, queue: str, letters: Sequence[DeadLetter], request: _Request
+    ) -> list[DeadLetter]:
+        """Call `request` for all letters, in as few batches as possible; return those that failed.
+
+        A batch without an answer fails as a whole, and the batches after it are not tried.
+        """
+        failed: list[DeadLetter] = []
+        for _, batch in batched((queue, each, len(each.body.encode())) for each in letters):
+            entries: list[dict[str, object]] = [
+                {"Id": str(number), "handle": letter.receipt, "body": letter.body}
+                for number, letter in enumerate(batch)
+            ]
+            left, _ = self._queues.retry_entries(queue, entries, request)
+            failed += [batch[int(str(entry["Id"]))] for entry in left]
+        return failed
+
+    def _visible(self, queue: str) -> int:
+        url = self._queues.url(queue)
+        try:
+            answer = self._client.get_queue_attributes(QueueUrl=url, AttributeNames=[_VISIBLE])
+        except (BotoCoreError, ClientError) as error:
+            raise unavailable(queue, error) from error
+        return int(answer["Attributes"][_VISIBLE])
+
+    def _receive(self, queue: str, most: int, wait_seconds: int) -> list[MessageTypeDef]:
+        url = self._queues.url(queue)
+        try:
+            answer = self._client.receive_message(
+                QueueUrl=url,
+                MaxNumberOfMessages=min(most, MAX_BATCH_ENTRIES),
+                VisibilityTimeout=TAKEN_SECONDS,
+                WaitTimeSeconds=wait_seconds,
+                AttributeNames=["SentTimestamp", "ApproximateReceiveCount"],
+                MessageAttributeNames=["reason"],
+            )
+        except (BotoCoreError, ClientError) as error:
+            raise unavailable(queue, error) from error
+        return answer.get("Messages", [])
+
+
+def _letter(message: MessageTypeDef) -> DeadLetter:
+    attributes = message.get("Attributes", {})
+    given = message.get("MessageAttributes", {})
+    return DeadLetter(
+        id=message["MessageId"],
+        body=message["Body"],
+        reason=given["reason"].get("StringValue", "") if "reason" in given else "",
+        receives=int(attributes.get("ApproximateReceiveCount", 0)),
+        sent_ms=int(attributes.get("SentTimestamp", 0)),
+        receipt=message["ReceiptHandle"],
+    )
+
+
+# The age of the oldest message of each queue, from CloudWatch.
+
+_LOOK_BACK = timedelta(minutes=15)
+"""SQS publishes its metrics about every minute, and none for an idle queue."""
+
+
+class CloudWatchAges:
+    """`client.ports.QueueAges` of one instance."""
+
+    def __init__(self, client: CloudWatchClient, names: InstanceNames) -> None:
+        """Read the metrics of the queues of `names`."""
+        self._client, self._names = client, names
+
+    @staticmethod
+    def of(names: InstanceNames) -> CloudWatchAges:
+        """Return it with a client that has the default configuration."""
+        return CloudWatchAges(client("cloudwatch"), names)
+
+    def ages(self, queues: Sequence[str], now_ms: int) -> dict[str, float]:
+        """Return the age in seconds of the oldest message of each queue that has recent metrics.
+
+        Raises:
+            UnavailableError: CloudWatch does not answer, or denies access.
+        """
+        now = datetime.fromtimestamp(now_ms / 1000, UTC)
+        with reading("CloudWatch"):
+            answer = self._client.get_metric_data(
+                MetricDataQueries=[self._query(i, queue) for i, queue in enumerate(queues)],
+                StartTime=now - _LOOK_BACK,
+                EndTime=now,
+                ScanBy="TimestampDescending",
+            )
+        newest = {found["Id"]: found["Values"] for found in answer["MetricDataResults"]}
+        known = {queue: newest.get(f"q{i}") for i, queue in enumerate(queues)}
+        return {queue: values[0] for queue, values in known.items() if values}
+
+    def _query(self, number: int, queue: str) -> MetricDataQueryTypeDef:
+        return {
+            "Id": f"q{number}",
+            "MetricStat": {
+                "Metric": {
+                    "Namespace": "AWS/SQS",
+                    "MetricName": "ApproximateAgeOfOldestMessage",
+                    "Dimensions": [{"Name": "QueueName", "Value": self._names.queue(queue)}],
+                },
+                "Period": 60,
+                "Stat": "Maximum",
+            },
+        }
+
+
+# The queues of others that results are sent to: `result_queues.ResultQueues` on SQS.
+
+_GONE = (
+    "AWS.SimpleQueueService.NonExistentQueue",
+    "QueueDoesNotExist",
+    "AccessDenied",
+    "KMS.AccessDeniedException",
+)
+"""What SQS answers for a queue that is not there, or that this function may not send to."""
+_FIFO = ".fifo"
+
+
+class SqsResultQueues:
+    """Queues of the stack's account and region, by their names; thread-safe, like its client."""
+
+    def __init__(self, client: SQSClient, names: Sequence[str]) -> None:
+        """Send to the queues of these names alone."""
+        self._client, self._names = client, tuple(names)
+        self._urls: dict[str, str] = {}
+
+    def check(self, queue: str) -> None:
+        """Check that a queue is of the list and there.
+
+        Raises:
+            InvalidRequestError: it is not of the list.
+            NotFoundError: it is gone.
+            UnavailableError: SQS does not answer.
+        """
+        self._urls.pop(queue, None)
+        self._url(queue)
+
+    def send(self, queue: str, group: str, bodies: Sequence[str]) -> None:
+        """Send texts, in order; raises as `check`."""
+        url = self._url(queue)
+        for number, body in enumerate(bodies):
+            ordered = (
+                {"MessageGroupId": group, "MessageDeduplicationId": f"{group}-{number}"}
+                if queue.endswith(_FIFO)
+                else {}
+            )
+            try:
+                self._client.send_message(QueueUrl=url, MessageBody=body, **ordered)  # type: ignore[arg-type]  # texts
+            except (BotoCoreError, ClientError) as error:
+                self._urls.pop(queue, None)
+                raise self._failure(queue, error) from error
+
+    def _url(self, queue: str) -> str:
+        if queue not in self._names:
+            raise not_listed(queue, self._names)
+        if queue not in self._urls:
+            try:
+                self._urls[queue] = self._client.get_queue_url(QueueName=queue)["QueueUrl"]
+            except (BotoCoreError, ClientError) as error:
+                raise self._failure(queue, error) from error
+        return self._urls[queue]
+
+    def _failure(self, queue: str, error: BotoCoreError | ClientError) -> Exception:
+        if isinstance(error, ClientError) and code_of(error) in _GONE:
+            return gone(queue)
+        return unavailable(queue, error)

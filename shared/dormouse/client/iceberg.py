@@ -1,0 +1,178 @@
+"""A table as readers of Iceberg find it: where its metadata is, and how each engine reads that."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dormouse.messages.requests import PublishIceberg
+from dormouse.showing import HtmlText, Listing, Shown, show_facts
+
+if TYPE_CHECKING:
+    from dormouse.client.table import TableHandle
+    from dormouse.features.publishing import PublishedFile
+    from dormouse.iceberg.views import View
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class PublishedTable(Shown):
+    """What is published of a table. `metadata` is the URI that engines open, and `folder` that of
+    all that is published; `versions` are those that readers can ask for, the newest last.
+
+    `stored_name` is the name of the table in catalogs. A table with row rules also has `view`
+    there, under its own name; `no_view` says why it has none. `has_glue` says whether it is to have
+    an entry in Glue, and `in_glue` its name there; empty if that is not there, or behind.
+
+    `lag_seconds` is for how long a change of the table has waited to be published. `quick_shards`
+    is the number of shards that were written before the table was published: until compactions have
+    rewritten them, Spark with Iceberg before 1.11 reads the table slowly.
+    """
+
+    name: str
+    metadata: str
+    folder: str
+    version: int
+    versions: tuple[int, ...]
+    rows: int
+    files: int
+    dead_rows: int
+    format_version: int
+    published_ms: int
+    lag_seconds: float
+    quick_shards: int
+    has_glue: bool
+    in_glue: str
+    stored_name: str
+    view: View | None
+    no_view: str
+
+    @property
+    def in_catalogs(self) -> Mapping[str, str]:
+        """What a table with row rules is in catalogs, and any table in Glue, in words."""
+        glue = {"table in Glue": self.in_glue or "not yet, or behind"} if self.has_glue else {}
+        if self.stored_name == self.name:
+            return glue
+        queries = self.view.sql if self.view else {}
+        return glue | {
+            f"table {self.stored_name}": "the stored rows, before filters and aggregations",
+            f"view {self.name}": self.no_view or "the rows, in Spark and Trino by a REST catalog",
+            **{f"query of the view, {dialect}": sql for dialect, sql in queries.items()},
+        }
+
+    @property
+    def engines(self) -> Mapping[str, str]:
+        """For each engine, a line that reads this metadata."""
+        return engine_lines(self.stored_name, self.metadata, self.folder)
+
+    def _shown(self) -> tuple[str, HtmlText]:
+        facts = {
+            "metadata": self.metadata,
+            "version": self.version,
+            "rows": self.rows,
+            "behind, seconds": self.lag_seconds,
+            **self.in_catalogs,
+        }
+        return show_facts(f"table {self.name!r}, as published", {**facts, **self.engines})
+
+
+@dataclass(frozen=True, slots=True)
+class IcebergTable:
+    """What a table publishes for readers of Iceberg, with the property `iceberg` set to ``on``."""
+
+    handle: TableHandle
+
+    def show(self) -> PublishedTable:
+        """Return what readers find now.
+
+        Raises:
+            InvalidRequestError: the table is not published.
+            NotFoundError: it is not published yet, or was deleted.
+            CorruptDataError: what is published is damaged.
+        """
+        from dormouse.features.publishing import published_metadata
+        from dormouse.iceberg.views import published_name, view_of, why_no_view
+        from dormouse.ports import FILE_SCHEME
+        from dormouse.tables.table import is_mirrored
+
+        services, table = self.handle.services, self.handle.current()
+        found = published_metadata(services, table)
+        summary = found.summary
+        root = summary.root.removeprefix(FILE_SCHEME)
+        return PublishedTable(
+            table.name,
+            f"{root}/{found.path}",
+            f"{root}/{found.folder}",
+            summary.version,
+            summary.versions,
+            summary.rows,
+            summary.data_files,
+            summary.dead_rows,
+            summary.format_version,
+            found.published_ms,
+            found.lag_ms / 1000,
+            found.quick_shards,
+            is_mirrored(table.properties),
+            found.in_glue,
+            published_name(table),
+            view_of(table),
+            why_no_view(table),
+        )
+
+    def publish(self, *, everything: bool = False) -> None:
+        """Ask for what is new to be published at once; with `everything`, for all to be published
+        again, as if nothing were.
+
+        Raises:
+            InvalidRequestError: the table is not published.
+            NotFoundError: the table was deleted.
+        """
+        from dormouse.features.administration import administer
+
+        services, name = self.handle.services, self.handle.current().name
+        request = PublishIceberg(services.ids.new(), name, everything)
+        self.handle.queues.send(administer(services, request))
+
+    def check(self) -> list[str]:
+        """Return what of the published objects is lost or damaged; nothing if all is there.
+
+        Raises: as `show`.
+        """
+        from dormouse.features.publishing import problems
+
+        return list(problems(self.handle.services, self.handle.current()))
+
+    def files(self) -> Listing[PublishedFile]:
+        """Return the files that readers of the newest published version open. Raises as `show`."""
+        from dormouse.features.publishing import published_files
+
+        found = published_files(self.handle.services, self.handle.current())
+        return Listing(found, "files", ("uri", "holds"), lambda each: (each.uri, holds(each)))
+
+
+def holds(file: PublishedFile) -> str:
+    """Return what a published file holds, in words."""
+    if file.is_deletes:
+        return "dead rows"
+    return "rows, which old Spark reads slowly" if file.is_quick else "rows"
+
+
+def engine_lines(name: str, metadata: str, folder: str) -> dict[str, str]:
+    """Return, for each engine, a line that reads published metadata, or makes a table of it."""
+    file = metadata.removeprefix(f"{folder}/")
+    bare = "".join(c if c.isascii() and c.isalnum() else "_" for c in name)
+    return {
+        "PyIceberg": f'StaticTable.from_metadata("{metadata}").scan().to_arrow()',
+        "DuckDB": f"SELECT * FROM iceberg_scan('{metadata}')",
+        "Polars": f'polars.scan_iceberg("{metadata}").collect()',
+        "ClickHouse": f"SELECT * FROM {_clickhouse(folder)}('{folder}', "
+        f"SETTINGS iceberg_metadata_file_path = '{file}')",
+        "Spark": f'spark.read.format("iceberg").load("{metadata}")',
+        "Trino": f"CALL CATALOG.system.register_table(schema_name => 'SCHEMA', "
+        f"table_name => '{bare}', table_location => '{folder}', "
+        f"metadata_file_name => '{file.rpartition('/')[2]}')",
+    }
+
+
+def _clickhouse(folder: str) -> str:
+    return "icebergS3" if folder.startswith("s3://") else "icebergLocal"

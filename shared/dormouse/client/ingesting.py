@@ -1,0 +1,558 @@
+"""Drop files into the ingest bucket: their keys, the upload, and the wait for their rows."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain, takewhile
+from math import inf
+from pathlib import Path
+from typing import Self
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from dormouse.arrow.types import arrow_schema
+from dormouse.client.table import TableHandle
+from dormouse.client.waiting import FILE_QUEUES, WAIT_SECONDS, Watch, source_names
+from dormouse.errors import InvalidRequestError, NotFoundError, RefusedSourceError
+from dormouse.features.batch_files import ids_of, look_up_sources, refusal_of, remembered_ids
+from dormouse.files.cells import Row, check_row_names, rows_to_batch, with_fitting_keys
+from dormouse.files.frames import Frame, how_to_frame, is_frame, read_frame
+from dormouse.files.inferred import folder_prefix
+from dormouse.log.sources import ingested_of
+from dormouse.ports import NO_TABLE, Services
+from dormouse.schema.schema import Schema
+from dormouse.state.jobs import JobRecord
+from dormouse.state.sources import (
+    NO_FILES,
+    TEXT_ENDINGS,
+    Source,
+    digest_of_key,
+    format_of,
+    is_file,
+    keyed_name,
+    table_name_of,
+    with_on_error,
+)
+from dormouse.state.state import TableState
+from dormouse.tables.table import Table
+
+MAX_NAMED = 10
+"""How many files an error names."""
+_PATTERN = re.compile(r"[*?\[]")
+Ingestible = Frame | str | Path | Iterable[str | Path]
+"""A frame; or a file, a folder or a pattern of files; or several of these."""
+
+
+def paths_of(what: object) -> list[str | Path]:
+    """Return the paths that were given: one, or several.
+
+    Raises:
+        InvalidRequestError: something else was given.
+    """
+    if isinstance(what, str | Path):
+        return [what]
+    if hint := how_to_frame(what):
+        raise InvalidRequestError(f"a {type(what).__name__} is no frame", hint=hint)
+    given = what if isinstance(what, Iterable) and not isinstance(what, Mapping) else [what]
+    paths: list[str | Path] = []
+    for path in given:
+        if not isinstance(path, str | Path):
+            raise InvalidRequestError(
+                f"values of type {type(path).__name__} cannot be ingested",
+                hint="give a frame that speaks Arrow, or paths of files; rows become one by "
+                "pyarrow.Table.from_pylist(rows), columns by pyarrow.table(columns), batches by "
+                "pyarrow.RecordBatchReader.from_batches(schema, batches); single rows go to `with "
+                "table.writer() as w: w.write(row)`",
+            )
+        paths.append(path)
+    if not paths and isinstance(what, Iterator):
+        raise InvalidRequestError(
+            f"the {type(what).__name__} has no paths: it was read before, or is empty",
+            hint="an iterator is read once: make it again, or give a list",
+        )
+    return paths
+
+
+@contextmanager
+def local_copies(
+    paths: Sequence[str | Path], scratch: str | Path | None = None
+) -> Iterator[list[str | Path]]:
+    """Yield paths of files here, with copies of what is named by a URL such as ``s3://other/a.csv``
+    or ``s3://other/folder``; the copies are removed in the end.
+
+    Raises:
+        NotFoundError: there is nothing at a URL.
+        InvalidRequestError: it cannot be read.
+    """
+    # a name that begins with a dot is in no key, so the same URL has the same key again
+    with tempfile.TemporaryDirectory(prefix=".copies-", dir=scratch) as folder:
+        yield [_copy(path, Path(folder)) if "://" in str(path) else path for path in paths]
+
+
+def _copy(url: str | Path, folder: Path) -> Path:
+    try:
+        remote, at = fs.FileSystem.from_uri(str(url))
+        is_there = remote.get_file_info(at).type is not fs.FileType.NotFound
+        local = folder / at.lstrip("/")
+        local.parent.mkdir(parents=True, exist_ok=True)
+        if is_there:
+            fs.copy_files(at, str(local), source_filesystem=remote)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise InvalidRequestError(f"{str(url)!r} cannot be read: {error}") from error
+    if not is_there:
+        raise NotFoundError(f"there is nothing at {str(url)!r}")
+    return local
+
+
+def files_to_drop(table_name: str, paths: Iterable[str | Path]) -> list[tuple[str, Path]]:
+    """Return the key of each file in the ingest bucket, in the table's folder there.
+
+    A file has its own name, or if others have that too, the path that was given. A folder means all
+    files below it, each named by its path in the folder; a pattern, such as ``data/*/*.parquet``,
+    the files that fit it, each named by its path below the folder before the first star. What is
+    no file by its name (`is_file`), such as ``_SUCCESS``, is left out, also if a shell named it.
+    Folders above a file that are called ``column=value`` stay in its name, which gives its rows
+    that value.
+
+    Raises:
+        NotFoundError: a file does not exist, a folder has none, none fits a pattern, or all that
+            was given is left out.
+        InvalidRequestError: two files have the same name, and were given by the same path.
+        RefusedSourceError: a name is refused as a key, or its ending is no known format.
+    """
+    given = [Path(path) for path in paths]
+    found = [(name, file) for path in given for name, file in _files(path)]
+    if given and not found:
+        named = ", ".join(repr(str(path)) for path in given[:MAX_NAMED])
+        raise NotFoundError(f"there is no file to ingest among {named}", hint=NO_FILES)
+    shared = _repeated(name for name, _ in found)
+    found = [(_given(file) if name in shared else name, file) for name, file in found]
+    if twice := _repeated(name for name, _ in found):
+        raise InvalidRequestError(
+            f"several files are called {', '.join(sorted(twice))}",
+            hint="ingest them one after the other, or under different names",
+        )
+    return [(ingest_key(table_name, name), path) for name, path in found]
+
+
+def _repeated(names: Iterable[str]) -> set[str]:
+    return {name for name, count in Counter(names).items() if count > 1}
+
+
+def _given(path: Path) -> str:
+    """Return a path as it was given, as the name of an object: from no root, and without folders
+    such as ``..`` and ``.cache`` that would make it no file.
+    """
+    return "/".join(part for part in path.parts if part != path.anchor and is_file(part))
+
+
+def _files(path: Path) -> list[tuple[str, Path]]:
+    """Return the files that a path means, in order, each with its name below the table's folder."""
+    if path.is_file():
+        name = folder_prefix(path.parent) + path.name
+        return [(name, path)] if is_file(name) else []
+    if path.is_dir():
+        files = _below(path, path.rglob("*"))
+        if not files:
+            raise NotFoundError(f"there are no files in the folder {str(path)!r}", hint=NO_FILES)
+        return files
+    plain = takewhile(lambda part: not _PATTERN.search(part), path.parts)
+    folder = Path(*plain)
+    if folder == path:
+        raise NotFoundError(f"there is no file {str(path)!r}")
+    files = _below(folder, folder.glob(str(path.relative_to(folder))))
+    if not files:
+        raise NotFoundError(f"no file fits {str(path)!r}", hint=NO_FILES)
+    return files
+
+
+def _below(folder: Path, paths: Iterable[Path]) -> list[tuple[str, Path]]:
+    own = folder_prefix(folder)
+    named = sorted((path.relative_to(folder), path) for path in paths if path.is_file())
+    found = [(own + name.as_posix(), path) for name, path in named]
+    return [(name, path) for name, path in found if is_file(name)]
+
+
+def ingest_key(table_name: str, name: str) -> str:
+    """Return the key to drop a file of this name under.
+
+    Raises:
+        RefusedSourceError: the key would be refused, as one with ``..`` or control characters, or
+            ignored, or the ending of the name is no known format.
+    """
+    key = f"{table_name}/{name}"
+    table_name_of(key)
+    if not is_file(key):
+        raise RefusedSourceError(f"{name!r} would be ignored", hint=NO_FILES)
+    format_of(key)
+    return key
+
+
+def check_on_error(on_error: str | None, keys: Sequence[str]) -> None:
+    """Check that rows of these files, or of a frame if there are none, can be skipped if asked.
+
+    Raises:
+        InvalidRequestError: they cannot, or another word was given.
+    """
+    if on_error not in (None, "refuse", "skip"):
+        raise InvalidRequestError(f"on_error is refuse or skip, not {on_error!r}")
+    others = [key for key in keys if format_of(key)[0] not in TEXT_ENDINGS]
+    if on_error == "skip" and (others or not keys):
+        named = repr(others[0].partition("/")[2]) if others else "a frame"
+        raise InvalidRequestError(
+            f"rows of {named} cannot be skipped",
+            hint="rows of CSV and JSON files can; in other files, values have types",
+        )
+
+
+def drop_files(
+    handle: TableHandle,
+    files: Sequence[tuple[str, Path]],
+    again: bool,
+    watch: Callable[[Source], None] | None,
+    *,
+    once: bool = False,
+    on_error: str | None = None,
+) -> Ingested:
+    """Upload files under their keys; `again`, in a folder of their own below that of the table.
+
+    With `once`, an object that has such a key already is kept, and taken for the file. `on_error`
+    says what becomes of rows that cannot be read, if not the table does.
+    """
+    before = handle.state()  # before the upload: a file may be ingested at once
+    own = f"{handle.name}/"
+    beside = f"{own}again-{handle.services.ids.new()}/" if again else own
+    sources = []
+    for key, local in files:
+        dropped = beside + key.removeprefix(own)
+        dropped = with_on_error(dropped, on_error) if on_error else dropped
+        sources.append(handle.bucket.drop(dropped, local, once=once))
+        if watch is not None:
+            watch(sources[-1])
+    known = _ingested_before(handle.services, handle.current(), before, sources)
+    return Ingested(handle, tuple(sources), known)
+
+
+def _ingested_before(
+    services: Services, table: Table, before: TableState, sources: Sequence[Source]
+) -> frozenset[str]:
+    """Return the ids of dropped sources which the table had ingested at an earlier state of it."""
+    if not len(before.sources) and not before.all_source_segments:
+        return frozenset()
+    named = remembered_ids(table, sources)
+    try:
+        found = ingested_of(services.storage, table.id, before, named)
+    except NotFoundError:  # segments were merged since; few files are ingested that quickly
+        return look_up_sources(services, table, sources).ids
+    return ids_of(named, found)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Ingested:
+    """Files on their way into a table."""
+
+    handle: TableHandle
+    sources: tuple[Source, ...]
+    known: frozenset[str] = frozenset()
+    """The ids of those sources that were rows of the table before: they add nothing."""
+
+    def __repr__(self) -> str:
+        """Return how many files there are, and how many of them add nothing."""
+        files = f"{len(self.sources)} file{'s'[: len(self.sources) != 1]} for {self.handle.name}"
+        return f"Ingested({files}{f', {len(self.known)} known' if self.known else ''})"
+
+    def wait(self, timeout_seconds: float = WAIT_SECONDS, *, watch: Watch | None = None) -> None:
+        """Wait until each file is ingested or refused.
+
+        Raises:
+            RefusedSourceError: some were refused, and why; the others are ingested.
+            NotFoundError: the table was deleted.
+            TimedOutError: some were neither after `timeout_seconds`.
+            DeadLetterError: only a dead letter is left of some.
+        """
+        refused: dict[str, JobRecord] = {}
+        left = list(self.sources)
+        services = self.handle.services
+
+        def _deciding(table: Table, source: Source) -> list[str]:
+            """Return the tables that may have refused a file: if its folder is not called after
+            the table any more, nobody's, or the one that is called so now.
+            """
+            name = table_name_of(source.key)
+            other = None if name == table.name else services.tables.named(name)
+            beside = [] if name == table.name else [NO_TABLE, *([other.id] if other else [])]
+            return [table.id, *beside]
+
+        def look() -> int:
+            table = self.handle.current()
+            left[:] = look_up_sources(services, table, left).fresh(left)
+            refusals = ((s.id, refusal_of(services, s, *_deciding(table, s))) for s in left)
+            found = {source: record for source, record in refusals if record is not None}
+            left[:] = [s for s in left if s.id not in found]
+            refused.update(found)
+            return len(left)
+
+        polling = self.handle.polling
+        awaited = polling.awaited(self.handle, lambda: source_names(left), FILE_QUEUES)
+        polling.until_nothing(look, timeout_seconds=timeout_seconds, watch=watch, awaited=awaited)
+        if refused:
+            raise RefusedSourceError(
+                "\n".join(f"{r.subject} was refused: {r.reason}" for r in refused.values())
+            )
+
+
+# Rows of a program on their way into a table: checked and converted here, dropped as one file.
+#
+# A frame is one file and so one commit: all of its rows or none. It is validated before anything is
+# uploaded, so what does not fit is refused at once, with the column and the row.
+#
+# With an idempotency key, the file's name is derived from the key, and the file is only created,
+# never replaced. The table remembers the key with the rows, as a part of its version. So however
+# often a call is repeated, with whatever the frame then holds, and whatever the table is called by
+# then, the rows that were uploaded first are those of the table; only a restore or a reset that
+# takes them away forgets the key too. A frame without rows uploads no file, and so takes no key.
+
+MAX_KEY_CHARACTERS = 1024
+
+
+def ingest_frame(
+    handle: TableHandle,
+    frame: Frame,
+    name: str | None,
+    *,
+    again: bool,
+    idempotency_key: str | None,
+    watch: Callable[[Source], None] | None,
+) -> Ingested:
+    """Drop the rows of a frame as one file; see `TableHandle.ingest`.
+
+    Raises:
+        RefusedSourceError: the frame does not fit the table; nothing was uploaded.
+        InvalidRequestError: a name and an idempotency key, or a key together with `again`.
+    """
+    if idempotency_key is not None and (name is not None or again):
+        raise InvalidRequestError(
+            "an idempotency key decides what the file is called, and that it is ingested once",
+            hint="leave out name and again",
+        )
+    if idempotency_key is None:
+        key = ingest_key(handle.name, name or f"{handle.services.ids.new()}.parquet")
+    else:
+        key = idempotent_key(handle.table, idempotency_key)
+    if not key.endswith(".parquet"):
+        raise InvalidRequestError(
+            f"a frame is dropped as a Parquet file, which cannot be called {name!r}",
+            hint="end the name in .parquet",
+        )
+    with scratch_file(handle) as local:
+        if not write_frame(frame, handle.current().schema, local):
+            return Ingested(handle, ())
+        return drop_files(handle, [(key, local)], again, watch, once=idempotency_key is not None)
+
+
+def idempotent_key(table: Table, idempotency_key: str, part: str = "") -> str:
+    """Return the key in the ingest bucket of the rows that have this idempotency key.
+
+    Raises:
+        InvalidRequestError: the key is empty or too long.
+    """
+    if not 1 <= len(idempotency_key) <= MAX_KEY_CHARACTERS:
+        raise InvalidRequestError(
+            f"an idempotency key has 1 to {MAX_KEY_CHARACTERS:,} characters",
+            hint="a key that names what is ingested, such as 'orders-2026-01-31'",
+        )
+    return ingest_key(
+        table.name, keyed_name(digest_of_key(idempotency_key), part, table, "parquet")
+    )
+
+
+@contextmanager
+def scratch_file(handle: TableHandle) -> Iterator[Path]:
+    """Yield the path of a local file to be, which is removed in the end."""
+    with tempfile.TemporaryDirectory(dir=handle.services.scratch) as folder:
+        yield Path(folder) / "rows.parquet"
+
+
+def write_frame(frame: Frame, schema: Schema, local: Path) -> int:
+    """Write the rows of a frame to a Parquet file with the types of the table; return how many.
+
+    Raises:
+        RefusedSourceError: they do not fit the table.
+        InvalidRequestError: it is a stream that was read before.
+    """
+    rows = 0
+    batches = read_frame(frame, schema)
+    with pq.ParquetWriter(local, arrow_schema(schema), compression="zstd") as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+            rows += batch.num_rows
+    return rows
+
+
+# Write rows one by one: `TableHandle.writer` cuts them into files, and drops each when it is full.
+#
+# Each file is ingested exactly once, as a whole. Files that were dropped stay if a later row fails,
+# so a writer that is repeated after an error needs an idempotency key, and the same rows in the
+# same order: then its files have the same names, and those that were dropped are not dropped again.
+
+BATCH_ROWS = 1024
+"""How many rows are converted at once."""
+
+
+class TableWriter:
+    """Collects rows, and drops a file of them whenever there are enough; use it with `with`.
+
+    If the block ends with an exception, the rows since the last file are dropped.
+    """
+
+    def __init__(
+        self,
+        handle: TableHandle,
+        *,
+        file_bytes: int,
+        idempotency_key: str | None = None,
+    ) -> None:
+        """Begin with no rows; each file has about `file_bytes` of them."""
+        if idempotency_key is not None:
+            idempotent_key(handle.table, idempotency_key)
+        self._handle, self._schema = handle, handle.current().schema
+        self._file_bytes, self._idempotency_key = file_bytes, idempotency_key
+        self._rows: list[Row] = []
+        self._written_rows = self._pending_bytes = 0
+        self._folder = tempfile.TemporaryDirectory(dir=handle.services.scratch)
+        self._local = Path(self._folder.name) / "rows.parquet"
+        self._parquet: pq.ParquetWriter | None = None
+        self._sources: list[Source] = []
+        self._known: set[str] = set()
+        self._is_open = True
+
+    @property
+    def ingested(self) -> Ingested:
+        """The files that were dropped so far; its `wait` returns when they are rows."""
+        return Ingested(self._handle, tuple(self._sources), frozenset(self._known))
+
+    def write(self, rows: Row | Frame) -> None:
+        """Write one row, a mapping of columns to values, or all rows of a frame.
+
+        Raises:
+            RefusedSourceError: a column is unknown or missing, or a value does not fit it. Of a
+                refused frame no row is written. A row's values are checked with those of the next
+                rows; the message has its number, and the writer is closed without them.
+            InvalidRequestError: the writer is closed, these are no rows, or a stream that was read
+                before.
+        """
+        if not self._is_open:
+            raise InvalidRequestError("the writer is closed", hint="open another one")
+        if isinstance(rows, Mapping):
+            check_row_names(rows, self._schema)
+            self._rows.append(rows)
+            if len(self._rows) >= BATCH_ROWS:
+                self._convert()
+        elif is_frame(rows):
+            self._convert()
+            self._add_whole(read_frame(rows, self._schema))
+        else:
+            raise InvalidRequestError(
+                f"a {type(rows).__name__} is no row",
+                hint=how_to_frame(rows) or "write a dict of column names and values, or a frame",
+            )
+
+    def close(self) -> Ingested:
+        """Drop the last file, and return all of them; in a folder, once they are rows.
+
+        Raises:
+            RefusedSourceError: a value does not fit its column.
+        """
+        try:
+            if self._is_open:
+                self._convert()
+                self._drop()
+        finally:
+            self.discard()
+        if self._handle.polling.works_here:
+            self.ingested.wait(timeout_seconds=inf)
+        return self.ingested
+
+    def discard(self) -> None:
+        """Close the writer, and forget the rows since the last file."""
+        self._is_open = False
+        self._rows.clear()
+        if self._parquet is not None:
+            self._parquet.close()
+            self._parquet = None
+        self._folder.cleanup()
+
+    def __enter__(self) -> Self:
+        """Return the writer."""
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        """Drop the last file; after an exception, forget its rows instead."""
+        if error is None:
+            self.close()
+        else:
+            self.discard()
+
+    def _convert(self) -> None:
+        if not self._rows:
+            return
+        rows, self._rows = self._rows, []
+        try:
+            batch = rows_to_batch(rows, self._schema, self._written_rows)
+            self._add(*with_fitting_keys([batch], self._schema))
+        except RefusedSourceError:
+            self.discard()  # the rows around the refused one are in no file, nor could be later
+            raise
+
+    def _add_whole(self, batches: Iterator[pa.RecordBatch]) -> None:
+        """Add batches once all are known to fit: a single one at once, others by way of a file."""
+        first, second = next(batches, None), next(batches, None)
+        if first is None:
+            return
+        if second is None:
+            self._add(first)
+            return
+        local = str(Path(self._folder.name) / "frame.arrow")
+        options = pa.ipc.IpcWriteOptions(compression="lz4")
+        with pa.ipc.new_file(local, first.schema, options=options) as spool:
+            for batch in chain((first, second), batches):
+                spool.write_batch(batch)
+        with pa.ipc.open_file(local) as spooled:
+            for at in range(spooled.num_record_batches):
+                self._add(spooled.get_batch(at))
+        Path(local).unlink()
+
+    def _add(self, batch: pa.RecordBatch) -> None:
+        if self._parquet is None:
+            self._parquet = pq.ParquetWriter(
+                self._local, arrow_schema(self._schema), compression="zstd"
+            )
+        self._parquet.write_batch(batch)
+        self._written_rows += batch.num_rows
+        self._pending_bytes += batch.nbytes
+        if self._pending_bytes >= self._file_bytes:
+            self._drop()
+
+    def _drop(self) -> None:
+        if self._parquet is None:
+            return
+        self._parquet.close()
+        self._parquet, self._pending_bytes = None, 0
+        once = self._idempotency_key is not None
+        self._handle = self._handle.latest()  # it may be renamed while rows are written
+        dropped = drop_files(self._handle, [(self._key(), self._local)], False, None, once=once)
+        self._sources += dropped.sources
+        self._known |= dropped.known
+
+    def _key(self) -> str:
+        if self._idempotency_key is None:
+            return ingest_key(self._handle.name, f"{self._handle.services.ids.new()}.parquet")
+        part = f"-{len(self._sources):05}"
+        return idempotent_key(self._handle.table, self._idempotency_key, part)

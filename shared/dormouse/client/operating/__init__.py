@@ -1,1 +1,0 @@
-"""What keeps an instance in order: access, checks, copies, dead letters, jobs, purges."""

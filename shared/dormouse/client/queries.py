@@ -1,0 +1,236 @@
+"""Queries over messages: asked, followed to their end, read back, listed, cancelled.
+
+The instance answers them, so the caller needs no right to read its tables: only to send to the
+queue of queries, to read records of jobs, and to read objects below ``queries/`` in the results
+bucket.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from math import ceil, inf
+from typing import TYPE_CHECKING, Any
+
+from dormouse import errors
+from dormouse.client.waiting import WAIT_SECONDS, Awaited, Polling
+from dormouse.errors import (
+    CorruptDataError,
+    DormouseError,
+    InvalidRequestError,
+    InvariantError,
+    NotFoundError,
+)
+from dormouse.features.queries import QUERIES, QueryEnd, load_end, question
+from dormouse.messages.stages import AnswerQuery, CancelQuery, OutboundMessage, QueryLimits
+from dormouse.ports import Outbox, Services
+from dormouse.showing import Listing
+from dormouse.state.jobs import JobRecord
+from dormouse.stored.paths import query_prefix
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from dormouse.query.result import QueryResult
+
+
+QUEUE = "queries"
+RUNS = ("here", "remote")
+"""Where a query can run: in this process, or in the instance, by messages."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueryProgress:
+    """The progress of a query: its sub-queries that are done, and all of them, once known."""
+
+    done: int = 0
+    parts: int = 0
+
+    @property
+    def left(self) -> int:
+        """The number of sub-queries that are not done."""
+        return self.parts - self.done
+
+
+@dataclass(frozen=True, slots=True)
+class AskedQuery:
+    """A query that was asked. The instance answers it, whether anybody waits or not."""
+
+    id: str
+    services: Services
+    queues: Outbox
+    polling: Polling
+    asked: AnswerQuery | None = None
+
+    @property
+    def uri(self) -> str:
+        """Where the result is, with the bucket."""
+        return f"{self.services.results.uri}/{query_prefix(self.id)}"
+
+    def record(self) -> JobRecord:
+        """Return what is recorded of the query: its state, rows, bytes, sub-queries.
+
+        Raises:
+            NotFoundError: nothing is recorded yet, or any more.
+        """
+        found = self.services.tracker.get(QUERIES, self.id)
+        if found is None:
+            raise NotFoundError(
+                f"there is no query {self.id!r}", hint="records live for seven days"
+            )
+        return found
+
+    def progress(self) -> QueryProgress | None:
+        """Return the progress; None once the query has ended."""
+        found = self.services.tracker.get(QUERIES, self.id)
+        if found is None:
+            return QueryProgress()
+        return None if found.is_finished else QueryProgress(found.parts_done, found.parts)
+
+    def wait(
+        self,
+        timeout_seconds: float = WAIT_SECONDS,
+        *,
+        watch: Callable[[QueryProgress], None] | None = None,
+    ) -> QueryEnd:
+        """Wait until the query has ended; return its manifest.
+
+        Raises:
+            DormouseError: it failed: the error is of the class that it would have been here.
+            NotFoundError: it was cancelled, or its result has expired.
+            TimedOutError: it had not ended after `timeout_seconds`; it goes on.
+            DeadLetterError: only a dead letter is left of it.
+        """
+        awaited = Awaited(self.services, (QUEUE,), lambda: [(self.id,)])
+        self.polling.until_ended(
+            self.progress, timeout_seconds=timeout_seconds, watch=watch, awaited=awaited
+        )
+        return self.end()
+
+    def end(self) -> QueryEnd:
+        """Return the manifest of a query that has ended; raises as `wait`."""
+        end = load_end(self.services.results, self.id)
+        if end is None:
+            raise NotFoundError(
+                f"the result of query {self.id!r} is not there, or not any more",
+                hint="wait for it, or ask again",
+            )
+        if self.asked is not None and end.question and end.question != question(self.asked):
+            raise InvalidRequestError(
+                f"another query has the id {self.id!r}", hint="give each query an id of its own"
+            )
+        if end.state == "cancelled":
+            raise NotFoundError(f"query {self.id!r} was cancelled", hint="ask again")
+        if end.state == "failed":
+            raise failure_of(end)
+        return end
+
+    def result(self, timeout_seconds: float = WAIT_SECONDS) -> QueryResult:
+        """Return the rows, streamed from the files of the result; raises as `wait`."""
+        return result_of(self.services, self.wait(timeout_seconds))
+
+    def cancel(self) -> None:
+        """Cancel the query, unless it has ended: it has no result then."""
+        self.queues.send([OutboundMessage(QUEUE, CancelQuery(query_id=self.id))])
+
+    def ended(self, timeout_seconds: float) -> QueryEnd:
+        """Wait as `wait` does, and cancel the query if that fails or is interrupted before."""
+        try:
+            return self.wait(timeout_seconds)
+        except BaseException:
+            if self.progress() is not None:
+                self.cancel()
+            raise
+
+    def answer(self, timeout_seconds: float) -> QueryResult:
+        """Return the rows of a query that `ended`."""
+        return result_of(self.services, self.ended(timeout_seconds))
+
+
+def ask(
+    services: Services, queues: Outbox, polling: Polling, asked: AnswerQuery, seconds: float
+) -> AskedQuery:
+    """Send a query, which may take so many seconds; infinitely many are as many as it may."""
+    if not seconds > 0:
+        raise InvalidRequestError(f"a query has some seconds, which {seconds!r} is not")
+    limits = QueryLimits() if seconds == inf else QueryLimits(seconds=ceil(seconds))
+    asked = _replaced(asked, limits)
+    queues.send([OutboundMessage(QUEUE, asked)])
+    return AskedQuery(asked.query_id, services, queues, polling, asked)
+
+
+def check_run(run: str) -> None:
+    """Refuse a place to run in that there is not."""
+    if run not in RUNS:
+        raise InvalidRequestError(f"a query runs {' or '.join(RUNS)}, not {run!r}")
+
+
+def message_parameters(values: dict[str, object]) -> dict[str, Any]:
+    """Return the values of parameters as a message has them.
+
+    Raises:
+        InvalidRequestError: one is of a type that JSON does not have.
+    """
+    for name, value in values.items():
+        if not (value is None or isinstance(value, str | int | float | bool)):
+            raise InvalidRequestError(
+                f"parameter {name!r} is a {type(value).__name__}, which no message has",
+                hint="give it as text, and CAST it in the statement",
+            )
+    return values
+
+
+def listed_queries(services: Services) -> Listing[JobRecord]:
+    """Return the records of queries, the newest first."""
+    columns = ("job_id", "state", "subject", "who", "parts_done", "parts", "rows", "seconds")
+    records = sorted(services.tracker.records(QUERIES), key=_began_ms, reverse=True)
+    return Listing(
+        records, "queries", columns, lambda record: [getattr(record, name) for name in columns]
+    )
+
+
+def _began_ms(record: JobRecord) -> int:
+    return record.started_ms or record.updated_ms
+
+
+def _replaced(asked: AnswerQuery, limits: QueryLimits) -> AnswerQuery:
+    from msgspec.structs import replace
+
+    return replace(asked, limits=limits)
+
+
+def failure_of(end: QueryEnd) -> DormouseError:
+    """Return the error with which a query failed."""
+    kind: Any = getattr(errors, end.error, None)
+    if not (isinstance(kind, type) and issubclass(kind, DormouseError)):
+        kind = InvariantError
+    error: DormouseError = kind(end.reason)
+    return error
+
+
+def result_of(services: Services, end: QueryEnd) -> QueryResult:
+    """Return the rows of a finished query; they are read while they are taken."""
+    from dormouse.files.results import read_schema
+    from dormouse.query.result import PeekableBatches, QueryResult
+    from dormouse.shards.read_counters import ReadCounters
+
+    schema = read_schema(end.schema, end.query)
+    versions = dict(end.versions)
+    each = [version for found in versions.values() for version in found]
+    only = each[0] if len(each) == 1 else 0
+    reads = ReadCounters(requests=end.requests, size_bytes=end.read_bytes)
+    batches = PeekableBatches(_batches(services, end, schema))
+    return QueryResult(schema, batches, reads, only, versions)
+
+
+def _batches(services: Services, end: QueryEnd, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    from dormouse.files.results import ResultFormat, read_rows
+
+    for file in end.files:
+        if not file.name or "/" in file.name:
+            raise CorruptDataError(
+                f"the manifest of query {end.query!r} names {file.name!r}, which is no file of it"
+            )
+        path = query_prefix(end.query) + file.name
+        form = ResultFormat(end.format)
+        yield from read_rows(services.results, form, schema, path, file.size_bytes, file.rows)

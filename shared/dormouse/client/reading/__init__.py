@@ -1,1 +1,0 @@
-"""Rows of a table as a client asks for them: queries, statements, exports, versions, Iceberg."""

@@ -1,0 +1,219 @@
+"""The versions of a table: which there are, their tags, and what changed since one of them."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from msgspec import Struct, structs
+
+from dormouse.access import VisibleTable
+from dormouse.errors import InvalidRequestError, NotBegunError
+from dormouse.features import pins as tags
+from dormouse.features.access import allowed_table
+from dormouse.features.versions import read_as_of
+from dormouse.key_codec import KeyCodec, KeyLike, Ranges
+from dormouse.messages.stages import SelectionMessage
+from dormouse.ports import Services
+from dormouse.schema.schema import Schema
+from dormouse.schema.types import check_name_list
+from dormouse.showing import Listing
+from dormouse.state.versions import AsOf, checked_as_of, parse_as_of
+from dormouse.tables.table import Table, table_not_found
+
+if TYPE_CHECKING:
+    from dormouse.query.result import QueryResult
+    from dormouse.state.state import TableState
+    from dormouse.state.versions import Pin
+
+
+def as_of_to_json(as_of: AsOf) -> int | str:
+    """Return a version as requests name it.
+
+    Raises:
+        InvalidRequestError: it is neither a version nor a tag nor a time with a zone.
+    """
+    as_of = checked_as_of(as_of)
+    return as_of.isoformat() if isinstance(as_of, dt.datetime) else as_of
+
+
+class Version(Struct, frozen=True):
+    """A version that can be read. `time_ms` is milliseconds since 1970."""
+
+    version: int
+    time_ms: int
+    rows: int
+    changes: tuple[str, ...]  # empty if nothing is known of them any more, or none was accepted
+    jobs: tuple[str, ...]
+    tags: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Tag:
+    """A version with a name; `size_bytes` is the size of its snapshot, without its shards."""
+
+    tag: str
+    version: int
+    time_ms: int
+    rows: int
+    tagged_ms: int
+    size_bytes: int
+
+
+def versions_of(services: Services, table: Table) -> Listing[Version]:
+    """Return the versions that are kept or tagged, the newest first."""
+    pins = tags.tags_of(services, table)
+    names: dict[int, tuple[str, ...]] = {}
+    for pin in pins:
+        names[pin.version] = (*names.get(pin.version, ()), pin.owner.name)
+    found = {
+        p.version: Version(p.version, p.time_ms, p.rows, (), (), names[p.version]) for p in pins
+    }
+    for kept in services.store(table).history():
+        tagged = names.get(kept.version, ())
+        found[kept.version] = Version(
+            kept.version, kept.time_ms, kept.rows, kept.changes, kept.jobs, tagged
+        )
+    versions = sorted(found.values(), key=lambda version: version.version, reverse=True)
+    columns = ("version", "time", "changes", "rows", "job", "tags")
+    return Listing(versions, "versions", columns, _version_row)
+
+
+def changes_of(
+    services: Services,
+    table: Table,
+    since: AsOf,
+    columns: Sequence[str] | None,
+    where: str | None,
+    limit: int | None,
+) -> QueryResult:
+    """Return the rows ingested since a version, a few shards at a time."""
+    from dormouse.access import EVERYTHING
+    from dormouse.features.versions import ingested_since
+    from dormouse.keys import KeyRange
+    from dormouse.query.rows import query_slices
+    from dormouse.query.selection import select
+    from dormouse.shards.reading import Slice
+    from dormouse.sql.conditions import parse_condition
+
+    since = checked_as_of(since)
+    named = {pin.owner.name: pin.version for pin in tags.tags_of(services, table)}
+    if isinstance(since, str) and since in named:
+        since = named[since]  # its version need not be readable
+    if not isinstance(since, int):
+        try:
+            since = read_as_of(services, table, since)[1].version
+        except NotBegunError:
+            since = 0  # all rows came later
+    shards, newest = ingested_since(services, table, since)
+    plain = replace(
+        table, properties=structs.replace(table.properties, filters="", aggregations="")
+    )
+    now_ms = services.clock.now_ms()
+    condition = None if where is None else parse_condition(where, table.schema, now_ms=now_ms)
+    selection = select(
+        table.schema,
+        newest,
+        now_ms,
+        permission=EVERYTHING,  # AWS decides about what this process reads
+        columns=columns,
+        condition=condition,
+        limit=limit,
+    )
+    parts = ([Slice(shard, KeyRange())] for shard in shards)
+    return query_slices(services, plain, parts, selection).for_programs()
+
+
+def tags_of(services: Services, table: Table) -> Listing[Tag]:
+    """Return the tags of a table, by version."""
+    columns = ("tag", "version", "time", "rows")
+    found = map(tag_of, tags.tags_of(services, table))
+    return Listing(
+        found, "tags", columns, lambda each: (each.tag, each.version, _time(each), each.rows)
+    )
+
+
+def tag_of(pin: Pin) -> Tag:
+    """Return the tag that a pin keeps."""
+    owner = pin.owner.name
+    return Tag(owner, pin.version, pin.time_ms, pin.rows, pin.pinned_ms, pin.size_bytes)
+
+
+def _version_row(each: Version) -> tuple[object, ...]:
+    changes, jobs, names = map(", ".join, (each.changes, each.jobs, each.tags))
+    return each.version, _time(each), changes, each.rows, jobs, names
+
+
+def _time(each: Version | Tag) -> str:
+    return dt.datetime.fromtimestamp(each.time_ms / 1000, dt.UTC).isoformat(timespec="seconds")
+
+
+# What Python says of the rows it wants, as messages have it.
+
+
+def selection_message(
+    schema: Schema,
+    ranges: Ranges | None = None,
+    exact: KeyLike | list[KeyLike] | None = None,
+    *,
+    where: str | None = None,
+    columns: Sequence[str] | None = None,
+    limit: int | None = None,
+    as_of: AsOf | None = None,
+) -> SelectionMessage:
+    """Return the message that asks for the rows that `TableHandle.query` returns.
+
+    Raises:
+        InvalidRequestError: a key or version is invalid, or no rows or columns are selected.
+    """
+    check_name_list("columns", columns)
+    keys = exact if isinstance(exact, list) else [] if exact is None else [exact]
+    codec = KeyCodec(schema)
+    spans = codec.spans_from_python(ranges)
+    is_chosen = ranges is not None or exact is not None
+    if (is_chosen and not keys and not spans) or columns == []:
+        raise InvalidRequestError(
+            "no rows or columns are asked for", hint="leave out what is empty to get all"
+        )
+    return SelectionMessage(
+        keys=codec.keys_to_json(keys),
+        ranges=tuple(map(codec.range_to_json, spans)),
+        where=where or "",
+        columns=tuple(columns or ()),
+        limit=limit,
+        as_of=None if as_of is None else as_of_to_json(as_of),
+    )
+
+
+# What a statement in SQL reads and is given: tables as its caller may see them, parameters.
+
+
+def open_table(
+    services: Services, principal: str | None, name: str, as_of: str
+) -> tuple[VisibleTable, TableState]:
+    """Open a table for a caller of this process; by default, for the process itself."""
+    version = parse_as_of(as_of) if as_of else None
+    if principal is not None:
+        seen = allowed_table(services, principal, name, "read")
+        table, state = read_as_of(services, seen.table, version)
+        return VisibleTable.of(table, seen.permission), state
+    found = services.tables.named(name)
+    if found is None or found.deleting:
+        raise table_not_found(name, services.tables.list_readable()[0])
+    table, state = read_as_of(services, found, version)
+    return VisibleTable.whole(table), state
+
+
+def named_parameters(
+    parameters: Sequence[object] | Mapping[str, object] | None,
+) -> dict[str, object]:
+    """Return parameters by name; those of a sequence are called 1, 2 and so on."""
+    if parameters is None:
+        return {}
+    if isinstance(parameters, Mapping):
+        return {str(name): value for name, value in parameters.items()}
+    if isinstance(parameters, str | bytes):
+        raise InvalidRequestError("parameters are a list of values, or values by their names")
+    return {str(number): value for number, value in enumerate(parameters, start=1)}

@@ -1,0 +1,683 @@
+"""administer: carry out a request once, or refuse it with the reason.
+
+A redelivery finishes a request that was interrupted. A request takes effect once, however often it
+is delivered: the tracker records it by its id, under its table. Each verb is carried out by the
+package of its feature, as its type in `requests` says.
+
+If a request causes jobs, they are saved (`stored_requests`) before their messages are sent.
+`follow_request` records their outcome, and replies if a reply is wanted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import cast, get_args
+
+import msgspec
+
+from dormouse.errors import (
+    AlreadyExistsError,
+    CorruptDataError,
+    DormouseError,
+    InvalidRequestError,
+    NotFoundError,
+    UnavailableError,
+)
+from dormouse.features.batch_files import IngestWork
+from dormouse.features.compaction_request import CompactionWork
+from dormouse.features.export import ExportWork, delete_all
+from dormouse.features.garbage import GarbageWork
+from dormouse.features.purge import PurgeWork
+from dormouse.features.requests import (
+    JobCheck,
+    JobOutcome,
+    RequestObject,
+    RequestResult,
+    key_of_request,
+    reply_jobs,
+    request_in,
+    request_key,
+    request_left_path,
+    request_path,
+    request_prefix,
+    request_reply_path,
+    request_wanted_path,
+    resolve_table_id,
+)
+from dormouse.features.splitting import SplitWork
+from dormouse.features.tables import new_table_id
+from dormouse.jobs import SweepCheck, is_chain_expired, record_request
+from dormouse.messages.requests import (
+    AdminRequest,
+    ClearAccess,
+    Counts,
+    CreateTable,
+    GrantAccess,
+    Outcome,
+    Redrive,
+    Reply,
+    ReplyJob,
+    RevokeAccess,
+    SetDefaults,
+    is_request_id,
+    reply_to,
+    to_outbound,
+    verb_of,
+)
+from dormouse.messages.stages import OutboundMessage, RequestStep, load
+from dormouse.ports import NO_TABLE, Services
+from dormouse.state.jobs import JobRecord
+from dormouse.state.state import DAY_MS
+from dormouse.stored.decoding import decode_json
+from dormouse.tables.table import Table, can_be_name
+
+# What is stored beside a table about requests with unfinished jobs.
+#
+# - The request with the work that it caused. It is put before the messages of that work are sent,
+#   and deleted when the outcome is recorded and, if one is wanted, the final reply is sent.
+# - A marker, if a delivery of the request wanted a reply.
+# - The final reply. It stays after the request, for deliveries that come late.
+
+AnyWork = CompactionWork | IngestWork | ExportWork | PurgeWork | SplitWork | GarbageWork
+"""The work of any request, as it is stored; its tag is its kind."""
+
+FIRST_CHECK_SECONDS = 2
+MAX_AGE_MS = 30 * DAY_MS
+"""How long anything is stored: longer than SQS keeps any message, including dead letters."""
+
+
+class StoredRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A request with jobs. Its outcome is recorded, and sent if wanted, when its `work` ends."""
+
+    request_id: str
+    verb: str
+    subject: str
+    requested_ms: int
+    work: AnyWork
+    counts: Counts = Counts()
+
+
+_REQUEST = RequestObject(
+    "a request with unfinished jobs",
+    StoredRequest,
+    "delete this object: no reply is sent then; the table's jobs show their outcomes",
+)
+_REPLY = RequestObject("a reply", Reply, "delete this object: the reply is then made again")
+
+
+def save_request(
+    services: Services, table_id: str, key: str, request: StoredRequest
+) -> StoredRequest:
+    """Save a request and its work; return the one of the first delivery that saved it."""
+    if _REQUEST.put(services, request_path(table_id, key), request):
+        return request
+    return load_request(services, table_id, key) or request
+
+
+def load_request(services: Services, table_id: str, key: str) -> StoredRequest | None:
+    """Return a request with unfinished jobs; None if none is stored.
+
+    Raises:
+        CorruptDataError: the stored request is damaged.
+    """
+    return _REQUEST.get(services, request_path(table_id, key))
+
+
+def mark_reply_wanted(services: Services, table_id: str, key: str) -> None:
+    """Mark that a delivery of a request wanted a reply; another one may not have wanted it."""
+    services.storage.put(request_wanted_path(table_id, key), b"")
+
+
+def is_reply_wanted(services: Services, table_id: str, key: str) -> bool:
+    """Return whether any delivery of a request wanted a reply."""
+    return any(services.storage.list(request_wanted_path(table_id, key)))
+
+
+def save_reply(services: Services, table_id: str, key: str, reply: Reply) -> Reply:
+    """Save the final reply to a request; return the one that was saved first, which counts."""
+    path = request_reply_path(table_id, key)
+    if _REPLY.put(services, path, reply):
+        return reply
+    return _REPLY.get(services, path) or reply
+
+
+def load_reply(services: Services, table_id: str, key: str) -> Reply | None:
+    """Return the final reply to a request; None if none is stored.
+
+    Raises:
+        CorruptDataError: the stored reply is damaged.
+    """
+    return _REPLY.get(services, request_reply_path(table_id, key))
+
+
+def delete_request(services: Services, step: RequestStep) -> None:
+    """Delete a request after its final reply was sent, or recorded if nobody wanted it."""
+    paths = (request_left_path, request_wanted_path, request_path)
+    services.storage.delete([path(step.table_id, step.key) for path in paths])
+
+
+def first_step(table_id: str, key: str, request: StoredRequest) -> OutboundMessage:
+    """Return the message that checks for the first time whether the jobs of a request ended."""
+    step = RequestStep(table_id, key, request.request_id, request.verb)
+    return OutboundMessage("admin", step, FIRST_CHECK_SECONDS)
+
+
+def unfinished_requests(
+    services: Services, table_id: str, now_ms: int
+) -> tuple[dict[str, int], list[str]]:
+    """Return when each request with unfinished jobs was stored, by key; and paths to delete.
+
+    After `MAX_AGE_MS`, no delivery of a request can come, so its objects can be deleted.
+    """
+    stored_ms: dict[str, int] = {}
+    expired = []
+    for stored in services.storage.list(request_prefix(table_id)):
+        key, is_request = request_in(stored.path)
+        if now_ms - stored.modified_ms > MAX_AGE_MS:
+            expired.append(stored.path)
+        elif is_request:
+            stored_ms[key] = stored.modified_ms
+    return stored_ms, expired
+
+
+# One request: its table, what earlier deliveries of it did, and the replies to it.
+#
+# A request is recorded under its table, as the table's jobs are. A request that is about no table,
+# or about one that does not exist, is recorded under `NO_TABLE`.
+
+INSTANCE_NAME = "(instance)"
+"""The subject of a request about no table."""
+_OUTCOMES: Mapping[str, Outcome] = {
+    "accepted": "accepted",
+    "finished": "finished",
+    "failed": "failed",
+}
+"""The outcome in a reply, by the state of the record of a request that was carried out."""
+ATTEMPTS_FAILED = "every attempt failed"
+"""The beginning of the reason in the record of a request whose message became a dead letter."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestContext:
+    """A request, the table that it is about, and the key under which it is stored there."""
+
+    services: Services
+    request: AdminRequest
+    table_id: str
+    subject: str
+    key: str = ""
+
+    @staticmethod
+    def of(services: Services, request: AdminRequest) -> RequestContext:
+        """Resolve the table that a request is about; the first delivery binds it to that table."""
+        match request:
+            case Redrive():
+                return RequestContext(services, request, NO_TABLE, request.queue)
+            case SetDefaults() | GrantAccess() | RevokeAccess() | ClearAccess():
+                return RequestContext(services, request, NO_TABLE, INSTANCE_NAME)
+            case CreateTable():
+                return RequestContext(services, request, new_table_id(request), request.name)
+        table_id = resolve_table_id(services, request)
+        return RequestContext(services, request, table_id, request.name, request_key(request))
+
+    @property
+    def verb(self) -> str:
+        """The type of the request, as in its message."""
+        return verb_of(self.request)
+
+    def final_reply(self) -> Reply | None:
+        """Return the stored reply to a request whose jobs have ended, even if it wants none."""
+        if not self._may_have_jobs:
+            return None
+        return load_reply(self.services, self.table_id, self.key)
+
+    def stored(self) -> StoredRequest | None:
+        """Return the stored form of a request with unfinished jobs; None if none is stored."""
+        if not self._may_have_jobs:
+            return None
+        return load_request(self.services, self.table_id, self.key)
+
+    @property
+    def _may_have_jobs(self) -> bool:
+        return self.request.causes_jobs and self.table_id != NO_TABLE
+
+    def earlier_record(self) -> JobRecord | None:
+        """Return the record of an earlier delivery that carried the request out.
+
+        None if there was none, or if it was refused, or became a dead letter.
+
+        Raises:
+            InvalidRequestError: the id belongs to another request or job of the table.
+        """
+        get = self.services.tracker.get
+        found = get(self.table_id, self.request.request_id)
+        if self.table_id != NO_TABLE and found is not None and found.state != "refused":
+            self.check_verb(found.kind)
+            if isinstance(self.request, CreateTable):
+                self._check_name(found)
+        if found is None:  # the deletion of a table is recorded under no table
+            found = get(NO_TABLE, self.request.request_id)
+        if (
+            found is None
+            or found.state not in _OUTCOMES
+            or found.reason.startswith(ATTEMPTS_FAILED)
+        ):
+            return None
+        return found if (found.kind, found.subject) == (self.verb, self.subject) else None
+
+    def _check_name(self, found: JobRecord) -> None:
+        if found.kind == self.verb and found.subject != self.subject:
+            raise InvalidRequestError(
+                f"request_id {self.request.request_id!r} belongs to the request that created "
+                f"table {found.subject!r}",
+                hint="send the request with another request_id",
+            )
+
+    def check_verb(self, verb: str) -> None:
+        """Check that a record found under the id of the request has the same verb.
+
+        Raises:
+            InvalidRequestError: the record is that of another request or job.
+        """
+        if verb != self.verb:
+            raise InvalidRequestError(
+                f"request_id {self.request.request_id!r} belongs to a {verb} of this table",
+                hint="send the request with another request_id",
+            )
+
+    def repeat_reply(self, earlier: JobRecord) -> list[OutboundMessage]:
+        """Return the reply to a request that an earlier delivery carried out, if one is wanted."""
+        if not self.request.reply:
+            return []
+        counts = Counts(rows=earlier.rows, files=earlier.files, size_bytes=earlier.size_bytes)
+        outcome = _OUTCOMES[earlier.state]
+        return [to_outbound(self.reply(outcome, reason=earlier.reason, counts=counts))]
+
+    def record_result(self, result: RequestResult) -> list[OutboundMessage]:
+        """Record the result of a request; return the reply, and the step that follows its jobs.
+
+        The work is saved before its messages are returned, and so before any can be sent.
+        """
+        if result.work is None:
+            reply = self.reply("finished", counts=result.counts)
+            self.record(reply)
+            return [to_outbound(reply)] if self.request.reply else []
+        counts = result.counts + Counts(jobs=len(result.work.job_ids))
+        now_ms = self.services.clock.now_ms()
+        work = cast(AnyWork, result.work)  # it has all kinds of work
+        stored = StoredRequest(
+            self.request.request_id, self.verb, self.subject, now_ms, work, counts
+        )
+        if self.request.reply:
+            mark_reply_wanted(self.services, self.table_id, self.key)
+        stored = save_request(self.services, self.table_id, self.key, stored)
+        self.record(self.accepted_reply(stored))
+        return self.follow(stored)
+
+    def follow(self, stored: StoredRequest) -> list[OutboundMessage]:
+        """Return the reply that the request is accepted, and the step that follows its jobs.
+
+        Both only if a reply is wanted; otherwise a sweep checks later whether the jobs have ended.
+        """
+        if not self.request.reply:
+            return []
+        mark_reply_wanted(self.services, self.table_id, self.key)
+        step = first_step(self.table_id, self.key, stored)
+        return [to_outbound(self.accepted_reply(stored)), step]
+
+    def accepted_reply(self, stored: StoredRequest) -> Reply:
+        """Return the reply that lists the jobs which the request caused."""
+        return self.reply("accepted", counts=stored.counts, jobs=reply_jobs(stored.work))
+
+    def reply(
+        self,
+        outcome: Outcome,
+        *,
+        reason: str = "",
+        is_last_attempt: bool = False,
+        counts: Counts | None = None,
+        jobs: Sequence[ReplyJob] = (),
+    ) -> Reply:
+        """Return a reply to the request."""
+        return reply_to(
+            self.request.request_id,
+            self.verb,
+            outcome,
+            table_id="" if self.table_id == NO_TABLE else self.table_id,
+            reason=reason,
+            counts=counts,
+            jobs=jobs,
+            is_last_attempt=is_last_attempt,
+        )
+
+    def record(self, reply: Reply) -> None:
+        """Record what a reply says, under the table if it exists."""
+        exists = self.table_id != NO_TABLE and self.services.tables.get(self.table_id) is not None
+        table_id = self.table_id if exists else NO_TABLE
+        record_request(self.services, table_id, reply, self.subject)
+
+
+def administer(services: Services, request: AdminRequest) -> list[OutboundMessage]:
+    """Carry out a request, or record why it is refused; return the messages that follow.
+
+    Raises:
+        InvalidRequestError: the request is invalid, or does not fit the table; or its id belongs to
+            another request about that table.
+        AlreadyExistsError: the object that the request would create exists.
+        NotFoundError: no table has that name.
+    """
+    context = RequestContext.of(services, request)
+    if (messages := _resume(services, context)) is not None:
+        return messages
+    if (earlier := context.earlier_record()) is not None:
+        return context.repeat_reply(earlier)
+    try:
+        found = load(request.path)(services, request)
+    except (InvalidRequestError, AlreadyExistsError, NotFoundError) as error:
+        if (messages := _resume(services, context)) is not None:
+            return messages
+        context.record(context.reply("refused", reason=error.explanation))
+        raise
+    result = found if isinstance(found, RequestResult) else RequestResult(found or [])
+    if (messages := _resume(services, context)) is not None:
+        return [*result.messages, *messages]
+    return [*result.messages, *context.record_result(result)]
+
+
+def _resume(services: Services, context: RequestContext) -> list[OutboundMessage] | None:
+    """Return the messages of a request that another delivery has carried out; None if none has.
+
+    It is called again after this delivery has carried the request out or refused it, since another
+    delivery may have been faster: its result counts then. For example, this delivery may find no
+    shards to compact, because the other one has assigned them all.
+    """
+    if (reply := context.final_reply()) is not None:
+        context.check_verb(reply.request)
+        return [to_outbound(reply)] if context.request.reply else []
+    if (stored := context.stored()) is not None:
+        context.check_verb(stored.verb)
+        return _resend(services, context, stored)
+    return None
+
+
+def _resend(
+    services: Services, context: RequestContext, stored: StoredRequest
+) -> list[OutboundMessage]:
+    """Return the messages of the unfinished work, since those sent before may be lost."""
+    table = services.table(context.table_id)
+    context.record(context.accepted_reply(stored))
+    messages = stored.work.unfinished_messages(services, table) if table is not None else []
+    return [*messages, *context.follow(stored)]
+
+
+# follow_request: check whether the jobs of a request have ended; then record and send the outcome.
+#
+# Order: the final reply is saved, the record of the request is written, the reply is sent, and then
+# the stored request is deleted. So the final reply is the same however often it is sent, and it is
+# sent at least once: a redelivered step finds it. The sweep starts a new chain of steps for a
+# request whose chain was lost, or to which nobody wants a reply; the latter is only recorded.
+
+MIN_WAIT_SECONDS, MAX_WAIT_SECONDS = 2, 300
+WAITS_PER_AGE = 4
+"""The wait between checks is this part of the request's age, so short work is answered soon."""
+GIVE_UP_MS = 3 * DAY_MS
+"""After this time, jobs that have not ended are reported as unfinished."""
+TABLE_DELETED = "the table was deleted before the outcome of the request was known"
+
+
+def follow_request(services: Services, step: RequestStep) -> list[OutboundMessage]:
+    """Check the jobs of a request; return its final reply, or the step that checks again.
+
+    If nobody wants a reply, only the outcome is recorded, and the next sweep checks again.
+
+    Raises:
+        CorruptDataError: the stored request, or what is stored about its jobs, is damaged.
+    """
+    table = services.table(step.table_id)
+    if table is None:
+        return _reply_of_deleted_table(services, step)
+    is_wanted = is_reply_wanted(services, table.id, step.key)
+    request = load_request(services, table.id, step.key)
+    reply = load_reply(services, table.id, step.key)
+    if reply is None and request is not None:
+        reply = _final_reply(services, table, step.key, request)
+        if reply is None:
+            return _next_step(services, table, step, request) if is_wanted else []
+        if is_wanted:
+            reply = save_reply(services, table.id, step.key, reply)
+    if reply is None:
+        return []
+    if request is not None:  # a delivery that came meanwhile may have recorded it as accepted
+        record_request(services, table.id, reply, request.subject)
+    if is_wanted:
+        return [to_outbound(reply)]
+    delete_request(services, step)
+    return []
+
+
+def request_by_now(services: Services, table: Table, known: JobRecord) -> JobRecord:
+    """Return the record of an accepted request as the next sweep will write it, if its jobs have
+    ended since; any other record as it is.
+
+    The rows of a purge are gone only once all objects with them are, which the sweep looks for. A
+    caller who may not read requests sees what is recorded.
+    """
+    if known.state != "accepted":
+        return known
+    key = key_of_request(known.job_id, known.subject)
+    try:
+        request = load_request(services, table.id, key)
+        if request is None or isinstance(request.work, PurgeWork):
+            return known
+        reply = _final_reply(services, table, key, request)
+    except CorruptDataError as error:  # it keeps no other record from being listed
+        return replace(known, reason=error.explanation)
+    except UnavailableError:
+        return known
+    if reply is None:
+        return known
+    counts = reply.counts
+    return replace(
+        known,
+        state=reply.outcome,
+        reason=reply.reason,
+        files=counts.files or known.files,
+        size_bytes=counts.size_bytes or known.size_bytes,
+        rows=counts.rows or counts.removed,
+    )
+
+
+def _next_step(
+    services: Services, table: Table, step: RequestStep, request: StoredRequest
+) -> list[OutboundMessage]:
+    now_ms = services.clock.now_ms()
+    retry_ms = table.properties.job_retry_seconds * 1000
+    begun_ms = step.begun_ms or request.requested_ms
+    if is_chain_expired(begun_ms, request.requested_ms, now_ms, retry_ms):
+        return []
+    age_seconds = (now_ms - request.requested_ms) // 1000
+    wait_seconds = min(max(age_seconds // WAITS_PER_AGE, MIN_WAIT_SECONDS), MAX_WAIT_SECONDS)
+    return [OutboundMessage("admin", step, wait_seconds)]
+
+
+def _final_reply(
+    services: Services, table: Table, key: str, request: StoredRequest
+) -> Reply | None:
+    """Return the final reply to a request; None while its jobs have not ended."""
+    found = _outcomes(services, table, key, request)
+    if found is None:
+        return None
+    undone = [ReplyJob(o.kind, o.id, o.state, o.reason) for o in found if o.state is not None]
+    return reply_to(
+        request.request_id,
+        request.verb,
+        "failed" if undone else "finished",
+        table_id=table.id,
+        reason=_summary(undone),
+        counts=sum((outcome.total for outcome in found), request.counts),
+        jobs=undone,
+    )
+
+
+def _outcomes(
+    services: Services, table: Table, key: str, request: StoredRequest
+) -> list[JobOutcome] | None:
+    """Return the outcomes of all jobs; None while one may change and there is time to wait."""
+    now_ms = services.clock.now_ms()
+    wait_ms = GIVE_UP_MS + request.work.extra_wait_ms(table)
+    is_late = now_ms - request.requested_ms > wait_ms
+    check = JobCheck(services, table, key, request.requested_ms, now_ms)
+    found = []
+    for outcome in request.work.outcomes(check):
+        if outcome.is_pending and not is_late:
+            return None
+        found.append(outcome)
+    return found
+
+
+def _reply_of_deleted_table(services: Services, step: RequestStep) -> list[OutboundMessage]:
+    """Return the final reply to a request about a deleted table; none if it was sent before."""
+    reply = load_reply(services, step.table_id, step.key)
+    if reply is not None:
+        return [to_outbound(reply)]
+    if not step.request_id or not step.request:
+        return []
+    known = services.tracker.get(step.table_id, step.request_id)
+    if known is not None and known.is_finished:
+        return []
+    reply = reply_to(
+        step.request_id, step.request, "failed", table_id=step.table_id, reason=TABLE_DELETED
+    )
+    record_request(services, NO_TABLE, reply, known.subject if known is not None else "")
+    return [to_outbound(reply)]
+
+
+def _summary(undone: list[ReplyJob]) -> str:
+    if not undone:
+        return ""
+    files = sum(job.kind == "file" for job in undone)
+    jobs = len(undone) - files
+    parts = [f"{files} files"] if files else []
+    parts += [f"{jobs} jobs"] if jobs else []
+    return f"not done: {' and '.join(parts)}, first {undone[0].id}: {undone[0].reason}"
+
+
+# Reply to requests whose last delivery failed, so that they become dead letters.
+#
+# The reply is ``failed``, and says that a person may redrive the message; the request is then
+# carried out after all. A request whose jobs have been saved does not fail: its jobs go on, and the
+# reply follows when they have ended. A process that crashes in its last attempt sends no reply.
+
+DEAD_LETTER = (
+    "its message is in the dead-letter queue of admin: redrive it to carry the request out after "
+    "all, or discard it"
+)
+MAY_HAVE_JOBS = (
+    "if an earlier delivery has started its jobs, they go on, and a reply follows when they end"
+)
+OUTCOME_UNREADABLE = "its jobs go on; a reply follows once their outcome can be read"
+
+
+def fail_request(
+    services: Services, request: AdminRequest, error: Exception
+) -> list[OutboundMessage]:
+    """Record that a request failed for the last time; return the reply, if one is wanted.
+
+    If its table, or the stored request, cannot be read, nothing is recorded.
+    """
+    reason = f"{ATTEMPTS_FAILED}: {_reason(error)}; {DEAD_LETTER}"
+    try:
+        context = RequestContext.of(services, request)
+        has_jobs = context.final_reply() is not None or context.stored() is not None
+        if has_jobs or context.earlier_record() is not None:
+            return []
+        reply = context.reply("failed", reason=reason, is_last_attempt=True)
+        context.record(reply)
+    except DormouseError:
+        reply = reply_to(
+            request.request_id,
+            verb_of(request),
+            "failed",
+            reason=f"{reason}; {MAY_HAVE_JOBS}",
+            is_last_attempt=True,
+        )
+    return [to_outbound(reply)] if request.reply else []
+
+
+def fail_step(step: RequestStep, error: Exception) -> list[OutboundMessage]:
+    """Return the reply that the outcome of a request cannot be read.
+
+    Empty for a step that a sweep started: it does not name the request.
+    """
+    if not step.request_id or not step.request:
+        return []
+    reply = reply_to(
+        step.request_id,
+        step.request,
+        "failed",
+        table_id=step.table_id,
+        reason=f"{OUTCOME_UNREADABLE}: {_reason(error)}",
+        is_last_attempt=True,
+    )
+    return [to_outbound(reply)]
+
+
+def _reason(error: Exception) -> str:
+    """Return why an attempt failed. The text of a foreign error is left out: it may quote rows."""
+    if isinstance(error, DormouseError):
+        return error.explanation
+    return f"an unexpected {type(error).__name__}; the function's log has the details"
+
+
+# Refuse messages that are not valid requests, with a reply if one is wanted.
+#
+# Of such a message, only its id and its wish for a reply are used, and, for the record, its verb
+# and the name of its table.
+
+VERBS = {str(kind.__struct_config__.tag) for kind in get_args(AdminRequest)}
+UNKNOWN_VERB = "request"
+
+
+def refuse_malformed(services: Services, body: str, reason: str) -> list[OutboundMessage]:
+    """Record that a message is not a valid request, and return the reply.
+
+    Empty if no reply is wanted, or the message has no valid id.
+    """
+    try:
+        fields = decode_json(body, dict[str, object])
+    except ValueError:
+        return []
+    request_id, verb = fields.get("request_id"), fields.get("type")
+    if fields.get("reply") is not True or not isinstance(request_id, str):
+        return []
+    if not is_request_id(request_id):
+        return []
+    known = verb if isinstance(verb, str) and verb in VERBS else UNKNOWN_VERB
+    reply = reply_to(request_id, known, "refused", reason=reason)
+    _record(services, reply, fields.get("name"))
+    return [to_outbound(reply)]
+
+
+def _record(services: Services, reply: Reply, name: object) -> None:
+    """Record a refusal under the table named, unless the id has a record of another outcome."""
+    table_id, subject = NO_TABLE, ""
+    if isinstance(name, str) and can_be_name(name):
+        table = services.tables.named(name)
+        table_id, subject = (table.id if table is not None else NO_TABLE), name
+    known = services.tracker.get(table_id, reply.request_id)
+    if known is None or known.state == "refused":
+        record_request(services, table_id, reply, subject)
+
+
+# Requests without a reply, which a sweep follows again.
+
+
+def overdue_requests(check: SweepCheck) -> Iterator[OutboundMessage]:
+    """Yield a step for each request without a reply that is due; delete obsolete replies."""
+    now_ms = check.services.clock.now_ms()
+    stored_ms, expired = unfinished_requests(check.services, check.table.id, now_ms)
+    delete_all(check.services, expired)
+    for key, time_ms in sorted(stored_ms.items()):
+        if check.is_due(time_ms):
+            yield OutboundMessage("admin", RequestStep(check.table.id, key, begun_ms=now_ms))

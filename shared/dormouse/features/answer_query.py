@@ -1,0 +1,547 @@
+"""answer_query: begin queries that messages ask, answer their sub-queries, cancel them.
+
+A query that is not cut is answered at once by the delivery that begins it; others send a message
+for each sub-query, or for the next one if a limit may make it needless. A statement in SQL is never
+cut; one for Spark is a job of Spark's (`by_spark`). The delivery that finds all sub-queries done
+puts the manifest. The end of a query is put once, so messages may come twice, late or side by side:
+each query has one outcome. If two attempts at a sub-query crash (out of memory, time-out), the
+third delivery fails the query.
+
+Order of writes: what `planning` says; what `sub_query` says, for each sub-query; the manifest; then
+what `ending` says. A crash between the last end of a sub-query and the manifest leaves a query that
+the redelivery of that sub-query, or the sweep, finishes.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Protocol
+
+from dormouse.errors import InvalidRequestError, JobTooLargeError, NotFoundError
+from dormouse.features.access import administers_instance
+from dormouse.features.queries import (
+    EndedError,
+    Query,
+    ResultFile,
+    Spent,
+    TaskEnd,
+    Watch,
+    check_spent,
+    check_time,
+    done_tasks,
+    load_end,
+    load_pieces,
+    load_query,
+    load_task_ends,
+    question,
+    save_task_end,
+    spark_job,
+    task_messages,
+)
+from dormouse.features.query_plans import begin_query, statement_rows
+from dormouse.features.query_runs import (
+    CANCELLED,
+    CANCELLED_BY_ADMINISTRATOR,
+    LEFT,
+    end_early,
+    failing,
+    finish,
+    follow,
+    is_followed,
+    look_again,
+    report_progress,
+    send_end_to,
+    settle,
+)
+from dormouse.files.results import ResultFormat, RowFile
+from dormouse.jobs import CRASH_LIMIT, crashed_attempts, record, record_attempt
+from dormouse.messages.stages import (
+    AnswerQuery,
+    CancelQuery,
+    FollowQuery,
+    LeaveQuery,
+    OutboundMessage,
+    QueryMessage,
+    QueryTask,
+)
+from dormouse.ports import Services, Storage, Upload
+from dormouse.query.result import QueryResult
+from dormouse.query.rows import query_slices
+from dormouse.query.selection import slices_from
+from dormouse.state.jobs import Started
+from dormouse.stored.paths import query_attempts_prefix, query_file, query_prefix
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from dormouse.ports import Ids
+    from dormouse.shards.read_counters import ReadCounters
+    from dormouse.statements.limits import Watch as StatementWatch
+
+
+# Where the rows of sub-queries go: a port, and files of a format in the results bucket behind it.
+#
+# An attempt at a sub-query writes files of its own, so attempts side by side do not disturb each
+# other. The end of the sub-query, which is put once, names the files of one attempt; the files of
+# the others are never named, and expire with the rest.
+
+FILE_BYTES = 256 * 1024 * 1024
+"""About the size at which a file of a result ends."""
+
+
+class ResultSink(Protocol):
+    """Takes the rows of one attempt at one sub-query, in their order.
+
+    `begin` comes first; then `write`, as often as there are batches; then `end`, after which the
+    rows are stored, or `abort`, which may come at any time, and does nothing after `end`.
+    """
+
+    @property
+    def size_bytes(self) -> int:
+        """About how many bytes were written so far."""
+
+    def begin(self, schema: pa.Schema) -> None:
+        """Say of which schema the batches will be; without rows, too."""
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Take the next rows."""
+
+    def end(self) -> tuple[ResultFile, ...]:
+        """Store what was written, and return the files, in the order of the rows."""
+
+    def abort(self) -> None:
+        """Forget what was written and is not stored."""
+
+
+class FileSink:
+    """Puts files into the results bucket; see `ResultSink`."""
+
+    def __init__(
+        self,
+        results: Storage,
+        scratch: Path,
+        place: tuple[str, int, str],
+        format: str,
+        file_bytes: int = FILE_BYTES,
+    ) -> None:
+        """Write for a query, a task and an attempt."""
+        self._results, self._place, self._file_bytes = results, place, file_bytes
+        self._format = ResultFormat(format)
+        self._folder = TemporaryDirectory(prefix="query-", dir=scratch)
+        self._schema: pa.Schema | None = None
+        self._files: list[ResultFile] = []
+        self._stored_bytes = self._rows = 0
+        self._writer: RowFile | None = None
+        self._upload: Upload | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        """About how many bytes were written so far."""
+        return self._stored_bytes + (self._writer.size_bytes if self._writer else 0)
+
+    def begin(self, schema: pa.Schema) -> None:
+        """Keep the schema for the files."""
+        self._schema = schema
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Append rows to the present file; store it once it is large enough."""
+        if not batch.num_rows:
+            return
+        if self._writer is None:
+            assert self._schema is not None
+            self._upload = self._results.start_upload(self._path, self._local)
+            self._writer = RowFile(self._local, self._format, self._schema)
+        self._writer.write(batch)
+        self._rows += batch.num_rows
+        if self._upload is not None:
+            self._upload.advance(self._writer.size_bytes)
+        if self._writer.size_bytes >= self._file_bytes:
+            self._store()
+
+    def end(self) -> tuple[ResultFile, ...]:
+        """Store the last file; return all."""
+        if self._writer is not None:
+            self._store()
+        self._folder.cleanup()
+        return tuple(self._files)
+
+    def abort(self) -> None:
+        """Forget the present file. Those before are named nowhere, and expire."""
+        writer, self._writer = self._writer, None
+        upload, self._upload = self._upload, None
+        if writer is not None:
+            writer.end()
+        if upload is not None:
+            upload.abort()
+        self._folder.cleanup()
+
+    @property
+    def _name(self) -> str:
+        _, task, attempt = self._place
+        return query_file(task, attempt, len(self._files), self._format.suffix[1:])
+
+    @property
+    def _path(self) -> str:
+        return query_prefix(self._place[0]) + self._name
+
+    @property
+    def _local(self) -> Path:
+        return Path(self._folder.name) / self._name
+
+    def _store(self) -> None:
+        assert self._writer is not None
+        assert self._upload is not None
+        self._writer.close()
+        local, self._writer = self._local, None
+        size_bytes = local.stat().st_size
+        self._upload.complete()
+        self._upload = None
+        self._files.append(ResultFile(self._name, self._rows, size_bytes))
+        self._stored_bytes += size_bytes
+        self._rows = 0
+        local.unlink(missing_ok=True)
+
+
+# Answer one sub-query: read its rows, write them to its sink, and save its end.
+#
+# Order of writes: the files of this attempt, then the end of the sub-query, which names them. A
+# crash leaves files that nothing names; the next attempt writes its own. What a sub-query of a
+# statement in SQL reads says `statements`.
+
+
+@dataclass(frozen=True, slots=True)
+class ResultAttempts:
+    """Where attempts at sub-queries are marked: beside their results (`jobs`)."""
+
+    storage: Storage
+    ids: Ids
+
+
+def answer(
+    services: Services,
+    query: Query,
+    task: int,
+    before: Spent,
+) -> TaskEnd | None:
+    """Return the end of a sub-query, whose rows are written; None if the query has ended.
+
+    `before` is what the sub-queries before have spent.
+
+    Raises:
+        LimitExceededError: the query took more than it may.
+        NotFoundError: a shard or table that it needs is gone.
+    """
+    watch = Watch(
+        query.asked.limits,
+        query.begun_ms,
+        services.memory_bytes,
+        before,
+        services.clock.now_ms,
+        lambda spent: _look(services, query, spent),
+    )
+    sink = _file_sink(services, query, task)
+    read: dict[str, set[str]] = {}
+
+    def look(reads: ReadCounters) -> None:
+        watch.check(reads, sink.size_bytes)
+
+    opening = _rows(services, query, task, before, read, look)
+    with _aborting(sink), suppress(EndedError), opening as rows:
+        return _written(rows, sink, watch, read)
+    return None
+
+
+def _look(services: Services, query: Query, spent: Spent) -> bool:
+    """Return whether a query has ended; if it has not, and there is no other sub-query whose end
+    would be news, say how far this one is.
+    """
+    if load_end(services.results, query.id) is not None:
+        return True
+    if query.tasks == 1:
+        report_progress(services, query, 0, spent)
+    return False
+
+
+def _written(
+    rows: QueryResult, sink: ResultSink, watch: Watch, read: Mapping[str, set[str]]
+) -> TaskEnd:
+    sink.begin(rows.schema)
+    for batch in rows:
+        watch.rows += batch.num_rows
+        sink.write(batch)
+        watch.check(rows.reads, sink.size_bytes)
+    files = sink.end()
+    spent = watch.spent(rows.reads, sum(file.size_bytes for file in files))
+    watch.check(rows.reads, spent.result_bytes)
+    return TaskEnd(
+        files,
+        watch.rows,
+        base64.b64encode(rows.schema.serialize().to_pybytes()).decode(),
+        spent.requests,
+        spent.read_bytes,
+        spent.milliseconds,
+        {table_id: tuple(sorted(columns)) for table_id, columns in read.items()},
+        dict(rows.versions),
+    )
+
+
+@contextmanager
+def _aborting(sink: ResultSink) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        sink.abort()
+
+
+@contextmanager
+def _rows(
+    services: Services,
+    query: Query,
+    task: int,
+    before: Spent,
+    noted: dict[str, set[str]],
+    look: StatementWatch,
+) -> Iterator[QueryResult]:
+    """Open the rows of a sub-query, and note the columns that it reads, by the ids of tables; rows
+    are read while they are taken. `look` looks whether to go on while a statement is computed.
+    """
+    read = query.read
+    if read is None:
+        found = statement_rows(services, query, noted, look)
+    else:
+        selection = read.selection
+        noted[read.id] = {*selection.columns, *selection.tested_columns}
+        if selection.limit is not None:
+            selection = replace(selection, limit=max(0, selection.limit - before.rows))
+        parts = slices_from(load_pieces(services.results, query, task))
+        found = query_slices(services, read.table, parts, selection)
+        found = replace(found, versions={read.name: (selection.version,)})
+    try:
+        yield found
+    finally:
+        found.close()
+
+
+def _file_sink(services: Services, query: Query, task: int) -> ResultSink:
+    place = (query.id, task, services.ids.new())
+    return FileSink(services.results, services.scratch, place, query.asked.format)
+
+
+_CRASHED = f"{CRASH_LIMIT} attempts at it crashed, out of time or memory"
+_LESS = "ask for less at once, lower query_task_bytes, or export the rows with Spark"
+
+
+def answer_query(services: Services, message: QueryMessage) -> list[OutboundMessage]:
+    """Do what a message asks, unless its query has ended.
+
+    Raises:
+        UnavailableError: a service does not answer; the message can be retried.
+        InvalidRequestError: another query has this id.
+        NotFoundError: the query was asked by somebody else.
+    """
+    end = load_end(services.results, message.query_id)
+    if end is not None:
+        if isinstance(message, AnswerQuery) and end.question:
+            _check_same(message, end.question, end.who)
+        settle(services, end)
+        if isinstance(message, FollowQuery) and message.who == end.who and message.connection:
+            send_end_to(services, message.connection, end)
+        return []
+    match message:
+        case AnswerQuery():
+            return _begin(services, message)
+        case CancelQuery():
+            return _cancel(services, message)
+        case FollowQuery():
+            _follow(services, message)
+            return []
+        case LeaveQuery():
+            _leave(services, message)
+            return []
+        case QueryTask():
+            query = _own_query(services, message)
+            return [] if query is None else _continue(services, query, message.task)
+
+
+def _begin(services: Services, asked: AnswerQuery) -> list[OutboundMessage]:
+    query = load_query(services.results, asked.query_id)
+    if query is not None:
+        _check_same(asked, query.question, query.asked.who)
+    else:
+        with failing(services, asked, services.clock.now_ms()):
+            query = begin_query(services, asked)
+    if query is None:
+        return []
+    _check_same(asked, query.question, query.asked.who)
+    subject = query.read.name if query.read is not None else "SQL"
+    started = Started(subject=subject, who=asked.who, parts=query.tasks)
+    record(services, query.tracked_job, started)
+    end = load_end(services.results, query.id)
+    if end is not None:  # meanwhile; the record must not say for good that the query has begun
+        settle(services, end)
+        return []
+    if query.tasks == 1 or query.in_turn:
+        return _continue(services, query, 0)
+    return task_messages(query, done_tasks(services.results, query))
+
+
+def _check_same(asked: AnswerQuery, digest: str, who: str) -> None:
+    if question(asked) != digest or asked.who != who:
+        raise InvalidRequestError(
+            f"another query has the id {asked.query_id!r}", hint="give each query an id of its own"
+        )
+
+
+def _cancel(services: Services, message: CancelQuery) -> list[OutboundMessage]:
+    """End a query without a result, for whoever asked it or administers the instance; one that has
+    not begun never will.
+    """
+    query = load_query(services.results, message.query_id)
+    if query is None:
+        asked = AnswerQuery(query_id=message.query_id, table="-", who=message.who)
+        end_early(services, asked, "cancelled", reason=CANCELLED, digest="")
+        return []
+    reason = CANCELLED
+    if query.asked.who != message.who:
+        if not administers_instance(services, message.who):
+            raise _not_yours(message.query_id)
+        reason = CANCELLED_BY_ADMINISTRATOR
+    _end_cancelled(services, query, reason)
+    return []
+
+
+def _end_cancelled(services: Services, query: Query, reason: str) -> None:
+    end_early(
+        services,
+        query.asked,
+        "cancelled",
+        begun_ms=query.begun_ms,
+        reason=reason,
+        digest=query.question,
+    )
+
+
+def _own_query(services: Services, message: LeaveQuery | QueryTask) -> Query | None:
+    """Return the query of a message, which is from whoever asked it, or from the instance itself:
+    its own messages say who asked. None if the query has not begun.
+
+    Others could end the query: by leaving it, or by starting so many attempts at a sub-query side
+    by side that they count as crashed.
+    """
+    query = load_query(services.results, message.query_id)
+    if query is not None and query.asked.who != message.who:
+        raise _not_yours(message.query_id)
+    return query
+
+
+def _not_yours(query_id: str) -> NotFoundError:
+    return NotFoundError(
+        f"you have no query {query_id!r}",
+        hint="who asked a query or administers the instance can cancel it, and the sweep "
+        "continues it",
+    )
+
+
+def _follow(services: Services, message: FollowQuery) -> None:
+    """Let another connection of the principal that asked a query follow it."""
+    query = load_query(services.results, message.query_id)
+    if query is not None and query.asked.who == message.who and message.connection:
+        done = len(done_tasks(services.results, query))
+        follow(services, query, message.connection, done)
+
+
+def _leave(services: Services, message: LeaveQuery) -> None:
+    """Cancel a query that nobody follows any more."""
+    query = _own_query(services, message)
+    if query is None or is_followed(services, query, len(done_tasks(services.results, query))):
+        return
+    _end_cancelled(services, query, LEFT)
+
+
+def _continue(services: Services, query: Query, task: int) -> list[OutboundMessage]:
+    """Answer a sub-query, unless that is done; go on with what follows."""
+    if not 0 <= task < query.tasks:
+        raise InvalidRequestError(f"query {query.id!r} has no sub-query {task}")
+    with failing(services, query.asked, query.begun_ms, query.question):
+        return _answered(services, query, task)
+    return []
+
+
+def _answered(services: Services, query: Query, task: int) -> list[OutboundMessage]:
+    check_time(query.asked.limits, query.begun_ms, services.clock.now_ms())
+    done = done_tasks(services.results, query)
+    if query.in_turn and task not in done:
+        task = len(done)  # whatever a message says: those before leave a part of the limit
+    if task not in done and query.views:
+        return [spark_job(query)]
+    if task not in done:
+        before = _spent(load_task_ends(services.results, query.id, done))
+        check_spent(query.asked.limits, before, services.memory_bytes)
+        end = _attempted(services, query, task, before)
+        if end is None:  # the query has ended meanwhile
+            return []
+        save_task_end(services.results, query.id, task, end)
+        done = done_tasks(services.results, query)
+    if len(done) == query.tasks:
+        finish(services, query, load_task_ends(services.results, query.id, done))
+        return []
+    return _next(services, query, done)
+
+
+def _attempted(services: Services, query: Query, task: int, before: Spent) -> TaskEnd | None:
+    attempts = ResultAttempts(services.results, services.ids)
+    prefix = query_attempts_prefix(query.id, task)
+    if len(crashed_attempts(attempts, prefix)) >= CRASH_LIMIT:
+        raise JobTooLargeError(f"sub-query {task}: {_CRASHED}", hint=_LESS)
+    with record_attempt(attempts, prefix):
+        if services.compute is None:
+            return answer(services, query, task, before)
+        services.compute(query.id, task)
+    if task not in done_tasks(services.results, query):
+        return None
+    return load_task_ends(services.results, query.id, [task])[0]
+
+
+def compute_task(services: Services, query_id: str, task: int) -> None:
+    """Answer a sub-query and save its end, for the process whose `Services.compute` this is.
+
+    Raises:
+        DormouseError: the query fails with it.
+    """
+    query = load_query(services.results, query_id)
+    if query is None:
+        return
+    done = done_tasks(services.results, query)
+    before = _spent(load_task_ends(services.results, query_id, done))
+    end = answer(services, query, task, before)
+    if end is not None:  # else the query has ended meanwhile
+        save_task_end(services.results, query_id, task, end)
+
+
+def _next(services: Services, query: Query, done: list[int]) -> list[OutboundMessage]:
+    """Record the progress; return the message of the next sub-query, if they come in turn.
+
+    A limit that is reached leaves nothing for the others: they are not answered.
+    """
+    ends = load_task_ends(services.results, query.id, done)
+    spent = _spent(ends)
+    if query.in_turn and query.limit is not None and spent.rows >= query.limit:
+        finish(services, query, ends)
+        return []
+    looks = look_again(query, is_followed=report_progress(services, query, len(done), spent))
+    following = task_messages(query, done) if query.in_turn else []
+    return [*following, *looks]
+
+
+def _spent(ends: Iterable[TaskEnd]) -> Spent:
+    spent = Spent()
+    for end in ends:
+        size_bytes = sum(file.size_bytes for file in end.files)
+        one = Spent(end.rows, size_bytes, end.requests, end.read_bytes, end.milliseconds)
+        spent = spent.plus(one)
+    return spent

@@ -1,0 +1,309 @@
+"""serve_catalog: answer one request to the catalog.
+
+Nothing is written. What readers are given is what the record of a publication names at that moment,
+so they see each publication at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dormouse.errors import (
+    CorruptDataError,
+    DormouseError,
+    ForbiddenError,
+    NotFoundError,
+    UnavailableError,
+)
+from dormouse.features.access import find_table, visible_tables
+from dormouse.http.messages import (
+    HttpRequest,
+    HttpResponse,
+    error_response,
+    json_response,
+    without_body,
+)
+from dormouse.iceberg.metadata import parse_metadata
+from dormouse.iceberg.rest import (
+    NAMESPACE,
+    CatalogError,
+    Kind,
+    Target,
+    check_namespace,
+    config,
+    entity_tag,
+    identifiers,
+    is_known,
+    load_result,
+    page,
+    parse_path,
+    shown,
+)
+from dormouse.iceberg.views import PARTS, View, published_name, view_of, view_result, why_no_view
+from dormouse.ports import LOST_PUBLICATION, Services, root_uri
+from dormouse.stored.paths import data_prefix, iceberg_prefix
+from dormouse.tables.table import Table, is_published
+
+# The tables and views that the catalog has: what is published, and under which names.
+#
+# A table with row rules is in the catalog as the table of its stored rows, and as a view of its own
+# name, if SQL can say the rules. Readers open its files, which hold all columns: so only tables are
+# listed of which the access rules of the instance hide nothing from the caller.
+
+ATTEMPTS = 3
+"""How often the metadata is looked for, if what was newest is deleted while it is read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A table, and the metadata that its readers find now, at a URI."""
+
+    table: Table
+    location: str
+    metadata: Mapping[str, Any]
+
+
+def table_names(services: Services, principal: str) -> list[str]:
+    """Return the names of the published tables that a caller may read. Tables whose entry is
+    damaged are not among them.
+
+    One that was set to be published moments ago may have nothing to be loaded yet.
+    """
+    return [published_name(each) for each in _listed(services, principal)]
+
+
+def view_names(services: Services, principal: str) -> list[str]:
+    """Return the names of the views of such tables."""
+    return [each.name for each in _listed(services, principal) if view_of(each) is not None]
+
+
+def _listed(services: Services, principal: str) -> list[Table]:
+    seen = visible_tables(services, principal)
+    readable = (each.table for each in seen if each.is_whole and "read" in each.permission.verbs)
+    return [table for table in readable if _is_listed(table)]
+
+
+def _readable(services: Services, principal: str, name: str) -> Table | None:
+    """Return a table that a caller may read whole; None if there is none, or none for this caller.
+
+    Raises:
+        ForbiddenError: the caller may not read it, or not all of its columns.
+        CorruptDataError: the entry of the table, or the access rules are damaged.
+    """
+    found = find_table(services, principal, name, "read")
+    if found is not None and not found.is_whole:
+        raise ForbiddenError(
+            f"rules about table {name!r} hide columns from you, and its files hold all it ever had",
+            hint="query it by a service of the instance",
+        )
+    return None if found is None else found.table
+
+
+def find_view(services: Services, principal: str, name: str) -> tuple[Table, View]:
+    """Return the view of a name, and the table that it is of.
+
+    Raises:
+        CatalogError: there is no such view.
+        ForbiddenError: the caller may not read the table, or not all of its columns.
+        CorruptDataError: the entry of the table is damaged.
+    """
+    table = _readable(services, principal, name)
+    if table is None or not _is_listed(table):
+        raise CatalogError(404, "NoSuchViewException", f"there is no view {shown(name)}")
+    view = view_of(table)
+    if view is None:
+        reason = why_no_view(table) or f"{shown(name)} is a table, not a view"
+        raise CatalogError(404, "NoSuchViewException", reason)
+    return table, view
+
+
+def find_metadata(services: Services, principal: str, name: str) -> tuple[Table, str]:
+    """Return a published table, and the path of the metadata that its readers find now.
+
+    Raises:
+        CatalogError: there is no such table, or nothing is published of it.
+        ForbiddenError: the caller may not read it, or not all of its columns.
+        CorruptDataError: its entry, or the record of what is published, is damaged.
+    """
+    table = _readable(services, principal, name) or _with_parts(services, principal, name)
+    if table is None or table.deleting:
+        raise _no_such_table(f"there is no table {shown(name)}")
+    if is_published(table.properties) and name != (parts := published_name(table)):
+        hint = f"its stored rows, before its filters and aggregations, are the table {parts!r}"
+        raise _no_such_table(f"{shown(name)} is not a table, but a view or none", hint)
+    if not is_published(table.properties):
+        hint = f"`dormouse table set {table.name} iceberg=on` publishes it"
+        raise _no_such_table(f"table {table.name!r} is not published", hint)
+    record = services.publications.get(table.id)
+    if record is None or not record.metadata:
+        hint = (
+            "it will be with its next change, or in some minutes; "
+            f"`dormouse iceberg publish {table.name}` does it now"
+        )
+        raise _no_such_table(f"nothing is published of table {table.name!r} yet", hint)
+    return table, record.metadata
+
+
+def _with_parts(services: Services, principal: str, name: str) -> Table | None:
+    """Return the table whose stored rows have a name."""
+    own = name.removesuffix(PARTS)
+    found = _readable(services, principal, own) if own != name else None
+    is_named = found is not None and _is_listed(found) and published_name(found) == name
+    return found if is_named else None
+
+
+def _is_listed(table: Table) -> bool:
+    return is_published(table.properties) and not table.deleting
+
+
+def load_metadata(services: Services, principal: str, name: str) -> Loaded:
+    """Return a published table with its metadata. What was newest may be deleted, at the latest an
+    hour later, before it is read: then there is newer metadata.
+
+    Raises: as `find_metadata`, and
+        CorruptDataError: the metadata is damaged or lost.
+    """
+    for _ in range(ATTEMPTS):
+        table, path = find_metadata(services, principal, name)
+        try:
+            content = services.storage.get(path)
+        except NotFoundError:
+            continue
+        return Loaded(table, f"{root_uri(services.storage)}/{path}", parse_metadata(content))
+    raise CorruptDataError(
+        f"the metadata published of table {name!r} is lost",
+        hint=LOST_PUBLICATION.replace("NAME", name),
+    )
+
+
+def _no_such_table(message: str, hint: str = "") -> CatalogError:
+    return CatalogError(404, "NoSuchTableException", message, hint=hint)
+
+
+READS = ("GET", "HEAD")
+DELEGATION, VENDED = "x-iceberg-access-delegation", "vended-credentials"
+"""The header by which clients ask for access in some ways, and the way that is offered."""
+
+
+def serve_catalog(services: Services, request: HttpRequest) -> HttpResponse:
+    """Answer a request; what is wrong with it, or with what it names, is answered as an error."""
+    try:
+        response = _answer(services, request)
+    except CatalogError as error:
+        allowed = {"allow": ", ".join(READS)} if error.status == 405 else {}
+        response = error_response(error.status, error.kind, error.explanation, **allowed)
+    except ForbiddenError as error:
+        response = error_response(403, "ForbiddenException", error.explanation)
+    except UnavailableError as error:
+        response = error_response(503, "ServiceUnavailableException", error.explanation)
+    except DormouseError as error:  # what is published is damaged, or the instance is
+        response = error_response(500, "InternalServerError", error.explanation)
+        response = replace(response, problem=error.explanation)
+    return without_body(response) if request.method == "HEAD" else response
+
+
+def _answer(services: Services, request: HttpRequest) -> HttpResponse:
+    if request.method not in READS:
+        raise CatalogError(
+            405,
+            "UnsupportedOperationException",
+            f"this catalog can only be read; {shown(request.method)} is not supported",
+            hint="tables are made and changed by Dormouse: `dormouse table`, `dormouse ingest`",
+        )
+    target = parse_path(request.path)
+    check_namespace(target)
+    return _ANSWERS[target.kind](services, request, target)
+
+
+def _config(services: Services, request: HttpRequest, target: Target) -> HttpResponse:
+    return json_response(200, config(request.query.get("warehouse", "")))
+
+
+def _namespaces(services: Services, request: HttpRequest, target: Target) -> HttpResponse:
+    """Answer with the namespaces, or with those below a `parent`: of the one there is, none."""
+    parent = request.query.get("parent", "")
+    check_namespace(Target("namespaces", parent))
+    return json_response(200, {"namespaces": [] if parent else [[NAMESPACE]]})
+
+
+def _namespace(services: Services, request: HttpRequest, target: Target) -> HttpResponse:
+    if request.method == "HEAD":
+        return HttpResponse(204)
+    return json_response(200, {"namespace": [NAMESPACE], "properties": {}})
+
+
+def _tables(services: Services, request: HttpRequest, target: Target) -> HttpResponse:
+    return json_response(
+        200, identifiers(*page(table_names(services, request.principal), request.query))
+    )
+
+
+def _table(services: Services, request: HttpRequest, target: Target) -> HttpResponse:
+    if request.method == "HEAD":
+        find_metadata(services, request.principal, target.name)
+        return HttpResponse(204)
+    only_refs = request.query.get("snapshots") == "refs"
+    known = "" if _asks_for_credentials(request) else request.headers.get("if-none-match", "")
+    if known:
+        tag = entity_tag(find_metadata(services, request.principal, target.name)[1], only_refs)
+        if is_known(tag, known):
+            return HttpResponse(304, {"etag": tag, "cache-control": "no-store"})
+    loaded = load_metadata(services, request.principal, target.name)
+    result = load_result(loaded.location, loaded.metadata, only_refs=only_refs)
+    result |= _access(services, request, loaded.table.id)
+    response = json_response(200, result, cache_control="no-store")
+    if _asks_for_credentials(request):  # they end, so each load gets new ones
+        return response
+    tag = entity_tag(loaded.location, only_refs)
+    return replace(response, headers={**response.headers, "etag": tag})
+
+
+def _asks_for_credentials(request: HttpRequest) -> bool:
+    asked = request.headers.get(DELEGATION, "").split(",")
+    return VENDED in {way.strip() for way in asked}
+
+
+def _access(services: Services, request: HttpRequest, table_id: str) -> dict[str, Any]:
+    """Return what the client needs to open objects, with credentials if it asks for them.
+
+    These are given for each prefix as well: some clients use others only below the location of the
+    table, and its shards are not there.
+    """
+    access = services.reader_access
+    if access is None:
+        return {"config": {}}
+    lent = access.credentials(table_id) if _asks_for_credentials(request) else {}
+    found = {**access.settings(), **lent}
+    if not lent:
+        return {"config": found}
+    root = root_uri(services.storage)
+    prefixes = (data_prefix(table_id), iceberg_prefix(table_id))
+    each = [{"prefix": f"{root}/{prefix}", "config": found} for prefix in prefixes]
+    return {"config": found, "storage-credentials": each}
+
+
+def _views(services: Services, request: HttpRequest, target: Target) -> HttpResponse:
+    return json_response(
+        200, identifiers(*page(view_names(services, request.principal), request.query))
+    )
+
+
+def _view(services: Services, request: HttpRequest, target: Target) -> HttpResponse:
+    table, view = find_view(services, request.principal, target.name)
+    if request.method == "HEAD":
+        return HttpResponse(204)
+    root = root_uri(services.storage)
+    return json_response(200, view_result(table, view, root, NAMESPACE, target.prefix))
+
+
+_ANSWERS: Mapping[Kind, Callable[[Services, HttpRequest, Target], HttpResponse]] = {
+    "config": _config,
+    "namespaces": _namespaces,
+    "namespace": _namespace,
+    "tables": _tables,
+    "table": _table,
+    "views": _views,
+    "view": _view,
+}

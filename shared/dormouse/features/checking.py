@@ -1,0 +1,523 @@
+"""check: compare a table's state with its stored objects, without changing anything.
+
+Ingests, compactions and garbage collection continue meanwhile, and an object and the state can only
+be read one after the other. So whatever seems damaged is checked again with a newer state, and
+only damage that is still found is reported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+from dormouse.errors import (
+    ContendedError,
+    CorruptDataError,
+    DamagedShardError,
+    InvalidRequestError,
+    NotFoundError,
+)
+from dormouse.features.garbage import candidates, collectable, unpinned
+from dormouse.jobs import finalise, record
+from dormouse.keys import Key, encode_key, show_key
+from dormouse.log.sources import read_segment
+from dormouse.messages.stages import OutboundMessage
+from dormouse.ports import Services, StoredObject
+from dormouse.query.rows import count_slices
+from dormouse.shards.footer import check_identity, read_footer, read_metadata
+from dormouse.shards.reading import Slice, audit_shard
+from dormouse.state.jobs import Failed, TrackedJob
+from dormouse.state.partitions import Reference, Shard
+from dormouse.state.state import DisputeReason, ResolveDisputes, TableState, dispute_id
+from dormouse.state.store import Rejected, StateStore
+from dormouse.state.validation import broken_invariants
+from dormouse.state.versions import Provenance
+from dormouse.stored.paths import (
+    data_prefix,
+    run_of_shard,
+    shard_id_of,
+    shard_path,
+    sources_prefix,
+    sources_segment_of,
+)
+from dormouse.tables.properties import Properties
+from dormouse.tables.table import Table
+
+# Damage to a table, as findings that say what is wrong and what a person can do.
+#
+# `features.checking` reads storage and calls these pure functions.
+
+MAX_LISTED_JOBS = 20
+
+
+class Damage(Enum):
+    """A kind of damage; the value is what to do about it."""
+
+    STATE_UNREADABLE = "restore the missing object from a backup, or run `dormouse rebuild`"
+    STATE_LOST = "run `dormouse rebuild`: it rebuilds the state from the shards"
+    STATE_BROKEN = "take the table offline, keep its state as evidence, and run `dormouse rebuild`"
+    SHARD_MISSING = "restore the object from an older version of it, or from a backup"
+    SHARD_DAMAGED = "restore the object as it was written, from an older version or a backup"
+    SHARD_DIFFERS = "restore the object that the state references, or run `dormouse rebuild`"
+    ROWS_LOST = (
+        "look for the rows in the shard, which is kept; when they are restored or not needed, "
+        "`dormouse check NAME --acknowledge SHARD` allows its deletion"
+    )
+    BYTES_DAMAGED = (
+        "restore the object as it was written, from an older version or a backup; then "
+        "`dormouse check NAME --acknowledge SHARD` allows compactions to merge it again"
+    )
+    SOURCES_LOST = (
+        "restore the segment as it was written, from an older version or a backup; until then "
+        "nothing is ingested, since it is unknown which files were ingested before"
+    )
+    GARBAGE_OVERDUE = (
+        "check that the schedule runs the sweep, and find out why gc-candidates has dead letters"
+    )
+    ORPHAN = "check that the schedule runs the sweep's audit, which deletes orphans"
+    FOREIGN_OBJECT = "find out which program put it there, and delete it"
+
+
+SWEPT_SECONDS = 3600
+"""Within this time, several sweeps come: one every five minutes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One case of damage: its kind, the id or path of what is damaged, and the details."""
+
+    damage: Damage
+    subject: str
+    detail: str
+
+
+class ShardFacts(Protocol):
+    """What the footer of a shard says, as far as the state says it as well."""
+
+    @property
+    def table_id(self) -> str:
+        """The id of its table."""
+
+    @property
+    def shard_id(self) -> str:
+        """Its own id."""
+
+    @property
+    def provenance(self) -> Provenance:
+        """The partition it was written for, which holds all its rows, and more."""
+
+    @property
+    def rows(self) -> int:
+        """The number of its rows."""
+
+    @property
+    def min_key(self) -> Key:
+        """Its least row key."""
+
+    @property
+    def max_key(self) -> Key:
+        """Its greatest row key."""
+
+
+def state_findings(state: TableState) -> list[Finding]:
+    """Return the contradictions within a state."""
+    if not len(state.partitions):
+        detail = "it has no partitions, which every table has from its creation"
+        return [Finding(Damage.STATE_LOST, "state", detail)]
+    broken = broken_invariants(state, whole=True)
+    return [Finding(Damage.STATE_BROKEN, "state", sentence) for sentence in broken]
+
+
+def missing_object(shard: Shard) -> Finding:
+    """Return the finding that a referenced shard has no object."""
+    rows = f"{shard.rows:,} row{'s'[: shard.rows != 1]}"
+    return Finding(Damage.SHARD_MISSING, shard.id, f"the object is missing, and with it {rows}")
+
+
+def other_size(shard: Shard, size_bytes: int) -> Finding:
+    """Return the finding that a shard's object has another size than the state says."""
+    detail = f"the object has {size_bytes:,} bytes, not {shard.size_bytes:,}"
+    return Finding(Damage.SHARD_DAMAGED, shard.id, detail)
+
+
+def footer_findings(
+    state: TableState, table_id: str, shard: Shard, footer: ShardFacts
+) -> Iterator[Finding]:
+    """Yield the differences between the footer of a shard and its entry in the state."""
+    if (footer.table_id, footer.shard_id) != (table_id, shard.id):
+        detail = f"the object is shard {footer.shard_id} of table {footer.table_id}"
+        yield Finding(Damage.SHARD_DIFFERS, shard.id, detail)
+        return
+    if footer.rows != shard.rows:
+        detail = f"the object has {footer.rows} rows, not {shard.rows}"
+        yield Finding(Damage.SHARD_DIFFERS, shard.id, detail)
+    found, known = (footer.min_key, footer.max_key), (shard.min_key, shard.max_key)
+    if found != known:
+        detail = f"the object has keys from {_span(found)}, not from {_span(known)}"
+        yield Finding(Damage.SHARD_DIFFERS, shard.id, detail)
+    yield from _partition_findings(state, shard, footer)
+
+
+def _partition_findings(state: TableState, shard: Shard, footer: ShardFacts) -> Iterator[Finding]:
+    written_for = footer.provenance.range
+    ends = (end for end in (written_for.low, written_for.high) if end is not None)
+    if not all(state.partitions.leaf_containing(end).range.low == end for end in ends):
+        detail = "the object was written for a range that does not end at partition boundaries"
+        yield Finding(Damage.SHARD_DIFFERS, shard.id, detail)
+    elif not written_for.contains_span(encode_key(footer.min_key), encode_key(footer.max_key)):
+        detail = "the object has keys outside the range for which it was written"
+        yield Finding(Damage.SHARD_DIFFERS, shard.id, detail)
+
+
+def reference_findings(state: TableState) -> Iterator[Finding]:
+    """Yield the references whose row count does not fit that of their shard."""
+    for reference in state.all_references():
+        shard = state.shards.get(reference.shard)
+        if shard is not None and _miscounts(state, reference, shard):
+            detail = f"{reference.rows} of its {shard.rows} rows are counted in partition "
+            yield Finding(Damage.STATE_BROKEN, shard.id, detail + reference.partition)
+
+
+def _miscounts(state: TableState, reference: Reference, shard: Shard) -> bool:
+    partition = state.partitions.by_id.get(reference.partition)
+    if partition is None:
+        return False  # the invariants report it
+    if reference.exact and partition.range.contains_span(shard.low, shard.high):
+        return reference.rows != shard.rows
+    return not 0 <= reference.rows <= shard.rows
+
+
+def overdue_findings(
+    store: StateStore, state: TableState, now_ms: int, properties: Properties
+) -> list[Finding]:
+    """Return the shards that should have been deleted: their delay ended a whole delay ago, and
+    long enough for a sweep to have come, also after one that was killed.
+    """
+    delay_seconds = properties.gc_delay_seconds + max(properties.gc_delay_seconds, SWEPT_SECONDS)
+    due, _ = collectable(state, state.unreferenced, now_ms, delay_seconds)
+    return [
+        Finding(
+            Damage.GARBAGE_OVERDUE,
+            shard,
+            f"it has been unreferenced for {_age(now_ms - state.unreferenced[shard])}",
+        )
+        for shard in unpinned(store, state, due)
+    ]
+
+
+def dispute_finding(
+    state: TableState, shard_id: str, recounted: Mapping[str, int] | None
+) -> Finding:
+    """Return the finding of a disputed shard, with its jobs and the rows that each took.
+
+    `recounted` has the number of rows that the shard has in the partition of each job; None if they
+    were not counted again, or cannot be.
+
+    Example: jobs a and b took 60 and 30 of the 100 rows of a shard. Counted again, the shard has 60
+    rows in the partition of a, and 40 in that of b. So job b lost 10 rows, and the detail is "jobs
+    took 90 of its 100 rows: job b took 30 of 40 in partition 1; correct: a".
+    """
+    jobs = state.jobs_in_dispute(shard_id)
+    if state.disputed[shard_id].reason is DisputeReason.BYTES_DAMAGED:
+        detail = f"its bytes differ from those that were written, as found by {_listed(jobs)}"
+        return Finding(Damage.BYTES_DAMAGED, shard_id, detail)
+    takings = state.taken.get(shard_id, ())
+    rows, taken = state.shards[shard_id].rows, sum(taking.rows or 0 for taking in takings)
+    detail = f"jobs took {taken:,} of its {rows:,} rows"
+    if recounted is None:
+        return Finding(Damage.ROWS_LOST, shard_id, f"{detail}: {_listed(jobs)}")
+    wrong = [
+        f"job {taking.job} took {taking.rows or 0:,} of {recounted[taking.job]:,} in partition "
+        f"{taking.partition}"
+        for taking in takings
+        if taking.rows != recounted[taking.job]
+    ]
+    right = [taking.job for taking in takings if taking.rows == recounted[taking.job]]
+    parts = [*wrong[:MAX_LISTED_JOBS], *([f"correct: {_listed(right)}"] if right else [])]
+    return Finding(Damage.ROWS_LOST, shard_id, f"{detail}: {'; '.join(parts)}")
+
+
+def _listed(jobs: Sequence[str]) -> str:
+    more = f" and {len(jobs) - MAX_LISTED_JOBS} more" if len(jobs) > MAX_LISTED_JOBS else ""
+    return ", ".join(jobs[:MAX_LISTED_JOBS]) + more
+
+
+def unknown_object_findings(
+    store: StateStore,
+    state: TableState,
+    modified_ms: Mapping[str, int],
+    now_ms: int,
+    properties: Properties,
+) -> Iterator[Finding]:
+    """Yield the objects of the data prefix that are old enough to be orphans, or are no shards.
+
+    `modified_ms` has the time of the last change of each object, by path.
+    """
+    before_ms = now_ms - properties.orphan_age_seconds * 1000
+    old = [path for path in unknown_paths(state, modified_ms) if modified_ms[path] <= before_ms]
+    shards = {path: shard for path in old if (shard := shard_id_of(path)) is not None}
+    orphaned = frozenset(unpinned(store, state, shards.values()))
+    for path in old:
+        age_ms = now_ms - modified_ms[path]
+        if path not in shards:
+            yield Finding(Damage.FOREIGN_OBJECT, path, "the object is not a shard")
+        elif shards[path] in orphaned:
+            yield Finding(Damage.ORPHAN, path, f"no commit has referenced it for {_age(age_ms)}")
+
+
+def unknown_paths(state: TableState, paths: Iterable[str]) -> Iterator[str]:
+    """Yield the paths of neither a shard of the state nor an output of an assigned job."""
+    for path in paths:
+        shard = shard_id_of(path)
+        known = shard is not None and (
+            shard in state.shards or run_of_shard(shard)[0] in state.jobs
+        )
+        if not known:
+            yield path
+
+
+def _span(keys: tuple[Key, Key]) -> str:
+    return f"({show_key(keys[0])}) to ({show_key(keys[1])})"
+
+
+def _age(age_ms: int) -> str:
+    hours, minutes = divmod(age_ms // 60_000, 60)
+    return f"{hours // 24} days" if hours >= 48 else f"{hours} h {minutes} min"
+
+
+# Disputed shards: record them, find them, and resolve disputes as a person decides.
+#
+# `measure` publishes their number, from which the alarm follows. The tracker records each with its
+# jobs; if a run crashes before it records a dispute, `check` still finds it in the state.
+
+
+def record_disputes(
+    services: Services, table: Table, state: TableState, shards: Iterable[str]
+) -> None:
+    """Record those of `shards` that are disputed, each with the jobs that took rows from it."""
+    for shard in sorted(set(shards)):
+        if shard in state.disputed:
+            found = dispute_finding(state, shard, None)
+            reason, job_id = f"{found.damage.name.lower()}: {found.detail}", dispute_id(shard)
+            record(services, TrackedJob(table.id, job_id, "dispute"), Failed(reason, subject=shard))
+
+
+def is_sound(services: Services, table: Table, shard: Shard) -> bool:
+    """Read a shard again; return whether all its bytes are as they were written.
+
+    If they are, those that a job found damaged were damaged in transit or in memory.
+    """
+    path = shard_path(table.id, shard.id)
+    try:
+        metadata = read_metadata(services.storage, path, shard.size_bytes)
+        check_identity(metadata, path, table.id, shard)
+        audit_shard(services.storage, path, shard.size_bytes)
+    except (DamagedShardError, NotFoundError):
+        return False
+    return True
+
+
+def dispute_findings(services: Services, table: Table, state: TableState) -> list[Finding]:
+    """Return a finding for each disputed shard, for which its rows are counted again."""
+    return [
+        dispute_finding(state, shard, _recounted(services, table, state, shard))
+        for shard in sorted(state.disputed)
+    ]
+
+
+def _recounted(
+    services: Services, table: Table, state: TableState, shard: str
+) -> dict[str, int] | None:
+    """Return how many rows a shard has in the partition of each job that took rows from it.
+
+    None if the object is missing or damaged: other findings report that.
+    """
+    takings = state.taken.get(shard, ())
+    slices = [Slice(state.shards[shard], taking.range) for taking in takings]
+    try:
+        counts = count_slices(services.storage, table, slices)
+    except (CorruptDataError, NotFoundError):
+        return None
+    return {taking.job: rows for taking, rows in zip(takings, counts, strict=True)}
+
+
+def acknowledge(services: Services, table: Table, shards: Sequence[str]) -> list[OutboundMessage]:
+    """Resolve the disputes over some shards, because a person has decided so.
+
+    From now on, garbage collection may delete those that nothing references; return its messages.
+
+    Raises:
+        InvalidRequestError: a shard is not disputed; nothing was resolved.
+        ContendedError: a dispute was resolved or raised at the same time; nothing was resolved.
+    """
+    store = services.store(table)
+    state = store.current()
+    wanted = sorted(set(shards))
+    if unknown := [shard for shard in wanted if shard not in state.disputed]:
+        raise InvalidRequestError(
+            f"table {table.name!r} has no dispute over shard {unknown[0]!r}; nothing was resolved",
+            hint=f"`dormouse check {table.name}` lists the disputed shards",
+        )
+    resolution = ResolveDisputes(tuple((shard, state.disputed[shard].since_ms) for shard in wanted))
+    (outcome,) = store.commit(resolution, generation=state.generation)
+    if isinstance(outcome, Rejected):
+        raise ContendedError(
+            f"nothing was resolved, because the table changed meanwhile: {outcome}",
+            hint=f"check the table again with `dormouse check {table.name}`",
+        )
+    for shard in wanted:
+        finalise(services, table.id, dispute_id(shard), failed=True)
+    newest = store.current()
+    return candidates(table, newest, [shard for shard in wanted if shard in newest.unreferenced])
+
+
+FOOTERS_AT_ONCE = 8
+_WITHOUT_STATE = (Damage.STATE_UNREADABLE, Damage.STATE_LOST)
+
+Progress = Callable[[int, int], None]
+"""Called with the number of shards checked so far, and of all shards to check."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReport:
+    """What a check compared, at one version, and the damage that it found."""
+
+    version: int = 0
+    shards: int = 0
+    rows: int = 0
+    findings: tuple[Finding, ...] = ()
+
+
+def check(
+    services: Services, table: Table, watch: Progress | None = None, *, all_bytes: bool = False
+) -> CheckReport:
+    """Verify that the table's state is consistent, and that it matches the stored objects.
+
+    With `all_bytes`, every byte of the shards is read and verified by checksum.
+
+    Raises:
+        UnavailableError: storage or state cannot be read at present, so nothing is known.
+        ServiceRefusedError: a server ignores conditions of writes, so nothing there can be relied
+            on.
+    """
+    services.check_conditions()
+    first = _check_once(services, table, None, watch, all_bytes)
+    if not first.findings or first.findings[0].damage in _WITHOUT_STATE:
+        return first
+    suspects = {finding.subject for finding in first.findings}
+    again = set(_check_once(services, table, suspects, None, all_bytes).findings)
+    found = {(finding.damage, finding.subject) for finding in again}
+    confirmed = tuple(f for f in first.findings if (f.damage, f.subject) in found)
+    return CheckReport(first.version, first.shards, first.rows, confirmed)
+
+
+def _check_once(
+    services: Services,
+    table: Table,
+    suspects: set[str] | None,
+    watch: Progress | None,
+    all_bytes: bool,
+) -> CheckReport:
+    """Check everything once; if `suspects` are given, only those of the shards."""
+    try:
+        state = services.store(table).current()
+    except (CorruptDataError, NotFoundError) as error:
+        unreadable = Finding(Damage.STATE_UNREADABLE, "state", error.explanation)
+        return CheckReport(findings=(unreadable,))
+    broken = state_findings(state)
+    if broken and broken[0].damage in _WITHOUT_STATE:
+        return CheckReport(state.version, findings=tuple(broken))
+    # Listed after the state was read, so every object in the state had been put by then.
+    objects = {o.path: o for o in services.storage.list(data_prefix(table.id))}
+    now_ms = services.clock.now_ms()
+    ages = {path: stored.modified_ms for path, stored in objects.items()}
+    referenced = [shard for shard in state.shards.values() if shard.id not in state.unreferenced]
+    checked = [s for s in referenced if suspects is None or s.id in suspects]
+    findings = [
+        *broken,
+        *reference_findings(state),
+        *_shard_findings(services, table, state, checked, objects, watch, all_bytes),
+        *dispute_findings(services, table, state),
+        *_segment_findings(services, table, state, all_bytes),
+        *overdue_findings(services.store(table), state, now_ms, table.properties),
+        *unknown_object_findings(services.store(table), state, ages, now_ms, table.properties),
+    ]
+    return CheckReport(state.version, len(referenced), state.rows, tuple(findings))
+
+
+def _segment_findings(
+    services: Services, table: Table, state: TableState, all_bytes: bool
+) -> Iterator[Finding]:
+    """Yield the source segments that are missing or have another size.
+
+    With `all_bytes`, they are read, and those that differ from the state are found as well.
+    """
+    listed = services.storage.list(sources_prefix(table.id))
+    sizes = {sources_segment_of(stored.path): stored.size_bytes for stored in listed}
+    for segment in state.all_source_segments:
+        found = sizes.get(segment.id)
+        if found != segment.size_bytes:
+            wrong = (
+                "is missing"
+                if found is None
+                else f"has {found:,} bytes, not {segment.size_bytes:,}"
+            )
+            yield Finding(Damage.SOURCES_LOST, segment.id, f"the segment {wrong}")
+        elif all_bytes:
+            try:
+                read, _, _ = read_segment(services.storage, table.id, segment.id)
+            except (NotFoundError, CorruptDataError) as error:
+                yield Finding(Damage.SOURCES_LOST, segment.id, str(error))
+                continue
+            if read != segment:
+                yield Finding(Damage.SOURCES_LOST, segment.id, "it differs from the state's entry")
+
+
+def _shard_findings(
+    services: Services,
+    table: Table,
+    state: TableState,
+    shards: Iterable[Shard],
+    objects: dict[str, StoredObject],
+    watch: Progress | None,
+    all_bytes: bool,
+) -> list[Finding]:
+    def check_one(shard: Shard) -> list[Finding]:
+        return _check_shard(services, table, state, shard, objects, all_bytes)
+
+    ordered = sorted(shards, key=lambda shard: shard.id)
+    findings: list[Finding] = []
+    with ThreadPoolExecutor(FOOTERS_AT_ONCE) as pool:
+        for done, found in enumerate(pool.map(check_one, ordered), start=1):
+            findings += found
+            if watch is not None:
+                watch(done, len(ordered))
+    return findings
+
+
+def _check_shard(
+    services: Services,
+    table: Table,
+    state: TableState,
+    shard: Shard,
+    objects: dict[str, StoredObject],
+    all_bytes: bool,
+) -> list[Finding]:
+    path = shard_path(table.id, shard.id)
+    stored = objects.get(path)
+    if stored is None:
+        return [missing_object(shard)]
+    if stored.size_bytes != shard.size_bytes:
+        return [other_size(shard, stored.size_bytes)]
+    try:
+        footer = read_footer(services.storage, path, shard.size_bytes)
+        if all_bytes:
+            audit_shard(services.storage, path, shard.size_bytes)
+    except NotFoundError:
+        return [missing_object(shard)]
+    except CorruptDataError as error:
+        return [Finding(Damage.SHARD_DAMAGED, shard.id, str(error))]
+    return list(footer_findings(state, table.id, shard, footer))

@@ -1,0 +1,450 @@
+"""copy_table: copy a table to another instance; the source is only read.
+
+The id of the copy follows from the source's id and the name of the copy, so a copy that was killed
+is continued by the next call: what it has copied is still there. Order of writes in the target: a
+marker of the log to begin, run markers, segments and shards, the state in that log, and at last the
+registry's entry. Until then nobody sees the table. Objects without an entry are reported as
+`unregistered`, never deleted.
+
+Each call begins a log of its own, so calls may overlap: the one that registers the table first
+wins, and destroys the other logs, whose calls then end with an error. What wins has a marker for
+each log that any call began, or the call that puts one later finds the table registered and begins
+nothing.
+
+A collection may delete shards of the source while they are copied. Then the newest state of the
+source is planned again; what was copied before is not copied again.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from itertools import count
+from pathlib import Path
+
+from dormouse.errors import (
+    AlreadyExistsError,
+    ContendedError,
+    CorruptDataError,
+    DamagedShardError,
+    InvalidRequestError,
+    InvariantError,
+    NotFoundError,
+)
+from dormouse.features.rebuild import commit_plan, planned_state
+from dormouse.features.rebuild_plan import PlacedShard, RebuildPlan
+from dormouse.features.reset import put_restored
+from dormouse.features.tables import check_published_names
+from dormouse.keys import KeyRange, prefix_successor
+from dormouse.log.sources import encode_sources, read_segment
+from dormouse.messages.stages import OutboundMessage, TableChanged
+from dormouse.ports import Services, Storage
+from dormouse.shards.run_markers import RunMarker, put_run_marker, read_run_markers
+from dormouse.shards.writer import readdress_shard, verify_local_shard
+from dormouse.state.fold import apply
+from dormouse.state.partitions import PartitionTree, Reference, Shard
+from dormouse.state.state import Entry, ReleaseJob, SourceSegment, TableState
+from dormouse.stored.paths import (
+    TABLE_ID_DIGITS,
+    copying_path,
+    copying_prefix,
+    data_prefix,
+    run_of_shard,
+    shard_path,
+    sources_path,
+)
+from dormouse.tables.properties import KNOWN
+from dormouse.tables.table import Origin, Table, check_name
+
+# Copy the objects of a table below the id of another, perhaps in another instance.
+#
+# Each is put once, whole, after every byte of it was verified. So an object that is there already
+# was copied before.
+
+Progress = Callable[[int, int], None]
+"""Called with the number of shards that are copied, and of all shards."""
+
+THREADS = 4
+READ_BYTES = 8 * 1024 * 1024
+_ATTEMPTS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Copying:
+    """A table of one instance, and the id below which its objects are copied in another."""
+
+    source: Services
+    table: Table
+    target: Services
+    table_id: str
+
+    def copy_shards(self, shards: Sequence[Shard], watch: Progress | None) -> int:
+        """Copy the shards that are not there yet; return how many these were.
+
+        Raises:
+            NotFoundError: a shard of the source is gone.
+            DamagedShardError: a shard of the source is damaged.
+        """
+        there = self._sizes()
+        missing = [one for one in shards if there.get(self._path(one)) != one.size_bytes]
+        done = len(shards) - len(missing)
+        pool = ThreadPoolExecutor(THREADS)
+        try:
+            for count, _ in enumerate(pool.map(self._copy_shard, missing), start=done + 1):
+                if watch is not None:
+                    watch(count, len(shards))
+        finally:
+            pool.shutdown(cancel_futures=True)
+        there = self._sizes()
+        if any(there.get(self._path(one)) != one.size_bytes for one in shards):
+            raise InvariantError(f"shards are missing below {data_prefix(self.table_id)}")
+        return len(missing)
+
+    def copy_segments(self, segments: Iterable[SourceSegment]) -> tuple[SourceSegment, ...]:
+        """Copy segments of sources; return them as the copy's state names them.
+
+        Raises:
+            NotFoundError: a segment was merged into another and deleted.
+            CorruptDataError: a segment is damaged.
+        """
+        copied = []
+        for segment in segments:
+            _, cover, ids = read_segment(self.source.storage, self.table.id, segment.id)
+            there = replace(cover, table_id=self.table_id)
+            named, body = encode_sources(segment.id, there, [ids])
+            self.target.storage.put(sources_path(self.table_id, segment.id), body)
+            copied.append(named)
+        return tuple(copied)
+
+    def copy_run_markers(self, plan: RebuildPlan) -> None:
+        """Copy the markers of the runs that are part of the planned state."""
+        live = {placed.shard.id: placed.live for placed in plan.shards}
+        runs = {run_of_shard(shard)[0] for shard in live}
+        for marker in read_run_markers(self.source.storage, self.table.id):
+            if marker.run in runs or _is_complete(marker, plan, live):
+                put_run_marker(self.target.storage, self.table_id, marker)
+
+    def others(self, shards: Iterable[Shard]) -> list[str]:
+        """Return the paths of shards that earlier calls copied, and that are none of these."""
+        return sorted(self._sizes().keys() - {self._path(shard) for shard in shards})
+
+    def _copy_shard(self, shard: Shard) -> None:
+        path = shard_path(self.table.id, shard.id)
+        with tempfile.TemporaryDirectory(dir=self.target.scratch) as folder:
+            local = Path(folder) / "shard"
+            for attempt in range(1, _ATTEMPTS + 1):
+                _download(self.source.storage, path, shard.size_bytes, local)
+                try:
+                    metadata = verify_local_shard(local, path, self.table.id, shard)
+                    break
+                except DamagedShardError:  # it may have been damaged on its way
+                    if attempt == _ATTEMPTS:
+                        raise
+            readdress_shard(local, metadata, self.table.id, self.table_id)
+            self.target.storage.upload(self._path(shard), local)
+
+    def _path(self, shard: Shard) -> str:
+        return shard_path(self.table_id, shard.id)
+
+    def _sizes(self) -> dict[str, int]:
+        listed = self.target.storage.list(data_prefix(self.table_id))
+        return {stored.path: stored.size_bytes for stored in listed}
+
+
+def _is_complete(marker: RunMarker, plan: RebuildPlan, live: Mapping[str, Sequence[str]]) -> bool:
+    """Return whether a run without outputs has replaced its inputs in the planned state."""
+    span, inputs = marker.provenance.range, marker.provenance.lineage.inputs
+    leaves = {leaf for shard in inputs for leaf in live.get(shard, ())}
+    return not marker.numbers and not any(
+        plan.tree.get(leaf).range.overlaps(span) for leaf in leaves
+    )
+
+
+def _download(storage: Storage, path: str, size_bytes: int, local: Path) -> None:
+    with storage.open(path, size_bytes) as content, local.open("wb") as file:
+        shutil.copyfileobj(content, file, READ_BYTES)
+
+
+# Plan the state of a copy from a state of its source.
+
+
+def plan_copy(state: TableState) -> RebuildPlan:
+    """Return the plan of a state with the rows, partitions and sources of `state`.
+
+    Jobs are not copied: their inputs are free. Nor are shards that nothing references.
+
+    Raises:
+        InvalidRequestError: shards are disputed, so it is not known which rows the table has.
+    """
+    if state.disputed:
+        raise InvalidRequestError(
+            f"{len(state.disputed)} shards are disputed, so the table's rows are not certain",
+            hint="`dormouse check NAME` names them and says what to do; nothing was copied",
+        )
+    for job in sorted(state.jobs):
+        state, _ = apply(state, Entry(ReleaseJob(job), state.time_ms, state.generation))
+    held: dict[str, dict[str, Reference]] = {}
+    for reference in state.all_references():
+        held.setdefault(reference.shard, {})[reference.partition] = reference
+    tree = state.partitions
+    return RebuildPlan(
+        tree,
+        tuple(_placed(tree, state.shards[shard], held[shard]) for shard in sorted(held)),
+        tuple(sorted(state.sources)),
+        (),
+        state.key_types,
+        state.generation,
+        state.all_source_segments,
+    )
+
+
+def _placed(tree: PartitionTree, shard: Shard, held: Mapping[str, Reference]) -> PlacedShard:
+    span = KeyRange(shard.min_key, prefix_successor(shard.max_key))
+    leaves = [
+        leaf.id
+        for leaf in tree.leaves_overlapping(span)
+        if leaf.range.overlaps_span(shard.low, shard.high)
+    ]
+    # A leaf of which the writer counted no rows has no reference, and had none before.
+    if all(one.exact for one in held.values()) and _rows(held) == shard.rows:
+        counted = tuple((leaf, held[leaf].rows) for leaf in leaves if leaf in held)
+        return PlacedShard(shard, tuple(leaf for leaf, _ in counted), (), counted)
+    merged = tuple(leaf for leaf in leaves if leaf not in held)
+    return PlacedShard(shard, tuple(leaf for leaf in leaves if leaf in held), merged)
+
+
+def _rows(held: Mapping[str, Reference]) -> int:
+    return sum(reference.rows for reference in held.values())
+
+
+ATTEMPTS = 20
+"""How often the source's newest state is planned because shards of the last one were deleted."""
+OF_THE_INSTANCE = frozenset({"state_store"})
+"""Properties that are not of the rows: where they are not set for the table, the target decides."""
+
+
+@dataclass(frozen=True, slots=True)
+class CopyReport:
+    """The copy, the version of the source that it has, and how many shards this call copied.
+
+    `was_complete` says that an earlier call had finished it.
+    """
+
+    table: Table
+    version: int
+    rows: int
+    shards: int
+    copied: int
+    was_complete: bool = False
+
+
+def copy_table(
+    source: Services,
+    table: Table,
+    bucket: str,
+    target: Services,
+    name: str,
+    watch: Progress | None = None,
+) -> tuple[CopyReport, list[OutboundMessage]]:
+    """Copy the newest version of a table of `source` into `target`, as table `name`.
+
+    `bucket` is where the source's files were ingested from. Return the messages to send in the
+    target.
+
+    Raises:
+        AlreadyExistsError: the target has a table of that name, other than this very copy.
+        NotFoundError: the table was deleted.
+        CorruptDataError: a shard or a segment of the source is damaged or lost.
+        ContendedError: another process copies it too, or shards were collected all the time.
+    """
+    table_id = _copy_id(table, target, check_name(name))
+    if (found := target.tables.get(table_id)) is not None:
+        return _finished(source, table, target, found), _messages(table_id)
+    _check_free(target, name)
+    check_published_names(target, replace(table, id=table_id, name=name))
+    log = target.ids.new()
+    target.storage.put(copying_path(table_id, log), b"")
+    if target.tables.get(table_id) is not None:
+        raise _overtaken(name)
+    copying = Copying(source, table, target, table_id)
+    state, plan, copied = _copy_objects(copying, watch)
+    others = copying.others(placed.shard for placed in plan.shards)
+    newest = _registered(source, table)
+    if newest.generation != state.generation:
+        raise ContendedError(
+            f"table {table.name!r} was reset while it was copied", hint="copy it again"
+        )
+    names = (*newest.origins, Origin("", newest.name))
+    origins = dict.fromkeys(Origin(name.bucket or bucket, name.table_name) for name in names)
+    copy = replace(
+        newest,
+        id=table_id,
+        name=name,
+        created_ms=target.clock.now_ms(),
+        log=log,
+        logs=_logs(target, table_id),
+        tree="",
+        reset_ms=0,
+        purged_version=0,
+        renamed_ms=0,
+        applied_requests=(_request(table, state.version),),
+        origins=tuple(origins),
+    ).with_settings(_settings(newest, target.tables.defaults()), target.tables.defaults())
+    copy = replace(copy, restored=_record_restored(target, newest, copy, plan))
+    expected = _register(target, copy, plan)
+    target.storage.delete(others)  # nothing names them, and what was written since has other names
+    _destroy_other_logs(target, copy)
+    report = CopyReport(copy, state.version, expected.rows, len(plan.shards), copied)
+    return report, _messages(table_id)
+
+
+def _copy_id(table: Table, target: Services, name: str) -> str:
+    """Return the id under which the table is copied, or was: the first that was not used up.
+
+    An id is used up if the copy was deleted, or renamed.
+    """
+    for number in count():
+        text = "\0".join(("copy", table.id, name, str(number)))
+        table_id = blake2b(text.encode(), digest_size=TABLE_ID_DIGITS // 2).hexdigest()
+        found = target.tables.get(table_id)
+        if found is not None and found.name == name and not found.deleting:
+            return table_id
+        if found is None and target.tables.tombstone(table_id) is None:
+            return table_id
+    raise AssertionError("there is always another number")
+
+
+def _check_free(target: Services, name: str) -> None:
+    if (other := target.tables.named(name)) is not None:
+        state = "is being deleted" if other.deleting else "is there already"
+        raise AlreadyExistsError(
+            f"a table {name!r} {state} in the target", hint="give the copy another name"
+        )
+
+
+def _finished(source: Services, table: Table, target: Services, found: Table) -> CopyReport:
+    """Return the report of a copy that an earlier call registered, if the source is as it was.
+
+    Raises:
+        AlreadyExistsError: the source has changed since.
+    """
+    state = source.store(_registered(source, table)).current()
+    if _request(table, state.version) not in found.applied_requests:
+        raise AlreadyExistsError(
+            f"table {found.name!r} is a complete copy of an earlier version of this table",
+            hint="to copy the newest version, give the copy another name, or delete that one first",
+        )
+    _destroy_other_logs(target, found)
+    there = target.store(found).current()
+    shards = len(there.shards) - len(there.unreferenced)
+    return CopyReport(found, state.version, there.rows, shards, 0, was_complete=True)
+
+
+def _record_restored(target: Services, newest: Table, copy: Table, plan: RebuildPlan) -> str:
+    """Return the id of the record of what the copy's generation starts with; empty if it needs
+    none, for all its objects are of that generation.
+    """
+    if not newest.restored:
+        return ""
+    put_restored(target.storage, copy.id, copy.log, planned_state(plan, copy.created_ms))
+    return copy.log
+
+
+def _copy_objects(copying: Copying, watch: Progress | None) -> tuple[TableState, RebuildPlan, int]:
+    """Copy all objects of the newest state; return it, its plan, and how many shards were copied.
+
+    Raises:
+        CorruptDataError: an object of the newest state is damaged or lost.
+    """
+    copied = 0
+    for _ in range(ATTEMPTS):
+        store = copying.source.store(_registered(copying.source, copying.table))
+        state = store.current()
+        plan = plan_copy(state)
+        try:
+            copying.copy_run_markers(plan)
+            segments = copying.copy_segments(plan.segments)
+            copied += copying.copy_shards([placed.shard for placed in plan.shards], watch)
+        except NotFoundError as error:
+            if store.current().version == state.version:
+                raise CorruptDataError(
+                    f"the state of table {copying.table.name!r} names an object that is lost: "
+                    f"{error.explanation}",
+                    hint="`dormouse check` says what the table lacks; the copy is not complete",
+                ) from error
+            continue
+        return state, replace(plan, segments=segments), copied
+    raise ContendedError(
+        f"shards of table {copying.table.name!r} were deleted while they were copied, "
+        f"{ATTEMPTS} times",
+        hint="raise its gc_delay_seconds, or take it offline, and copy it again: it continues",
+    )
+
+
+def _register(target: Services, copy: Table, plan: RebuildPlan) -> TableState:
+    """Commit the state of the copy, and make the table visible.
+
+    Raises:
+        ContendedError: another call has registered the copy.
+        AlreadyExistsError: another table has taken the name.
+    """
+    store = target.store(copy)
+    try:
+        expected = commit_plan(store, copy.name, plan, target.clock.now_ms())
+        target.tables.create(copy)
+    except (AlreadyExistsError, NotFoundError) as error:
+        store.destroy()
+        if target.tables.get(copy.id) is None:
+            raise
+        raise _overtaken(copy.name) from error
+    return expected
+
+
+def _destroy_other_logs(target: Services, copy: Table) -> None:
+    """Destroy the logs that other calls began, and delete the markers of all."""
+    for log in _logs(target, copy.id):
+        if log != copy.log:
+            target.store(replace(copy, log=log)).destroy()
+        target.storage.delete([copying_path(copy.id, log)])
+
+
+def _logs(target: Services, table_id: str) -> tuple[str, ...]:
+    prefix = copying_prefix(table_id)
+    return tuple(stored.path.removeprefix(prefix) for stored in target.storage.list(prefix))
+
+
+def _settings(table: Table, defaults: Mapping[str, int | str]) -> dict[str, int | str]:
+    """Return the properties that the copy needs of its own, to have all those of the table."""
+    alike = table.with_settings(table.settings, defaults).properties
+    differing = {
+        known: getattr(table.properties, known)
+        for known in KNOWN.keys() - OF_THE_INSTANCE
+        if getattr(table.properties, known) != getattr(alike, known)
+    }
+    return table.settings | differing
+
+
+def _registered(source: Services, table: Table) -> Table:
+    found = source.table(table.id)
+    if found is None:
+        raise NotFoundError(f"table {table.name!r} was deleted while it was copied")
+    return found
+
+
+def _request(table: Table, version: int) -> str:
+    """Return the id of the request to copy one version of a table."""
+    return f"copy-{table.id}-{version}"
+
+
+def _messages(table_id: str) -> list[OutboundMessage]:
+    return [OutboundMessage("table-changes", TableChanged(table_id))]
+
+
+def _overtaken(name: str) -> ContendedError:
+    return ContendedError(
+        f"another process has copied table {name!r} meanwhile", hint="its copy is complete"
+    )

@@ -1,0 +1,213 @@
+"""Dead letters: list them with the reason of their failure, redrive them, or discard them.
+
+Order: a redrive sends the message first, then deletes the dead letter. If the deletion fails, the
+tracker records that the message was sent, so that another redrive only deletes it. A crash in
+between means that a few messages are sent twice, which every stage tolerates.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+from dormouse.errors import NotFoundError, UnavailableError
+from dormouse.features.requests import RequestResult
+from dormouse.messages.requests import Counts, Redrive
+from dormouse.messages.stages import QUEUES
+from dormouse.ports import NO_TABLE, DeadLetter, Services
+from dormouse.state.jobs import Finished, JobRecord, TrackedRequest
+from dormouse.stored.paths import dead_letter_queue, split_job_id
+from dormouse.tables.table import can_be_name
+
+MAX_LETTERS = 10_000
+"""The most dead letters of one call: it must finish before they become visible to others again."""
+BATCH_LETTERS = 10
+MAX_SPLITS_CHECKED = 50
+"""The most partitions in a message about splits; a forged message may have any number."""
+KIND = "redrive"
+
+
+@dataclass(frozen=True, slots=True)
+class Redriven:
+    """The result of a redrive: the ids of the dead letters, each in one of three groups.
+
+    `sent` are in their queue again and deleted; `undeleted` are in their queue again but still dead
+    letters too, recorded as sent; `unsent` are dead letters as before.
+    """
+
+    sent: tuple[str, ...] = ()
+    undeleted: tuple[str, ...] = ()
+    unsent: tuple[str, ...] = ()
+
+
+def resolve_queue(name: str) -> str:
+    """Return the queue with a name, which may be that of its dead-letter queue.
+
+    Raises:
+        NotFoundError: there is no such queue.
+    """
+    queue = name.removesuffix(dead_letter_queue(""))
+    if queue not in QUEUES:
+        raise NotFoundError(f"there is no queue {name!r}", hint=f"there are {', '.join(QUEUES)}")
+    return queue
+
+
+def list_letters(services: Services, queue: str, most: int = MAX_LETTERS) -> list[DeadLetter]:
+    """Return dead letters of a queue, the oldest first, and leave them there.
+
+    A dead letter without a reason of its own gets the reason of its job's record, if there is one.
+    While this call reads them, they are invisible to others for an instant.
+    """
+    taken = services.dead_letters.receive(queue, most)
+    services.dead_letters.release(queue, taken)
+    explained = [replace(each, reason=_reason(services, each)) for each in taken]
+    return sorted(explained, key=lambda letter: (letter.sent_ms, letter.id))
+
+
+def redrive(services: Services, queue: str, ids: Collection[str] = ()) -> Redriven:
+    """Send dead letters back to their queue and delete them: those of `ids`, or all.
+
+    Raises:
+        NotFoundError: there is no dead letter with some id; nothing was sent.
+        UnavailableError: the queues do not answer; dead letters that were not deleted remain.
+    """
+    letters = _receive(services, queue, ids)
+    result, left = Redriven(), list(letters)
+    try:
+        for start in range(0, len(letters), BATCH_LETTERS):
+            some = letters[start : start + BATCH_LETTERS]
+            done = _redrive_some(services, queue, some)
+            result = Redriven(
+                result.sent + done.sent,
+                result.undeleted + done.undeleted,
+                result.unsent + done.unsent,
+            )
+            left = [letter for letter in left if letter.id not in done.sent]
+    finally:
+        services.dead_letters.release(queue, left)
+    return result
+
+
+def discard(services: Services, queue: str, ids: Collection[str] = ()) -> Redriven:
+    """Delete dead letters for good, those of `ids` or all; return which were deleted and which not.
+
+    Raises:
+        NotFoundError: there is no dead letter with some id; nothing was deleted.
+        UnavailableError: the queues do not answer; dead letters that were not deleted remain.
+    """
+    letters = _receive(services, queue, ids)
+    left = list(letters)
+    try:
+        left = services.dead_letters.delete(queue, letters)
+    finally:
+        services.dead_letters.release(queue, left)
+    kept = {letter.id for letter in left}
+    gone = tuple(letter.id for letter in letters if letter.id not in kept)
+    return Redriven(sent=gone, unsent=tuple(sorted(kept)))
+
+
+def _receive(services: Services, queue: str, ids: Collection[str]) -> list[DeadLetter]:
+    """Receive the dead letters with `ids`, or all; the others are made visible again at once."""
+    taken = services.dead_letters.receive(queue, MAX_LETTERS)
+    if not ids:
+        return taken
+    meant = [letter for letter in taken if letter.id in ids]
+    missing = sorted({*ids} - {letter.id for letter in meant})
+    if missing:
+        services.dead_letters.release(queue, taken)
+        raise NotFoundError(
+            f"there is no dead letter {', '.join(missing)} of queue {queue!r}",
+            hint="list them; another process may have received them just now",
+        )
+    services.dead_letters.release(queue, [each for each in taken if each.id not in ids])
+    return meant
+
+
+def _redrive_some(services: Services, queue: str, letters: Sequence[DeadLetter]) -> Redriven:
+    before = [letter for letter in letters if _was_sent(services, letter)]
+    fresh = [letter for letter in letters if letter not in before]
+    landed = before + services.dead_letters.redrive(queue, fresh)
+    undeleted = list(landed)
+    try:
+        undeleted = services.dead_letters.delete(queue, landed)
+    finally:  # even if the deletion fails, they must not be sent again
+        for letter in undeleted:
+            _record_sent(services, queue, letter)
+    left = {letter.id for letter in undeleted}
+    unsent = {letter.id for letter in letters} - {letter.id for letter in landed}
+    return Redriven(
+        tuple(letter.id for letter in landed if letter.id not in left),
+        tuple(sorted(left)),
+        tuple(sorted(unsent)),
+    )
+
+
+def _was_sent(services: Services, letter: DeadLetter) -> bool:
+    return services.tracker.get(NO_TABLE, f"{KIND}-{letter.id}") is not None
+
+
+def _record_sent(services: Services, queue: str, letter: DeadLetter) -> None:
+    sent = Finished("sent back, but still among the dead letters", subject=queue)
+    services.tracker.record(
+        TrackedRequest(NO_TABLE, f"{KIND}-{letter.id}", KIND), sent, services.clock.now_ms()
+    )
+
+
+def _reason(services: Services, letter: DeadLetter) -> str:
+    if letter.reason:
+        return letter.reason
+    job = _job_of(services, letter.body)
+    if job is None:
+        return "it failed at each delivery; the function's log says why"
+    if job.reason:
+        return job.reason
+    if job.state == "running":
+        return "its runs crashed: out of time or memory; see the function's log"
+    return f"it failed at each delivery, but its job is {job.state}"
+
+
+def _job_of(services: Services, body: str) -> JobRecord | None:
+    """Return the record of the job that a message is about, if any."""
+    try:
+        message = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    match message:
+        case (
+            {"table_id": str(table_id), "job_id": str(job_id)}
+            | {"table_id": str(table_id), "purge_id": str(job_id)}
+            | {"table_id": str(table_id), "export_id": str(job_id)}
+        ):
+            return services.tracker.get(table_id, job_id)
+        case {"table_id": str(table_id), "partitions": [*partitions]}:
+            splits = (
+                services.tracker.get(table_id, split_job_id(each))
+                for each in partitions[:MAX_SPLITS_CHECKED]
+            )
+            return next((job for job in splits if job and job.state == "failed"), None)
+        case {"table_id": str(table_id), "request_id": str(request_id)}:
+            return services.tracker.get(table_id, request_id)
+        case {"request_id": str(request_id), "name": str(name)}:
+            table = services.tables.named(name) if can_be_name(name) else None
+            known = services.tracker.get(table.id, request_id) if table is not None else None
+            return known or services.tracker.get(NO_TABLE, request_id)
+        case {"request_id": str(request_id)}:
+            return services.tracker.get(NO_TABLE, request_id)
+    return None
+
+
+# redrive: send the dead letters of a queue back to it, by request.
+
+
+def redrive_dead_letters(services: Services, request: Redrive) -> RequestResult:
+    """Redrive the requested dead letters, and return their number.
+
+    Raises:
+        NotFoundError: there is no such queue, or no such dead letter.
+        UnavailableError: some could not be sent or deleted; retry the request.
+    """
+    done = redrive(services, resolve_queue(request.queue), request.ids)
+    if left := len(done.unsent) + len(done.undeleted):
+        raise UnavailableError(f"{left} dead letters of queue {request.queue!r} are still there")
+    return RequestResult(counts=Counts(messages=len(done.sent)))

@@ -1,0 +1,531 @@
+"""export_rows: run one task of an export; the last task to finish writes the manifest.
+
+Each finished task saves the list of its files. A run that then finds all tasks finished completes
+the export; completing it twice changes nothing. A heavy export is one job, whose tasks run in
+parallel on Spark; it completes in the same way. If two runs of a task crash (out of memory,
+time-out), the whole export is handed to Spark; without Spark the export fails, and its reason says
+what to do.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+import pyarrow as pa
+
+from dormouse.arrow.order import OrderCheck, row_key, row_span
+from dormouse.arrow.types import arrow_schema
+from dormouse.errors import (
+    AlreadyExistsError,
+    CorruptDataError,
+    DormouseError,
+    JobTooLargeError,
+    NotFoundError,
+    OutcomeUnknownError,
+    UnavailableError,
+)
+from dormouse.features.export import (
+    Export,
+    ExportedFile,
+    Manifest,
+    SkippedShard,
+    build_manifest,
+    delete_export,
+    finished_task_paths,
+    is_task_done,
+    load_export,
+    load_pieces,
+    load_task_files,
+    save_manifest,
+    save_task_files,
+    unfinished_tasks,
+)
+from dormouse.files import results
+from dormouse.jobs import (
+    CRASH_LIMIT,
+    CRASHED,
+    crashed_attempts,
+    hand_to_spark,
+    record,
+    record_attempt,
+)
+from dormouse.key_codec import KeyCodec
+from dormouse.keys import Key, decode_key, encode_key
+from dormouse.messages.stages import ExportJob, ExportTask, OutboundMessage
+from dormouse.ports import Objects, Services, Storage, Upload
+from dormouse.query.result import QueryResult
+from dormouse.query.rows import QueryResources, query_slices
+from dormouse.query.selection import slices_from
+from dormouse.schema.schema import Schema
+from dormouse.shards.footer import check_identity, read_metadata
+from dormouse.shards.reading import Slice, audit_shard
+from dormouse.state.jobs import Failed, Finished, Started
+from dormouse.state.state import Piece
+from dormouse.stored.decoding import decode_json, raise_corrupt
+from dormouse.stored.paths import export_attempts_prefix, exported_file, exported_prefix, shard_path
+
+# Write sorted rows to one Parquet file of an export; files are divided between row keys.
+#
+# The footer of a file names its export, task and number, and the key at which the next file begins.
+# So the files alone say where the next run of a task continues.
+
+METADATA_KEY = "dormouse-export"
+FILE_BYTES = 256 * 1024 * 1024
+"""About the size at which a file of an export ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileId:
+    """Which file of an export: file `number` of a task, from 0."""
+
+    export: str
+    task: int
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenFile:
+    """A file's number of rows, and the row key at which the next file of its task begins.
+
+    `rest` is None for the last file of a task.
+    """
+
+    rows: int
+    rest: Key | None
+
+
+class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The JSON form; the key is a hexadecimal `encode_key`."""
+
+    export: str
+    task: int
+    number: int
+    rest: str | None
+    v: int = 1
+
+
+def columns_to_read(schema: Schema, columns: Sequence[str]) -> list[str]:
+    """Return the columns that `write_file` needs to write `columns`: the keys, then the others."""
+    keys = [field.name for field in schema.keys]
+    return [*keys, *(name for name in columns if name not in keys)]
+
+
+def write_file(
+    batches: Iterable[pa.RecordBatch],
+    local: Path,
+    place: FileId,
+    schema: Schema,
+    columns: Sequence[str],
+    *,
+    file_bytes: int = FILE_BYTES,
+    is_late: Callable[[], bool] = lambda: False,
+    written: Callable[[int], None] = lambda final_bytes: None,
+) -> WrittenFile:
+    """Write sorted rows to `local`, up to about `file_bytes`; without rows no file is made.
+
+    The batches have the `columns_to_read`, the file only `columns`. Once `file_bytes` are written,
+    or if `is_late`, the file ends before the next row key: all rows of one row key are in one file.
+    For row keys a, b, b, b, c and a limit reached after the first b, the file has a, b, b, b, and
+    the next begins at c. So the next file begins at a key, and no row is written twice.
+    `written` is called with how many bytes of the file are there and will not change.
+
+    Raises:
+        UnsortedRowsError: the rows are not sorted.
+    """
+    whole = arrow_schema(schema)
+    written_schema = pa.schema([whole.field(name) for name in columns])
+    file = _File(local, written_schema, _leading_keys(schema, columns))
+    check = OrderCheck(schema)
+    last: Key = ()
+    try:
+        for batch in batches:
+            check.see(batch)
+            while batch.num_rows:
+                taken = min(file.room, batch.num_rows)
+                if file.rows and (file.size_bytes >= file_bytes or is_late()):
+                    taken = row_span(batch, last, schema)[1]
+                    if taken < batch.num_rows:
+                        file.write(batch.slice(0, taken))
+                        return file.close(place, row_key(batch, taken, schema))
+                file.write(batch.slice(0, taken))
+                written(file.size_bytes)
+                last = row_key(batch, taken - 1, schema)
+                batch = batch.slice(taken)
+        return file.close(place, None)
+    finally:
+        file.end()
+
+
+class _File:
+    """The file being written, sorted by the columns at the positions `sorted_by`; it is created
+    with its first row.
+    """
+
+    def __init__(self, local: Path, schema: pa.Schema, sorted_by: Sequence[int]) -> None:
+        self._local, self._schema, self._sorted = local, schema, sorted_by
+        self._writer: results.ParquetRows | None = None
+        self._sink: pa.NativeFile | None = None
+
+    @property
+    def rows(self) -> int:
+        """How many rows were written."""
+        return self._writer.rows if self._writer is not None else 0
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of the row groups written so far."""
+        return self._sink.tell() if self._sink is not None else 0
+
+    @property
+    def room(self) -> int:
+        """How many more rows the pending row group takes; at least one."""
+        return self._writer.room if self._writer is not None else results.ROW_GROUP_ROWS
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Append rows."""
+        if not batch.num_rows:
+            return
+        if self._writer is None:
+            self._sink = pa.OSFile(str(self._local), "wb")
+            self._writer = results.ParquetRows(self._sink, self._schema, sorted_by=self._sorted)
+        self._writer.write(batch.select(self._schema.names).cast(self._schema))
+
+    def close(self, place: FileId, rest: Key | None) -> WrittenFile:
+        """Write the last row group and the metadata, if the file has rows."""
+        if self._writer is not None:
+            key = None if rest is None else encode_key(rest).hex()
+            known = _Stored(place.export, place.task, place.number, key)
+            self._writer.close({METADATA_KEY: msgspec.json.encode(known).decode()})
+        return WrittenFile(self.rows, rest)
+
+    def end(self) -> None:
+        """Close the file, whether it is complete or not."""
+        if self._writer is not None:
+            self._writer.end()
+        if self._sink is not None:
+            self._sink.close()
+
+
+def _leading_keys(schema: Schema, columns: Sequence[str]) -> list[int]:
+    """Return the positions of the keys that sort the columns: up to the first key not selected."""
+    places = []
+    for field in schema.keys:
+        if field.name not in columns:
+            break
+        places.append(columns.index(field.name))
+    return places
+
+
+def read_existing(objects: Objects, path: str, size_bytes: int, place: FileId) -> WrittenFile:
+    """Return the content of a file that an earlier run put.
+
+    Raises:
+        AlreadyExistsError: the file is not this file of this export.
+        CorruptDataError: the file is damaged.
+    """
+    metadata = read_metadata(objects, path, size_bytes, is_shard=False)
+    stored = (metadata.metadata or {}).get(METADATA_KEY.encode())
+    if stored is None:
+        raise _foreign(path)
+    with raise_corrupt(f"{path} is damaged"):
+        known = decode_json(stored, _Stored)
+        rest = None if known.rest is None else decode_key(bytes.fromhex(known.rest))
+    if FileId(known.export, known.task, known.number) != place:
+        raise _foreign(path)
+    return WrittenFile(metadata.num_rows, rest)
+
+
+def _foreign(path: str) -> AlreadyExistsError:
+    return AlreadyExistsError(
+        f"{path} exists already, and is not a file of this export",
+        hint="export to a prefix of its own",
+    )
+
+
+# Write the Parquet files of one export task, in a function or in a Spark executor.
+#
+# Each file is put once, under a name made from the numbers of its task and file. Its footer has the
+# key at which the next file begins, so a later run continues where the last file ends.
+
+
+class Worker(QueryResources, Protocol):
+    """What a task needs of the process that runs it; `ports.Services` has it."""
+
+    @property
+    def results(self) -> Storage:
+        """The storage of the files."""
+
+
+def write_task(
+    worker: Worker,
+    export: Export,
+    task: int,
+    *,
+    is_late: Callable[[], bool] = lambda: False,
+    file_bytes: int = FILE_BYTES,
+) -> bool:
+    """Write the missing files of a task, then save the list of its files.
+
+    Return False if `is_late` before the task is finished; at least one file is written in any case.
+
+    Raises:
+        NotFoundError: a shard that the task needs was collected, or the export has ended.
+    """
+    pieces = load_pieces(worker.storage, export, task)
+    skipped: tuple[SkippedShard, ...] = ()
+    if export.skip_damaged:
+        pieces, skipped = intact_pieces(worker.storage, export, pieces)
+    files = _TaskRun(worker, export, task, is_late, file_bytes).write(pieces)
+    if files is None:
+        return False
+    save_task_files(worker.storage, export, task, files, skipped)
+    return True
+
+
+def intact_pieces(
+    storage: Storage, export: Export, pieces: Sequence[Piece]
+) -> tuple[tuple[Piece, ...], tuple[SkippedShard, ...]]:
+    """Return pieces without the shards that are lost, or damaged in any byte, and these shards.
+
+    Each shard is read once more for that, whole: a part of one that seems right may be of a shard
+    whose other parts show that its bytes are not what was written.
+    """
+    codec, skipped = KeyCodec(export.schema), {}
+    for shard in {shard.id: shard for piece in pieces for shard in piece.shards}.values():
+        path = shard_path(export.table_id, shard.id)
+        try:
+            metadata = read_metadata(storage, path, shard.size_bytes)
+            check_identity(metadata, path, export.table_id, shard)
+            audit_shard(storage, path, shard.size_bytes)
+        except NotFoundError:
+            reason = "there is no such object"
+        except CorruptDataError as error:
+            reason = str(error)
+        else:
+            continue
+        ends = codec.to_json(shard.min_key), codec.to_json(shard.max_key)
+        skipped[shard.id] = SkippedShard(path, shard.rows, *ends, reason)
+    return tuple(_without(piece, skipped) for piece in pieces), tuple(skipped.values())
+
+
+def _without(piece: Piece, skipped: Collection[str]) -> Piece:
+    kept = [number for number, shard in enumerate(piece.shards) if shard.id not in skipped]
+    rows = tuple(piece.rows[number] for number in kept) if piece.rows else ()
+    return replace(piece, shards=tuple(piece.shards[number] for number in kept), rows=rows)
+
+
+@dataclass(frozen=True, slots=True)
+class _TaskRun:
+    """One run of one task."""
+
+    worker: Worker
+    export: Export
+    task: int
+    is_late: Callable[[], bool]
+    file_bytes: int
+
+    def write(self, pieces: Sequence[Piece]) -> list[ExportedFile] | None:
+        """Write the missing files and return all; None if `is_late` before the task is finished."""
+        files, rest = self._existing_files()
+        has_written = False
+        while rest is not None:
+            if has_written and self.is_late():
+                return None
+            rest = self._write_next(files, slices_from(pieces, rest))
+            has_written = True
+        return files
+
+    def _existing_files(self) -> tuple[list[ExportedFile], Key | None]:
+        """Return the files that earlier runs put, and the key at which the next file begins."""
+        files: list[ExportedFile] = []
+        rest: Key | None = ()
+        for stored in self.worker.results.list(self._path(exported_prefix(self.task))):
+            place = self._place(len(files))
+            name = exported_file(place.task, place.number)
+            if stored.path == self._path(name):
+                found = read_existing(self.worker.results, stored.path, stored.size_bytes, place)
+                files.append(ExportedFile(name, found.rows, stored.size_bytes))
+                rest = found.rest
+        return files, rest
+
+    def _write_next(self, files: list[ExportedFile], parts: list[list[Slice]]) -> Key | None:
+        """Write the next file, if rows are left; return the key at which its successor begins."""
+        place = self._place(len(files))
+        name = exported_file(place.task, place.number)
+        with tempfile.TemporaryDirectory(dir=self.worker.scratch) as folder:
+            local = Path(folder) / name
+            upload = self.worker.results.start_upload(self._path(name), local)
+            try:
+                written = self._write_local(local, place, parts, upload)
+                if not written.rows:
+                    return None
+                written, size_bytes = self._publish(local, upload, place, written)
+            finally:
+                upload.abort()
+        files.append(ExportedFile(name, written.rows, size_bytes))
+        return written.rest
+
+    def _write_local(
+        self, local: Path, place: FileId, parts: list[list[Slice]], upload: Upload
+    ) -> WrittenFile:
+        with closing(self._query(parts)) as rows:
+            return write_file(
+                rows,
+                local,
+                place,
+                self.export.schema,
+                self.export.selection.columns,
+                file_bytes=self.file_bytes,
+                is_late=self.is_late,
+                written=upload.advance,
+            )
+
+    def _query(self, parts: list[list[Slice]]) -> QueryResult:
+        export = self.export
+        columns = columns_to_read(export.schema, export.selection.columns)
+        selection = replace(export.selection, columns=tuple(columns))
+        return query_slices(self.worker, export.table, parts, selection)
+
+    def _publish(
+        self, local: Path, upload: Upload, place: FileId, written: WrittenFile
+    ) -> tuple[WrittenFile, int]:
+        """Put a file; return its content and size, or those of the file that another run put."""
+        if upload.complete():
+            return written, local.stat().st_size
+        path = self._path(exported_file(place.task, place.number))
+        results = self.worker.results
+        (stored,) = [found for found in results.list(path) if found.path == path]
+        return read_existing(results, path, stored.size_bytes, place), stored.size_bytes
+
+    def _place(self, number: int) -> FileId:
+        return FileId(self.export.id, self.task, number)
+
+    def _path(self, name: str) -> str:
+        return f"{self.export.to}/{name}"
+
+
+WHAT_TO_DO = (
+    "export it in parts, by ranges of keys, or deploy with a larger RowsMemory or with "
+    "Spark=yes; then request it again"
+)
+STEP_SECONDS = 240
+"""How long a run of a task takes before it ends its file and continues with a new message."""
+
+WriteTasks = Callable[[Export, Sequence[int]], object]
+"""Write some tasks of an export, in this process or on a cluster."""
+
+
+def export_rows(
+    services: Services,
+    message: ExportTask,
+    *,
+    step_seconds: float = STEP_SECONDS,
+    file_bytes: int = FILE_BYTES,
+) -> list[OutboundMessage]:
+    """Run a task of an export, unless the export has ended.
+
+    Raises:
+        UnavailableError: a service does not answer; the task can be retried.
+    """
+    export = _running(services, message.table_id, message.export_id)
+    if export is None:
+        return []
+    end_ms = services.clock.now_ms() + step_seconds * 1000
+
+    def is_late() -> bool:
+        return services.clock.now_ms() >= end_ms
+
+    manifest = None
+    runs = export_attempts_prefix(export.table_id, export.id, message.task)
+    done = is_task_done(services.storage, export, message.task)
+    has_failed = not done and len(crashed_attempts(services, runs)) >= CRASH_LIMIT
+    if has_failed and services.has_spark:
+        return hand_to_spark(services, ExportJob(export.table_id, export.id), CRASHED)
+    with _fail_on_permanent_error(services, export):
+        if has_failed:
+            raise JobTooLargeError(f"{CRASHED}, in task {message.task}", hint=WHAT_TO_DO)
+        if not done:
+            _record_running(services, export)
+            with record_attempt(services, runs):
+                is_whole = write_task(
+                    services, export, message.task, is_late=is_late, file_bytes=file_bytes
+                )
+            if not is_whole:
+                return [OutboundMessage("exports", message)]
+        manifest = _manifest_if_done(services, export)
+    _finish(services, export, manifest)
+    return []
+
+
+def export_all(services: Services, job: ExportJob, write: WriteTasks) -> None:
+    """Run all unfinished tasks of an export, unless the export has ended.
+
+    Raises:
+        UnavailableError: a service does not answer; the rest can be retried.
+    """
+    export = _running(services, job.table_id, job.job_id)
+    if export is None:
+        return
+    manifest = None
+    with _fail_on_permanent_error(services, export):
+        _record_running(services, export)
+        write(export, unfinished_tasks(services, export))
+        manifest = _manifest_if_done(services, export)
+    _finish(services, export, manifest)
+
+
+def _running(services: Services, table_id: str, export_id: str) -> Export | None:
+    export = load_export(services, table_id, export_id)
+    return None if export is None or services.table(table_id) is None else export
+
+
+@contextmanager
+def _fail_on_permanent_error(services: Services, export: Export) -> Iterator[None]:
+    """Record why the block fails; an error that a retry cannot cure ends the export."""
+    try:
+        yield
+    except (UnavailableError, OutcomeUnknownError) as error:
+        record(services, export.tracked_job, Failed(error.explanation))
+        raise
+    except DormouseError as error:
+        if load_export(services, export.table_id, export.id) is not None:  # still running
+            record(services, export.tracked_job, Failed(_reason(error)))
+            delete_export(services, export)
+
+
+def _manifest_if_done(services: Services, export: Export) -> Manifest | None:
+    """Write the manifest if all tasks are finished, and return it."""
+    paths = finished_task_paths(services, export.table_id, export.id)
+    if len(paths) < export.tasks:
+        return None
+    manifest = build_manifest(export, *load_task_files(services, paths))
+    save_manifest(services, export, manifest)
+    return manifest
+
+
+def _finish(services: Services, export: Export, manifest: Manifest | None) -> None:
+    """Record that an export is finished, then delete its stored state.
+
+    The manifest is written, so an error here must not record the export as failed.
+    """
+    if manifest is not None:
+        record(services, export.tracked_job, Finished(rows=manifest.rows))
+        delete_export(services, export)
+
+
+def _record_running(services: Services, export: Export) -> None:
+    known = services.tracker.get(export.table_id, export.id)
+    if known is None or known.state not in ("running", "finished"):
+        record(services, export.tracked_job, Started())
+
+
+def _reason(error: DormouseError) -> str:
+    if isinstance(error, NotFoundError):
+        return f"{error}; request the export again, and if it fails again, check the table"
+    return error.explanation

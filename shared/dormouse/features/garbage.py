@@ -1,0 +1,280 @@
+"""collect_garbage: delete the objects of unreferenced shards, then remove them from the state.
+
+The shards that are due are chosen before the pins are read; those of pinned versions stay, and are
+candidates again once these are unpinned. So do those that a restore referenced meanwhile. Then the
+record of what is published is read: what readers of Iceberg may need stays, and comes again.
+
+Order of writes: object, then state. A crash in between leaves a shard that the state still lists;
+the redelivery deletes its object again, which is idempotent. The other order could leak objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from hashlib import blake2b
+
+from dormouse.features.requests import (
+    TABLE_RESET,
+    JobCheck,
+    JobOutcome,
+    RequestResult,
+    StoredWork,
+    resolve_live_table,
+)
+from dormouse.jobs import finalise, record, tracked
+from dormouse.messages.requests import CollectGarbage, Counts
+from dormouse.messages.stages import GarbageCandidates, OutboundMessage
+from dormouse.ports import Services
+from dormouse.state.jobs import Finished, Started, TrackedJob
+from dormouse.state.state import DAY_MS, DeleteShards, TableState
+from dormouse.state.store import Rejected, StateStore
+from dormouse.stored.paths import run_of_shard, shard_path
+from dormouse.tables.table import Table
+
+# Choose the shards that may be deleted: those unreferenced for longer than the delay.
+#
+# The delay must exceed the longest query, since a query reads at the version it began with. Shards
+# of pinned versions are kept until these are unpinned.
+
+MAX_UPLOAD_MS = DAY_MS
+"""An upload that is older is of a run that died; lifecycle rules of the buckets use the same."""
+
+
+def abandoned_after_ms(table: Table) -> int:
+    """Return after how long what was sent of an unfinished upload is deleted.
+
+    It may be short: a run that is alive after all finds its upload gone, and begins it again.
+    """
+    return min(MAX_UPLOAD_MS, table.properties.orphan_age_seconds * 1000)
+
+
+def waiting_seconds(state: TableState, shard: str, now_ms: int, delay_seconds: int) -> int:
+    """Return for how many more seconds an unreferenced shard must be kept."""
+    since_ms = state.unreferenced[shard]
+    return max(0, -((now_ms - since_ms - delay_seconds * 1000) // 1000))
+
+
+def collectable(
+    state: TableState, candidates: Iterable[str], now_ms: int, delay_seconds: int
+) -> tuple[list[str], list[str]]:
+    """Return the candidates that may be deleted now, and those that must wait.
+
+    Shards that are referenced, disputed or unknown are in neither.
+    """
+    due: list[str] = []
+    waiting: list[str] = []
+    for shard in sorted(set(candidates)):
+        if shard in state.unreferenced and shard not in state.disputed:
+            ready = waiting_seconds(state, shard, now_ms, delay_seconds) == 0
+            (due if ready else waiting).append(shard)
+    return due, waiting
+
+
+def unpinned(store: StateStore, state: TableState, shards: Iterable[str]) -> list[str]:
+    """Return the shards, chosen because of a state, that no pinned version references.
+
+    Call it after `shards` were chosen and before they are deleted: a version that is pinned later
+    has none of them (`log.pinning`). A restore references shards again, and then removes its
+    pin. So the newest state is read once more after the pins: a shard that was referenced since it
+    was chosen is kept, even if it is not referenced any more.
+
+    Raises:
+        CorruptDataError: a pin is damaged, or the snapshot of one is.
+    """
+    left = list(shards)
+    if left:
+        for pinned in store.pins.states():
+            left = [shard for shard in left if not pinned.reference_counts.get(shard, 0)]
+    if left:
+        now = store.current()
+        left = [shard for shard in left if _is_as_chosen(shard, state, now)]
+    return left
+
+
+def _is_as_chosen(shard: str, chosen: TableState, now: TableState) -> bool:
+    """Return whether a shard has been without references since a state in which it was chosen."""
+    is_free = not now.reference_counts.get(shard, 0)
+    return is_free and now.unreferenced.get(shard) == chosen.unreferenced.get(shard)
+
+
+def unpublished(
+    services: Services, table: Table, state: TableState, shards: list[str]
+) -> list[str]:
+    """Return those of a state's unreferenced shards that no reader of Iceberg may need.
+
+    Call it after `shards` were chosen and before they are deleted: what is published later has none
+    of them (`features.publish_iceberg`).
+
+    Raises:
+        CorruptDataError: the record of what is published is damaged.
+    """
+    record = services.publications.get(table.id) if shards else None
+    if record is None:
+        return shards
+    oldest_ms = services.clock.now_ms() - table.properties.gc_delay_seconds * 1000
+    return record.unneeded(table.state_id, state, shards, oldest_ms)
+
+
+def is_following(services: Services, table: Table, state: TableState) -> bool:
+    """Return whether all that readers of Iceberg may need is in this state or was.
+
+    It is not for a while after a rebuild: the state before may have had other shards.
+    """
+    record = services.publications.get(table.id)
+    if record is None:
+        return True
+    oldest_ms = services.clock.now_ms() - table.properties.gc_delay_seconds * 1000
+    found = record.found_at(oldest_ms)
+    return found is not None and (
+        not found.metadata
+        or (found.state_id, found.generation) == (table.state_id, state.generation)
+    )
+
+
+def orphans(state: TableState, modified_ms: Mapping[str, int], oldest_ms: int) -> list[str]:
+    """Return the stored shards, by the times they were written, that no commit can need.
+
+    The shards of a run are orphans together, once all were written at `oldest_ms` or before. The
+    outputs of a job that is still assigned are none: its next run can adopt them, however old they
+    are.
+    """
+    runs: dict[str, list[str]] = {}
+    for shard in modified_ms:
+        run, _ = run_of_shard(shard)
+        if shard not in state.shards and run not in state.jobs:
+            runs.setdefault(run, []).append(shard)
+    return [
+        shard
+        for found in runs.values()
+        if max(modified_ms[shard] for shard in found) <= oldest_ms
+        for shard in found
+    ]
+
+
+MAX_DELAY_SECONDS = 15 * 60
+"""The longest SQS delays a message; a longer wait is several messages."""
+
+
+CANDIDATES_PER_MESSAGE = 1000
+
+
+def candidates(table: Table, state: TableState, shards: Sequence[str]) -> list[OutboundMessage]:
+    """Return the messages that name these shards as candidates, with no delay."""
+    return [
+        OutboundMessage("gc-candidates", GarbageCandidates(table.id, state.generation, some))
+        for some in together(shards)
+    ]
+
+
+def together(shards: Sequence[str]) -> list[tuple[str, ...]]:
+    """Return shards in the batches of one message each."""
+    starts = range(0, len(shards), CANDIDATES_PER_MESSAGE)
+    return [tuple(shards[start : start + CANDIDATES_PER_MESSAGE]) for start in starts]
+
+
+def collect_garbage(services: Services, message: GarbageCandidates) -> list[OutboundMessage]:
+    """Delete the candidates whose delay is over; return a delayed message of the others."""
+    table = services.table(message.table_id)
+    if table is None:
+        return []
+    store = services.store(table)
+    state = store.current()
+    job_id = garbage_job_id(message.shards)
+    if message.generation != state.generation:
+        finalise(services, table.id, job_id)
+        return []
+    now_ms, delay_seconds = services.clock.now_ms(), table.properties.gc_delay_seconds
+    due, waiting = collectable(state, message.shards, now_ms, delay_seconds)
+    due = unpinned(store, state, due)
+    free = unpublished(services, table, state, due)
+    held = [shard for shard in due if shard not in set(free)]
+    if not free:
+        finalise(services, table.id, job_id)
+    elif not _delete(services, table, state, job_id, free):
+        return [OutboundMessage("gc-candidates", message)]
+    if not waiting and not held:
+        return []
+    seconds = [waiting_seconds(state, shard, now_ms, delay_seconds) for shard in waiting]
+    left = MAX_DELAY_SECONDS if held else max(seconds)
+    again = GarbageCandidates(table.id, state.generation, (*waiting, *held))
+    return [OutboundMessage("gc-candidates", again, min(left, MAX_DELAY_SECONDS))]
+
+
+def garbage_job_id(shards: Sequence[str]) -> str:
+    """Return the id of the job of a message, the same for each of its deliveries."""
+    return f"garbage-{blake2b(' '.join(shards).encode(), digest_size=16).hexdigest()}"
+
+
+def _delete(
+    services: Services, table: Table, state: TableState, job_id: str, due: list[str]
+) -> bool:
+    """Delete shards and remove them from the state.
+
+    Return False to retry, if another delivery removed some of them meanwhile.
+    """
+    job = TrackedJob(table.id, job_id, "garbage")
+    started = Started(
+        subject=f"{len(due)} shards",
+        files=len(due),
+        size_bytes=sum(state.shards[shard].size_bytes for shard in due),
+    )
+    with tracked(services, job, started):
+        services.storage.delete([shard_path(table.id, shard) for shard in due])
+        deletion = DeleteShards(tuple(due))
+        (outcome,) = services.store(table).commit(deletion, generation=state.generation)
+        if isinstance(outcome, Rejected):
+            return False
+    record(services, job, Finished(files=len(due)))
+    return True
+
+
+# collect_garbage: delete the unreferenced shards whose delay is over, on request.
+
+
+class GarbageWork(StoredWork, frozen=True, tag="garbage"):
+    """Shards that are to be deleted."""
+
+    generation: int
+    shards: tuple[str, ...]
+
+    @property
+    def job_ids(self) -> list[str]:
+        """Return the id of the job of each batch of shards."""
+        return [garbage_job_id(shards) for shards in together(self.shards)]
+
+    def unfinished_messages(self, services: Services, table: Table) -> list[OutboundMessage]:
+        """Return the messages of shards that are not deleted yet."""
+        state = services.store(table).current()
+        shards = [shard for shard in self.shards if shard in state.unreferenced]
+        return candidates(table, state, shards) if state.generation == self.generation else []
+
+    def outcomes(self, check: JobCheck) -> Iterator[JobOutcome]:
+        """Yield the outcome or progress of each batch of shards."""
+        for shards in together(self.shards):
+            job_id = garbage_job_id(shards)
+            if check.state.generation != self.generation:
+                yield JobOutcome(self.kind, job_id, "failed", TABLE_RESET)
+            elif any(shard in check.state.shards for shard in shards):
+                yield check.unfinished(self.kind, job_id, check.record(job_id))
+            else:
+                yield JobOutcome(self.kind, job_id, counts=Counts(finished=1, shards=len(shards)))
+
+
+def request_collection(services: Services, request: CollectGarbage) -> RequestResult:
+    """Request the deletion of the shards whose delay is over, of a table online or offline.
+
+    Raises:
+        NotFoundError: no table of that name exists, or it is being deleted.
+    """
+    table = resolve_live_table(services, request)
+    store = services.store(table)
+    state = store.current()
+    due, _ = collectable(
+        state, state.unreferenced, services.clock.now_ms(), table.properties.gc_delay_seconds
+    )
+    due = unpublished(services, table, state, unpinned(store, state, due))
+    if not due:
+        return RequestResult()
+    size_bytes = sum(state.shards[shard].size_bytes for shard in due)
+    work = GarbageWork(state.generation, tuple(due))
+    return RequestResult(candidates(table, state, due), work, Counts(size_bytes=size_bytes))

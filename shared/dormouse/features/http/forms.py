@@ -1,0 +1,341 @@
+"""The forms in which rows are answered: what a client accepts, and how much fits into an answer."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from hashlib import blake2b
+from itertools import accumulate, takewhile
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from dormouse.access import VisibleTable
+from dormouse.arrow.order import key_part
+from dormouse.arrow.types import conform, frame_schema
+from dormouse.features.http.problems import ProblemError
+from dormouse.files.results import ResultFormat, json_objects, write_rows
+from dormouse.http.messages import HttpResponse, preferred_type
+from dormouse.key_codec import EMPTY_RANGE, KeyCodec
+from dormouse.keys import Key, KeyRange
+from dormouse.schema.schema import Schema
+from dormouse.state.sources import WholeNumber
+from dormouse.stored.decoding import decode_json
+from dormouse.tables.table import Table
+
+MOST_ANSWER_BYTES = 4_000_000
+"""A function returns up to 6 MB, in which an answer may be base64."""
+NEXT, VERSION = "dormouse-next", "dormouse-version"
+
+
+class RowForm(StrEnum):
+    """The media types of rows."""
+
+    json = "application/json"
+    json_lines = "application/x-ndjson"
+    csv = "text/csv"
+    arrow = "application/vnd.apache.arrow.stream"
+
+
+_FORMATS = {
+    RowForm.json_lines: ResultFormat.json,
+    RowForm.csv: ResultFormat.csv,
+    RowForm.arrow: ResultFormat.arrow,
+}
+_NAMES = {
+    **{str(form): form for form in RowForm},
+    "application/jsonl": RowForm.json_lines,
+    "application/jsonlines": RowForm.json_lines,
+}
+
+
+class RowColumn(msgspec.Struct, frozen=True, kw_only=True):
+    """A column of rows; `type` is its type in Arrow."""
+
+    name: str
+    type: str
+
+
+class Rows(msgspec.Struct, frozen=True, kw_only=True):
+    """Rows. Times and dates are ISO 8601, UUIDs and decimals text, bytes base64; floats that are
+    not finite are the texts NaN, Infinity and -Infinity.
+
+    `version` is the version of the table that was read; of a statement that reads several, 0. With
+    `next`, there are more rows: ask the same again, with it as `after`.
+    """
+
+    columns: list[RowColumn]
+    rows: list[dict[str, Any]]
+    version: int
+    next: str = ""
+
+
+class TooMuchError(ProblemError):
+    """Rows do not fit into one answer, or take too long for it."""
+
+    def __init__(self) -> None:
+        """Say what else can be asked for."""
+        super().__init__(
+            413,
+            f"the rows take more than the {MOST_ANSWER_BYTES:,} bytes of an answer",
+            hint="ask for fewer rows or columns, or with the header Prefer: respond-async",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RowPage:
+    """Rows as they are answered; `name_next` returns the continuation after so many of them, or
+    nothing if these are all.
+    """
+
+    schema: pa.Schema
+    batches: Sequence[pa.RecordBatch]
+    version: int
+    name_next: Callable[[int], str]
+
+    @property
+    def rows(self) -> int:
+        """The number of rows."""
+        return sum(batch.num_rows for batch in self.batches)
+
+
+def accepted_form(headers: Mapping[str, str]) -> RowForm:
+    """Return the form of rows that a client prefers, by the header Accept; JSON by default.
+
+    Raises:
+        ProblemError: the client accepts none.
+    """
+    found = preferred_type(headers, _NAMES)
+    if found is None:
+        raise ProblemError(
+            406,
+            "rows are not available in what the client accepts",
+            hint=f"accept {', '.join(RowForm)}",
+        )
+    return _NAMES[found]
+
+
+def rows_response(form: RowForm, page: RowPage, *, can_continue: bool) -> HttpResponse:
+    """Return rows as an answer; as many as fit, if the client can continue after them.
+
+    Raises:
+        TooMuchError: they do not fit: not all of them, or not even one.
+    """
+    count = page.rows
+    while True:
+        body = _encoded(form, page, count)
+        if len(body) <= MOST_ANSWER_BYTES:
+            return _response(form, page, count, body)
+        if not can_continue or count <= 1:
+            raise TooMuchError
+        count = max(1, min(count // 2, count * MOST_ANSWER_BYTES // len(body)))
+
+
+def _response(form: RowForm, page: RowPage, count: int, body: bytes) -> HttpResponse:
+    following = page.name_next(count)
+    headers = {
+        "content-type": form.value,
+        VERSION: str(page.version),
+        "cache-control": "no-store",
+        **({NEXT: following} if following else {}),
+    }
+    return HttpResponse(200, headers, body)
+
+
+def _encoded(form: RowForm, page: RowPage, count: int) -> bytes:
+    schema = frame_schema(page.schema)
+    batches = [conform(batch, schema) for batch in _first(page.batches, count)]
+    if form is RowForm.json:
+        answer = Rows(
+            columns=[RowColumn(name=field.name, type=str(field.type)) for field in schema],
+            rows=[row for batch in batches for row in json_objects(batch)],
+            version=page.version,
+            next=page.name_next(count),
+        )
+        return msgspec.json.encode(answer)
+    sink = io.BytesIO()
+    write_rows(_FORMATS[form], batches, schema, sink)
+    return sink.getvalue()
+
+
+def _first(batches: Iterable[pa.RecordBatch], count: int) -> list[pa.RecordBatch]:
+    found = []
+    for batch in batches:
+        found.append(batch.slice(0, count))
+        count -= min(count, batch.num_rows)
+        if not count:
+            break
+    return found
+
+
+# Continuations: where the next page of a query begins, as a text that the client hands back.
+#
+# A continuation names the table, the version and the moment that all pages are of, the last key
+# that was answered, and a digest of the question. It gives its holder no right: each page is asked
+# for as the first one is. Its checksum only tells a damaged one from one that does not fit.
+
+_CHECKSUM_BYTES = 8
+_AGAIN = "ask the question again without `after`"
+
+
+class Position(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where a page ends: after `repeats` rows that have `key`, which is in the form of messages.
+
+    `given` counts the rows of all pages before. `state` is the id of the table's state.
+    """
+
+    state: str
+    version: WholeNumber
+    time_ms: WholeNumber
+    question: str
+    key: tuple[object, ...]
+    repeats: WholeNumber
+    given: WholeNumber
+    v: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Paging:
+    """The pages of one question about a table at one version, as its caller may see it: a
+    continuation names only keys that are visible.
+    """
+
+    seen: VisibleTable
+    version: int
+    time_ms: int
+    question: str
+    before: Position | None = None
+
+    @property
+    def given(self) -> int:
+        """How many rows the pages before had."""
+        return self.before.given if self.before else 0
+
+    @property
+    def repeats(self) -> int:
+        """How many rows at the beginning of what is read the page before had."""
+        return self.before.repeats if self.before else 0
+
+    def left_of(self, ranges: Sequence[KeyRange]) -> list[KeyRange]:
+        """Return what is left of the ranges of the question; at least one."""
+        if self.before is None:
+            return list(ranges)
+        rest = KeyRange(self._last())
+        found = [span.intersection(rest) for span in ranges]
+        return [span for span in found if not span.is_empty()] or [EMPTY_RANGE]
+
+    def _last(self) -> Key:
+        if self.before is None:
+            return ()
+        if not self.before.key:
+            return ()
+        return KeyCodec(self.seen.schema).from_json(
+            self.before.key, "the continuation", strings_base64=True
+        )
+
+    def after(self, batches: Sequence[pa.RecordBatch], count: int) -> str:
+        """Return the continuation after the first `count` rows of batches that have those keys."""
+        last, repeats = _last_key(batches, count, self.seen.schema)
+        if repeats == count and last == self._last():
+            repeats += self.repeats
+        return encode(
+            Position(
+                state=self.seen.table.state_id,
+                version=self.version,
+                time_ms=self.time_ms,
+                question=self.question,
+                key=_key_to_json(last, self.seen.schema),
+                repeats=repeats,
+                given=self.given + count,
+            )
+        )
+
+
+def digest(question: object) -> str:
+    """Return a digest of a question, by which a continuation knows it."""
+    return blake2b(msgspec.json.encode(question), digest_size=12).hexdigest()
+
+
+def encode(position: Position) -> str:
+    """Return a continuation as text that needs no quoting anywhere."""
+    return sealed(msgspec.json.encode(position))
+
+
+def sealed(body: bytes) -> str:
+    """Return what a continuation says as text, with a checksum."""
+    return base64.urlsafe_b64encode(_checksum(body) + body).decode().rstrip("=")
+
+
+def unsealed(text: str) -> bytes:
+    """Return what `sealed` made text of. Raises ValueError if it is damaged."""
+    padded = text.encode() + b"=" * (-len(text) % 4)
+    raw = base64.b64decode(padded, altchars=b"-_", validate=True)
+    checksum, body = raw[:_CHECKSUM_BYTES], raw[_CHECKSUM_BYTES:]
+    if checksum != _checksum(body):
+        raise ValueError(text)
+    return body
+
+
+def decode(text: str, table: Table, question: str) -> Position:
+    """Return what a continuation says.
+
+    Raises:
+        ProblemError: it is damaged, or of another table, or of another question.
+    """
+    try:
+        found = decode_json(unsealed(text), Position)
+    except ValueError as error:
+        raise ProblemError(400, "`after` is no continuation, or is damaged", hint=_AGAIN) from error
+    if found.state.partition("/")[0] != table.id:
+        raise ProblemError(422, "`after` is the continuation of another table", hint=_AGAIN)
+    if found.question != question:
+        raise ProblemError(
+            422,
+            "`after` is the continuation of another question",
+            hint="send the same keys, ranges, condition, columns, limit and version as before",
+        )
+    if found.state != table.state_id:
+        raise gone()
+    return found
+
+
+def gone() -> ProblemError:
+    """Return the error that the version of a continuation is not kept any more."""
+    return ProblemError(
+        410,
+        "the version that the pages are of is not kept any more",
+        hint=f"{_AGAIN}; to keep a version for longer, tag it",
+    )
+
+
+def _checksum(body: bytes) -> bytes:
+    return blake2b(body, digest_size=_CHECKSUM_BYTES).digest()
+
+
+def _last_key(batches: Sequence[pa.RecordBatch], count: int, schema: Schema) -> tuple[Key, int]:
+    """Return the key of the last of the first `count` rows, and how many rows up to it have it."""
+    keys = _keys_from_end(batches, count, schema)
+    last = next(keys)
+    return last, 1 + sum(1 for _ in takewhile(lambda key: key == last, keys))
+
+
+def _keys_from_end(batches: Sequence[pa.RecordBatch], count: int, schema: Schema) -> Iterator[Key]:
+    """Yield the keys of the first `count` rows, the last one first: few are looked at."""
+    before = accumulate((batch.num_rows for batch in batches), initial=0)
+    for batch, start in reversed([*zip(batches, before, strict=False)]):
+        columns = [(batch.column(field.name), field.type) for field in schema.keys]
+        for row in reversed(range(min(batch.num_rows, count - start))):
+            yield tuple(key_part(column[row], kind) for column, kind in columns)
+
+
+def _key_to_json(key: Key, schema: Schema) -> tuple[object, ...]:
+    """Return a key as `KeyCodec.from_json` reads it, with strings as base64: any can be named."""
+    plain = KeyCodec(schema).to_json(key)
+    return tuple(
+        base64.b64encode(part.encode()).decode() if isinstance(part, str) else shown
+        for part, shown in zip(key, plain, strict=True)
+    )

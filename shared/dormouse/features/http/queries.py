@@ -1,0 +1,580 @@
+"""Routes that read rows: of one table in pages, and of statements in SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from hashlib import blake2b
+from typing import Annotated, Any
+
+import msgspec
+import pyarrow as pa
+from msgspec import UNSET
+
+from dormouse.access import NOBODY, VisibleTable
+from dormouse.client.queries import QUEUE, failure_of, message_parameters
+from dormouse.client.versions import named_parameters
+from dormouse.errors import ForbiddenError, InvalidRequestError, LimitExceededError, NotFoundError
+from dormouse.features.access import administers_instance, check_readable
+from dormouse.features.http.calls import Call, Form, Page, Shown, json_answer
+from dormouse.features.http.forms import (
+    MOST_ANSWER_BYTES,
+    Paging,
+    RowPage,
+    TooMuchError,
+    accepted_form,
+    decode,
+    digest,
+    gone,
+    rows_response,
+)
+from dormouse.features.http.problems import ProblemError, shown_reason
+from dormouse.features.http.tables import idempotency_key, page_of
+from dormouse.features.queries import QUERIES, QueryEnd, ResultFile, load_end
+from dormouse.features.versions import read_as_of
+from dormouse.files.results import ResultFormat
+from dormouse.http.messages import HttpResponse, preferred_type
+from dormouse.key_codec import EMPTY_RANGE, KeyCodec
+from dormouse.keys import KeyRange
+from dormouse.messages.stages import (
+    AnswerQuery,
+    CancelQuery,
+    OutboundMessage,
+    SelectionMessage,
+    encode,
+)
+from dormouse.ports import Clock
+from dormouse.query.rows import query_rows
+from dormouse.query.selection import (
+    Selection,
+    bytes_to_read,
+    decode_selection,
+    select,
+    selected_ranges,
+)
+from dormouse.sql.conditions import parse_condition
+from dormouse.state.jobs import JobRecord
+from dormouse.state.state import TableState
+from dormouse.state.versions import parse_as_of
+from dormouse.statements.limits import ReadLimitError
+from dormouse.stored.paths import query_prefix
+from dormouse.tables.properties import SparkOptions
+from dormouse.tables.table import Table
+
+# Routes of queries that are answered later: by `answer_query`, with files of their rows.
+#
+# The message of a query names the caller, whom the stage believes because this API sent it. The id
+# of a query has a mark of the caller in it, which shows whose query it is before anything is
+# recorded of it; nothing is written here.
+
+RESPOND_LATER = "respond-async"
+"""What a client prefers (RFC 7240) that wants a large answer as files."""
+MOST_MESSAGE_BYTES = 240 * 1024
+"""A message of SQS has 256 KiB."""
+LINK_SECONDS = 3600
+"""How long a link to a file of a result can be used."""
+_FORMATS = {
+    ResultFormat.json.media_type: ResultFormat.json,
+    **{form.media_type: form for form in ResultFormat},
+    "application/jsonl": ResultFormat.json,
+    "application/jsonlines": ResultFormat.json,
+}
+"""The formats of files by their media types, the default first."""
+_UNKNOWN = "nothing is recorded of it: it waits, or was never asked, or ended a week ago"
+
+
+class QueryAccepted(Shown, frozen=True, kw_only=True):
+    """A query that is answered later; `location` is the path that shows its state and result."""
+
+    query_id: str
+    location: str
+
+
+class QuerySummary(Shown, frozen=True, kw_only=True):
+    """A query that `who` asked. `state` is waiting, running, finished, failed or cancelled;
+    `subject` is the table, or SQL. Of its sub-queries, `parts`, `parts_done` are done. Times are
+    milliseconds since 1970; 0 is not yet.
+    """
+
+    id: str
+    state: str
+    subject: str = ""
+    who: str = ""
+    rows: int = 0
+    parts: int = 0
+    parts_done: int = 0
+    started_ms: int = 0
+    finished_ms: int = 0
+
+
+class QueriesPage(Page, frozen=True, kw_only=True):
+    """Which part of a list is wanted; with `all`, of the queries of all callers."""
+
+    all: bool = False
+
+
+class QueryPage(Shown, frozen=True, kw_only=True):
+    """Queries, the newest first. With `next`, there are more: ask for those after it."""
+
+    queries: list[QuerySummary]
+    next: str = ""
+
+
+class QueryFile(Shown, frozen=True, kw_only=True):
+    """A file of a result. A `url` that begins with a slash is a path of this API; others can be
+    used by anybody, for `expires_seconds`.
+    """
+
+    url: str
+    rows: int
+    size_bytes: int
+
+
+class QueryShown(QuerySummary, frozen=True, kw_only=True):
+    """A query with its result, once it is finished: `files` of `media_type`, in the order of the
+    rows, and the `versions` that were read, by the names of tables. `reason` says why it failed.
+    """
+
+    reason: str = ""
+    media_type: str = ""
+    versions: dict[str, list[int]] = {}
+    files: list[QueryFile] = []
+    expires_seconds: int = 0
+
+
+def prefers_later(headers: Mapping[str, str]) -> bool:
+    """Return whether a client wants to be answered later, by its header Prefer."""
+    given = headers.get("prefer", "").lower().split(",")
+    return RESPOND_LATER in [part.partition(";")[0].strip() for part in given]
+
+
+def ask_later(call: Call, asked: AnswerQuery) -> HttpResponse:
+    """Send a query, and return where it is followed; `asked` lacks its id, format and asker.
+
+    Raises:
+        ForbiddenError: nothing identifies the caller, who could not be given the result.
+        ProblemError: the client accepts no format of files, or the question is too long.
+    """
+    form = _accepted_format(call.request.headers)
+    asked = msgspec.structs.replace(asked, format=form.value)
+    query_id = send_query(call, asked, idempotency_key(call))
+    answer = QueryAccepted(query_id=query_id, location=f"/queries/{query_id}")
+    return json_answer(202, answer, preference_applied=RESPOND_LATER)
+
+
+def send_query(call: Call, asked: AnswerQuery, key: str = "") -> str:
+    """Send a query of the caller; return its id, which follows from `key` and the question, on
+    whatever connection it is asked, if there is one.
+
+    Raises:
+        ForbiddenError: nothing identifies the caller, who could not be given the result.
+        ProblemError: the question is too long.
+    """
+    if call.principal == NOBODY:
+        raise ForbiddenError("nothing says who you are, so no result can be kept for you")
+    asked = msgspec.structs.replace(asked, who=call.principal)
+    content = encode(asked)
+    if len(content) > MOST_MESSAGE_BYTES:
+        raise ProblemError(
+            413,
+            f"a question that is answered later takes up to {MOST_MESSAGE_BYTES:,} bytes",
+            hint="ask for fewer keys or ranges at once",
+        )
+    question = encode(msgspec.structs.replace(asked, connection=UNSET))
+    head = _digest(key, question, 16) if key else call.services.ids.new()
+    query_id = f"{head}-{_mark(head, call.principal)}"
+    asked = msgspec.structs.replace(asked, query_id=query_id)
+    call.instance.queues.send([OutboundMessage(QUEUE, asked)])
+    return query_id
+
+
+def list_queries(call: Call, query: QueriesPage) -> QueryPage:
+    """List the queries that the caller has asked to be answered later, and that have begun.
+
+    With `all`, list those of all callers, for whoever administers all tables by an access rule.
+    """
+    if query.all and not administers_instance(call.services, call.principal):
+        raise ForbiddenError(
+            "you may not see the queries of others",
+            hint="a rule that lets you administer all tables, *, does",
+        )
+    records = call.services.tracker.records(QUERIES)
+    own = [each for each in records if query.all or each.who == call.principal != NOBODY]
+    own.sort(key=lambda each: (-(each.started_ms or each.updated_ms), each.job_id))
+    some, more = page_of(own, query, lambda each: each.job_id)
+    return QueryPage(queries=[QuerySummary(**_summary(each)) for each in some], next=more)
+
+
+def show_query(call: Call, query_id: str) -> QueryShown:
+    """Show the state of a query that the caller has asked, and its result once it is finished."""
+    record = own_query(call, query_id)
+    if record is None:
+        return QueryShown(id=query_id, state="waiting", reason=_UNKNOWN)
+    if not record.is_finished:
+        return QueryShown(**_summary(record))
+    end = _end(call, record)
+    if end.state != "finished":
+        reason = end.reason if end.state == "cancelled" else shown_reason(failure_of(end))
+        return QueryShown(**_summary(record), reason=reason)
+    return QueryShown(
+        **_summary(record),
+        media_type=ResultFormat(end.format).media_type,
+        versions={name: list(found) for name, found in end.versions.items()},
+        files=[_file(call, query_id, each) for each in end.files],
+        expires_seconds=LINK_SECONDS,
+    )
+
+
+def cancel_query(call: Call, query_id: str) -> QueryAccepted:
+    """Cancel a query that the caller has asked, unless it has ended. Who administers all tables by
+    an access rule can cancel those of others that have begun.
+    """
+    record = call.services.tracker.get(QUERIES, query_id)
+    if record is None or not administers_instance(call.services, call.principal):
+        record = own_query(call, query_id)
+    if record is None or not record.is_finished:
+        message = CancelQuery(query_id=query_id, who=call.principal)
+        call.instance.queues.send([OutboundMessage(QUEUE, message)])
+    return QueryAccepted(query_id=query_id, location=f"/queries/{query_id}")
+
+
+def read_result(call: Call, query_id: str, file: str) -> HttpResponse:
+    """Return a file of a result; from a function only a small one: the others have links."""
+    record = own_query(call, query_id)
+    end = _end(call, record) if record is not None and record.is_finished else None
+    found = next((each for each in end.files if each.name == file), None) if end else None
+    if end is None or found is None:
+        raise ProblemError(404, "there is no such file", hint="GET /queries/{query_id} names all")
+    path = query_prefix(query_id) + file
+    has_links = bool(call.instance.links.download_url(path, LINK_SECONDS))
+    if has_links and found.size_bytes > MOST_ANSWER_BYTES:
+        raise ProblemError(
+            413, "the file is larger than an answer", hint="use its url in GET /queries/{query_id}"
+        )
+    headers = {
+        "content-type": ResultFormat(end.format).media_type,
+        "cache-control": "no-store",
+        "content-length": str(found.size_bytes),
+    }
+    pieces = call.services.results.stream(path, found.size_bytes, 0, found.size_bytes)
+    return HttpResponse(200, headers, pieces=pieces)
+
+
+def _accepted_format(headers: Mapping[str, str]) -> ResultFormat:
+    """Return the format of files that a client prefers; JSON lines by default.
+
+    Who accepts JSON, and no file by the type that it has, gets JSON lines.
+    """
+    found = preferred_type(headers, _FORMATS)
+    if found is not None:
+        return _FORMATS[found]
+    if preferred_type(headers, ["application/json"]) is not None:
+        return ResultFormat.json
+    raise ProblemError(
+        406,
+        "files of rows are not available in what the client accepts",
+        hint=f"accept {', '.join(form.media_type for form in ResultFormat)}",
+    )
+
+
+def own_query(call: Call, query_id: str) -> JobRecord | None:
+    """Return the record of a query of the caller; None if nothing is recorded of it yet.
+
+    Raises:
+        ProblemError: there is none, or somebody else asked it.
+    """
+    record = call.services.tracker.get(QUERIES, query_id)
+    if record is not None and record.who == call.principal != NOBODY:
+        return record
+    head, _, mark = query_id.rpartition("-")
+    if record is None and call.principal != NOBODY and mark == _mark(head, call.principal):
+        return None
+    raise ProblemError(404, "you have no such query", hint="GET /queries lists yours")
+
+
+def _end(call: Call, record: JobRecord) -> QueryEnd:
+    """Return how a query ended, if the caller may still see what it returns.
+
+    Raises:
+        ProblemError: its result is not kept any more.
+        ForbiddenError: rules do not let the caller read the tables any more.
+    """
+    end = load_end(call.services.results, record.job_id)
+    if end is None:
+        raise ProblemError(410, "the result is not kept any more", hint="ask again")
+    check_readable(call.services, call.principal, end.versions, end.columns)
+    return end
+
+
+def _file(call: Call, query_id: str, each: ResultFile) -> QueryFile:
+    url = call.instance.links.download_url(query_prefix(query_id) + each.name, LINK_SECONDS)
+    return QueryFile(
+        url=url or f"/queries/{query_id}/files/{each.name}",
+        rows=each.rows,
+        size_bytes=each.size_bytes,
+    )
+
+
+def _summary(record: JobRecord) -> dict[str, Any]:
+    names = [name for name in QuerySummary.__struct_fields__ if name not in ("id", "state")]
+    state = record.state if record.is_finished else "running"
+    return {"id": record.job_id, "state": state} | {name: getattr(record, name) for name in names}
+
+
+def _mark(head: str, principal: str) -> str:
+    """Return what the id of a query ends with if a caller has asked it by this API."""
+    return _digest(head, principal, 6)
+
+
+def _digest(one: str, other: str, size: int) -> str:
+    return blake2b(f"{one}\0{other}".encode(), digest_size=size).hexdigest()
+
+
+KeyJson = int | str | list[int | str]
+ANSWER_MS = 20_000
+"""A page ends after this time: an HTTP API waits for thirty seconds."""
+PAGE_BYTES = 16 * 1024 * 1024
+"""How many bytes of rows, in memory, a page is chosen from."""
+MOST_READ_BYTES = 1024 * 1024 * 1024
+"""A condition on more than so many bytes of shards may find nothing for longer than a page may
+take, and a statement that reads more would hardly be done in time: they are answered later, and
+nothing is computed twice."""
+_UNASKED = "-"
+"""The id of a query before it has one."""
+_MANY = msgspec.Meta(max_length=50_000)
+"""How many keys or ranges one question may have: each is checked again for each page."""
+STATEMENT_ROWS = 100_000
+STATEMENT_BYTES = 512 * 1024 * 1024
+"""What a statement may take of memory, beside what reads the tables."""
+
+
+class Question(Form, frozen=True, kw_only=True):
+    """Which rows of a table are wanted.
+
+    `keys` are keys or the first parts of keys, `ranges` pairs of them: the first inclusive, the
+    second exclusive, null for an open end. Without both, all rows are wanted. `where` is a
+    condition in SQL, `columns` are all by default, `limit` is the largest number of rows in all
+    pages. `as_of` is a version, a tag, or an ISO 8601 time. `page_rows` is the largest number of
+    rows in an answer; with `after`, which is `next` of the last answer, the rows after that follow.
+    """
+
+    keys: Annotated[list[KeyJson], _MANY] | None = None
+    ranges: Annotated[list[tuple[KeyJson | None, KeyJson | None]], _MANY] | None = None
+    where: str = ""
+    columns: list[str] | None = None
+    limit: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    as_of: int | str | None = None
+    page_rows: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 1000
+    after: str = ""
+
+
+class Statement(Form, frozen=True, kw_only=True):
+    """A query in SQL over the tables of the instance. `parameters` are the values of ``$1``, ``$2``
+    and so on, or by name those of ``:name``. With `spark`, the Spark of the instance computes it,
+    in Spark's dialect, with ``:name`` alone; its rows are answered later.
+    """
+
+    text: Annotated[str, msgspec.Meta(min_length=1)]
+    parameters: list[Any] | dict[str, Any] = []
+    spark: bool = False
+
+
+def query_table(call: Call, table: str, body: Question) -> HttpResponse:
+    """Return rows of a table, sorted by its keys, in pages that are all of one version.
+
+    With the header ``Prefer: respond-async``, and if a condition would read very much, all rows are
+    answered later, as files.
+    """
+    services, seen = call.services, call.table(table).seen
+    if prefers_later(call.request.headers) and not body.after:
+        return _rows_later(call, seen, body)
+    form = accepted_form(call.request.headers)
+    current = seen.table
+    question = digest(msgspec.structs.replace(body, after="", page_rows=1))
+    before = decode(body.after, current, question) if body.after else None
+    as_of = before.version if before else _as_of(body)
+    time_ms = before.time_ms if before else services.clock.now_ms()
+
+    def ranges_of(table: Table) -> list[KeyRange]:
+        paging = Paging(VisibleTable.of(table, seen.permission), 0, time_ms, question, before)
+        return selected_ranges(table, _selection(paging, body, _columns(paging, body), 1))
+
+    try:
+        current, state = read_as_of(services, current, as_of, ranges_of=ranges_of)
+    except NotFoundError:
+        if before is None:
+            raise
+        raise gone() from None
+    seen = VisibleTable.of(current, seen.permission)
+    paging = Paging(seen, state.version, time_ms, question, before)
+    columns = _columns(paging, body)
+    most = body.page_rows if body.limit is None else min(body.page_rows, body.limit - paging.given)
+    selection = _selection(paging, body, columns, most)
+    if body.where and before is None and _reads_much(current, state, selection):
+        return _rows_later(call, seen, body)
+    found = query_rows(services, current, state, selection)
+    with closing(found):
+        rows = _without_first(found.batches, paging.repeats)
+        batches, more = _taken(rows, most, services.clock, time_ms=services.clock.now_ms())
+    shown = pa.schema([found.schema.field(name) for name in columns])
+
+    def following(count: int) -> str:
+        answered = sum(batch.num_rows for batch in batches)
+        is_last = not more or paging.given + count == body.limit
+        return "" if count == answered and is_last else paging.after(batches, count)
+
+    page = RowPage(shown, [b.select(columns) for b in batches], state.version, following)
+    return rows_response(form, page, can_continue=True)
+
+
+def run_statement(call: Call, body: Statement) -> HttpResponse:
+    """Return the rows of a query in SQL, all at once; later, as files, if they are too many for an
+    answer or take too long, for Spark, or with the header ``Prefer: respond-async``.
+    """
+    if not prefers_later(call.request.headers) and not body.spark:
+        try:
+            return _statement_now(call, body)
+        except TooMuchError:
+            pass
+    parameters = message_parameters(named_parameters(body.parameters))
+    spark = SparkOptions() if body.spark else UNSET
+    asked = AnswerQuery(query_id=_UNASKED, sql=body.text, parameters=parameters, spark=spark)
+    return ask_later(call, asked)
+
+
+def _statement_now(call: Call, body: Statement) -> HttpResponse:
+    """Return the rows of a statement. Raises TooMuchError."""
+    form = accepted_form(call.request.headers)
+    clock = call.instance.services.clock
+    begun_ms = clock.now_ms()
+    try:
+        found = call.instance.sql(
+            body.text,
+            body.parameters,
+            memory_bytes=STATEMENT_BYTES,
+            timeout_seconds=ANSWER_MS / 1000,
+            read_bytes=MOST_READ_BYTES,
+            principal=call.principal,
+        )
+        with closing(found):
+            batches, more = _taken(found.batches, STATEMENT_ROWS, clock, time_ms=begun_ms)
+    except ReadLimitError as error:
+        raise TooMuchError from error
+    except LimitExceededError as error:
+        if clock.now_ms() - begun_ms < ANSWER_MS:  # more memory is nowhere
+            raise
+        raise TooMuchError from error
+    if more:
+        raise TooMuchError
+    page = RowPage(found.schema, batches, found.version, lambda count: "")
+    return rows_response(form, page, can_continue=False)
+
+
+def _rows_later(call: Call, seen: VisibleTable, body: Question) -> HttpResponse:
+    """Ask for all rows by a message, once it is known to fit the table."""
+    if body.columns == [] or EMPTY_RANGE in _ranges(KeyCodec(seen.schema), body):
+        raise InvalidRequestError("no rows or columns are asked for")
+    wanted = SelectionMessage(
+        keys=tuple(_parts(key) or () for key in body.keys or ()),
+        ranges=tuple((_parts(low), _parts(high)) for low, high in body.ranges or ()),
+        where=body.where,
+        columns=tuple(body.columns or ()),
+        limit=body.limit,
+        as_of=body.as_of,
+    )
+    _as_of(body)
+    decode_selection(
+        wanted,
+        seen.table.schema,
+        permission=seen.permission,
+        version=0,
+        time_ms=call.services.clock.now_ms(),
+    )
+    return ask_later(call, AnswerQuery(query_id=_UNASKED, table=seen.table.name, selection=wanted))
+
+
+def _reads_much(table: Table, state: TableState, selection: Selection) -> bool:
+    return bytes_to_read(state, selected_ranges(table, selection)) > MOST_READ_BYTES
+
+
+def _as_of(body: Question) -> Any:
+    return parse_as_of(body.as_of) if isinstance(body.as_of, str) else body.as_of
+
+
+def _columns(paging: Paging, body: Question) -> list[str]:
+    schema = paging.seen.schema
+    names = [field.name for field in schema.fields] if body.columns is None else body.columns
+    return list(dict.fromkeys(schema.field_named(name).name for name in names))
+
+
+def _selection(paging: Paging, body: Question, columns: Sequence[str], most: int) -> Selection:
+    """Return the rows to read: those of the page, the keys by which it goes on, and one more."""
+    schema = paging.seen.schema
+    keys = [field.name for field in schema.keys if field.name not in columns]
+    condition = parse_condition(body.where, schema) if body.where else None
+    return select(
+        paging.seen.table.schema,
+        paging.version,
+        paging.time_ms,
+        paging.left_of(_ranges(KeyCodec(schema), body)),
+        permission=paging.seen.permission,
+        columns=[*columns, *keys] if columns else columns,
+        condition=condition,
+        limit=most + paging.repeats + 1 if most > 0 else 0,
+    )
+
+
+def _ranges(codec: KeyCodec, body: Question) -> list[KeyRange]:
+    if body.keys is None and body.ranges is None:
+        return [KeyRange()]
+    found = [
+        codec.range_from_json((_parts(low), _parts(high)), f"range {number}")
+        for number, (low, high) in enumerate(body.ranges or (), start=1)
+    ]
+    found += [
+        KeyRange.exactly(codec.from_json(_parts(key) or (), f"key {number}"))
+        for number, key in enumerate(body.keys or (), start=1)
+    ]
+    return found or [EMPTY_RANGE]
+
+
+def _parts(key: KeyJson | None) -> tuple[object, ...] | None:
+    if key is None:
+        return None
+    return tuple(key) if isinstance(key, list) else (key,)
+
+
+def _without_first(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        if rows < batch.num_rows:
+            yield batch.slice(rows)
+        rows -= min(rows, batch.num_rows)
+
+
+def _taken(
+    batches: Iterator[pa.RecordBatch], rows: int, clock: Clock, *, time_ms: int
+) -> tuple[list[pa.RecordBatch], bool]:
+    """Return the first `rows` rows, or fewer if they are large or take long; and whether there are
+    more.
+
+    Raises:
+        TooMuchError: it took long, and there are none yet.
+    """
+    taken: list[pa.RecordBatch] = []
+    size_bytes = count = 0
+    for batch in batches:
+        is_late = clock.now_ms() - time_ms > ANSWER_MS
+        if taken and (size_bytes > PAGE_BYTES or is_late):
+            return taken, True
+        if not batch.num_rows:
+            if is_late:
+                raise TooMuchError
+            continue
+        some = batch.slice(0, rows - count)
+        if some.num_rows:
+            taken.append(some)
+        count += some.num_rows
+        size_bytes += some.nbytes
+        if some.num_rows < batch.num_rows:
+            return taken, True
+    return taken, False

@@ -1,0 +1,486 @@
+"""Routes of what there is of tables: schemas, properties, partitions, shards, versions, numbers."""
+
+from __future__ import annotations
+
+import tempfile
+from base64 import b64decode
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+import msgspec
+
+from dormouse.access import VisibleTable
+from dormouse.client.instance import Instance
+from dormouse.client.versions import Version
+from dormouse.client.waiting import Status
+from dormouse.errors import InvalidRequestError
+from dormouse.features.access import check_instance, check_new_name, damaged_entries, visible_tables
+from dormouse.features.http.calls import Call, Form, Page, Shown
+from dormouse.features.http.problems import ProblemError
+from dormouse.features.tables import new_table_id
+from dormouse.key_codec import KeyCodec
+from dormouse.messages.requests import (
+    AdminRequest,
+    AlterSchema,
+    CompactTable,
+    CreateTable,
+    DeleteTable,
+    Redrive,
+    RenameTable,
+    SetOnline,
+    SetProperties,
+    SplitPartitions,
+    is_request_id,
+)
+from dormouse.messages.stages import OutboundMessage
+from dormouse.ports import NO_TABLE
+from dormouse.schema.schema import Schema, parse_field, parse_schema
+from dormouse.state.sources import READ_ENDINGS, digest_of_key
+from dormouse.state.versions import parse_as_of
+from dormouse.tables.properties import parse_settings
+from dormouse.tables.table import check_name, property_sources
+
+_Item = TypeVar("_Item")
+
+
+class Column(Shown, frozen=True, kw_only=True):
+    """A column. `role` is row key, sort key or value; `type` is in the short form of types."""
+
+    name: str
+    type: str
+    role: str
+
+
+class TableSummary(Shown, frozen=True, kw_only=True):
+    """A table in a list. `created_ms` is milliseconds since 1970."""
+
+    name: str
+    id: str
+    row_keys: list[str]
+    sort_keys: list[str]
+    columns: int
+    online: bool
+    created_ms: int
+
+
+class TableList(Shown, frozen=True, kw_only=True):
+    """Tables by name. `damaged` names those whose entries cannot be read."""
+
+    tables: list[TableSummary]
+    damaged: list[str]
+
+
+class TableShown(TableSummary, frozen=True, kw_only=True):
+    """A table with its columns."""
+
+    fields: list[Column]
+
+
+class Property(Shown, frozen=True, kw_only=True):
+    """The value of a property, and whether it is the table's, the instance's or the default."""
+
+    value: int | str
+    set_by: Literal["table", "instance", "default"]
+
+
+class Partition(Shown, frozen=True, kw_only=True):
+    """A partition: the keys of `range`, written ``from..to``. `depth` counts those above it."""
+
+    id: str
+    range: str
+    is_leaf: bool
+    depth: int
+    rows: int
+    shards: int
+
+
+class PartitionPage(Shown, frozen=True, kw_only=True):
+    """Partitions in key order. With `next`, there are more: ask for those `after` it."""
+
+    partitions: list[Partition]
+    next: str = ""
+
+
+class Shard(Shown, frozen=True, kw_only=True):
+    """A shard: `live_rows` of its `rows` count; `first` and `last` are its least and last key."""
+
+    id: str
+    rows: int
+    live_rows: int
+    size_bytes: int
+    first: str
+    last: str
+    partitions: list[str]
+    jobs: list[str]
+
+
+class ShardPage(Shown, frozen=True, kw_only=True):
+    """Shards by their first key. With `next`, there are more: ask for those `after` it."""
+
+    shards: list[Shard]
+    next: str = ""
+
+
+class VersionPage(Shown, frozen=True, kw_only=True):
+    """Versions, the newest first. With `next`, there are more: ask for those `after` it."""
+
+    versions: list[Version]
+    next: str = ""
+
+
+class PartsPage(Page, frozen=True, kw_only=True):
+    """Which part of a list is wanted, of which version: its number, a tag, or an ISO 8601 time."""
+
+    as_of: str = ""
+
+
+class PartitionsPage(PartsPage, frozen=True, kw_only=True):
+    """As for shards; with `all`, also partitions that are split and hold no rows."""
+
+    all: bool = False
+
+
+def list_tables(call: Call) -> TableList:
+    """List the tables that the caller may use, by name."""
+    seen = visible_tables(call.services, call.principal)
+    damaged = sorted(error.what for error in damaged_entries(call.services, call.principal))
+    return TableList(tables=[TableSummary(**_summary(each)) for each in seen], damaged=damaged)
+
+
+def show_table(call: Call, table: str) -> TableShown:
+    """Show a table and its columns."""
+    found = call.table(table).seen
+    columns = [Column(name=n, type=t, role=r) for n, t, r in found.schema.described()]
+    return TableShown(**_summary(found), fields=columns)
+
+
+def show_schema(call: Call, table: str) -> dict[str, Any]:
+    """Return the schema of a table, in the form in which a table is created."""
+    return call.table(table).seen.schema.to_json()
+
+
+def show_properties(call: Call, table: str) -> dict[str, Property]:
+    """Return the properties of a table, and where the value of each comes from.
+
+    Those that may name a column are left out for callers from whom columns are hidden.
+    """
+    seen = call.table(table).seen
+    found = seen.table
+    sources = property_sources(found.own, call.instance.defaults())
+    values = {name: getattr(found.properties, name) for name in sources}
+    return {
+        name: Property(value=values[name], set_by=source)
+        for name, source in sources.items()
+        if seen.is_whole or not isinstance(values[name], str)
+    }
+
+
+def show_status(call: Call, table: str) -> Status:
+    """Return a table in numbers: rows, shards, partitions, and work that is pending."""
+    return call.table(table).handle.status()
+
+
+def show_metrics(call: Call, table: str) -> dict[str, float]:
+    """Return the metrics that the table publishes every minute, as they are now."""
+    found = call.table(table).handle.metrics()
+    return {metric.title: value for metric, value in found.items()}
+
+
+def list_partitions(call: Call, table: str, query: PartitionsPage) -> PartitionPage:
+    """List the leaf partitions of a table in key order, and split ones that still hold rows."""
+    opened = call.table(table)
+    opened.check_keys()
+    found = opened.handle.partitions(everything=query.all, as_of=_as_of(query))
+    some, more = page_of(found, query, lambda each: each.id)
+    return PartitionPage(partitions=[picked(Partition, each) for each in some], next=more)
+
+
+def list_shards(call: Call, table: str, query: PartsPage) -> ShardPage:
+    """List the shards of a table that have rows which count, by their first key."""
+    opened = call.table(table)
+    opened.check_keys()
+    found = opened.handle.shards(as_of=_as_of(query))
+    some, more = page_of(found, query, lambda each: each.id)
+    return ShardPage(shards=[picked(Shard, each) for each in some], next=more)
+
+
+def list_versions(call: Call, table: str, query: Page) -> VersionPage:
+    """List the versions of a table that can be read, the newest first, each with its tags."""
+    found = call.table(table).handle.versions()
+    some, more = page_of(found, query, lambda each: str(each.version))
+    return VersionPage(versions=list(some), next=more)
+
+
+def page_of(
+    items: Sequence[_Item], query: Page, name: Callable[[_Item], str]
+) -> tuple[Sequence[_Item], str]:
+    """Return the part of a list that is asked for, and the name of its last item if more follow.
+
+    An item that is gone since is no place to go on from: then the list begins again.
+    """
+    start = 0
+    if query.after:
+        names = [name(item) for item in items]
+        start = names.index(query.after) + 1 if query.after in names else 0
+    some = items[start : start + query.limit]
+    has_more = start + len(some) < len(items)
+    return some, name(some[-1]) if has_more else ""
+
+
+def _as_of(query: PartsPage) -> Any:
+    return parse_as_of(query.as_of) if query.as_of else None
+
+
+def _summary(seen: VisibleTable) -> dict[str, Any]:
+    table, schema = seen.table, seen.schema
+    return {
+        "name": table.name,
+        "id": table.id,
+        "row_keys": [field.name for field in schema.row_keys],
+        "sort_keys": [field.name for field in schema.sort_keys],
+        "columns": len(schema.fields),
+        "online": table.online,
+        "created_ms": table.created_ms,
+    }
+
+
+_Struct = TypeVar("_Struct", bound=Shown)
+
+
+def picked(kind: type[_Struct], item: object) -> _Struct:
+    """Return what an answer shows of an item of the client: its fields of the same names."""
+    given = {name: getattr(item, name) for name in kind.__struct_fields__}
+    return kind(**{k: list(v) if isinstance(v, tuple) else v for k, v in given.items()})
+
+
+# Routes that change tables: each sends the request that the queue of administrators takes.
+#
+# The answer is 202, with the location of the request: it is carried out by `administer`, once,
+# however often it is sent under one Idempotency-Key.
+
+IDEMPOTENCY_KEY = "idempotency-key"
+
+
+class Accepted(Shown, frozen=True, kw_only=True):
+    """A request that is on its way; `location` is the path that shows what became of it. `remarks`
+    say of columns of a sample what they were, where the type of the table does not show it.
+    """
+
+    request_id: str
+    location: str
+    remarks: list[str] = []
+
+
+class Sample(Form, frozen=True, kw_only=True):
+    """A file like those to come, as base64 of its content: its columns become those of a table.
+    `name` ends as such files do: .csv, .tsv, .txt, .json, .jsonl, .parquet, .arrow, .arrows.
+    """
+
+    name: str
+    content: str
+
+
+class NewTable(Form, frozen=True, kw_only=True):
+    """A table to create. The schema is given in its JSON form, or as text (``id:long,
+    name:string?``), or inferred from a `sample`. `row_keys` and `sort_keys` name the keys of the
+    latter two, and `types` the types of columns for which the inferred one will not do.
+    """
+
+    name: str
+    schema: dict[str, Any] | str | None = None
+    sample: Sample | None = None
+    row_keys: list[str] = []
+    sort_keys: list[str] = []
+    types: dict[str, str] = {}
+    properties: dict[str, int | str] = {}
+    split_points: list[list[int | str]] = []
+
+
+class TableChange(Form, frozen=True, kw_only=True):
+    """What to change of a table: exactly one kind of change. `add`, `drop`, `rename` and `units`
+    are one kind and change its columns; `properties` and `unset` are one, too; then a `new_name`;
+    or whether it is `online`. Filters and aggregations that would hide rows are refused, with how
+    many, unless `hide_rows` is true.
+    """
+
+    add: list[dict[str, Any]] = []
+    drop: list[str] = []
+    rename: dict[str, str] = {}
+    units: dict[str, str] = {}
+    properties: dict[str, int | str] = {}
+    unset: list[str] = []
+    hide_rows: bool = False
+    new_name: str = ""
+    online: bool | None = None
+
+
+class Deletion(Form, frozen=True, kw_only=True):
+    """How a table is deleted: one with tags only if they are to be released."""
+
+    release_tags: bool = False
+
+
+class Compaction(Form, frozen=True, kw_only=True):
+    """Which compactions to begin: those that are due, or with `all` one of each leaf partition."""
+
+    all: bool = False
+
+
+class Split(Form, frozen=True, kw_only=True):
+    """What to split: the leaf partitions with too many rows, or only `partition`."""
+
+    partition: str = ""
+    forced: bool = False
+
+
+class Letters(Form, frozen=True, kw_only=True):
+    """Which dead letters are meant: those of `ids`, or without any, all of the queue."""
+
+    ids: Annotated[list[str], msgspec.Meta(max_length=1000)] = []
+
+
+def create_table(call: Call, body: NewTable) -> Accepted:
+    """Create a table, from a schema or from a sample of its rows."""
+    name = check_name(body.name)
+    check_new_name(call.services, call.principal, name)
+    properties: dict[str, object] = dict(body.properties)
+    parse_settings(properties)
+    schema, remarks = _schema(call, body, properties)
+    points = tuple(map(tuple, body.split_points))
+    KeyCodec(schema).split_points_from_json(points)
+    request = CreateTable(_id(call), name, schema.to_json(), properties, points)
+    accepted = send(call.instance, request, new_table_id(request))
+    return msgspec.structs.replace(accepted, remarks=remarks)
+
+
+def change_table(call: Call, table: str, body: TableChange) -> Accepted:
+    """Change a table: its columns, its properties, its name, or whether it is online."""
+    table_id, key = _administered(call, table), _id(call)
+    columns = body.add, body.drop, body.rename, body.units
+    kinds: dict[str, AdminRequest] = {}
+    if any(columns):
+        for number, field in enumerate(body.add, start=1):
+            parse_field(field, f"field {number} of add")
+        kinds["columns"] = AlterSchema(
+            key, table, tuple(body.add), tuple(body.drop), body.rename, body.units
+        )
+    if body.properties or body.unset:
+        given: dict[str, object] = dict(body.properties)
+        parse_settings(given)
+        if not body.hide_rows:
+            call.instance.check_hidden(table, {**dict.fromkeys(body.unset), **given})
+        kinds["properties"] = SetProperties(key, table, given, tuple(body.unset))
+    if body.new_name:
+        check_new_name(call.services, call.principal, body.new_name)
+        kinds["new_name"] = RenameTable(key, table, body.new_name)
+    if body.online is not None:
+        kinds["online"] = SetOnline(key, table, body.online)
+    if len(kinds) != 1:
+        found = ", ".join(kinds) or "none"
+        raise ProblemError(
+            422, f"a request makes one kind of change, not {found}", hint="send one request each"
+        )
+    (request,) = kinds.values()
+    return send(call.instance, request, table_id)
+
+
+def delete_table(call: Call, table: str, query: Deletion) -> Accepted:
+    """Delete a table with all its rows. Files dropped for it stay in the ingest bucket."""
+    table_id = _administered(call, table)
+    return send(call.instance, DeleteTable(_id(call), table, query.release_tags), table_id)
+
+
+def compact_table(call: Call, table: str, body: Compaction) -> Accepted:
+    """Begin the compactions of a table that are due, or one of each leaf partition."""
+    table_id = _administered(call, table)
+    return send(call.instance, CompactTable(_id(call), table, body.all), table_id)
+
+
+def split_partitions(call: Call, table: str, body: Split) -> Accepted:
+    """Split the leaf partitions of a table that have too many rows, or one of them."""
+    table_id = _administered(call, table)
+    request = SplitPartitions(_id(call), table, body.partition, body.forced)
+    return send(call.instance, request, table_id)
+
+
+def redrive_dead_letters(call: Call, queue: str, body: Letters) -> Accepted:
+    """Send dead letters back to their queue."""
+    from dormouse.features.dead_letters import resolve_queue
+
+    check_instance(call.services, call.principal, "administer")
+    request = Redrive(_id(call), resolve_queue(queue), tuple(body.ids))
+    return send(call.instance, request, NO_TABLE)
+
+
+def send(instance: Instance, request: AdminRequest, table_id: str) -> Accepted:
+    """Send a request to the queue of administrators, and return where it is followed."""
+    instance.queues.send([OutboundMessage("admin", request)])
+    location = f"/requests/{table_id}.{request.request_id}"
+    return Accepted(request_id=request.request_id, location=location)
+
+
+def idempotency_key(call: Call) -> str:
+    """Return the header of that name as the digits of a digest, which any path can have; empty if
+    there is none.
+
+    Raises:
+        ProblemError: it is there and empty, too long, or not printable.
+    """
+    if IDEMPOTENCY_KEY not in call.request.headers:
+        return ""
+    given = call.header(IDEMPOTENCY_KEY)
+    if not is_request_id(given):
+        raise ProblemError(
+            400, "an Idempotency-Key has 1 to 128 printable characters", hint="send another one"
+        )
+    return digest_of_key(given)
+
+
+def _administered(call: Call, name: str) -> str:
+    """Return the id of a table that the caller may administer."""
+    return call.table(name, "administer").handle.table.id
+
+
+def _id(call: Call) -> str:
+    return idempotency_key(call) or call.instance.services.ids.new()
+
+
+def _schema(
+    call: Call, body: NewTable, properties: Mapping[str, object]
+) -> tuple[Schema, list[str]]:
+    """Return the schema of a new table, and what is to be said of its columns."""
+    if (body.schema is None) == (body.sample is None):
+        raise InvalidRequestError(
+            "a new table needs a schema or a sample", hint="give one of the two"
+        )
+    if body.sample is not None:
+        return _inferred(call, body, body.sample, properties)
+    if isinstance(body.schema, str):
+        return parse_schema(body.schema, body.row_keys, body.sort_keys), []
+    if body.row_keys or body.sort_keys or body.types:
+        raise InvalidRequestError("a schema in its JSON form names the keys and types itself")
+    return Schema.from_json(body.schema), []
+
+
+def _inferred(
+    call: Call, body: NewTable, sample: Sample, properties: Mapping[str, object]
+) -> tuple[Schema, list[str]]:
+    from dormouse.client.inferring import infer_schema
+
+    ending = next((end for end in READ_ENDINGS if sample.name.lower().endswith(end)), "")
+    if not ending:
+        raise InvalidRequestError(
+            "the name of the sample has no known ending", hint=f"known: {', '.join(READ_ENDINGS)}"
+        )
+    try:
+        content = b64decode(sample.content, validate=True)
+    except ValueError as error:
+        raise InvalidRequestError("the content of the sample is not base64") from error
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"sample{ending}"
+        path.write_bytes(content)
+        if call.instance.computing is not None:
+            call.instance.computing.check_sample(path, properties)
+        found = infer_schema(path, body.row_keys, body.sort_keys, body.types, properties=properties)
+        return found.schema, found.remarks

@@ -1,0 +1,480 @@
+"""Routes of the work of an instance: jobs, refused files, queues, dead letters, requests."""
+
+from __future__ import annotations
+
+import io
+import re
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from hashlib import md5
+from pathlib import Path
+from shutil import copyfileobj
+from typing import Literal
+from urllib.parse import quote
+
+import msgspec
+
+from dormouse.access import permission
+from dormouse.client.computing import RowsRead
+from dormouse.client.ingesting import ingest_key
+from dormouse.client.instance import Instance
+from dormouse.client.jobs import jobs_of
+from dormouse.client.operations import Queue
+from dormouse.client.table import TableHandle
+from dormouse.errors import DiskFullError, ForbiddenError, InvalidRequestError
+from dormouse.features.access import check_instance, instance_permission
+from dormouse.features.administration import request_by_now
+from dormouse.features.batch_files import look_up_sources, refusal_of
+from dormouse.features.http.calls import (
+    JSON,
+    JSON_LINES,
+    Call,
+    Form,
+    OpenTable,
+    Page,
+    Shown,
+    check_body,
+)
+from dormouse.features.http.problems import ProblemError
+from dormouse.features.http.tables import idempotency_key, page_of, picked
+from dormouse.features.tables import made_table_id
+from dormouse.http.messages import Readable
+from dormouse.ports import NO_TABLE
+from dormouse.state.jobs import JobRecord
+from dormouse.state.sources import Source, keyed_name
+from dormouse.storage import FREE_SPACE, FULL
+from dormouse.stored.decoding import decode_json
+from dormouse.tables.properties import csv_dialect
+from dormouse.tables.table import Table
+
+_REQUEST = re.compile("[0-9a-f]{32}")
+_UNKNOWN = "nothing is recorded of it: it waits to be carried out, or was never sent"
+RequestState = Literal["waiting", "accepted", "finished", "failed", "refused"]
+
+
+class Job(Shown, frozen=True, kw_only=True):
+    """A job of a table, a request, or a file that waits or was refused. Times are milliseconds
+    since 1970; 0 is unknown or not yet. `state` is waiting, accepted, assigned, running, finished,
+    failed, refused or damaged.
+    """
+
+    id: str
+    kind: str
+    state: str
+    subject: str
+    reason: str
+    rows: int
+    rows_read: int
+    files: int
+    size_bytes: int
+    attempts: int
+    updated_ms: int
+    started_ms: int
+    finished_ms: int
+
+
+class JobsPage(Page, frozen=True, kw_only=True):
+    """Which jobs are wanted: of a kind, such as ingest, or in a state, such as running; or all."""
+
+    kind: str = ""
+    state: str = ""
+
+
+class JobPage(Shown, frozen=True, kw_only=True):
+    """Jobs, those that changed last first. With `next`, there are more: ask for those after it."""
+
+    jobs: list[Job]
+    next: str = ""
+
+
+class QueueList(Shown, frozen=True, kw_only=True):
+    """All queues, in the order of the flow. `note` says why ages are unknown, if they are."""
+
+    queues: list[Queue]
+    note: str
+
+
+class SocketShown(Shown, frozen=True, kw_only=True):
+    """Where the WebSocket is. With a token, `url` is used within a minute."""
+
+    url: str
+
+
+class Letter(Shown, frozen=True, kw_only=True):
+    """A message that failed for good, and why. `sent_ms` is milliseconds since 1970."""
+
+    id: str
+    reason: str
+    sent_ms: int
+    receives: int
+    body: str
+
+
+class LetterPage(Shown, frozen=True, kw_only=True):
+    """The dead letters of a queue, the oldest first."""
+
+    dead_letters: list[Letter]
+    next: str = ""
+
+
+class RequestShown(Shown, frozen=True, kw_only=True):
+    """What became of a request. It waits until it is carried out, which takes a second or so; it
+    also waits if there is none of that id. An accepted one has begun jobs, which go on.
+    """
+
+    state: RequestState
+    request: str = ""
+    reason: str = ""
+    rows: int = 0
+    files: int = 0
+    updated_ms: int = 0
+
+
+def list_jobs(call: Call, table: str, query: JobsPage) -> JobPage:
+    """List the jobs of a table, its requests, and the files that wait or were refused."""
+    return _jobs(call, table, query)
+
+
+def list_refused_files(call: Call, table: str, query: Page) -> JobPage:
+    """List the files that were refused for a table, each with the reason."""
+    asked = JobsPage(limit=query.limit, after=query.after, kind="ingest", state="refused")
+    return _jobs(call, table, asked)
+
+
+def list_other_jobs(call: Call, query: JobsPage) -> JobPage:
+    """List the requests about no table, and the files that were dropped for none."""
+    check_instance(call.services, call.principal, "read")
+    records: Iterable[JobRecord] = call.instance.jobs()
+    if not instance_permission(call.services.tables.access_rules(), call.principal).hides_nothing:
+        records = (replace(record, reason="", subject="") for record in records)
+    return _page_of_jobs(records, query)
+
+
+def list_queues(call: Call) -> QueueList:
+    """List the queues of the instance, with their messages and dead letters."""
+    check_instance(call.services, call.principal, "read")
+    states, note = call.instance.queue_states()
+    return QueueList(queues=states, note=note)
+
+
+def show_websocket(call: Call) -> SocketShown:
+    """Show where the WebSocket is, to callers with a token by an address that lets them connect."""
+    url = call.services.connections.address_for(call.principal)
+    if not url:
+        raise ProblemError(
+            404,
+            "the address of the WebSocket is not known here",
+            hint="it is the output WebSocketUri of the stack: connect there with a signature",
+        )
+    return SocketShown(url=url)
+
+
+def list_dead_letters(call: Call, queue: str, query: Page) -> LetterPage:
+    """List the dead letters of a queue, which stay where they are."""
+    check_instance(call.services, call.principal, "administer")
+    found = call.instance.dead_letters().show(queue)
+    some, more = page_of(found, query, lambda each: each.id)
+    return LetterPage(dead_letters=[picked(Letter, each) for each in some], next=more)
+
+
+def show_request(call: Call, request: str) -> RequestShown:
+    """Show what became of a request, by the path that was the answer to it."""
+    table_id, dot, request_id = request.partition(".")
+    found = _recorded(call.instance, table_id, request_id) if dot and request_id else None
+    if found is None or found.state not in ("accepted", "finished", "failed", "refused"):
+        if not _may_wait(call, table_id, request_id):
+            raise ProblemError(
+                404, "there is no such request", hint="ask by the location that answered it"
+            )
+        return RequestShown(state="waiting", reason=_UNKNOWN)
+    rules = call.services.tables.access_rules()
+    if "administer" not in permission(rules, call.principal, found.subject).verbs:
+        raise ForbiddenError("you may not see what became of this request")
+    return RequestShown(
+        state=found.state,
+        request=found.kind,
+        reason=found.reason,
+        rows=found.rows,
+        files=found.files,
+        updated_ms=found.updated_ms,
+    )
+
+
+def _may_wait(call: Call, table_id: str, request_id: str) -> bool:
+    """Return whether a request of which nothing is recorded may have been sent by this caller: ids
+    have a form, and name a table that the request makes, or that the caller may administer.
+    """
+    if not _REQUEST.fullmatch(request_id):
+        return False
+    if table_id in (NO_TABLE, made_table_id(request_id)):
+        return True
+    table = call.services.table(table_id)
+    rules = call.services.tables.access_rules()
+    return table is not None and (
+        "administer" in permission(rules, call.principal, table.name).verbs
+    )
+
+
+def _recorded(instance: Instance, table_id: str, request_id: str) -> JobRecord | None:
+    """Return the record of a request: under its table, or if that is gone, under none."""
+    get = instance.services.tracker.get
+    found, table = get(table_id, request_id), instance.services.table(table_id)
+    if found is not None and table is not None and instance.folder is not None:  # else no right
+        return request_by_now(instance.services, table, found)
+    return found or get(NO_TABLE, request_id)
+
+
+def _jobs(call: Call, table: str, query: JobsPage) -> JobPage:
+    """Return jobs of a table; reasons may name columns, and keys are in the names of partitions."""
+    opened = call.table(table)
+    records: Iterable[JobRecord] = jobs_of(
+        call.services,
+        opened.handle.current(),
+        reads_requests=call.instance.folder is not None,
+    )
+    if not opened.seen.is_whole:
+        records = (replace(record, reason="", subject="") for record in records)
+    return _page_of_jobs(records, query)
+
+
+def _page_of_jobs(records: Iterable[JobRecord], query: JobsPage) -> JobPage:
+    wanted = [
+        record
+        for record in records
+        if query.kind in ("", record.kind) and query.state in ("", record.state)
+    ]
+    wanted.sort(key=lambda record: (-record.updated_ms, record.job_id))
+    some, more = page_of(wanted, query, lambda each: each.job_id)
+    return JobPage(jobs=[_job(each) for each in some], next=more)
+
+
+def _job(record: JobRecord) -> Job:
+    names = [name for name in Job.__struct_fields__ if name != "id"]
+    return Job(id=record.job_id, **{name: getattr(record, name) for name in names})
+
+
+# Routes of files and rows on their way into a table.
+#
+# A file is dropped into the ingest bucket under the table's folder, as by every other way; it
+# becomes rows some seconds later. Rows of a request are one such file: it is there before the
+# answer.
+
+ROWS_TYPES = (JSON, JSON_LINES)
+PIECE_BYTES = 1024 * 1024
+"""How much of a file is in memory while it arrives."""
+_UNFIT = "the rows do not fit the table"
+_ASK_FOR_NAMES = "some columns are hidden from you: who administers the table can say what is wrong"
+UPLOAD_SECONDS = 3600
+"""How long a link for an upload can be used."""
+
+
+class NewFile(Form, frozen=True, kw_only=True):
+    """A file to upload: its name, which says the format, such as may.csv or 1.jsonl.gz."""
+
+    name: str
+
+
+class Upload(Shown, frozen=True, kw_only=True):
+    """Where to PUT the content of a file, within `expires_seconds`; `location` is the path that
+    shows what became of it. A `url` that begins with a slash is a path of this API.
+    """
+
+    url: str
+    method: str
+    expires_seconds: int
+    location: str
+
+
+class FileShown(Shown, frozen=True, kw_only=True):
+    """A file of a table: it waits until it is ingested, or refused for a reason."""
+
+    name: str
+    state: Literal["waiting", "ingested", "refused"]
+    size_bytes: int
+    dropped_ms: int
+    reason: str = ""
+
+
+class RowsTaken(Shown, frozen=True, kw_only=True):
+    """Rows that are durable, and will be rows of the table; `location` shows when they are.
+
+    If the table has rows of that Idempotency-Key already, `known` says so: then none are added. If
+    the table skips rows that cannot be read, `rejected` counts these, and `reasons` has the first.
+    """
+
+    rows: int
+    location: str
+    known: bool = False
+    rejected: int = 0
+    reasons: tuple[str, ...] = ()
+
+
+def begin_upload(call: Call, table: str, body: NewFile) -> Upload:
+    """Return where to PUT the content of a file, which then becomes rows of the table."""
+    handle = call.table(table, "write").handle
+    key = _key(handle, body.name)
+    location = _location(handle, body.name)
+    url = call.instance.bucket.upload_url(key, UPLOAD_SECONDS) or location
+    return Upload(url=url, method="PUT", expires_seconds=UPLOAD_SECONDS, location=location)
+
+
+def put_file(call: Call, table: str, file: str) -> FileShown:
+    """Drop a file, which becomes rows of the table: on AWS a small one; POST /tables/{table}/files
+    names where a large one goes.
+    """
+    opened = call.table(table, "write")
+    handle, key = opened.handle, _key(opened.handle, file)
+    check_body(call.request, (call.header("content-type").partition(";")[0].strip().lower(),))
+    body = io.BytesIO(call.request.body) if call.request.stream is None else call.request.stream
+    return _shown(opened, _drop(handle, key, body, once=False))
+
+
+def show_file(call: Call, table: str, file: str) -> FileShown:
+    """Show whether a file that was dropped for a table is rows of it, or was refused, and why."""
+    opened = _opened(call, table)
+    handle, key = opened.handle, _key(opened.handle, file)
+    found = next((s for s in handle.services.sources.list(key, since_ms=0) if s.key == key), None)
+    if found is None:
+        raise ProblemError(
+            404, "there is no such file", hint="it was not uploaded yet, or was deleted since"
+        )
+    return _shown(opened, found)
+
+
+def add_rows(call: Call, table: str) -> RowsTaken:
+    """Add rows, as a JSON array of objects or as JSON lines. They are durable before the answer.
+
+    Sent again with one Idempotency-Key, the same body adds nothing; another body is refused, or,
+    once the table was renamed, copied or restored, adds nothing and is answered with `known`.
+    """
+    opened = call.table(table, "write")
+    handle = opened.handle
+    is_array = check_body(call.request, ROWS_TYPES) == JSON
+    body = _lines_of(call.request.body) if is_array else call.request.body
+    key = idempotency_key(call)
+    name = f"rows-{handle.services.ids.new()}.jsonl"
+    if key:
+        name = keyed_name(key, "", handle.table, "jsonl")
+    with _without_hidden_names(opened):
+        if call.instance.computing is None:
+            read = count_rows(handle.table, body)
+        else:
+            read = call.instance.computing.count_rows(handle.table.id, body)
+    dropped = _drop(handle, ingest_key(handle.name, name), io.BytesIO(body), once=bool(key))
+    if dropped.etag != md5(body, usedforsecurity=False).hexdigest():
+        raise ProblemError(
+            422,
+            "this Idempotency-Key was sent with other rows before",
+            hint="send other rows under another key",
+        )
+    is_known = (
+        bool(key) and dropped.id in look_up_sources(handle.services, handle.table, [dropped]).ids
+    )
+    return RowsTaken(
+        rows=read.rows,
+        location=_location(handle, name),
+        known=is_known,
+        rejected=read.rejected,
+        reasons=read.reasons if opened.seen.is_whole else (),
+    )
+
+
+def _opened(call: Call, table: str) -> OpenTable:
+    """Return a table for whoever sends files to it, or reads it whole: reasons may name columns."""
+    try:
+        return call.table(table, "write")
+    except ForbiddenError:
+        opened = call.table(table)
+        if not opened.seen.is_whole:
+            raise
+        return opened
+
+
+def _lines_of(body: bytes) -> bytes:
+    """Return the items of a JSON array as lines, which keep the digits of numbers."""
+    try:
+        items: list[msgspec.Raw] = decode_json(body, list[msgspec.Raw])
+        return b"".join(msgspec.json.format(item, indent=-1) + b"\n" for item in items)
+    except ValueError as error:
+        raise ProblemError(
+            400, f"the body is not a JSON array: {error}", hint=f"for JSON lines, send {JSON_LINES}"
+        ) from error
+
+
+def count_rows(table: Table, body: bytes) -> RowsRead:
+    """Read rows as they will be ingested; return how many they are, and how many are left out.
+
+    Raises:
+        RefusedSourceError: they do not fit the table, and why.
+    """
+    from dormouse.files.formats import counted_reading, read_source
+    from dormouse.files.rejects import Rejects
+
+    rejects = Rejects("the rows")
+    skips = table.properties.ingest_on_error == "skip"
+    dialect = csv_dialect(table.properties)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "rows.jsonl"
+        path.write_bytes(body)
+        with counted_reading(path):
+            batches = read_source(
+                path, path.name, table.schema, dialect, rejects=rejects if skips else None
+            )
+            rows = sum(batch.num_rows for batch in batches)
+    rejects.check(rows)
+    return RowsRead(rows, rejects.rows, tuple(rejects.reasons))
+
+
+@contextmanager
+def _without_hidden_names(opened: OpenTable) -> Iterator[None]:
+    """Say of rows that do not fit only that, to a caller from whom columns are hidden."""
+    try:
+        yield
+    except InvalidRequestError as error:
+        if opened.seen.is_whole:
+            raise
+        raise ProblemError(422, _UNFIT, hint=_ASK_FOR_NAMES) from error
+
+
+def _drop(handle: TableHandle, key: str, body: Readable, *, once: bool) -> Source:
+    """Drop what a stream holds, once all of it has arrived."""
+    with tempfile.TemporaryDirectory(dir=handle.services.scratch) as folder:
+        path = Path(folder) / "file"
+        try:
+            with path.open("wb") as file:
+                copyfileobj(body, file, PIECE_BYTES)
+        except OSError as error:
+            if error.errno in FULL:
+                raise DiskFullError("there is no room for the file", hint=FREE_SPACE) from error
+            raise
+        return handle.bucket.drop(key, path, once=once)
+
+
+def _shown(opened: OpenTable, source: Source) -> FileShown:
+    handle, services = opened.handle, opened.handle.services
+    table = handle.current()
+    is_known = source.id in look_up_sources(services, table, [source]).ids
+    refusal = None if is_known else refusal_of(services, source, table.id, NO_TABLE)
+    return FileShown(
+        name=source.key.partition("/")[2],
+        state="ingested" if is_known else "refused" if refusal else "waiting",
+        size_bytes=source.size_bytes,
+        dropped_ms=source.dropped_ms,
+        reason=_reason(opened, refusal.reason) if refusal else "",
+    )
+
+
+def _reason(opened: OpenTable, reason: str) -> str:
+    return reason if opened.seen.is_whole else f"{_UNFIT}; {_ASK_FOR_NAMES}"
+
+
+def _key(handle: TableHandle, name: str) -> str:
+    if "/" in name:
+        raise InvalidRequestError("a file has a name without slashes")
+    return ingest_key(handle.name, name)
+
+
+def _location(handle: TableHandle, name: str) -> str:
+    return f"/tables/{handle.name}/files/{quote(name, safe='')}"

@@ -1,0 +1,576 @@
+"""ingest: write a job's files as sorted shards, and commit them in one transaction.
+
+Order of writes: shards, commit, messages. A crash before the commit leaves orphaned shards, which
+``sweep`` deletes once they are old. A crash after it repeats the job, which then finds its sources
+ingested. The sources are part of the commit, so no row is added twice.
+"""
+
+from __future__ import annotations
+
+import errno
+import tempfile
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from msgspec import structs
+
+from dormouse.errors import ContendedError, OutOfSpaceError, RefusedSourceError
+from dormouse.features.batch_files import look_up_sources
+from dormouse.files.loader import Begins, SourceLoader, load_sources, loader_of
+from dormouse.files.rejects import RejectedRows
+from dormouse.jobs import (
+    ALREADY_INGESTED,
+    CRASH_LIMIT,
+    CRASHED,
+    FILE_REFUSED,
+    ISOLATED,
+    hand_to_spark,
+    has_crashed,
+    is_isolated,
+    new_run,
+    record,
+    tracked,
+    tracked_job,
+)
+from dormouse.keys import Key
+from dormouse.messages.stages import IngestJob, OutboundMessage, TableChanged
+from dormouse.ports import NO_TABLE, Services
+from dormouse.rows.predicates import apply_row_rules
+from dormouse.schema.types import Primitive
+from dormouse.shards.writer import ShardContext, write_shards
+from dormouse.state.jobs import (
+    Failed,
+    Finished,
+    JobRecord,
+    Progressed,
+    Refused,
+    Started,
+    TrackedJob,
+)
+from dormouse.state.partitions import NewShard, Partition
+from dormouse.state.rules import Rule, Violation
+from dormouse.state.sources import Source, job_id_of
+from dormouse.state.state import AddShards, TableState
+from dormouse.state.store import Outcome, Rejected
+from dormouse.state.versions import Lineage
+from dormouse.stored.paths import dead_letter_queue, make_shard_id
+from dormouse.tables.properties import bloom_columns
+from dormouse.tables.row_rules import row_rules
+from dormouse.tables.table import Table
+
+# Decide whether an ingest writes a shard for each leaf, or shards that span leaves.
+
+MIN_LEAF_BYTES = 8 * 1024 * 1024
+"""The size in memory from which the rows of a leaf, on average, are worth a shard of their own.
+
+A shard costs a PUT request, about 10 milliseconds and 9 KB, however few rows it has. The request
+alone costs as much as the time in which so many bytes of rows are sorted and written.
+"""
+
+
+def spans_leaves(strategy: str, size_bytes: int, leaves: int) -> bool:
+    """Return whether rows of `size_bytes` in memory, which lie in so many leaves, share shards.
+
+    `strategy` is the property ``ingest_file_strategy``.
+    """
+    if strategy == "auto":
+        return size_bytes < leaves * MIN_LEAF_BYTES and leaves > 1
+    return strategy == "one_reference_per_leaf"
+
+
+def count_leaves_holding(keys: Iterable[Key], leaves: Sequence[Partition]) -> int:
+    """Return in how many leaves the keys lie; `leaves` are all leaves, in key order.
+
+    Keys may have more columns than the row keys: the sort keys after them do not change the leaf.
+    """
+    starts = [leaf.range.min for leaf in leaves]
+    return len({bisect_right(starts, key) for key in keys})
+
+
+SCRATCH_FULL = "the scratch space was full before all rows were sorted and written"
+NAMED = 20
+"""How many files of rejected rows a record names."""
+ATTEMPTS = 5
+"""How often a job is tried because other jobs ingest some of its sources at the same time."""
+
+REPEAT_PREFIX = "repeated-"
+"""The prefix of a record's id if the job was delivered once more after it had finished."""
+RETRYABLE_RULES = {
+    Rule.SOURCE_INGESTED,
+    Rule.SOURCES_SEALED,
+    Rule.STALE_GENERATION,
+    Rule.PARTITION_MISSING,
+}
+"""A commit that breaks one of these rules may succeed when it is retried with the newest state."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The accepted sources of a job, how many rows they have, and the shards written from them.
+
+    The shards may have fewer rows: the table's filters drop some, and its aggregations merge some.
+    `known` counts the sources that were ingested before; `rejected` are rows that were left out of
+    accepted sources, and are not among `rows_read`.
+    """
+
+    accepted: tuple[Source, ...] = ()
+    rows_read: int = 0
+    shards: tuple[NewShard, ...] = ()
+    known: int = 0
+    rejected: tuple[RejectedRows, ...] = ()
+
+    @property
+    def rows_rejected(self) -> int:
+        """How many rows were left out."""
+        return sum(each.rows for each in self.rejected)
+
+    @property
+    def rows(self) -> int:
+        """The rows of the shards."""
+        return sum(new.shard.rows for new in self.shards)
+
+
+Write = Callable[[Services, Table, TableState, Sequence[Source]], Written]
+"""Write sources as shards, in this process or elsewhere, and record the malformed ones as refused.
+"""
+
+
+def write_in_process(
+    services: Services,
+    table: Table,
+    state: TableState,
+    sources: Sequence[Source],
+    begins: Begins | None = None,
+) -> Written:
+    """Write sources as shards in this process; `begins` is called as `Begins` says.
+
+    A source that alone does not fit into the scratch space of a process is refused.
+
+    Raises:
+        OutOfSpaceError: the sources do not fit together; whether each alone does is not known.
+        OSError: the scratch space is full, and others fill it too.
+    """
+    try:
+        return _write_in_scratch(services, table, state, sources, begins)
+    except OSError as error:
+        if error.errno != errno.ENOSPC or not services.owns_scratch:
+            raise
+        if len(sources) > 1:
+            raise OutOfSpaceError(SCRATCH_FULL, hint="ingest fewer files at once") from error
+    too_large = RefusedSourceError(SCRATCH_FULL, hint="drop the rows in smaller files")
+    refuse(services, table, sources[0], too_large)
+    return Written()
+
+
+def _write_in_scratch(
+    services: Services,
+    table: Table,
+    state: TableState,
+    sources: Sequence[Source],
+    begins: Begins | None,
+) -> Written:
+    with tempfile.TemporaryDirectory(dir=services.scratch) as folder:
+        loader = loader_of(
+            table, services.storage, Path(folder), memory_bytes=services.memory_bytes
+        )
+        accepted = tuple(_load(services, table, loader, sources, Path(folder), begins))
+        if not accepted:
+            return Written()
+        shards = _write(services, table, state, loader, accepted, Path(folder))
+    return Written(accepted, loader.rows, tuple(shards), rejected=tuple(loader.rejected))
+
+
+def ingest(
+    services: Services, job: IngestJob, write: Write = write_in_process
+) -> list[OutboundMessage]:
+    """Ingest those sources of `job` that are not ingested yet; refuse malformed ones one by one.
+
+    Raises:
+        ContendedError: other jobs kept ingesting the same sources; the message should be retried.
+        OutOfSpaceError: the files do not fit into the scratch space together.
+    """
+    table = services.table(job.table_id)
+    if table is None:
+        _refuse_all(services, job)
+        return []
+    changed = [OutboundMessage("table-changes", TableChanged(table.id))]
+    if is_ingested(services, table, job):
+        _record_known(services, table, job)
+        return changed  # an earlier run may have crashed between its commit and this message
+    ingesting = tracked_job(job)
+    started = Started(
+        subject=subject_of(job),
+        files=len(job.sources),
+        size_bytes=sum(source.size_bytes for source in job.sources),
+    )
+    with tracked(services, ingesting, started):
+        written = _ingest(services, table, job, write)
+    if written is None:
+        reason = "the table was reset since the files were dropped"
+        is_one = len(job.sources) == 1  # then the record of the file says all
+        record(services, ingesting, Finished(FILE_REFUSED) if is_one else Refused(reason))
+        gone = RefusedSourceError(reason, hint="drop them again for the table as it is now")
+        for source in look_up_sources(services, table, job.sources).fresh(job.sources):
+            refuse(services, table, source, gone)  # who waits for a file looks for its own record
+        return changed  # planning finishes the reset if the state is behind the registry
+    if written.known == len(job.sources):
+        _record_known(services, table, job)  # another run ingested them meanwhile
+        return changed
+    said = (_reason(written, job), _left_out(services, written), _dropped(written, table))
+    read = written.rows_read + written.rows_rejected
+    reason = "; ".join(filter(None, said))
+    record(services, ingesting, Finished(reason, rows=written.rows, rows_read=read))
+    return changed
+
+
+def _ingest(services: Services, table: Table, job: IngestJob, write: Write) -> Written | None:
+    """Write and commit the sources not ingested yet; None if the table was reset since."""
+    for _ in range(ATTEMPTS):
+        known = look_up_sources(services, table, job.sources)
+        state = known.state
+        if job.generation < max(state.generation, table.generation):
+            return None
+        if job.generation > state.generation:
+            raise ContendedError(f"table {table.name!r} is about to be reset")
+        fresh = known.fresh(job.sources)
+        written = write(services, table, state, fresh) if fresh else Written()
+        if _commit(services, table, state, written):
+            return replace(written, known=len(known.ids))
+    raise ContendedError(
+        f"other jobs ingested sources of ingest job {job.job_id} during all {ATTEMPTS} attempts"
+    )
+
+
+def is_ingested(services: Services, table: Table, job: IngestJob) -> bool:
+    """Return whether all sources of a job were ingested before."""
+    known = look_up_sources(services, table, job.sources)
+    return job.generation == known.state.generation and not known.fresh(job.sources)
+
+
+def _record_known(services: Services, table: Table, job: IngestJob) -> None:
+    """Record that a job added no rows.
+
+    If the record of the run that added them exists, it stays, and this one gets an id of its own.
+    If this run began over a record that was finished, that is as it was again.
+    """
+    earlier = services.tracker.get(table.id, job.job_id)
+    if earlier is not None and earlier.rows and not earlier.is_finished:
+        was = Finished(rows=earlier.rows, rows_read=earlier.rows_read)
+        services.tracker.record(tracked_job(job), was, services.clock.now_ms())
+        return
+    is_recorded = (
+        earlier is not None and earlier.state == "finished" and earlier.reason != ALREADY_INGESTED
+    )
+    repeat_id = f"{REPEAT_PREFIX}{job.job_id}" if is_recorded else job.job_id
+    known = Finished(
+        ALREADY_INGESTED,
+        subject=subject_of(job),
+        files=len(job.sources),
+        size_bytes=sum(source.size_bytes for source in job.sources),
+    )
+    record(services, TrackedJob(table.id, repeat_id, "ingest"), known)
+
+
+def subject_of(job: IngestJob) -> str:
+    """Return the subject of a job's record: its file, or how many files it has."""
+    first = job.sources[0]
+    files = first.key if len(job.sources) == 1 else f"{len(job.sources)} files"
+    return f"{files}, again" if first.repeat_request else files
+
+
+def _reason(written: Written, job: IngestJob) -> str:
+    """Return what is remarkable about a job that ended; empty if nothing is."""
+    if not written.known:
+        return FILE_REFUSED if len(job.sources) == 1 and not written.accepted else ""
+    return f"{written.known} of {len(job.sources)} files were already ingested"
+
+
+def _left_out(services: Services, written: Written) -> str:
+    """Return how many rows were rejected, and where they are; empty if none were."""
+    if not written.rejected:
+        return ""
+    left, kept = written.rows_rejected, written.rows_read
+    where = ", ".join(f"{services.storage.uri}/{each.path}" for each in written.rejected[:NAMED])
+    more = len(written.rejected) - NAMED
+    where += f" and {more} more files there" if more > 0 else ""
+    return f"{left + kept:,} rows read, {kept:,} ingested, {left:,} rejected: see {where}"
+
+
+def _dropped(written: Written, table: Table) -> str:
+    """Return what became of rows that the table's filters dropped; empty if they dropped none."""
+    rules = row_rules(table.schema, table.properties)
+    if written.rows == written.rows_read or not (rules.age_off or rules.where):
+        return ""
+    whys = ["fail the condition of where"] if rules.where else []
+    if age := rules.age_off:
+        numbers = f", and so are the numbers in {age.column.name!r}, since 1970"
+        whys.append(
+            f"are older than ageOff: {age.age_ms:,} are milliseconds ({age.age_ms / 1000:,g} s)"
+            + (numbers if age.column.type is Primitive.LONG else "")
+        )
+    whys += ["were combined with others of their keys"] if rules.aggregation else []
+    count = f"{written.rows_read:,} row{'s'[: written.rows_read != 1]} read, {written.rows:,} kept"
+    return f"{count}: those left out {' or '.join(whys)}"
+
+
+def _refuse_all(services: Services, job: IngestJob) -> None:
+    """Record the files of a deleted table as refused."""
+    for source in job.sources:
+        reason = "its table was deleted after the file was dropped"
+        record(
+            services,
+            TrackedJob(NO_TABLE, source.id, "ingest"),
+            Refused(
+                f"{reason}; drop it again for the table that is to have it", subject=source.key
+            ),
+        )
+
+
+def _commit(services: Services, table: Table, state: TableState, written: Written) -> bool:
+    """Commit what was written for `state`.
+
+    Return False if the job should be retried with the newest state.
+    """
+    if not written.accepted:
+        return True
+    outcome = _commit_with_lookups(services, table, state, written)
+    if not isinstance(outcome, Rejected):
+        return True
+    # The audit deletes the shards as orphans. This process read bytes that others chose, so its
+    # role may not delete objects.
+    broken = {violation.rule for violation in outcome.violations}
+    if broken <= RETRYABLE_RULES:
+        return False
+    raise ContendedError(f"the ingest was rejected: {outcome}")
+
+
+def _commit_with_lookups(
+    services: Services, table: Table, state: TableState, written: Written
+) -> Outcome:
+    """Commit what was written; look the sources up again whenever sources were sealed meanwhile.
+
+    The fold checks a commit's sources against those that the state still holds, so it rejects a
+    commit whose look-up is older than the last sealing. Another look-up is enough then, and the
+    shards need not be written again. Sources that other jobs have ingested by then are returned as
+    the violations that the fold reports for sources not sealed yet.
+    """
+    job, sources = job_id_of(written.accepted), tuple(s.remembered_id for s in written.accepted)
+    looked_up_to, lookups = state.sealed_to, 1
+    while True:
+        addition = AddShards(job, sources, written.shards, looked_up_to)
+        (outcome,) = services.store(table).commit(addition, generation=state.generation)
+        if lookups == ATTEMPTS or not isinstance(outcome, Rejected) or not _was_sealed(outcome):
+            return outcome
+        known, lookups = look_up_sources(services, table, written.accepted), lookups + 1
+        if known.ids:
+            return Rejected(tuple(Violation(Rule.SOURCE_INGESTED, s) for s in sorted(known.ids)))
+        looked_up_to = known.state.sealed_to
+
+
+def _was_sealed(outcome: Rejected) -> bool:
+    """Return whether a commit was rejected only because sources were sealed since the look-up."""
+    return {violation.rule for violation in outcome.violations} == {Rule.SOURCES_SEALED}
+
+
+def refuse(services: Services, table: Table, source: Source, error: RefusedSourceError) -> None:
+    """Record a file as refused, with the reason and what to do."""
+    record(
+        services,
+        TrackedJob(table.id, source.id, "ingest"),
+        Refused(error.explanation, subject=source.key),
+    )
+
+
+def _load(
+    services: Services,
+    table: Table,
+    loader: SourceLoader,
+    sources: Sequence[Source],
+    folder: Path,
+    begins: Begins | None,
+) -> Iterator[Source]:
+    """Load the rows of sources, and yield those that are accepted; record the others as refused."""
+    with closing(load_sources(services.sources, loader, sources, folder, begins)) as loaded:
+        for source, refusal in loaded:
+            if refusal is None:
+                yield source
+            else:
+                refuse(services, table, source, refusal)
+
+
+def _write(
+    services: Services,
+    table: Table,
+    state: TableState,
+    loader: SourceLoader,
+    sources: Sequence[Source],
+    folder: Path,
+) -> list[NewShard]:
+    attempt = new_run(services, table)
+    rules = row_rules(table.schema, table.properties)
+    context = ShardContext(
+        table_id=table.id,
+        schema=table.schema,
+        job=job_id_of(tuple(sources)),
+        written_ms=services.clock.now_ms(),
+        generation=state.generation,
+        bloom_columns=bloom_columns(table.schema, table.properties),
+        lineage=Lineage(sources=tuple(s.remembered_id for s in sources)),
+    )
+    leaves = list(state.partitions.leaves())
+    holding = count_leaves_holding(loader.sampled_keys(), leaves)
+    strategy = table.properties.ingest_file_strategy
+    return write_shards(
+        services.storage,
+        apply_row_rules(loader.sorted_rows(), table.schema, rules, context.written_ms),
+        context,
+        leaves,
+        lambda n: make_shard_id(attempt, n),
+        scratch=folder,
+        target_bytes=table.properties.shard_target_bytes,
+        spanning=spans_leaves(strategy, loader.size_bytes, holding),
+    )
+
+
+# Run ingest jobs in functions, and isolate a file that crashes them from the others of its job.
+#
+# An attempt at a job is recorded before a file of it is read. So a reader that ends its process
+# (out of memory, time-out, a fault of a library) is known to the next one. The second attempt also
+# records each file before it reads it. After two attempts in a row crashed, the next one splits the
+# job into one job per file: the other files are ingested, and the one at which the second crashed
+# is not read again. It is handed to Spark. Without Spark it is refused, so that no audit sends it
+# again, and its message moves to the dead-letter queue, from where a person can redrive it; nothing
+# else has it read again, also if it is dropped again. If the second crashed elsewhere, the runs of
+# each file alone decide. Files that do not fit into the scratch space together are split at once.
+
+ISOLATED_AFTER_CRASHES = f"{CRASHED}: {ISOLATED}"
+ENDS_ITS_READER = (
+    f"{CRASH_LIMIT} attempts ended with their process while they worked on it: out of memory or "
+    "time, or by a fault of a library that reads it"
+)
+WHAT_TO_DO = (
+    "drop its rows in smaller files, or deploy with a larger RowsMemory or with Spark=yes, and "
+    "then: dormouse dlq redrive ingest-jobs"
+)
+ISOLATED_FOR_SPACE = f"the files do not fit into the scratch space together: {ISOLATED}"
+
+
+def ingest_or_isolate(services: Services, job: IngestJob) -> list[OutboundMessage]:
+    """Ingest a job; if that is too much for a function, return smaller jobs or one for Spark.
+
+    Raises:
+        ContendedError: other jobs kept ingesting the same sources, or another attempt at this one
+            may still live; the message should be retried.
+    """
+    known = services.tracker.get(job.table_id, job.job_id)
+    _check_alone(services, job, known)
+    if len(job.sources) == 1:
+        return _ingest_single(services, job)
+    if reason := _isolation_reason(known):
+        return _isolate(services, job, reason, _suspect(job, known))
+    try:
+        return ingest(services, job, _marking(services, job, known))
+    except OutOfSpaceError:
+        return _isolate(services, job, ISOLATED_FOR_SPACE)
+
+
+def _check_alone(services: Services, job: IngestJob, known: JobRecord | None) -> None:
+    """Check that no other attempt at a job lives: one that does has not crashed.
+
+    Raises:
+        ContendedError: one may.
+    """
+    if known is None or known.state != "running":
+        return
+    if services.clock.now_ms() - known.started_ms < services.attempt_ms:
+        raise ContendedError(f"another attempt at ingest job {job.job_id} may still be running")
+
+
+def _marking(services: Services, job: IngestJob, known: JobRecord | None) -> Write:
+    """Return what writes a job; after a crash, it records which file it is about to read."""
+    if known is None or not known.crashed_attempts:
+        return write_in_process
+
+    def begins(source: Source | None) -> None:
+        subject = subject_of(job) if source is None else source.key
+        record(services, tracked_job(job), Progressed(subject=subject))
+
+    return partial(write_in_process, begins=begins)
+
+
+def _suspect(job: IngestJob, known: JobRecord | None) -> Source | None:
+    """Return the file that the last attempt began to read; None if it had not begun, or had read
+    all of them: see `_marking`.
+    """
+    subject = "" if known is None else known.subject
+    return next((source for source in job.sources if source.key == subject), None)
+
+
+def _ingest_single(services: Services, job: IngestJob) -> list[OutboundMessage]:
+    """Ingest the only file of a job; give it up if its runs crashed."""
+    table = services.table(job.table_id)
+    refusal = _set_aside(services, job)
+    if table is None or not (refusal or has_crashed(services, job.table_id, job.job_id)):
+        return ingest(services, job)
+    if is_ingested(services, table, job):  # its last run died after the commit
+        return ingest(services, job)
+    if refusal:
+        refuse(services, table, job.sources[0], RefusedSourceError(refusal))  # who waits looks
+        return []
+    return _give_up(services, job)
+
+
+def _set_aside(services: Services, job: IngestJob) -> str:
+    """Return why the only file of a job was set aside; empty if it was not, or if a person wants it
+    read after all. There may be other messages about it: it may have been dropped after each death.
+    """
+    known = services.tracker.get(job.table_id, job.sources[0].id)
+    if job.after_all or known is None or known.state != "refused":
+        return ""
+    return known.reason if known.reason.startswith(ENDS_ITS_READER) else ""
+
+
+def _give_up(services: Services, job: IngestJob) -> list[OutboundMessage]:
+    """Hand the only file of a job to Spark, or refuse it."""
+    if services.has_spark:
+        return hand_to_spark(services, job, CRASHED)
+    (source,) = job.sources
+    error = RefusedSourceError(ENDS_ITS_READER, hint=WHAT_TO_DO)
+    if (table := services.table(job.table_id)) is not None:
+        refuse(services, table, source, error)
+    record(services, tracked_job(job), Failed(error.explanation, subject=source.key, files=1))
+    letter = structs.replace(job, after_all=True)
+    return [OutboundMessage(dead_letter_queue("ingest-jobs"), letter, reason=error.explanation)]
+
+
+def _isolate(
+    services: Services, job: IngestJob, reason: str, suspect: Source | None = None
+) -> list[OutboundMessage]:
+    """Return a job for each file of a job; give the one up that is suspected."""
+    record(services, tracked_job(job), Finished(reason=reason))
+    messages: list[OutboundMessage] = []
+    for source in job.sources:
+        one = (source,)
+        alone = IngestJob(job.table_id, job.generation, job_id_of(one, job.generation), one)
+        if source == suspect:
+            messages += _give_up(services, alone)
+        else:
+            messages.append(OutboundMessage("ingest-jobs", alone))
+    return messages
+
+
+def _isolation_reason(known: JobRecord | None) -> str:
+    """Return why a job is to be split into one job per file; empty if it is not.
+
+    A job that was split before is split again: an earlier run may have crashed between its record
+    and its messages.
+    """
+    if known is None:
+        return ""
+    if is_isolated(known):
+        return known.reason
+    return ISOLATED_AFTER_CRASHES if known.crashed_attempts >= CRASH_LIMIT else ""

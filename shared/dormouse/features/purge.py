@@ -1,0 +1,604 @@
+"""A purge: which rows of a table are to be removed, and which shards were found to hold them.
+
+What is stored of a purge has the keys or values that must be forgotten, so it is deleted when the
+purge is finished.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from dormouse.access import EVERYTHING
+from dormouse.errors import CorruptDataError, InvalidRequestError, NotFoundError
+from dormouse.features.export import delete_all
+from dormouse.features.pins import read_version, refuse_tagged, release_tags
+from dormouse.features.publishing import list_replaced
+from dormouse.features.requests import (
+    JobCheck,
+    JobOutcome,
+    RequestObject,
+    RequestResult,
+    StoredWork,
+    request_left_path,
+    resolve_live_table,
+)
+from dormouse.jobs import SweepCheck, record
+from dormouse.keys import KeyRange
+from dormouse.messages.requests import Counts, PurgeRows
+from dormouse.messages.stages import OutboundMessage, PurgeStep
+from dormouse.ports import Services
+from dormouse.query.selection import (
+    Selection,
+    StoredSelection,
+    decode_selection,
+    load_selection,
+    store_selection,
+)
+from dormouse.schema.schema import Schema
+from dormouse.state.jobs import Assigned, TrackedJob
+from dormouse.state.partitions import ROOT, Partition, PartitionTree, Reference, Shard
+from dormouse.state.state import TableState
+from dormouse.stored.decoding import decode_stored, encode_stored, raise_corrupt
+from dormouse.stored.paths import (
+    data_prefix,
+    parse_purge_path,
+    purge_matches_path,
+    purge_matches_prefix,
+    purge_path,
+    purge_prefix,
+)
+from dormouse.tables.properties import SparkOptions
+from dormouse.tables.row_rules import group_keys, row_rules
+from dormouse.tables.table import Table
+
+MAX_REWRITE_INPUTS = 50
+"""The most shards that one job rewrites."""
+MAX_JOB_BYTES = 1024**3
+"""The most bytes that one job rewrites in a function, within its time-out; a single shard may be
+larger."""
+JOINED_BYTES = 8 * 1024**2
+"""The most bytes of several partitions that one job rewrites. Of smaller jobs, most of the time is
+none of reading and writing."""
+
+
+@dataclass(frozen=True, slots=True)
+class PurgeRequest:
+    """A purge: `selection` has the rows to remove, by a condition or by keys or prefixes of them.
+
+    Its names are those of `schema`, since a name can be given to another column later. `generation`
+    is the table's when the purge was requested. If `spark` has options, Spark rewrites the shards,
+    else compaction does.
+    """
+
+    id: str
+    schema: Schema
+    selection: Selection
+    generation: int = 0
+    spark: SparkOptions | None = None
+
+    @property
+    def requested_ms(self) -> int:
+        """When the purge was requested."""
+        return self.selection.time_ms
+
+    @property
+    def max_job_bytes(self) -> int | None:
+        """The most bytes that one job rewrites, unless one shard is larger; None for no limit."""
+        return None if self.spark else MAX_JOB_BYTES
+
+    def can_match(self, shard: Shard) -> bool:
+        """Return whether a shard's least and greatest key allow it to hold rows to remove."""
+        return any(span.overlaps_span(shard.low, shard.high) for span in self.selection.ranges)
+
+
+@dataclass(frozen=True, slots=True)
+class ShardMatches:
+    """The shards checked so far: `matching` hold rows to remove, `clean` hold none.
+
+    Shards never change, so a result stays valid.
+    """
+
+    matching: frozenset[str] = frozenset()
+    clean: frozenset[str] = frozenset()
+
+    def __contains__(self, shard: str) -> bool:
+        """Return whether a shard was checked."""
+        return shard in self.matching or shard in self.clean
+
+    def __len__(self) -> int:
+        """Return the number of shards checked."""
+        return len(self.matching) + len(self.clean)
+
+    def __or__(self, other: ShardMatches) -> ShardMatches:
+        """Return the union of both."""
+        return ShardMatches(self.matching | other.matching, self.clean | other.clean)
+
+
+def shard_matches(found: Mapping[str, bool]) -> ShardMatches:
+    """Return the matches of shards, given whether each holds rows to remove."""
+    return ShardMatches(
+        frozenset(shard for shard, matches in found.items() if matches),
+        frozenset(shard for shard, matches in found.items() if not matches),
+    )
+
+
+def unchecked_shards(state: TableState, request: PurgeRequest, known: ShardMatches) -> list[Shard]:
+    """Return the referenced shards that can hold rows to remove and were not checked."""
+    referenced = (shard for shard, count in state.reference_counts.items() if count)
+    shards = (state.shards[shard] for shard in sorted(referenced) if shard not in known)
+    return [shard for shard in shards if request.can_match(shard)]
+
+
+def references_to(state: TableState, shards: frozenset[str]) -> list[Reference]:
+    """Return all references to some shards.
+
+    References of partitions without rows to remove are included: as long as one reference is left,
+    the shard's object, with the rows of all its partitions, stays.
+    """
+    left = referenced_of(state, shards)
+    return [each for each in state.all_references() if each.shard in left] if left else []
+
+
+def referenced_of(state: TableState, shards: frozenset[str]) -> frozenset[str]:
+    """Return those of some shards that have a reference. It looks at no reference itself: a shard
+    may have one in each of many partitions.
+    """
+    return frozenset(shard for shard in shards if state.reference_counts.get(shard))
+
+
+def rewrite_jobs(
+    state: TableState, references: Iterable[Reference], max_bytes: int | None = MAX_JOB_BYTES
+) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield the partition and the input shards of each job that rewrites `references`, which are
+    all references to some shards.
+
+    References that a job already holds are skipped, and those to disputed shards: the purge
+    continues once the dispute is resolved. A job rewrites a shard for as many leaves as it can, and
+    small shards of neighbouring leaves together. It has at most `MAX_REWRITE_INPUTS` shards and
+    `max_bytes`, unless one shard is larger; None is no limit. Four free shards of 400, 400, 400 and
+    1200 bytes in a partition, with `max_bytes=1000`,
+    give jobs of 400 + 400, 400, and 1200.
+    """
+    by_shard: dict[str, list[Reference]] = {}
+    for reference in references:
+        if reference.shard not in state.disputed:
+            by_shard.setdefault(reference.shard, []).append(reference)
+    free: dict[str, list[Shard]] = {}
+    whole: dict[str, list[Shard]] = {}
+    for shard, held in by_shard.items():
+        is_whole = not state.taken.get(shard) and all(each.job is None for each in held)
+        for partition in _partitions_to_rewrite(state, shard, held):
+            (whole if is_whole else free).setdefault(partition, []).append(state.shards[shard])
+    for partition, shards in _places(state.partitions, whole) if whole else ():
+        free.setdefault(partition, []).extend(shards)
+    for partition in sorted(free):
+        ordered = sorted(free[partition], key=lambda shard: (shard.low, shard.id))
+        for group in _groups(ordered, max_bytes):
+            yield partition, tuple(shard.id for shard in group)
+
+
+def _partitions_to_rewrite(
+    state: TableState, shard: str, references: Iterable[Reference]
+) -> Iterator[str]:
+    """Return the partitions in which jobs can rewrite a shard, as few as possible."""
+    tree = state.partitions
+    free: list[KeyRange] = []
+    others = [taking.range for taking in state.taken.get(shard, ())]
+    for reference in references:
+        span = tree.get(reference.partition).range
+        (others if reference.job else free).append(span)
+    return _join(tree, tree.get(ROOT), free, others) if free else iter(())
+
+
+def _join(
+    tree: PartitionTree, partition: Partition, free: Sequence[KeyRange], others: Sequence[KeyRange]
+) -> Iterator[str]:
+    """Yield the highest partitions that have none of the keys of `others`, but have several of the
+    ranges `free`, or one leaf with such a range.
+
+    Example: leaves a to h, and a job has taken the rows of c. The partitions are ab, d, and efgh.
+    """
+    children = [tree.get(child) for child in partition.children or ()]
+    parts = [[span for span in free if child.range.covers(span)] for child in children]
+    if not children or (not others and all(parts)):
+        yield partition.id
+        return
+    for child, part in zip(children, parts, strict=True):
+        if part:
+            left = [span for span in others if span.overlaps(child.range)]
+            yield from _join(tree, child, part, left)
+
+
+def _places(
+    tree: PartitionTree, whole: Mapping[str, list[Shard]]
+) -> Iterator[tuple[str, list[Shard]]]:
+    """Yield the partitions in which to rewrite shards that are free wherever they have rows, given
+    the lowest partition that has all rows of each.
+    """
+    if last := (yield from _together(tree, tree.get(ROOT), whole)):
+        yield last
+
+
+def _together(
+    tree: PartitionTree, partition: Partition, whole: Mapping[str, list[Shard]]
+) -> Generator[tuple[str, list[Shard]], None, tuple[str, list[Shard]] | None]:
+    """Yield partitions with shards to rewrite there, a few small shards in a common higher one.
+
+    Return the last of them, for which there may be more beside it. Example: leaves a to d have a
+    shard each, of 3, 4, 5 and 6 MiB. The partitions are ab, c and d.
+    """
+    parts = []
+    for child in partition.children or ():
+        if part := (yield from _together(tree, tree.get(child), whole)):
+            parts.append(part)
+    if partition.id in whole:
+        parts.append((partition.id, whole[partition.id]))
+    if len(parts) < 2:
+        return parts[0] if parts else None
+    joined = [shard for _, shards in parts for shard in shards]
+    size_bytes = sum(shard.size_bytes for shard in joined)
+    if len(joined) <= MAX_REWRITE_INPUTS and size_bytes <= JOINED_BYTES:
+        return partition.id, joined
+    yield from parts
+    return None
+
+
+def _groups(shards: Sequence[Shard], max_bytes: int | None) -> Iterator[list[Shard]]:
+    group: list[Shard] = []
+    size_bytes = 0
+    for shard in shards:
+        is_large = max_bytes is not None and size_bytes + shard.size_bytes > max_bytes
+        is_full = len(group) == MAX_REWRITE_INPUTS or is_large
+        if group and is_full:
+            yield group
+            group, size_bytes = [], 0
+        group.append(shard)
+        size_bytes += shard.size_bytes
+    if group:
+        yield group
+
+
+class _StoredRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The JSON form."""
+
+    id: str
+    generation: int
+    selection: StoredSelection
+    spark: SparkOptions | UnsetType = UNSET
+
+
+class _StoredMatches(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    matching: tuple[str, ...]
+    clean: tuple[str, ...]
+
+
+FORMAT = 1
+_REQUEST, _MATCHES = "the request of a purge", "shard matches of a purge"
+
+
+def encode_request(request: PurgeRequest, path: str) -> bytes:
+    """Return the stored form of a request, for `path`."""
+    selection = store_selection(request.selection, request.schema)
+    stored = _StoredRequest(request.id, request.generation, selection, request.spark or UNSET)
+    return encode_stored(_REQUEST, FORMAT, path, stored)
+
+
+def decode_request(stored: bytes, path: str) -> PurgeRequest:
+    """Parse the result of `encode_request`.
+
+    Raises:
+        CorruptDataError: the object at `path` is damaged or is no request.
+    """
+    hint = "request the purge again, and delete this object: which rows it was to remove is lost"
+    with raise_corrupt(f"{path} is no request of a purge", hint=hint):
+        body = decode_stored(_REQUEST, FORMAT, path, stored, _StoredRequest)
+        schema, selection = load_selection(body.selection)
+    return PurgeRequest(body.id, schema, selection, body.generation, body.spark or None)
+
+
+def encode_matches(matches: ShardMatches, path: str) -> bytes:
+    """Return the stored form of shard matches, for `path`."""
+    stored = _StoredMatches(tuple(sorted(matches.matching)), tuple(sorted(matches.clean)))
+    return encode_stored(_MATCHES, FORMAT, path, stored)
+
+
+def decode_matches(stored: bytes, path: str) -> ShardMatches:
+    """Parse the result of `encode_matches`.
+
+    Raises:
+        CorruptDataError: the object at `path` is damaged or has no shard matches.
+    """
+    with raise_corrupt(f"{path} has no shard matches of a purge"):
+        body = decode_stored(_MATCHES, FORMAT, path, stored, _StoredMatches)
+    return ShardMatches(frozenset(body.matching), frozenset(body.clean))
+
+
+# What a proof of a purge found: the rows that match, and the objects that hold some.
+
+
+@dataclass(frozen=True, slots=True)
+class RemainingObject:
+    """An object that holds matching rows, or may: `rows` is None if it cannot be read, and 0 if it
+    only names keys of removed rows.
+
+    `reason` says why it still exists; `until_ms` from when on it can be deleted, None if unknown.
+    """
+
+    path: str
+    rows: int | None
+    reason: str
+    until_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """The result at one version: how many rows match, and which objects hold such rows."""
+
+    version: int
+    rows: int
+    objects: int
+    shards: int
+    remains: tuple[RemainingObject, ...]
+
+    @property
+    def is_complete(self) -> bool:
+        """Return whether neither the table nor any object holds a matching row."""
+        return not self.rows and not self.remains
+
+
+# Save, load and delete the stored state of running purges.
+
+
+def load_purge(services: Services, table_id: str, purge_id: str) -> PurgeRequest | None:
+    """Return the request of a purge; None if the purge is finished.
+
+    Raises:
+        CorruptDataError: the stored request is damaged.
+    """
+    path = purge_path(table_id, purge_id)
+    try:
+        return decode_request(services.storage.get(path), path)
+    except NotFoundError:
+        return None
+
+
+def load_matches(services: Services, table_id: str, purge_id: str) -> ShardMatches:
+    """Return the shard matches that the steps of a purge have saved.
+
+    A damaged object is skipped: the shards in it are checked again.
+    """
+    known = ShardMatches()
+    for stored in services.storage.list(purge_matches_prefix(table_id, purge_id)):
+        try:
+            body = services.storage.get(stored.path)
+        except NotFoundError:  # another delivery finished the purge just now
+            continue
+        with suppress(CorruptDataError):
+            known |= decode_matches(body, stored.path)
+    return known
+
+
+def save_matches(services: Services, table_id: str, purge_id: str, found: ShardMatches) -> None:
+    """Save the shards that a step has checked, for later steps."""
+    path = purge_matches_path(table_id, purge_id, services.ids.new())
+    services.storage.put(path, encode_matches(found, path))
+
+
+def delete_purge(services: Services, table_id: str, purge_id: str) -> None:
+    """Delete the stored state of a purge; its request last, so that a redelivery finds the rest."""
+    matches = services.storage.list(purge_matches_prefix(table_id, purge_id))
+    paths = [stored.path for stored in matches]
+    if paths:
+        services.storage.delete(paths)
+    services.storage.delete([purge_path(table_id, purge_id)])
+
+
+def list_purges(services: Services, table_id: str) -> tuple[dict[str, int], list[str]]:
+    """Return the running purges, mapped to when they were requested, and the paths of leftovers.
+
+    A step that is still running when another finishes the purge leaves shard matches behind.
+    """
+    requested_ms: dict[str, int] = {}
+    matches: list[tuple[str, str]] = []
+    for stored in services.storage.list(purge_prefix(table_id)):
+        purge_id, is_request = parse_purge_path(stored.path)
+        if is_request:
+            requested_ms[purge_id] = stored.modified_ms
+        else:
+            matches.append((purge_id, stored.path))
+    return requested_ms, [path for purge_id, path in matches if purge_id not in requested_ms]
+
+
+# Objects that may hold purged rows until garbage collection deletes them.
+#
+# No query reads them any more. They are listed once, when the purge is finished, and the list is
+# saved beside the request.
+
+
+class _Remaining(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    paths: tuple[str, ...]
+
+
+_REMAINING = RequestObject(
+    "a list of remaining objects",
+    _Remaining,
+    "delete this object: the next step lists them again",
+)
+
+
+def remaining_objects(check: JobCheck) -> list[str]:
+    """Return the paths of objects that no reference needed when the purge finished and still exist.
+
+    The purge has checked every referenced shard, so once these objects are deleted, no object holds
+    a row to remove, or its key.
+    """
+    # Listed before the state is read: a shard committed in between counts as referenced.
+    listed = [o.path for o in check.services.storage.list(data_prefix(check.table.id))]
+    state = check.services.store(check.table).current()
+    unreferenced = [path for path in listed if not state.reference_counts.get(_shard_of(path), 0)]
+    unreferenced += list_replaced(check.services, check.table)
+    saved = load_remaining(check.services, check.table.id, check.key)
+    if saved is None:
+        saved = save_remaining(check.services, check.table.id, check.key, tuple(unreferenced))
+    return sorted({*unreferenced} & {*saved})
+
+
+def _shard_of(path: str) -> str:
+    return path.rpartition("/")[2].removesuffix(".parquet")
+
+
+def save_remaining(
+    services: Services, table_id: str, key: str, paths: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Save the remaining objects of a purge; return those that were saved first."""
+    if _REMAINING.put(services, request_left_path(table_id, key), _Remaining(paths)):
+        return paths
+    return load_remaining(services, table_id, key) or ()
+
+
+def load_remaining(services: Services, table_id: str, key: str) -> tuple[str, ...] | None:
+    """Return the remaining objects of a purge; None if they are not listed yet.
+
+    Raises:
+        CorruptDataError: the stored list is damaged.
+    """
+    remaining = _REMAINING.get(services, request_left_path(table_id, key))
+    return None if remaining is None else remaining.paths
+
+
+# purge_rows: save the request of a purge, and start its first step.
+
+
+class PurgeWork(StoredWork, frozen=True, tag="purge"):
+    """The purge of a request."""
+
+    purge_id: str
+
+    @property
+    def job_ids(self) -> list[str]:
+        """The id of the purge."""
+        return [self.purge_id]
+
+    def unfinished_messages(self, services: Services, table: Table) -> list[OutboundMessage]:
+        """Return the message of a step, if the purge is running."""
+        is_left = load_purge(services, table.id, self.purge_id) is not None
+        return [OutboundMessage("purges", PurgeStep(table.id, self.purge_id))] if is_left else []
+
+    def outcomes(self, check: JobCheck) -> Iterator[JobOutcome]:
+        """Yield the outcome of the purge: pending until all objects with its rows are deleted."""
+        if load_purge(check.services, check.table.id, self.purge_id) is not None:
+            yield check.unfinished(self.kind, self.purge_id, check.record(self.purge_id))
+            return
+        known = check.record(self.purge_id)
+        left = remaining_objects(check) if known is not None and known.state == "finished" else []
+        if left:
+            reason = (
+                "the table has none of its rows any more, but objects that may hold such rows "
+                f"are not deleted yet: {len(left)}, among them {left[0]}"
+            )
+            yield JobOutcome(self.kind, self.purge_id, "unfinished", reason, is_pending=True)
+            return
+        removed = known.rows if known is not None else 0
+        yield check.ended(
+            self.kind,
+            self.purge_id,
+            known,
+            lambda: JobOutcome(
+                self.kind, self.purge_id, counts=Counts(finished=1, removed=removed)
+            ),
+        )
+
+    def extra_wait_ms(self, table: Table) -> int:
+        """Return the delays until garbage collection and audit have deleted such objects."""
+        properties = table.properties
+        return (properties.gc_delay_seconds + properties.orphan_age_seconds) * 1000
+
+
+def request_purge(services: Services, request: PurgeRows) -> RequestResult:
+    """Save the request beside the table's shards, where a redelivery finds it.
+
+    Raises:
+        InvalidRequestError: it selects no rows, or rows that this table cannot remove separately;
+            or the table has tags, and they are not to be released.
+        NotFoundError: no table has that name, or it is being deleted.
+    """
+    table, state = read_version(services, resolve_live_table(services, request))
+    purge = build_purge_request(table, request)
+    if request.release_tags:
+        release_tags(services, table)
+    refuse_tagged(services, table, "rows")
+    now_ms = services.clock.now_ms()
+    selection = replace(purge.selection, version=state.version, time_ms=now_ms)
+    purge = replace(purge, generation=state.generation, selection=selection)
+    path = purge_path(table.id, purge.id)
+    services.storage.put(path, encode_request(purge, path))
+    # The record has no key or value of the purge: records are kept longer than those may be.
+    record(services, TrackedJob(table.id, purge.id, "purge"), Assigned(subject=request.request_id))
+    return RequestResult(
+        [OutboundMessage("purges", PurgeStep(table.id, purge.id))], PurgeWork(purge.id)
+    )
+
+
+def purge_id_of(request_id: str) -> str:
+    """Return the id of the purge of a request, derived from the request's id."""
+    return blake2b(request_id.encode(), digest_size=8).hexdigest()
+
+
+def build_purge_request(table: Table, request: PurgeRows) -> PurgeRequest:
+    """Return the rows to remove, checked against the table, without generation and time.
+
+    Raises:
+        InvalidRequestError: it selects no rows, or rows that this table cannot remove separately.
+    """
+    asked, schema = request.selection, table.schema
+    others = asked.ranges or asked.columns or asked.limit is not None or asked.as_of is not None
+    if others or bool(asked.where.strip()) == bool(asked.keys):
+        raise InvalidRequestError(
+            "say which rows to purge: either by a predicate or by keys, and nothing else",
+            hint="a predicate can name key columns too",
+        )
+    selection = decode_selection(asked, schema, permission=EVERYTHING, version=0, time_ms=0)
+    if selection.condition is not None:
+        _check_groups(table, selection.condition.columns)
+    else:
+        _check_groups(table, {f.name for f in schema.keys[: max(map(len, asked.keys))]})
+    return PurgeRequest(
+        purge_id_of(request.request_id), schema, selection, spark=request.spark or None
+    )
+
+
+def _check_groups(table: Table, columns: Collection[str]) -> None:
+    """Refuse columns that can differ between the stored rows of one group.
+
+    All stored rows of a group are one row of the table. Removing some of them would change that row
+    instead of removing it.
+    """
+    if not row_rules(table.schema, table.properties).aggregates:
+        return
+    shared = [field.name for field in group_keys(table.schema, table.properties)]
+    alone = sorted(set(columns) - set(shared))
+    if alone:
+        raise InvalidRequestError(
+            f"a purge of {table.name!r} cannot select rows by {', '.join(alone)}: the table "
+            "aggregates, so a stored row may be only a part of a row of the table",
+            hint="columns that a purge can use: " + ", ".join(shared),
+        )
+
+
+# Purges that have not ended in time, which a sweep continues.
+
+
+def overdue_purges(check: SweepCheck) -> Iterator[OutboundMessage]:
+    """Yield a step for each purge that is due; delete the objects that finished purges left."""
+    requested_ms, leftovers = list_purges(check.services, check.table.id)
+    delete_all(check.services, leftovers)
+    now_ms = check.services.clock.now_ms()
+    for purge_id, time_ms in sorted(requested_ms.items()):
+        if check.is_due(time_ms):
+            yield OutboundMessage("purges", PurgeStep(check.table.id, purge_id, now_ms))

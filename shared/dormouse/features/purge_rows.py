@@ -1,0 +1,561 @@
+"""purge_rows: one step of a purge: check shards, and assign jobs that rewrite those that match.
+
+A step checks shards that no step has checked, assigns compaction jobs that rewrite matching shards
+without the rows to remove, and sends the message of the next step. The step that finds no matching
+shard referenced, at one version of the table, finishes the purge, and has the registry forbid that
+an earlier version is restored.
+
+Shards never change, so the result for a shard stays valid. It is saved beside the table's shards,
+and the redelivery of an interrupted step continues from there. Two concurrent steps may check a
+shard twice, but the state lets only one job rewrite it. The sweep starts a new chain of steps from
+time to time, in case a message was lost; so each chain ends after a while.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dormouse.errors import (
+    ContendedError,
+    CorruptDataError,
+    DormouseError,
+    InvalidRequestError,
+    NotFoundError,
+)
+from dormouse.features.garbage import abandoned_after_ms
+from dormouse.features.pins import read_version
+from dormouse.features.planning import assign
+from dormouse.features.publishing import READERS_MS, publish_again
+from dormouse.features.purge import (
+    Proof,
+    PurgeRequest,
+    RemainingObject,
+    ShardMatches,
+    delete_purge,
+    load_matches,
+    load_purge,
+    references_to,
+    rewrite_jobs,
+    save_matches,
+    shard_matches,
+    unchecked_shards,
+)
+from dormouse.features.reset import is_for
+from dormouse.features.row_matcher import RowMatcher
+from dormouse.iceberg import avro
+from dormouse.iceberg.avro import DATA
+from dormouse.jobs import REFUSALS_KEPT_SECONDS, is_chain_expired, new_run, record
+from dormouse.keys import KeyRange
+from dormouse.messages.stages import OutboundMessage, PurgeStep, TableChanged
+from dormouse.ports import NoncurrentObject, Services, Storage, StoredObject, UnfinishedUpload
+from dormouse.query.rows import count_slices
+from dormouse.schema.iceberg import named_keys
+from dormouse.shards.footer import read_footer
+from dormouse.shards.reading import Slice
+from dormouse.state.jobs import Failed, Finished, Started, TrackedJob
+from dormouse.state.partitions import Reference, Shard
+from dormouse.state.state import AssignJob, TableState
+from dormouse.state.versions import Pin
+from dormouse.stored.paths import (
+    MANIFEST_SUFFIX,
+    data_prefix,
+    iceberg_prefix,
+    rejected_prefix,
+    run_of_shard,
+    shard_id_of,
+    shard_path,
+)
+from dormouse.tables.table import Table
+
+STEP_SECONDS = 240
+"""For how long a step begins to check more shards; well below its function's time-out."""
+CONCURRENT_READS = 4
+_RESET = "the table was reset since"
+_RESTORED = (
+    "the table was reset to an earlier version since, which may have the rows: purge them again"
+)
+LEAST_WAIT_SECONDS, MOST_WAIT_SECONDS = 1, 120
+WAITS_PER_AGE = 8
+"""The next step waits for this fraction of the purge's age: short purges end soon, long ones poll
+rarely."""
+
+
+def purge_rows(
+    services: Services, message: PurgeStep, *, step_seconds: float = STEP_SECONDS
+) -> Iterator[OutboundMessage]:
+    """Run one step of a purge, unless it is finished; yield the jobs and the next step.
+
+    Raises:
+        CorruptDataError: a shard is damaged, so its rows are unknown; jobs for the other shards are
+            assigned. Or the stored request of the purge is damaged.
+    """
+    table = services.table(message.table_id)
+    request = load_purge(services, table.id, message.purge_id) if table is not None else None
+    if table is None or request is None:
+        return
+    job = TrackedJob(table.id, request.id, "purge")
+    last = services.tracker.get(table.id, request.id)
+    if last is not None and last.state == "finished":  # matching rows that came later stay
+        delete_purge(services, table.id, request.id)
+        return
+    state = services.store(table).current()
+    if not is_for(request.generation, table, state):
+        _end(services, job, _end_by_reset(table))
+        return
+    try:
+        matcher = RowMatcher.of(request, table.schema)
+    except InvalidRequestError as error:
+        _end(services, job, Failed(error.explanation))
+        return
+    if last is None or last.state != "running":
+        record(services, job, Started())
+    try:
+        done = yield from _step(services, table, state, matcher, message, step_seconds)
+    except DormouseError as error:
+        record(services, job, Failed(error.explanation))
+        raise
+    if done is not None:  # outside the block above: an error from here on must not record a failure
+        known = _forbid_earlier(services, table, state)
+        if publish_again(services, table.id, "purged"):  # what was published names the rows' keys
+            yield OutboundMessage("iceberg-changes", TableChanged(table.id))
+        _end(services, job, done if known.generation == state.generation else _end_by_reset(known))
+
+
+def _end_by_reset(table: Table) -> Finished | Failed:
+    """Return how a purge ends if its table was reset or restored since."""
+    return Failed(_RESTORED) if table.restored else Finished(_RESET)
+
+
+def _forbid_earlier(services: Services, table: Table, state: TableState) -> Table:
+    """Have the registry keep that versions before a state have purged rows; return the table.
+
+    A restore of one is refused from then on. One that was registered before is in the table, which
+    is then of another generation, and otherwise unchanged.
+    """
+
+    def purged(kept: Table) -> Table:
+        if kept.generation != state.generation:
+            return kept
+        return replace(kept, purged_version=max(kept.purged_version, state.version))
+
+    return services.tables.change(table.id, purged)
+
+
+def _step(
+    services: Services,
+    table: Table,
+    state: TableState,
+    matcher: RowMatcher,
+    message: PurgeStep,
+    seconds: float,
+) -> Generator[OutboundMessage, None, Finished | None]:
+    """Run a step; return the end of the purge if it is the last."""
+    request = matcher.request
+    known = load_matches(services, table.id, request.id)
+    unknown = unchecked_shards(state, request, known)
+    found, damaged = _check_shards(services, table, matcher, unknown, seconds)
+    if len(found):
+        save_matches(services, table.id, request.id, found)
+        known |= found
+    references = references_to(state, known.matching)
+    left = len(unknown) - len(found)
+    if not references and not left:
+        removed = _rows_removed(services, table, request.id)
+        reason = f"checked {len(known)} shards, rewrote {len(known.matching)}"
+        return Finished(reason, rows=removed)
+    yield from _assign(services, table, state, request, references)
+    if damaged is not None:
+        raise damaged
+    now_ms = services.clock.now_ms()
+    retry_ms = table.properties.job_retry_seconds * 1000
+    if is_chain_expired(
+        message.begun_ms or request.requested_ms, request.requested_ms, now_ms, retry_ms
+    ):
+        return None
+    age_seconds = (now_ms - request.requested_ms) // 1000
+    wait = min(max(age_seconds // WAITS_PER_AGE, LEAST_WAIT_SECONDS), MOST_WAIT_SECONDS)
+    yield OutboundMessage("purges", message, 0 if left else wait)
+    return None
+
+
+def _check_shards(
+    services: Services, table: Table, matcher: RowMatcher, shards: list[Shard], seconds: float
+) -> tuple[ShardMatches, CorruptDataError | None]:
+    """Check shards for some seconds, at least a few; return the results, and one damage if any.
+
+    A shard is checked as a whole, whichever partitions refer to it, since its object is what must
+    be deleted.
+    """
+    memory_bytes = services.memory_bytes // CONCURRENT_READS
+    end_ms = services.clock.now_ms() + seconds * 1000
+
+    def matches(shard: Shard) -> bool | CorruptDataError | None:
+        whole = Slice(shard, KeyRange())
+        try:
+            return bool(
+                matcher.count(
+                    services.storage,
+                    table.id,
+                    whole,
+                    scratch=services.scratch,
+                    memory_bytes=memory_bytes,
+                    at_most=1,
+                )
+            )
+        except NotFoundError:  # compacted and collected meanwhile
+            return None
+        except CorruptDataError as error:
+            return error
+
+    found: dict[str, bool] = {}
+    damaged: CorruptDataError | None = None
+    with ThreadPoolExecutor(CONCURRENT_READS) as threads:
+        for start in range(0, len(shards), CONCURRENT_READS):
+            if start and services.clock.now_ms() >= end_ms:
+                break
+            some = shards[start : start + CONCURRENT_READS]
+            for shard, matching in zip(some, threads.map(matches, some), strict=True):
+                if isinstance(matching, CorruptDataError):
+                    damaged = matching
+                elif matching is not None:
+                    found[shard.id] = matching
+    return shard_matches(found), damaged
+
+
+def _assign(
+    services: Services,
+    table: Table,
+    state: TableState,
+    request: PurgeRequest,
+    references: Iterable[Reference],
+) -> Iterator[OutboundMessage]:
+    """Assign jobs for the free references; after a crash the sweep sends their messages."""
+    jobs = [
+        AssignJob(new_run(services, table), partition, inputs, purge_id=request.id)
+        for partition, inputs in rewrite_jobs(state, references, request.max_job_bytes)
+    ]
+    return assign(services, table, state.generation, jobs, request.spark)
+
+
+def _rows_removed(services: Services, table: Table, purge_id: str) -> int:
+    """Return how many rows the purge's jobs removed, according to their records; for people only.
+
+    Records of crashed runs are missing, and rows that the table's filters and aggregation removed
+    in the same jobs are included.
+    """
+    records = services.tracker.records(table.id)
+    return sum(
+        job.rows_read - job.rows
+        for job in records
+        if job.purge_id == purge_id and job.state == "finished"
+    )
+
+
+def _end(services: Services, purge: TrackedJob, end: Finished | Failed) -> None:
+    """Record the end of a purge, then delete its stored state.
+
+    After a crash in between, the redelivery records it again.
+    """
+    record(services, purge, end)
+    delete_purge(services, purge.table_id, purge.id)
+
+
+# Look for the keys of removed rows in what is published for readers of Iceberg.
+#
+# Manifests name the least and greatest key of each shard that they list. (Metadata and lists name
+# no keys, and files of dead rows only positions.) A shard whose object was checked for matching
+# rows, and has none, names no key of a removed row. Of one that is gone, the keys are looked for in
+# the table: one that no row has any more may be that of a removed row, if it is among those to
+# remove.
+
+Entry = Mapping[str, Any]
+
+
+_PUBLISHED = "it names keys of removed rows, or may, and readers of Iceberg may have found it"
+_METADATA_KEPT = (
+    "it names keys of removed rows, or may; it was deleted, and the bucket keeps earlier versions"
+)
+_BOUNDS = ("lower_bounds", "upper_bounds")
+
+
+def list_published(services: Services, table: Table) -> list[StoredObject | NoncurrentObject]:
+    """Return all that is published of a table, and the earlier versions that a bucket keeps."""
+    prefix, storage = iceberg_prefix(table.id), services.storage
+    return [*storage.list(prefix), *storage.list_noncurrent(prefix)]
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedProof:
+    """What a proof knows when it looks at what is published: the shards that it has checked and
+    that hold no matching row are `clean`, those that hold some, or may, `holding`.
+    """
+
+    services: Services
+    table: Table
+    state: TableState
+    matcher: RowMatcher
+    clean: Collection[str]
+    holding: Collection[str]
+
+    def check(self, item: StoredObject | NoncurrentObject) -> RemainingObject | None:
+        """Return what is wrong with an object; None if it names no key of a removed row."""
+        if isinstance(item, NoncurrentObject):
+            return self._check(item.stored, item.storage, _METADATA_KEPT, item.until_ms)
+        kept_ms = self.table.properties.gc_delay_seconds * 1000 + READERS_MS
+        return self._check(item, self.services.storage, _PUBLISHED, item.modified_ms + kept_ms)
+
+    def _check(
+        self, stored: StoredObject, storage: Storage, reason: str, until_ms: int | None
+    ) -> RemainingObject | None:
+        if not stored.path.endswith(MANIFEST_SUFFIX):
+            return None
+        try:
+            entries = avro.read_container(storage.get(stored.path))[1]
+            if any(self._names_removed(file) for file in _files_of_rows(entries)):
+                return RemainingObject(stored.path, 0, reason, until_ms)
+        except NotFoundError:  # collected since it was listed
+            pass
+        except CorruptDataError as error:
+            return RemainingObject(stored.path, None, f"it cannot be read: {error.explanation}")
+        return None
+
+    def _names_removed(self, file: Entry) -> bool:
+        """Return whether an entry may name the key of a removed row."""
+        shard = shard_id_of(file["file_path"])
+        if shard in self.clean or shard in self.holding:
+            return shard in self.holding
+        keys = named_keys(
+            self.table.schema,
+            *({each["key"]: each["value"] for each in file.get(b) or ()} for b in _BOUNDS),
+        )
+        if keys is None:  # of another schema: what it names cannot be compared
+            return True
+        return any(self._is_removed(key) for key in keys)
+
+    def _is_removed(self, key: KeyRange) -> bool:
+        if not any(span.overlaps(key) for span in self.matcher.ranges):
+            return False
+        slices = [
+            Slice(self.state.shards[reference.shard], part)
+            for span, references in self.state.partitions_to_read(key)
+            for reference in references
+            if not (part := span.intersection(key)).is_empty()
+        ]
+        counts = count_slices(self.services.storage, self.table, slices, self.services.cache)
+        return not any(counts)
+
+
+def _files_of_rows(entries: Sequence[Entry]) -> Iterator[Entry]:
+    """Yield the shards in a manifest. Those of a list have no file."""
+    for entry in entries:
+        if (file := entry.get("data_file")) and file.get("content") == DATA:
+            yield file
+
+
+# prove_purge: count the matching rows in the table and in every object of it.
+#
+# It relies on no record of a purge. It lists all objects, referenced or not, and the noncurrent
+# versions that a versioned bucket keeps of deleted ones, and reads each that can hold matching
+# rows. What was sent of an unfinished upload cannot be read, so it is reported as if it held such
+# rows. Then it looks for keys of removed rows in what is published for readers of Iceberg.
+
+PROOF_READS = 4
+EARLIER_SCHEMA = "its rows are of an earlier schema, and are not checked"
+
+UNFINISHED = "its upload is not finished, or was broken off; the daily audit deletes what was sent"
+REJECTED = "rows of files that could not be read; the daily audit deletes it, or you"
+_REPLACED = "it was replaced, and is kept for queries that began before"
+_SHARD_KEPT = "it was deleted, and the bucket keeps earlier versions"
+
+Progress = Callable[[int, int], None]
+"""Called with how many objects were checked, and of how many."""
+
+
+def prove_purge(
+    services: Services, table: Table, matcher: RowMatcher, watch: Progress | None = None
+) -> Proof:
+    """Check every object; nothing is changed.
+
+    A condition on the present schema cannot be evaluated on an object of an earlier one, so such an
+    object is reported as if it held matching rows.
+
+    Raises:
+        ContendedError: the table got another schema meanwhile.
+        UnavailableError: storage or state cannot be read at the moment; there is no result.
+    """
+    newest, state = read_version(services, table)
+    if newest.schema_generation != table.schema_generation:
+        raise ContendedError(
+            f"table {table.name!r} was reset just now, and got another schema",
+            hint="select the rows by the columns that it has now",
+        )
+    published = list_published(services, table)
+    # Listed after the state is read, so all objects that the state refers to exist by then. What
+    # changes between the listings is found at least once: an upload that is completed meanwhile as
+    # an object, an object that is deleted as noncurrent.
+    uploads = list(services.storage.list_uploads(data_prefix(table.id)))
+    objects = list(services.storage.list(data_prefix(table.id)))
+    earlier = list(services.storage.list_noncurrent(data_prefix(table.id)))
+
+    def check(stored: StoredObject | NoncurrentObject) -> RemainingObject | None:
+        if isinstance(stored, NoncurrentObject):
+            return _check_noncurrent(services, table, matcher, stored)
+        return _check_object(services, table, state, matcher, stored)
+
+    remains = [_unfinished(table, upload) for upload in uploads]
+    checked = [*objects, *earlier]
+    with ThreadPoolExecutor(PROOF_READS) as threads:
+        for done, found in enumerate(threads.map(check, checked), start=1):
+            if found is not None:
+                remains.append(found)
+            if watch is not None:
+                watch(done, len(checked))
+    found_in = {shard for found in remains if found.rows and (shard := shard_id_of(found.path))}
+    referenced = {shard for shard in found_in if state.reference_counts.get(shard, 0)}
+    rows = _rows_of_table(services, table, state, matcher, referenced)
+    holding = {shard for found in remains if (shard := shard_id_of(found.path))}
+    clean = _still_there(services, table, objects) - holding
+    proof = PublishedProof(services, table, state, matcher, clean, holding)
+    remains += [found for each in published if (found := proof.check(each)) is not None]
+    rejected = list(services.storage.list(rejected_prefix(table.id)))
+    remains += [RemainingObject(each.path, None, REJECTED, _kept_to_ms(each)) for each in rejected]
+    remains = list(_with_pins(services, table, remains))
+    counted = len(checked) + len(uploads) + len(published) + len(rejected)
+    return Proof(state.version, rows, counted, len(referenced), tuple(remains))
+
+
+def _with_pins(
+    services: Services, table: Table, remains: Iterable[RemainingObject]
+) -> Iterator[RemainingObject]:
+    """Yield what remains, with the pinned version that holds a replaced shard beyond its delay: a
+    tag, a query or an export, also one that a killed process has not confirmed.
+    """
+    pinned: list[tuple[Pin, TableState]] | None = None
+    for found in remains:
+        if found.reason == _REPLACED and pinned is None:
+            pinned = list(services.store(table).pins.held())
+        shard = shard_id_of(found.path) or ""
+        holding = [pin for pin, state in pinned or () if state.reference_counts.get(shard, 0)]
+        if found.reason != _REPLACED or not holding:
+            yield found
+            continue
+        pin = max(holding, key=lambda each: (each.expires_ms is None, each.expires_ms or 0))
+        reason = f"it was replaced, and version {pin.version} needs it, which {pin.owner.key} pins"
+        ends_ms = None if pin.expires_ms is None else max(pin.expires_ms, found.until_ms or 0)
+        yield replace(found, reason=reason, until_ms=ends_ms)
+
+
+def _still_there(services: Services, table: Table, checked: Sequence[StoredObject]) -> set[str]:
+    """Return the shards that were checked: those whose objects were not deleted meanwhile."""
+    there = {stored.path for stored in services.storage.list(data_prefix(table.id))}
+    paths = (stored.path for stored in checked if stored.path in there)
+    return {shard for path in paths if (shard := shard_id_of(path))}
+
+
+def _unfinished(table: Table, upload: UnfinishedUpload) -> RemainingObject:
+    until_ms = upload.started_ms + abandoned_after_ms(table)
+    return RemainingObject(upload.path, None, UNFINISHED, until_ms)
+
+
+def _check_object(
+    services: Services,
+    table: Table,
+    state: TableState,
+    matcher: RowMatcher,
+    stored: StoredObject,
+) -> RemainingObject | None:
+    try:
+        shard = _shard(services, table, state, stored)
+        if shard is None:
+            return RemainingObject(stored.path, None, EARLIER_SCHEMA, _audited_ms(table, stored))
+        rows = 0
+        if matcher.request.can_match(shard):
+            rows = _count(services, table, matcher, Slice(shard, KeyRange()))
+    except NotFoundError:  # collected since it was listed
+        return None
+    except CorruptDataError as error:
+        return RemainingObject(stored.path, None, f"it cannot be read: {error.explanation}")
+    if not rows:
+        return None
+    reason, until_ms = _why(table, state, shard.id, stored)
+    return RemainingObject(stored.path, rows, reason, until_ms)
+
+
+def _check_noncurrent(
+    services: Services, table: Table, matcher: RowMatcher, earlier: NoncurrentObject
+) -> RemainingObject | None:
+    """Check a noncurrent version of a deleted object."""
+    there = replace(services, storage=earlier.storage)
+    found = _check_object(there, table, TableState(), matcher, earlier.stored)
+    if found is None:
+        return None
+    reason = _SHARD_KEPT if found.rows is not None else f"{_SHARD_KEPT}; {found.reason}"
+    return RemainingObject(found.path, found.rows, reason, earlier.until_ms)
+
+
+def _shard(
+    services: Services, table: Table, state: TableState, stored: StoredObject
+) -> Shard | None:
+    """Return the shard in an object, from the state or else from its footer.
+
+    None if its rows are of an earlier schema.
+    """
+    shard_id = shard_id_of(stored.path)
+    known = state.shards.get(shard_id) if shard_id is not None else None
+    if known is not None:
+        return known
+    footer = read_footer(services.storage, stored.path, stored.size_bytes)
+    if stored.path != shard_path(table.id, footer.shard_id):
+        raise CorruptDataError(f"its footer has the id of shard {footer.shard_id!r}")
+    if footer.provenance.generation < table.schema_generation:
+        return None
+    return Shard.of(footer.shard_id, footer.rows, stored.size_bytes, footer.min_key, footer.max_key)
+
+
+def _count(services: Services, table: Table, matcher: RowMatcher, slice: Slice) -> int:
+    memory_bytes = services.memory_bytes // PROOF_READS
+    return matcher.count(
+        services.storage, table.id, slice, scratch=services.scratch, memory_bytes=memory_bytes
+    )
+
+
+def _why(
+    table: Table, state: TableState, shard: str, stored: StoredObject
+) -> tuple[str, int | None]:
+    """Return why an object exists, and from when on it can be deleted."""
+    if state.reference_counts.get(shard, 0):
+        return "it is part of the table", None
+    if shard in state.disputed:
+        return "it is disputed, and kept until the dispute is resolved", None
+    since_ms = state.unreferenced.get(shard)
+    if since_ms is not None:
+        until_ms = since_ms + table.properties.gc_delay_seconds * 1000
+        return _REPLACED, until_ms
+    if run_of_shard(shard)[0] in state.jobs:
+        return "a job that is not finished wrote it", None
+    return "no commit refers to it; the daily audit deletes it", _audited_ms(table, stored)
+
+
+def _kept_to_ms(rejected: StoredObject) -> int:
+    """Return from when on the daily audit deletes rows that an ingest rejected."""
+    return rejected.modified_ms + REFUSALS_KEPT_SECONDS * 1000
+
+
+def _audited_ms(table: Table, stored: StoredObject) -> int:
+    """Return from when on the daily audit deletes an unreferenced object."""
+    return stored.modified_ms + table.properties.orphan_age_seconds * 1000
+
+
+def _rows_of_table(
+    services: Services, table: Table, state: TableState, matcher: RowMatcher, shards: set[str]
+) -> int:
+    """Count the matching rows that a query of this version reads."""
+    return sum(
+        _count(services, table, matcher, Slice(state.shards[reference.shard], span))
+        for span, references in state.partitions_to_read(KeyRange())
+        for reference in references
+        if reference.shard in shards
+    )

@@ -1,0 +1,664 @@
+"""A query over messages: what was asked, what was fixed when it began, and how it ended.
+
+All that sub-queries need is fixed when a query begins: the version of the table, its schema, its
+row rules, and which shards hold the rows. The end of a query is one object, its manifest, which is
+put once: the first writer decides whether a query is finished, failed or cancelled. Until then
+nothing of its result is visible; after that, exactly the files that the manifest names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import msgspec
+from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
+
+from dormouse.errors import LimitExceededError, NotFoundError
+from dormouse.features.pins import query_of
+from dormouse.jobs import SweepCheck
+from dormouse.messages.stages import (
+    AnswerQuery,
+    OutboundMessage,
+    QueryLimits,
+    QueryTask,
+    StatementJob,
+)
+from dormouse.ports import Services, Storage
+from dormouse.query.selection import (
+    Selection,
+    StoredSelection,
+    decode_pieces,
+    encode_pieces,
+    load_selection,
+    store_selection,
+)
+from dormouse.schema.schema import Schema
+from dormouse.shards.read_counters import ReadCounters
+from dormouse.state.jobs import TrackedJob
+from dormouse.state.state import Piece
+from dormouse.state.versions import Pin
+from dormouse.stored import checksums
+from dormouse.stored.decoding import (
+    check_format,
+    decode_json,
+    decode_stored,
+    encode_stored,
+    raise_corrupt,
+    with_checksum,
+)
+from dormouse.stored.paths import (
+    query_done_path,
+    query_done_prefix,
+    query_manifest_path,
+    query_path,
+    query_prefix,
+    query_task_path,
+)
+from dormouse.tables.properties import Properties, properties_of
+from dormouse.tables.table import Table
+
+if TYPE_CHECKING:
+    from dormouse.statements.limits import Limits
+
+
+QUERIES = "(queries)"
+"""The id under which the tracker keeps the records of queries, which may be about several
+tables."""
+FORMAT = 1
+_QUERY, _TASK = "a query", "the end of a sub-query"
+_ASK_AGAIN = "ask again, with another query_id"
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTable:
+    """The version of a table that a query reads, and what reading its rows needs.
+
+    `filters` and `aggregations` are the row rules when the query began.
+    """
+
+    id: str
+    name: str
+    schema: Schema
+    selection: Selection
+    filters: str = ""
+    aggregations: str = ""
+
+    @property
+    def table(self) -> Table:
+        """The table when the query began, with the properties that reading its rows needs."""
+        rules = {"filters": self.filters, "aggregations": self.aggregations}
+        return Table(self.id, self.name, self.schema, properties_of({}, rules))
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A query that has begun.
+
+    `asked` is the message, with who really asked, and with the limits that hold; `question` tells
+    what was asked from other questions. `cut` is the id of the files that say what the
+    sub-queries are, and `tasks` is their number: if several deliveries begin the query at once, the
+    one that is saved first counts. With `in_turn`, each sub-query begins when the one before has
+    ended, because a limit may make it needless. `size_bytes` is about how much of shards will be
+    read. A statement in SQL has no `read`: it is one sub-query, which opens its own tables. One for
+    Spark has `views`: what it may read, by the names that it has for that in `text`; its job has
+    the id `cut`.
+    """
+
+    asked: AnswerQuery
+    question: str
+    begun_ms: int
+    cut: str
+    tasks: int
+    read: ReadTable | None = None
+    in_turn: bool = False
+    size_bytes: int = 0
+    views: Mapping[str, ReadTable] = field(default_factory=dict)
+    text: str = ""
+
+    @property
+    def id(self) -> str:
+        """The id of the query."""
+        return self.asked.query_id
+
+    @property
+    def tracked_job(self) -> TrackedJob:
+        """Its job in the tracker."""
+        return tracked_query(self.id)
+
+    @property
+    def limit(self) -> int | None:
+        """How many rows the sub-queries return together, at most; None for all."""
+        return None if self.read is None else self.read.selection.limit
+
+    @property
+    def deadline_ms(self) -> int:
+        """When the query fails if it has not ended."""
+        return self.begun_ms + (self.asked.limits.seconds or 0) * 1000
+
+
+def tracked_query(query_id: str) -> TrackedJob:
+    """Return the job of a query in the tracker."""
+    return TrackedJob(QUERIES, query_id, "query")
+
+
+def question(asked: AnswerQuery) -> str:
+    """Return what tells one question from another that has the same id."""
+    plain = replace(asked, who="", connection=UNSET)
+    return blake2b(msgspec.json.encode(plain), digest_size=16).hexdigest()
+
+
+ColumnsRead: TypeAlias = Mapping[str, tuple[str, ...]]
+"""The columns that were read, sorted, by the ids of their tables. A table whose rows were only
+counted has none."""
+
+
+def all_versions(ends: Iterable[TaskEnd]) -> dict[str, tuple[int, ...]]:
+    """Return the versions that several sub-queries have read, by the names of tables; all have read
+    the same of each.
+    """
+    return {name: versions for end in ends for name, versions in end.versions.items()}
+
+
+def all_columns(ends: Iterable[TaskEnd]) -> ColumnsRead:
+    """Return what several sub-queries have read together."""
+    found: dict[str, set[str]] = {}
+    for end in ends:
+        for table_id, columns in end.columns.items():
+            found.setdefault(table_id, set()).update(columns)
+    return {table_id: tuple(sorted(columns)) for table_id, columns in found.items()}
+
+
+class ResultFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A file of a result; `name` is relative to the query's prefix."""
+
+    name: str
+    rows: int
+    size_bytes: int
+
+
+class TaskEnd(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a sub-query that is done wrote and took.
+
+    `schema` is that of the rows: an Arrow schema as a message of Arrow's, in base64. `requests` and
+    `read_bytes` are what was read of shards, `milliseconds` how long the function ran. `columns`
+    are those that it read, under whatever name they are in the rows, by the ids of tables.
+    """
+
+    files: tuple[ResultFile, ...]
+    rows: int
+    schema: str
+    requests: int = 0
+    read_bytes: int = 0
+    milliseconds: int = 0
+    columns: ColumnsRead = {}
+    versions: dict[str, tuple[int, ...]] = {}
+
+
+EndState = Literal["finished", "failed", "cancelled"]
+
+
+class QueryEnd(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How a query ended: the content of its manifest. It is put last, once, and never changes.
+
+    `question` tells one question from another that has the same id. `error` is the class of the
+    error of one that failed. `to` is the queue that this is sent to, if any. `files` are in the
+    order of the rows; names are relative to the manifest. `versions` are those that were read, by
+    the names of tables, and `columns` those, by the ids of tables. `checksum` covers all other
+    bytes.
+    """
+
+    query: str
+    state: EndState
+    question: str
+    ended_ms: int
+    begun_ms: int = 0
+    who: str = ""
+    reason: str = ""
+    error: str = ""
+    to: str = ""
+    format: str = ""
+    schema: str = ""
+    versions: Mapping[str, tuple[int, ...]] = {}
+    columns: ColumnsRead = {}
+    files: tuple[ResultFile, ...] = ()
+    rows: int = 0
+    size_bytes: int = 0
+    tasks: int = 0
+    requests: int = 0
+    read_bytes: int = 0
+    function_milliseconds: int = 0
+    v: int = FORMAT
+    checksum: str = checksums.BLANK
+
+
+class _StoredTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    id: str
+    name: str
+    selection: StoredSelection
+    filters: str
+    aggregations: str
+
+
+class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The JSON form of a query."""
+
+    asked: AnswerQuery
+    question: str
+    begun_ms: int
+    cut: str
+    tasks: int
+    in_turn: bool
+    size_bytes: int
+    read: _StoredTable | None
+    views: dict[str, _StoredTable] | UnsetType = UNSET
+    text: str | UnsetType = UNSET
+
+
+def encode_query(query: Query, path: str) -> bytes:
+    """Return the stored form of a query, for `path`."""
+    read = None if query.read is None else _stored(query.read)
+    views = {name: _stored(table) for name, table in query.views.items()}
+    body = _Stored(
+        query.asked,
+        query.question,
+        query.begun_ms,
+        query.cut,
+        query.tasks,
+        query.in_turn,
+        query.size_bytes,
+        read,
+        views or UNSET,
+        query.text or UNSET,
+    )
+    return encode_stored(_QUERY, FORMAT, path, body)
+
+
+def decode_query(stored: bytes, path: str) -> Query:
+    """Parse the result of `encode_query`.
+
+    Raises:
+        CorruptDataError: the object at `path` is damaged or is no query.
+    """
+    with raise_corrupt(f"{path} is no query", hint=_ASK_AGAIN):
+        body = decode_stored(_QUERY, FORMAT, path, stored, _Stored)
+        read = None if body.read is None else _loaded(body.read)
+        return Query(
+            body.asked,
+            body.question,
+            body.begun_ms,
+            body.cut,
+            body.tasks,
+            read,
+            body.in_turn,
+            body.size_bytes,
+            {name: _loaded(table) for name, table in (body.views or {}).items()},
+            body.text or "",
+        )
+
+
+def _stored(read: ReadTable) -> _StoredTable:
+    selection = store_selection(read.selection, read.schema)
+    return _StoredTable(read.id, read.name, selection, read.filters, read.aggregations)
+
+
+def _loaded(stored: _StoredTable) -> ReadTable:
+    schema, selection = load_selection(stored.selection)
+    rules = (stored.filters, stored.aggregations)
+    return ReadTable(stored.id, stored.name, schema, selection, *rules)
+
+
+def encode_task_end(end: TaskEnd, path: str) -> bytes:
+    """Return the stored form of the end of a sub-query, for `path`."""
+    return encode_stored(_TASK, FORMAT, path, end)
+
+
+def decode_task_end(stored: bytes, path: str) -> TaskEnd:
+    """Parse the result of `encode_task_end`.
+
+    Raises:
+        CorruptDataError: the object at `path` is damaged or is no such object.
+    """
+    with raise_corrupt(f"{path} is not the end of a sub-query", hint=_ASK_AGAIN):
+        return decode_stored(_TASK, FORMAT, path, stored, TaskEnd)
+
+
+def encode_end(end: QueryEnd) -> bytes:
+    """Return the manifest of a query, with its checksum."""
+    return with_checksum(msgspec.json.format(msgspec.json.encode(end), indent=2))
+
+
+def decode_end(stored: bytes, path: str) -> QueryEnd:
+    """Parse the result of `encode_end`.
+
+    Raises:
+        CorruptDataError: the object at `path` is damaged or is no manifest of a query.
+    """
+    with raise_corrupt(f"{path} is no manifest of a query", hint=_ASK_AGAIN):
+        checksums.verify(stored)
+        end = decode_json(stored, QueryEnd)
+        check_format(end.v, FORMAT)
+        return replace(end, checksum=checksums.BLANK)
+
+
+# Save and load what is stored of a query, all of it below its prefix in the results bucket.
+#
+# The tasks are put first, then the query, which makes them valid; each end of a sub-query is put
+# once, and the manifest last, once. Nothing is ever changed.
+
+OBJECTS_AT_ONCE = 8
+_SUB_QUERY = "a sub-query"
+
+
+def save_query(results: Storage, query: Query) -> Query:
+    """Save a query whose tasks are saved; return the one that was saved first."""
+    path = query_path(query.id)
+    if results.put(path, encode_query(query, path)):
+        return query
+    return decode_query(results.get(path), path)
+
+
+def load_query(results: Storage, query_id: str) -> Query | None:
+    """Return a query that has begun; None if there is none.
+
+    Raises:
+        CorruptDataError: the stored query is damaged.
+    """
+    path = query_path(query_id)
+    try:
+        return decode_query(results.get(path), path)
+    except NotFoundError:
+        return None
+
+
+def save_tasks(results: Storage, query_id: str, cut: str, tasks: Iterable[Sequence[Piece]]) -> int:
+    """Save what the sub-queries read, at least one; return their number."""
+
+    def save(numbered: tuple[int, Sequence[Piece]]) -> None:
+        task, pieces = numbered
+        path = query_task_path(query_id, cut, task)
+        results.put(path, encode_pieces(pieces, _SUB_QUERY, path))
+
+    with ThreadPoolExecutor(OBJECTS_AT_ONCE) as threads:
+        count = sum(1 for _ in threads.map(save, enumerate(tasks)))
+    if not count:
+        save((0, ()))
+    return max(1, count)
+
+
+def load_pieces(results: Storage, query: Query, task: int) -> tuple[Piece, ...]:
+    """Return what a sub-query reads.
+
+    Raises:
+        NotFoundError: there is no such sub-query.
+        CorruptDataError: it is damaged.
+    """
+    path = query_task_path(query.id, query.cut, task)
+    return decode_pieces(results.get(path), _SUB_QUERY, path)
+
+
+def save_task_end(results: Storage, query_id: str, task: int, end: TaskEnd) -> None:
+    """Save the end of a sub-query, unless another attempt was quicker."""
+    path = query_done_path(query_id, task)
+    results.put(path, encode_task_end(end, path))
+
+
+def done_tasks(results: Storage, query: Query) -> list[int]:
+    """Return the sub-queries that are done, in order."""
+    done = {stored.path for stored in results.list(query_done_prefix(query.id))}
+    return [task for task in range(query.tasks) if query_done_path(query.id, task) in done]
+
+
+def task_messages(query: Query, done: list[int]) -> list[OutboundMessage]:
+    """Return the messages of the sub-queries that can run now; if all are done, of the last one,
+    which finishes the query.
+    """
+    left = [task for task in range(query.tasks) if task not in set(done)]
+    wanted = left[:1] if query.in_turn else left
+    tasks = wanted or [query.tasks - 1]
+    return [
+        OutboundMessage("queries", QueryTask(query.id, task, query.asked.who)) for task in tasks
+    ]
+
+
+def spark_job(query: Query) -> OutboundMessage:
+    """Return the message that has Spark compute a statement."""
+    home = next(iter(query.views.values()))
+    job = StatementJob(home.id, query.cut, query.id, query.asked.spark)
+    return OutboundMessage("spark-jobs", job)
+
+
+def load_task_ends(results: Storage, query_id: str, tasks: Iterable[int]) -> list[TaskEnd]:
+    """Return the ends of sub-queries that are done.
+
+    Raises:
+        CorruptDataError: one is damaged.
+    """
+
+    def load(task: int) -> TaskEnd:
+        path = query_done_path(query_id, task)
+        return decode_task_end(results.get(path), path)
+
+    with ThreadPoolExecutor(OBJECTS_AT_ONCE) as threads:
+        return list(threads.map(load, tasks))
+
+
+def save_end(results: Storage, end: QueryEnd) -> QueryEnd:
+    """Save how a query ended; return how it did, which another may have said first."""
+    path = query_manifest_path(end.query)
+    if results.put(path, encode_end(end)):
+        return end
+    return decode_end(results.get(path), path)
+
+
+def load_end(results: Storage, query_id: str) -> QueryEnd | None:
+    """Return how a query ended; None if it has not.
+
+    Raises:
+        CorruptDataError: the manifest is damaged.
+    """
+    path = query_manifest_path(query_id)
+    try:
+        return decode_end(results.get(path), path)
+    except NotFoundError:
+        return None
+
+
+def delete_parts(results: Storage, query_id: str) -> None:
+    """Delete all that a query stored but what it asked and how it ended."""
+    kept = (query_path(query_id), query_manifest_path(query_id))
+    paths = [each.path for each in results.list(query_prefix(query_id)) if each.path not in kept]
+    for start in range(0, len(paths), 1000):
+        results.delete(paths[start : start + 1000])
+
+
+# What a query may take: rows, bytes, time and money, counted while it is answered.
+
+LOOK_MS = 1000
+"""How often a sub-query looks whether it was cancelled, and says how far it is."""
+DOLLARS_PER_REQUEST = 0.4e-6
+"""Of a GET request of S3; see docs/cost.md."""
+DOLLARS_PER_GIB_SECOND = 13.3334e-6
+"""Of a function on arm64; see docs/cost.md."""
+LEAST_STATEMENT_BYTES = 16 * 1024 * 1024
+"""What a statement may take of the memory at least, however small the function."""
+MEMORY_SHARE = 3
+"""A function has so many times the memory that sorting and merging may use."""
+_LESS = "ask for less, or export the rows, with Spark if there are many"
+
+
+class EndedError(Exception):
+    """The query that is being answered has ended: it was cancelled, or failed elsewhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What is spent, by a sub-query so far or by several that are done."""
+
+    rows: int = 0
+    result_bytes: int = 0
+    requests: int = 0
+    read_bytes: int = 0
+    milliseconds: int = 0
+
+    def plus(self, other: Spent) -> Spent:
+        """Return both together."""
+        return Spent(
+            self.rows + other.rows,
+            self.result_bytes + other.result_bytes,
+            self.requests + other.requests,
+            self.read_bytes + other.read_bytes,
+            self.milliseconds + other.milliseconds,
+        )
+
+
+def effective_limits(asked: QueryLimits, properties: Properties) -> QueryLimits:
+    """Return the limits of a query: those that it asks for, at most those of the properties."""
+
+    def least(wanted: int | None, most: int) -> int:
+        return most if wanted is None else min(wanted, most)
+
+    return replace(
+        asked,
+        rows=least(asked.rows, properties.query_limit_rows),
+        result_bytes=least(asked.result_bytes, properties.query_limit_result_bytes),
+        read_bytes=least(asked.read_bytes, properties.query_limit_read_bytes),
+        seconds=least(asked.seconds, properties.query_limit_seconds),
+    )
+
+
+def statement_limits(services: Services, query: Query) -> Limits:
+    """Return what a statement may take: half of the memory, as the other half reads, and the time
+    that the query has left.
+    """
+    from dormouse.statements.limits import MOST_SECONDS, Limits
+
+    left_ms = max(1000, query.deadline_ms - services.clock.now_ms())
+    memory_bytes = max(LEAST_STATEMENT_BYTES, services.memory_bytes // 2)
+    return Limits(memory_bytes, min(left_ms / 1000, MOST_SECONDS))
+
+
+def dollars(spent: Spent, memory_bytes: int) -> float:
+    """Return about what reads and functions cost on AWS."""
+    gib_seconds = spent.milliseconds / 1000 * MEMORY_SHARE * memory_bytes / 2**30
+    return spent.requests * DOLLARS_PER_REQUEST + gib_seconds * DOLLARS_PER_GIB_SECOND
+
+
+def check_spent(limits: QueryLimits, spent: Spent, memory_bytes: int) -> None:
+    """Refuse to go on with a query that has taken more than it may.
+
+    Raises:
+        LimitExceededError: it has; the message says of what.
+    """
+    taken = (
+        ("rows", spent.rows, limits.rows),
+        ("bytes of its result", spent.result_bytes, limits.result_bytes),
+        ("bytes read of shards", spent.read_bytes, limits.read_bytes),
+    )
+    for what, count, most in taken:
+        if most is not None and count > most:
+            raise LimitExceededError(f"the query took more than {most:,} {what}", hint=_LESS)
+    if limits.dollars is not None and dollars(spent, memory_bytes) > limits.dollars:
+        raise LimitExceededError(f"the query cost more than ${limits.dollars:g}", hint=_LESS)
+
+
+def check_time(limits: QueryLimits, begun_ms: int, now_ms: int) -> None:
+    """Refuse to go on with a query whose time is over.
+
+    Raises:
+        LimitExceededError: it is.
+    """
+    seconds = limits.seconds
+    if seconds is not None and now_ms >= begun_ms + seconds * 1000:
+        raise LimitExceededError(f"the query took longer than {seconds:,} seconds", hint=_LESS)
+
+
+@dataclass
+class Watch:
+    """Watches one sub-query while its rows are read.
+
+    `before` is what other sub-queries have spent. `look` is called from time to time with what this
+    one has, and returns whether the query has ended.
+    """
+
+    limits: QueryLimits
+    begun_ms: int
+    memory_bytes: int
+    before: Spent
+    now_ms: Callable[[], int]
+    look: Callable[[Spent], bool]
+    rows: int = 0
+    _started_ms: int = field(init=False)
+    _looked_ms: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Begin."""
+        self._started_ms = self._looked_ms = self.now_ms()
+
+    def spent(self, reads: ReadCounters, result_bytes: int) -> Spent:
+        """Return what the sub-query has spent so far."""
+        took_ms = self.now_ms() - self._started_ms
+        return Spent(self.rows, result_bytes, reads.requests, reads.size_bytes, took_ms)
+
+    def check(self, reads: ReadCounters, result_bytes: int) -> None:
+        """Look whether to go on after a batch of rows.
+
+        Raises:
+            LimitExceededError: the query took too much.
+            EndedError: it has ended.
+        """
+        now_ms = self.now_ms()
+        check_time(self.limits, self.begun_ms, now_ms)
+        spent = self.spent(reads, result_bytes)
+        check_spent(self.limits, self.before.plus(spent), self.memory_bytes)
+        if now_ms - self._looked_ms >= LOOK_MS:
+            self._looked_ms = now_ms
+            if self.look(spent):
+                raise EndedError
+
+
+# Queries that have not ended in time, which a sweep continues; and what ended ones left.
+#
+# The pins of a table name the queries that read it: a pin is put before anything else, and removed
+# after all else, also when it has expired. So no listing of results is needed.
+
+FUNCTION_MS = 15 * 60 * 1000
+"""How long a function may still be at work on a query that is not stored yet, or has ended; none
+runs for longer."""
+
+
+def overdue_queries(check: SweepCheck) -> Iterator[OutboundMessage]:
+    """Yield messages of queries that are due; delete the parts of queries without a result, and
+    the pins of all that ended.
+    """
+    pins = check.services.store(check.table).pins
+    for pin in pins.all(expired=True):
+        query_id = query_of(pin)
+        if query_id is not None:
+            with check.going_on():
+                yield from _followed(check, pin, query_id)
+
+
+def _followed(check: SweepCheck, pin: Pin, query_id: str) -> list[OutboundMessage]:
+    services = check.services
+    results, now_ms = services.results, services.clock.now_ms()
+    end = load_end(results, query_id)
+    if end is not None:
+        if end.state != "finished":
+            delete_parts(results, query_id)
+            if now_ms < end.ended_ms + FUNCTION_MS:  # an attempt may still write: look again then
+                return []
+        services.store(check.table).pins.remove(pin.owner)
+        return []
+    query = load_query(results, query_id)
+    if query is None:
+        if pin.pinned_ms < now_ms - FUNCTION_MS:  # its message is dead, or was never sent
+            services.store(check.table).pins.remove(pin.owner)
+        return []
+    if now_ms < query.deadline_ms and not check.is_due(query.begun_ms):
+        return []
+    return task_messages(query, done_tasks(results, query))

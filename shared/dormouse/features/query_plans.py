@@ -1,0 +1,346 @@
+"""Begin a query: check what is asked, fix the version that is read, and cut it into sub-queries.
+
+Order of writes: the pin of the version, the tasks, the query. If several deliveries begin a query
+at once, all read the version that was pinned first, and the query that is saved first says which
+tasks are used. A crash leaves a pin, which the next delivery uses, and tasks that nothing names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeAlias
+
+import pyarrow as pa
+from msgspec import structs
+
+from dormouse.access import VisibleTable
+from dormouse.errors import InvalidRequestError, LimitExceededError, needs_extra
+from dormouse.features.access import allowed_table, visible_tables
+from dormouse.features.pins import owner, read_version
+from dormouse.features.queries import (
+    Query,
+    ReadTable,
+    effective_limits,
+    question,
+    save_query,
+    save_tasks,
+    statement_limits,
+)
+from dormouse.features.versions import read_as_of
+from dormouse.messages.stages import AnswerQuery
+from dormouse.ports import Services
+from dormouse.query.result import PeekableBatches, QueryResult
+from dormouse.query.selection import (
+    bytes_to_read,
+    decode_selection,
+    plan_tasks,
+    select,
+    selected_ranges,
+)
+from dormouse.sql.conditions import check_statement
+from dormouse.state.state import DAY_MS, TableState
+from dormouse.state.versions import AsOf, parse_as_of
+from dormouse.tables.properties import properties_of
+
+if TYPE_CHECKING:
+    from dormouse.statements.limits import Watch
+    from dormouse.statements.tables import Tables
+
+
+# Open the tables that a query reads, each at one version, which a pin holds.
+
+
+def open_readable(
+    services: Services, asked: AnswerQuery, name: str, as_of: AsOf | None
+) -> tuple[VisibleTable, TableState]:
+    """Return a table as who asks may see it, and its state at a version, which nothing holds.
+
+    Raises:
+        NotFoundError: there is no such table for the one who asks, or no such version any more.
+        ForbiddenError: who asks may not read the table.
+    """
+    visible = allowed_table(services, asked.who, name, "read")
+    table, state = read_as_of(services, visible.table, as_of)
+    return VisibleTable.of(table, visible.permission), state
+
+
+def open_pinned(
+    services: Services, asked: AnswerQuery, name: str, as_of: AsOf | None
+) -> tuple[VisibleTable, TableState]:
+    """Return a table as who asks may see it, and its state at the version to read, which is pinned.
+
+    A query that runs for a second time reads the version that it pinned first. The pin ends a day
+    after the time of the query, if nobody removes it.
+
+    Raises:
+        NotFoundError: there is no such table for the one who asks; or no such version any more, or
+            it is about to expire.
+        ForbiddenError: who asks may not read the table.
+        ContendedError: it took too long; nothing is pinned.
+    """
+    visible, state = open_readable(services, asked, name, as_of)
+    table, permission = visible.table, visible.permission
+    if state.reference_count:
+        seconds = asked.limits.seconds or table.properties.query_limit_seconds
+        expires_ms = services.clock.now_ms() + seconds * 1000 + DAY_MS
+        pins = services.store(table).pins
+        pin = pins.add(owner(asked.query_id, as_of), state, expires_ms=expires_ms)
+        if pin.version != state.version:
+            table, state = read_version(services, table, version=pin.version)
+    return VisibleTable.of(table, permission), state
+
+
+def statement_tables(services: Services, query: Query, read: dict[str, set[str]]) -> Tables:
+    """Return the tables of a statement as who asks may see them, each at one version, which is
+    pinned.
+
+    The columns that are read of those that are opened are added to `read`, by the ids of tables.
+    """
+    from dormouse.statements.tables import Tables
+
+    def opened(name: str, as_of: str) -> tuple[VisibleTable, TableState]:
+        at = parse_as_of(as_of) if as_of else None
+        return open_pinned(services, query.asked, name, at)
+
+    return Tables(services, opened, query.begun_ms, columns=read)
+
+
+# What a statement in Spark's dialect may read, by its words alone.
+#
+# Spark parses and checks it, on its cluster. Before, the versions that it reads are pinned, so its
+# names are looked for here: every word outside of literals and comments may be that of a table, and
+# one too many does no harm. Spark takes no version of a view, so a reference with one gets the name
+# of a view of that version:
+#
+#     SELECT a.n, flights.n FROM flights VERSION AS OF 33 JOIN flights AS a ON …
+#     SELECT a.n, flights.n FROM `flights@33` AS `flights` JOIN flights AS a ON …
+
+View: TypeAlias = tuple[str, str]
+"""A table, and the version of it as it was written; the newest if that is empty."""
+
+_PARTS = re.compile(
+    r"(?P<comment>--(?:\\\n|[^\r\n])*|/\*[\s\S]*?(?:\*/|\Z))"
+    r"|(?P<text>[rR]'[^']*'|[rR]\"[^\"]*\"|'(?:[^'\\]|\\[\s\S])*'|\"(?:[^\"\\]|\\[\s\S])*\""
+    r"|\$(?P<tag>\w*)\$[\s\S]*?\$(?P=tag)\$)"
+    r"|(?P<name>`(?:[^`]|``)*`|\w+)"
+)
+_VERSION = re.compile(
+    r"(?P<table>`(?:[^`]|``)*`|\w+)\s+(?:FOR\s+)?(?:SYSTEM_)?VERSION\s+AS\s+OF\s+"
+    r"(?P<version>\d+|'[^']*'|\"[^\"]*\")(?P<alias>\s*(?:`|\w+)|)",
+    re.IGNORECASE,
+)
+_NO_ALIAS = re.compile(
+    r"|ANTI|CLUSTER|CROSS|DISTRIBUTE|EXCEPT|FULL|GROUP|HAVING|INNER|INTERSECT|JOIN|LATERAL|LEFT"
+    r"|LIMIT|MINUS|NATURAL|OFFSET|ON|ORDER|PIVOT|RIGHT|SELECT|SEMI|SETMINUS|SORT|UNION|UNPIVOT"
+    r"|USING|WHERE|WINDOW",
+    re.IGNORECASE,
+)
+"""What follows a table that has no alias; before TABLESAMPLE there can be none."""
+
+
+@dataclass(frozen=True, slots=True)
+class SparkText:
+    """A statement: its `text` for Spark, the `words` that may be names, and the views of versions
+    by their names.
+    """
+
+    text: str
+    words: frozenset[str]
+    versions: dict[str, View]
+
+
+def spark_text(statement: str) -> SparkText:
+    """Return what a statement may read.
+
+    Raises:
+        InvalidRequestError: it is too long, or has a comment within a comment.
+    """
+    check_statement(statement)
+    words: set[str] = set()
+
+    def masked(part: re.Match[str]) -> str:
+        found = part[0]
+        if part["name"]:
+            words.add(_plain(found))
+            return found
+        if part["comment"]:
+            if "/*" in found[2:]:
+                raise InvalidRequestError("the statement has a comment within a comment")
+            return " " * len(found)
+        return f"'{' ' * (len(found) - 2)}'"
+
+    versions: dict[str, View] = {}
+    text, end = [], 0
+    for each in _VERSION.finditer(_PARTS.sub(masked, statement)):
+        table = _plain(each["table"])
+        version = statement[slice(*each.span("version"))].strip("'\"")
+        view = f"{table}@{version}"
+        versions[view] = (table, version)
+        text += [statement[end : each.start()], quoted(view)]
+        if _NO_ALIAS.fullmatch(each["alias"].strip()):
+            text.append(f" AS {quoted(table)}")
+        end = each.end("version")
+    return SparkText("".join([*text, statement[end:]]), frozenset(words), versions)
+
+
+def quoted(name: str) -> str:
+    """Return a name as Spark takes it, whatever its characters."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _plain(name: str) -> str:
+    return name[1:-1].replace("``", "`") if name.startswith("`") else name
+
+
+_NO_SPARK = (
+    "deploy it with Spark=yes; in a folder, install Java 17 and dormouse-tables[spark]; or leave "
+    "Spark out, and DuckDB computes the statement, in its own dialect"
+)
+
+
+def begin_query(services: Services, asked: AnswerQuery) -> Query:
+    """Plan and save a query; return it, or the one that another delivery saved first.
+
+    Raises:
+        InvalidRequestError: a key, column, condition or limit does not fit the table, or results
+            are not sent to such a queue.
+        NotFoundError: there is no such table or version of it, or the queue is gone.
+        ContendedError: to pin the version took too long; retry the message.
+    """
+    if asked.to:
+        services.result_queues.check(asked.to)
+    if asked.spark:
+        query = _for_spark(services, asked)
+    else:
+        query = _statement(services, asked) if asked.sql else _rows(services, asked)
+    return save_query(services.results, query)
+
+
+def _statement(services: Services, asked: AnswerQuery) -> Query:
+    """Return the query of a statement in SQL: one function computes it, and opens its tables."""
+    properties = properties_of(services.tables.defaults())
+    digest, now_ms = question(asked), services.clock.now_ms()
+    asked = structs.replace(asked, limits=effective_limits(asked.limits, properties))
+    return Query(asked, digest, now_ms, services.ids.new(), 1)
+
+
+def _for_spark(services: Services, asked: AnswerQuery) -> Query:
+    """Return the query of a statement for Spark: what it may read is fixed and pinned here, by the
+    rules for the one who asks; the job reads nothing else.
+    """
+    if not services.has_spark:
+        raise InvalidRequestError("this instance has no Spark", hint=_NO_SPARK)
+    found = spark_text(asked.sql)
+    readable = [
+        each.table.name
+        for each in visible_tables(services, asked.who)
+        if "read" in each.permission.verbs and each.table.name in found.words
+    ]
+    wanted: dict[str, View] = {name: (name, "") for name in readable} | found.versions
+    if not wanted:
+        raise InvalidRequestError(
+            "the statement names no table that you may read",
+            hint="names of tables are case-sensitive; without tables it needs no Spark",
+        )
+    _check_views(wanted)
+    views, size_bytes, now_ms = {}, 0, services.clock.now_ms()
+    for view, (name, as_of) in wanted.items():
+        visible, state = open_pinned(services, asked, name, parse_as_of(as_of) if as_of else None)
+        table = visible.table
+        selection = select(table.schema, state.version, now_ms, permission=visible.permission)
+        rules = (table.properties.filters, table.properties.aggregations)
+        views[view] = ReadTable(table.id, table.name, table.schema, selection, *rules)
+        size_bytes += bytes_to_read(state, selected_ranges(table, selection))
+    properties = properties_of(services.tables.defaults())
+    digest = question(asked)
+    asked = structs.replace(asked, limits=effective_limits(asked.limits, properties))
+    cut = asked.query_id  # the job's id, so that the query is found if its table is deleted
+    return Query(asked, digest, now_ms, cut, 1, size_bytes=size_bytes, views=views, text=found.text)
+
+
+def _check_views(names: Iterable[str]) -> None:
+    """Refuse names of which Spark would take one for the other."""
+    first: dict[str, str] = {}
+    for name in names:
+        other = first.setdefault(name.lower(), name)
+        if other != name:
+            raise InvalidRequestError(
+                f"the statement names {other} and {name}, which differ only by case: Spark takes "
+                "one for the other",
+                hint="give an alias or a column another name, or rename a table",
+            )
+
+
+def _rows(services: Services, asked: AnswerQuery) -> Query:
+    """Return the query of rows of a table; its tasks are saved."""
+    visible, state = open_pinned(services, asked, asked.table, asked.selection.as_of)
+    table, now_ms = visible.table, services.clock.now_ms()
+    limits = effective_limits(asked.limits, table.properties)
+    selection = decode_selection(
+        asked.selection,
+        table.schema,
+        permission=visible.permission,
+        version=state.version,
+        time_ms=now_ms,
+    )
+    rules = (table.properties.filters, table.properties.aggregations)
+    read = ReadTable(table.id, table.name, table.schema, selection, *rules)
+    ranges = selected_ranges(read.table, selection)
+    size_bytes = bytes_to_read(state, ranges)
+    is_cut = size_bytes > table.properties.query_cut_bytes
+    task_bytes = table.properties.query_task_bytes if is_cut else max(1, size_bytes)
+    cut = services.ids.new()
+    pieces = plan_tasks(state, ranges, task_bytes=task_bytes)
+    tasks = save_tasks(services.results, asked.query_id, cut, pieces)
+    if selection.limit is not None and state.rows <= selection.limit:
+        read = replace(read, selection=replace(selection, limit=None))  # it leaves nothing out
+    in_turn = read.selection.limit is not None
+    digest = question(asked)
+    asked = structs.replace(asked, limits=limits)
+    return Query(asked, digest, now_ms, cut, tasks, read, in_turn, size_bytes)
+
+
+# The rows of a statement in SQL over messages: one function computes all of it.
+
+_WITH_SPARK = (
+    "ask for less, or let Spark compute it: dormouse sql --spark, or `spark` of the message; the "
+    "statement is in Spark's dialect then"
+)
+
+
+def statement_rows(
+    services: Services, query: Query, read: dict[str, set[str]], watch: Watch
+) -> QueryResult:
+    """Return the rows of a statement; add the columns that it reads to `read`, by the ids of
+    tables. `watch` may end it while it is computed.
+
+    Raises:
+        LimitExceededError: it needs too much; at the latest, that is known when rows are taken.
+    """
+    with needs_extra("sql", "a statement in SQL"):
+        from dormouse.statements.running import run_statement
+    limits, asked = statement_limits(services, query), query.asked
+    with _naming_spark():
+        tables = statement_tables(services, query, read)
+        found = run_statement(tables, asked.sql, asked.parameters, services.scratch, limits, watch)
+    return replace(found, batches=PeekableBatches(_naming_spark_in(found.batches)))
+
+
+def _naming_spark_in(batches: PeekableBatches) -> Iterator[pa.RecordBatch]:
+    try:
+        with _naming_spark():
+            yield from batches
+    finally:
+        batches.close()
+
+
+@contextmanager
+def _naming_spark() -> Iterator[None]:
+    """Say what else to do about a statement that exceeds the limits of one function."""
+    try:
+        yield
+    except LimitExceededError as error:
+        raise LimitExceededError(str(error), hint=_WITH_SPARK) from error

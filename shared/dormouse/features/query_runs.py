@@ -1,0 +1,383 @@
+"""What becomes of a query that runs: its progress, its end, and statements that Spark computes.
+
+Send the progress of a query to the connection on which it was asked.
+
+What is sent is news, not the result: rows are fetched by their tokens. So a message may be lost or
+come twice. Who follows a query may lose the connection and come back with another, which then
+follows the query, too. A query that nobody follows `GRACE_SECONDS` after a connection was found to
+be closed is cancelled. Queries that were asked without a connection are followed by nobody, and go
+on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TypeAlias
+
+from msgspec import UNSET
+
+from dormouse.errors import DormouseError, NotFoundError, OutcomeUnknownError, UnavailableError
+from dormouse.features.access import check_readable
+from dormouse.features.pins import unpin
+from dormouse.features.queries import (
+    EndedError,
+    EndState,
+    Query,
+    QueryEnd,
+    Spent,
+    TaskEnd,
+    all_columns,
+    all_versions,
+    check_time,
+    done_tasks,
+    load_end,
+    load_query,
+    question,
+    save_end,
+    save_task_end,
+    task_messages,
+    tracked_query,
+)
+from dormouse.http.connections import ConnectionGoneError
+from dormouse.jobs import record, tracked_job
+from dormouse.messages.socket_frames import ProgressFrame, encode_frame
+from dormouse.messages.stages import AnswerQuery, LeaveQuery, OutboundMessage, StatementJob
+from dormouse.ports import Services, Storage
+from dormouse.state.jobs import Cancelled, Failed, Finished, Progressed, Started
+from dormouse.stored.paths import connection_of, query_follower_path, query_followers_prefix
+
+GRACE_SECONDS = 60
+"""How long a client has to come back; it asks for its next page after a quarter of that."""
+
+
+def report_progress(services: Services, query: Query, done: int, spent: Spent) -> bool:
+    """Record and send that so many sub-queries are done, and what the query has spent; return
+    whether anybody follows it.
+    """
+    progress = Progressed(
+        rows=spent.rows,
+        size_bytes=spent.read_bytes,
+        requests=spent.requests,
+        parts=query.tasks,
+        parts_done=done,
+    )
+    record(services, query.tracked_job, progress)
+    return _send(services, query.asked, _progress(query, done, spent.rows))
+
+
+def look_again(query: Query, *, is_followed: bool) -> list[OutboundMessage]:
+    """Return a message to look again at a query that nobody seems to follow."""
+    if is_followed:
+        return []
+    message = LeaveQuery(query_id=query.id, who=query.asked.who)
+    return [OutboundMessage("queries", message, GRACE_SECONDS)]
+
+
+def is_followed(services: Services, query: Query, done: int) -> bool:
+    """Return whether anybody takes the news of a query."""
+    return _send(services, query.asked, _progress(query, done, 0))
+
+
+def may_follow(results: Storage, query: Query, connection: str) -> bool:
+    """Return whether a connection that reads a query does not follow it yet, but can.
+
+    A query that was asked without a connection sends no news, and needs nobody to go on.
+    """
+    if not query.asked.connection or query.asked.connection == connection:
+        return False
+    try:
+        results.get(query_follower_path(query.id, connection))
+    except NotFoundError:
+        return True
+    return False
+
+
+def follow(services: Services, query: Query, connection: str, done: int) -> None:
+    """Let another connection follow a query, and send it the progress.
+
+    One that follows it already is sent nothing: a client that asks for its page again when there is
+    news would never stop.
+    """
+    if services.results.put(query_follower_path(query.id, connection), b""):
+        _reaches(services, connection, _progress(query, done, 0))
+
+
+def send_end(services: Services, asked: AnswerQuery, end: QueryEnd) -> None:
+    """Send how a query has ended to those who follow it."""
+    _send(services, asked, _ended(end))
+
+
+def send_end_to(services: Services, connection: str, end: QueryEnd) -> None:
+    """Send how a query has ended to one connection."""
+    _reaches(services, connection, _ended(end))
+
+
+def _progress(query: Query, done: int, rows: int) -> ProgressFrame:
+    return ProgressFrame(
+        query_id=query.id, state="running", parts=query.tasks, parts_done=done, rows=rows
+    )
+
+
+def _ended(end: QueryEnd) -> ProgressFrame:
+    return ProgressFrame(
+        query_id=end.query, state=end.state, parts=end.tasks, parts_done=end.tasks, rows=end.rows
+    )
+
+
+def _send(services: Services, asked: AnswerQuery, frame: ProgressFrame) -> bool:
+    """Send news to the connection that asked; if it is closed, to the others. Return whether it
+    reached anybody, as far as that is known.
+    """
+    if asked.connection is UNSET or _reaches(services, asked.connection, frame):
+        return True
+    others = [_reaches(services, each, frame) for each in _followers(services, asked.query_id)]
+    return any(others)
+
+
+def _followers(services: Services, query_id: str) -> Iterator[str]:
+    for stored in services.results.list(query_followers_prefix(query_id)):
+        yield connection_of(stored.path)
+
+
+def _reaches(services: Services, connection: str, frame: ProgressFrame) -> bool:
+    try:
+        services.connections.send(connection, encode_frame(frame))
+    except ConnectionGoneError:
+        return False
+    except UnavailableError:  # it may be there: who waits asks again
+        return True
+    return True
+
+
+# How a query ends: its manifest is put once, then it is recorded, and its pins are removed.
+#
+# A crash after the manifest leaves the record and the pins; each later delivery of a message of the
+# query settles them, and so does the sweep. What a query stored that failed or was cancelled is
+# deleted by the sweep, which finds it by its pins: the function has no right to delete objects.
+
+CANCELLED = "it was cancelled"
+CANCELLED_BY_ADMINISTRATOR = "it was cancelled by someone who administers the instance"
+LEFT = "its connection was closed, and nobody waits for it"
+_EVENTS: Mapping[EndState, type[Finished | Failed | Cancelled]] = {
+    "finished": Finished,
+    "failed": Failed,
+    "cancelled": Cancelled,
+}
+
+
+@contextmanager
+def failing(
+    services: Services, asked: AnswerQuery, begun_ms: int, digest: str | None = None
+) -> Iterator[None]:
+    """End a query if the block fails with an error that a retry cannot cure.
+
+    Raises:
+        UnavailableError: a service does not answer; the message can be retried.
+    """
+    try:
+        yield
+    except (UnavailableError, OutcomeUnknownError):
+        raise
+    except DormouseError as error:
+        end_early(
+            services,
+            asked,
+            "failed",
+            begun_ms=begun_ms,
+            reason=error.explanation,
+            error=error.class_name,
+            digest=digest,
+        )
+
+
+def end_early(
+    services: Services,
+    asked: AnswerQuery,
+    state: EndState,
+    *,
+    begun_ms: int = 0,
+    reason: str = "",
+    error: str = "",
+    digest: str | None = None,
+) -> None:
+    """End a query without a result; `digest` is that of its question, if it has begun."""
+    end = save_early(
+        services,
+        asked,
+        state,
+        begun_ms=begun_ms,
+        reason=reason,
+        error=error,
+        digest=digest,
+    )
+    settle(services, end)
+    send_end(services, asked, end)
+
+
+def save_early(
+    services: Services,
+    asked: AnswerQuery,
+    state: EndState,
+    *,
+    begun_ms: int,
+    reason: str,
+    error: str,
+    digest: str | None,
+) -> QueryEnd:
+    """Save that a query ended without a result, which another may have said first; the next message
+    about the query settles that.
+    """
+    end = QueryEnd(
+        query=asked.query_id,
+        state=state,
+        question=question(asked) if digest is None else digest,
+        ended_ms=services.clock.now_ms(),
+        begun_ms=begun_ms,
+        who=asked.who,
+        reason=reason,
+        error=error,
+        to=asked.to,
+        format=asked.format,
+    )
+    return save_end(services.results, end)
+
+
+def finish(services: Services, query: Query, ends: Iterable[TaskEnd]) -> None:
+    """Put the manifest of a query whose sub-queries are done, in their order.
+
+    Raises:
+        ForbiddenError: rules have changed meanwhile, and do not let who asked read it any more.
+    """
+    done = list(ends)
+    versions, columns = all_versions(done), all_columns(done)
+    check_readable(services, query.asked.who, versions, columns)
+    files = tuple(file for end in done for file in end.files)
+    end = QueryEnd(
+        query=query.id,
+        state="finished",
+        question=query.question,
+        ended_ms=services.clock.now_ms(),
+        begun_ms=query.begun_ms,
+        who=query.asked.who,
+        to=query.asked.to,
+        format=query.asked.format,
+        schema=done[0].schema,
+        versions=versions,
+        columns=columns,
+        files=files,
+        rows=sum(end.rows for end in done),
+        size_bytes=sum(file.size_bytes for file in files),
+        tasks=query.tasks,
+        requests=sum(end.requests for end in done),
+        read_bytes=sum(end.read_bytes for end in done),
+        function_milliseconds=sum(end.milliseconds for end in done),
+    )
+    end = save_end(services.results, end)
+    settle(services, end)
+    send_end(services, query.asked, end)
+
+
+def settle(services: Services, end: QueryEnd) -> None:
+    """Send how a query ended to its queue, if it names one, then record it, and let go of the
+    versions that a finished one read.
+    """
+    known = services.tracker.get(tracked_query(end.query).table_id, end.query)
+    if known is None or not known.is_finished:
+        undelivered = _deliver(services, end) if end.to else ""
+        kind = Failed if undelivered else _EVENTS[end.state]
+        event = kind(
+            reason=undelivered or end.reason,
+            rows=end.rows,
+            files=len(end.files),
+            size_bytes=end.read_bytes,
+            who=end.who,
+            parts=end.tasks,
+            parts_done=end.tasks,
+            requests=end.requests,
+        )
+        record(services, tracked_query(end.query), event)
+    if end.state == "finished":
+        for table_id in end.columns:
+            table = services.table(table_id)
+            if table is not None:
+                unpin(services, table, end.query)
+
+
+def _deliver(services: Services, end: QueryEnd) -> str:
+    """Send how a query ended to its queue; return why that cannot be, empty if it was done."""
+    from dormouse.features.query_delivery import deliver  # it needs Arrow; few queries do
+
+    try:
+        deliver(services, end, end.to)
+    except (UnavailableError, OutcomeUnknownError):
+        raise
+    except DormouseError as error:
+        return end.reason or f"the result is complete, but was not sent: {error.explanation}"
+    return ""
+
+
+# A statement that Spark computes: what its job does, which has no access to queues.
+#
+# The driver saves the end of the only sub-query, or that the query has failed. After the run, a
+# message to `answer_query` goes on from there: it puts the manifest, sends it and records it.
+
+Compute: TypeAlias = Callable[[Query], TaskEnd]
+"""Writes the rows of a statement, and returns where they are."""
+
+
+def is_computed(services: Services, job: StatementJob) -> bool:
+    """Return whether Spark has no more to do: the rows are there, or the query has ended."""
+    query = load_query(services.results, job.query_id)
+    return (
+        query is None
+        or load_end(services.results, query.id) is not None
+        or bool(done_tasks(services.results, query))
+    )
+
+
+def compute(services: Services, job: StatementJob, compute: Compute) -> None:
+    """Compute the statement of a job, unless that is done; an error that a retry cannot cure fails
+    the query.
+
+    Raises:
+        UnavailableError: a service does not answer, or Spark failed; the job can be run again.
+    """
+    query = load_query(services.results, job.query_id)
+    if query is None or is_computed(services, job):
+        return
+    tracked = tracked_job(job)
+    record(services, tracked, Started(subject=query.id, who=query.asked.who))
+    try:
+        check_time(query.asked.limits, query.begun_ms, services.clock.now_ms())
+        end = compute(query)
+        save_task_end(services.results, query.id, 0, end)
+        record(services, tracked, Finished(rows=end.rows, size_bytes=end.read_bytes))
+    except EndedError:
+        record(services, tracked, Finished("its query has ended meanwhile"))
+    except DormouseError as error:
+        record(services, tracked, Failed(error.explanation))
+        if isinstance(error, UnavailableError | OutcomeUnknownError):
+            raise
+        fail(services, job, error.explanation, error.class_name)
+
+
+def fail(services: Services, job: StatementJob, reason: str, error: str) -> None:
+    """Save that the query of a job has failed, unless it has ended."""
+    query = load_query(services.results, job.query_id)
+    if query is not None:
+        save_early(
+            services,
+            query.asked,
+            "failed",
+            begun_ms=query.begun_ms,
+            reason=reason,
+            error=error,
+            digest=query.question,
+        )
+
+
+def following(services: Services, job: StatementJob) -> list[OutboundMessage]:
+    """Return the message with which the query of a job goes on."""
+    query = load_query(services.results, job.query_id)
+    return [] if query is None else task_messages(query, [0])

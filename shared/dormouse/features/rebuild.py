@@ -1,0 +1,276 @@
+"""rebuild: build a table's state from the footers of its shards, after the state was lost.
+
+Order: the registry notes the id of the new log, so that a deletion of the table finds that log,
+however the rebuild ends. The old log is closed, so that no commit can land that the rebuild would
+miss, and no reset can begin of which the registry, read afterwards, does not know. Then the shards
+are listed, the new state is committed to the new log and read back, and the registry names the new
+log. After a crash before that, the table can be rebuilt again. Messages in flight are redelivered,
+and their commits go to the new log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+from dormouse.errors import ContendedError, CorruptDataError, InvariantError, NotFoundError
+from dormouse.features.pins import REBUILDING
+from dormouse.features.rebuild_plan import FoundShard, RebuildPlan, Refusal, plan_rebuild
+from dormouse.features.reset import load_restored
+from dormouse.features.seal_sources import load_segments
+from dormouse.messages.stages import OutboundMessage, TableChanged
+from dormouse.ports import Services, StoredObject
+from dormouse.shards.footer import FOOTER_READ_THREADS, read_footer
+from dormouse.shards.run_markers import read_run_markers
+from dormouse.state.fold import apply
+from dormouse.state.partitions import ROOT, NewShard, Shard
+from dormouse.state.state import (
+    AddShards,
+    AdoptSegments,
+    AssignJob,
+    Entry,
+    InitialisePartitions,
+    ReplaceShards,
+    ResetTable,
+    TableState,
+    Transaction,
+)
+from dormouse.state.store import Rejected, StateStore
+from dormouse.state.validation import broken_invariants
+from dormouse.stored.paths import data_prefix, shard_id_of
+from dormouse.tables.table import Table
+
+# The transactions that make a planned state, and the state that they make.
+
+SHARDS_PER_TRANSACTION = 1000
+SOURCES_PER_TRANSACTION = 10_000
+
+
+def rebuild_transactions(plan: RebuildPlan) -> Iterator[Transaction]:
+    """Yield the transactions that make the planned state from an empty log, in order.
+
+    A shard is added with all its rows. Where they were merged into other shards, a compaction
+    without outputs removes them again. So the state knows shards that nothing references, and
+    garbage collection deletes them.
+
+    Example: shard r-0 is live in leaf 1 and merged in leaf 0. It is added to the root, which gives
+    it a reference in each leaf. Then job rebuild-merged-0 replaces r-0 in leaf 0 by no shards.
+    """
+    yield InitialisePartitions(plan.tree.splits, plan.key_types)
+    if plan.generation:
+        yield ResetTable(plan.generation, plan.tree.splits)
+    if plan.segments:
+        yield AdoptSegments(plan.segments)
+    for start in range(0, len(plan.sources), SOURCES_PER_TRANSACTION):
+        chunk = plan.sources[start : start + SOURCES_PER_TRANSACTION]
+        yield AddShards(f"{REBUILDING}sources-{start}", chunk, ())
+    for start in range(0, len(plan.shards), SHARDS_PER_TRANSACTION):
+        placed = plan.shards[start : start + SHARDS_PER_TRANSACTION]
+        new = (NewShard(item.shard, item.counted or ((ROOT, item.shard.rows),)) for item in placed)
+        yield AddShards(f"{REBUILDING}shards-{start}", (), tuple(new))
+    merged: dict[str, list[str]] = {}
+    for item in plan.shards:
+        for leaf in item.merged:
+            merged.setdefault(leaf, []).append(item.shard.id)
+    for leaf, shards in sorted(merged.items()):
+        job = f"{REBUILDING}merged-{leaf}"
+        yield AssignJob(job, leaf, tuple(shards))
+        yield ReplaceShards(job, leaf, tuple(shards), ())
+
+
+def planned_state(plan: RebuildPlan, now_ms: int) -> TableState:
+    """Return the state that the transactions of a plan make.
+
+    Raises:
+        InvariantError: a transaction is rejected, or the state breaks an invariant or has other
+            live rows than planned.
+    """
+    state = TableState()
+    broken: list[str] = []
+    for transaction in rebuild_transactions(plan):
+        state, verdict = apply(state, Entry(transaction, now_ms, state.generation))
+        broken += map(str, verdict.violations)
+    broken += broken_invariants(state, whole=True)
+    live = {(leaf, item.shard.id) for item in plan.shards for leaf in item.live}
+    if live != {(r.partition, r.shard) for r in state.all_references()}:
+        broken.append("it references other rows than planned")
+    if broken:
+        raise InvariantError(f"the plan of a rebuild is unsound: {'; '.join(broken[:5])}")
+    return state
+
+
+Progress = Callable[[int, int], None]
+"""Called with the number of shards whose footers were read, and of all shards."""
+
+MAX_LISTED_REASONS = 20
+HINT = "restore the objects named, or move them out of the data prefix; nothing was changed"
+
+
+@dataclass(frozen=True, slots=True)
+class RebuildReport:
+    """The state that a rebuild makes, and each object that it leaves out, with the reason."""
+
+    state: TableState
+    left_out: tuple[tuple[str, str], ...]
+
+
+def preview_rebuild(
+    services: Services, table: Table, watch: Progress | None = None
+) -> RebuildReport:
+    """Return the state that a rebuild would make now; change nothing.
+
+    Raises:
+        CorruptDataError: shards contradict each other, or cannot be read; the message names them.
+    """
+    plan = _plan(services, table, watch)
+    return RebuildReport(planned_state(plan, services.clock.now_ms()), plan.left_out)
+
+
+def rebuild(
+    services: Services, table: Table, watch: Progress | None = None
+) -> tuple[RebuildReport, list[OutboundMessage]]:
+    """Rebuild the state of the table, and destroy what is left of the old one.
+
+    Raises:
+        CorruptDataError: shards contradict each other, or cannot be read; the message names them.
+        ContendedError: another process rebuilt the table meanwhile.
+        NotFoundError: the table is deleted, or in deletion.
+        InvariantError: the state read back differs from the plan; the table still has no state.
+    """
+    _plan(services, table, watch)  # it may be refused, so it comes before the old log is closed
+    log = services.ids.new()
+    services.tables.change(table.id, lambda newest: _with_noted_log(newest, table, log))
+    services.store(table).terminate()
+    closed = _registered(services, table)
+    plan = _plan(services, closed, watch)
+    store = services.store(replace(closed, log=log))
+    expected = commit_plan(store, table.name, plan, services.clock.now_ms())
+    try:
+        services.tables.change(table.id, lambda newest: _with_new_log(newest, table, log))
+    except (ContendedError, NotFoundError):
+        store.destroy()
+        raise
+    services.store(table).destroy()
+    return RebuildReport(expected, plan.left_out), [
+        OutboundMessage("table-changes", TableChanged(table.id))
+    ]
+
+
+def _registered(services: Services, table: Table) -> Table:
+    newest = services.tables.get(table.id)
+    if newest is None:
+        raise NotFoundError(f"table {table.name!r} was deleted")
+    return newest
+
+
+def _with_noted_log(newest: Table, known: Table, log: str) -> Table:
+    """Return the table with a log noted that a rebuild has begun, and its present log kept."""
+    return replace(_with_log(newest, known, known.log), logs=(*newest.logs, log))
+
+
+def _with_new_log(newest: Table, known: Table, log: str) -> Table:
+    """Return the table with another log, which counts versions from the beginning."""
+    return replace(_with_log(newest, known, log), purged_version=0)
+
+
+def _with_log(newest: Table, known: Table, log: str) -> Table:
+    if newest.log == known.log:
+        return replace(newest, log=log)
+    raise ContendedError(
+        f"another process rebuilt table {known.name!r} meanwhile",
+        hint="check the table, and rebuild it again only if it is still damaged",
+    )
+
+
+def commit_plan(store: StateStore, name: str, plan: RebuildPlan, now_ms: int) -> TableState:
+    """Commit the plan to an empty log, and read it back; return the state that it makes.
+
+    Raises:
+        InvariantError: the state read back differs from the plan; it is destroyed.
+    """
+    expected = planned_state(plan, now_ms)
+    generation = 0
+    for transaction in rebuild_transactions(plan):
+        (outcome,) = store.commit(transaction, generation=generation)
+        if isinstance(transaction, ResetTable):
+            generation = transaction.generation
+        if isinstance(outcome, Rejected):
+            raise InvariantError(f"a transaction of the new state was rejected: {outcome}")
+    store.reopen()
+    if (difference := _difference(expected, store.current())) is not None:
+        store.destroy()
+        raise InvariantError(f"the new state of table {name!r} has other {difference} than planned")
+    return expected
+
+
+def _difference(expected: TableState, found: TableState) -> str | None:
+    """Return the part in which the states differ, apart from versions and times; None if equal."""
+    if found.partitions.by_id != expected.partitions.by_id:
+        return "partitions"
+    if found.shards != expected.shards:
+        return "shards"
+    if found.references != expected.references:
+        return "references"
+    if found.all_source_segments != expected.all_source_segments:
+        return "sealed sources"
+    return None if set(found.sources) == set(expected.sources) else "sources"
+
+
+def _plan(services: Services, table: Table, watch: Progress | None) -> RebuildPlan:
+    listed = list(services.storage.list(data_prefix(table.id)))
+    stored = [o for o in listed if shard_id_of(o.path) is not None]
+    foreign = tuple((o.path, "it is not a shard") for o in listed if shard_id_of(o.path) is None)
+    # Read before the shards: a collection that runs meanwhile may delete the last shard that a
+    # marker mentions, and then the marker.
+    markers = read_run_markers(services.storage, table.id)
+    segments, damaged = load_segments(services, table)
+    found, reasons = _read(services, table, stored, watch)
+    reasons += damaged
+    restored = load_restored(services.storage, table)
+    plan: RebuildPlan | Refusal = (
+        Refusal(tuple(reasons))
+        if reasons
+        else plan_rebuild(found, table.schema.key_types, markers, table.generation, restored)
+    )
+    if isinstance(plan, Refusal):
+        listing = "; ".join(plan.reasons[:MAX_LISTED_REASONS])
+        raise CorruptDataError(f"table {table.name!r} cannot be rebuilt: {listing}", hint=HINT)
+    return replace(plan, left_out=plan.left_out + foreign, segments=segments)
+
+
+def _read(
+    services: Services, table: Table, stored: Sequence[StoredObject], watch: Progress | None
+) -> tuple[list[FoundShard], list[str]]:
+    """Read all footers; return the shards, and why others cannot be used."""
+
+    def read(stored: StoredObject) -> FoundShard | str | None:
+        return _read_shard(services, table, stored)
+
+    found: list[FoundShard] = []
+    reasons: list[str] = []
+    with ThreadPoolExecutor(FOOTER_READ_THREADS) as pool:
+        for done, result in enumerate(pool.map(read, stored), start=1):
+            if isinstance(result, str):
+                reasons.append(result)
+            elif result is not None:
+                found.append(result)
+            if watch is not None:
+                watch(done, len(stored))
+    return found, reasons
+
+
+def _read_shard(services: Services, table: Table, stored: StoredObject) -> FoundShard | str | None:
+    """Return a shard, or why it cannot be used; None if it was deleted after it was listed."""
+    try:
+        footer = read_footer(services.storage, stored.path, stored.size_bytes)
+    except NotFoundError:
+        return None
+    except CorruptDataError as error:
+        return error.explanation
+    if (footer.table_id, footer.shard_id) != (table.id, shard_id_of(stored.path)):
+        return f"{stored.path} is shard {footer.shard_id} of table {footer.table_id}"
+    shard = Shard.of(
+        footer.shard_id, footer.rows, stored.size_bytes, footer.min_key, footer.max_key
+    )
+    return FoundShard(shard, footer.provenance)

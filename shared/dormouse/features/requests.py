@@ -1,0 +1,347 @@
+"""The work that a request causes: its stored form, its messages, and its outcomes.
+
+Each feature has its own kind of work, in its `request` module. The stored form only names the jobs;
+their outcomes are read from the table's state and the tracker. So it is put once, never changes,
+and is correct however late a message is delivered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from hashlib import blake2b
+from typing import Generic, Protocol, TypeVar
+
+import msgspec
+
+from dormouse.errors import NotFoundError
+from dormouse.jobs import MAX_RECEIVES, OUTCOME_UNKNOWN
+from dormouse.messages.requests import Counts, JobState, ReplyJob
+from dormouse.messages.stages import OutboundMessage
+from dormouse.ports import NO_TABLE, Services
+from dormouse.state.jobs import JobRecord
+from dormouse.state.state import TableState
+from dormouse.stored.decoding import decode_stored, encode_stored, raise_corrupt
+from dormouse.tables.table import Table, table_not_found
+
+# The outcomes of a request's jobs: which have ended, and how.
+#
+# The state of the table decides. A tracker record may be lost, or be that of an earlier run, so it
+# is used only for what the state does not say. An unknown outcome is never reported as success. A
+# job that failed and will be retried has not ended. A job that is no longer retried is unfinished,
+# not failed, since a person may redrive it.
+
+MAX_RUN_MS = 12 * 60 * 60 * 1000
+"""No run takes longer, even on Spark. A run without a newer record after this time crashed."""
+RECORDING_MS = 20 * 60 * 1000
+"""After this time, a run that committed has recorded its outcome, or crashed before it could."""
+REDELIVERY_MS = 2 * 60 * 60 * 1000
+"""After this time, the message of a crashed run was redelivered, and its work finished."""
+TABLE_RESET = "the table was reset meanwhile"
+UNKNOWN_OUTCOME = "the job has ended, and its outcome is unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class JobOutcome:
+    """The outcome of a job, or of one of its files. `state` is None if all of it was done.
+
+    While `is_pending`, the outcome may still change, so it is worth waiting for.
+    """
+
+    kind: str
+    id: str
+    state: JobState | None = None
+    reason: str = ""
+    is_pending: bool = False
+    counts: Counts = Counts()
+
+    @property
+    def total(self) -> Counts:
+        """Its share of the counts of its request; a file of a job is not counted as a job."""
+        if self.kind == "file":
+            return self.counts
+        failed, unfinished = int(self.state == "failed"), int(self.state == "unfinished")
+        return self.counts + Counts(failed=failed, unfinished=unfinished)
+
+
+@dataclass(frozen=True)
+class JobCheck:
+    """One check of the jobs of the request stored under `key`; it reads the state once."""
+
+    services: Services
+    table: Table
+    key: str
+    requested_ms: int
+    now_ms: int
+
+    @cached_property
+    def state(self) -> TableState:
+        """The state of the table, read at its first use."""
+        return self.services.store(self.table).current()
+
+    def record(self, job_id: str) -> JobRecord | None:
+        """Return the newest record of a job."""
+        return self.services.tracker.get(self.table.id, job_id)
+
+    def record_since_request(self, job_id: str) -> JobRecord | None:
+        """Return the newest record of a job if it is newer than the request.
+
+        An earlier job may have had the same id.
+        """
+        found = self.record(job_id)
+        return found if found is not None and found.updated_ms >= self.requested_ms else None
+
+    def unfinished(self, kind: str, job_id: str, known: JobRecord | None) -> JobOutcome:
+        """Return that a job is not done; it is pending while its message may be redelivered."""
+        is_pending = known is None or not self._is_dead_letter(known)
+        return JobOutcome(kind, job_id, "unfinished", _not_yet(known), is_pending)
+
+    def _is_dead_letter(self, known: JobRecord) -> bool:
+        """Return whether the job's message has probably been received for the last time."""
+        if known.attempts < MAX_RECEIVES:
+            return False
+        silent_ms = self.now_ms - known.updated_ms
+        return known.state == "failed" or (known.state == "running" and silent_ms > MAX_RUN_MS)
+
+    def ended(
+        self, kind: str, job_id: str, known: JobRecord | None, done: Callable[[], JobOutcome]
+    ) -> JobOutcome:
+        """Return the outcome of a job that the state no longer has, as its record says.
+
+        `done` makes the outcome of a job that was done. Without a final record, the job may still
+        be finished by a redelivery; after `REDELIVERY_MS`, its outcome remains unknown.
+        """
+        if known is not None and known.state == "finished" and known.reason != OUTCOME_UNKNOWN:
+            return done()
+        if known is not None and known.state == "failed":
+            return JobOutcome(kind, job_id, "failed", known.reason)
+        since_ms = known.updated_ms if known is not None else self.requested_ms
+        if self.now_ms - since_ms < REDELIVERY_MS:
+            return self.unrecorded(kind, job_id, known)
+        return JobOutcome(kind, job_id, "failed", UNKNOWN_OUTCOME)
+
+    def may_record(self, known: JobRecord | None) -> bool:
+        """Return whether the run that committed may still record its outcome."""
+        is_running = known is not None and known.state == "running"
+        return is_running and known is not None and self.now_ms - known.updated_ms < RECORDING_MS
+
+    def unrecorded(self, kind: str, job_id: str, known: JobRecord | None) -> JobOutcome:
+        """Return that a job may be done, but that its outcome is not recorded yet."""
+        return JobOutcome(kind, job_id, "unfinished", _not_yet(known), is_pending=True)
+
+
+def _not_yet(known: JobRecord | None) -> str:
+    """Return the reason why a job is not done."""
+    if known is None or not known.attempts:
+        return "not finished yet; it has not started, and may still be done"
+    times = f"not finished yet after {known.attempts} attempts, and may still be done"
+    return f"{times}: {known.reason}" if known.reason else times
+
+
+class Work(Protocol):
+    """What a kind of work can do."""
+
+    @property
+    def kind(self) -> str:
+        """The kind of its jobs, in the tracker and in replies."""
+
+    @property
+    def job_ids(self) -> list[str]:
+        """The ids of its jobs, under which the tracker shows them."""
+
+    def unfinished_messages(self, services: Services, table: Table) -> list[OutboundMessage]:
+        """Return the messages of the unfinished jobs, since those sent first may be lost."""
+
+    def outcomes(self, check: JobCheck) -> Iterator[JobOutcome]:
+        """Yield the outcome of each job; those that the state shows as pending come first."""
+
+    def extra_wait_ms(self, table: Table) -> int:
+        """Return how many more milliseconds than other work this may take."""
+
+
+class StoredWork(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind"):
+    """The base of the stored forms of work, whose tag is the kind; each of them is a `Work`."""
+
+    @property
+    def kind(self) -> str:
+        """The kind of the jobs, in the tracker and in replies."""
+        return str(type(self).__struct_config__.tag)
+
+    def extra_wait_ms(self, table: Table) -> int:
+        """Return 0: most work takes no longer than other work."""
+        return 0
+
+
+def reply_jobs(work: Work) -> list[ReplyJob]:
+    """Return the jobs of a request as a reply lists them."""
+    return [ReplyJob(work.kind, job_id) for job_id in work.job_ids]
+
+
+@dataclass(frozen=True, slots=True)
+class RequestResult:
+    """The result of carrying out a request: messages to send, and the `work` to wait for, if any.
+
+    `counts` are those that are known at once.
+    """
+
+    messages: list[OutboundMessage] = field(default_factory=list)
+    work: Work | None = None
+    counts: Counts = Counts()
+
+
+# Resolve the table that a request names.
+#
+# A name can be reused, so at a late redelivery it may belong to another table. So the first
+# delivery binds the request to the table that has the name then, before anything is done, and all
+# later deliveries use that table.
+
+
+class NamesTable(Protocol):
+    """A request that names a table."""
+
+    @property
+    def request_id(self) -> str:
+        """The unique id of the request, which is the same in each delivery."""
+
+    @property
+    def name(self) -> str:
+        """The name of the table when the request was made."""
+
+
+def request_key(request: NamesTable) -> str:
+    """Return the key under which a request is bound and stored.
+
+    It is made from the request's id and table name: the same id with another name is another
+    request.
+    """
+    return key_of_request(request.request_id, request.name)
+
+
+def key_of_request(request_id: str, name: str) -> str:
+    """Return the `request_key` of the request of this id about the table of this name."""
+    text = f"{request_id}\n{name}"
+    return blake2b(text.encode(errors="surrogatepass"), digest_size=16).hexdigest()
+
+
+def resolve_live_table(services: Services, request: NamesTable) -> Table:
+    """Return the table of a request, if it is not in deletion.
+
+    Raises:
+        NotFoundError: no table had that name, or it is deleted or in deletion.
+    """
+    table = resolve_table(services, request)
+    if table.deleting:
+        raise NotFoundError(f"table {request.name!r} is being deleted")
+    return table
+
+
+def resolve_table(services: Services, request: NamesTable) -> Table:
+    """Return the table of a request, which may be in deletion.
+
+    Raises:
+        NotFoundError: no table had that name, or it is deleted.
+    """
+    table = find_table(services, request)
+    if table is None:
+        raise NotFoundError(f"table {request.name!r} was deleted after the request was first made")
+    return table
+
+
+def find_table(services: Services, request: NamesTable) -> Table | None:
+    """Return the table of a request, which may be in deletion; None if it is deleted.
+
+    Raises:
+        NotFoundError: no table had that name; the hint has the nearest name.
+    """
+    table_id, found = _bind(services, request)
+    if table_id != NO_TABLE:
+        return services.tables.get(table_id)
+    if found is None:
+        raise table_not_found(request.name, services.tables.list_readable()[0])
+    raise NotFoundError(
+        f"no table was named {request.name!r} when this request was first made",
+        hint="send the request with another request_id",
+    )
+
+
+def resolve_table_id(services: Services, request: NamesTable) -> str:
+    """Return the id of the table of a request, which may be deleted; `NO_TABLE` for none."""
+    return _bind(services, request)[0]
+
+
+def _bind(services: Services, request: NamesTable) -> tuple[str, Table | None]:
+    """Bind a request; return the id of its table, and the table that has the name now."""
+    found = services.tables.named(request.name)
+    table_id = found.id if found is not None else NO_TABLE
+    now_ms = services.clock.now_ms()
+    return services.tracker.bind(request_key(request), table_id, now_ms), found
+
+
+# Objects that are stored for a request beside its table: put once, verified when read.
+
+FORMAT = 1
+_Form = TypeVar("_Form", bound=msgspec.Struct)
+
+
+@dataclass(frozen=True, slots=True)
+class RequestObject(Generic[_Form]):
+    """A kind of object stored for a request: its name in messages, its form, and the hint for a
+    damaged one.
+    """
+
+    name: str
+    form: type[_Form]
+    hint: str
+
+    def put(self, services: Services, path: str, body: _Form) -> bool:
+        """Put the object; return False if there is one already, which stays."""
+        return services.storage.put(path, encode_stored(self.name, FORMAT, path, body))
+
+    def get(self, services: Services, path: str) -> _Form | None:
+        """Return the object at a path; None if there is none.
+
+        Raises:
+            CorruptDataError: the object is damaged.
+        """
+        try:
+            stored = services.storage.get(path)
+        except NotFoundError:
+            return None
+        with raise_corrupt(f"{path} is not {self.name}", hint=self.hint):
+            return decode_stored(self.name, FORMAT, path, stored, self.form)
+
+
+# The paths of objects stored for requests.
+
+
+def request_prefix(table_id: str) -> str:
+    """Return the prefix of the objects stored for a table's requests with unfinished jobs."""
+    return f"{table_id}/requests/"
+
+
+def request_path(table_id: str, request_key: str) -> str:
+    """Return the path of a request with unfinished jobs, and of the jobs that it caused."""
+    return f"{request_prefix(table_id)}{request_key}.json"
+
+
+def request_reply_path(table_id: str, request_key: str) -> str:
+    """Return the path of the last reply to a request, which is the same each time it is sent."""
+    return f"{request_prefix(table_id)}{request_key}/reply.json"
+
+
+def request_wanted_path(table_id: str, request_key: str) -> str:
+    """Return the path of the empty object that marks that a delivery wanted a reply."""
+    return f"{request_prefix(table_id)}{request_key}/reply-wanted"
+
+
+def request_left_path(table_id: str, request_key: str) -> str:
+    """Return the path of the list of a purge's remaining objects."""
+    return f"{request_prefix(table_id)}{request_key}/left.json"
+
+
+def request_in(path: str) -> tuple[str, bool]:
+    """Return the request key in a path, and whether it is the path of the request itself."""
+    _, _, rest = path.partition("/requests/")
+    request_key, slash, _ = rest.partition("/")
+    return (request_key, False) if slash else (rest.removesuffix(".json"), True)

@@ -1,0 +1,220 @@
+"""Save, load and delete the stored requests of Spark jobs, and the notes of their runs.
+
+Beside a table lies a request for each incomplete Spark job, and a note for each of its runs. A job
+that is complete or has failed has neither. A run gets only ids, and reads the rest from its
+request.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+
+from dormouse.errors import CorruptDataError, InvalidRequestError, NotFoundError
+from dormouse.messages.stages import Id, SparkJob
+from dormouse.ports import Services, Spark
+from dormouse.settings import library_version
+from dormouse.stored.decoding import decode_json, decode_stored, encode_stored, raise_corrupt
+from dormouse.stored.paths import (
+    parse_spark_run_path,
+    spark_job_of,
+    spark_package_path,
+    spark_package_prefix,
+    spark_prefix,
+    spark_request_path,
+    spark_run_path,
+    spark_runs_prefix,
+)
+
+
+class SparkRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A job for Spark.
+
+    The client tokens of its runs are made of `token`. `inputs` are the shards that a compaction
+    replaces: the state no longer has them once the job is committed, and they must be collected.
+    """
+
+    job: SparkJob
+    token: str
+    requested_ms: int
+    inputs: tuple[Id, ...] = ()
+
+
+FORMAT = 1
+_KIND = "a request for Spark"
+_HINT = "delete this object: the sweep starts the rest of the job again"
+
+
+def load_spark_request(services: Services, table_id: str, job_id: str) -> SparkRequest | None:
+    """Return the request of a job; None if Spark has none, or the job is complete or has failed.
+
+    Raises:
+        CorruptDataError: the stored request is damaged.
+    """
+    return _read(services, spark_request_path(table_id, job_id))
+
+
+def save_spark_request(
+    services: Services, job: SparkJob, inputs: tuple[str, ...] = ()
+) -> SparkRequest:
+    """Save the request of a job and return it, or the request that was saved first.
+
+    `inputs` are the shards that a compaction replaces.
+
+    Raises:
+        CorruptDataError: the stored request is damaged.
+    """
+    path = spark_request_path(job.table_id, job.job_id)
+    request = SparkRequest(job, services.ids.new(), services.clock.now_ms(), inputs)
+    if services.storage.put(path, encode_stored(_KIND, FORMAT, path, request)):
+        return request
+    return _read(services, path) or request  # None if the job was completed just now
+
+
+def list_spark_requests(
+    services: Services, table_id: str
+) -> tuple[list[SparkRequest], dict[str, CorruptDataError]]:
+    """Return the requests of a table's incomplete jobs, and errors of damaged ones by job id."""
+    requests, damaged = [], {}
+    for stored in services.storage.list(spark_prefix(table_id)):
+        if stored.path.endswith(".json"):
+            try:
+                request = _read(services, stored.path)
+            except CorruptDataError as error:
+                damaged[spark_job_of(stored.path)] = error
+                continue
+            if request is not None:
+                requests.append(request)
+    return requests, damaged
+
+
+def count_incomplete(services: Services, table_id: str) -> int:
+    """Return how many Spark jobs of a table are neither complete nor failed."""
+    listed = services.storage.list(spark_prefix(table_id))
+    return sum(stored.path.endswith(".json") for stored in listed)
+
+
+def leftover_run_notes(services: Services, table_id: str, before_ms: int) -> list[str]:
+    """Return the paths of notes put before a time whose jobs have no request any more.
+
+    A process that saves its note after the job was completed leaves it behind.
+    """
+    listed = list(services.storage.list(spark_prefix(table_id)))
+    requested = {o.path.removesuffix(".json") for o in listed if o.path.endswith(".json")}
+    return [
+        stored.path
+        for stored in listed
+        if not stored.path.endswith(".json")
+        and stored.path.rpartition("/")[0] not in requested
+        and stored.modified_ms < before_ms
+    ]
+
+
+def save_spark_run(services: Services, job: SparkJob, attempt: int, run_id: str) -> None:
+    """Save a note that names the run of an attempt."""
+    services.storage.put(spark_run_path(job.table_id, job.job_id, attempt, run_id), b"")
+
+
+def newest_spark_run(services: Services, job: SparkJob) -> tuple[int, str]:
+    """Return the newest attempt that has a note, and its run; 0 if there is none."""
+    listed = services.storage.list(spark_runs_prefix(job.table_id, job.job_id))
+    runs = (run for stored in listed if (run := parse_spark_run_path(stored.path)) is not None)
+    return max(runs, default=(0, ""))
+
+
+def delete_spark_request(services: Services, job: SparkJob) -> None:
+    """Delete the notes and the request of a job; the request last, for a redelivery."""
+    listed = services.storage.list(spark_runs_prefix(job.table_id, job.job_id))
+    runs = [stored.path for stored in listed]
+    if runs:
+        services.storage.delete(runs)
+    services.storage.delete([spark_request_path(job.table_id, job.job_id)])
+
+
+def _read(services: Services, path: str) -> SparkRequest | None:
+    try:
+        body = services.storage.get(path)
+    except NotFoundError:
+        return None
+    with raise_corrupt(f"{path} is not a request for Spark", hint=_HINT):
+        return decode_stored(_KIND, FORMAT, path, body, SparkRequest)
+
+
+# The package of Spark jobs: the library, its dependencies, and the entry point of each job.
+#
+# It is built and deployed with the functions, as a layer of `dispatch_spark`, which puts it into
+# the data bucket under its version. `shared/pack_spark.py` writes its description.
+
+DESCRIPTION = "package.json"
+"""The file that describes a package; it is put last, so if it exists, the package is complete."""
+ARCHIVE = "environment.tar.gz"
+"""The archive of the library and its dependencies; each machine unpacks it."""
+
+_Name = Annotated[str, msgspec.Meta(pattern=r"\A[a-z_]+(\.[a-z]+)+\Z")]
+_Digest = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{16}\Z")]
+
+
+class SparkPackage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A package: its files with their sizes, its version, and the version of the library in it."""
+
+    library: _Digest
+    version: _Digest
+    files: dict[_Name, int]
+    v: Literal[1] = 1
+
+
+def decode_package(body: bytes, path: str) -> SparkPackage:
+    """Parse the description of a package.
+
+    Raises:
+        CorruptDataError: the file is damaged or describes no package.
+    """
+    with raise_corrupt(f"{path} does not describe a package of Spark jobs"):
+        return decode_json(body, SparkPackage)
+
+
+# Upload the deployed package of Spark jobs to the data bucket.
+#
+# The package lies beside the tables, under its version. Its files are put once and never changed,
+# the description last. So runs that started before a deployment keep their code, and the next run
+# completes a partial upload.
+
+_BUILD = "build and deploy functions and package together: make build, sam deploy"
+
+
+def upload_package(services: Services, spark: Spark) -> str:
+    """Upload the missing files of the deployed package, and return its version; empty if runs use
+    the library of this process.
+
+    Raises:
+        InvalidRequestError: no package is deployed, or its version differs from this process's.
+    """
+    folder = spark.package
+    if folder is None:
+        return ""
+    package = _deployed(folder)
+    prefix = spark_package_prefix(package.version)
+    there = {stored.path for stored in services.storage.list(prefix)}
+    for name in (*package.files, DESCRIPTION):
+        path = spark_package_path(package.version, name)
+        if path not in there:
+            services.storage.upload(path, folder / name)
+    return package.version
+
+
+def _deployed(folder: Path) -> SparkPackage:
+    path = folder / DESCRIPTION
+    if not path.is_file():
+        raise InvalidRequestError(
+            f"there is no package of Spark jobs: {path} is missing", hint=_BUILD
+        )
+    package = decode_package(path.read_bytes(), str(path))
+    if package.library != library_version():
+        raise InvalidRequestError(
+            f"the package of Spark jobs is of version {package.library} of the library, this "
+            f"function of {library_version()}; no run was started",
+            hint=_BUILD,
+        )
+    return package

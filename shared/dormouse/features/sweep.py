@@ -1,0 +1,266 @@
+"""sweep: send again, on a schedule, the messages of work that has not finished in time.
+
+This is only repair: if every message is delivered, it finds nothing to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+from itertools import islice
+
+from dormouse.errors import CorruptDataError
+from dormouse.features.batch_files import batch_files, look_up_sources, refusal_of
+from dormouse.features.deletion import delete_whole_table
+from dormouse.features.export import delete_all
+from dormouse.features.garbage import (
+    abandoned_after_ms,
+    candidates,
+    collectable,
+    is_following,
+    orphans,
+    unpinned,
+    unpublished,
+)
+from dormouse.features.pins import unpin_ended
+from dormouse.features.publishing import collect_iceberg
+from dormouse.features.reset import obsolete_restored, stale_trees, unpin_restored
+from dormouse.features.seal_sources import obsolete_segments
+from dormouse.features.spark import SparkRequest, leftover_run_notes, list_spark_requests
+from dormouse.jobs import (
+    REFUSALS_KEPT_SECONDS,
+    SweepCheck,
+    finalise,
+    is_retry_due,
+    job_notes,
+    record,
+    tracked,
+    unknown,
+)
+from dormouse.messages.stages import STAGES, IngestJob, OutboundMessage, TableChanged, load
+from dormouse.ports import Services
+from dormouse.shards.run_markers import discard_shards, obsolete_run_markers
+from dormouse.state.jobs import Finished, Started, TrackedJob
+from dormouse.state.sources import Source
+from dormouse.state.state import DAY_MS, TableState
+from dormouse.stored.paths import data_prefix, rejected_prefix, shard_id_of
+from dormouse.tables.table import Table, is_published
+
+RESENT_JOBS = "sent-again"
+"""The id of the tracker's record of when the jobs of a table were last sent again."""
+ORPHANS_JOB = "garbage-orphans"
+"""The id of the tracker's record of the deletion of orphans: shards of no commit."""
+MISSED_FILES_MS = 30 * DAY_MS
+"""Audits consider only files dropped so recently. An audit costs a look-up for every such file, and
+the first one after a lost message finds the file.
+"""
+LOOKUP_BATCH = 1000
+"""An audit looks up the files of a table in batches of so many."""
+MAX_CLOCK_SKEW_MS = 5 * 60 * 1000
+"""A generous limit of the clock skew between a function and the object store."""
+
+
+def sweep(
+    services: Services,
+    table: Table,
+    *,
+    audit: bool = False,
+    is_lost: Callable[[str], bool] = unknown,
+) -> Iterator[OutboundMessage]:
+    """Yield messages for unfinished work of a table; an `audit` also compares its buckets.
+
+    `is_lost` says whether no queue has a message of a job, where queues can be looked into.
+
+    An audit sends again files that were never ingested, and deletes orphans: shards that no commit
+    references, and unfinished uploads of shards. It lists all objects of a table, so it runs more
+    rarely.
+
+    Raises:
+        CorruptDataError: the state is lost; nothing was sent or deleted. Or a stored Spark request,
+            export, pin or run marker is damaged, or what is published; everything else was done.
+        NotFoundError: something is lost that published metadata names; everything else was done.
+    """
+    if table.deleting:
+        yield from delete_whole_table(services, table)
+        return
+    state = _current_state(services, table)
+    spark, damaged_requests = list_spark_requests(services, table.id)
+    spark_jobs = {request.job.job_id: request.requested_ms for request in spark}
+    with_spark = spark_jobs.keys() | damaged_requests.keys()
+    is_due = _is_due(services, table)
+    check = SweepCheck(services, table, state, is_due, spark_jobs, with_spark, is_lost)
+    overdue = _overdue_work(check)  # before pins are removed: one may be the last of a query
+    services.store(table).pins.remove_expired()
+    unpin_restored(services, table, services.clock.now_ms() - _orphan_age_ms(table))
+    unpin_ended(services, table)
+    yield OutboundMessage("table-changes", TableChanged(table.id, swept=True))
+    yield from overdue
+    with check.going_on():
+        yield from _overdue_garbage(services, table, state)
+    if audit or is_published(table.properties):
+        with check.going_on():
+            yield from _unwithdrawn(services, table)
+            collect_iceberg(services, table, at_once=audit)
+    if audit:
+        yield from _missed_files(services, table, spark)
+        with check.going_on():
+            _delete_orphans(services, table)
+        _abort_uploads(services, table)
+        check.damaged.extend(_delete_obsolete(services, table))
+    for error in (*damaged_requests.values(), *check.damaged):
+        raise error
+
+
+def _current_state(services: Services, table: Table) -> TableState:
+    """Return the newest state of a table.
+
+    An audit must call it after it has listed objects, so that the state references each shard that
+    was committed before the listing.
+
+    Raises:
+        CorruptDataError: the state is lost; to an audit every shard would seem to be an orphan.
+    """
+    state = services.store(table).current()
+    if not len(state.partitions):
+        raise CorruptDataError(
+            f"table {table.name!r} has lost its state; its shards were left alone",
+            hint="rebuild the state from them: dormouse rebuild NAME",
+        )
+    return state
+
+
+def _overdue_work(check: SweepCheck) -> list[OutboundMessage]:
+    """Return messages for work that began so long ago that a message or event of it may be lost.
+
+    The work may also just wait in a long queue, or fail each time, so it is sent again with a
+    growing delay (backoff). The tracker records the last time; without that, every sweep would send
+    all of it.
+    """
+    messages = [
+        message for stage in STAGES if stage.overdue for message in load(stage.overdue)(check)
+    ]
+    if messages:
+        subject = f"{len(messages)} jobs sent again"
+        job = TrackedJob(check.table.id, RESENT_JOBS, "sweep")
+        record(check.services, job, Finished(subject=subject))
+    return messages
+
+
+def _is_due(services: Services, table: Table) -> Callable[[int], bool]:
+    """Return a test of whether work that began at a time is due to be sent again."""
+    now_ms, retry_ms = services.clock.now_ms(), table.properties.job_retry_seconds * 1000
+
+    @cache
+    def since_ms() -> int:  # most tables have nothing that is old
+        earlier = services.tracker.get(table.id, RESENT_JOBS)
+        return earlier.updated_ms if earlier is not None else 0
+
+    def is_due(begun_ms: int) -> bool:
+        is_old = now_ms - begun_ms >= retry_ms
+        return is_old and is_retry_due(begun_ms, since_ms(), now_ms, retry_ms)
+
+    return is_due
+
+
+def _overdue_garbage(services: Services, table: Table, state: TableState) -> list[OutboundMessage]:
+    """Return candidates that have been due for another whole delay: their message must be lost."""
+    delay_seconds = 2 * table.properties.gc_delay_seconds
+    now_ms = services.clock.now_ms()
+    due, _ = collectable(state, state.unreferenced, now_ms, delay_seconds)
+    due = unpinned(services.store(table), state, due)
+    return candidates(table, state, unpublished(services, table, state, due))
+
+
+def _unwithdrawn(services: Services, table: Table) -> list[OutboundMessage]:
+    """Return the message that withdraws what is published of a table that is to be no more."""
+    if is_published(table.properties):
+        return []  # planned with the table
+    record = services.publications.get(table.id)
+    if record is None or not record.metadata:
+        return []
+    return [OutboundMessage("iceberg-changes", TableChanged(table.id))]
+
+
+def _missed_files(
+    services: Services, table: Table, spark: Iterable[SparkRequest]
+) -> list[OutboundMessage]:
+    """Return ingest jobs for dropped files that were neither ingested nor refused.
+
+    Files that Spark is ingesting are left out.
+    """
+    jobs = (request.job for request in spark)
+    begun = {source.id for job in jobs if isinstance(job, IngestJob) for source in job.sources}
+    since_ms = max(services.clock.now_ms() - MISSED_FILES_MS, table.files_since_ms)
+    listed = services.sources.list(f"{table.name}/", since_ms=since_ms)
+    known = (source for source in listed if source.id not in begun)
+    missed: list[Source] = []
+    while some := list(islice(known, LOOKUP_BATCH)):
+        fresh = look_up_sources(services, table, some).fresh(some)
+        missed += [s for s in fresh if refusal_of(services, s, table.id, in_doubt=True) is None]
+    return batch_files(services, missed, at_once=True)
+
+
+def _delete_obsolete(services: Services, table: Table) -> list[CorruptDataError]:
+    """Delete obsolete run markers, job notes, Spark requests, trees and records of resets, source
+    segments, and old rows that ingests rejected.
+
+    Return the errors of run markers that are damaged.
+    """
+    storage, now_ms = services.storage, services.clock.now_ms()
+    retry_ms = table.properties.job_retry_seconds * 1000
+    orphan_age_ms = _orphan_age_ms(table)
+    endings, damaged = obsolete_run_markers(
+        storage,
+        table.id,
+        lambda: _current_state(services, table),
+        # Twice the age: by then a shard that was written late, which the marker does not list, has
+        # been deleted as an orphan.
+        before_ms=now_ms - 2 * orphan_age_ms,
+    )
+    delete_all(services, endings)
+    delete_all(services, leftover_run_notes(services, table.id, now_ms - retry_ms))
+    noted = job_notes(services, table.id)
+    state = _current_state(services, table)
+    spent = (notes.paths for job_id, notes in noted.items() if job_id not in state.jobs)
+    delete_all(services, [path for paths in spent for path in paths])
+    delete_all(services, stale_trees(services, table, state, now_ms - orphan_age_ms))
+    delete_all(services, list(obsolete_restored(services, table, now_ms - orphan_age_ms)))
+    delete_all(services, obsolete_segments(services, table, now_ms - orphan_age_ms))
+    rejected = storage.list(rejected_prefix(table.id))
+    oldest_ms = now_ms - REFUSALS_KEPT_SECONDS * 1000
+    delete_all(services, [each.path for each in rejected if each.modified_ms < oldest_ms])
+    return damaged
+
+
+def _orphan_age_ms(table: Table) -> int:
+    return table.properties.orphan_age_seconds * 1000
+
+
+def _delete_orphans(services: Services, table: Table) -> None:
+    """Delete shards that the state does not reference and that are too old for a later commit."""
+    listed = services.storage.list(data_prefix(table.id))
+    modified_ms = {shard: o.modified_ms for o in listed if (shard := shard_id_of(o.path))}
+    state = _current_state(services, table)
+    now_ms = services.clock.now_ms()
+    oldest_ms = now_ms - table.properties.orphan_age_seconds * 1000
+    if now_ms - table.reset_ms >= table.properties.gc_delay_seconds * 1000:
+        # Shards written before the table was reset cannot be committed any more.
+        oldest_ms = max(oldest_ms, table.reset_ms - MAX_CLOCK_SKEW_MS)
+    found = unpinned(services.store(table), state, orphans(state, modified_ms, oldest_ms))
+    if not is_following(services, table, state):
+        found = []
+    if not found:
+        finalise(services, table.id, ORPHANS_JOB, failed=True)
+        return
+    subject = f"{len(found)} shards nobody committed"
+    job = TrackedJob(table.id, ORPHANS_JOB, "garbage")
+    with tracked(services, job, Started(subject=subject, files=len(found))):
+        discard_shards(services.storage, table.id, found, state)
+    record(services, job, Finished(files=len(found)))
+
+
+def _abort_uploads(services: Services, table: Table) -> None:
+    """Delete what was sent of shards whose run died before they were complete."""
+    oldest_ms = services.clock.now_ms() - abandoned_after_ms(table)
+    uploads = services.storage.list_uploads(data_prefix(table.id))
+    services.storage.abort_uploads(each for each in uploads if each.started_ms <= oldest_ms)

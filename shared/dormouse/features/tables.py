@@ -1,0 +1,390 @@
+"""create_table: create a table with a schema, properties and split points."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from hashlib import blake2b
+
+from msgspec import UnsetType
+
+from dormouse.access import check_column_renames, check_table_rename
+from dormouse.errors import AlreadyExistsError, InvalidRequestError, NotFoundError
+from dormouse.features.pins import release_tags
+from dormouse.features.requests import resolve_live_table, resolve_table
+from dormouse.features.reset import ResetOptions, finish_reset, reset_table
+from dormouse.iceberg.views import PARTS, published_name
+from dormouse.key_codec import KeyCodec
+from dormouse.messages.requests import (
+    AlterSchema,
+    CreateTable,
+    ReinitialiseTable,
+    RenameTable,
+    SetDefaults,
+    SetOnline,
+    SetProperties,
+)
+from dormouse.messages.stages import OutboundMessage, TableChanged
+from dormouse.ports import Services
+from dormouse.schema.schema import Schema, parse_field
+from dormouse.state.partitions import PartitionTree
+from dormouse.state.state import InitialisePartitions
+from dormouse.state.store import accepted
+from dormouse.stored.paths import TABLE_ID_DIGITS
+from dormouse.tables.properties import bloom_columns, csv_dialect, parse_settings, property_named
+from dormouse.tables.row_rules import row_rules
+from dormouse.tables.table import (
+    Alteration,
+    Origin,
+    Table,
+    Tombstone,
+    apply_alteration,
+    check_change,
+    check_columns,
+    check_name,
+    check_published,
+    glue_name,
+    is_mirrored,
+    is_published,
+    merge_settings,
+)
+
+# What follows from a change of a table for its readers of Iceberg.
+
+
+def publications(*tables: Table) -> list[OutboundMessage]:
+    """Return the message that publishes a changed table, or withdraws what is published of it.
+
+    `tables` are the table before and after: a change may turn publishing off.
+    """
+    if not any(is_published(table.properties) for table in tables):
+        return []
+    return [OutboundMessage("iceberg-changes", TableChanged(tables[0].id))]
+
+
+# Names under which readers of Iceberg find tables: no two tables may have one in common.
+
+
+def check_published_names(services: Services, table: Table) -> None:
+    """Check that readers find a table, as it is to be, under names of its own.
+
+    A table with row rules has two: its own is that of a view, and its stored rows have another.
+
+    Raises:
+        InvalidRequestError: another table has one of them, or has it in Glue, where case does not
+            count; or Glue can have no such name, or this instance no Glue.
+    """
+    if is_mirrored(table.properties):
+        _check_glue(services, table)
+    parts = table.name + PARTS
+    if _has_parts(table) and services.tables.named(parts) is not None:
+        raise _published_name_taken(table.name, parts)
+    name = table.name.removesuffix(PARTS)
+    other = services.tables.named(name) if name != table.name else None
+    if other is not None and other.id != table.id and _has_parts(other):
+        raise _published_name_taken(name, table.name)
+
+
+def _check_glue(services: Services, table: Table) -> None:
+    if services.mirror is None:
+        raise InvalidRequestError(
+            "an instance in a folder has no Glue", hint="leave iceberg_glue off"
+        )
+    own = glue_name(published_name(table))
+    tables, _ = services.tables.list_readable()
+    for other in tables:
+        if other.id == table.id or not is_mirrored(other.properties):
+            continue
+        if published_name(other).lower() == own:
+            raise InvalidRequestError(
+                f"tables {table.name!r} and {other.name!r} would both be {own!r} in Glue, where "
+                "names are in lower case",
+                hint="rename one of them, or leave iceberg_glue off",
+            )
+
+
+def _has_parts(table: Table) -> bool:
+    return is_published(table.properties) and published_name(table) != table.name
+
+
+def _published_name_taken(name: str, parts: str) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"readers of Iceberg find the stored rows of table {name!r} under the name {parts!r}, "
+        "which would be that of another table too",
+        hint=f"rename the table {parts!r}, or give it another name from the start; or set "
+        f"iceberg=off for {name!r}",
+    )
+
+
+def create_table(services: Services, request: CreateTable) -> list[OutboundMessage]:
+    """Create the table, and return the message that publishes it, if it is to be.
+
+    Its id follows from the request's, so a redelivery creates no second one.
+
+    Raises:
+        InvalidRequestError: the schema, properties, split points or name are invalid.
+        AlreadyExistsError: a table of that name exists.
+    """
+    schema = Schema.from_json(request.schema)
+    table = Table(
+        id=new_table_id(request),
+        name=check_name(request.name),
+        schema=schema,
+        created_ms=services.clock.now_ms(),
+    ).with_settings(parse_settings(request.properties), services.tables.defaults())
+    if _is_created(services, table):
+        return publications(table)
+    check_columns(schema, table.properties)
+    row_rules(schema, table.properties)
+    bloom_columns(schema, table.properties)
+    csv_dialect(table.properties)
+    check_published(schema, table.properties)
+    check_published_names(services, table)
+    points = KeyCodec(schema).split_points_from_json(
+        request.split_points, strings_base64=request.strings_base64
+    )
+    tree = PartitionTree.from_split_points(points)
+    if services.tables.named(table.name) is not None:
+        _refuse(services, table)
+        return publications(table)
+    # State first: a table that can be found by name always has its partitions.
+    initialise = InitialisePartitions(tree.splits, schema.key_types)
+    try:
+        # The state is read first: the store recognises a repeated commit for some days only, but
+        # the request may be redriven after weeks. The table id is the request's own, so any
+        # partitions here were created by this request.
+        if not len(services.store(table).current().partitions):
+            (outcome,) = services.store(table).commit(initialise, generation=0)
+            accepted(outcome)
+        services.tables.create(table)
+    except NotFoundError:
+        if not _is_created(services, table):
+            raise
+    except AlreadyExistsError:
+        _refuse(services, table)
+    return publications(table)
+
+
+def new_table_id(request: CreateTable) -> str:
+    """Return the id of the table that a request creates, derived from the request's id."""
+    return made_table_id(request.request_id)
+
+
+def made_table_id(request_id: str) -> str:
+    """Return the id of the table that a request of this id would create."""
+    return blake2b(request_id.encode(), digest_size=TABLE_ID_DIGITS // 2).hexdigest()
+
+
+def _is_created(services: Services, table: Table) -> bool:
+    """Return whether another delivery created the table, which may be deleted since.
+
+    Raises:
+        AlreadyExistsError: another delivery refused to create it, for good.
+        InvalidRequestError: the id belongs to the request for another table.
+    """
+    kept = services.tables.get(table.id)
+    if kept is not None:
+        if kept.name != table.name and not kept.renamed_ms:
+            raise InvalidRequestError(
+                f"the request_id of table {table.name!r} is that of table {kept.name!r}",
+                hint="ask under another request_id",
+            )
+        return True
+    tombstone = services.tables.tombstone(table.id)
+    if tombstone is not None and not tombstone.was_registered:
+        raise _name_taken(table)
+    return tombstone is not None
+
+
+def _refuse(services: Services, table: Table) -> None:
+    """Refuse to create a table whose name is taken, unless another delivery has created it.
+
+    The state that any delivery began is destroyed, after a tombstone is put: without a tombstone a
+    concurrent delivery could register a table with that state. It is destroyed even if it seems
+    empty: a delivery that crashed may have put items that are not in the log, which no other
+    process would find.
+
+    Raises:
+        AlreadyExistsError: another table has the name.
+    """
+    if _is_created(services, table):
+        return
+    now_ms = services.clock.now_ms()
+    tombstone = services.tables.put_tombstone(Tombstone.of(table, now_ms, was_registered=False))
+    if tombstone is not None and not tombstone.was_registered:
+        services.store(table).destroy()
+        raise _name_taken(table)
+
+
+def _name_taken(table: Table) -> AlreadyExistsError:
+    return AlreadyExistsError(
+        f"there was a table {table.name!r} already when this was asked for",
+        hint="choose another name, or delete that table first; a message then has another id",
+    )
+
+
+# alter_schema: add, drop and rename columns of a table, and set units; no shard is rewritten.
+#
+# A change is checked against the schema that it replaces: of two concurrent changes, the second
+# sees the result of the first. Shards written by jobs that began before stay correct, since columns
+# are found by their ids.
+
+
+def alter_schema(services: Services, request: AlterSchema) -> list[OutboundMessage]:
+    """Change the schema; a published table is published with it.
+
+    Raises:
+        NotFoundError: no table has that name, or it is being deleted.
+        InvalidRequestError: a change is not possible, or would show a column that access rules
+            hide; nothing is changed.
+    """
+    table = resolve_table(services, request)
+    alteration = Alteration(
+        add=tuple(parse_field(body, f"add[{i}]") for i, body in enumerate(request.add)),
+        drop=request.drop,
+        rename=request.rename,
+        units=request.units,
+    )
+
+    def change(kept: Table) -> Table:
+        if kept.deleting:
+            raise NotFoundError(f"table {kept.name!r} is being deleted")
+        if request.rename:
+            check_column_renames(services.tables.access_rules(), kept.name, request.rename)
+        return replace(kept, schema=apply_alteration(kept.schema, alteration, kept.properties))
+
+    changed = services.tables.change(table.id, change, request_id=request.request_id)
+    return publications(changed)
+
+
+# reinitialise_table: remove all rows of a table, and perhaps replace its partitions and schema.
+#
+# Its old shards become garbage, which `sweep` finds; those of a tagged version stay while it has
+# the tag.
+
+
+def reinitialise_table(services: Services, request: ReinitialiseTable) -> list[OutboundMessage]:
+    """Reset the table once, however often the request is delivered.
+
+    Raises:
+        InvalidRequestError: a split point or the schema is invalid, or the present partitions are
+            to stay and do not fit the schema.
+        NotFoundError: no table has that name, or it is being deleted.
+        ContendedError: the table got another schema meanwhile; retry the message.
+        CorruptDataError: the present partitions are to stay, but their stored form is lost.
+    """
+    table = resolve_live_table(services, request)
+    if request.request_id in table.applied_requests:  # the first attempt may have crashed
+        finish_reset(services, table)
+    else:
+        reset_table(services, table, _reset_options(table, request), request_id=request.request_id)
+    if request.release_tags:
+        release_tags(services, table)
+    return [OutboundMessage("table-changes", TableChanged(table.id))]
+
+
+def _reset_options(table: Table, request: ReinitialiseTable) -> ResetOptions:
+    given = request.schema
+    schema = None if isinstance(given, UnsetType) else Schema.from_json(given)
+    points = KeyCodec(schema or table.schema).split_points_from_json(
+        request.split_points, strings_base64=request.strings_base64
+    )
+    replaces = points or request.delete_partitions
+    return ResetOptions(schema, points if replaces else None)
+
+
+# rename_table: change the name of a table; its id, rows and jobs stay the same.
+
+
+def rename_table(services: Services, request: RenameTable) -> list[OutboundMessage]:
+    """Rename the table, unless this request has renamed it before; its entry in Glue follows.
+
+    Files dropped under the old name that no job has yet are refused, with the reason.
+
+    Raises:
+        InvalidRequestError: the new name is invalid, readers of Iceberg find another table under
+            it, or access rules would let callers do more with the table.
+        AlreadyExistsError: another table has the new name.
+        NotFoundError: no table has the old name, or it is being deleted.
+    """
+    new_name = check_name(request.new_name)
+    table = resolve_table(services, request)
+    now_ms = services.clock.now_ms()
+
+    def renamed(kept: Table) -> Table:
+        if kept.name != request.name:
+            raise NotFoundError(f"table {request.name!r} is called {kept.name!r} by now")
+        check_table_rename(services.tables.access_rules(), kept.name, new_name)
+        # Files that it ingested under this name are known under the next one, too.
+        origins = tuple(dict.fromkeys((*kept.origins, Origin("", kept.name))))
+        renamed = replace(kept, name=new_name, renamed_ms=now_ms, origins=origins)
+        check_published_names(services, renamed)
+        return renamed
+
+    changed = services.tables.change(table.id, renamed, request_id=request.request_id)
+    return publications(changed) if is_mirrored(changed.properties) else []
+
+
+# set_online: put a table online, or offline, where it is neither compacted nor split.
+
+
+def set_online(services: Services, request: SetOnline) -> list[OutboundMessage]:
+    """Change the table; jobs that became due while it was offline are planned once it is online.
+
+    Raises:
+        NotFoundError: no table of that name exists, or it is being deleted.
+    """
+    table = resolve_table(services, request)
+    services.tables.change(
+        table.id, lambda t: replace(t, online=request.online), request_id=request.request_id
+    )
+    return [OutboundMessage("table-changes", TableChanged(table.id))] if request.online else []
+
+
+# set_properties and set_defaults: change the properties of a table, or of the instance.
+
+
+def set_properties(services: Services, request: SetProperties) -> list[OutboundMessage]:
+    """Change the table's own properties, and plan its jobs again.
+
+    Raises:
+        InvalidRequestError: an unknown name, a bad value, one that never changes, filters or
+            aggregations that do not fit the schema, or names for readers of Iceberg that another
+            table has.
+        NotFoundError: no table of that name exists, or it is being deleted.
+    """
+    put, unset = _checked(request.properties, request.unset)
+    table = resolve_table(services, request)
+    defaults = services.tables.defaults()
+
+    def change(kept: Table) -> Table:
+        changed = kept.with_settings(merge_settings(kept.settings, put, unset), defaults)
+        check_change(kept, changed)
+        check_published_names(services, changed)
+        return changed
+
+    changed = services.tables.change(table.id, change, request_id=request.request_id)
+    planned = OutboundMessage("table-changes", TableChanged(table.id))
+    return [planned, *publications(table, changed)]
+
+
+def set_defaults(services: Services, request: SetDefaults) -> None:
+    """Change the instance's properties.
+
+    Raises:
+        InvalidRequestError: an unknown name, a bad value, or one that a table cannot take.
+    """
+    put, unset = _checked(request.properties, request.unset)
+    kept = services.tables.defaults()
+    wanted = merge_settings(kept, put, unset)
+    for table in services.tables.all():
+        changed = table.with_settings(table.settings, wanted)
+        check_change(table, changed)
+        check_published_names(services, changed)
+    services.tables.change_defaults(lambda kept: merge_settings(kept, put, unset))
+
+
+def _checked(
+    properties: Mapping[str, object], unset: Sequence[str]
+) -> tuple[dict[str, int | str], tuple[str, ...]]:
+    return parse_settings(properties), tuple(property_named(name).name for name in unset)

@@ -1,1 +1,0 @@
-"""Requests that change one table: create, alter, rename, reset, delete, set."""

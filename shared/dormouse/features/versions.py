@@ -1,0 +1,332 @@
+"""The version that is asked for: by its number, a tag, or a time."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from dataclasses import replace
+
+import msgspec
+
+from dormouse.errors import AlreadyExistsError, ContendedError, InvalidRequestError, NotFoundError
+from dormouse.features.garbage import candidates
+from dormouse.features.pins import REBUILDING, RangesOf, read_version, refuse_purged, tags_of
+from dormouse.features.requests import request_key, resolve_live_table
+from dormouse.features.reset import finish_reset, put_restored, restorer
+from dormouse.messages.requests import RestoreVersion, TagVersion, UntagVersion
+from dormouse.messages.stages import OutboundMessage, TableChanged
+from dormouse.ports import Services
+from dormouse.state.partitions import Shard
+from dormouse.state.state import SourceSegment, TableState
+from dormouse.state.store import StateStore, VersionRecord
+from dormouse.state.versions import (
+    AsOf,
+    OwnerKind,
+    Pin,
+    PinOwner,
+    check_tag,
+    checked_as_of,
+    milliseconds_of,
+)
+from dormouse.stored.paths import sources_path
+from dormouse.tables.table import Table
+
+# tag_version, untag_version: name a version of a table, which is pinned as long as it has a tag.
+#
+# Each is one call of the state store (`log.pinning`), and repeatable. Untagging sends what it
+# frees to garbage collection; if that message is lost, the sweep finds it.
+
+
+def tag_version(services: Services, request: TagVersion) -> None:
+    """Tag a version of a table once, however often the request is delivered.
+
+    Raises:
+        InvalidRequestError: it cannot be the name of a tag, or the number of a version.
+        AlreadyExistsError: the tag names another version.
+        NotFoundError: no table has that name, the version is not kept any more, or a purge ended
+            after it.
+        ContendedError: it took too long; nothing is tagged.
+    """
+    if request.version < 1:
+        raise InvalidRequestError(f"{request.version} is not a version; the first of a table is 1")
+    table = resolve_live_table(services, request)
+    owner = _owner(request.tag)
+    pins = services.store(table).pins
+    pin = find_tag(services, table, request.tag)
+    if pin is None:
+        _, state = read_version(services, table, version=request.version)
+        pin = pins.add(owner, state)
+        try:  # with the table as it is now: a purge may have ended meanwhile
+            refuse_purged(resolve_live_table(services, request), pin.version, "tagged")
+        except NotFoundError:
+            pins.remove(owner)
+            raise
+    if pin.version != request.version:
+        raise AlreadyExistsError(
+            f"table {table.name!r} has a tag {request.tag!r} already, of version {pin.version}",
+            hint="choose another name, or remove that tag first",
+        )
+
+
+def untag_version(services: Services, request: UntagVersion) -> list[OutboundMessage]:
+    """Remove a tag; return the shards that its version may have needed last as candidates.
+
+    Raises:
+        InvalidRequestError: it cannot be the name of a tag.
+        NotFoundError: no table has that name, or the table has no such tag.
+    """
+    table = resolve_live_table(services, request)
+    owner = _owner(request.tag)
+    if not services.store(table).pins.remove(owner):
+        tagged(services, table, request.tag)  # raises NotFoundError
+    state = services.store(table).current()
+    return candidates(table, state, sorted(state.unreferenced))
+
+
+def find_tag(services: Services, table: Table, tag: str) -> Pin | None:
+    """Return the pin of a tag; None if the table has no such tag.
+
+    Raises:
+        InvalidRequestError: it cannot be the name of a tag.
+    """
+    owner = _owner(tag)
+    return next((pin for pin in tags_of(services, table) if pin.owner == owner), None)
+
+
+def tagged(services: Services, table: Table, tag: str) -> Pin:
+    """Return the pin of a tag.
+
+    Raises:
+        InvalidRequestError: it cannot be the name of a tag.
+        NotFoundError: the table has no such tag.
+    """
+    pin = find_tag(services, table, tag)
+    if pin is None:
+        there = ", ".join(pin.owner.name for pin in tags_of(services, table)) or "none"
+        raise NotFoundError(f"table {table.name!r} has no tag {tag!r}", hint=f"its tags: {there}")
+    return pin
+
+
+def _owner(tag: str) -> PinOwner:
+    check_tag(tag)
+    return PinOwner(OwnerKind.TAG, tag)
+
+
+def read_as_of(
+    services: Services, table: Table, as_of: AsOf | None, *, ranges_of: RangesOf | None = None
+) -> tuple[Table, TableState]:
+    """Return a table as it is now, and its state at a version, tag or time; the newest for None.
+
+    With `ranges_of`, the newest state may have only what readers of these keys need.
+
+    Raises:
+        InvalidRequestError: it is neither a version nor a tag nor a time with a zone.
+        NotFoundError: the table was deleted, or has no such tag; or that version is not kept any
+            more, is yet to come, or has rows of an earlier schema.
+    """
+    if as_of is None:
+        return read_version(services, table, ranges_of=ranges_of)
+    as_of = checked_as_of(as_of)
+    if isinstance(as_of, dt.datetime):
+        return read_version(services, table, time_ms=milliseconds_of(as_of))
+    if isinstance(as_of, str):
+        as_of = tagged(services, table, as_of).version
+    return read_version(services, table, version=as_of)
+
+
+# The rows that were ingested since a version, read from the shards that ingest wrote.
+#
+# Which shards these are is in the log: those that accepted ingests added. A compaction adds none,
+# so what it rewrote does not come again. The log and the shards are kept for the delay of garbage
+# collection.
+
+_BEGINNINGS = {"reset table", "restore version"}
+"""The changes after which the rows of earlier versions are not those of the table any more."""
+_HINT = "read the table as it is now, and the changes since the version of that read"
+
+
+def ingested_since(services: Services, table: Table, version: int) -> tuple[list[Shard], int]:
+    """Return the shards that ingests added after a version, in order, and the newest version.
+
+    Raises:
+        NotFoundError: the version is yet to come; the log is not kept from it on any more, or a
+            shard is deleted; or the table was reset, restored or rebuilt since.
+    """
+    store = services.store(table)
+    history = store.history()
+    newest = history[-1].version if history else 0
+    if version > newest:
+        raise NotFoundError(f"there is no version {version}; the newest is {newest}")
+    _check_kept(table, history, version)
+    since = [record for record in history if record.version > version]
+    shards = [shard for record in since for shard in record.added]
+    state = store.current()
+    if state.generation < table.schema_generation:
+        raise NotFoundError(
+            f"table {table.name!r} is being reset and gets another schema: what was ingested since "
+            f"version {version} cannot be read any more",
+            hint=_HINT,
+        )
+    for shard in shards:
+        if shard.id not in state.shards:
+            raise _expired(table, version, f"shard {shard.id} is deleted")
+    return shards, newest
+
+
+def _check_kept(table: Table, history: Sequence[VersionRecord], version: int) -> None:
+    if history and history[0].version > max(version, 1):
+        raise _expired(table, version, f"the log is kept from version {history[0].version} on")
+    for record in history:
+        rebuilt = any(job.startswith(REBUILDING) for job in record.jobs)
+        if record.version > version and (rebuilt or not _BEGINNINGS.isdisjoint(record.changes)):
+            what = "rebuilt" if rebuilt else "reset or restored"
+            raise NotFoundError(
+                f"table {table.name!r} was {what} at version {record.version}, so that its rows "
+                f"are not those of version {version} and what was ingested since",
+                hint=_HINT,
+            )
+
+
+def _expired(table: Table, version: int, reason: str) -> NotFoundError:
+    return NotFoundError(
+        f"what was ingested into table {table.name!r} since version {version} is not kept any "
+        f"more: {reason}",
+        hint=f"{_HINT}; a longer gc_delay_seconds keeps changes for longer",
+    )
+
+
+# restore_version: make an earlier version of a table its newest.
+#
+# It is a reset (`features.reset`) whose generation starts with the rows of a version instead
+# of none. So what was queued before is refused, jobs are released, and sources that were ingested
+# after the version are forgotten: their files can come again.
+#
+# Order of writes: a pin of the version; copies of segments of sources that the newest state does
+# not name; the record of the version; the registry, which counts the generation; the state; the pin
+# is removed. The pin holds the shards from the look that proves them whole until the state has them
+# again. A crash before the registry leaves a pin and objects that the sweep removes; after it, any
+# process finishes the reset. Each attempt has a pin and a record of its own, so that no attempt
+# needs what a sweep may just remove because an earlier one left it.
+#
+# A purge that ends and a restore both change the registry: the later of the two sees the other.
+
+
+def restore_version(services: Services, request: RestoreVersion) -> list[OutboundMessage]:
+    """Restore a table once, however often the request is delivered.
+
+    Raises:
+        InvalidRequestError: the version is named wrongly, or is the newest.
+        NotFoundError: no table has that name; or the version is not kept, has rows of an earlier
+            schema or rows that were purged since, or lacks a shard.
+        ContendedError: the table was reset meanwhile; retry the message.
+        CorruptDataError: an object that the version needs is damaged.
+    """
+    table = resolve_live_table(services, request)
+    if request.request_id not in table.applied_requests:
+        table = _register(services, table, request)
+    state = finish_reset(services, table)
+    _unpin(services, table, request)
+    garbage = candidates(table, state, sorted(state.unreferenced))
+    return [OutboundMessage("table-changes", TableChanged(table.id)), *garbage]
+
+
+def _register(services: Services, table: Table, request: RestoreVersion) -> Table:
+    """Pin the version, record it, and count its generation in the registry; return the table."""
+    if not table.restored:
+        finish_reset(services, table)  # a reset that begins later would take the shards away
+    store, restored = services.store(table), request_key(request) + services.ids.new()
+    table, earlier = read_as_of(services, table, request.as_of)
+    _check_version(table, earlier, store.current())
+    _check_whole(table, earlier, store.history())
+    earlier = store.pins.state(store.pins.add(restorer(restored), earlier))
+
+    def next_generation(kept: Table) -> Table:
+        if kept.generation != table.generation:
+            raise ContendedError(f"table {kept.name!r} was reset meanwhile")
+        refuse_purged(kept, earlier.version, "restored")
+        now_ms, generation = services.clock.now_ms(), kept.generation + 1
+        return replace(kept, generation=generation, reset_ms=now_ms, tree="", restored=restored)
+
+    try:
+        segments = _segments(services, table, store, earlier)
+        version = replace(earlier, source_segments=segments)
+        put_restored(services.storage, table.id, restored, version)
+        return services.tables.change(table.id, next_generation, request_id=request.request_id)
+    except (NotFoundError, ContendedError):
+        store.pins.remove(restorer(restored))
+        raise
+
+
+def _unpin(services: Services, table: Table, request: RestoreVersion) -> None:
+    """Remove the pins of all attempts at a request that is done."""
+    pins = services.store(table).pins
+    for pin in pins.all():
+        is_restore = pin.owner.kind is OwnerKind.RESTORE
+        if is_restore and pin.owner.name.startswith(request_key(request)):
+            pins.remove(pin.owner)
+
+
+def _check_version(table: Table, earlier: TableState, newest: TableState) -> None:
+    """Refuse the newest version, one from before the table began, one with rows that were purged,
+    and one of which the table has lost a shard.
+    """
+    if earlier.version == newest.version:
+        raise InvalidRequestError(
+            f"version {earlier.version} of table {table.name!r} is the newest already"
+        )
+    if not len(earlier.partitions):
+        raise NotFoundError(
+            f"table {table.name!r} had not begun at version {earlier.version}",
+            hint="`dormouse versions NAME` lists its versions; `table reinitialise` empties it",
+        )
+    refuse_purged(table, earlier.version, "restored")
+    for shard, references in earlier.reference_counts.items():
+        if references and shard not in newest.shards:
+            raise NotFoundError(
+                f"version {earlier.version} of table {table.name!r} cannot be restored: shard "
+                f"{shard} was deleted, or left the table when it was reset",
+                hint="if the version can still be read, export its rows and ingest the files",
+            )
+
+
+def _check_whole(table: Table, earlier: TableState, history: list[VersionRecord]) -> None:
+    """Refuse a version that was never the table's: a part of a state that was being rebuilt."""
+    rebuilding = [
+        each.version for each in history if any(job.startswith(REBUILDING) for job in each.jobs)
+    ]
+    if rebuilding and earlier.version < rebuilding[-1]:
+        raise NotFoundError(
+            f"version {earlier.version} of table {table.name!r} has a part of the rows only: the "
+            f"state was being rebuilt up to version {rebuilding[-1]}",
+            hint="restore that version, or a later one",
+        )
+
+
+def _segments(
+    services: Services, table: Table, store: StateStore, earlier: TableState
+) -> tuple[SourceSegment, ...]:
+    """Return the version's segments of sources; copies of those that the newest state lacks.
+
+    An audit deletes segments that neither the newest state nor a pinned version names. It may have
+    read the pins before this version was pinned, so only a segment that is still named now is safe.
+    """
+    named = {segment.id for segment in store.current().all_source_segments}
+    return tuple(
+        segment if segment.id in named else _copied(services, table, segment)
+        for segment in earlier.source_segments
+    )
+
+
+def _copied(services: Services, table: Table, segment: SourceSegment) -> SourceSegment:
+    """Copy a segment under a new id, which no audit deletes before it is old."""
+    try:
+        body = services.storage.get(sources_path(table.id, segment.id))
+    except NotFoundError as error:
+        raise NotFoundError(
+            f"table {table.name!r} cannot be restored: it is not known any more which files that "
+            "version had ingested",
+            hint="restore a later version",
+        ) from error
+    copy = msgspec.structs.replace(segment, id=services.ids.new())
+    services.storage.put(sources_path(table.id, copy.id), body)
+    return copy

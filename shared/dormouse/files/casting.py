@@ -1,0 +1,703 @@
+"""Cast columns of ingested files to columns of the table, exactly, or
+refuse the file with row and reason.
+
+Used by the readers of all formats. Error messages are stored and shown where rows are not, and are
+read by people who may not see rows. They name columns of the table, positions in the file and
+types, and never a value of the file.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from decimal import Decimal
+from typing import Any, TypeVar, cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types
+
+from dormouse.arrow.types import (
+    MAX_DECIMAL_DIGITS,
+    Array,
+    arrow_schema,
+    arrow_type,
+    nulls,
+    widest_decimal,
+)
+from dormouse.arrow.values import LISTS, leaves, parse_decimals, rebuilt
+from dormouse.errors import InvariantError, RefusedSourceError
+from dormouse.schema.schema import Field, Schema
+from dormouse.schema.types import (
+    NANOSECONDS,
+    TIMESTAMPS,
+    UNITS,
+    UUID_BYTES,
+    ZONED,
+    DecimalType,
+    FieldType,
+    ListType,
+    MapType,
+    Primitive,
+    StructType,
+    contains_type,
+    parse_clock,
+    parse_uuid,
+    show_type,
+)
+
+# Parse the texts and numbers of CSV and JSON files into Arrow columns:
+# the same rules for both formats.
+#
+# A value is read exactly as it is written, or the file is refused; only a fraction is rounded to
+# the nearest float. All functions take columns of text, in which null stays null. They raise
+# ValueError or ArrowException if a cell is not a value of the type; our messages quote no values.
+
+NUMBER = r"^[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+)?$"
+_DATE = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
+_ZONE = r" ?(Z|UTC|[+-]([01][0-9]|2[0-3])(:?[0-5][0-9])?)"
+_CLOCK = r"[0-9]{2}(:[0-9]{2}(:[0-9]{2}([.][0-9]{1,6}0{0,3})?)?)?"
+_CLOCK_NS = r"[0-9]{2}(:[0-9]{2}(:[0-9]{2}([.][0-9]{1,9})?)?)?"
+_CLOCK_OF_DAY = r"[0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]{1,6}0{0,3})?)?"
+_TIME = rf"^{_DATE}([T ]{_CLOCK}({_ZONE})?)?$"
+_TIME_NS = rf"^{_DATE}([T ]{_CLOCK_NS}({_ZONE})?)?$"
+_MIDNIGHT = rf"^{_DATE}([T ]00:00(:00([.]0{{1,9}})?)?( ?(Z|UTC|[+-]00(:?00)?))?)?$"
+_ZONED = rf"[T ]{_CLOCK_NS}{_ZONE}$"
+_OFFSET_SECONDS = r"^(.+[T ].+)([+-])([0-9]{2}:[0-5][0-9]):([0-5][0-9])$"
+_ARROW_UNITS = {"seconds": "s", "milliseconds": "ms", "microseconds": "us", "nanoseconds": "ns"}
+FIRST_SECOND, LAST_SECOND = -62_167_219_200, 253_402_300_799
+"""The first and the last second of the years 0 to 9999."""
+_DAY_SECONDS = 86_400
+_EXACT = {Primitive.FLOAT: 2**24, Primitive.DOUBLE: 2**53}
+"""Up to these numbers, a float represents every integer."""
+
+
+def text_parser(field: Field) -> Callable[[Array], Array] | None:
+    """Return the function that parses a column of text; None if the
+    field's values are written in JSON.
+    """
+    kind = field.type
+    match kind:
+        case Primitive.INT | Primitive.LONG:
+            return lambda cells: parse_integers(cells, kind)
+        case Primitive.FLOAT | Primitive.DOUBLE:
+            return lambda cells: parse_floats(cells, kind)
+        case DecimalType():
+            return lambda cells: parse_decimals(cells, kind)
+        case Primitive.DATE:
+            return lambda cells: parse_text_times(cells, kind, field.unit)
+        case Primitive() if kind in TIMESTAMPS:
+            return lambda cells: parse_text_times(cells, kind, field.unit)
+        case Primitive.TIME:
+            return parse_clocks
+        case Primitive.UUID:
+            return parse_uuids
+        case Primitive.BOOLEAN:
+            return parse_booleans
+        case Primitive.BYTES:
+            return parse_base64
+        case Primitive.STRING:
+            return lambda cells: cells
+        case _:
+            return None
+
+
+def parse_integers(cells: Array, kind: Primitive) -> Array:
+    """Parse whole numbers, written in decimal digits."""
+    if bytes_contain(
+        cells, b"x", b"X"
+    ):  # Arrow also parses hexadecimal numbers, and reads 0xFFFFFFFF as -1
+        _check_all(cells, r"^[^xX]*$", "whole numbers are written in decimal digits")
+    return cells.cast(arrow_type(kind))
+
+
+def parse_floats(cells: Array, kind: Primitive) -> Array:
+    """Parse numbers as the nearest floats; an integer written in
+    digits must be represented exactly.
+    """
+    numbers: Array = cells.cast(arrow_type(kind))
+    special = pc.invert(pc.is_finite(numbers))
+    if _any(special):
+        _check_all(
+            cells.filter(special),
+            r"(?i)^([+-]?inf(inity)?|[+-]?nan)$",
+            "the number is too large, or no number",
+        )
+    zero = pc.equal(numbers, pa.scalar(0, numbers.type))
+    if _any(zero):
+        _check_all(
+            cells.filter(zero), r"^[+-]?[0.]+([eE].*)?$", "the number is too small, and not zero"
+        )
+    limit = pa.scalar(_EXACT[kind], numbers.type)
+    large = pc.and_(pc.greater_equal(pc.abs(numbers), limit), pc.invert(special))
+    if _any(large):
+        _check_exact(cells.filter(large), numbers.filter(large), kind)
+    return numbers
+
+
+def exact_number(text: str) -> float | Decimal:
+    """Return a number as a double if that, printed with as many digits, is the number again, and
+    else as a decimal.
+
+    Example: 0.30000000000000004 is a double, and 99999999999999999.99 is not.
+
+    Raises:
+        DecimalException: the exponent is extreme.
+    """
+    nearest = float(text)
+    if repr(nearest) == text:  # as most programs write it
+        return nearest
+    number = Decimal(text)
+    digits = len(number.as_tuple().digits)
+    is_kept = math.isfinite(nearest) and Decimal(f"{nearest:.{digits - 1}e}") == number
+    return nearest if is_kept else number
+
+
+def parse_booleans(cells: Array) -> Array:
+    """Parse truth values, written as the words true and false."""
+    if bytes_contain(cells, b"0", b"1"):  # Arrow also accepts these
+        _check_all(cells, "^[^01]*$", "expected: true or false")
+    return cells.cast(pa.bool_())
+
+
+def parse_base64(cells: Array) -> Array:
+    """Parse bytes, written in base64."""
+    try:
+        return pa.array(
+            [None if c is None else base64.b64decode(c, validate=True) for c in cells.to_pylist()],
+            pa.binary(),
+        )
+    except binascii.Error as error:
+        raise ValueError(
+            f"bytes are written in base64: {error}; in Spark, write base64(column) or Parquet"
+        ) from error
+
+
+def parse_clocks(cells: Array) -> Array:
+    """Parse times of day, such as 12:30 or 12:30:45.123456."""
+    _check_all(cells, rf"^{_CLOCK_OF_DAY}$", "expected: an ISO 8601 time of day such as 12:30:45")
+    parsed = [None if text is None else parse_clock(text) for text in cells.to_pylist()]
+    return pa.array(parsed, pa.int64()).cast(arrow_type(Primitive.TIME))
+
+
+def parse_uuids(cells: Array) -> Array:
+    """Parse UUIDs, written in hexadecimal digits with hyphens or without."""
+    texts = cells.cast(pa.string()).to_pylist()
+    parsed = [None if text is None else parse_uuid(text) for text in texts]
+    return pa.array(parsed, arrow_type(Primitive.UUID))
+
+
+def parse_text_times(cells: Array, kind: Primitive, unit: str) -> Array:
+    """Parse timestamps or dates from texts, some of which may be numbers that count a unit."""
+    try:
+        parsed = _usual(cells, kind)
+    except pa.ArrowInvalid:
+        numeric = pc.match_substring_regex(cells, NUMBER)
+        texts, numbers = pc.if_else(numeric, None, cells), pc.if_else(numeric, cells, None)
+        return parse_times(texts, numbers, kind, unit)
+    check_years(parsed)
+    return parsed
+
+
+def parse_times(texts: Array, numbers: Array, kind: Primitive, unit: str) -> Array:
+    """Parse timestamps or dates from texts and, where these are null,
+    from numbers that count a unit.
+    """
+    try:
+        parsed = _usual(texts, kind)
+    except pa.ArrowInvalid:
+        parsed = _dates(texts) if kind is Primitive.DATE else _times(texts, kind)
+    check_years(parsed)
+    if numbers.null_count == len(numbers):
+        return parsed
+    if not unit or kind not in UNITS[unit]:
+        units = ", ".join(name for name, counts in UNITS.items() if kind in counts)
+        raise ValueError(
+            f'numbers need a unit: set the column\'s "unit" in the schema ({units}), '
+            "or write ISO 8601"
+        )
+    return pc.coalesce(parsed, from_unit_count(parse_integers(numbers, Primitive.LONG), kind, unit))
+
+
+def from_unit_count(numbers: Array, kind: Primitive, unit: str) -> Array:
+    """Return times or dates from the number of units since 1970, without rounding."""
+    whole = numbers.cast(pa.int64())
+    if kind is Primitive.DATE:
+        return whole.cast(pa.int32()).cast(arrow_type(kind))
+    wanted = cast(pa.TimestampType, arrow_type(kind))
+    return whole.cast(pa.timestamp(_ARROW_UNITS[unit], wanted.tz)).cast(wanted)
+
+
+def check_years(cells: Array) -> None:
+    """Check that times and dates are in the years 0 to 9999, which are those that can be written.
+
+    Raises:
+        ValueError: one is not.
+    """
+    if pa.types.is_date32(cells.type):
+        first, last = FIRST_SECOND // _DAY_SECONDS, LAST_SECOND // _DAY_SECONDS
+        counts: Array = cells.cast(pa.int32())
+    elif isinstance(cells.type, pa.TimestampType) and cells.type.unit == "us":
+        first, last = FIRST_SECOND * 1_000_000, LAST_SECOND * 1_000_000 + 999_999
+        counts = cells.cast(pa.int64())
+    else:
+        return
+    found: Any = pc.min_max(counts).as_py()
+    if found["min"] is not None and not first <= found["min"] <= found["max"] <= last:
+        raise ValueError("times and dates have the years 0 to 9999")
+
+
+def bytes_contain(cells: Array, *texts: bytes) -> bool:
+    """Return whether any of `texts` is in the buffer of a column,
+    which may be larger than its slice.
+    """
+    data = cells.buffers()[2]
+    return data is not None and any(text in data.to_pybytes() for text in texts)
+
+
+def _usual(cells: Array, kind: Primitive) -> Array:
+    """Parse times that all have the one common form that Arrow reads fast.
+
+    Raises:
+        ArrowInvalid: not all have it; the error says nothing about single cells.
+    """
+    if kind is Primitive.DATE or not (bytes_contain(cells, b"Z") or bytes_contain(cells, b":")):
+        return cells.cast(arrow_type(Primitive.DATE)).cast(arrow_type(kind))
+    if kind in ZONED and bytes_contain(cells, b"Z", b"+"):
+        return cells.cast(arrow_type(kind))
+    return _zoneless(cells, kind)
+
+
+def _zoneless(cells: Array, kind: Primitive) -> Array:
+    """Parse times without a zone, which are in UTC if the type is of instants."""
+    wanted = cast(pa.TimestampType, arrow_type(kind))
+    plain = cells.cast(pa.timestamp(wanted.unit))
+    return plain if kind not in ZONED else plain.cast(pa.int64()).cast(wanted)
+
+
+def _times(cells: Array, kind: Primitive) -> Array:
+    if _any(pc.match_substring_regex(cells, _OFFSET_SECONDS)):
+        return _with_offset_seconds(cells, kind)
+    if kind in NANOSECONDS:
+        _check_all(cells, _TIME_NS, "expected: an ISO 8601 time of at most nanoseconds")
+    else:
+        _check_all(cells, _TIME, "expected: an ISO 8601 time of at most microseconds")
+        cells = _without_zeros(cells)
+    cells = _plain(cells)
+    zoned = pc.match_substring_regex(cells, _ZONED)
+    if not _any(zoned):
+        return _zoneless(cells, kind)
+    if kind not in ZONED:
+        raise ValueError("the time has a zone, and the column has none")
+    if pc.all(zoned).as_py():
+        return cells.cast(arrow_type(kind))
+    without = pc.if_else(zoned, None, cells)
+    return pc.coalesce(_times(without, kind), pc.if_else(zoned, cells, None).cast(arrow_type(kind)))
+
+
+def _with_offset_seconds(cells: Array, kind: Primitive) -> Array:
+    """Parse times of which some have offsets with seconds, which Arrow cannot read.
+
+    Spark writes so what is before standard time: 1880-01-02T03:04:05.000-04:56:02 in New York.
+    """
+    has = pc.match_substring_regex(cells, _OFFSET_SECONDS)
+    whole = pc.replace_substring_regex(cells, _OFFSET_SECONDS, r"\1\2\3")
+    seconds = pc.if_else(has, pc.utf8_slice_codeunits(cells, -2), "0").cast(pa.int64())
+    is_east = pc.match_substring_regex(cells, "[+][0-9]{2}:[0-9]{2}:[0-9]{2}$")
+    wanted = cast(pa.TimestampType, arrow_type(kind))
+    more = pc.if_else(is_east, pc.negate(seconds), seconds).cast(pa.duration("s"))
+    moved: Array = pc.add_checked(_times(whole, kind), more.cast(pa.duration(wanted.unit)))
+    return moved
+
+
+def _without_zeros(cells: Array) -> Array:
+    """Return times without zeros after the sixth decimal, which Arrow cannot read."""
+    if _any(pc.match_substring_regex(cells, r"[.][0-9]{7}")):
+        return pc.replace_substring_regex(cells, r"([.][0-9]{6})0+", r"\1")
+    return cells
+
+
+def _plain(cells: Array) -> Array:
+    """Return times without what Arrow cannot read: the word UTC, and a space before the zone."""
+    if _any(pc.match_substring_regex(cells, r" ?UTC$|.{11} ")):
+        cells = pc.replace_substring_regex(cells, " ?UTC$", "Z")
+        cells = pc.replace_substring_regex(cells, "(.{11}.*) ", r"\1")
+    return cells
+
+
+def _dates(cells: Array) -> Array:
+    _check_all(cells, _MIDNIGHT, "expected: an ISO 8601 date such as 2024-02-29, or its midnight")
+    return pc.utf8_slice_codeunits(cells, 0, 10).cast(arrow_type(Primitive.DATE))
+
+
+def _check_exact(cells: Array, numbers: Array, kind: Primitive) -> None:
+    texts, values = cast(list[str], cells.to_pylist()), cast(list[float], numbers.to_pylist())
+    for text, value in zip(texts, values, strict=True):
+        digits = text.lstrip("+-0")
+        if digits.isdecimal() and int(digits) != abs(value):
+            raise ValueError(f"the whole number does not fit a {show_type(kind)} exactly")
+
+
+def _check_all(cells: Array, pattern: str, reason: str) -> None:
+    if not pc.all(pc.match_substring_regex(cells, pattern), min_count=0).as_py():
+        raise ValueError(reason)
+
+
+def _any(found: Array) -> bool:
+    return bool(pc.any(found).as_py())
+
+
+EXPECTED_FORMS: dict[FieldType, str] = {
+    Primitive.INT: "a whole number of 32 bits",
+    Primitive.LONG: "a whole number of 64 bits",
+    Primitive.STRING: "text in UTF-8",
+    Primitive.BYTES: "bytes in base64",
+    Primitive.TIMESTAMP: "an ISO 8601 time, in UTC without a zone, from year 0000 to 9999",
+    Primitive.TIMESTAMP_NTZ: "an ISO 8601 time without a zone, from year 0000 to 9999",
+    Primitive.TIMESTAMP_NS: "an ISO 8601 time, in UTC without a zone, from year 1678 to 2261",
+    Primitive.TIMESTAMP_NTZ_NS: "an ISO 8601 time without a zone, from year 1678 to 2261",
+    Primitive.DATE: "an ISO 8601 date such as 2024-02-29",
+    Primitive.TIME: "an ISO 8601 time of day such as 12:30:45.123456",
+    Primitive.UUID: "a UUID such as 123e4567-e89b-12d3-a456-426614174000",
+}
+"""What a value of each type looks like in a file, for errors that say no more."""
+Cells = TypeVar("Cells", bound="Sequence[object] | Array")
+Place = Callable[[int], str]
+"""Returns the position in the file of a row of a batch, as text: its
+line, or its row in a row group.
+"""
+
+_QUOTES_NOTHING = re.compile(
+    r"Integer value -?\d+ (not in range: -?\d+ to -?\d+)|Casting from \S+ .+ (would lose data): "
+    r"|Rescaling \w+ value (would cause data loss)|(Invalid UTF8 sequence)"
+)
+"""Error messages of Arrow; the groups are the parts without values."""
+_COUNTED = 10
+_WORDS = re.compile(r"[^\W\d][\w .()/%-]{0,63}")
+"""Names of columns as people give them: no address, number or sentence."""
+
+
+def check_file_columns(names: Sequence[str], schema: Schema, *, of: str = "the file") -> None:
+    """Check that a file has the columns of the table, in any order;
+    nullable columns may be missing.
+
+    If none of the names is a column's, unknown columns are reported by their positions, because
+    the names may be values: the file may have no header. So are names that are no words. `of` says
+    what the columns belong to.
+
+    Raises:
+        RefusedSourceError: a column is missing, unknown, or present twice.
+    """
+    wanted = {f.name for f in schema.fields}
+    columns_hint = "the table has: " + ", ".join(f.name for f in schema.fields)
+    if unknown := [at for at, name in enumerate(names, start=1) if name not in wanted]:
+        is_header = not {name.strip().lower() for name in names}.isdisjoint(map(str.lower, wanted))
+        shown = [
+            repr(name) if is_header and _WORDS.fullmatch(name := names[at - 1]) else str(at)
+            for at in unknown[:_COUNTED]
+        ]
+        which = f"column{'s'[: len(unknown) > 1]} {', '.join(shown)}"
+        more = f" and {len(unknown) - _COUNTED} more" if len(unknown) > _COUNTED else ""
+        fates = [
+            f"{name!r}: {fate}"
+            for name in names
+            if name not in wanted and (fate := schema.explain_former_name(name))
+        ]
+        known = f" ({'; '.join(fates)})" if fates else ""
+        raise RefusedSourceError(
+            f"the table has no {which}{more} of {of}{known}", hint=columns_hint
+        )
+    counts = Counter(names)
+    if twice := sorted(name for name, count in counts.items() if count > 1):
+        raise RefusedSourceError(f"{of} has {_quoted(twice)} more than once")
+    required = [f.name for f in schema.fields if not f.nullable]
+    if missing := [name for name in required if name not in counts]:
+        raise RefusedSourceError(f"the file has no {_quoted(missing)}", hint=columns_hint)
+
+
+def check_nulls(column: Array, field: Field, place: Place) -> None:
+    """Check that a column that must not have nulls has none.
+
+    Raises:
+        RefusedSourceError: it has nulls; the message says where the first one is.
+    """
+    if field.nullable or not column.null_count:
+        return
+    row = pc.index(column.is_null(), True).as_py()
+    raise cell_refusal(place(row), field, "there is no value, and the column cannot be null")
+
+
+def convert(cells: Cells, field: Field, place: Place, build: Callable[[Cells], Array]) -> Array:
+    """Return ``build(cells)``, or find the first cell for which it fails and refuse the file.
+
+    Raises:
+        RefusedSourceError: a cell is not a value of the field's type; the message says which cell.
+    """
+    try:
+        return build(cells)
+    except pa.ArrowNotImplementedError as error:
+        raise unreadable(f"column {field.name!r} as {show_type(field.type)}") from error
+    except (pa.ArrowException, ValueError, OverflowError):
+        at = _first_bad(cells, build)
+    try:
+        build(cells[at : at + 1])  # type: ignore[arg-type]  # a slice is of the same type
+    except (pa.ArrowException, ValueError, OverflowError) as error:
+        reason = f"the value is not of type {show_type(field.type)}"
+        raise cell_refusal(
+            place(at), field, reason, describe_without_values(error, field.type)
+        ) from error
+    raise InvariantError(f"column {field.name!r} fails as a whole, but none of its cells does")
+
+
+def convert_batch(
+    batch: pa.RecordBatch,
+    schema: Schema,
+    place: Place,
+    converter: Callable[[Field], Callable[[Array], Array]],
+) -> pa.RecordBatch:
+    """Return a batch of a file as rows of the table; columns that the file lacks are null.
+
+    `converter` returns what converts the cells of a field.
+
+    Raises:
+        RefusedSourceError: a cell cannot be converted, or is null in a required column.
+    """
+
+    def column(field: Field) -> Array:
+        at = batch.schema.get_field_index(field.name)
+        if at < 0:
+            return nulls(batch.num_rows, field.type)
+        cells = batch.column(at)
+        check_nulls(cells, field, place)
+        return convert(cells, field, place, converter(field))
+
+    columns = [column(field) for field in schema.fields]
+    return pa.RecordBatch.from_arrays(columns, schema=arrow_schema(schema))
+
+
+def cell_refusal(place: str, field: Field, reason: str, hint: str = "") -> RefusedSourceError:
+    """Return the error for a cell of a column of the table."""
+    return RefusedSourceError(f"{place}, column {field.name!r}: {reason}", hint=hint)
+
+
+def unreadable(what: str) -> RefusedSourceError:
+    """Return the error for what a library does not implement, which is no fault of the data."""
+    return RefusedSourceError(
+        f"{what} cannot be read: a library does not implement that",
+        hint="convert the column to another type where it is written: to decimal(38,0) or text if "
+        "it has integers of 128 bits",
+    )
+
+
+def _first_bad(cells: Cells, build: Callable[[Cells], Array]) -> int:
+    """Return the index of a cell for which `build` fails, by bisection."""
+    low, high = 0, len(cells)
+    while high - low > 1:
+        middle = (low + high) // 2
+        try:
+            build(cells[low:middle])  # type: ignore[arg-type]  # a slice is of the same type
+        except (pa.ArrowException, ValueError, OverflowError):
+            high = middle
+        else:
+            low = middle
+    return low
+
+
+def can_cast(source: pa.DataType, kind: FieldType, unit: str = "") -> bool:
+    """Return whether values of an Arrow type can become values of `kind` with the same meaning.
+
+    Integers can become times or dates if the `unit` that they count is known.
+    """
+    if types.is_null(source):
+        return True
+    if types.is_integer(source) and unit and kind in UNITS[unit]:
+        return True
+    match source:
+        case pa.DictionaryType() | pa.RunEndEncodedType():
+            return can_cast(source.value_type, kind, unit)
+        case pa.BaseExtensionType(extension_name=name) if name in _EXTENSIONS:
+            return kind in _EXTENSIONS[name]
+        case pa.BaseExtensionType(extension_name="arrow.opaque", storage_type=storage):
+            # numbers of PostgreSQL, which has more digits than any decimal
+            is_number = isinstance(kind, DecimalType) and _is_text(storage)
+            return is_number or can_cast(storage, kind, unit)
+        case pa.BaseExtensionType():
+            return can_cast(source.storage_type, kind, unit)
+    return _can_cast_plain(source, kind)
+
+
+def _can_cast_plain(source: pa.DataType, kind: FieldType) -> bool:
+    match kind:
+        case ListType(element=element):
+            return isinstance(source, LISTS) and can_cast(source.value_type, element)
+        case MapType(key=key, value=value):
+            return (
+                isinstance(source, pa.MapType)
+                and can_cast(source.key_type, key)
+                and can_cast(source.item_type, value)
+            )
+        case StructType():
+            return isinstance(source, pa.StructType) and _can_cast_members(source, kind)
+        case DecimalType():
+            if types.is_integer(source):
+                return kind.scale == 0
+            if not isinstance(source, _DECIMALS):
+                return False
+            digits: int = source.precision - source.scale + kind.scale
+            return digits <= MAX_DECIMAL_DIGITS
+        case Primitive():
+            return any(accepts(source) for accepts in _ACCEPTED[kind])
+
+
+def _can_cast_members(source: pa.StructType, kind: StructType) -> bool:
+    wanted = {member.name: member for member in kind.members}
+    names = [field.name for field in source]
+    required = {member.name for member in kind.members if not member.nullable}
+    return (
+        len(set(names)) == len(names)
+        and required <= set(names) <= wanted.keys()
+        and all(can_cast(field.type, wanted[field.name].type) for field in source)
+    )
+
+
+def cast_column(column: Array, kind: FieldType, unit: str = "") -> Array:
+    """Cast a plain column to the Arrow type of `kind`.
+
+    Raises:
+        ArrowInvalid: a value would change.
+        ValueError: a time is beyond the years 0 to 9999, or a member of a struct has no value.
+    """
+    if types.is_integer(column.type) and unit and kind in UNITS[unit]:
+        return from_unit_count(column, kind, unit)
+    wanted = arrow_type(kind)
+    is_parsed = contains_type(kind, DecimalType) or contains_type(kind, Primitive.UUID)
+    if not column.type.equals(wanted) and is_parsed:
+        kinds = _leaf_kinds(column.type, kind)
+        column = rebuilt(column, lambda leaf: _parsed(leaf, next(kinds)))
+        column = column.cast(arrow_type(kind, widest_decimal))
+    result = column if column.type.equals(wanted) else column.cast(wanted)
+    result.validate(full=True)  # find invalid UTF-8, which would break readers
+    for leaf in leaves(result):
+        check_years(leaf)
+    if contains_type(kind, StructType):
+        _check_members(result, kind)
+    return result
+
+
+def _leaf_kinds(found: pa.DataType, kind: FieldType) -> Iterator[FieldType]:
+    """Yield what the columns of single values in a column become, in the order of `leaves`."""
+    match kind:
+        case ListType(element=element) if isinstance(found, LISTS):
+            yield from _leaf_kinds(found.value_type, element)
+        case MapType(key=key, value=value) if isinstance(found, pa.MapType):
+            yield from _leaf_kinds(found.key_type, key)
+            yield from _leaf_kinds(found.item_type, value)
+        case StructType(members=members) if isinstance(found, pa.StructType):
+            wanted = {member.name: member.type for member in members}
+            for field in found:
+                yield from _leaf_kinds(field.type, wanted[field.name])
+        case _:
+            yield kind
+
+
+def _parsed(leaf: Array, kind: FieldType) -> Array:
+    """Return UUIDs and decimals of texts, and UUIDs of bytes; other columns as they are."""
+    if _is_text(leaf.type) and kind is Primitive.UUID:
+        return parse_uuids(leaf)
+    if _is_text(leaf.type) and isinstance(kind, DecimalType):
+        return parse_decimals(leaf.cast(pa.string()), kind)
+    # within a struct, Arrow would check the bytes of null ones, too
+    return leaf.cast(arrow_type(kind)) if kind is Primitive.UUID else leaf
+
+
+def _check_members(cells: Array, kind: FieldType) -> None:
+    """Check, at any depth, that struct members that must not be null
+    have values. Raises ValueError.
+    """
+    match kind:
+        case ListType(element=element):
+            _check_members(cells.flatten(), element)  # type: ignore[attr-defined]  # a list
+        case MapType(value=value):
+            values = pa.ListArray.from_arrays(cells.offsets, cells.items)  # type: ignore[attr-defined]
+            _check_members(values.flatten(), value)  # only those of a slice
+        case StructType(members=members):
+            present = cells.filter(cells.is_valid()).flatten()  # type: ignore[attr-defined]
+            for member, values in zip(members, present, strict=True):
+                if values.null_count and not member.nullable:
+                    raise ValueError(f"{member.name!r} has no value in it, and cannot be null")
+                _check_members(values, member.type)
+
+
+def _has_no_zone(kind: pa.DataType) -> bool:
+    return isinstance(kind, pa.TimestampType) and kind.tz is None
+
+
+def _is_uuid_sized(kind: pa.DataType) -> bool:
+    return bool(types.is_fixed_size_binary(kind)) and kind.byte_width == UUID_BYTES
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
+
+
+def _is_narrow_float(kind: pa.DataType) -> bool:
+    return bool(types.is_float16(kind) or types.is_float32(kind))
+
+
+_EXTENSIONS: dict[str, tuple[Primitive, ...]] = {
+    "arrow.uuid": (Primitive.UUID,),
+    "arrow.json": (Primitive.STRING,),
+    "arrow.bool8": (Primitive.BOOLEAN,),
+}
+"""The types that extension types of Arrow can become, by their storage."""
+_DECIMALS = (pa.Decimal32Type, pa.Decimal64Type, pa.Decimal128Type, pa.Decimal256Type)
+_INTEGERS = (types.is_integer,)
+_ACCEPTED: dict[Primitive, tuple[Callable[[pa.DataType], bool], ...]] = {
+    Primitive.INT: _INTEGERS,
+    Primitive.LONG: _INTEGERS,
+    Primitive.FLOAT: (types.is_integer, _is_narrow_float),
+    Primitive.DOUBLE: (types.is_integer, types.is_floating),
+    Primitive.BOOLEAN: (types.is_boolean,),
+    Primitive.STRING: (_is_text,),
+    Primitive.BYTES: (
+        types.is_binary,
+        types.is_large_binary,
+        types.is_fixed_size_binary,
+        types.is_binary_view,
+    ),
+    Primitive.TIMESTAMP: (types.is_timestamp,),
+    Primitive.TIMESTAMP_NTZ: (_has_no_zone,),
+    Primitive.TIMESTAMP_NS: (types.is_timestamp,),
+    Primitive.TIMESTAMP_NTZ_NS: (_has_no_zone,),
+    Primitive.TIME: (types.is_time,),
+    Primitive.UUID: (
+        _is_uuid_sized,
+        _is_text,
+        types.is_binary,
+        types.is_large_binary,
+        types.is_binary_view,  # Polars has no type of 16 bytes
+    ),
+    Primitive.DATE: (types.is_date,),
+}
+
+
+def _quoted(names: Sequence[str]) -> str:
+    return ("column " if len(names) == 1 else "columns ") + ", ".join(map(repr, names))
+
+
+def describe_without_values(error: BaseException, kind: FieldType) -> str:
+    """Return the part of an error message that quotes no value, or
+    else the expected form of a value.
+    """
+    if isinstance(error, pa.ArrowException):
+        found = _QUOTES_NOTHING.match(str(error))
+        if found:
+            return str(next(filter(None, found.groups())))
+        return f"expected: {form}" if (form := EXPECTED_FORMS.get(kind)) else ""
+    text = str(error).partition("\n")[0]
+    # msgspec quotes the member's name, which is text of the file
+    return "a struct has an unknown member" if "unknown field" in text else text

@@ -1,0 +1,241 @@
+"""Load the rows of an ingest job: whole files or nothing, then all rows sorted.
+
+A file may be invalid in its last row. Its rows are therefore sorted separately, and added to those
+of the job only when the file was read to its end.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import pyarrow as pa
+
+from dormouse.errors import RefusedSourceError
+from dormouse.files.formats import read_source
+from dormouse.files.rejects import RejectedRows, Rejects
+from dormouse.keys import Key
+from dormouse.ports import Arrivals, Sources, Storage
+from dormouse.rows.sorting import Sorter
+from dormouse.schema.schema import Schema
+from dormouse.state.sources import Source, on_error_of
+from dormouse.storage import read_ahead
+from dormouse.stored.paths import rejected_prefix
+from dormouse.tables.properties import CsvDialect, csv_dialect
+from dormouse.tables.table import Table
+
+DOWNLOADS_AT_ONCE = 16
+AHEAD_BYTES = 256 * 1024 * 1024
+"""How much of the scratch space holds files that are downloaded ahead of the one that is loaded."""
+Begins = Callable[[Source | None], None]
+"""What is called with each source before its first byte is looked at, and then with None."""
+SHARE_HELD = 2
+"""At most this fraction (1/2) of the memory holds rows; the rest is
+for reading, sorting and writing.
+"""
+
+
+class SourceLoader:
+    """Collects the rows of valid files, in memory and then in `scratch`; `rows` counts them.
+
+    `rejected` tells of the files without some of their rows, which are in the data root: written
+    before any of the others, and once, under a name made of the file and of what was rejected.
+    """
+
+    def __init__(
+        self,
+        schema: Schema,
+        scratch: Path,
+        *,
+        memory_bytes: int,
+        dialect: CsvDialect | None = None,
+        on_error: Callable[[str], str] = on_error_of,
+        store: Callable[[str, Path], str] | None = None,
+    ) -> None:
+        """Start empty; the loader as a whole uses about `memory_bytes` of memory.
+
+        `dialect` is the dialect of CSV files, by default comma-separated with a header. `on_error`
+        says by its key whether rows of a file are skipped; `store` puts such rows, in a local file,
+        into the data root under a name, and returns the path there. Without it, none are skipped.
+        """
+        self.rejected: list[RejectedRows] = []
+        self._on_error, self._store = on_error, store
+        self._schema = schema
+        self._dialect = dialect
+        self._scratch = scratch
+        self._memory_bytes = memory_bytes
+        self._loaded = self._sorter()
+
+    @property
+    def rows(self) -> int:
+        """The number of loaded rows."""
+        return self._loaded.rows
+
+    @property
+    def size_bytes(self) -> int:
+        """The uncompressed size of the rows in memory, in bytes."""
+        return self._loaded.size_bytes
+
+    def add(self, local: Path, key: str, arrivals: Arrivals | None = None) -> None:
+        """Load a whole file; `key` is the object key under which it was dropped. On an
+        error, none of its rows is loaded.
+
+        With `arrivals`, rows are read while the file arrives, and loaded when all of it has.
+
+        Raises:
+            RefusedSourceError: the file is invalid.
+            Exception: what the download of the file raised.
+            OSError: the scratch space may be full.
+        """
+        missing = arrivals if arrivals is not None and arrivals.is_incomplete() else None
+        staged = self._sorter()
+        left_out = self._scratch / f"{local.name}.rejected"
+        skips = self._store is not None and self._on_error(key) == "skip"
+        rejects = Rejects(key, left_out) if skips else None
+        rows = read_source(local, key, self._schema, self._dialect, missing, rejects)
+        try:
+            with closing(read_ahead(rows)) as batches:
+                for batch in batches:
+                    staged.add(batch)
+                    self._make_room(staged)
+            if missing is not None:
+                missing.wait_for_all()
+            if rejects is not None and rejects.rows and self._store is not None:
+                rejects.check(staged.rows)
+                stored = self._store(local.name, left_out)
+                self.rejected.append(RejectedRows(key, rejects.rows, stored))
+        except BaseException:
+            staged.discard()
+            raise
+        finally:
+            left_out.unlink(missing_ok=True)
+        self._loaded.absorb(staged)
+
+    def sampled_keys(self) -> Iterator[Key]:
+        """Return the keys of a sample of rows: one in every few hundred KiB."""
+        return self._loaded.sampled_keys()
+
+    def sorted_rows(self) -> Iterator[pa.RecordBatch]:
+        """Return all loaded rows, sorted by the keys; they can be read once."""
+        return self._loaded.sorted_rows()
+
+    def _sorter(self) -> Sorter:
+        return Sorter(self._schema, self._scratch, memory_bytes=self._memory_bytes)
+
+    def _make_room(self, staged: Sorter) -> None:
+        if self._loaded.held_bytes + staged.held_bytes > self._memory_bytes // SHARE_HELD:
+            max(self._loaded, staged, key=lambda sorter: sorter.held_bytes).spill()
+
+
+def loader_of(table: Table, storage: Storage, scratch: Path, *, memory_bytes: int) -> SourceLoader:
+    """Return a loader of files of a table, as its properties say."""
+
+    def store(source: str, left_out: Path) -> str:
+        with left_out.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        path = f"{rejected_prefix(table.id)}{source}-{digest[:16]}.jsonl"
+        storage.upload(path, left_out)
+        return path
+
+    return SourceLoader(
+        table.schema,
+        scratch,
+        memory_bytes=memory_bytes,
+        dialect=csv_dialect(table.properties),
+        on_error=lambda key: on_error_of(key) or table.properties.ingest_on_error,
+        store=store,
+    )
+
+
+def load_sources(
+    sources: Sources,
+    loader: SourceLoader,
+    wanted: Iterable[Source],
+    scratch: Path,
+    begins: Begins | None = None,
+) -> Generator[tuple[Source, RefusedSourceError | None]]:
+    """Load sources in their order; yield each when it is loaded, or with the reason if it is not.
+
+    While one is loaded, its rest and the next ones are downloaded: many small ones at once. No row
+    of a source that is refused is loaded, and its local copy is removed as that of any other.
+    `begins` is called as `Begins` says.
+
+    Raises:
+        UnavailableError: a source could not be read.
+        OSError: the scratch space may be full.
+    """
+    left = deque(wanted)
+    local: deque[_LocalSource] = deque()
+    with ThreadPoolExecutor(DOWNLOADS_AT_ONCE) as threads:
+        try:
+            while left or local:
+                while left and _has_room(local, left[0]):
+                    local.append(_LocalSource.download(threads, sources, left.popleft(), scratch))
+                if begins is not None:
+                    begins(local[0].source)
+                yield local[0].source, local[0].load(loader)
+                local.popleft()
+            if begins is not None:
+                begins(None)
+        finally:
+            for source in local:
+                source.discard()
+
+
+@dataclass(frozen=True, slots=True)
+class _LocalSource:
+    """A source that is being downloaded, or was."""
+
+    source: Source
+    path: Path
+    arrivals: Arrivals
+    downloaded: Future[None]
+
+    @staticmethod
+    def download(
+        threads: Executor, sources: Sources, source: Source, scratch: Path
+    ) -> _LocalSource:
+        path, arrivals = scratch / source.id, Arrivals(source.size_bytes)
+        downloaded = threads.submit(sources.download, source, path, arrivals.add)
+        downloaded.add_done_callback(arrivals.end)
+        return _LocalSource(source, path, arrivals, downloaded)
+
+    def load(self, loader: SourceLoader) -> RefusedSourceError | None:
+        """Load its rows, and remove the file; return the reason if it is refused.
+
+        What a file whose download failed looks like is no reason.
+        """
+        try:
+            loader.add(self.path, self.source.key, self.arrivals)
+        except RefusedSourceError as error:
+            return self._refused_download() or error
+        finally:
+            self.discard()
+        return None
+
+    def _refused_download(self) -> RefusedSourceError | None:
+        """Return why the download was refused, if it was. Raises what else it has raised so far."""
+        try:
+            self.arrivals.is_incomplete()
+        except RefusedSourceError as error:
+            return error
+        return None
+
+    def discard(self) -> None:
+        """End the download, and remove the file."""
+        self.downloaded.cancel()
+        self.arrivals.stop()
+        wait([self.downloaded])
+        self.path.unlink(missing_ok=True)
+
+
+def _has_room(local: Sequence[_LocalSource], following: Source) -> bool:
+    """Return whether another source may be downloaded ahead of those that are not loaded yet."""
+    ahead_bytes = sum(each.source.size_bytes for each in islice(local, 1, None))
+    return not local or ahead_bytes + following.size_bytes <= AHEAD_BYTES

@@ -1,0 +1,794 @@
+"""Read ingested CSV files as batches of the table.
+
+The first record names the columns, in any order, unless the table's properties say that there is no
+header. `csv_structure` validates the syntax, `text_cells` parses values. An empty field is null;
+``""`` is empty text. Lists, maps and structs are written in JSON.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from decimal import DecimalException
+from functools import partial
+from itertools import islice
+from typing import BinaryIO, TypeVar, cast
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import csv
+
+from dormouse.arrow.types import Array, arrow_schema
+from dormouse.errors import RefusedSourceError
+from dormouse.files.casting import (
+    Place,
+    cell_refusal,
+    check_file_columns,
+    convert,
+    convert_batch,
+    exact_number,
+    text_parser,
+)
+from dormouse.files.cells import check_names, json_column
+from dormouse.files.rejects import Finish, Rejects, without_rejected
+from dormouse.schema.schema import Field, Schema
+from dormouse.schema.types import TIMESTAMPS, Primitive
+from dormouse.tables.properties import CsvDialect
+
+# The syntax of CSV files, strictly by RFC 4180: divide a file into blocks of
+# whole records, and validate them.
+#
+# Arrow parses records fast, but tolerates misplaced quotes: one stray quote can turn half a file
+# into a single value. Each block is therefore validated first, by the bytes next to its quotes,
+# about as fast as Arrow parses. Only a block that is not well formed is read again field by field,
+# to find the position of the error.
+
+BLOCK_BYTES = 1024 * 1024
+"""How much of a file is parsed at once."""
+RECORD_BYTES = 4 * 1024 * 1024
+"""The largest allowed record."""
+FIELD_LINES = 1000
+"""How many line ends a quoted field may contain: two stray quotes turn
+everything between them into one field.
+"""
+UTF8_BOM = b"\xef\xbb\xbf"
+"""The byte order mark that some programs write at the start of a UTF-8 file."""
+_HINT = (
+    "a field is enclosed in quotes as a whole, and quotes within are doubled; the properties "
+    "csv_quote and csv_separator say which characters these are"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Whole records, as they are in the file; `line` is the line
+    number of the first, counted from 1.
+    """
+
+    data: bytes
+    line: int
+    line_ends: int = 0
+
+    def line_of(self, at: int) -> int:
+        """Return the line number of the byte at offset `at` of the block."""
+        return self.line + self.data.count(b"\n", 0, at)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record: the line where it begins, the offset in its block where
+    it ends, its fields as written.
+    """
+
+    line: int
+    end: int
+    fields: tuple[bytes, ...]
+
+    @property
+    def is_blank(self) -> bool:
+        """Return whether the record is an empty line."""
+        return self.fields == (b"",)
+
+
+class CsvStructure:
+    """The grammar of one dialect; `names` are the names of the columns, once they are known."""
+
+    def __init__(self, dialect: CsvDialect) -> None:
+        """Compile the grammar."""
+        self.names: tuple[str, ...] = ()
+        self._quote, self._separator = dialect.quote.encode(), dialect.separator.encode()
+        quote, separator = re.escape(self._quote), re.escape(self._separator)
+        never = b"(?!)"
+        opened = b"%b[^%b]*+(?:%b%b[^%b]*+)*+" % (quote, quote, quote, quote, quote)
+        quoted = opened + quote if quote else never
+        self._opened = re.compile(opened if quote else never)
+        self._quoted = re.compile(quoted)
+        self._between = re.compile(b"%b[^%b]*%b" % (quote, quote, quote) if quote else never)
+        self._field = re.compile(
+            b"(%b|[^%b%b\r\n]*+)(%b|\r?\n|\\Z)" % (quoted, separator, quote, separator)
+        )
+        self._unquoted = re.compile(b"[^%b\r\n]*" % quote)
+        self._before = _codes(self._separator + b"\n" + self._quote)
+        self._after = _codes(self._separator + b"\r\n" + self._quote)
+
+    def end_of_records(self, data: bytes) -> int:
+        """Return the offset after the last complete record of `data`; 0 if there is none.
+
+        `data` begins with a record. A line end after an odd number of quotes is inside a quoted
+        field.
+
+        For example, in `a,"b⏎c",d⏎e,"f⏎` the last line end follows 3 quotes, so it is inside the
+        field `"f⏎…`. The search goes back to the line end before the third quote: after `d`, it
+        follows 2 quotes, so the complete records are `a,"b⏎c",d⏎`.
+        """
+        end = data.rfind(b"\n") + 1
+        if not self._quote or self._quote not in data:
+            return end
+        quotes = data.count(self._quote, 0, end)
+        while quotes % 2:
+            earlier = data.rfind(b"\n", 0, data.rfind(self._quote, 0, end)) + 1
+            quotes -= data.count(self._quote, earlier, end)
+            end = earlier
+        return end
+
+    def validate(self, block: Block) -> None:
+        """Check that quotes and line ends are where RFC 4180 allows them.
+
+        Raises:
+            RefusedSourceError: one is not; the message says in which line and column.
+        """
+        if not self._is_well_formed(block.data):
+            for _ in self.records(block):
+                pass
+
+    def check_lines(self, block: Block, records: int) -> None:
+        """Check that no field of a well-formed block with that many records spans too many lines.
+
+        Raises:
+            RefusedSourceError: one does; the message says in which line and column it begins.
+        """
+        if block.line_ends - records > FIELD_LINES and any(
+            field[0].count(b"\n") > FIELD_LINES for field in self._quoted.finditer(block.data)
+        ):
+            for _ in self.records(block):
+                pass
+
+    def records(self, block: Block) -> Iterator[Record]:
+        """Yield the records of a block, read field by field, blank lines included.
+
+        Raises:
+            RefusedSourceError: the block is not well formed; the message says in which line and
+                column.
+        """
+        data, at, line = block.data, 0, block.line
+        while at < len(data):
+            first_line, ended = line, self._separator
+            fields: list[bytes] = []
+            while ended == self._separator:
+                found = self._field.match(data, at)
+                if found is None:
+                    raise self._broken(block, at, len(fields))
+                field, ended = found.groups()
+                if field.count(b"\n") > FIELD_LINES:
+                    reason = f"the quoted field has more than {FIELD_LINES:,} line ends"
+                    raise self.refused(line, len(fields), reason, _HINT)
+                fields.append(field)
+                line += data.count(b"\n", at, found.end())
+                at = found.end()
+            yield Record(first_line, at, tuple(fields))
+
+    def text(self, field: bytes) -> bytes:
+        """Return the text of a field, without its enclosing quotes
+        and with doubled quotes undone.
+        """
+        if self._quote and field.startswith(self._quote):
+            return field[1:-1].replace(self._quote * 2, self._quote)
+        return field
+
+    def refused(self, line: int, column: int, reason: str, hint: str = "") -> RefusedSourceError:
+        """Return the error for one field; `column` counts from 0."""
+        name = repr(self.names[column]) if column < len(self.names) else str(column + 1)
+        return RefusedSourceError(f"line {line}, column {name}: {reason}", hint=hint)
+
+    def _is_well_formed(self, data: bytes) -> bool:
+        """Return whether each quote and carriage return is where it is allowed.
+
+        In well-formed data, quotes alternately open and close; a doubled quote closes and opens
+        again. Before each opening quote there must be a separator, a line end or a quote, and
+        likewise after each closing one.
+
+        For example, in `a,"b""c",d` the quotes open, close, open, close. The third one opens
+        directly after a quote; the last one closes before a separator. In `a,b"c",d` the first
+        quote would open after `b`, so the data is not well formed.
+        """
+        if self._quote and self._quote in data and not self._neighbours_fit(data):
+            return False
+        if b"\r" not in data or data.count(b"\r") == data.count(b"\r\n"):
+            return True
+        outside = self._between.sub(lambda _: self._quote, data)
+        return outside.count(b"\r") == outside.count(b"\r\n")
+
+    def _neighbours_fit(self, data: bytes) -> bool:
+        padded = b"\n" + data + b"\n"
+        codes = pa.Array.from_buffers(pa.uint8(), len(padded), [None, pa.py_buffer(padded)])
+        quotes = pc.indices_nonzero(pc.equal(codes, pa.scalar(self._quote[0], pa.uint8())))
+        if len(quotes) % 2:
+            return False
+        by_turns = pa.py_buffer(b"\x55" * (len(quotes) // 8 + 1))  # true, false, true, …
+        opens = pa.Array.from_buffers(pa.bool_(), len(quotes), [None, by_turns])
+        before = pc.is_in(codes.take(pc.subtract(quotes, 1)), self._before)
+        after = pc.is_in(codes.take(pc.add(quotes, 1)), self._after)
+        return bool(pc.all(pc.if_else(opens, before, after)).as_py())
+
+    def _broken(self, block: Block, at: int, column: int) -> RefusedSourceError:
+        """Return the error for the malformed field at offset `at` of a block."""
+        data, opened = block.data, self._opened.match(block.data, at)
+        if opened is None:
+            stop = self._unquoted.match(data, at)
+            end = stop.end() if stop else at
+            reason, hint = "a quote inside a field that does not begin with one", _HINT
+            if data[end : end + 1] == b"\r":
+                reason = "a carriage return without a line feed, outside of quotes"
+                hint = "lines end in LF or CRLF"
+            return self.refused(block.line_of(end), column, reason, hint)
+        if opened.end() == len(data):
+            reason = "the quote that opens the field is not closed"
+            return self.refused(block.line_of(at), column, reason, _HINT)
+        reason = "text after the quote that closes the field"
+        return self.refused(block.line_of(opened.end()), column, reason, _HINT)
+
+
+def _codes(characters: bytes) -> Array:
+    return pa.array(list(characters), pa.uint8())
+
+
+class CsvBlocks:
+    """Reads a file block by block."""
+
+    def __init__(self, file: BinaryIO, structure: CsvStructure) -> None:
+        """Start at the first byte, after a UTF-8 byte order mark if there is one.
+
+        Raises:
+            RefusedSourceError: the file is in UTF-16.
+        """
+        self._file, self._structure = file, structure
+        self._data, self._line = strip_bom(file.read(BLOCK_BYTES)), 1
+        self._next = file.read(BLOCK_BYTES)
+
+    def header(self) -> list[bytes]:
+        """Read the first record that is not blank, and return the texts of its fields.
+
+        Raises:
+            RefusedSourceError: there is none, or it is not well formed.
+        """
+        while self._data:
+            block = self._take()
+            for record in self._structure.records(block):
+                if not record.is_blank:
+                    self._data = block.data[record.end :] + self._data
+                    self._line = block.line_of(record.end)
+                    return [self._structure.text(field) for field in record.fields]
+        raise RefusedSourceError(
+            "the file is empty: the names of its columns are missing",
+            hint="the property csv_header says whether there are any",
+        )
+
+    def __iter__(self) -> Iterator[Block]:
+        """Yield blocks, each validated. Raises RefusedSourceError if a block is not well formed."""
+        while self._data:
+            block = self._take()
+            self._structure.validate(block)
+            yield block
+
+    def _take(self) -> Block:
+        """Read the next complete records from the file, without validating them."""
+        end = 0
+        while not end:
+            end = self._structure.end_of_records(self._data) if self._next else len(self._data)
+            if not end and len(self._data) > RECORD_BYTES:
+                raise self._too_long()
+            if not end:
+                self._data += self._next
+                self._next = self._file.read(BLOCK_BYTES)
+        data = self._data[:end]
+        block = Block(data, self._line, data.count(b"\n"))
+        self._line += block.line_ends
+        self._data = self._data[end:]
+        if self._next and len(self._data) < BLOCK_BYTES:
+            self._data += self._next
+            self._next = self._file.read(BLOCK_BYTES)
+        return block
+
+    def _too_long(self) -> RefusedSourceError:
+        """Return the error for the next record: it is too long, or an
+        earlier error makes it appear so.
+        """
+        for _ in self._structure.records(Block(self._data, self._line)):
+            pass
+        return RefusedSourceError(
+            f"line {self._line}: the record is longer than {RECORD_BYTES:,} bytes"
+        )
+
+
+def strip_bom(start: bytes) -> bytes:
+    """Return the first bytes of a text file without a UTF-8 byte order mark.
+
+    Raises:
+        RefusedSourceError: the byte order mark is that of UTF-16.
+    """
+    if start.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise RefusedSourceError("the file is in UTF-16", hint="write it in UTF-8")
+    return start.removeprefix(UTF8_BOM)
+
+
+_SEPARATORS = ";\t|,"
+"""What separates fields in most files."""
+_Parse = Callable[[Block], list[pa.RecordBatch]]
+_Convert = Callable[[pa.RecordBatch, Place], pa.RecordBatch]
+_ENCODING_HINT = "the table's property csv_encoding says how its files are encoded"
+
+
+def read_csv(
+    file: BinaryIO,
+    schema: Schema,
+    dialect: CsvDialect | None = None,
+    rejects: Rejects | None = None,
+    finish: Finish = lambda rows: rows,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a CSV file. With `rejects`, records that cannot be read, or that `finish`
+    refuses, are left out.
+
+    Raises:
+        RefusedSourceError: it is damaged, or its columns or values are not the table's.
+    """
+    dialect = dialect or CsvDialect()
+    structure = CsvStructure(dialect)
+    blocks = CsvBlocks(_in_utf8(file, dialect), structure)
+    structure.names = tuple(_names(blocks, schema, dialect))
+    parse = _parser(dialect, structure)
+
+    def convert(texts: pa.RecordBatch, place: Place) -> pa.RecordBatch:
+        return finish(convert_batch(texts, schema, place, partial(_cells, dialect)))
+
+    yield from _rows_of(blocks, structure, parse, convert, rejects)
+
+
+def _rows_of(
+    blocks: Iterable[Block],
+    structure: CsvStructure,
+    parse: _Parse,
+    convert: _Convert,
+    rejects: Rejects | None,
+) -> Iterator[pa.RecordBatch]:
+    for block in blocks:
+        try:
+            found = [convert(texts, _Lines(structure, block)) for texts in parse(block)]
+        except RefusedSourceError:
+            if rejects is None:
+                raise
+            yield from _without_rejected(block, structure, parse, convert, rejects)
+        else:
+            yield from found
+
+
+def _without_rejected(
+    block: Block,
+    structure: CsvStructure,
+    parse: _Parse,
+    convert: _Convert,
+    rejects: Rejects,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a block of which some records cannot be read, without these."""
+    whole: list[tuple[int, bytes]] = []
+    misfits: list[tuple[int, bytes, RefusedSourceError]] = []
+    start = 0
+    for record in structure.records(block):
+        data, start = block.data[start : record.end], record.end
+        if refusal := _misfit(structure, record):
+            misfits.append((record.line, data, refusal))
+        elif not record.is_blank or len(structure.names) == 1:
+            whole.append((record.line, data))
+    joined = b"".join(data for _, data in whole)
+    texts = parse(Block(joined, block.line, joined.count(b"\n")))
+
+    def rows(first: int, end: int) -> pa.RecordBatch:
+        some = texts[0].slice(first, end - first)
+        return convert(some, lambda at: f"line {whole[first + at][0]}")
+
+    yield from without_rejected(whole, rows, rejects, misfits)
+
+
+def read_csv_texts(
+    file: BinaryIO, dialect: CsvDialect, rejects: Rejects | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a CSV file with a header, every cell as text; the first batch has none.
+    With `rejects`, records that cannot be read are left out.
+
+    Raises:
+        RefusedSourceError: it is damaged, or it has no header.
+    """
+    if not dialect.has_header:
+        raise RefusedSourceError(
+            "the CSV file has no header, so its columns have no names",
+            hint="write the schema, or infer it from a file with a header",
+        )
+    structure = CsvStructure(dialect)
+    blocks = CsvBlocks(_in_utf8(file, dialect), structure)
+    structure.names = tuple(_header(blocks))
+    yield pa.RecordBatch.from_arrays(
+        [pa.array([], pa.string()) for _ in structure.names], names=list(structure.names)
+    )
+    parse = _parser(dialect, structure)
+
+    def convert(texts: pa.RecordBatch, _: Place) -> pa.RecordBatch:
+        columns = [_in_iso_order(column, dialect) for column in texts.columns]
+        return pa.RecordBatch.from_arrays(columns, names=texts.schema.names)
+
+    yield from _rows_of(blocks, structure, parse, convert, rejects)
+
+
+def _in_utf8(file: BinaryIO, dialect: CsvDialect) -> BinaryIO:
+    is_utf8 = dialect.encoding == "utf-8"
+    return file if is_utf8 else cast(BinaryIO, _Recoded(file, dialect.encoding))
+
+
+class _Recoded:
+    """A file of another encoding as UTF-8."""
+
+    def __init__(self, file: BinaryIO, encoding: str) -> None:
+        self._file, self._encoding = file, encoding
+        self._decoder = codecs.getincrementaldecoder(encoding)()
+
+    def read(self, size: int) -> bytes:
+        """Return about as many bytes, and none at the end."""
+        while True:
+            data = self._file.read(size)
+            try:
+                text = self._decoder.decode(data, final=not data)
+            except UnicodeError as error:
+                raise RefusedSourceError(
+                    f"the CSV file is not {self._encoding}",
+                    hint=_ENCODING_HINT,
+                ) from error
+            if text or not data:
+                return text.encode()
+
+
+def _in_iso_order(cells: Array, dialect: CsvDialect) -> Array:
+    """Return texts that begin with a date in the order of the dialect with one of ISO 8601."""
+    if dialect.dates == "ymd":
+        return cells
+    cells = pc.replace_substring_regex(cells, r"^([0-9][./-])", r"0\1")
+    cells = pc.replace_substring_regex(cells, r"^([0-9]{2}[./-])([0-9][./-])", r"\10\2")
+    order = r"\3-\2-\1" if dialect.dates == "dmy" else r"\3-\1-\2"
+    iso: Array = pc.replace_substring_regex(
+        cells, r"^([0-9]{2})[./-]([0-9]{2})[./-]([0-9]{4})", order
+    )
+    return iso
+
+
+def _names(blocks: CsvBlocks, schema: Schema, dialect: CsvDialect) -> Sequence[str]:
+    if not dialect.has_header:
+        return [field.name for field in schema.fields]
+    names = _header(blocks)
+    try:
+        check_file_columns(names, schema)
+    except RefusedSourceError as error:
+        separator = _other_separator(names, schema)
+        if not separator:
+            raise
+        hint = f"its fields are separated by another character: set csv_separator='{separator}'"
+        raise RefusedSourceError(str(error), hint=hint) from error
+    return names
+
+
+def _other_separator(names: Sequence[str], schema: Schema) -> str:
+    """Return the separator, as the property has it, by which the header names columns of the table;
+    empty if there is none.
+    """
+    wanted = {field.name.lower() for field in schema.fields}
+    for each in _SEPARATORS if len(names) == 1 else ():
+        parts = {part.strip(" \"'").lower() for part in names[0].split(each)}
+        if len(parts) > 1 and not parts.isdisjoint(wanted):
+            return each.replace("\t", "\\t")
+    return ""
+
+
+def _header(blocks: CsvBlocks) -> list[str]:
+    try:
+        return [name.decode() for name in blocks.header()]
+    except UnicodeDecodeError as error:
+        raise RefusedSourceError(
+            "the column names in the CSV header are not UTF-8", hint=_ENCODING_HINT
+        ) from error
+
+
+def _parser(dialect: CsvDialect, structure: CsvStructure) -> _Parse:
+    """Return a function that parses a well-formed block into text columns, in one batch or none.
+
+    A blank line is skipped, unless the file has one column: then it is a record whose field is
+    null.
+    """
+    names = structure.names
+    schema = pa.schema([(name, pa.string()) for name in names])
+    parsing = csv.ParseOptions(
+        delimiter=dialect.separator,
+        quote_char=dialect.quote or False,
+        ignore_empty_lines=len(names) > 1,
+    )
+    converting = csv.ConvertOptions(
+        column_types=schema,
+        null_values=[dialect.null],
+        strings_can_be_null=True,
+        quoted_strings_can_be_null=False,
+    )
+
+    def table(data: bytes) -> pa.Table:
+        if not data.strip(b"\r\n") and len(names) > 1:
+            return schema.empty_table()
+        if data.startswith(UTF8_BOM):  # Arrow would skip it as a BOM in each block
+            data = UTF8_BOM + data
+        # without a line end, Arrow reads an empty last field after a quoted one as ""
+        if not data.endswith(b"\n"):
+            data += b"\n"
+        reading = csv.ReadOptions(
+            use_threads=False, block_size=len(data) + 1, column_names=list(names)
+        )
+        return csv.read_csv(cast(BinaryIO, pa.BufferReader(data)), reading, parsing, converting)
+
+    def parse(block: Block) -> list[pa.RecordBatch]:
+        try:
+            found = table(block.data)
+        except pa.ArrowException as error:
+            raise _refusal(structure, block) from error
+        structure.check_lines(block, found.num_rows)
+        return found.combine_chunks().to_batches()
+
+    return parse
+
+
+class _Lines:
+    """Finds the line of the file in which a row of a block begins."""
+
+    def __init__(self, structure: CsvStructure, block: Block) -> None:
+        self._structure, self._block = structure, block
+
+    def __call__(self, row: int) -> str:
+        keep_blank = len(self._structure.names) == 1
+        records = self._structure.records(self._block)
+        rows = (record for record in records if keep_blank or not record.is_blank)
+        return f"line {next(islice(rows, row, None)).line}"
+
+
+def _refusal(structure: CsvStructure, block: Block) -> RefusedSourceError:
+    """Return the error for a well-formed block that Arrow cannot parse."""
+    found = (_misfit(structure, record) for record in structure.records(block))
+    return next(filter(None, found), None) or RefusedSourceError(
+        f"the records from line {block.line} on cannot be parsed as CSV"
+    )
+
+
+def _misfit(structure: CsvStructure, record: Record) -> RefusedSourceError | None:
+    """Return the error for a record that Arrow cannot parse; None if it can."""
+    wanted = len(structure.names)
+    if record.is_blank and wanted > 1:
+        return None
+    if len(record.fields) != wanted:
+        return RefusedSourceError(
+            f"line {record.line}: fields of the record: {len(record.fields)}; "
+            f"of the file: {wanted}",
+            hint="a separator within a field needs quotes around it",
+        )
+    for at, field in enumerate(record.fields):
+        try:
+            field.decode()
+        except UnicodeDecodeError:
+            return structure.refused(record.line, at, "the text is not UTF-8")
+    return None
+
+
+def _cells(dialect: CsvDialect, field: Field) -> Callable[[Array], Array]:
+    parse = text_parser(field) or _json_parser(field)
+    if field.type not in TIMESTAMPS and field.type is not Primitive.DATE:
+        return parse
+    return lambda cells: parse(_in_iso_order(cells, dialect))
+
+
+def _json_parser(field: Field) -> Callable[[Array], Array]:
+    def parse(cells: Array) -> Array:
+        texts = cells.to_pylist()
+        return json_column([None if text is None else text.encode() for text in texts], field)
+
+    return parse
+
+
+# Read ingested JSON as batches of the table: one object on each line, or one array of objects.
+#
+# A nullable column may be missing from an object. `json_cells` describes how values are written.
+
+BATCH_ROWS = 16 * 1024
+BATCH_BYTES = 16 * 1024 * 1024
+LINE_BYTES = 16 * 1024 * 1024
+"""The longest allowed line: no other limit bounds the memory that a line needs."""
+ARRAY_BYTES = 64 * 1024 * 1024
+"""The largest allowed array, which is read as a whole."""
+_NULL = b"null"
+_FORM_HINT = "each line holds one object, or the file is one array of objects"
+_T = TypeVar("_T")
+_array = msgspec.json.Decoder(list[msgspec.Raw])
+_objects = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_values = msgspec.json.Decoder(dict[str, object], float_hook=exact_number)
+
+
+@dataclass(slots=True)
+class Rows:
+    """Lines that are not blank: their line numbers, their bytes, and their values by name."""
+
+    numbers: list[int]
+    lines: list[bytes]
+    objects: list[dict[str, msgspec.Raw]]
+
+    def place(self, row: int) -> str:
+        """Return the line of the file in which a row is, as text."""
+        return f"line {self.numbers[row]}"
+
+    def cells(self, name: str) -> list[bytes | None]:
+        """Return the values of one name as written; None where it is missing or null."""
+        found = [values.get(name) for values in self.objects]
+        cells = [None if cell is None else bytes(cell) for cell in found]
+        return [None if cell == _NULL else cell for cell in cells] if _NULL in cells else cells
+
+
+def read_json_lines(
+    file: BinaryIO,
+    schema: Schema,
+    rejects: Rejects | None = None,
+    finish: Finish = lambda rows: rows,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a file of JSON lines; blank lines are skipped. With `rejects`, lines that
+    cannot be read, or that `finish` refuses, are left out.
+
+    Raises:
+        RefusedSourceError: a line is not a JSON object, or its names or values do not fit the
+            table.
+    """
+    for lines in _pieces(_lines(file)):
+
+        def convert(
+            first: int, end: int, lines: Sequence[tuple[int, bytes]] = lines
+        ) -> pa.RecordBatch:
+            return finish(_batch(_rows(lines[first:end]), schema))
+
+        if rejects is None:
+            yield convert(0, len(lines))
+        else:
+            yield from without_rejected(lines, convert, rejects)
+
+
+def _pieces(lines: Iterable[tuple[int, bytes]]) -> Iterator[list[tuple[int, bytes]]]:
+    """Yield lines, as many at a time as become one batch."""
+    piece: list[tuple[int, bytes]] = []
+    size_bytes = 0
+    for number, text in lines:
+        piece.append((number, text))
+        size_bytes += len(text)
+        if len(piece) == BATCH_ROWS or size_bytes >= BATCH_BYTES:
+            yield piece
+            piece, size_bytes = [], 0
+    if piece:
+        yield piece
+
+
+def _rows(lines: Sequence[tuple[int, bytes]]) -> Rows:
+    objects = [_object(number, text, _objects) for number, text in lines]
+    return Rows([number for number, _ in lines], [text for _, text in lines], objects)
+
+
+def read_json_objects(
+    file: BinaryIO, rejects: Rejects | None = None
+) -> Iterator[tuple[int, int, dict[str, object]]]:
+    """Yield the line number, the size in bytes and the values of each object in a file of JSON
+    lines; numbers that doubles do not hold are decimals. With `rejects`, other lines are left out.
+
+    Raises:
+        RefusedSourceError: a line is not a JSON object.
+    """
+    for number, text in _lines(file):
+        try:
+            values = _object(number, text, _values)
+        except RefusedSourceError as error:
+            if rejects is None:
+                raise
+            rejects.add(number, text, error)
+        else:
+            yield number, len(text), values
+
+
+def _lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines that are not blank, or the objects of an array, with the numbers of their
+    lines from 1.
+    """
+    is_first = True
+    for number, line in enumerate(iter(lambda: file.readline(LINE_BYTES + 1), b""), start=1):
+        if len(line) > LINE_BYTES:
+            raise RefusedSourceError(f"line {number} is longer than {LINE_BYTES:,} bytes")
+        text = strip_bom(line) if number == 1 else line
+        if text and not text.isspace():
+            if is_first and text.lstrip().startswith(b"["):
+                yield from _elements(number, text + file.read(ARRAY_BYTES + 1))
+                return
+            is_first = False
+            yield number, text
+
+
+def _elements(line: int, array: bytes) -> Iterator[tuple[int, bytes]]:
+    if len(array) > ARRAY_BYTES:
+        raise RefusedSourceError(
+            f"the JSON array is larger than {ARRAY_BYTES:,} bytes",
+            hint="write one object on each line: jq -c '.[]'",
+        )
+    try:
+        found = _array.decode(array)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise RefusedSourceError(
+            f"the JSON array from line {line} on cannot be read: {error}", hint=_FORM_HINT
+        ) from error
+    start = end = 0
+    for text in map(bytes, found):
+        before, start = start, array.index(text, end)
+        line, end = line + array.count(b"\n", before, start), start + len(text)
+        yield line, text
+
+
+def _object(number: int, line: bytes, decoder: msgspec.json.Decoder[_T]) -> _T:
+    try:
+        return decoder.decode(line)
+    except RecursionError as error:
+        raise RefusedSourceError(f"line {number} is nested too deep") from error
+    except DecimalException as error:
+        raise RefusedSourceError(f"line {number} has a number of an extreme exponent") from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise RefusedSourceError(
+            f"line {number} is not a JSON object: {error}", hint=_FORM_HINT
+        ) from error
+
+
+def _batch(rows: Rows, schema: Schema) -> pa.RecordBatch:
+    names = {f.name for f in schema.fields}
+    for number, values in zip(rows.numbers, rows.objects, strict=True):
+        if not values.keys() <= names:
+            try:
+                check_file_columns(list(values), schema, of="the line")
+            except RefusedSourceError as error:
+                raise RefusedSourceError(f"line {number}: {error}", hint=error.hint) from error
+    cells = {field.name: rows.cells(field.name) for field in schema.fields}
+    columns = [_column(cells[field.name], rows, field) for field in schema.fields]
+    _check_twice(rows, cells)
+    return pa.RecordBatch.from_arrays(columns, schema=arrow_schema(schema))
+
+
+def _column(cells: list[bytes | None], rows: Rows, field: Field) -> Array:
+    if not field.nullable and None in cells:
+        reason = "there is no value, and the column cannot be null"
+        raise cell_refusal(rows.place(cells.index(None)), field, reason)
+    return convert(cells, field, rows.place, lambda cells: json_column(cells, field))
+
+
+def _check_twice(rows: Rows, cells: dict[str, list[bytes | None]]) -> None:
+    """Check that no object has a name twice; the decoder would silently keep the last value.
+
+    A line has one colon for each name, and the colons in its values. Only if there are more colons
+    than that, the names of each line are decoded and compared.
+    """
+    names = sum(map(len, rows.objects))
+    within = sum(b"".join(filter(None, column)).count(b":") for column in cells.values())
+    if b"".join(rows.lines).count(b":") == names + within:
+        return
+    for number, line in zip(rows.numbers, rows.lines, strict=True):
+        try:
+            check_names(line)
+        except ValueError as error:
+            raise RefusedSourceError(f"line {number}: {error}") from error

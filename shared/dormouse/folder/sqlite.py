@@ -1,0 +1,654 @@
+"""The SQLite file of an instance: connections, transactions, the format.
+
+The file is in WAL mode: readers do not wait for the writer, and a writer waits for the one before.
+With ``synchronous=FULL`` each commit is flushed to the disk before it is answered. So neither
+``kill -9`` nor a power failure loses an answered commit, as long as the disk keeps what it says it
+has flushed; what was not answered happened as a whole or not at all.
+
+A connection is used by one thread at a time and then kept for the next. If the folder was moved or
+deleted meanwhile, nothing is read or committed: the files beside the database would be elsewhere.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from dormouse.errors import (
+    ContendedError,
+    CorruptDataError,
+    DiskFullError,
+    DormouseError,
+    InvalidRequestError,
+    OutcomeUnknownError,
+    UnavailableError,
+)
+from dormouse.items.store import IDS, Change, Check, Item, Key, Part, Space, changed, with_id
+from dormouse.storage import FREE_SPACE, FULL
+
+# Connections to SQLite files: none is used, or closed, by a process that was forked meanwhile.
+#
+# SQLite keeps, in the memory of a process, which locks it holds; the kernel gives none of them to a
+# forked one. So a process that was forked while connections were open believes in locks that it
+# does not have. Its parent would delete the WAL into which the child still writes, and commits
+# would be lost. Engines have threads, which a forked process lacks, and would wait for them for
+# ever.
+
+_OPEN: weakref.WeakSet[Connection] = weakref.WeakSet()
+_INHERITED: list[Connection] = []
+"""Connections of a parent process, for it to close."""
+
+
+class Connection(sqlite3.Connection):
+    """A connection that is known while it is open.
+
+    `file` says which file it has opened. If it believes that the file never changes, `looks` says
+    what that looked like.
+    """
+
+    file: tuple[int, int] | None = None
+    looks: tuple[int, int, bool] | None = None
+
+    def close(self) -> None:
+        """Close it, unless it is that of a parent process."""
+        if self not in _INHERITED:
+            _OPEN.discard(self)
+            super().close()
+
+
+def connect(path: Path, mode: str, busy_seconds: float) -> Connection:
+    """Return a connection to the file `path`.
+
+    Raises:
+        InvalidRequestError: this process was forked while its parent had connections to it.
+        sqlite3.Error: the file cannot be opened.
+    """
+    check_not_forked(path)
+    connection = sqlite3.connect(
+        f"{path.absolute().as_uri()}?mode={mode}",
+        uri=True,
+        timeout=busy_seconds,
+        isolation_level=None,
+        check_same_thread=False,
+        factory=Connection,
+    )
+    connection.file = file_at(path)
+    _OPEN.add(connection)
+    return connection
+
+
+def check_not_forked(path: Path) -> None:
+    """Raise InvalidRequestError if a parent process had connections to a file at the fork."""
+    if _INHERITED and file_at(path) in {connection.file for connection in _INHERITED}:
+        raise InvalidRequestError(
+            f"{path.parent} cannot be used in this process: it was forked from one that had "
+            "opened it",
+            hint="start processes with multiprocessing.get_context('spawn'), or fork before an "
+            "instance is opened; each process opens the folder itself",
+        )
+
+
+def file_at(path: Path) -> tuple[int, int] | None:
+    """Return which file is at a path now; None if there is none."""
+    try:
+        status = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _after_fork() -> None:
+    _INHERITED.extend(_OPEN)
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+# Failures of SQLite and of the file system as our errors, in one place for all adapters.
+
+_PRIMARY = 0xFF
+"""The primary result code of an extended one."""
+_BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+_DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+_FAILED = {sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM}
+_BESIDE_BYTES = 64 * 1024
+READ_ONLY = "give yourself the right to write there, or copy the folder; queries work all the same"
+NO_LOCKS = "keep the folder on a local disk; shared and network file systems often lack locks"
+
+
+@contextmanager
+def using(path: Path) -> Iterator[None]:
+    """Raise failures of SQLite with the file `path` as errors that say what to do."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        ours = _ours(path, error)
+        if ours is None:
+            raise
+        raise ours from error
+
+
+@contextmanager
+def committing(path: Path) -> Iterator[None]:
+    """Do as `using` does, for a commit: after a failure of the disk its outcome is unknown."""
+    try:
+        with using(path):
+            yield
+    except UnavailableError as error:
+        cause = error.__cause__
+        if isinstance(cause, sqlite3.Error) and _code(cause) == sqlite3.SQLITE_IOERR:
+            raise OutcomeUnknownError(f"{path} failed at a commit: {cause}") from cause
+        raise
+
+
+def full_disk(error: BaseException | None) -> DiskFullError | None:
+    """Return the error of a full disk that is behind another error; None if there is none.
+
+    One that is not ours is of the folder of temporary files, where rows are sorted.
+    """
+    while error is not None:
+        if isinstance(error, DiskFullError):
+            return error
+        if isinstance(error, OSError) and error.errno in FULL:
+            return DiskFullError("the disk of the temporary files is full", hint=FREE_SPACE)
+        error = error.__cause__ or error.__context__
+    return None
+
+
+def read_only(path: Path) -> InvalidRequestError:
+    """Return the error of a write to what can only be read."""
+    return InvalidRequestError(f"{path} is read-only", hint=READ_ONLY)
+
+
+def without_locks(path: Path, error: Exception) -> InvalidRequestError:
+    """Return the error of a folder in which processes cannot exclude each other."""
+    return InvalidRequestError(
+        f"the file system of {path} has no locks, without which processes would overwrite each "
+        f"other's work: {error}",
+        hint=NO_LOCKS,
+    )
+
+
+def _ours(path: Path, error: sqlite3.Error) -> DormouseError | None:
+    """Return our error for one of SQLite; None if it can only be a fault of the caller."""
+    code = _code(error)
+    if code in _BUSY:
+        return ContendedError(f"other processes keep {path} locked; try again")
+    if code == sqlite3.SQLITE_FULL or (code in _FAILED and _is_full(path)):
+        return DiskFullError(f"the disk of {path} is full", hint=FREE_SPACE)
+    if code == sqlite3.SQLITE_READONLY:
+        return read_only(path)
+    if code == sqlite3.SQLITE_PROTOCOL:
+        return without_locks(path, error)
+    if code in _DAMAGED:
+        return CorruptDataError(
+            f"{path} is damaged: {error}",
+            hint="bring the folder back from a backup, or what SQLite can still read by `sqlite3 "
+            f"{path.name} .recover`; `dormouse table unregistered` then lists what is left over",
+        )
+    if code in _FAILED:
+        return UnavailableError(
+            f"{path} cannot be read or written: {error}",
+            hint="see whether the disk is mounted, and whether you may read and write there; after "
+            "a process was killed, open the folder once where it can be written",
+        )
+    return None
+
+
+def _is_full(path: Path) -> bool:
+    """Return whether the disk has no room for what SQLite makes beside its file."""
+    try:
+        return shutil.disk_usage(path.parent).free < _BESIDE_BYTES
+    except OSError:
+        return False
+
+
+def _code(error: sqlite3.Error) -> int:
+    return getattr(error, "sqlite_errorcode", 0) & _PRIMARY
+
+
+APPLICATION_ID = 0x444F524D
+"""``DORM``: says in the head of the file whose it is."""
+FORMAT = 1
+"""The form of the tables of SQL and of what is in them. A release refuses a file of a later one."""
+WAL_BYTES = 16 * 1024 * 1024
+"""What is kept of the WAL once its content is in the file."""
+LEAST_FREE_PAGES, SHRUNK_PAGES, SHRINKS_AT_ONCE = 1024, 1024, 64
+"""A file is made smaller if it has so many free pages of 4 KiB; by so many in a transaction."""
+BUSY_SECONDS = 60.0
+"""How long a transaction waits for those of others, each of which takes milliseconds."""
+
+_TABLES = """
+CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE items (
+    space TEXT NOT NULL,
+    owner TEXT NOT NULL,
+    name TEXT NOT NULL,
+    part TEXT NOT NULL,
+    body NOT NULL,
+    sum NOT NULL,
+    expires_s INTEGER,
+    PRIMARY KEY (space, owner, name, part)
+) WITHOUT ROWID;
+CREATE INDEX items_by_expiry ON items (expires_s) WHERE expires_s IS NOT NULL;
+CREATE TABLE messages (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    queue TEXT NOT NULL,
+    body TEXT NOT NULL,
+    reason TEXT NOT NULL,
+    sent_ms INTEGER NOT NULL,
+    since_ms INTEGER NOT NULL,
+    visible_ms INTEGER NOT NULL,
+    receives INTEGER NOT NULL DEFAULT 0,
+    receipt TEXT NOT NULL DEFAULT '',
+    process TEXT NOT NULL DEFAULT ''
+);
+CREATE INDEX messages_by_queue ON messages (queue, visible_ms);
+CREATE INDEX messages_by_time ON messages (since_ms);
+CREATE INDEX messages_by_process ON messages (process) WHERE process != '';
+CREATE TABLE inbox (
+    key TEXT PRIMARY KEY,
+    size_bytes INTEGER NOT NULL,
+    modified_ns INTEGER NOT NULL,
+    changed_ns INTEGER NOT NULL,
+    inode INTEGER NOT NULL,
+    etag TEXT NOT NULL,
+    dropped_ms INTEGER NOT NULL
+);
+"""
+
+
+class Database:
+    """The SQLite file of one instance; safe for many threads and processes."""
+
+    def __init__(
+        self, path: Path, *, is_read_only: bool = False, busy_seconds: float = BUSY_SECONDS
+    ) -> None:
+        """Use the file at `path`, which `create` made; nothing is opened yet."""
+        self.path, self.is_read_only = path, is_read_only
+        self._busy_seconds = busy_seconds
+        self._free: list[Connection] = []
+        self._lock = threading.Lock()
+
+    def create(self) -> None:
+        """Make the file, or complete one whose maker died.
+
+        Call it while no other process can do the same.
+        """
+        with using(self.path), self._opened("rwc") as connection:
+            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # before anything is in it
+            (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+            if mode != "wal":
+                raise without_locks(self.path, sqlite3.OperationalError(f"its mode is {mode}"))
+            connection.executescript(
+                f"BEGIN IMMEDIATE; {_TABLES} PRAGMA application_id = {APPLICATION_ID};"
+                f"PRAGMA user_version = {FORMAT}; COMMIT;"
+            )
+
+    def is_empty(self) -> bool:
+        """Return whether the file is missing or holds nothing, as that of a maker who died."""
+        if not self.path.exists():
+            return True
+        with using(self.path), self._opened() as connection:
+            return not connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()
+
+    def check_format(self) -> None:
+        """Refuse a file of another program, or of another format.
+
+        Raises:
+            InvalidRequestError, CorruptDataError: it is one.
+        """
+        self._give_back(self._taken())
+
+    def select(self, statement: str, values: Sequence[object] = ()) -> list[Any]:
+        """Return the rows of one statement, which sees one moment."""
+        connection = self._taken()
+        try:
+            self._check_place(connection)
+            return connection.execute(statement, values).fetchall()
+        except sqlite3.Error:
+            with using(self.path):
+                raise
+        finally:
+            self._give_back(connection)
+
+    @contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """Run the block with a connection whose queries all see the same moment."""
+        connection = self._taken()
+        try:
+            connection.execute("BEGIN")
+            try:
+                self._check_place(connection)
+                yield connection
+            finally:
+                connection.execute("COMMIT")
+        except sqlite3.Error:
+            with using(self.path):
+                raise
+        finally:
+            self._give_back(connection)
+
+    @contextmanager
+    def writing(self) -> Iterator[sqlite3.Connection]:
+        """Run the block as one transaction, before or after those of others; undo it if it raises.
+
+        Keep it short, and do nothing else in it: all writers wait for it.
+
+        Raises:
+            InvalidRequestError: the folder can only be read.
+            UnavailableError: nothing was changed; the hint says what to do, as when the folder was
+                moved meanwhile.
+            OutcomeUnknownError: the disk failed while it was flushed.
+        """
+        self.check_writable()
+        connection = self._taken()
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield connection
+                self._check_place(connection)
+                self._commit(connection)
+            finally:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+        except sqlite3.Error:
+            with using(self.path):
+                raise
+        finally:
+            self._give_back(connection)
+
+    def _commit(self, connection: Connection) -> None:
+        try:
+            connection.execute("COMMIT")
+        except sqlite3.Error:
+            with committing(self.path):
+                raise
+
+    def shrink(self) -> int:
+        """Return pages to the disk if most of the file is free; return how many.
+
+        It takes short transactions, and ends after some of them: others wait for each, and what
+        is free is used before the file grows.
+        """
+        before = self._free_pages()
+        for _ in range(SHRINKS_AT_ONCE):
+            if self._free_pages() <= LEAST_FREE_PAGES:
+                break
+            with self.writing() as connection:
+                for _ in range(SHRUNK_PAGES):  # one statement returns one page, whatever it says
+                    connection.execute("PRAGMA incremental_vacuum(1)")
+        return before - self._free_pages()
+
+    def _free_pages(self) -> int:
+        """Return how many pages are free, 0 if most are in use."""
+        with self.reading() as connection:
+            (free,) = connection.execute("PRAGMA freelist_count").fetchone()
+            (pages,) = connection.execute("PRAGMA page_count").fetchone()
+        return int(free) if 2 * free > pages else 0
+
+    def check_writable(self) -> None:
+        """Raise InvalidRequestError if the folder can only be read."""
+        if self.is_read_only:
+            raise read_only(self.path.parent)
+
+    def close(self) -> None:
+        """Close what is open; SQLite folds the WAL into the file with the last connection."""
+        with self._lock:
+            connections, self._free = self._free, []
+        for connection in connections:
+            connection.close()
+
+    def _taken(self) -> Connection:
+        check_not_forked(self.path)
+        while True:
+            with self._lock:
+                connection = self._free.pop() if self._free else None
+            if connection is None:
+                break
+            if connection.looks is None or self._looks() in (connection.looks, None):
+                return connection
+            connection.close()  # what it believed never to change has changed
+        with using(self.path):
+            connection = self._connect()
+            try:
+                self._check(connection)
+            except BaseException:
+                connection.close()
+                raise
+        return connection
+
+    def _give_back(self, connection: Connection) -> None:
+        if connection.in_transaction:  # it cannot be used again
+            connection.close()
+            return
+        with self._lock:
+            self._free.append(connection)
+
+    @contextmanager
+    def _opened(self, mode: str = "rw") -> Iterator[Connection]:
+        connection = self._connect(mode)
+        try:
+            yield connection
+        finally:
+            connection.close()
+
+    def _connect(self, mode: str = "rw") -> Connection:
+        looks = None
+        if self.is_read_only:
+            looks = self._looks() if self._is_at_rest() else None
+            mode = "ro&immutable=1" if looks else "ro"
+        connection = connect(self.path, mode, self._busy_seconds)
+        connection.looks = looks
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute(f"PRAGMA journal_size_limit = {WAL_BYTES}")
+        return connection
+
+    def _is_at_rest(self) -> bool:
+        """Return whether no process has the file open, so that all that counts is in it.
+
+        SQLite needs its shared memory to read a WAL, and makes it, where it may write.
+
+        Raises:
+            UnavailableError: there is a WAL, and no shared memory.
+        """
+        try:
+            wal_bytes = self._wal.stat().st_size
+        except FileNotFoundError:
+            return True
+        if self.path.with_name(f"{self.path.name}-shm").exists():
+            return False
+        if wal_bytes:
+            raise UnavailableError(
+                f"{self._wal} holds commits of a process that was killed; they can only be read "
+                "where one may write",
+                hint="copy the folder to where you may write, and open the copy; or open this one "
+                "once with the right to write",
+            )
+        return True
+
+    def _looks(self) -> tuple[int, int, bool] | None:
+        """Return what differs once another process has changed the file, or is about to; None if
+        it is gone.
+        """
+        try:
+            status = self.path.stat()
+        except FileNotFoundError:
+            return None
+        return status.st_mtime_ns, status.st_size, self._wal.exists()
+
+    def _check_place(self, connection: Connection) -> None:
+        """Raise UnavailableError unless the file that is open is the one at this path."""
+        if connection.file != file_at(self.path):
+            raise UnavailableError(
+                f"{self.path.parent} was moved, replaced or deleted while this process used it",
+                hint="open the instance again, where it is now",
+            )
+
+    @property
+    def _wal(self) -> Path:
+        return self.path.with_name(f"{self.path.name}-wal")
+
+    def _check(self, connection: sqlite3.Connection) -> None:
+        """Refuse a file that is not ours, or of another format.
+
+        Raises:
+            InvalidRequestError: it is a file of another program.
+            CorruptDataError: another release of Dormouse wrote it.
+        """
+        (application_id,) = connection.execute("PRAGMA application_id").fetchone()
+        (found,) = connection.execute("PRAGMA user_version").fetchone()
+        if application_id != APPLICATION_ID:
+            raise InvalidRequestError(
+                f"{self.path} is not a file of Dormouse", hint="name another folder"
+            )
+        if found != FORMAT:
+            newer = found > FORMAT
+            raise CorruptDataError(
+                f"{self.path} has format {found}; the one known here is {FORMAT}",
+                hint="a later release of Dormouse wrote it: upgrade this one"
+                if newer
+                else "an earlier release of Dormouse wrote it: use that one to copy the tables",
+            )
+
+
+# The `ItemStore` of a folder: each part of an item is a row of the table `items`.
+#
+# A read is one statement, which sees one moment; a write is one transaction.
+
+_SELECT = "SELECT space, owner, name, part, body, sum, expires_s FROM items WHERE"
+_ORDER = "ORDER BY space, owner, name"
+_LAST = "\U0010ffff"
+"""Follows all that an owner can have after a prefix."""
+
+
+class _Reads:
+    """The reads of items, each by one statement."""
+
+    def __init__(self, select: Callable[[str, Sequence[object]], list[Any]]) -> None:
+        """Read by `select`, which returns the rows of a statement with these values."""
+        self._select = select
+
+    def get(self, *keys: Key) -> list[Item | None]:
+        """Return the items of some keys, None where there is none."""
+        places = ", ".join(["(?, ?, ?)"] * len(keys))
+        where = f"{_SELECT} (space, owner, name) IN (VALUES {places}) {_ORDER}"
+        found = _items(self._select(where, [*chain.from_iterable(keys)]))
+        return [*map(found.get, keys)]
+
+    def query(self, space: Space, owner: str, *, least: str = "") -> Iterator[Item]:
+        """Yield the items of an owner by name, from a name on."""
+        where = f"{_SELECT} space = ? AND owner = ? AND name >= ? {_ORDER}"
+        return iter(_items(self._select(where, (space, owner, least))).values())
+
+    def scan(self, space: Space, *prefixes: str) -> Iterator[Item]:
+        """Yield all items whose owner begins with one of these."""
+        where = " OR ".join(["space = ? AND owner BETWEEN ? AND ?"] * len(prefixes))
+        values = [value for each in prefixes for value in (space, each, each + _LAST)]
+        return iter(_items(self._select(f"{_SELECT} {where} {_ORDER}", values)).values())
+
+
+class SqliteItems(_Reads):
+    """`ItemStore` in the SQLite file; safe for many threads and processes."""
+
+    def __init__(self, database: Database) -> None:
+        """Use `database`."""
+        super().__init__(database.select)
+        self._database = database
+
+    def write(self, *changes: Change) -> bool:
+        """Make all changes; False, and nothing done, if a condition does not hold."""
+        with self._database.writing() as connection:
+            return TransactionItems(connection).write(*changes)
+
+    def append(self, key: Key, new_id: bytes, *, room: int) -> Item | None:
+        """Append an id to an item's ids; return the item as it then is."""
+        with self.transaction() as items:
+            return items.append(key, new_id, room=room)
+
+    def delete(self, keys: Iterable[Key]) -> None:
+        """Delete many items."""
+        with self.transaction() as items:
+            items.delete(keys)
+
+    @contextmanager
+    def transaction(self) -> Iterator[TransactionItems]:
+        """Return the store whose calls in the block are all done, or none if it raises."""
+        with self._database.writing() as connection:
+            yield TransactionItems(connection)
+
+
+class TransactionItems(_Reads):
+    """`ItemStore` in a transaction of others."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        """Use a connection whose transaction has begun."""
+        super().__init__(lambda statement, values: connection.execute(statement, values).fetchall())
+        self.connection = connection
+
+    def write(self, *changes: Change) -> bool:
+        """Make all changes; False, and nothing done, if a condition does not hold."""
+        both = [*zip(changes, self.get(*[change.key for change in changes]), strict=True)]
+        for change, item in both:
+            if not change.when.holds(item):
+                return False
+        for change, item in both:
+            if not isinstance(change, Check):
+                self._replace(change.key, item, changed(change, item))
+        return True
+
+    def append(self, key: Key, new_id: bytes, *, room: int) -> Item | None:
+        """Append an id to an item's ids; return the item as it then is."""
+        (item,) = self.get(key)
+        if item is None or (longer := with_id(item, new_id, room)) is item:
+            return item
+        self._put(key, {IDS: longer.parts[IDS]}, None)
+        return longer
+
+    def delete(self, keys: Iterable[Key]) -> None:
+        """Delete many items."""
+        self.connection.executemany(
+            "DELETE FROM items WHERE space = ? AND owner = ? AND name = ?", keys
+        )
+
+    def _replace(self, key: Key, old: Item | None, new: Item | None) -> None:
+        kept = new.parts if new else {}
+        if old and not old.parts.keys() <= kept.keys():
+            self.delete([key])
+        elif old and old.expires_s == (new and new.expires_s):
+            kept = {name: part for name, part in kept.items() if old.parts.get(name) != part}
+        if new:
+            self._put(key, kept, new.expires_s)
+
+    def _put(self, key: Key, parts: Any, expires_s: int | None) -> None:
+        self.connection.executemany(
+            "INSERT OR REPLACE INTO items (space, owner, name, part, body, sum, expires_s)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?)",
+            [(*key, name, *part, expires_s) for name, part in parts.items()],
+        )
+
+
+def remove_expired(connection: sqlite3.Connection, now_ms: int) -> None:
+    """Delete the items whose time is over."""
+    connection.execute("DELETE FROM items WHERE expires_s <= ?", (now_ms // 1000,))
+
+
+def _items(rows: Iterable[Any]) -> dict[Key, Item]:
+    """Return the items of rows, in their order."""
+    items: dict[Key, Item] = {}
+    parts: dict[Key, dict[str, Part]] = {}
+    for space, owner, name, part, body, checksum, expires_s in rows:
+        key = Key(space, owner, name)
+        if key not in items:
+            parts[key] = {}
+            items[key] = Item(key, parts[key], expires_s)
+        parts[key][part] = Part(body if isinstance(body, str | bytes) else None, checksum)
+    return items

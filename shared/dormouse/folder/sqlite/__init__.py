@@ -1,1 +1,0 @@
-"""The SQLite file of an instance: connections, transactions, items, failures."""

@@ -1,1 +1,0 @@
-"""Work of an instance in a folder: messages run through the stages, the schedule, Spark."""

@@ -1,1 +1,0 @@
-"""Files of published metadata: Avro records, manifests, and which rows of shards are dead."""

@@ -1,0 +1,101 @@
+"""Which shards of a state hold rows of the table, in key order, and which of their rows are dead.
+
+The rows of a shard that lie in a partition with a reference to it are live. A compaction of one
+partition takes the references to a shard there, so of a shard that spans several partitions some
+rows may be dead while others are not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+
+from dormouse.keys import Key, KeyRange, encode_key, union_ranges
+from dormouse.state.partitions import Shard
+from dormouse.state.state import TableState
+from dormouse.stored.paths import is_plain
+
+ENTRIES = 1000
+"""About how many shards a manifest has."""
+
+
+@dataclass(frozen=True, slots=True)
+class LiveShard:
+    """A shard with live rows, and the key ranges of its dead ones, in order."""
+
+    shard: Shard
+    dead: tuple[KeyRange, ...] = ()
+
+
+def live_shards(state: TableState) -> dict[Key, list[LiveShard]]:
+    """Return all shards with live rows, in groups: those of a leaf, in the order of the leaves.
+
+    A shard is in the group of the first partition that references it. Partitions that begin at the
+    same key, a leaf and those above it, are one group, under that key.
+    """
+    spans: dict[str, list[KeyRange]] = {}
+    for partition, held in state.references.items():
+        span = state.partitions.get(partition).range
+        for reference in held:
+            spans.setdefault(reference.shard, []).append(span)
+    groups: dict[Key, list[LiveShard]] = {}
+    for shard_id, ranges in spans.items():
+        shard = state.shards[shard_id]
+        first = min(span.min for span in ranges)
+        groups.setdefault(first, []).append(LiveShard(shard, dead_ranges(shard, ranges)))
+    return {key: sorted(groups[key], key=lambda live: live.shard.id) for key in sorted(groups)}
+
+
+def dead_ranges(shard: Shard, live: Sequence[KeyRange]) -> tuple[KeyRange, ...]:
+    """Return the key ranges in which a shard may have rows that lie in none of the ranges
+    `live`.
+    """
+    if len(live) == 1 and live[0].contains_span(shard.low, shard.high):
+        return ()
+    dead: list[KeyRange] = []
+    end: bytes | None = b""
+    for span in union_ranges(list(live)):
+        if end is not None and end < span.low:
+            dead.append(KeyRange.between(end, span.low))
+        end = span.high
+    if end is not None:
+        dead.append(KeyRange.between(end, None))
+    return tuple(gap for gap in dead if gap.overlaps_span(shard.low, shard.high))
+
+
+def cut_into_manifests(groups: Mapping[Key, Sequence[LiveShard]]) -> list[list[LiveShard]]:
+    """Return the shards of each manifest: of whole groups, about `ENTRIES` of them.
+
+    Cuts depend on content: a group ends a manifest if a digest of its key says so. Otherwise one
+    more group would move all cuts after it, and with them all manifests. How often a digest says so
+    is a power of two, so that it seldom changes.
+    """
+    shards = sum(map(len, groups.values()))
+    wanted = max(1, ENTRIES * len(groups) // max(1, shards))
+    mask = (1 << (wanted.bit_length() - 1)) - 1
+    manifests: list[list[LiveShard]] = []
+    is_open = False
+    for key, group in groups.items():
+        if not is_open:
+            manifests.append([])
+        manifests[-1] += group
+        is_open = _digest(key) & mask != 0
+    return manifests
+
+
+def _digest(key: Key) -> int:
+    return int.from_bytes(blake2b(encode_key(key), digest_size=8).digest())
+
+
+# Which shards of a table are encoded as old releases of Spark do not read at their defaults.
+
+
+def quick_shards(state: TableState) -> list[str]:
+    """Return the live shards that were written before the table was published, by id.
+
+    Compactions rewrite them. Until then Spark with Iceberg 1.10 or older reads the table row by
+    row, as its metadata asks.
+    """
+    counts = state.reference_counts.items()
+    return sorted(shard for shard, count in counts if count and not is_plain(shard))

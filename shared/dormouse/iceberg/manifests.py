@@ -1,0 +1,318 @@
+"""Manifests: the lists of a table's shards and of the files that say which of their rows are dead.
+
+A manifest is named by what is in it, after the sequence number of its publication. So what the
+publication before has need not be written again, and no name is ever used again for an object that
+may be about to be collected.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dormouse.iceberg import avro
+from dormouse.iceberg.avro import FILE_PATH_ID, POSITION_ID, RowRange
+from dormouse.iceberg.liveness import LiveShard
+from dormouse.schema.iceberg import key_bounds
+from dormouse.schema.schema import Schema
+from dormouse.state.partitions import Shard
+from dormouse.stored.paths import iceberg_deletes_path, iceberg_metadata_path, shard_path
+
+# Position deletes of Iceberg's format 2: a Parquet file that lists the dead rows of a shard.
+
+LIBRARY = f"pyarrow {pa.__version__}"
+"""What decides about the bytes beside the rows. Names made from rows contain it."""
+_ROWS_AT_ONCE = 1_000_000
+_FIELD_ID = b"PARQUET:field_id"
+_COLUMNS: list[pa.Field[Any]] = [
+    pa.field("file_path", pa.string(), False, {_FIELD_ID: str(FILE_PATH_ID).encode()}),
+    pa.field("pos", pa.int64(), False, {_FIELD_ID: str(POSITION_ID).encode()}),
+]
+_SCHEMA = pa.schema(_COLUMNS)
+_LAYOUT: dict[str, Any] = {
+    "compression": "zstd",
+    "use_dictionary": ["file_path"],
+    "column_encoding": {"pos": "DELTA_BINARY_PACKED"},
+    "store_schema": False,
+}
+
+
+def position_deletes(uri: str, rows: Sequence[RowRange]) -> bytes:
+    """Return a Parquet file with the dead rows of the data file at `uri`, in order.
+
+    A million positions take 20 KB: each is one more than the one before.
+    """
+    sink = pa.BufferOutputStream()
+    with pq.ParquetWriter(sink, _SCHEMA, **_LAYOUT) as writer:
+        for start, end in _pieces(rows):
+            positions = pa.array(range(start, end), pa.int64())
+            paths = pa.repeat(uri, len(positions))
+            writer.write_batch(pa.record_batch([paths, positions], schema=_SCHEMA))
+    return sink.getvalue().to_pybytes()
+
+
+def _pieces(rows: Sequence[RowRange]) -> Iterator[RowRange]:
+    for start, end in rows:
+        for at in range(start, end, _ROWS_AT_ONCE):
+            yield at, min(end, at + _ROWS_AT_ONCE)
+
+
+_DIGEST_BYTES = 16
+
+
+def content_digest(content: bytes) -> str:
+    """Return what the names of metadata and of manifest lists end with."""
+    return blake2b(content, digest_size=_DIGEST_BYTES).hexdigest()
+
+
+def content_name(uri: str) -> str:
+    """Return the part of an object's name that follows from its content. Of a manifest of format 3,
+    the numbers of its files follow it: they follow from which publication had these files first.
+    """
+    name, dot, ending = uri.rpartition("/")[2].partition("-")[2].partition(".")
+    return "-".join(name.split("-")[:2]) + dot + ending
+
+
+@dataclass(frozen=True, slots=True)
+class NewObject:
+    """An object to put. Its name follows from its content, so one that is there is the same."""
+
+    path: str
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """A manifest: its record in a list, and the object, unless that was put before."""
+
+    record: Mapping[str, Any]
+    object: NewObject | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteFile:
+    """A file that says which rows of a shard are dead: its entry, and the object, unless that was
+    put before.
+    """
+
+    file: Mapping[str, Any]
+    object: NewObject | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Lineage:
+    """Where the rows of a shard have their numbers from in format 3, for as long as it is listed:
+    the id of its first row, and the sequence number of the snapshot that had it first.
+    """
+
+    first_row_id: int
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a table is published, and in which form: its id, the URI of the data root, its schema,
+    and the version of Iceberg's format.
+
+    `sequence` is the first sequence number of the publication. All names begin with it.
+    `listed_schema` is the schema as the metadata lists it, with its id.
+    """
+
+    table_id: str
+    root: str
+    schema: Schema
+    format_version: int
+    sequence: int
+    listed_schema: Mapping[str, Any]
+
+    def metadata_path(self, name: str) -> str:
+        """Return the path of an object of the publication."""
+        return iceberg_metadata_path(self.table_id, f"{self.sequence:05d}-{name}")
+
+    def deletes_path(self, name: str) -> str:
+        """Return the path of a file that says which rows are dead."""
+        return iceberg_deletes_path(self.table_id, f"{self.sequence:05d}-{name}")
+
+    def uri(self, path: str) -> str:
+        """Return the URI of an object of the data root."""
+        return f"{self.root}/{path}"
+
+    def shard_uri(self, shard: Shard) -> str:
+        """Return the URI of a shard."""
+        return self.uri(shard_path(self.table_id, shard.id))
+
+    @property
+    def schema_text(self) -> str:
+        """Return the schema as manifests have it: some readers refuse a table whose metadata lists
+        another one with the same id.
+        """
+        return json.dumps(self.listed_schema)
+
+    def digest(self, *parts: str) -> str:
+        """Return a name for what is made of `parts`, of this place and by these libraries."""
+        libraries = avro.LIBRARY, LIBRARY
+        context = self.table_id, self.root, str(self.format_version), *libraries
+        return blake2b(
+            json.dumps([*context, *parts]).encode(), digest_size=_DIGEST_BYTES
+        ).hexdigest()
+
+
+def data_manifest(
+    place: Place,
+    shards: Sequence[Shard],
+    known: Mapping[str, Mapping[str, Any]],
+    added_in: tuple[int, int] | None = None,
+    lineage: Mapping[str, Lineage] | None = None,
+) -> Manifest:
+    """Return the manifest of some shards; `known` has the records of earlier manifests by
+    `content_name`.
+
+    `added_in` has id and sequence number of the snapshot in which the shards are new, if they are.
+    Otherwise, format 3 needs their `lineage`, by shard id.
+    """
+    name = data_name(place, shards, added_in)
+    if name in known:
+        return Manifest(known[name])
+    files = [_data_file(place, shard) for shard in shards]
+    if added_in is not None:
+        return _manifest(place, name, avro.DATA, files, added_in)
+    if lineage is None:
+        return _manifest(place, name, avro.DATA, files)
+    found = [lineage[shard.id] for shard in shards]
+    files = [{**f, "first_row_id": n.first_row_id} for f, n in zip(files, found, strict=True)]
+    sequences = [each.sequence for each in found]
+    return _manifest(place, name, avro.DATA, files, sequences=sequences)
+
+
+def data_name(
+    place: Place, shards: Sequence[Shard], added_in: tuple[int, int] | None = None
+) -> str:
+    """Return the `content_name` of the manifest of some shards."""
+    kind = "data" if added_in is None else "news"
+    ids = (shard.id for shard in shards)
+    return f"{kind}-{place.digest(kind, place.schema_text, *ids, str(added_in))}.avro"
+
+
+def delete_manifest(
+    place: Place,
+    deletes: Sequence[DeleteFile],
+    known: Mapping[str, Mapping[str, Any]],
+    sequence: int = avro.FOLDED_SEQUENCE,
+) -> Manifest:
+    """Return the manifest of all files that say which rows are dead. These are dead in files with
+    the same sequence number, or an earlier one.
+    """
+    files = [delete.file for delete in deletes]
+    paths = (str(file["file_path"]) for file in files)
+    name = f"deletes-{place.digest('deletes', place.schema_text, *paths)}.avro"
+    if name in known:
+        return Manifest(known[name])
+    return _manifest(place, name, avro.DELETES, files, sequences=[sequence] * len(files))
+
+
+def delete_name(place: Place, live: LiveShard) -> str:
+    """Return the `content_name` of the file with the dead rows of a shard."""
+    ends = [[gap.low.hex(), None if gap.high is None else gap.high.hex()] for gap in live.dead]
+    ending = "parquet" if place.format_version == 2 else "puffin"
+    return f"{place.digest('dead', live.shard.id, json.dumps(ends))}.{ending}"
+
+
+def delete_file(place: Place, live: LiveShard, rows: Sequence[RowRange]) -> DeleteFile:
+    """Return the file that says that these rows of a shard are dead."""
+    path, target = place.deletes_path(delete_name(place, live)), place.shard_uri(live.shard)
+    bound = [{"key": avro.FILE_PATH_ID, "value": target.encode()}]
+    described = {
+        "content": avro.DELETES,
+        "file_path": place.uri(path),
+        "partition": {},
+        "record_count": avro.count_rows(rows),
+        "referenced_data_file": target,
+    }
+    if place.format_version == 2:
+        content = position_deletes(target, rows)
+        described |= {"file_format": "PARQUET", "lower_bounds": bound, "upper_bounds": bound}
+    else:
+        content = avro.puffin(target, rows)
+        described |= {
+            "file_format": "PUFFIN",
+            "content_offset": avro.VECTOR_OFFSET,
+            "content_size_in_bytes": len(avro.vector(rows)),
+        }
+    described["file_size_in_bytes"] = len(content)
+    return DeleteFile(described, NewObject(path, content))
+
+
+def manifest_list(
+    place: Place, snapshot_id: int, parent: int | None, sequence: int, manifests: Sequence[Manifest]
+) -> NewObject:
+    """Return the manifest list of a snapshot."""
+    metadata = {
+        "snapshot-id": str(snapshot_id),
+        "parent-snapshot-id": "null" if parent is None else str(parent),
+        "sequence-number": str(sequence),
+        "format-version": str(place.format_version),
+    }
+    content = avro.write_container(
+        avro.manifest_schema(place.format_version), [m.record for m in manifests], metadata
+    )
+    name = f"snap-{snapshot_id}-{content_digest(content)}.avro"
+    return NewObject(place.metadata_path(name), content)
+
+
+def _manifest(
+    place: Place,
+    name: str,
+    content: int,
+    files: Sequence[Mapping[str, Any]],
+    added_in: tuple[int, int] | None = None,
+    sequences: Sequence[int] | None = None,
+) -> Manifest:
+    """Return a manifest of files that are new in a snapshot, or were known before under sequence
+    numbers: those given, or the one of all files of format 2.
+    """
+    if sequences is None and added_in is None:
+        sequences = [avro.FOLDED_SEQUENCE] * len(files)
+    if place.format_version >= 3 and sequences is not None:
+        ids = (file.get("first_row_id") for file in files)
+        numbers = json.dumps([*sequences, *ids])
+        name = name.replace(".", f"-{place.digest('numbers', numbers)}.")
+    metadata = {
+        "schema": place.schema_text,
+        "schema-id": str(place.listed_schema["schema-id"]),
+        "partition-spec": "[]",
+        "partition-spec-id": "0",
+        "format-version": str(place.format_version),
+        "content": "data" if content == avro.DATA else "deletes",
+    }
+    data = avro.write_container(
+        avro.entry_schema(place.format_version),
+        map(avro.entry, files, sequences or itertools.repeat(None)),
+        metadata,
+    )
+    totals = avro.Totals(len(files), sum(file["record_count"] for file in files))
+    path = place.metadata_path(name)
+    record = avro.manifest(place.uri(path), len(data), content, totals, added_in, sequences or ())
+    return Manifest(record, NewObject(path, data))
+
+
+def _data_file(place: Place, shard: Shard) -> dict[str, Any]:
+    lower, upper = key_bounds(place.schema, shard.min_key, shard.max_key)
+    return {
+        "content": avro.DATA,
+        "file_path": place.shard_uri(shard),
+        "file_format": "PARQUET",
+        "partition": {},
+        "record_count": shard.rows,
+        "file_size_in_bytes": shard.size_bytes,
+        "value_counts": [{"key": key.id, "value": shard.rows} for key in place.schema.keys],
+        "null_value_counts": [{"key": key.id, "value": 0} for key in place.schema.keys],
+        "lower_bounds": [{"key": number, "value": bound} for number, bound in lower.items()],
+        "upper_bounds": [{"key": number, "value": bound} for number, bound in upper.items()],
+    }

@@ -1,1 +1,0 @@
-"""What engines ask besides files: the protocol of catalogs, types of Glue, views in SQL."""

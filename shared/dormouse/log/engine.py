@@ -1,0 +1,516 @@
+"""The state of a table as a log of deltas, ordered by small conditional updates.
+
+A commit stores its transactions as one delta under a new id, and then appends that id to the log
+(`log.log`, `log.pages`): that one update decides the order. Whether a transaction holds is decided
+when the delta is folded, in that order, by the same rules for everyone (`log.tail`); its writer
+reads the verdict. So no commit conflicts with another, and a retry rewrites nothing.
+
+What a crash leaves: after the delta is stored, a blob that nothing names; after the append, a
+commit whose author does not know of it, and finds out by committing the same again.
+
+The engine knows three ports: the log, its head (both in `log.pages`) and the blobs (`blobs`). The
+stores that consist of it and adapters are `aws.s3.state_store` and `aws.dynamodb.state_store`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import ClassVar
+
+from dormouse.errors import (
+    ContendedError,
+    CorruptDataError,
+    InvalidRequestError,
+    InvariantError,
+    NotFoundError,
+    OutcomeUnknownError,
+    UnavailableError,
+)
+from dormouse.keys import KeyRange
+from dormouse.log.blobs import ABOVE_ALL_IDS, Fetch, ObjectBlobs, Overlap, fetched, in_turn
+from dormouse.log.compaction import (
+    Collector,
+    CompactionPolicy,
+    LogCompaction,
+    gc_paused,
+    is_increment_due,
+    is_snapshot_due,
+)
+from dormouse.log.deltas import encode_delta, identity_of
+from dormouse.log.log import CollectedError, Log, Reader, packed
+from dormouse.log.pages import LOWEST_ID, Manifest, Page, Pages, not_below
+from dormouse.log.pinning import PartialReads, Pinning
+from dormouse.log.tail import LogTail, kept_versions, state_at
+from dormouse.ports import Clock, Ids, Storage
+from dormouse.retry_policy import WITHOUT_PAUSES, RetryPolicy
+from dormouse.schema.schema import KeyTypes
+from dormouse.state.fold import Verdict
+from dormouse.state.state import (
+    Entry,
+    InitialisePartitions,
+    RestoreVersion,
+    TableState,
+    Transaction,
+    without_expired,
+)
+from dormouse.state.store import (
+    AlreadyCommitted,
+    CommitReport,
+    Committed,
+    Outcome,
+    Rejected,
+    VersionRecord,
+)
+from dormouse.state.validation import entry_violations
+from dormouse.stored.paths import delta_prefix, segment_prefix, snapshot_prefix
+
+# Group commit: threads that commit at the same time share one delta.
+
+Entries = tuple[Entry, ...]
+Outcomes = tuple[Outcome, ...]
+
+
+@dataclass(slots=True, eq=False)
+class PendingCommit:
+    """One thread's entries, and their outcomes. Its turn comes when they are decided, or when
+    the thread is to commit for all that wait."""
+
+    entries: Entries
+    turn: threading.Event = field(default_factory=threading.Event)
+    outcomes: Outcomes | None = None
+    failure: BaseException | None = None
+
+
+class GroupCommit:
+    """One commit at a time: threads that come meanwhile share the next. A lone one never waits."""
+
+    def __init__(self, commit: Callable[[Entries], Outcomes]) -> None:
+        """Commit with `commit`, which returns an outcome for each entry."""
+        self._commit = commit
+        self._lock = threading.Lock()
+        self._waiting: list[PendingCommit] = []
+        self._is_busy = False
+
+    def commit(self, entries: Entries) -> Outcomes:
+        """Commit entries, in one delta with those of other threads; raise what `commit` raises."""
+        own = PendingCommit(entries)
+        with self._lock:
+            self._waiting.append(own)
+            leads = not self._is_busy
+            self._is_busy = True
+        if not leads:
+            own.turn.wait()
+        if own.outcomes is None and own.failure is None:
+            self._lead()
+        if own.failure is not None:
+            raise own.failure
+        return own.outcomes or ()
+
+    def _lead(self) -> None:
+        """Commit for all that wait, and let one of those that came meanwhile lead next."""
+        with self._lock:
+            sharing, self._waiting = self._waiting, []
+        try:
+            outcomes = self._commit(tuple(entry for each in sharing for entry in each.entries))
+            for each in sharing:
+                each.outcomes = outcomes[: len(each.entries)]
+                outcomes = outcomes[len(each.entries) :]
+        except BaseException as failure:  # whatever it is, no thread may wait for ever
+            for each in sharing:
+                each.failure = failure
+        finally:
+            with self._lock:
+                following = self._waiting[:1]
+                self._is_busy = bool(following)
+            for each in (*sharing, *following):
+                each.turn.set()
+
+
+def _unobserved(report: CommitReport) -> None:
+    """Take the place of an observer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a store commits, and what it keeps.
+
+    A version can be read for `keep_seconds` after it was current. What takes longer than
+    `upload_seconds` from its upload to the log is uploaded again; clocks may differ by less.
+    `name` is what people call the table, for errors.
+    `overlap` stores the delta of a commit and reads those of others at once, or in turn, and so the
+    pieces that a part of the state is read from. `fetch` requests deltas that are objects.
+    """
+
+    name: str = ""
+    keep_seconds: int = 15 * 60
+    upload_seconds: int = 15 * 60
+    observe: Callable[[CommitReport], None] = _unobserved
+    overlap: Overlap = in_turn
+    fetch: Fetch = fetched
+
+
+DEFAULTS = Options()
+DEFAULT_COMPACTION = CompactionPolicy()
+
+
+class LogStateStore:
+    """One table's state; a `state_store.StateStore`, safe for many threads.
+
+    A store that lives long keeps the state in memory: then `current` costs one read of a page when
+    nothing is new. Every call raises NotFoundError once the table's state was destroyed.
+    """
+
+    def __init__(
+        self,
+        reader: Reader,
+        clock: Clock,
+        ids: Ids,
+        options: Options = DEFAULTS,
+        policy: CompactionPolicy = DEFAULT_COMPACTION,
+    ) -> None:
+        """Use the table whose log and blobs `reader` reads; nothing is read yet."""
+        self.reader, self.policy = reader, policy
+        self._log, self._options = reader.log, options
+        self._table_id, self._retry_policy = reader.log.table_id, reader.log.retry_policy
+        self._clock, self._ids = clock, ids
+        self._tail = LogTail(reader)
+        self._partial_reads = PartialReads(reader, options.overlap)
+        self._group = GroupCommit(self._append)
+        keep_ms, upload_ms = options.keep_seconds * 1000, options.upload_seconds * 1000
+        self._compaction = LogCompaction(reader, ids, keep_ms, policy)
+        self._collector = Collector(reader, clock, keep_ms, upload_ms)
+        self.pins = Pinning(reader, clock, ids, keep_ms, upload_ms, self.current)
+
+    def current(self) -> TableState:
+        """Return the newest version: at least every commit that ended before the call began."""
+        return self._retry_policy.retry(self._tail.newest)
+
+    def part(self, ranges: Callable[[], Sequence[KeyRange]]) -> TableState:
+        """Return of the newest version at least what readers of some ranges of keys need.
+
+        A process that has the state in memory brings that up to date. Another one reads a few
+        blocks, if it can (`partial_reads`), else the whole state.
+        """
+        if not self._tail.is_warm:
+            found = self._retry_policy.retry(lambda: self._partial_reads.part(ranges()))
+            if found is not None:
+                return found
+        return self.current()
+
+    def at(self, *, version: int | None = None, time_ms: int | None = None) -> TableState:
+        """Return a version, or the one that was current at a time, as long as it is kept or pinned.
+
+        Raises:
+            NotFoundError: it is no longer kept, or there is no such version yet.
+            InvalidRequestError: neither or both are given.
+        """
+        try:
+            return self._retry_policy.retry(
+                lambda: state_at(self.reader, version=version, time_ms=time_ms)
+            )
+        except NotFoundError:
+            for pin in self.pins.all():
+                if pin.version == version:
+                    return self.pins.state(pin)
+            raise
+
+    def history(self) -> list[VersionRecord]:
+        """Return the versions that are kept without a pin, the oldest first."""
+        return self._retry_policy.retry(lambda: kept_versions(self.reader))
+
+    def commit(self, *transactions: Transaction, generation: int) -> tuple[Outcome, ...]:
+        """Commit transactions in one delta, each for itself, and return the outcome of each.
+
+        Threads that commit at the same time share a delta.
+
+        Raises:
+            InvalidRequestError: one of them can hold in no state of the table; nothing was written.
+            ContendedError: all attempts lost; nothing was committed.
+            UnavailableError: nothing was committed.
+            OutcomeUnknownError: they may have been committed. Commit the same again to find out.
+        """
+        if not transactions:
+            return ()
+        now_ms = self._clock.now_ms()
+        entries = tuple(Entry(each, now_ms, generation) for each in transactions)
+        admit(entries, self._retry_policy.retry(self._tail.last_seen), self.current)
+        return self._group.commit(entries)
+
+    def restore(self, earlier: TableState, *, generation: int) -> Outcome:
+        """Begin a generation with the rows of `earlier`, a pinned version; return the outcome.
+
+        Order of writes: the snapshot of the version, the delta that has the same id, the log.
+
+        Raises: as `commit`.
+        """
+        transaction = RestoreVersion(generation, earlier.version)
+        entries = (Entry(transaction, self._clock.now_ms(), generation),)
+        (outcome,) = self._append(entries, without_expired(earlier))
+        return outcome
+
+    def maintain(self) -> None:
+        """Compact the log and collect its garbage, as far as due. Any number may at once.
+
+        Raises:
+            InvariantError: the state contradicts itself; no snapshot was written.
+            UnavailableError, OutcomeUnknownError: the rest is left to the next call.
+        """
+        head = self._retry_policy.retry(self._log.head)
+        if head is None:
+            return
+        seen = head
+        if self._retry_policy.retry(lambda: self._compaction.compact(seen)):
+            head = self._retry_policy.retry(self._log.head) or seen
+        manifest = head.manifest
+        self._retry_policy.retry(lambda: self._compaction.merge_history(manifest))
+        if is_snapshot_due(manifest, self.policy):
+            state = self.current()
+            if self._compaction.snapshot(state):
+                self._tail.kept(state)
+        elif is_increment_due(manifest):
+            self._keep_increment(manifest)
+        if self._collector.is_due(head):
+            self._retry_policy.retry(self._collector.collect)
+
+    def _keep_increment(self, manifest: Manifest) -> None:
+        """Keep what changed since the last cut of the log that this process knows the state of."""
+        state, cut = self.current(), self._tail.cut
+        if cut is None or cut.version not in manifest.cuts:
+            self._tail.reset()  # another process kept others since: begin with its last one
+            state, cut = self.current(), self._tail.cut
+        with suppress(CollectedError):
+            if cut and self._compaction.increment(cut, state, manifest):
+                self._tail.kept(state)
+
+    def log_length(self) -> int:
+        """Count the versions since the newest snapshot: what a new process has to fold."""
+        newest = self._retry_policy.retry(self.reader.manifest).newest
+        return self.current().version - (newest.version if newest else 0)
+
+    def reopen(self) -> None:
+        """Drop what is kept in memory: the next look reads what is stored."""
+        self._tail.reset()
+
+    def terminate(self) -> None:
+        """Close the state for good: no process can commit or read any more; blobs stay. Idempotent.
+
+        The pages are deleted, for an append needs nothing but a page with room.
+        """
+        head = self._log.pages.close(self._table_id)
+        self._log.pages.delete_pages(self._table_id, head.first_page, head.last_page + 1)
+        self._log.pages.pins.clear(self._table_id)
+
+    def destroy(self) -> None:
+        """Delete the state of the table. Repeatable; used only when the table itself is deleted.
+
+        The log is closed first: from then on no process can commit or read. Its head of a hundred
+        bytes stays, so that a writer that slept cannot begin the log again.
+        """
+        self.terminate()
+        self._retry_policy.retry(self._delete_blobs)
+
+    def delete_late(self) -> None:
+        """Delete the blobs that were put while the state was destroyed, or later. Repeatable.
+
+        Nothing else can come late: pages and the manifest change only while the log is open.
+
+        Raises:
+            InvariantError: the log is not closed; nothing was deleted.
+        """
+        head = self._retry_policy.retry(lambda: self._log.pages.head(self._table_id))
+        if head is None or not head.closed:
+            raise InvariantError(f"the state of {self._log.title} was never destroyed")
+        self._retry_policy.retry(self._delete_blobs)
+        self._log.pages.pins.clear(self._table_id)
+
+    def _delete_blobs(self) -> None:
+        for blobs in (self.reader.deltas, self.reader.segments, self.reader.snapshots):
+            blobs.delete_stale(ABOVE_ALL_IDS, ())
+
+    @gc_paused()
+    def _append(self, entries: Entries, earlier: TableState | None = None) -> Outcomes:
+        """Append a delta wherever the log ends; what holds there is known after the fold."""
+        started_ms, attempts, sent_bytes, mark = self._clock.now_ms(), 0, 0, LOWEST_ID
+        for _ in range(self._retry_policy.attempts):
+            delta_id, size_bytes = self._upload_and_look(entries, mark, earlier)
+            sent_bytes += size_bytes
+            # Twice as many as last time may come between: a look is cheaper than a full page.
+            page = self._log.page_after(self._tail.last_seen().version, 2 * self._tail.overtaken)
+            with self._tail.awaiting(delta_id, entries):
+                placed = self._log.append(delta_id, page)
+                attempts += placed.attempts
+                if placed.page and placed.version is not None:
+                    verdicts, version = self._verdicts(delta_id, placed.page), placed.version
+                    self._report(version, attempts, sent_bytes, started_ms, verdicts)
+                    return outcomes_of(verdicts, version)
+            mark = placed.low_water_mark or mark
+        raise ContendedError(
+            f"every commit to {self._log.title} came too late after its upload",
+            hint="nothing was changed; try again later",
+        )
+
+    def _upload_and_look(
+        self, entries: Entries, mark: str, earlier: TableState | None
+    ) -> tuple[str, int]:
+        """Store a delta, and fold what others committed; return as `_upload`.
+
+        So the append goes to the page where the log ends, and few deltas are left between that and
+        this one. And the fold begins before the delta, else it would never learn the verdict.
+
+        A writer that others overtook looks while its delta is on its way: time is short, and where
+        the delta will be cannot be known. Another one looks before, for that is where it will be.
+        """
+        upload = partial(self._upload, entries, mark, earlier)
+        if self.reader.carries and not self._tail.overtaken:
+            self.current()
+            return upload(carried=packed(self._tail.next_carried()))
+        return self._options.overlap(upload, self.current)
+
+    def _upload(
+        self,
+        entries: Entries,
+        mark: str,
+        earlier: TableState | None,
+        carried: Sequence[tuple[str, bytes]] = (),
+    ) -> tuple[str, int]:
+        """Store a delta under a new id; return the id, and how many bytes were sent.
+
+        If it restores a version, a snapshot of that is stored under the same id before. The id is
+        not below a low-water mark met before: otherwise a machine whose clock is behind could never
+        commit again.
+        """
+        delta_id, sent_bytes = not_below(mark, self._ids.new()), 0
+        if earlier is not None:
+            from dormouse.log.snapshot import encode_snapshot  # it imports Arrow
+
+            snapshot = encode_snapshot(self._table_id, earlier)
+            self.reader.snapshots.put(delta_id, snapshot)
+            sent_bytes = len(snapshot)
+        body = encode_delta(entries, identity_of(self._table_id, delta_id), carried)
+        self.reader.deltas.put(delta_id, body)
+        return delta_id, sent_bytes + len(body)
+
+    def _verdicts(self, delta_id: str, page: Page) -> tuple[Verdict, ...]:
+        try:
+            return self._retry_policy.retry(lambda: self._tail.verdicts(delta_id, page))
+        except (UnavailableError, CorruptDataError) as error:
+            # The delta is in the log all the same, so to the caller this is no clean failure.
+            raise OutcomeUnknownError(
+                f"a commit to {self._log.title} landed, but its verdict is unread: {error}",
+                hint="commit the same again to find out; delete nothing it may need",
+            ) from error
+
+    def _report(
+        self,
+        version: int,
+        attempts: int,
+        size_bytes: int,
+        started_ms: int,
+        verdicts: Sequence[Verdict],
+    ) -> None:
+        milliseconds = self._clock.now_ms() - started_ms
+        rejected = sum(bool(verdict.violations) for verdict in verdicts)
+        self._options.observe(
+            CommitReport(version, attempts, size_bytes, milliseconds, len(verdicts), rejected)
+        )
+
+
+def outcomes_of(verdicts: Sequence[Verdict], version: int) -> Outcomes:
+    """Return the outcome of each entry of the delta that made a version."""
+    return tuple(_outcome(verdict, version) for verdict in verdicts)
+
+
+def _outcome(verdict: Verdict, version: int) -> Outcome:
+    if verdict.repeated:
+        return AlreadyCommitted()
+    return Rejected(verdict.violations) if verdict.violations else Committed(version)
+
+
+_REASONS = 5
+
+
+def admit(entries: Sequence[Entry], known: TableState, look: Callable[[], TableState]) -> None:
+    """Refuse entries, all meant for one generation, that can hold in no state of a table.
+
+    `known` is any version of it, `look` gives the newest.
+
+    Raises:
+        InvalidRequestError: some can hold in none.
+    """
+    key_types = _key_types(entries, known, look)
+    for entry in entries:
+        if broken := entry_violations(entry, key_types):
+            reasons = "; ".join(map(str, broken[:_REASONS]))
+            raise InvalidRequestError(
+                f"a change of the table can never hold: {reasons}", hint="nothing was written"
+            )
+        if isinstance(entry.transaction, RestoreVersion):
+            raise InvalidRequestError("a version is restored by `restore`, with its snapshot")
+
+
+def _key_types(
+    entries: Sequence[Entry], known: TableState, look: Callable[[], TableState]
+) -> KeyTypes:
+    """Return the types of row keys in the generation of `entries`; none if that is not the newest.
+
+    They stay as long as the generation, so any version of it knows them; else an entry is to give
+    them to the table.
+    """
+    generation = entries[0].generation
+    if known.key_types and known.generation == generation:
+        return known.key_types
+    made = (entry.transaction for entry in entries)
+    given = next((m.key_types for m in made if isinstance(m, InitialisePartitions)), ())
+    if given and not known.key_types:
+        return given
+    newest = look()
+    return newest.key_types if newest.generation == generation else ()
+
+
+# The state store whose deltas, segments and snapshots are objects of the table's storage.
+
+
+class ObjectStateStore(LogStateStore):
+    """The engine over objects below the table's prefix.
+
+    Deltas carry those before them if a request takes longer than a few kilobytes (`carries`).
+    """
+
+    carries: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        table_id: str,
+        storage: Storage,
+        pages: Pages,
+        clock: Clock,
+        ids: Ids,
+        *,
+        retry_policy: RetryPolicy = WITHOUT_PAUSES,
+        options: Options = DEFAULTS,
+    ) -> None:
+        """Use the state of `table_id`; nothing is read yet."""
+
+        def blobs(prefix: str, kind: str) -> ObjectBlobs:
+            return ObjectBlobs(storage, prefix, kind, retry_policy)
+
+        reader = Reader(
+            Log(table_id, pages, retry_policy, options.name),
+            deltas=ObjectBlobs(
+                storage,
+                delta_prefix(table_id),
+                "delta",
+                retry_policy,
+                suffix=".delta",
+                is_spread=True,
+                fetch=options.fetch,
+            ),
+            segments=blobs(segment_prefix(table_id), "segment"),
+            snapshots=blobs(snapshot_prefix(table_id), "snapshot"),
+            carries=self.carries,
+        )
+        super().__init__(reader, clock, ids, options)

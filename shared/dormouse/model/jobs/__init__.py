@@ -1,1 +1,0 @@
-"""Jobs as values: what happens to them, their records, their metrics, and which are for Spark."""

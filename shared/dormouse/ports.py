@@ -1,0 +1,774 @@
+"""The interfaces of what stages need from the world, as small protocols; `aws` implements them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Condition
+from typing import TYPE_CHECKING, BinaryIO, Protocol, TypeAlias
+
+from dormouse.cache import Cache
+from dormouse.errors import InvalidRequestError, NotFoundError
+from dormouse.http.connections import Connections, NoConnections
+from dormouse.state.jobs import DAMAGED as DAMAGED
+from dormouse.state.jobs import JobEvent, Tracked
+from dormouse.state.jobs import JobRecord as JobRecord
+from dormouse.state.versions import PublicationRecord
+
+if TYPE_CHECKING:
+    from dormouse.access import AccessRules
+    from dormouse.errors import CorruptDataError, DamagedEntryError
+    from dormouse.messages.stages import OutboundMessage
+    from dormouse.state.jobs import ClusterSize, Metric
+    from dormouse.state.sources import Source
+    from dormouse.state.store import StateStore
+    from dormouse.tables.table import Table, Tombstone
+
+
+# The download of a file that is read while its bytes arrive.
+
+Arrived: TypeAlias = Callable[[int, int], object]
+"""Is called with the start and the end of bytes that are in the local file from now on.
+
+Before the first call the local file has its full size. An error of it ends the download.
+"""
+
+
+class StoppedError(Exception):
+    """Nobody needs the file any more, so its download ends."""
+
+
+class Arrivals:
+    """Which bytes of a local file have arrived; safe for many threads.
+
+    Those that download call `add`, which is an `Arrived`; those that read call `wait`.
+    """
+
+    def __init__(self, size_bytes: int) -> None:
+        """Begin without a byte."""
+        self._size_bytes = size_bytes
+        self._spans: list[tuple[int, int]] = []
+        self._is_stopped, self._is_done = False, False
+        self._error: BaseException | None = None
+        self._changed = Condition()
+
+    def add(self, start: int, end: int) -> None:
+        """Note that the bytes from `start` up to `end` have arrived.
+
+        Raises:
+            StoppedError: nobody needs the file any more.
+        """
+        with self._changed:
+            if self._is_stopped:
+                raise StoppedError
+            self._spans = _with_span(self._spans, start, end)
+            self._changed.notify_all()
+
+    def end(self, download: Future[None]) -> None:
+        """Note that the download is done: all bytes have arrived, or no more will."""
+        with self._changed:
+            self._error = StoppedError() if download.cancelled() else download.exception()
+            self._is_done = True
+            self._changed.notify_all()
+
+    def stop(self) -> None:
+        """Let the download end with its next bytes."""
+        with self._changed:
+            self._is_stopped = True
+
+    def is_incomplete(self) -> bool:
+        """Return whether bytes are missing, as soon as the file is there with its full size.
+
+        Raises:
+            Exception: what the download raised.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._spans or self._is_done)
+            self._raise_error()
+            return not self._is_done
+
+    def wait(self, start: int, end: int) -> int:
+        """Return up to where all bytes from `start` on are there, `end` at most, as soon as the
+        first of them is there.
+
+        Raises:
+            Exception: what the download raised.
+        """
+        end = min(end, self._size_bytes)
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._is_done or start >= end or self._until(start) > start
+            )
+            self._raise_error()
+            return end if self._is_done else min(end, self._until(start))
+
+    def wait_for_all(self) -> None:
+        """Return when the download is done. Raises what it raised."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_done)
+            self._raise_error()
+
+    def _until(self, start: int) -> int:
+        """Return up to where all bytes from `start` on have arrived."""
+        return max([start, *(high for low, high in self._spans if low <= start)])
+
+    def _raise_error(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+
+def _with_span(spans: list[tuple[int, int]], start: int, end: int) -> list[tuple[int, int]]:
+    """Return spans, none of which touches another, with one more span of bytes among them."""
+    apart = [(low, high) for low, high in spans if high < start or end < low]
+    touching = [(low, high) for low, high in spans if not (high < start or end < low)]
+    low = min([start, *(low for low, _ in touching)])
+    high = max([end, *(high for _, high in touching)])
+    return [*apart, (low, high)]
+
+
+# The upload of a local file as an object, begun while the file is still being written.
+
+
+class Upload(Protocol):
+    """The upload of a local file to a path; the object exists once `complete` has stored it.
+
+    A crash before that leaves at most an `UnfinishedUpload`, which is no object and is aborted
+    later. End each upload with `complete` or `abort`.
+    """
+
+    def advance(self, final_bytes: int) -> None:
+        """Note that the first `final_bytes` of the file exist and will not change.
+
+        They may be sent in the background; an error of that is raised here or by `complete`.
+        """
+
+    def complete(self) -> bool:
+        """Store the file, which is now whole, as an object if there is none at its path.
+
+        Return whether it was stored; if not, nothing is changed. What was sent is deleted unless
+        it was stored.
+        """
+
+    def abort(self) -> None:
+        """Delete what was sent; the object will not exist. Does nothing after `complete`."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnfinishedUpload:
+    """An upload that was begun and neither completed nor aborted; `id` is the storage's own."""
+
+    path: str
+    id: str
+    started_ms: int
+
+
+class Uploads(Protocol):
+    """What a data root does with local files."""
+
+    def upload(self, path: str, local: Path) -> bool:
+        """Store a local file as `put` does, without loading it into memory.
+
+        The file must not be changed any more: it may be another name of the object from now on.
+        """
+
+    def start_upload(self, path: str, local: Path) -> Upload:
+        """Start to upload a local file that is still being written."""
+
+    def list_uploads(self, prefix: str) -> Iterator[UnfinishedUpload]:
+        """Yield the uploads to paths that begin with `prefix` which are not finished."""
+
+    def abort_uploads(self, uploads: Iterable[UnfinishedUpload]) -> None:
+        """Delete what was sent of uploads; those that were finished meanwhile are left alone."""
+
+
+class WholeUpload:
+    """An upload that sends nothing before the file is whole: to a disk or memory of this machine.
+
+    So it leaves nothing unfinished but what `upload` of its storage itself leaves.
+    """
+
+    def __init__(self, storage: Uploads, path: str, local: Path) -> None:
+        """Upload `local` to `path` by the storage's `upload`."""
+        self._storage, self._path, self._local = storage, path, local
+
+    def advance(self, final_bytes: int) -> None:
+        """Do nothing."""
+
+    def complete(self) -> bool:
+        """Store the file if there is no object at its path; return whether it was stored."""
+        return self._storage.upload(self._path, self._local)
+
+    def abort(self) -> None:
+        """Do nothing: nothing was sent."""
+
+
+# The port of what readers of Iceberg need to open the objects of a table themselves.
+
+
+class ReaderAccess(Protocol):
+    """What readers need, as properties that Iceberg's clients of storage know."""
+
+    def settings(self) -> Mapping[str, str]:
+        """Return what is the same for all tables, and no secret."""
+
+    def credentials(self, table_id: str) -> Mapping[str, str]:
+        """Return credentials, for a while, to read the objects of one table that readers open;
+        nothing if this instance lends none.
+
+        Raises:
+            UnavailableError: there are none now.
+        """
+
+
+# The queues that results of queries are sent to: those of the instance's own list.
+
+
+class ResultQueues(Protocol):
+    """Sends texts to queues that the instance was deployed with; a message names one of them."""
+
+    def check(self, queue: str) -> None:
+        """Check that results can be sent to a queue.
+
+        Raises:
+            InvalidRequestError: the queue is not of the list.
+            NotFoundError: it is gone.
+            UnavailableError: the service does not answer.
+        """
+
+    def send(self, queue: str, group: str, bodies: Sequence[str]) -> None:
+        """Send texts, in order; those of a `group` stay in order where a queue keeps any.
+
+        Raises:
+            InvalidRequestError, NotFoundError: as `check`; nothing more is sent.
+            UnavailableError: some may not have been sent; send all again.
+        """
+
+
+class NoResultQueues:
+    """`ResultQueues` of an instance that has none."""
+
+    def check(self, queue: str) -> None:
+        """Refuse any queue."""
+        raise not_listed(queue, ())
+
+    def send(self, queue: str, group: str, bodies: Sequence[str]) -> None:
+        """Refuse any queue."""
+        self.check(queue)
+
+
+def not_listed(queue: str, listed: Sequence[str]) -> InvalidRequestError:
+    """Return the error for a queue that results are not sent to."""
+    return InvalidRequestError(
+        f"results are not sent to a queue {queue!r}",
+        hint=f"name one of {', '.join(listed)}" if listed else "this instance has no ResultQueues",
+    )
+
+
+def gone(queue: str) -> NotFoundError:
+    """Return the error for a queue of the list that is not there, or cannot be sent to."""
+    return NotFoundError(
+        f"the queue {queue!r} of ResultQueues is gone, or takes nothing from this instance",
+        hint="create it, let its policy and key allow answer_query, or send results elsewhere",
+    )
+
+
+# The ports of what is published of tables for readers of Iceberg.
+
+LOST_PUBLICATION = "`dormouse iceberg publish NAME --all` publishes all of it again, from the state"
+"""What to do about a record of a publication that is damaged or lost."""
+
+
+class Publications(Protocol):
+    """The record of what is published of each table, each call atomic and strongly consistent.
+
+    Every call may raise UnavailableError: nothing was changed. Those that change something may
+    raise OutcomeUnknownError instead: it may have been changed. All can be repeated.
+    """
+
+    def get(self, table_id: str) -> PublicationRecord | None:
+        """Return the record of a table; None if there is none.
+
+        Raises:
+            CorruptDataError: it is damaged.
+        """
+
+    def replace(self, table_id: str, old: PublicationRecord | None, new: PublicationRecord) -> bool:
+        """Put a record in the place of another, or of none; return False if that is not there."""
+
+    def delete(self, table_id: str) -> None:
+        """Delete the record of a table, damaged or not; none is no error."""
+
+
+@dataclass(frozen=True, slots=True)
+class MirroredTable:
+    """A table as Glue has it: the URIs of its metadata and of all that is published of it, and its
+    columns as pairs of a name and a type of Hive. `table_id` says whose entry it is.
+    """
+
+    table_id: str
+    metadata: str
+    location: str
+    columns: Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorEntry:
+    """What of an entry of Glue decides how it is replaced. `table_id` is empty if it is not ours;
+    `version` changes with each change.
+    """
+
+    table_id: str
+    metadata: str
+    version: str
+
+
+class Mirror(Protocol):
+    """A database of Glue, in which AWS's engines find tables, by names in lower case.
+
+    Every call may raise UnavailableError: nothing was changed. Those that change something may
+    raise OutcomeUnknownError instead. All can be repeated.
+    """
+
+    @property
+    def database(self) -> str:
+        """The name of the database; empty if the instance has none."""
+
+    def get(self, name: str) -> MirrorEntry | None:
+        """Return an entry; None if there is none."""
+
+    def put(self, name: str, table: MirroredTable, old: MirrorEntry | None) -> bool:
+        """Put an entry in the place of another, or of none; return False if that is not there."""
+
+    def delete(self, name: str) -> None:
+        """Delete an entry; none is no error."""
+
+
+# The port of Spark: runs that are started, and looked at.
+
+
+@dataclass(frozen=True, slots=True)
+class SparkRun:
+    """One attempt at a job, to be started. `token` makes starting it idempotent.
+
+    `package` is the version of the Spark package, in the data bucket, to run with.
+    """
+
+    table_id: str
+    job_id: str
+    kind: str
+    generation: int
+    attempt: int
+    token: str
+    size: ClusterSize
+    package: str
+
+
+@dataclass(frozen=True, slots=True)
+class SparkRunState:
+    """The state of a run; `reason` is what Spark says about it, if anything.
+
+    `outcome` is ``succeeded`` or ``failed``, and empty while the run waits or runs.
+    """
+
+    table_id: str
+    job_id: str
+    attempt: int
+    outcome: str
+    reason: str = ""
+
+
+class Spark(Protocol):
+    """Runs Spark jobs."""
+
+    @property
+    def package(self) -> Path | None:
+        """The folder of the Spark package that was deployed with this process; None if runs use
+        the library of this process.
+        """
+
+    def start(self, run: SparkRun) -> str:
+        """Start a run, unless it was started before; return its id.
+
+        Raises:
+            UnavailableError: it cannot be started now.
+            OutcomeUnknownError: it may have been started; starting it again with the same token
+                tells.
+            InvalidRequestError: it can never be started as it is.
+        """
+
+    def describe(self, run_id: str) -> SparkRunState | None:
+        """Return the state of a run; None if there is none, or if it is not a run of such a job.
+
+        Raises:
+            UnavailableError: Spark does not answer.
+        """
+
+
+class Clock(Protocol):
+    """The current time."""
+
+    def now_ms(self) -> int:
+        """Return milliseconds since 1970."""
+
+
+class Ids(Protocol):
+    """A generator of unique ids."""
+
+    def new(self) -> str:
+        """Return 32 hex digits, unique; the first 12 are the milliseconds since 1970."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredObject:
+    """An object as a listing shows it."""
+
+    path: str
+    size_bytes: int
+    modified_ms: int
+
+
+class Objects(Protocol):
+    """Objects that can be read."""
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether a read waits for a network, so that many in flight take no longer than one."""
+
+    def open(self, path: str, size_bytes: int) -> BinaryIO:
+        """Open an object of known size to seek and read; each read fetches only its range.
+
+        Raises NotFoundError, at the latest by the first read.
+        """
+
+
+class StreamedObjects(Objects, Protocol):
+    """Objects whose bytes can be used before all of them have arrived."""
+
+    def stream(self, path: str, size_bytes: int, start: int, end: int) -> Iterator[bytes]:
+        """Yield the bytes of an object from `start` up to `end` as they arrive, by one request.
+
+        Raises NotFoundError, at the latest by the first piece.
+        """
+
+    def link(self, path: str, local: Path) -> bool:
+        """Make `local` a second name of the file that an object is; False if that cannot be.
+
+        The file must not be changed, but can be read, also after the object was deleted. Raises
+        NotFoundError, if it could be otherwise.
+        """
+
+
+class Storage(StreamedObjects, Uploads, Protocol):
+    """The data root: a bucket or a folder. Paths are relative, with ``/`` and without ``..``.
+
+    Objects are immutable: they are put once, never changed, and finally deleted.
+    """
+
+    @property
+    def uri(self) -> str:
+        """Where the data root is, for people: ``s3://bucket``, or the folder's path."""
+
+    def get(self, path: str) -> bytes:
+        """Return a whole object. Raises NotFoundError."""
+
+    def put(self, path: str, body: bytes) -> bool:
+        """Store an object if its path is free; otherwise return False and change nothing."""
+
+    def list(self, prefix: str) -> Iterator[StoredObject]:
+        """Yield the objects whose path begins with `prefix`, in path order."""
+
+    def list_noncurrent(self, prefix: str) -> Iterator[NoncurrentObject]:
+        """Yield the versions of objects that were deleted or replaced and are still kept."""
+
+    def folders(self) -> Iterator[str]:
+        """Yield the first part of every path that has several parts, in order, each once."""
+
+    def delete(self, paths: Sequence[str]) -> None:
+        """Delete objects; missing ones are ignored."""
+
+
+@dataclass(frozen=True, slots=True)
+class NoncurrentObject:
+    """An object that was deleted or replaced, and is kept until `until_ms`; None is for ever.
+
+    Its old content is read from `storage`, under the same path.
+    """
+
+    stored: StoredObject
+    storage: Storage
+    until_ms: int | None
+
+
+FILE_SCHEME = "file://"
+
+
+def root_uri(storage: Storage) -> str:
+    """Return the URI of a data root as published metadata has it, without a slash at its end.
+
+    A folder's has the scheme: of the readers of Iceberg some refuse a bare path, and all take the
+    scheme. Nothing is escaped, since they escape nothing.
+    """
+    uri = storage.uri.rstrip("/")
+    return uri if "://" in uri else f"{FILE_SCHEME}{uri}"
+
+
+class Sources(Protocol):
+    """The ingest bucket."""
+
+    def download(self, source: Source, local: Path, arrived: Arrived | None = None) -> None:
+        """Download this version of an object; parts that `arrived` names can be used at once.
+
+        Raises RefusedSourceError if it is gone or has changed.
+        """
+
+    def list(self, prefix: str, *, since_ms: int) -> Iterator[Source]:
+        """Yield, in key order, the files (`is_file_below`) whose key begins with `prefix` and which
+        were dropped at `since_ms` or later. Pages are loaded as they are needed.
+        """
+
+
+class Tables(Protocol):
+    """The registry of tables: unique names, immutable ids."""
+
+    def get(self, table_id: str) -> Table | None:
+        """Return a table by id; None if there is none."""
+
+    def named(self, name: str) -> Table | None:
+        """Return a table by name; None if there is none."""
+
+    def all(self) -> list[Table]:
+        """Return all tables by name. Raises CorruptDataError if anything is damaged."""
+
+    def list_readable(self) -> tuple[list[Table], list[DamagedEntryError]]:
+        """Return all tables that can be read, by name, and the damaged entries."""
+
+    def repair(self, which: str = "") -> list[str]:
+        """Repair the damaged entries of a table, by name or id, or of all tables; return what was
+        repaired.
+
+        Raises CorruptDataError if some cannot be repaired; all others were.
+        """
+
+    def create(self, table: Table) -> None:
+        """Register a table.
+
+        Raises:
+            AlreadyExistsError: another table has the name, or the id has a tombstone.
+        """
+
+    def change(
+        self, table_id: str, change: Callable[[Table], Table], *, request_id: str = ""
+    ) -> Table:
+        """Replace a table's entry by what `change` returns for the newest entry; return the result.
+
+        `change` may be called several times. With a `request_id`, the change takes effect once,
+        however often it is requested. Errors raised by `change` are passed on.
+
+        Raises:
+            NotFoundError: there is no such table, or it is being deleted, which cannot be undone.
+            AlreadyExistsError: another table has the new name.
+            ContendedError: concurrent changes won every attempt; nothing was changed.
+        """
+
+    def put_tombstone(self, tombstone: Tombstone) -> Tombstone | None:
+        """Record for ever that an id belongs to no table; return the tombstone that was put first.
+
+        Return None, and change nothing, if a table with this id is registered and not being
+        deleted.
+        """
+
+    def tombstone(self, table_id: str) -> Tombstone | None:
+        """Return the tombstone of an id; None if there is none."""
+
+    def tombstones(self, since_ms: int) -> tuple[list[Tombstone], list[CorruptDataError]]:
+        """Return the tombstones of deletions since a time, in order, and the damaged ones."""
+
+    def delete(self, table: Table) -> None:
+        """Remove a table; one that is not registered is ignored."""
+
+    def defaults(self) -> dict[str, int | str]:
+        """Return the properties of the instance, for tables that do not set their own."""
+
+    def change_defaults(
+        self, change: Callable[[dict[str, int | str]], dict[str, int | str]]
+    ) -> dict[str, int | str]:
+        """Replace the instance's properties by what `change` returns for them; return the result.
+
+        Raises:
+            ContendedError: concurrent changes won every attempt; nothing was changed.
+        """
+
+    def access_rules(self) -> AccessRules:
+        """Return the access rules of the instance; None if access is by instance.
+
+        Raises:
+            CorruptDataError: they are damaged or lost, so nobody may be let in.
+        """
+
+    def change_access_rules(self, change: Callable[[AccessRules], AccessRules]) -> AccessRules:
+        """Replace the access rules by what `change` returns for them; return the result.
+
+        Raises:
+            ContendedError: concurrent changes won every attempt; nothing was changed.
+            CorruptDataError: they are damaged or lost; nothing was changed.
+        """
+
+
+class Tracker(Protocol):
+    """The records of jobs, for people. They are kept for seven days, those of refused files for 35.
+    No row depends on them.
+
+    The tracker also knows which table each request is about, for longer than a request can be
+    redelivered.
+    """
+
+    def record(self, job: Tracked, event: JobEvent, at_ms: int) -> None:
+        """Record what happened to a job; `model.job_events.fold_event` makes the record of it."""
+
+    def get(self, table_id: str, job_id: str) -> JobRecord | None:
+        """Return the newest record of a job; None if there is none, or if it is damaged."""
+
+    def records(self, table_id: str) -> Iterator[JobRecord]:
+        """Yield all records of a table in job id order, including `DAMAGED` ones."""
+
+    def bind(self, request: str, table_id: str, now_ms: int) -> str:
+        """Return the table that a request is about: `table_id`, unless an earlier call named
+        another.
+
+        The answer is kept for thirty days after the last call. Raises CorruptDataError.
+        """
+
+
+class Metrics(Protocol):
+    """Publishes the metrics of tables, for people. No row depends on them."""
+
+    def emit(self, table_name: str, values: Mapping[Metric, float]) -> None:
+        """Publish the current values of gauges and the newest counts of a table."""
+
+
+class NoMetrics:
+    """A `Metrics` that drops everything, for a process that publishes no metrics."""
+
+    def emit(self, table_name: str, values: Mapping[Metric, float]) -> None:
+        """Drop the values."""
+
+
+class Outbox(Protocol):
+    """Sends messages to queues."""
+
+    def send(self, messages: Iterable[OutboundMessage]) -> None:
+        """Send all messages. Raises UnavailableError if some may not have been sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueCounts:
+    """The numbers of messages in a queue, as SQS counted them some seconds ago."""
+
+    waiting: int
+    in_flight: int
+    delayed: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A message in a dead-letter queue. `reason` says why it failed, if that is known.
+
+    `receives` counts how often it was received, including for display; `sent_ms` is when it was
+    first sent. `receipt` is the handle of the process that received it.
+    """
+
+    id: str
+    body: str
+    reason: str = ""
+    receives: int = 0
+    sent_ms: int = 0
+    receipt: str = ""
+
+
+class DeadLetters(Protocol):
+    """The dead letters of each queue, by the queue's own name.
+
+    Every method raises UnavailableError, and NotFoundError if there is no such queue.
+    """
+
+    def receive(self, queue: str, most: int) -> list[DeadLetter]:
+        """Receive dead letters; others do not see them for some minutes, unless they are
+        released.
+        """
+
+    def release(self, queue: str, letters: Sequence[DeadLetter]) -> None:
+        """Make received dead letters visible to others at once."""
+
+    def redrive(self, queue: str, letters: Sequence[DeadLetter]) -> list[DeadLetter]:
+        """Send the messages to their queue again; return the dead letters whose message was
+        sent.
+        """
+
+    def delete(self, queue: str, letters: Sequence[DeadLetter]) -> list[DeadLetter]:
+        """Delete received dead letters; return those that could not be deleted."""
+
+
+NO_TABLE = "-"
+"""The table id under which the tracker keeps records that belong to no table."""
+
+
+def _hold() -> None:
+    """Check nothing: the files of a folder and the services of AWS hold to conditions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """All that a stage may use of the world.
+
+    `storage` is the data root; exported rows go to `results`. `scratch` is a local folder for
+    temporary files; `memory_bytes` is what sorting and merging may use before they spill to it.
+    `cache` holds objects that were read. `spark` is None for a process that starts no Spark jobs;
+    `has_spark` says whether the instance has Spark. `owns_scratch` says whether nobody else fills
+    the scratch folder, so that what does not fit there alone never will. `attempt_ms` is how long
+    an attempt at a job may live without being heard of; 0 where its queue gives a job to nobody
+    else while it lives. `reader_access` is None
+    where readers of Iceberg need nothing to open objects, as in a folder; `mirror` without Glue.
+    `check_conditions` raises ServiceRefusedError if a server that is not AWS's ignores conditions
+    of writes. `compute` has another process answer a sub-query of a query, and save its end.
+    """
+
+    tables: Tables
+    publications: Publications
+    tracker: Tracker
+    storage: Storage
+    results: Storage
+    sources: Sources
+    dead_letters: DeadLetters
+    store: Callable[[Table], StateStore]
+    clock: Clock
+    ids: Ids
+    scratch: Path
+    memory_bytes: int = 512 * 1024 * 1024
+    cache: Cache = field(default_factory=Cache)
+    metrics: Metrics = NoMetrics()
+    spark: Spark | None = None
+    has_spark: bool = False
+    owns_scratch: bool = True
+    attempt_ms: int = 0
+    reader_access: ReaderAccess | None = None
+    mirror: Mirror | None = None
+    result_queues: ResultQueues = NoResultQueues()
+    connections: Connections = NoConnections()
+    check_conditions: Callable[[], None] = _hold
+    compute: Callable[[str, int], None] | None = None
+
+    def table(self, table_id: str) -> Table | None:
+        """Return a table to work on; None if it is gone or is being deleted."""
+        found = self.tables.get(table_id)
+        return None if found is None or found.deleting else found
+
+    def newest_version(self, table: Table) -> int | None:
+        """Return the newest version of a table's state; None if the table is gone or has another
+        state by now.
+        """
+        found = self.table(table.id)
+        if found is None or found.state_id != table.state_id:
+            return None
+        return self.store(found).current().version

@@ -1,0 +1,247 @@
+"""Reduce the rows of each group to one row, in a sorted stream of any length.
+
+Each batch is reduced by itself. Only the last group of a batch can continue in the next batch, so
+at most two batches are in memory, however large a group is. A batch in which no two rows share a
+group passes through unchanged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dormouse.arrow.types import Array, Tally
+from dormouse.arrow.values import canonical, from_sortable, sort_columns, to_sortable
+from dormouse.schema.schema import Schema
+from dormouse.tables.row_rules import Aggregation, Kept, Operation
+
+
+def aggregate_groups(
+    batches: Iterable[pa.RecordBatch],
+    schema: Schema,
+    aggregation: Aggregation,
+    removed: Tally | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Yield one row for each group of rows; `batches` are sorted by the keys of `schema`.
+
+    The batches need all keys and any subset of the values; an aggregation that keeps whole rows
+    needs all values. `removed` counts the input rows beyond the first of each group.
+
+    For example, with a group key `k` and `sum(n)`:
+
+        batch 1: (a, 1) (a, 2) (b, 3)    reduced: (a, 3) (b, 3)
+        batch 2: (b, 4) (c, 5)           reduced: (b, 4) (c, 5)
+
+    The last row of batch 1 and the first of batch 2 share the group b, so these two are reduced
+    again to (b, 7). The aggregations are associative, so reducing partial results is correct.
+    """
+    tally = Tally() if removed is None else removed
+    keys = [field.name for field in aggregation.group_keys(schema)]
+    held: pa.RecordBatch | None = None
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        part = _reduced(batch, schema, aggregation, tally)
+        if held is None:
+            held = part
+            continue
+        borders = [held.slice(held.num_rows - 1), part.slice(0, 1)]
+        if not _agree(borders[0], borders[1], keys):
+            yield held
+            held = part
+            continue
+        if held.num_rows > 1:
+            yield held.slice(0, held.num_rows - 1)
+        held = _reduced(_joined(borders), schema, aggregation, tally)
+        if part.num_rows > 1:
+            held = _joined([held, part.slice(1)])
+    if held is not None:
+        yield held
+
+
+def _reduced(
+    batch: pa.RecordBatch, schema: Schema, aggregation: Aggregation, removed: Tally
+) -> pa.RecordBatch:
+    """Return a batch with one row for each group of `batch`."""
+    begins = _begins(batch, [field.name for field in aggregation.group_keys(schema)])
+    if begins is None:
+        return batch
+    removed.rows += batch.num_rows - begins.true_count
+    if aggregation.kept:
+        return batch.take(_kept_rows(batch, begins, schema, aggregation.kept))
+    return _folded(batch, begins, aggregation)
+
+
+def _folded(
+    batch: pa.RecordBatch, begins: pa.BooleanArray, aggregation: Aggregation
+) -> pa.RecordBatch:
+    """Return `batch` with each group of several rows folded; rows that are alone
+    in their group stay as they are.
+
+    Only the rows of larger groups are folded, and then put back into their places: usually these
+    are few, and folding costs more than copying.
+    """
+    ends = pa.concat_arrays([begins.slice(1), pa.array([True])])
+    alone = pc.and_(begins, ends)
+    together = pc.invert(alone)
+    rows, starts = batch.filter(together), begins.filter(together)
+    cells = _folded_cells(
+        rows, pc.cumulative_sum(starts.cast(pa.int32())), dict(aggregation.operations)
+    )
+    first = rows.filter(starts)
+    columns = [cells.get(name, first.column(name)) for name in batch.schema.names]
+    folded = pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+    if folded.num_rows == begins.true_count:
+        return folded
+    first_rows = pc.indices_nonzero(begins).cast(pa.int64())
+    is_folded = together.take(first_rows)
+    after_batch = pc.add(pc.cumulative_sum(is_folded.cast(pa.int64())), batch.num_rows - 1)
+    return _joined([batch, folded]).take(pc.if_else(is_folded, after_batch, first_rows))
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    joined: pa.RecordBatch = pa.concat_batches(batches)  # type: ignore[attr-defined]  # stubs lack it
+    return joined
+
+
+def _agree(left: pa.RecordBatch, right: pa.RecordBatch, names: Sequence[str]) -> bool:
+    return all(left.column(name)[0] == right.column(name)[0] for name in names)
+
+
+def _begins(batch: pa.RecordBatch, names: Sequence[str]) -> pa.BooleanArray | None:
+    """Return for each row whether it differs from the row before it in
+    `names`; None if every row does.
+    """
+    same: pa.BooleanArray | None = None
+    before, after = batch.slice(0, batch.num_rows - 1), batch.slice(1)
+    for name in names:
+        here = pc.equal(before.column(name), after.column(name))
+        same = here if same is None else pc.and_(same, here)
+        if not pc.any(same).as_py():
+            return None
+    assert same is not None  # every table has a row key
+    return pa.concat_arrays([pa.array([True]), pc.invert(same)])
+
+
+def _folded_cells(
+    batch: pa.RecordBatch, groups: Array, operations: dict[str, Operation]
+) -> dict[str, Array]:
+    """Return the columns of `batch` that have an operation, with one cell for each group."""
+    names = [name for name in batch.schema.names if name in operations]
+    maps = [name for name in names if operations[name].startswith("map_")]
+    plain = [name for name in names if name not in maps]
+    folds = [(operations[name], batch.column(name)) for name in plain]
+    folded = dict(zip(plain, _fold([groups], folds)[1:], strict=True))
+    for name in maps:
+        how = operations[name].removeprefix("map_")
+        folded[name] = _folded_maps(batch.column(name), groups, how)
+    return folded
+
+
+def _fold(by: Sequence[Array], folds: Sequence[tuple[str, Array]]) -> list[Array]:
+    """Return the distinct rows of `by` in order of appearance, followed by each column of
+    `folds`, aggregated over them.
+    """
+    columns = [to_sortable(column) for column in (*by, *(column for _, column in folds))]
+    names = [str(i) for i in range(len(columns))]
+    keys = names[: len(by)]
+    rows = pa.Table.from_arrays(columns, names)
+    wanted: list[Any] = list(zip(names[len(by) :], [how for how, _ in folds], strict=True))
+    found = rows.group_by(keys, use_threads=False).aggregate(wanted)
+    results = [found.column(name) for name in keys]
+    results += [found.column(f"{name}_{how}") for name, how in wanted]
+    types = [column.type for column in (*by, *(column for _, column in folds))]
+    return [from_sortable(_whole(r), kind) for r, kind in zip(results, types, strict=True)]
+
+
+def _folded_maps(maps: Any, groups: Array, how: str) -> Array:
+    """Fold the values of each key over the maps of each group; the keys of a result are ascending.
+
+    Of keys that are equal but differ in their bits (-0.0 and 0.0, NaNs), the least is kept.
+    """
+    kind = maps.type
+    entry = pa.struct([pa.field("key", kind.key_type, nullable=False), ("value", kind.item_type)])
+    lists: Any = maps.cast(pa.list_(entry))
+    keys, values = pc.list_flatten(lists).flatten()
+    of_entries = groups.take(pc.list_parent_indices(lists))
+    one_of_equal = canonical(keys)
+    folds = [(how, values)] if one_of_equal is keys else [(how, values), ("min", keys)]
+    of_keys, keys, values, *least = _fold([of_entries, one_of_equal], folds)
+    keys = least[0] if least else keys
+    rows = pa.Table.from_arrays([of_keys, to_sortable(keys)], ["group", "key"])
+    order = pc.sort_indices(rows, [("group", "ascending"), ("key", "ascending")])
+    # count each group once more than it has keys, so that groups without keys are counted too
+    every = pa.concat_arrays([pc.unique(groups), of_keys])
+    counts = pc.value_counts(every).field("counts")
+    ends = pc.subtract(pc.cumulative_sum(counts), pa.array(range(1, len(counts) + 1), pa.int64()))
+    offsets = pa.concat_arrays([pa.array([0], pa.int64()), ends]).cast(pa.int32())
+    columns: Any = (offsets, keys.take(order), values.take(order))
+    folded: Array = pa.MapArray.from_arrays(*columns, type=kind)
+    return folded
+
+
+def _kept_rows(batch: pa.RecordBatch, begins: pa.BooleanArray, schema: Schema, kept: Kept) -> Array:
+    """Return the row to keep of each group: the row with the least (`first`)
+    or greatest (`last`) sort key.
+
+    Rows that agree in all keys are compared by their values, so that the choice does not depend on
+    the order of the input.
+
+    For example, group key `k`, sort key `s`, kept `last`:
+
+        row     0  1  2  3  4  5
+        k, s   a1 a2 a2 b1 b2 c1
+        group   0  0  0  1  1  2
+        run     0  1  1  2  3  4     runs of rows with equal keys
+        chosen     1        3  4     the last run of each group
+
+    Run 1 has two rows (1 and 2), so `_extremes` compares their values; runs 3 and 4 have one row
+    each.
+    """
+    differs = _begins(batch, [field.name for field in schema.keys])
+    group_starts = pc.indices_nonzero(begins).cast(pa.int64())
+    at_end = kept == "last"
+    if differs is None:
+        return _ends(group_starts, batch.num_rows) if at_end else group_starts
+    runs = pc.subtract(pc.cumulative_sum(differs.cast(pa.int64())), 1)  # runs of equal keys
+    starts = pc.indices_nonzero(differs).cast(pa.int64())
+    ends = _ends(starts, batch.num_rows)
+    chosen = runs.take(_ends(group_starts, batch.num_rows) if at_end else group_starts)
+    rows = starts.take(chosen)
+    tied = pc.less(rows, ends.take(chosen))
+    if not pc.any(tied).as_py():
+        return rows
+    candidates = pc.indices_nonzero(pc.is_in(runs, value_set=chosen.filter(tied)))
+    best = _extremes(batch.take(candidates), runs.take(candidates), schema, at_end=at_end)
+    chosen_rows: Array = pc.replace_with_mask(rows, tied, candidates.take(best).cast(pa.int64()))
+    return chosen_rows
+
+
+def _ends(starts: Array, length: int) -> Array:
+    """Return the last index of each of the intervals of 0 to `length` that begin at `starts`."""
+    return pc.subtract(pa.concat_arrays([starts.slice(1), pa.array([length], pa.int64())]), 1)
+
+
+def _extremes(batch: pa.RecordBatch, runs: Array, schema: Schema, *, at_end: bool) -> Array:
+    """Return the index of the row with the least or greatest values in each run of rows.
+
+    The bits of equal cells are compared last, when all values are equal.
+    """
+    columns = [sort_columns(batch.column(field.name)) for field in schema.values]
+    values = [c[0] for c in columns] + [c[-1] for c in columns if len(c) > 1]
+    names = [str(i) for i in range(len(values))]
+    rows = pa.Table.from_arrays([runs, *values], ["run", *names])
+    keys: list[Any] = [(name, "ascending", "at_start") for name in ("run", *names)]
+    order = pc.sort_indices(rows, keys)
+    ranked = pa.Table.from_arrays([runs.take(order), order], ["run", "row"])
+    wanted: list[Any] = [("row", "last" if at_end else "first")]
+    return _whole(ranked.group_by("run", use_threads=False).aggregate(wanted).column(1))
+
+
+def _whole(column: pa.ChunkedArray[Any]) -> Array:
+    """Return a column of a table as one contiguous array."""
+    whole: Array = column.combine_chunks()
+    return whole

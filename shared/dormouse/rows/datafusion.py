@@ -1,0 +1,364 @@
+"""DataFusion as Dormouse uses it: sessions, sorted local files as frames, merge plans.
+
+DataFusion trusts the sort order that it is given for a file. The order of what it merges is
+therefore checked by the writer of the rows (`shards.writer`). A plan that would sort instead of
+merge is refused here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from datafusion import DataFrame, Expr, SessionConfig, SessionContext, col, lit
+from datafusion.expr import SortExpr
+from datafusion.plan import ExecutionPlan
+from datafusion.record_batch import RecordBatchStream
+
+from dormouse.arrow.order import fit_range, range_predicate
+from dormouse.arrow.types import arrow_schema, stored_names
+from dormouse.errors import CorruptDataError, InvariantError
+from dormouse.keys import KeyRange
+from dormouse.schema.schema import Schema
+from dormouse.shards.thrift import read_varint, varint
+
+_OPTIONS = {
+    # with view types, batches and the files written from them would have view types, too
+    "datafusion.execution.parquet.schema_force_view_types": "false",
+    # no plan here uses statistics of whole files, and collecting them reads each footer once more
+    "datafusion.execution.collect_statistics": "false",
+    # only small batches are sorted here: sort each at once, without merging sorted batches
+    "datafusion.execution.sort_in_place_threshold_bytes": str(2**40),
+    # what they exclude is not even fetched, and nor are they
+    "datafusion.execution.parquet.bloom_filter_on_read": "false",
+    "datafusion.execution.parquet.metadata_size_hint": str(64 * 1024),
+}
+MIN_BATCH_ROWS, MAX_BATCH_ROWS = 1, 16_384
+MAX_BATCH_BYTES = 1024 * 1024
+"""The most rows of a batch, and about how large it may become in memory: each batch costs time of
+its own, but longer ones save nothing more.
+"""
+MERGE_BYTES = 40 * 1024 * 1024
+"""What the batches of a merge may take in all, however many inputs there are. More would make no
+merge faster.
+"""
+FALSE = lit(False)
+BATCHES_PER_INPUT = 11
+"""What a merge holds for each input, in batches, as measured: one that is decoded, two that wait,
+the current one and the one before it, the sort keys of both, and the room that buffers have beyond
+their values.
+"""
+MOST_IN_ONE_MERGE = 32
+"""A merge of more inputs than these is a merge of merges, which run on threads of their own: one
+thread that compares the rows of so many inputs takes longer than the one that writes them.
+"""
+GROUP_INPUTS = 12
+"""The most inputs of one of these merges. With this many, comparing rows twice takes no more CPU
+time than comparing them once with all others.
+"""
+MOST_ROWS = 2**32
+"""The serialized form of a plan counts rows in 32 bits."""
+
+
+def session(batch_rows: int = MAX_BATCH_ROWS, *, page_index: bool = True) -> SessionContext:
+    """Open a session whose batches have up to `batch_rows` rows. Without `page_index`, those of
+    files are not read.
+
+    It has one partition: more would cost memory and CPU time, and a merge ends in one stream
+    anyway. Its memory pool is unbounded, because a merge cannot spill: with a bound it could only
+    fail.
+    """
+    options = _OPTIONS | {"datafusion.execution.parquet.enable_page_index": str(page_index).lower()}
+    config = SessionConfig(options).with_target_partitions(1).with_batch_size(batch_rows)
+    return SessionContext(config)
+
+
+def batch_rows(memory_bytes: int, inputs: int, row_bytes: float) -> int:
+    """Return the batch length with which merging that many inputs holds `MERGE_BYTES` of batches,
+    or less if there is less memory.
+
+    `row_bytes` is the average size of a row in memory. Without inputs, it is the length of batches
+    that were merged already.
+    """
+    held_bytes = min(memory_bytes, MERGE_BYTES)
+    batch_bytes = min(MAX_BATCH_BYTES, held_bytes / (BATCHES_PER_INPUT * (inputs + 1)))
+    return max(MIN_BATCH_ROWS, min(MAX_BATCH_ROWS, int(batch_bytes / max(row_bytes, 1))))
+
+
+def column(name: str) -> Expr:
+    """Return an expression for the column called exactly `name`."""
+    return col('"' + name.replace('"', '""') + '"')
+
+
+def literal(value: pa.Scalar[Any]) -> Expr:
+    """Return an expression for a typed value."""
+    return lit(value)
+
+
+def key_order(schema: Schema) -> list[SortExpr]:
+    """Return the sort order of rows: by the keys, ascending."""
+    return [column(f.name).sort(ascending=True, nulls_first=True) for f in schema.keys]
+
+
+def sorted_file(
+    context: SessionContext,
+    local: Path,
+    names: Mapping[int, str],
+    schema: Schema,
+    wanted: KeyRange,
+) -> DataFrame:
+    """Return the rows in `wanted` of a Parquet file sorted by the
+    keys, with the columns of `schema`.
+
+    `names` maps the ids of fields to the names of their columns in the file. A column that the file
+    lacks is null.
+
+    Raises:
+        UnavailableError: it lacks a column that cannot be null.
+    """
+    stored = stored_names(names, schema.fields)
+    columns = [(column, stored.get(column.name)) for column in arrow_schema(schema)]
+    in_file = pa.schema([column.with_name(name) for column, name in columns if name is not None])
+    frame = sorted_columns(context, local, in_file, schema)
+    if any(column.name != name for column, name in columns):
+        frame = frame.select(*(_evolved(column, name) for column, name in columns))
+    term = range_predicate(fit_range(wanted, schema), schema.keys, column, literal)
+    return frame if term is None else frame.filter(term)
+
+
+def sorted_columns(
+    context: SessionContext, local: Path, columns: pa.Schema, schema: Schema
+) -> DataFrame:
+    """Return all rows of a Parquet file sorted by the keys of `schema`, with columns of the file,
+    all keys among them.
+    """
+    return context.read_parquet(
+        local.as_uri(),  # escaped: a folder's name may look like a pattern
+        schema=columns,
+        file_sort_order=[key_order(schema)],
+    )
+
+
+def _evolved(wanted: pa.Field[Any], stored_name: str | None) -> Expr:
+    found = lit(None).cast(wanted.type) if stored_name is None else column(stored_name)
+    return found.alias(wanted.name)
+
+
+def frame_from_batches(context: SessionContext, batches: Sequence[pa.RecordBatch]) -> DataFrame:
+    """Return a frame of batches in memory. Requires: at least one
+    batch; all have the same schema.
+    """
+    return context.create_dataframe(
+        [[_importable(batch) for batch in batches]], schema=batches[0].schema
+    )
+
+
+def _importable(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return a batch in which no struct within a struct is a slice:
+    DataFusion aborts on such slices.
+    """
+    columns = [
+        pa.concat_arrays([c.slice(0, 0), c]) if _nests_struct(c.type) else c for c in batch.columns
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+
+def _nests_struct(kind: pa.DataType) -> bool:
+    inner = [kind.field(i).type for i in range(kind.num_fields)]
+    if pa.types.is_struct(kind) and any(pa.types.is_struct(item) for item in inner):
+        return True
+    return any(_nests_struct(item) for item in inner)
+
+
+def has_no_rows(frame: DataFrame) -> bool:
+    """Return whether the filters of a frame contradict each other, so that no file need be read."""
+    return frame.optimized_logical_plan().display_indent().startswith("EmptyRelation")
+
+
+def merge_groups(inputs: int) -> int:
+    """Return in how many groups so many inputs are merged before these are merged; 0 if they are
+    all merged at once.
+    """
+    return 0 if inputs <= MOST_IN_ONE_MERGE else -(-inputs // GROUP_INPUTS)
+
+
+def plan_merge(
+    frames: Sequence[DataFrame], schema: Schema, columns: Sequence[str], *, most_rows: int
+) -> ExecutionPlan:
+    """Return a plan that merges frames, each one file sorted by the keys of
+    `schema`, into one sorted stream.
+
+    Requires: they have at most `most_rows` rows in all; and none of the frames `has_no_rows`,
+    because DataFusion also takes a missing file for no rows.
+
+    Raises:
+        InvariantError: a file is missing, or the plan would sort rows that are sorted already.
+    """
+    merged = _merged(_merged_in_groups(frames, schema, most_rows), schema)
+    plan = merged.select(*(column(name) for name in columns)).execution_plan()
+    # only the names of the steps: the text of a filter quotes values
+    steps = [line.strip().partition(":")[0] for line in plan.display_indent().splitlines()]
+    if steps.count("DataSourceExec") != len(frames):
+        raise InvariantError("a local file that was to be merged is missing")
+    if "SortExec" in steps:
+        raise InvariantError(
+            f"the merge would sort rows that are sorted already: {', '.join(steps)}"
+        )
+    return plan
+
+
+def _merged_in_groups(
+    frames: Sequence[DataFrame], schema: Schema, most_rows: int
+) -> Sequence[DataFrame]:
+    """Return the frames, or a merge of each group of them.
+
+    DataFusion would leave out a merge within a merge, but for its limit: which is `most_rows`, so
+    that it leaves out no row.
+    """
+    groups = merge_groups(len(frames))
+    if not groups or most_rows >= MOST_ROWS:
+        return frames
+    return [_merged(frames[i::groups], schema).limit(most_rows) for i in range(groups)]
+
+
+def _merged(frames: Sequence[DataFrame], schema: Schema) -> DataFrame:
+    union = frames[0]
+    for frame in frames[1:]:
+        union = union.union(frame)
+    return union.sort(*key_order(schema))
+
+
+def execute_plan(context: SessionContext, plan: ExecutionPlan) -> Iterator[pa.RecordBatch]:
+    """Execute a plan of one partition, and yield its batches as `execute_frame` does."""
+    return _batches(context.execute(plan, 0))
+
+
+def execute_frame(frame: DataFrame) -> Iterator[pa.RecordBatch]:
+    """Plan and execute a frame, and yield its batches as they are produced.
+
+    Raises:
+        CorruptDataError: a file is damaged.
+    """
+    return _batches(frame.execute_stream())
+
+
+def _batches(stream: RecordBatchStream) -> Iterator[pa.RecordBatch]:
+    while True:
+        try:
+            batch = next(stream, None)
+        except (
+            BaseException
+        ) as error:  # DataFusion panics on damaged data; a panic is not an Exception
+            raise _translated(error) from error
+        if batch is None:
+            return
+        yield batch.to_pyarrow()
+
+
+def _translated(error: BaseException) -> BaseException:
+    """Return an error of DataFusion as one of ours; it has one type
+    for errors, and one for panics.
+    """
+    text = str(error)
+    if type(error).__name__ == "PanicException":
+        return CorruptDataError(f"a shard is damaged, and reading it broke off: {text}")
+    if type(error) is not Exception:
+        return error
+    if "Parquet error" in text or "Arrow error" in text:
+        return CorruptDataError(f"a shard is damaged: {text}")
+    return error
+
+
+# Change a plan in its serialized form, where DataFusion's Python interface has no argument for
+# what it can do: read only some row groups of a file, and join the batches of the result.
+#
+# The form is Protocol Buffers (``datafusion.proto``). So the plan is serialized, changed, and read
+# again.
+#
+# - Each file is a message ``PartitionedFile``, with a ``path`` and an optional ``range`` of bytes,
+#   in which the row groups begin that are read. A filter on the key would read the same ones. But
+#   DataFusion would then compare every row with the bounds, and copy those that pass.
+# - A step of a plan is a ``PhysicalPlanNode``. One that joins batches becomes the last: the more
+#   inputs a merge has, the shorter its batches are, and each costs Python 0.2 ms.
+
+_VARINT, _EIGHT_BYTES, _BYTES, _FOUR_BYTES = 0, 1, 2, 5
+"""How a field of Protocol Buffers is encoded: its wire type."""
+_RANGE, _START, _END = 5, 1, 2
+"""The numbers of ``PartitionedFile.range``, ``FileRange.start`` and ``FileRange.end``."""
+_COALESCE, _INPUT, _TARGET = 11, 1, 2
+"""The numbers of ``PhysicalPlanNode.coalesce_batches``, and in it of ``input`` and
+``target_batch_size``.
+"""
+
+
+def changed(
+    context: SessionContext, plan: ExecutionPlan, ranges: Mapping[str, range], *, joined: int
+) -> ExecutionPlan:
+    """Return `plan`, reading of each file the row groups whose first byte is in its range, and
+    returning batches of `joined` rows. Those that have more than half of that are not joined.
+
+    `ranges` are keyed by the ends of the files' paths, which occur nowhere else in the plan.
+
+    Raises:
+        InvariantError: DataFusion does not take the changes as it is expected to.
+    """
+    body = plan.to_bytes()
+    for name, wanted in ranges.items():
+        body = with_range(body, name.encode(), wanted)
+    target = varint(_TARGET << 3 | _VARINT) + varint(joined)
+    body = _field(_COALESCE, _field(_INPUT, body) + target)
+    read_again = ExecutionPlan.from_bytes(context, body)
+    shown = read_again.display_indent()
+    for name, wanted in ranges.items():
+        if f"{name}:{wanted.start}..{wanted.stop}" not in shown:
+            raise InvariantError(f"DataFusion would not read {name} as it was asked to")
+    if not shown.startswith(f"CoalesceBatchesExec: target_batch_size={joined}"):
+        raise InvariantError(f"DataFusion would not join batches to {joined} rows")
+    return read_again
+
+
+def with_range(message: bytes, name: bytes, wanted: range) -> bytes:
+    """Return a message in which the file whose path ends with `name` has a range.
+
+    Raises:
+        InvariantError: there is no such file.
+    """
+    for start, body, end in _fields(message):
+        if message.endswith(name, body, end):
+            return message + _field(_RANGE, _range(wanted))
+        inner = message[body:end]
+        if name in inner:
+            tag, _ = read_varint(message, start)
+            changed = _field(tag >> 3, with_range(inner, name, wanted))
+            return message[:start] + changed + message[end:]
+    raise InvariantError(f"a plan does not read {name.decode()}")
+
+
+def _range(wanted: range) -> bytes:
+    ends = ((_START, wanted.start), (_END, wanted.stop))
+    return b"".join(varint(number << 3 | _VARINT) + varint(value) for number, value in ends)
+
+
+def _field(number: int, body: bytes) -> bytes:
+    return varint(number << 3 | _BYTES) + varint(len(body)) + body
+
+
+def _fields(message: bytes) -> Iterator[tuple[int, int, int]]:
+    """Yield where each field that consists of bytes begins, where its bytes begin, and its end."""
+    at = 0
+    while at < len(message):
+        start = at
+        tag, at = read_varint(message, at)
+        kind = tag & 7
+        if kind == _BYTES:
+            length, body = read_varint(message, at)
+            at = body + length
+            yield start, body, at
+        elif kind == _VARINT:
+            _, at = read_varint(message, at)
+        elif kind in (_EIGHT_BYTES, _FOUR_BYTES):
+            at += 8 if kind == _EIGHT_BYTES else 4
+        else:
+            raise InvariantError(f"a plan has a field of the unknown wire type {kind}")

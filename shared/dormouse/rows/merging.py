@@ -1,0 +1,427 @@
+"""Merge slices of shards into one stream in key order, without sorting;
+used by compaction and queries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain, count
+from pathlib import Path
+from typing import TypeVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from datafusion import DataFrame, SessionContext
+
+from dormouse.arrow.order import fit_range, rows_within
+from dormouse.arrow.types import arrow_schema, conform, gathered
+from dormouse.cache import Cache
+from dormouse.errors import BRING_BACK, CorruptDataError
+from dormouse.keys import Key, KeyRange
+from dormouse.ports import StreamedObjects
+from dormouse.rows import datafusion as engine
+from dormouse.rows.datafusion import changed
+from dormouse.rows.predicates import Predicate, ValueBounds
+from dormouse.rows.wide_rows import (
+    ROWS_PER_INPUT,
+    UNEVEN_BYTES,
+    WIDE_ROW_BYTES,
+    Sizes,
+    WideRows,
+    Widest,
+    merge_rows,
+    sizes_of,
+)
+from dormouse.schema.schema import Schema
+from dormouse.shards.decoding import have_few_chunks
+from dormouse.shards.local_copies import LocalCopies, LocalFile, MergeWindow
+from dormouse.shards.parquet import column_paths
+from dormouse.shards.reading import RowGroups, Slice, find_row_groups
+from dormouse.storage import writing_files
+from dormouse.stored.paths import shard_path
+
+# Merge many inputs in levels: what a merge holds of its inputs is bounded, however many there are.
+#
+# A merge holds some rows of each input, and the row group that they are decoded from. Where that is
+# too much for all inputs at once, some are merged into files first, and then these files are.
+#
+# For example, nine inputs of which three may be merged at once:
+#
+#     a b c | d e f | g h i      three merges, each into a file
+#       x   |   y   |   z        one merge of the files
+
+INPUTS_BYTES = 160 * 1024 * 1024
+"""What a merge may hold of all its inputs, unless it has less memory."""
+LEAST_INPUTS = 2
+GROUP_ROWS, GROUP_BYTES = 16_384, 1024 * 1024
+"""How many rows a row group of a file in between has, or about how many bytes of them."""
+CHUNK_BYTES = 16 * 1024
+"""How many bytes of each column it has at least: a column chunk takes 2.5 KB while it is written,
+so those of 500 columns in row groups of a megabyte would take more than their rows.
+"""
+
+_Input = TypeVar("_Input")
+
+
+def inputs_at_once(memory_bytes: int, input_bytes: float) -> int:
+    """Return how many inputs a merge may have that holds `input_bytes` of each."""
+    return max(LEAST_INPUTS, int(min(memory_bytes, INPUTS_BYTES) / max(1.0, input_bytes)))
+
+
+def fan_in(inputs: int, most: int) -> int:
+    """Return how many inputs to merge at once, at most `most`, so that rows are merged as seldom as
+    possible, and by merges of as few inputs as possible.
+    """
+    levels = 1
+    while most**levels < inputs:
+        levels += 1
+    return next(width for width in count(1) if width**levels >= inputs)
+
+
+def merge_in_levels(
+    inputs: Sequence[_Input],
+    most: int,
+    merge: Callable[[Sequence[_Input]], Iterable[pa.RecordBatch]],
+    reopen: Callable[[Path, pa.Schema], _Input],
+    scratch: Path,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of all inputs in order, of which `merge` is given at most `most` at once.
+
+    What is merged first is written to files in `scratch`; `reopen` makes inputs of these.
+    """
+    width, numbers = fan_in(len(inputs), most), count()
+    while len(inputs) > width:
+        merged = []
+        for at in range(0, len(inputs), width):
+            local = scratch / f"merged-{next(numbers)}.parquet"
+            columns = _write(local, merge(inputs[at : at + width]))
+            if columns is not None:
+                merged.append(reopen(local, columns))
+        inputs = merged
+    yield from merge(inputs)
+
+
+def _write(local: Path, batches: Iterable[pa.RecordBatch]) -> pa.Schema | None:
+    """Write rows to a file; return its columns, None without rows."""
+    rows = iter(batches)
+    first = next(rows, None)
+    if first is None:
+        return None
+    group_bytes = max(GROUP_BYTES, CHUNK_BYTES * len(column_paths(first.schema)))
+    with writing_files(local.parent):
+        writer = pq.ParquetWriter(
+            local,
+            first.schema,
+            compression="lz4",  # scratch space is scarce, and the file is read only once
+            use_dictionary=False,
+            write_statistics=False,
+        )
+    try:
+        for batch in gathered(chain([first], rows), GROUP_ROWS, group_bytes):
+            with writing_files(local.parent):
+                writer.write_batch(batch)
+    finally:
+        with writing_files(local.parent):
+            writer.close()
+    return first.schema
+
+
+# Divide a merge into windows: ranges of keys, merged one after the other, each in bounded memory.
+#
+# DataFusion 55 keeps everything that it has read of a Parquet file until the file is read to its
+# end (https://github.com/apache/arrow-rs/issues/9695). Each window is a merge of its own, and its
+# memory is freed when it ends. The row groups at the border of two windows are read twice; their
+# rows are cut from the merged stream, which is cheaper than to compare each row with the bounds of
+# its window.
+
+SHARE_OF_MEMORY = 4
+"""A window reads at most this fraction (1/4) of the available memory."""
+WINDOW_BYTES = 64 * 1024 * 1024
+"""The largest window: two windows must fit into scratch space, and the first should be fetched
+soon. Smaller windows would cost more CPU time, because row groups at their borders are read twice.
+"""
+GROUPS_PER_WINDOW = 4
+"""The least row groups of each overlapping file in a window, if all were of the mean size: with
+fewer, too many would be border row groups, which are read twice.
+"""
+
+
+def merge_windows(files: Sequence[Sequence[tuple[Key, int]]], memory_bytes: int) -> list[KeyRange]:
+    """Return ascending ranges that cover all keys, each with a bounded share of the files' bytes.
+
+    Each file is given as the least key and the size of each of its row groups. Windows are cut only
+    where a row group begins, so all rows with one key are in one window.
+
+    For example, two files with these row groups, each of 10 MB, and a budget of 30 MB:
+
+        file A   [a … c] [c … f] [f … k] [k … z]
+        file B   [b … e] [e … z]
+
+    The first keys, sorted: a, b, c, e, f, k. Adding them up, a, b and c fill the budget, so the
+    first cut is at e; e, f and k fill the second window. The windows are [-∞, e) and [e, ∞). The
+    row group [c … f] is in both.
+    """
+    groups = [group for file in files for group in file]
+    mean_bytes = sum(size_bytes for _, size_bytes in groups) // max(1, len(groups))
+    open_files = max_overlap([(file[0][0], file[-1][0]) for file in files if file])
+    least_bytes = GROUPS_PER_WINDOW * open_files * mean_bytes
+    budget_bytes = max(min(memory_bytes // SHARE_OF_MEMORY, WINDOW_BYTES), least_bytes)
+    cuts: list[Key] = []
+    taken_bytes = 0
+    for low, size_bytes in sorted(groups):
+        if taken_bytes + size_bytes > budget_bytes and low > (cuts[-1] if cuts else ()):
+            cuts.append(low)
+            taken_bytes = 0
+        taken_bytes += size_bytes
+    ends = [*cuts, None]
+    return [KeyRange(low, high) for low, high in zip([(), *cuts], ends, strict=True)]
+
+
+def max_overlap(spans: Sequence[tuple[Key, Key]]) -> int:
+    """Return the largest number of spans, ends included, that have a key in common."""
+    events = sorted([(low, 0) for low, _ in spans] + [(high, 1) for _, high in spans])
+    most = now = 0
+    for _, ends in events:
+        now += -1 if ends else 1
+        most = max(most, now)
+    return most
+
+
+__all__ = ["Slice", "merge_row_groups", "merge_slices"]
+
+
+def merge_slices(
+    objects: StreamedObjects,
+    table_id: str,
+    slices: Sequence[Slice],
+    schema: Schema,
+    *,
+    columns: Sequence[str] | None = None,
+    where: Predicate | None = None,
+    scratch: Path,
+    memory_bytes: int,
+    cache: Cache | None = None,
+) -> Generator[pa.RecordBatch, None, None]:
+    """Yield the rows of all slices in key order, streamed; all columns, or only `columns`.
+
+    All indexes that are not in `cache` are read first, with a condition the whole footers, so that
+    a missing shard raises and is not taken for an empty one. Rows with equal keys come in no
+    particular order. With `where`, only matching rows are returned, and row groups and pages that
+    cannot hold any are skipped. All bytes are verified before they are merged, and fetched to files
+    in `scratch` unless they are in files of this machine.
+
+    Raises:
+        NotFoundError: a shard is gone.
+        DamagedShardError: a shard is damaged.
+    """
+    footers = where is not None
+    found = find_row_groups(objects, table_id, slices, schema, cache, footers=footers)
+    yield from merge_row_groups(
+        objects,
+        table_id,
+        found,
+        schema,
+        columns=columns,
+        where=where,
+        scratch=scratch,
+        memory_bytes=memory_bytes,
+    )
+
+
+def merge_row_groups(
+    objects: StreamedObjects,
+    table_id: str,
+    found: Sequence[RowGroups],
+    schema: Schema,
+    *,
+    columns: Sequence[str] | None = None,
+    where: Predicate | None = None,
+    scratch: Path,
+    memory_bytes: int,
+) -> Generator[pa.RecordBatch, None, None]:
+    """Yield rows as `merge_slices` does, of slices found, with the footers of their shards if there
+    is a condition.
+    """
+    wanted = arrow_schema(schema)
+    if columns is not None:
+        wanted = pa.schema([wanted.field(name) for name in columns])
+    bounds = ValueBounds.of(where, schema)
+    found = [groups for groups in bounds.pruned(found) if groups.numbers]
+    if not found:
+        return
+    used = {*(f.name for f in schema.keys), *wanted.names, *(where.columns if where else ())}
+    fields = [field for field in schema.fields if field.name in used]
+    names, sizes = [field.name for field in fields], sizes_of(found, fields)
+    most_rows = sum(groups.slice.shard.rows for groups in found)
+    cut = _cut(found, schema)
+    spans = [cut.intersection(span) for span in merge_windows(_stored(found, sizes), memory_bytes)]
+    is_cut = cut != KeyRange()
+    links = where is not None or have_few_chunks(found)
+    copies = LocalCopies(objects, table_id, fields, scratch, memory_bytes, links)
+    windows = _windows(found, spans, bounds, schema)
+    with closing(copies.windows(windows)) as verified:
+        for window in verified:
+            widest = Widest.of(sizes, window.found)
+            plan = _MergePlan(
+                table_id,
+                schema,
+                where,
+                bounds,
+                memory_bytes,
+                names,
+                sizes,
+                widest,
+                most_rows,
+                is_cut,
+            )
+            rows = engine.batch_rows(memory_bytes, 0, widest.row_bytes)
+            merged = gathered(plan.rows(window), rows, engine.MAX_BATCH_BYTES)
+            for batch in rows_within(merged, window.span, schema):
+                yield conform(batch, wanted)
+
+
+def _cut(found: Sequence[RowGroups], schema: Schema) -> KeyRange:
+    """Return the range that the merged rows are cut to, instead of those of each slice.
+
+    That is the range that all slices have, if most of their row groups lie in it: it costs less to
+    merge some rows in vain than to compare each with the range, and to copy it.
+    """
+    ranges = {groups.slice.range for groups in found}
+    if len(ranges) > 1 or all(groups.slice.is_whole for groups in found):
+        return KeyRange()
+    shared = fit_range(ranges.pop(), schema)
+    inside = sum(
+        len({*groups.numbers}.intersection(groups.index.row_groups_within(shared)))
+        for groups in found
+    )
+    return shared if 2 * inside >= sum(len(groups.numbers) for groups in found) else KeyRange()
+
+
+def _stored(found: Iterable[RowGroups], sizes: Sizes) -> list[list[tuple[Key, int]]]:
+    """Return the first key and the stored size of each row group, shard by shard."""
+    return [
+        [
+            (g.index.first_key(number), sizes[g.slice.shard.id][number].window_bytes)
+            for number in g.numbers
+        ]
+        for g in found
+    ]
+
+
+def _windows(
+    found: Sequence[RowGroups], spans: Iterable[KeyRange], bounds: ValueBounds, schema: Schema
+) -> Iterator[tuple[KeyRange, list[RowGroups]]]:
+    """Yield each window with the row groups that it reads; those at its borders also hold keys
+    outside of it.
+    """
+    for span in spans:
+        parts = bounds.pruned(groups.within(span, schema) for groups in found)
+        if some := [groups for groups in parts if groups.numbers]:
+            yield span, some
+
+
+@dataclass(frozen=True, slots=True)
+class _MergePlan:
+    """How a window of a stream is merged.
+
+    `names` are the columns that are read, all keys among them; `sizes` is what they take, `widest`
+    the most.
+    All shards have `most_rows`. If it `is_cut`, rows outside of slices are cut from the result.
+    """
+
+    table_id: str
+    schema: Schema
+    where: Predicate | None
+    bounds: ValueBounds
+    memory_bytes: int
+    names: Sequence[str]
+    sizes: Sizes
+    widest: Widest
+    most_rows: int
+    is_cut: bool
+
+    def rows(self, window: MergeWindow) -> Iterator[pa.RecordBatch]:
+        """Merge a window; its rows have all columns that are read."""
+        inputs = list(zip(window.found, window.files, strict=True))
+        widest = self.widest
+        if widest.row_bytes < WIDE_ROW_BYTES and widest.uneven_bytes <= UNEVEN_BYTES:
+            held_bytes = engine.BATCHES_PER_INPUT * widest.row_bytes
+            most = inputs_at_once(
+                self.memory_bytes,
+                held_bytes + widest.stored_bytes + widest.pages_bytes + widest.readers_bytes,
+            )
+            held = min(most, len(inputs))
+            held += engine.merge_groups(held)
+            rows = engine.batch_rows(self.memory_bytes, held, widest.row_bytes)
+            sources = [self._source(*each) for each in inputs]
+            merge = partial(self._merged, window, rows)
+            return merge_in_levels(sources, most, merge, self._reopened, window.scratch)
+        wide = [self._wide_rows(*each) for each in inputs]
+        merge_wide = partial(merge_rows, schema=self.schema)
+        held_bytes = ROWS_PER_INPUT * widest.row_bytes
+        most = inputs_at_once(
+            self.memory_bytes, held_bytes + widest.stored_bytes + widest.decoded_bytes
+        )
+        merged = merge_in_levels(wide, most, merge_wide, WideRows.of_file, window.scratch)
+        return merged if self.where is None else self.where.apply(merged)
+
+    def _wide_rows(self, groups: RowGroups, local: LocalFile) -> WideRows:
+        columns = arrow_schema(self.schema)
+        wanted = pa.schema([columns.field(name) for name in self.names])
+        path = shard_path(self.table_id, groups.slice.shard.id)
+        sizes = self.sizes[groups.slice.shard.id]
+        return WideRows.of_shard(local, path, groups, wanted, self.schema, sizes)
+
+    def _source(self, groups: RowGroups, local: LocalFile) -> _Source:
+        ranges = {f"{local.path.parent.name}/{local.path.name}": groups.first_bytes}
+        return _Source(partial(self._shard, groups, local.path), ranges)
+
+    def _shard(self, groups: RowGroups, local: Path, context: SessionContext) -> DataFrame | None:
+        is_whole = self.is_cut or groups.slice.is_whole
+        wanted = KeyRange() if is_whole else groups.slice.range
+        frame = engine.sorted_file(context, local, groups.index.names, self.schema, wanted)
+        if self.where is None:
+            return frame
+        frame = self.bounds.applied(frame).filter(self.where.expr(context))
+        return None if engine.has_no_rows(frame) else frame
+
+    def _reopened(self, local: Path, columns: pa.Schema) -> _Source:
+        return _Source(
+            lambda context: engine.sorted_columns(context, local, columns, self.schema), {}
+        )
+
+    def _merged(
+        self, window: MergeWindow, batch_rows: int, sources: Sequence[_Source]
+    ) -> Iterator[pa.RecordBatch]:
+        """Merge in a session of its own, because a session frees its memory only when it ends."""
+        context = engine.session(batch_rows, page_index=self.where is not None)
+        opened = [(source.frame(context), source.ranges) for source in sources]
+        frames = [frame for frame, _ in opened if frame is not None]
+        if not frames:
+            return
+        ranges = {end: read for frame, some in opened if frame for end, read in some.items()}
+        merge = engine.plan_merge(frames, self.schema, self.names, most_rows=self.most_rows)
+        wanted_rows = engine.batch_rows(self.memory_bytes, 0, self.widest.row_bytes)
+        # a multiple: batches of more than half of the wanted length are passed on as they are
+        joined = batch_rows * -(-wanted_rows // batch_rows)
+        plan = changed(context, merge, ranges, joined=joined)
+        try:
+            yield from engine.execute_plan(context, plan)
+        except CorruptDataError as error:
+            if self.where is not None:
+                self.where.check()
+            found = ", ".join(shard_path(self.table_id, g.slice.shard.id) for g in window.found)
+            raise CorruptDataError(f"{error} (among {found})", hint=BRING_BACK) from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """A sorted file for DataFusion: `frame` opens it in a session, and returns None if it is known
+    to have no rows; `ranges` are what is read of a file, by the end of its path.
+    """
+
+    frame: Callable[[SessionContext], DataFrame | None]
+    ranges: Mapping[str, range]

@@ -1,0 +1,444 @@
+"""SQL conditions, evaluated by DataFusion: pushed down into scans, or applied to batches.
+
+DataFusion is given SQL that is rendered from the validated expression tree, never a user's text.
+Floating-point numbers are compared as in PostgreSQL: all NaNs are equal and greater than everything
+else, and -0.0 equals 0.0. This also keeps DataFusion from using a shard's statistics of floats,
+which ignore NaN.
+
+DataFusion is imported when a predicate is evaluated: most look-ups have none, and it takes longer
+to import than they take.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import TYPE_CHECKING, TypeGuard
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dormouse.arrow.order import column_span, fit_range_to_fields, range_predicate
+from dormouse.arrow.types import Tally, arrow_schema
+from dormouse.errors import CorruptDataError, InvalidRequestError
+from dormouse.keys import KeyRange, encode_key
+from dormouse.schema.schema import Field, Schema
+from dormouse.schema.types import TIMESTAMPS, UUID_BYTES, DecimalType, FieldType, Primitive
+from dormouse.shards.reading import RowGroups
+from dormouse.sql.conditions import (
+    ARITHMETIC,
+    CASTS,
+    Call,
+    Column,
+    Condition,
+    Expression,
+    Literal,
+    call_sql,
+    is_time,
+    parse_condition,
+    parse_interval,
+    quoted,
+    render,
+    shift_limits,
+    sql_type,
+    text_literal,
+    time_limits,
+    truncation_limits,
+)
+from dormouse.sql.key_bounds import column_bounds
+from dormouse.tables.row_rules import RowRules
+
+if TYPE_CHECKING:
+    from datafusion import DataFrame, Expr, SessionContext
+
+
+FIRST_ROWS, CHUNK_ROWS, CHUNK_BYTES = 4 * 1024, 64 * 1024, 8 * 1024 * 1024
+"""How many rows or bytes are filtered by one plan, whichever limit is reached first: making a plan
+has a cost. The first chunk is small, because it may be enough; the following ones double.
+"""
+
+_NAN = "CAST('NaN' AS DOUBLE)"
+_FLOATS = (Primitive.FLOAT, Primitive.DOUBLE)
+_WHOLE = (Primitive.INT, Primitive.LONG)
+_ENGINE_TYPES: dict[FieldType, str] = {
+    Primitive.TIMESTAMP: 'Timestamp(Microsecond, Some("UTC"))',
+    Primitive.TIMESTAMP_NTZ: "Timestamp(Microsecond, None)",
+    Primitive.TIMESTAMP_NS: 'Timestamp(Nanosecond, Some("UTC"))',
+    Primitive.TIMESTAMP_NTZ_NS: "Timestamp(Nanosecond, None)",
+    Primitive.DATE: "Date32",
+    Primitive.TIME: "Time64(Microsecond)",
+    Primitive.UUID: f"FixedSizeBinary({UUID_BYTES})",
+}
+"""What the engine calls the types of literals that it would otherwise take for others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Predicate:
+    """A condition on the columns of a schema, ready to be evaluated by DataFusion."""
+
+    condition: Condition
+    schema: Schema
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """The names of the columns that it reads."""
+        return self.condition.columns
+
+    @property
+    def sql(self) -> str:
+        """The condition in normal form, which `parse_predicate` reads."""
+        return self.condition.sql
+
+    def negated(self) -> Predicate:
+        """Return the predicate that is true of exactly the rows for
+        which this one is false or null.
+        """
+        return Predicate(self.condition.negated(), self.schema)
+
+    def expr(self, context: SessionContext) -> Expr:
+        """Return the DataFusion expression, with unqualified columns,
+        to filter frames of `context`.
+        """
+        from dormouse.rows import datafusion as engine
+
+        wanted = arrow_schema(self.schema)
+        named = [f for f in wanted if f.name in self.columns] or [wanted.field(0)]
+        columns = pa.schema(named)
+        nothing = pa.RecordBatch.from_pylist([], columns)
+        frame = context.create_dataframe([[nothing]])
+        # an aliased column is unqualified
+        plain = frame.select(*(engine.column(name).alias(name) for name in columns.names))
+        return plain.parse_sql_expr(engine_sql(self.condition))
+
+    def apply(
+        self, batches: Iterable[pa.RecordBatch], removed: Tally | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows that match, in their order; the batches must
+        have all columns that it reads.
+
+        With `removed`, the rows that do not match are counted, by evaluating the negation: a row
+        that neither passes nor is counted shows that the filter lost it.
+        """
+        from dormouse.rows import datafusion as engine
+
+        context = engine.session()
+        term = self.expr(context)
+        negated = None if removed is None else self.negated().expr(context)
+        for chunk in _chunks(batches):
+            schema = chunk[0].schema
+            rows = engine.frame_from_batches(context, chunk)
+            if removed is not None and negated is not None:
+                first = engine.column(schema.names[0])
+                others = rows.filter(negated).select(first)
+                removed.rows += sum(batch.num_rows for batch in _evaluated(others))
+            for batch in _evaluated(rows.filter(term)):
+                if batch.num_rows:
+                    yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+
+    def check(self) -> None:
+        """Evaluate the predicate on no rows, to find out whether an error was
+        caused by the predicate itself.
+
+        Raises:
+            InvalidRequestError: DataFusion cannot evaluate it.
+        """
+        from dormouse.rows import datafusion as engine
+
+        context = engine.session()
+        nothing = pa.RecordBatch.from_pylist([], arrow_schema(self.schema))
+        for _ in _evaluated(
+            engine.frame_from_batches(context, [nothing]).filter(self.expr(context))
+        ):
+            pass
+
+
+def parse_predicate(text: str, schema: Schema, *, now_ms: int | None = None) -> Predicate:
+    """Parse an SQL condition on the columns of `schema`; `now()` is `now_ms`.
+
+    Raises:
+        InvalidRequestError: it is not allowed; the message says where and why.
+    """
+    return Predicate(parse_condition(text, schema, now_ms=now_ms), schema)
+
+
+def parse_stored_predicate(text: str, schema: Schema) -> Predicate:
+    """Parse a condition that was stored with a request, and was
+    validated when the request was made.
+
+    Raises:
+        InvalidRequestError: it cannot be parsed. The message does not quote it, and the original
+            error is suppressed: errors go to logs and records, which must not contain values of
+            rows.
+    """
+    try:
+        return parse_predicate(text, schema)
+    except InvalidRequestError:
+        raise InvalidRequestError(
+            "the condition that is stored with the request cannot be parsed any more",
+            hint="send the request again",
+        ) from None
+
+
+def engine_sql(condition: Condition) -> str:
+    """Return a condition as SQL in which all types are explicit."""
+    return render(condition.expression, _leaf, _call)
+
+
+def _evaluated(rows: DataFrame) -> Iterator[pa.RecordBatch]:
+    """Yield rows of a frame of batches in memory: an error of DataFusion is one of the
+    condition, not of damaged data.
+    """
+    from dormouse.rows import datafusion as engine
+
+    try:
+        yield from engine.execute_frame(rows)
+    except CorruptDataError:  # the message may quote values of rows
+        raise InvalidRequestError(
+            "the condition cannot be evaluated", hint="make it simpler, or its patterns shorter"
+        ) from None
+
+
+def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
+    chunk: list[pa.RecordBatch] = []
+    rows = size_bytes = 0
+    most_rows = FIRST_ROWS
+    for batch in batches:
+        chunk.append(batch)
+        rows += batch.num_rows
+        size_bytes += batch.nbytes
+        if rows >= most_rows or size_bytes >= CHUNK_BYTES:
+            yield chunk
+            chunk, rows, size_bytes = [], 0, 0
+            most_rows = min(2 * most_rows, CHUNK_ROWS)
+    if chunk:
+        yield chunk
+
+
+def _leaf(leaf: Column | Literal) -> str:
+    if isinstance(leaf, Column):
+        name = quoted(leaf.name)
+        return _comparable(f"CAST({name} AS DOUBLE)") if leaf.type in _FLOATS else name
+    return _literal(leaf.value, leaf.type)
+
+
+def _literal(value: bool | int | float | Decimal | str | bytes, kind: FieldType) -> str:
+    if kind in _ENGINE_TYPES:
+        return f"arrow_cast({_plain(value)}, '{_ENGINE_TYPES[kind]}')"
+    if isinstance(value, bytes):
+        return _plain(value)
+    match kind:
+        case DecimalType(precision=precision, scale=scale):
+            return f"CAST('{value:f}' AS DECIMAL({precision}, {scale}))"
+        case Primitive.DOUBLE:
+            return f"CAST('{float(value)!r}' AS DOUBLE)"
+        case Primitive.BOOLEAN:
+            return str(value).upper()
+    return text_literal(value) if isinstance(value, str) else str(value)
+
+
+def _plain(value: bool | int | float | Decimal | str | bytes) -> str:
+    return f"X'{value.hex()}'" if isinstance(value, bytes) else str(value)
+
+
+def _call(call: Call, parts: list[str]) -> str:
+    if call.op in ("AND", "OR"):
+        return call_sql(call, _kept_apart(call, parts))
+    if call.op in ARITHMETIC and call.type in _WHOLE:
+        parts = [f"CAST({part} AS BIGINT)" for part in parts]  # 64 bits, which wrap around
+    if call.op in CASTS:
+        sql = _cast(call, parts[0])
+    elif call.op in ("FIELD", "VALUE"):
+        sql = f"get_field({parts[0]}, {parts[1]})"
+    elif call.op == "ELEMENT":
+        sql = f"array_element({parts[0]}, {parts[1]})"
+    elif call.op in ("SHIFT", "date_trunc"):
+        sql = _calculated_time(call, parts)
+    else:
+        sql = call_sql(call, parts)
+    if call.op in ARITHMETIC and call.type in _FLOATS:
+        return _comparable(sql)
+    if call.type in _FLOATS and call.op in (*CASTS, "FIELD", "VALUE", "ELEMENT"):
+        return _comparable(f"CAST({sql} AS DOUBLE)")
+    return sql
+
+
+def _kept_apart(junction: Call, parts: list[str]) -> list[str]:
+    """Return the terms of a junction, with a function around each test by a list that follows
+    another one of the same operand: DataFusion makes one of both, and forgets that the operand may
+    be null.
+    """
+    tested: list[Expression] = []
+    kept = []
+    for term, part in zip(junction.arguments, parts, strict=True):
+        operand = _listed(term)
+        kept.append(f"greatest({part})" if operand in tested else part)
+        tested += [] if operand is None else [operand]
+    return kept
+
+
+def _listed(term: Expression) -> Expression | None:
+    """Return what a term compares with each value of a list; None if it does not."""
+    match term:
+        case Call("NOT", (inner,)):
+            return _listed(inner)
+        case Call("IN", (operand, *_)):
+            return operand
+        case Call("OR", terms):
+            found = [t.arguments[0] if _is_equality(t) else _listed(t) for t in terms]
+            return found[0] if all(operand == found[0] for operand in found) else None
+    return None
+
+
+def _is_equality(term: Expression) -> TypeGuard[Call]:
+    return isinstance(term, Call) and term.op == "="
+
+
+def _cast(call: Call, part: str) -> str:
+    """Return a cast that cannot fail: of times, only those of the years 1 to 9999 are cast.
+
+    A function stands around it: DataFusion 55 casts what a bare cast is compared with instead, also
+    where the cast loses, so that 19.50 cast to INT was greater than 19.
+    """
+    (inner,) = call.arguments
+    is_boolean = call.type is Primitive.BOOLEAN
+    sql = call_sql(call, [part]) if is_boolean else f"TRY_CAST({part} AS {sql_type(call.type)})"
+    if is_time(inner.type):
+        sql = _within(part, inner, time_limits(inner.type), sql)
+    return f"greatest({sql})"
+
+
+def _calculated_time(call: Call, parts: list[str]) -> str:
+    """Return a calculation with a time that cannot fail: a time that is too early or too late for
+    it is null.
+    """
+    if call.op == "date_trunc":
+        time = call.arguments[1]
+        limits = truncation_limits(time.type)
+        return _within(parts[1], time, limits, f"date_trunc({parts[0]}, {parts[1]})")
+    time, by = call.arguments
+    assert isinstance(by, Literal)
+    limits = shift_limits(time.type, parse_interval(str(by.value)))
+    return _within(parts[0], time, limits, f"({parts[0]} + INTERVAL {parts[1]})")
+
+
+def _within(part: str, time: Expression, limits: tuple[int, int], sql: str) -> str:
+    first, last = (_literal(limit, time.type) for limit in limits)
+    return f"CASE WHEN {part} BETWEEN {first} AND {last} THEN {sql} END"
+
+
+def _comparable(double: str) -> str:
+    """Return SQL that maps all NaNs to one NaN, and -0.0 to 0.0."""
+    return f"nanvl({double} + 0.0, {_NAN})"
+
+
+# Apply the filters and aggregations of a table to sorted rows,
+# wherever rows are written or read.
+
+
+def apply_row_rules(
+    batches: Iterable[pa.RecordBatch],
+    schema: Schema,
+    rules: RowRules,
+    now_ms: int,
+    removed: Tally | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows that pass the filters, with each group aggregated to
+    one row; sorted like `batches`.
+
+    `batches` have all columns of `schema`, or at least those that `rules.needed` names; the result
+    has the same columns. `removed` counts the rows that a filter removes, and all rows but one of
+    each group.
+    """
+    where = filter_predicate(schema, rules, now_ms)
+    rows = iter(batches) if where is None else where.apply(batches, removed)
+    if rules.aggregation is None:
+        return rows
+    from dormouse.rows.aggregation import aggregate_groups  # most tables aggregate nothing
+
+    return aggregate_groups(rows, schema, rules.aggregation, removed)
+
+
+def filter_predicate(schema: Schema, rules: RowRules, now_ms: int) -> Predicate | None:
+    """Return the filters of `rules` as a predicate that can be pushed down into
+    a scan; None if there are none.
+
+    Filtering rows before a merge has the same result as filtering them after it.
+    """
+    condition = rules.filter_at(now_ms)
+    return None if condition is None else Predicate(condition, schema)
+
+
+# Row groups skipped by a condition on value columns, so that they are not even fetched.
+#
+# A condition bounds single columns, and the statistics of a row group show whether any of its
+# values is within the bounds. DataFusion gets the same bounds as filters, and skips the same row
+# groups.
+
+_BOUNDED = (
+    Primitive.INT,
+    Primitive.LONG,
+    Primitive.DATE,
+    Primitive.TIME,
+    Primitive.STRING,
+    *TIMESTAMPS,
+)
+"""The column types whose statistics have the same meaning in DataFusion and here."""
+
+
+@dataclass(frozen=True, slots=True)
+class ValueBounds:
+    """The range of values of each bounded column in any row that matches a condition."""
+
+    ranges: Mapping[Field, KeyRange]
+
+    @staticmethod
+    def of(where: Predicate | None, schema: Schema) -> ValueBounds:
+        """Return the bounds that a condition sets for columns; none if there is no condition."""
+        ranges = {}
+        for field in schema.fields:
+            if where is not None and field.name in where.columns and field.type in _BOUNDED:
+                found = column_bounds(where.condition, field)
+                if found is not None:
+                    ranges[field] = fit_range_to_fields(found, [field])
+        return ValueBounds(ranges)
+
+    def pruned(self, found: Iterable[RowGroups]) -> Iterator[RowGroups]:
+        """Yield `found` without the row groups whose statistics exclude a matching row."""
+        for groups in found:
+            if not self.ranges:
+                yield groups
+                continue
+            places = _places(groups, self.ranges)
+            numbers = [
+                number
+                for number in groups.numbers
+                if self._may_match(groups.metadata.row_group(number), places)
+            ]
+            yield replace(groups, numbers=numbers)
+
+    def applied(self, frame: DataFrame) -> DataFrame:
+        """Return `frame`, filtered by the bounds."""
+        from dormouse.rows import datafusion as engine
+
+        for field, wanted in self.ranges.items():
+            if wanted.is_empty():
+                return frame.filter(engine.FALSE)
+            term = range_predicate(wanted, [field], engine.column, engine.literal)
+            frame = frame if term is None else frame.filter(term)
+        return frame
+
+    def _may_match(self, group: pq.RowGroupMetaData, places: Mapping[Field, int]) -> bool:
+        for field, at in places.items():
+            span = column_span(group, at, field)
+            if span is not None and not self.ranges[field].overlaps_span(*map(encode_key, span)):
+                return False
+        return True
+
+
+def _places(groups: RowGroups, fields: Iterable[Field]) -> dict[Field, int]:
+    """Return the Parquet column of each field in a shard, none of which is nested; fields that the
+    shard lacks are left out.
+    """
+    columns = groups.index.stored.columns
+    return {field: columns[field.id][1] for field in fields if field.id in columns}

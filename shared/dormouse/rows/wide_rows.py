@@ -1,0 +1,328 @@
+"""Merge rows that are wide, and those among which some are, with as little of each input in memory
+as possible.
+
+DataFusion holds about eleven batches of each input, of at least a row each, and its allocator
+keeps much of what is freed: 50 inputs with values of a megabyte took a gigabyte. Here an input
+holds a short batch, the page that it is in and the stored column chunk of that.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dormouse.arrow.order import fit_range, row_span, rows_in_ranges, sort_in_memory, sort_key
+from dormouse.arrow.types import conform, halved, stored_names
+from dormouse.errors import BRING_BACK, CorruptDataError
+from dormouse.keys import Key, KeyRange
+from dormouse.schema.schema import Field, Schema
+from dormouse.shards.footer import MANY_COLUMNS, VALUE_BYTES
+from dormouse.shards.local_copies import LocalFile
+from dormouse.shards.parquet import MAX_ROW_GROUP_BYTES
+from dormouse.shards.reading import RowGroups
+
+# What row groups take in memory when they are merged, from the indexes of their shards.
+#
+# A merge decides for each of its windows how long batches are and how many inputs it may have at
+# once: by the row groups that it reads there, not by the widest of all. So a few wide rows at one
+# end of the keys do not make the merge of all others slow.
+
+PAGE_BYTES = 1024 * 1024
+"""About the most that a page takes, unless it has longer values; pyarrow writes it so."""
+CHUNK_BYTES = 3 * 1024
+"""What DataFusion takes for each column chunk of a window, besides its bytes: measured, about."""
+READER_BYTES, ZSTD_READER_BYTES = 4 * 1024, 24 * 1024
+"""What it takes for each column that it reads of an input, besides the bytes that are stored and
+decoded. A decoder of zstd takes 96 KB of address space until its column chunk is read; short pages
+touch a quarter of it.
+"""
+LONGEST_STATISTICS = 4096
+"""pyarrow writes no statistics of longer values."""
+
+UNEVEN = 2
+"""Rows count as wider than most of their shard beyond this many times what its least row group has
+on the average.
+"""
+LEAST_GROUPS = 4
+"""With fewer row groups in a shard, all of its rows count as possibly uneven."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSize:
+    """The rows of a row group; what some of its columns take in the file, and decoded about; what a
+    page of each takes decoded; and what the readers of these columns take.
+    """
+
+    rows: int
+    stored_bytes: int
+    decoded_bytes: int
+    pages_bytes: int
+    readers_bytes: int
+    columns: int
+
+    @property
+    def window_bytes(self) -> int:
+        """What a window that reads it takes: its bytes, and what describes its chunks if they are
+        so many that this matters.
+        """
+        return self.stored_bytes + CHUNK_BYTES * max(0, self.columns - MANY_COLUMNS)
+
+    @property
+    def row_bytes(self) -> float:
+        """What a row takes decoded, on the average."""
+        return self.decoded_bytes / max(1, self.rows)
+
+
+Sizes = Mapping[str, Mapping[int, GroupSize]]
+"""Sizes of row groups, by the id of the shard and the number of the row group."""
+
+
+def sizes_of(
+    found: Iterable[RowGroups], fields: Collection[Field]
+) -> dict[str, dict[int, GroupSize]]:
+    """Return the size of each row group, of some columns."""
+    sizes: dict[str, dict[int, GroupSize]] = {}
+    for groups in found:
+        leaves = [leaf for _, leaf in groups.index.leaves(fields)]
+        of_shard = sizes.setdefault(groups.slice.shard.id, {})
+        of_shard.update((number, _size_of(groups, number, leaves)) for number in groups.numbers)
+    return sizes
+
+
+def _size_of(groups: RowGroups, number: int, leaves: Sequence[int]) -> GroupSize:
+    """Return the size of a row group. Values of unknown length count as if the row group with most
+    rows were as large as the writer makes one.
+    """
+    index, rows = groups.index.stored, groups.index.rows(number)
+    first = number * index.leaves
+    decoded = [index.memory_bytes(first + leaf) + VALUE_BYTES * rows for leaf in leaves]
+    most = MAX_ROW_GROUP_BYTES * rows // max(index.rows)
+    known_bytes = sum(decoded)
+    for at, leaf in enumerate(leaves):
+        if index.has_dictionary(leaf) and _is_unknown(groups, number, leaf):
+            decoded[at] = max(decoded[at], most)
+    return GroupSize(
+        rows,
+        sum(index.starts[first + leaf + 1] - index.starts[first + leaf] for leaf in leaves),
+        min(sum(decoded), max(known_bytes, most)),
+        sum(min(size_bytes, PAGE_BYTES) for size_bytes in decoded),
+        sum(ZSTD_READER_BYTES if index.is_compressed(leaf) else READER_BYTES for leaf in leaves),
+        len(leaves),
+    )
+
+
+def _is_unknown(groups: RowGroups, number: int, leaf: int) -> bool:
+    """Return whether nothing says how long the values of a dictionary are: an earlier writer did
+    not count them, and some are so long that there are no statistics of them. Without the footer,
+    any dictionary may have such values that is as large as one.
+    """
+    stored = groups.index.stored
+    if stored.counts_dictionary(leaf):
+        return False
+    if groups.index.footer is None:
+        return stored.memory_bytes(number * stored.leaves + leaf) >= LONGEST_STATISTICS
+    chunk = groups.metadata.row_group(number).column(leaf)
+    statistics = chunk.statistics
+    return chunk.has_dictionary_page and (statistics is None or not statistics.has_min_max)
+
+
+def _usual_row_bytes(sizes: Collection[GroupSize]) -> float:
+    """Return what most rows of a shard take at least; 0 if it has too few row groups to say."""
+    return min(size.row_bytes for size in sizes) if len(sizes) >= LEAST_GROUPS else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Widest:
+    """The most that the row groups of a window take: a row on the average of one, and of the one
+    that takes most what is stored, decoded, decoded of a page of each column, and its readers.
+
+    `uneven_bytes` is what rows that are wider than most of their shard take together, if those of
+    all shards meet: the widest of each.
+    """
+
+    row_bytes: float
+    stored_bytes: int
+    decoded_bytes: int
+    pages_bytes: int
+    readers_bytes: int
+    uneven_bytes: float
+
+    @staticmethod
+    def of(sizes: Sizes, found: Sequence[RowGroups]) -> Widest:
+        """Return it for the row groups of a window. Requires: there is one."""
+        read = [[sizes[g.slice.shard.id][number] for number in g.numbers] for g in found]
+        usual = [_usual_row_bytes(sizes[g.slice.shard.id].values()) for g in found]
+        everything = [size for some in read for size in some]
+        return Widest(
+            max(size.row_bytes for size in everything),
+            max(size.stored_bytes for size in everything),
+            max(size.decoded_bytes for size in everything),
+            max(size.pages_bytes for size in everything),
+            max(size.readers_bytes for size in everything),
+            sum(
+                max(0, *(size.decoded_bytes - UNEVEN * least * size.rows for size in some))
+                for some, least in zip(read, usual, strict=True)
+            ),
+        )
+
+
+WIDE_ROW_BYTES = 32 * 1024
+"""Rows that are wider on average are merged one by one."""
+BATCH_BYTES = 128 * 1024
+"""About what is decoded at once of a row group in which most rows are narrow, and at most what is
+passed on at once, but for a single row.
+"""
+UNEVEN_BYTES = 64 * 1024 * 1024
+"""Rows are also merged here if those that are wider than most could take more than this at once."""
+ROWS_PER_INPUT = 2
+"""What is held of an input besides the row group: a row, and the next one while it is decoded."""
+
+
+@dataclass(frozen=True, slots=True)
+class WideRows:
+    """The rows of some row groups of a local file, in key order; of all if no `groups` are given.
+
+    `stored` has the names in the file of those columns of `wanted` that it has. `path` is what the
+    file is called in errors. `groups` are the numbers of row groups, and what a row of each takes
+    decoded, in bytes. `leaves` are the places of the Parquet columns that are read, by default all:
+    their paths do not tell a column "a.b" from the member b of a column "a".
+    """
+
+    local: Path
+    path: str
+    wanted: pa.Schema
+    stored: dict[str, str]
+    span: KeyRange = KeyRange()
+    groups: Mapping[int, float] | None = None
+    leaves: list[int] | None = None
+
+    @classmethod
+    def of_shard(
+        cls,
+        local: LocalFile,
+        path: str,
+        groups: RowGroups,
+        wanted: pa.Schema,
+        schema: Schema,
+        sizes: Mapping[int, GroupSize],
+    ) -> WideRows:
+        """Return the rows of a slice of the shard at `path`, with the columns `wanted` of `schema`,
+        from a local copy. `sizes` are those of its row groups.
+        """
+        fields = [field for field in schema.fields if field.name in wanted.names]
+        stored = stored_names(groups.index.names, fields)
+        span = KeyRange() if groups.slice.is_whole else fit_range(groups.slice.range, schema)
+        # a part has no other row groups and columns
+        leaves = None if local.is_part else [leaf for _, leaf in groups.index.leaves(fields)]
+        rows = {
+            place if local.is_part else number: sizes[number].row_bytes
+            for place, number in enumerate(groups.numbers)
+        }
+        return cls(local.path, path, wanted, stored, span, rows, leaves)
+
+    @classmethod
+    def of_file(cls, local: Path, columns: pa.Schema) -> WideRows:
+        """Return all rows of a file."""
+        return cls(local, str(local), columns, {name: name for name in columns.names})
+
+    def batches(self, schema: Schema) -> Iterator[pa.RecordBatch]:
+        """Yield the rows in short batches: wide ones one by one.
+
+        Raises:
+            CorruptDataError: the file cannot be decoded.
+        """
+        for batch in self._batches():
+            yield from rows_in_ranges(batch, [self.span], schema)
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        names = {stored: name for name, stored in self.stored.items()}
+        try:
+            with pq.ParquetFile(self.local, pre_buffer=False) as file:
+                groups = _row_bytes(file.metadata) if self.groups is None else self.groups
+                for number, row_bytes in groups.items():
+                    for batch in file.reader.iter_batches(
+                        max(1, int(BATCH_BYTES / max(1.0, row_bytes))),
+                        row_groups=[number],
+                        column_indices=self.leaves,
+                        use_threads=False,
+                    ):
+                        columns = [names[name] for name in batch.schema.names]
+                        yield conform(batch.rename_columns(columns), self.wanted)
+        except (pa.ArrowException, OSError) as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                raise  # of the system: Arrow's own have no number
+            raise CorruptDataError(f"{self.path} is damaged: {error}", hint=BRING_BACK) from error
+
+
+def _row_bytes(metadata: pq.FileMetaData) -> dict[int, float]:
+    """Return what a row of each row group takes in a file without dictionaries."""
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    return {n: group.total_byte_size / max(1, group.num_rows) for n, group in enumerate(groups)}
+
+
+def merge_rows(inputs: Sequence[WideRows], schema: Schema) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of all inputs in the order of their keys.
+
+    Of each input there is one batch. Up to the least of their last keys, all rows are there: they
+    are taken from the batches that have some, and sorted. Wide rows are thus taken one by one, and
+    narrow ones, which may lie among them, many at once.
+
+    For example, with the batches (a, d, f), (b, c) and (e, g), the least last key is c: a, b and c
+    are taken, and the second input's next batch is due.
+
+    Requires: the inputs have all keys, as their first columns.
+    """
+    opened = [_Input(each.batches(schema), schema) for each in inputs]
+    waiting = [(each.first, number) for number, each in enumerate(opened) if each.advance()]
+    heapq.heapify(waiting)
+    while waiting:
+        end = min(opened[number].last for _, number in waiting)
+        parts = []
+        while waiting and waiting[0][0] <= end:
+            _, number = waiting[0]
+            parts.append(opened[number].take(end))
+            if opened[number].advance():
+                heapq.heapreplace(waiting, (opened[number].first, number))
+            else:
+                heapq.heappop(waiting)
+        for batch in parts if len(parts) == 1 else sort_in_memory(parts, schema):
+            yield from halved(batch, BATCH_BYTES)
+
+
+class _Input:
+    """The batch of an input that is being merged, as far as it was not taken: its first and its
+    last key.
+    """
+
+    first: Key
+    last: Key
+
+    def __init__(self, batches: Iterator[pa.RecordBatch], schema: Schema) -> None:
+        """Begin before the first of sorted batches."""
+        self._batches, self._schema = batches, schema
+        self._rows: pa.RecordBatch | None = None
+
+    def advance(self) -> bool:
+        """Go on to the next batch if all of this one was taken; return False at the end."""
+        if self._rows is None:
+            self._rows = next(self._batches, None)
+            if self._rows is None:
+                return False
+            self.last = sort_key(self._rows, self._rows.num_rows - 1, self._schema)
+        self.first = sort_key(self._rows, 0, self._schema)
+        return True
+
+    def take(self, end: Key) -> pa.RecordBatch:
+        """Return the rows up to a key, that with it as well. Requires: there is one."""
+        assert self._rows is not None
+        if self.last <= end:
+            rows, self._rows = self._rows, None
+            return rows
+        taken = row_span(self._rows, end, self._schema)[1]
+        rows, self._rows = self._rows.slice(0, taken), self._rows.slice(taken)
+        return rows

@@ -1,0 +1,456 @@
+"""The CRC-32 of each section of a shard: of every column chunk, of the Bloom filters, and of the
+page indexes.
+
+The CRCs are in the index that the footer has (`stored_index`), so every byte of a shard can be
+verified. A column chunk is the smallest unit that is read: reading some columns of some row groups
+verifies exactly these. docs/shard-format.md describes the format.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+import pyarrow.parquet as pq
+
+from dormouse.errors import CorruptDataError, DamagedShardError, InvariantError
+from dormouse.keys import KeyPart
+from dormouse.schema.types import FieldType, Primitive
+from dormouse.shards.stored_index import (
+    INDEX_KEY,
+    MAGIC,
+    Facts,
+    StoredIndex,
+    decode_index,
+    fill_in,
+    form_of,
+)
+from dormouse.stored import checksums
+from dormouse.stored.checksums import crc32
+
+# Parquet's Bloom filters: whether a column of a row group certainly lacks a value.
+#
+# pyarrow writes the filters, but offers no way to ask one. A filter is a sequence of blocks of
+# eight 32-bit words. The hash of a value, XXH64, selects a block and one bit in each of its words;
+# if one of these bits is 0, the value was never added. So a look-up needs 32 bytes of each filter.
+
+BLOCK_BYTES = 32
+FALSE_POSITIVES = 0.01
+"""The wanted share of row groups that a filter does not exclude though they lack the value."""
+_INT32 = (Primitive.INT, Primitive.DATE)
+"""The types that Parquet stores in four bytes; other numbers and times have eight."""
+_WORDS = struct.Struct("<8I")
+_SALTS = (
+    0x47B6137B,
+    0x44974D91,
+    0x8824AD5B,
+    0xA2B7289D,
+    0x705495C7,
+    0x2DF1424B,
+    0x9EFC4947,
+    0x5C6BFB31,
+)
+_64 = 2**64 - 1
+_P1, _P2, _P3 = 0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9
+_P4, _P5 = 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5
+
+
+@dataclass(frozen=True, slots=True)
+class FilterPlace:
+    """Where the filter of one column of a row group is in its shard: header, then blocks."""
+
+    start: int
+    length: int
+
+    @property
+    def end(self) -> int:
+        """The offset after the filter."""
+        return self.start + self.length
+
+    @property
+    def blocks_bytes(self) -> int:
+        """The size of the blocks, which is a power of two."""
+        return 1 << (self.length.bit_length() - 1)
+
+    def block_of(self, digest: int) -> int:
+        """Return the offset in the shard of the block for a hash."""
+        number = ((digest >> 32) * (self.blocks_bytes // BLOCK_BYTES)) >> 32
+        return self.end - self.blocks_bytes + BLOCK_BYTES * number
+
+
+def filter_of(chunk: pq.ColumnChunkMetaData) -> FilterPlace | None:
+    """Return the place of a column chunk's filter; None if it has none."""
+    described: Any = chunk  # the type stubs lack filters
+    if described.bloom_filter_offset is None:
+        return None
+    return FilterPlace(described.bloom_filter_offset, described.bloom_filter_length)
+
+
+def can_hold(block: bytes, digest: int) -> bool:
+    """Return whether a value with this hash may have been added to a filter, by its block."""
+    low = digest & 0xFFFFFFFF
+    return all(
+        word >> ((low * salt & 0xFFFFFFFF) >> 27) & 1
+        for word, salt in zip(_WORDS.unpack(block), _SALTS, strict=True)
+    )
+
+
+def digest_of(value: KeyPart, kind: FieldType) -> int | None:
+    """Return the hash by which filters of a column find a value; None if no cell can have it."""
+    if isinstance(value, str):
+        return xxh64(value.encode())
+    if isinstance(value, bytes):
+        return xxh64(value)
+    width = 32 if kind in _INT32 else 64
+    if not -(2 ** (width - 1)) <= value < 2 ** (width - 1):
+        return None
+    return xxh64(value.to_bytes(width // 8, "little", signed=True))
+
+
+def xxh64(body: bytes) -> int:
+    """Return the XXH64 of some bytes, with seed 0."""
+    at, end = 0, len(body)
+    if end >= 32:
+        lanes = [(_P1 + _P2) & _64, _P2, 0, -_P1 & _64]
+        while at + 32 <= end:
+            lanes = [
+                _round(lane, word)
+                for lane, word in zip(lanes, struct.unpack_from("<4Q", body, at), strict=True)
+            ]
+            at += 32
+        result = sum(_rotated(lane, by) for lane, by in zip(lanes, (1, 7, 12, 18), strict=True))
+        for lane in lanes:
+            result = ((result ^ _round(0, lane)) * _P1 + _P4) & _64
+    else:
+        result = _P5
+    result = (result + end) & _64
+    while at + 8 <= end:
+        (word,) = struct.unpack_from("<Q", body, at)
+        result = (_rotated(result ^ _round(0, word), 27) * _P1 + _P4) & _64
+        at += 8
+    if at + 4 <= end:
+        (word,) = struct.unpack_from("<I", body, at)
+        result = (_rotated(result ^ (word * _P1 & _64), 23) * _P2 + _P3) & _64
+        at += 4
+    for byte in body[at:]:
+        result = _rotated(result ^ (byte * _P5 & _64), 11) * _P1 & _64
+    result = (result ^ result >> 33) * _P2 & _64
+    result = (result ^ result >> 29) * _P3 & _64
+    return result ^ result >> 32
+
+
+def _round(lane: int, word: int) -> int:
+    return _rotated((lane + word * _P2) & _64, 31) * _P1 & _64
+
+
+def _rotated(value: int, by: int) -> int:
+    value &= _64
+    return (value << by | value >> (64 - by)) & _64
+
+
+TRAILER_BYTES = 8
+"""The end of a Parquet file: the length of the footer, in four bytes, and the magic bytes."""
+_WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "FLOAT": 4, "DOUBLE": 8}
+"""The size in memory of a value, in bytes, by Parquet's physical type;
+other types have no fixed size.
+"""
+_OFFSET_BYTES = 4
+
+Decoded = Mapping[int, Sequence[int]]
+"""What the values of some Parquet columns take decoded, by the place of the column, because two may
+have one path: in each row group.
+"""
+
+
+class Section(msgspec.Struct, frozen=True):
+    """Some bytes of a shard that are read together: a column chunk, all Bloom filters, or all page
+    indexes.
+
+    `crc` is None as long as it is not known, while a shard is written. `group` and `column`
+    identify a column chunk; the others have a `name`. It is a struct because most reads make
+    hundreds: a dataclass that cannot be changed takes several times as long to make.
+    """
+
+    start: int
+    end: int
+    crc: int | None
+    group: int | None = None
+    column: str = ""
+    name: str = "the page indexes"
+
+    def check(self, path: str, body: memoryview) -> None:
+        """Check that `body` is this section of the shard at `path`, as it was written.
+
+        Raises:
+            DamagedShardError: it is shorter, or its CRC differs.
+        """
+        self.check_read(path, len(body), crc32(body))
+
+    def check_read(self, path: str, read_bytes: int, crc: int) -> None:
+        """Check the length and the CRC-32 of what was read of this section, as `check` does."""
+        if read_bytes != self.end - self.start:
+            raise DamagedShardError(
+                f"{path} is damaged: only {read_bytes:,} of the {self.end - self.start:,} bytes of "
+                f"{self} could be read",
+                path=path,
+            )
+        if self.crc is not None and crc != self.crc:
+            raise DamagedShardError(
+                f"{path} is damaged: the CRC-32 of {self} differs from the stored one", path=path
+            )
+
+    def __str__(self) -> str:
+        """Return a description for messages."""
+        if self.group is None:
+            return self.name
+        return f"column {self.column!r} in row group {self.group}"
+
+
+def index_of(metadata: pq.FileMetaData, path: str) -> StoredIndex:
+    """Return the index in the footer of the shard at `path`.
+
+    Raises:
+        DamagedShardError: it has none, or one of other parts.
+    """
+    found = decode_entry((metadata.metadata or {}).get(INDEX_KEY.encode()), path)
+    shape = metadata.num_row_groups, metadata.num_columns
+    has_filters = _end_of_filters(metadata) is not None
+    if (len(found.rows), found.leaves) != shape or found.has_filters != has_filters:
+        raise DamagedShardError(
+            f"{path} is damaged: its index lists other parts than its footer", path=path
+        )
+    return found
+
+
+def decode_entry(value: bytes | None, path: str) -> StoredIndex:
+    """Return the index of the shard at `path`, by its entry in the footer.
+
+    Raises:
+        DamagedShardError: there is none, or it is damaged.
+    """
+    if value is None:
+        raise DamagedShardError(
+            f"{path} has no index",
+            path=path,
+            hint="it is no shard, or was written by an earlier version of Dormouse: ingest its "
+            "rows again",
+        )
+    try:
+        return decode_index(value)
+    except CorruptDataError as error:
+        raise DamagedShardError(
+            f"{path} is damaged: {error}", path=path, hint=error.hint
+        ) from error
+
+
+def chunk_sections(
+    metadata: pq.FileMetaData,
+    index: StoredIndex | None,
+    path: str,
+    row_groups: Iterable[int],
+    columns: Collection[str] | None = None,
+) -> Iterator[Section]:
+    """Yield the chunks of some columns, or of all, in some row groups of the shard at `path`.
+
+    Raises:
+        DamagedShardError: by the footer, a chunk is outside the data.
+    """
+    end_of_data = _end_of_data(metadata)
+    names = [metadata.schema.column(i).path for i in range(metadata.num_columns)]
+    wanted = [
+        (i, name) for i, name in enumerate(names) if columns is None or belongs_to(name, columns)
+    ]
+    for number in row_groups:
+        group = metadata.row_group(number)
+        for i, name in wanted:
+            crc = index.crc(number * metadata.num_columns + i) if index else None
+            start, end = chunk_span(group.column(i))
+            section = Section(start, end, crc, number, name)
+            if not len(MAGIC) <= start <= end <= end_of_data:
+                raise DamagedShardError(
+                    f"{path} is damaged: by its footer, {section} lies outside of its data",
+                    path=path,
+                )
+            yield section
+
+
+def page_index_section(
+    metadata: pq.FileMetaData, index: StoredIndex | None, path: str, size_bytes: int
+) -> Section:
+    """Return the section between the last column chunk or Bloom filter and the footer of the shard
+    at `path`.
+
+    Raises:
+        DamagedShardError: by the footer, the data overlaps the footer.
+    """
+    footer = size_bytes - TRAILER_BYTES - metadata.serialized_size
+    end_of_data = _end_of_filters(metadata) or _end_of_data(metadata)
+    if end_of_data > footer:
+        raise DamagedShardError(
+            f"{path} is damaged: by its footer, its data end at byte {end_of_data:,}, but the "
+            f"footer begins at {footer:,}",
+            path=path,
+        )
+    return Section(end_of_data, footer, index.crc(index.chunks) if index else None)
+
+
+def filter_section(
+    metadata: pq.FileMetaData, index: StoredIndex | None, path: str, size_bytes: int
+) -> Section | None:
+    """Return the section of all Bloom filters of the shard at `path`, which follow the last column
+    chunk; None if there are none.
+
+    Raises:
+        DamagedShardError: by the footer, they overlap the footer.
+    """
+    end = _end_of_filters(metadata)
+    if end is None:
+        return None
+    page_index_section(metadata, index, path, size_bytes)
+    crc = index.crc(index.chunks + 1) if index else None
+    return Section(_end_of_data(metadata), end, crc, name="the Bloom filters")
+
+
+def belongs_to(path_in_schema: str, columns: Collection[str]) -> bool:
+    """Return whether a leaf of a Parquet schema belongs to one of `columns`.
+
+    A nested column has a leaf for each of its parts; the path of a leaf begins with the column's
+    name.
+    """
+    return any(f"{path_in_schema}.".startswith(f"{name}.") for name in columns)
+
+
+def all_sections(
+    metadata: pq.FileMetaData, index: StoredIndex | None, path: str, size_bytes: int
+) -> Iterator[Section]:
+    """Yield all sections of a shard in their order.
+
+    Together with the magic bytes at the start, they contain every byte before the footer.
+
+    Raises:
+        DamagedShardError: by the footer, there is a gap between two sections, or they overlap.
+    """
+    at = len(MAGIC)
+    chunks = chunk_sections(metadata, index, path, range(metadata.num_row_groups))
+    filters = filter_section(metadata, index, path, size_bytes)
+    indexes = page_index_section(metadata, index, path, size_bytes)
+    for section in [*chunks, *([filters] if filters else []), indexes]:
+        if not section.start == at <= section.end:
+            raise DamagedShardError(
+                f"{path} is damaged: by its footer, {section} begins at byte {section.start:,}, "
+                f"but the section before it ends at {at:,}",
+                path=path,
+            )
+        at = section.end
+        yield section
+
+
+def write_facts(local: Path, metadata: pq.FileMetaData, blank: str, decoded: Decoded) -> None:
+    """Fill in the index of a local file, and write the checksum into its footer.
+
+    `metadata` is what the writer of the file has of it: to parse the footer would take a kilobyte
+    for each column chunk once more. The footer has the index `blank`, of the same length, so
+    nothing in the file moves. `decoded` is what columns with dictionaries take.
+
+    Raises:
+        InvariantError: the file does not have the sections that this code expects.
+    """
+    with local.open("r+b") as file:
+        file.seek(-TRAILER_BYTES, os.SEEK_END)
+        (length,) = struct.unpack("<I", file.read(4))
+        start = file.seek(-TRAILER_BYTES - length, os.SEEK_END)
+        footer = bytearray(file.read())
+        index = fill_in(blank, facts_of(local, metadata, start, decoded)).encode()
+        place = footer.rfind(blank.encode())
+        if place < 0 or len(index) != len(blank):
+            raise InvariantError(f"the footer of {local} has no room for its index")
+        footer[place : place + len(index)] = index
+        place, digits = checksums.compute_checksum(bytes(footer))
+        footer[place : place + len(digits)] = digits
+        file.seek(start)
+        file.write(footer)
+
+
+def facts_of(local: Path, metadata: pq.FileMetaData, footer: int, decoded: Decoded) -> Facts:
+    """Return what the index is to say of a local file that was written, whose footer begins at the
+    offset `footer`. `decoded` is what columns with dictionaries take.
+
+    Raises:
+        InvariantError: the file does not have the sections that this code expects.
+    """
+    size_bytes = footer + metadata.serialized_size + TRAILER_BYTES  # as far as `metadata` knows
+    try:
+        sections = list(all_sections(metadata, None, str(local), size_bytes))
+    except CorruptDataError as error:
+        raise InvariantError(
+            f"a Parquet file just written has unexpected sections: {error}"
+        ) from error
+    with local.open("rb") as file:
+        words = [
+            crc32(os.pread(file.fileno(), section.end - section.start, section.start))
+            for section in sections
+        ]
+    count = metadata.num_row_groups * metadata.num_columns
+    forms, memory = bytearray(metadata.num_columns), []
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        for place in range(metadata.num_columns):
+            chunk = group.column(place)  # only one at a time: each takes half a kilobyte
+            forms[place] |= form_of(
+                is_compressed=chunk.compression != "UNCOMPRESSED",
+                has_dictionary=chunk.has_dictionary_page,
+                is_counted=place in decoded,
+            )
+            counted = decoded[place][number] if place in decoded else 0
+            memory.append(max(memory_bytes(chunk), counted))
+    return Facts(
+        forms=bytes(forms),
+        sizes=[section.end - section.start for section in sections[:count]],
+        memory=memory,
+        crcs=[*words[:count], words[-1], *words[count:-1]],
+    )
+
+
+def memory_bytes(chunk: pq.ColumnChunkMetaData) -> int:
+    """Return the approximate size of a column chunk when decoded;
+    encodings may store it in far less.
+    """
+    width = _WIDTHS.get(chunk.physical_type, 0)
+    statistics = chunk.statistics if chunk.has_dictionary_page else None
+    if not width and statistics is not None and statistics.has_min_max:
+        ends = cast(bytes, statistics.min_raw), cast(bytes, statistics.max_raw)
+        width = _OFFSET_BYTES + sum(map(len, ends)) // 2
+    return max(chunk.total_uncompressed_size, width * chunk.num_values)
+
+
+def _end_of_filters(metadata: pq.FileMetaData) -> int | None:
+    """Return the offset after the last Bloom filter; None if there is none.
+
+    Each row group that has filters has those of the same columns.
+    """
+    if not metadata.num_row_groups:
+        return None
+    last = metadata.row_group(metadata.num_row_groups - 1)
+    found = (filter_of(last.column(i)) for i in range(last.num_columns))
+    ends = [place.end for place in found if place is not None]
+    return max(ends, default=None)
+
+
+def chunk_span(chunk: pq.ColumnChunkMetaData) -> tuple[int, int]:
+    """Return the offset of the first byte of a column chunk, and the offset after its last."""
+    start = chunk.data_page_offset
+    if chunk.has_dictionary_page and chunk.dictionary_page_offset:
+        start = min(start, chunk.dictionary_page_offset)
+    return start, start + chunk.total_compressed_size
+
+
+def _end_of_data(metadata: pq.FileMetaData) -> int:
+    if not metadata.num_row_groups:
+        return len(MAGIC)
+    last = metadata.row_group(metadata.num_row_groups - 1)
+    return chunk_span(last.column(last.num_columns - 1))[1]

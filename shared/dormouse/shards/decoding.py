@@ -1,0 +1,542 @@
+"""Decode the rows of a shard that were fetched.
+
+Where a few rows of large row groups are wanted, their keys are decoded first, and then of the
+other columns only the pages with these rows (`excerpts`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import accumulate, groupby
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dormouse.arrow.order import fit_range, rows_in_ranges, spans_in_ranges
+from dormouse.arrow.types import arrow_schema, arrow_type, conform, present_fields
+from dormouse.errors import DamagedShardError
+from dormouse.keys import KeyRange
+from dormouse.ports import Objects
+from dormouse.schema.schema import Field, Schema
+from dormouse.shards.footer import ShardIndex, raise_damaged
+from dormouse.shards.parquet import PAGE_ROWS
+from dormouse.shards.read_counters import DECODE_THREADS, in_threads, reading_threads
+from dormouse.shards.reading import FetchedFile, RowGroups, coalesce, fetch_sections
+from dormouse.shards.stored_index import MAGIC
+from dormouse.shards.thrift import (
+    BINARY,
+    INT32,
+    INT64,
+    LIST,
+    STRUCT,
+    Body,
+    ChunkPages,
+    Page,
+    binary,
+    list_of,
+    pages_of,
+    read_list_head,
+    read_struct,
+    read_varint,
+    signed,
+    struct,
+)
+from dormouse.stored.paths import shard_path
+
+# Excerpts of shards: small Parquet files in memory, made of some pages of a shard.
+#
+# pyarrow decodes whole row groups by a whole footer. A look-up wants a few rows of some row groups,
+# and does not read the whole footer. So it copies the pages that hold them, as they are, behind a
+# footer of their own, and pyarrow decodes that file.
+
+_TYPE, _NAME, _CHILDREN = 1, 4, 5
+"""The fields of Parquet's SchemaElement."""
+_VERSION = signed(2)
+_CODECS = signed(0), signed(6)
+"""What Parquet numbers no compression, and zstd."""
+_ENCODINGS = list_of(INT32, [signed(3)])
+"""Levels are run-length encoded; each page says how its values are."""
+
+
+@dataclass(frozen=True, slots=True)
+class PagesOfChunk:
+    """Some pages of a column chunk, as they are stored, and how many values they have.
+
+    The first `dictionary_bytes` of the body are the chunk's dictionary, if it has one.
+    """
+
+    body: Sequence[Body]
+    dictionary_bytes: int
+    values: int
+    is_compressed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PagesOfGroup:
+    """Pages of a row group, of each Parquet column of an excerpt, for the same rows."""
+
+    rows: int
+    chunks: Sequence[PagesOfChunk]
+
+
+@dataclass(slots=True)
+class PlacedChunk:
+    """A column chunk in a file: where it begins and ends, the size of its dictionary, how many
+    values it has, and about what they take decoded.
+    """
+
+    start: int
+    end: int
+    dictionary_bytes: int
+    values: int
+    is_compressed: bool
+    memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """A column as the schema of a file has it: encoded SchemaElements, and the type and the path of
+    each Parquet column that it has.
+    """
+
+    elements: tuple[bytes, ...]
+    leaves: tuple[tuple[bytes, bytes], ...]
+
+
+def is_flat(field: Field) -> bool:
+    """Return whether a column is not nested, so that each value is that of a row."""
+    return len(_column(field).elements) == 1
+
+
+def excerpt(fields: Sequence[Field], groups: Sequence[PagesOfGroup]) -> pa.RecordBatch:
+    """Return the rows of some pages of the columns `fields`, row group by row group.
+
+    Requires: each group has pages of all Parquet columns of the fields, for the same rows.
+    """
+    body: list[Body] = [MAGIC]
+    at, placed = len(MAGIC), []
+    for group in groups:
+        chunks = []
+        for pages in group.chunks:
+            size_bytes = sum(map(len, pages.body))
+            chunks.append(
+                PlacedChunk(
+                    at,
+                    at + size_bytes,
+                    pages.dictionary_bytes,
+                    pages.values,
+                    pages.is_compressed,
+                    size_bytes,
+                )
+            )
+            body += pages.body
+            at += size_bytes
+        placed.append((group.rows, chunks))
+    body.append(file_end(fields, placed))
+    reader = pq.ParquetReader()  # without what ParquetFile prepares for names of nested columns
+    reader.open(pa.BufferReader(b"".join(body)), pre_buffer=False)
+    (batch,) = reader.read_all(use_threads=False).combine_chunks().to_batches()
+    return batch
+
+
+def file_end(fields: Sequence[Field], groups: Iterable[tuple[int, Sequence[PlacedChunk]]]) -> bytes:
+    """Return the footer of a Parquet file of the columns `fields`, and what follows it. It has row
+    groups of so many rows each, and of each a chunk for every Parquet column of the fields.
+    """
+    columns = [_column(field) for field in fields]
+    elements = [element for column in columns for element in column.elements]
+    leaves = [leaf for column in columns for leaf in column.leaves]
+    root = struct([(_NAME, BINARY, binary(b"schema")), (_CHILDREN, INT32, signed(len(columns)))])
+    described, rows_in_all = [], 0
+    for rows, chunks in groups:
+        rows_in_all += rows
+        described.append(
+            struct(
+                [
+                    (1, LIST, list_of(STRUCT, map(_chunk, leaves, chunks))),
+                    (2, INT64, signed(sum(chunk.memory_bytes for chunk in chunks))),
+                    (3, INT64, signed(rows)),
+                ]
+            )
+        )
+    footer = struct(
+        [
+            (1, INT32, _VERSION),
+            (2, LIST, list_of(STRUCT, [root, *elements])),
+            (3, INT64, signed(rows_in_all)),
+            (4, LIST, list_of(STRUCT, described)),
+        ]
+    )
+    return footer + len(footer).to_bytes(4, "little") + MAGIC
+
+
+def _chunk(leaf: tuple[bytes, bytes], chunk: PlacedChunk) -> bytes:
+    """Return Parquet's ColumnChunk of a chunk."""
+    kind, path = leaf
+    start = signed(chunk.start)
+    columns = [
+        (1, INT32, kind),
+        (2, LIST, _ENCODINGS),
+        (3, LIST, path),
+        (4, INT32, _CODECS[chunk.is_compressed]),
+        (5, INT64, signed(chunk.values)),
+        (6, INT64, signed(chunk.memory_bytes)),
+        (7, INT64, signed(chunk.end - chunk.start)),
+        (9, INT64, signed(chunk.start + chunk.dictionary_bytes)),
+    ]
+    if chunk.dictionary_bytes:
+        columns.append((11, INT64, start))
+    return struct([(2, INT64, start), (3, STRUCT, struct(columns))])
+
+
+@lru_cache(maxsize=4096)
+def _column(field: Field) -> _Column:
+    """Return how the schema of a file describes a column, as pyarrow writes it.
+
+    It is cut from the footer of a file without rows: version, list of elements, and so on. The
+    first element is the root, each other one is followed by its children.
+    """
+    column = pa.field(field.name, arrow_type(field.type), nullable=field.nullable)
+    sink = pa.BufferOutputStream()
+    pq.write_metadata(pa.schema([column]), sink)
+    footer = sink.getvalue().to_pybytes()[len(MAGIC) :]
+    _, at = read_varint(footer, 1)
+    length, _, at = read_list_head(footer, at + 1)
+    _, at = read_struct(footer, at)
+    elements, read = [], []
+    for _ in range(length - 1):
+        element, end = read_struct(footer, at)
+        elements.append(footer[at:end])
+        read.append(element)
+        at = end
+    return _Column(tuple(elements), tuple(_leaves(iter(read), ())))
+
+
+def _leaves(
+    elements: Iterator[dict[int, Any]], above: tuple[bytes, ...]
+) -> list[tuple[bytes, bytes]]:
+    """Return the type and the path of each Parquet column of the next element."""
+    element = next(elements)
+    path = (*above, element[_NAME])
+    if not element.get(_CHILDREN):
+        return [(signed(element[_TYPE]), list_of(BINARY, map(binary, path)))]
+    return [leaf for _ in range(element[_CHILDREN]) for leaf in _leaves(elements, path)]
+
+
+MIN_PAGES = 2
+"""Of row groups with fewer pages, to find the page takes longer than to decode all."""
+
+Span = tuple[int, int]
+"""The first row of some in a row group, and the row after the last."""
+
+
+def numbers_of(found: Sequence[RowGroups]) -> list[int]:
+    """Return the row groups that slices of one shard need, in order."""
+    return sorted({number for groups in found for number in groups.numbers})
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """What is wanted of a row group: the rows in `spans`. `keys` are the keys of all its rows."""
+
+    number: int
+    keys: pa.RecordBatch
+    spans: list[Span]
+
+
+@dataclass(frozen=True, slots=True)
+class _Picked:
+    """The pages of one column in which the wanted rows of a row group are."""
+
+    pages: PagesOfChunk
+    spans: tuple[Span, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedRows:
+    """The row groups of some slices of one shard, fetched; `decoded` returns their rows.
+
+    `needed` are the columns to decode, the first of which are `keys`.
+    """
+
+    file: FetchedFile
+    found: Sequence[RowGroups]
+    schema: Schema
+    keys: Sequence[Field]
+    needed: Sequence[Field]
+    columns: Sequence[str]
+
+    def decoded(self) -> list[pa.RecordBatch]:
+        """Return the rows of the slices, in order.
+
+        Raises:
+            NotFoundError: the shard is gone.
+            DamagedShardError: it is damaged.
+        """
+        path = self.file.path
+        try:
+            found = self._sparse() if self._wants_few_rows else self._dense()
+            wanted = arrow_schema(self.schema)
+            result_schema = pa.schema([wanted.field(name) for name in self.columns])
+            return [conform(batch, result_schema) for batch in found]
+        except (pa.ArrowException, OSError) as error:
+            raise DamagedShardError(f"{path} is damaged: {error}", path=path) from error
+
+    @property
+    def _index(self) -> ShardIndex:
+        return self.found[0].index
+
+    @property
+    def _wants_few_rows(self) -> bool:
+        """Return whether most row groups are wanted for a few rows, and have several pages.
+
+        Of a wide range, all row groups but the first and the last are wanted whole. Of nested
+        columns, no page tells which rows it has.
+        """
+        numbers = numbers_of(self.found)
+        return (
+            len(numbers) <= 2 * len(self.found)
+            and max(map(self._index.rows, numbers)) >= MIN_PAGES * PAGE_ROWS
+            and all(map(is_flat, self.needed))
+        )
+
+    def _dense(self) -> Iterator[pa.RecordBatch]:
+        """Decode the row groups whole, and yield the rows that are in a range."""
+        ranges = [fit_range(groups.slice.range, self.schema) for groups in self.found]
+        batch = self._whole_groups(present_fields(self._index.names, self.needed))
+        yield from rows_in_ranges(batch, ranges, self.schema)
+
+    def _sparse(self) -> list[pa.RecordBatch]:
+        """Decode the keys, and of the other columns the pages that hold rows in a range."""
+        numbers = numbers_of(self.found)
+        keys = self._whole_groups(self.keys)
+        wanted, row = [], 0
+        for number in numbers:
+            batch = keys.slice(row, self._index.rows(number))
+            row += batch.num_rows
+            if spans := list(spans_in_ranges(batch, self._ranges(number), self.schema)):
+                wanted.append(_Wanted(number, batch, spans))
+        if not wanted:
+            return []
+        layouts: dict[tuple[tuple[Span, ...], ...], list[tuple[Field, list[_Picked]]]] = {}
+        for field in present_fields(self._index.names, self.needed[len(self.keys) :]):
+            picked = [self._pick(field, group.number, group.spans) for group in wanted]
+            layouts.setdefault(tuple(each.spans for each in picked), []).append((field, picked))
+        decoded = [(layout, _decode(columns)) for layout, columns in layouts.items()]
+        return list(_joined(wanted, decoded))
+
+    def _whole_groups(self, fields: Sequence[Field]) -> pa.RecordBatch:
+        """Return all rows of the row groups, with the columns `fields`."""
+        leaves = [
+            (leaf, is_flat(field)) for field in fields for _, leaf in self._index.leaves([field])
+        ]
+        return excerpt(
+            fields,
+            [
+                PagesOfGroup(
+                    self._index.rows(number),
+                    [self._whole(number, leaf, flat=flat) for leaf, flat in leaves],
+                )
+                for number in numbers_of(self.found)
+            ],
+        )
+
+    def _whole(self, number: int, leaf: int, *, flat: bool) -> PagesOfChunk:
+        """Return all pages of a column chunk."""
+        body = self.file.view(*self._index.span(number, leaf))
+        stored = self._index.stored
+        is_compressed = stored.is_compressed(leaf)
+        if flat and not stored.has_dictionary(leaf):
+            return PagesOfChunk([body], 0, self._index.rows(number), is_compressed)
+        pages = self._pages(body)
+        return PagesOfChunk([body], pages.dictionary_bytes, pages.values, is_compressed)
+
+    def _pages(self, chunk: memoryview) -> ChunkPages:
+        with raise_damaged(self.file.path):
+            return pages_of(chunk)
+
+    def _ranges(self, number: int) -> list[KeyRange]:
+        """Return the ranges that may have rows in a row group."""
+        return [
+            fit_range(groups.slice.range, self.schema)
+            for groups in self.found
+            if number in groups.numbers
+        ]
+
+    def _pick(self, field: Field, number: int, spans: Sequence[Span]) -> _Picked:
+        """Return the pages of a flat column that hold some rows."""
+        ((_, leaf),) = self._index.leaves([field])
+        body = self.file.view(*self._index.span(number, leaf))
+        found = self._pages(body)
+        pages = [page for page in found.rows if _holds(page, spans)]
+        parts = [body[page.start : page.end] for page in pages]
+        rows = sum(page.end_row - page.first_row for page in pages)
+        dictionary = body[: found.dictionary_bytes]
+        is_compressed = self._index.stored.is_compressed(leaf)
+        return _Picked(
+            PagesOfChunk([dictionary, *parts], len(dictionary), rows, is_compressed),
+            tuple((page.first_row, page.end_row) for page in pages),
+        )
+
+
+def _holds(page: Page, spans: Sequence[Span]) -> bool:
+    return any(page.first_row < end and start < page.end_row for start, end in spans)
+
+
+def _decode(columns: Sequence[tuple[Field, Sequence[_Picked]]]) -> pa.RecordBatch:
+    """Return the rows of pages of several columns, in all row groups; they have the same rows."""
+    fields = [field for field, _ in columns]
+    groups = zip(*(picked for _, picked in columns), strict=True)
+    return excerpt(
+        fields,
+        [PagesOfGroup(group[0].pages.values, [each.pages for each in group]) for group in groups],
+    )
+
+
+def _joined(
+    wanted: Sequence[_Wanted],
+    decoded: Sequence[tuple[tuple[tuple[Span, ...], ...], pa.RecordBatch]],
+) -> Iterator[pa.RecordBatch]:
+    """Yield the wanted rows of each row group: their keys, and what was decoded of the others.
+
+    Each layout has the rows of its pages, by row group; they follow each other in its batch.
+    """
+    starts = [
+        [0, *accumulate(sum(end - start for start, end in pages) for pages in layout)]
+        for layout, _ in decoded
+    ]
+    for at, group in enumerate(wanted):
+        for start, end in group.spans:
+            parts = [group.keys.slice(start, end - start)]
+            for (layout, batch), firsts in zip(decoded, starts, strict=True):
+                first = firsts[at] + _rows_before(layout[at], start)
+                parts.append(batch.slice(first, end - start))
+            columns = [column for part in parts for column in part.columns]
+            names = [name for part in parts for name in part.schema.names]
+            yield pa.RecordBatch.from_arrays(columns, names=names)
+
+
+def _rows_before(pages: Sequence[Span], row: int) -> int:
+    """Return how many rows of some pages precede a row that is in one of them."""
+    return sum(min(end, row) - start for start, end in pages if start < row)
+
+
+# Footers of their own for parts of shards.
+#
+# Parquet's readers take 1 to 2 KB of memory and some microseconds for each column chunk that a
+# footer describes: DataFusion for each window of a merge again. Fifty shards of hundreds of columns
+# would take gigabytes. So where a merge copies what one window reads of a shard to a file, at the
+# same offsets, a footer that describes only that ends the file. It is made from the shard's index,
+# which has 13 bytes for a chunk.
+
+MOST_DESCRIBED = 40_000
+"""The most column chunks of all inputs of a merge whose footers DataFusion may read whole: they
+take some 40 MB then.
+"""
+
+
+def have_few_chunks(found: Iterable[RowGroups]) -> bool:
+    """Return whether DataFusion may read the whole footers of shards."""
+    shards = {groups.slice.shard.id: groups.index.stored.chunks for groups in found}
+    return sum(shards.values()) <= MOST_DESCRIBED
+
+
+def write_short_footer(local: Path, groups: RowGroups, fields: Sequence[Field], path: str) -> None:
+    """End the local copy of what is read of a shard, which is called `path` in errors: describe the
+    columns `fields` of its row groups.
+
+    Raises:
+        DamagedShardError: its pages are in a form that Dormouse does not write.
+    """
+    names, stored = groups.index.names, present_fields(groups.index.names, fields)
+    with local.open("r+b") as file:
+        placed = (
+            (groups.index.rows(n), list(_placed(file.fileno(), groups, n, stored, path)))
+            for n in groups.numbers
+        )
+        end = file_end([replace(field, name=names[field.id]) for field in stored], placed)
+        file.seek(groups.index.stored.starts[-1])
+        file.write(end)
+        file.truncate()
+
+
+def _placed(
+    file: int, groups: RowGroups, number: int, fields: Sequence[Field], path: str
+) -> Iterator[PlacedChunk]:
+    """Yield where the chunks of a row group are. Only the pages of dictionaries and of nested
+    columns have to be looked at.
+    """
+    index, rows = groups.index, groups.index.rows(number)
+    for field in fields:
+        for _, leaf in index.leaves([field]):
+            start, end = index.span(number, leaf)
+            memory_bytes = index.stored.memory_bytes(number * index.stored.leaves + leaf)
+            chunk = PlacedChunk(start, end, 0, rows, index.stored.is_compressed(leaf), memory_bytes)
+            if index.has_dictionary(leaf) or not is_flat(field):
+                with raise_damaged(path):
+                    pages = pages_of(os.pread(file, end - start, start))
+                chunk.dictionary_bytes, chunk.values = pages.dictionary_bytes, pages.values
+            yield chunk
+
+
+# Read the rows of row groups that were found: fetch and verify them whole, and decode them.
+
+
+def read_row_groups(
+    objects: Objects,
+    table_id: str,
+    found: Sequence[RowGroups],
+    schema: Schema,
+    columns: Sequence[str],
+) -> list[list[pa.RecordBatch]]:
+    """Read the row groups found for disjoint slices; return the rows of each shard, in its order.
+
+    Each row group is read once, even if several slices need it, and neighbours are read together.
+    All bytes are verified by their CRCs.
+
+    Raises:
+        NotFoundError: a shard is gone.
+        CorruptDataError: one is damaged.
+    """
+    by_shard = sorted((g for g in found if g.numbers), key=_place)
+    shards = [list(groups) for _, groups in groupby(by_shard, key=lambda g: g.slice.shard.id)]
+    keys = _keys_to_read(found, schema)
+    asked = [schema.field_named(name) for name in columns]
+    needed = list(dict.fromkeys([*keys, *asked]))
+    spans = [coalesce(groups[0].index.sections(numbers_of(groups), needed)) for groups in shards]
+    with (
+        reading_threads(objects, sum(map(len, spans))) as start_read,
+        in_threads(len(shards), DECODE_THREADS) as start_decoding,
+    ):
+        files = [
+            fetch_sections(
+                start_read,
+                objects,
+                shard_path(table_id, groups[0].slice.shard.id),
+                groups[0].slice.shard.size_bytes,
+                wanted,
+            )
+            for groups, wanted in zip(shards, spans, strict=True)
+        ]
+        started = [
+            start_decoding(FetchedRows(file, groups, schema, keys, needed, columns).decoded)
+            for file, groups in zip(files, shards, strict=True)
+        ]
+        return [wait() for wait in started]
+
+
+def _keys_to_read(found: Sequence[RowGroups], schema: Schema) -> Sequence[Field]:
+    """Return the row keys, and as many sort keys as the longest end of a range has."""
+    ranges = [groups.slice.range for groups in found]
+    parts = max((max(len(r.min), len(r.max or ())) for r in ranges), default=0)
+    return schema.keys[: max(parts, len(schema.row_keys))]
+
+
+def _place(groups: RowGroups) -> tuple[object, ...]:
+    shard = groups.slice.shard
+    return shard.low, shard.id, groups.slice.range.low

@@ -1,0 +1,635 @@
+"""The footer of a shard: what Dormouse stores about it beside the rows.
+
+It is written by `writing`. It is read to split partitions, to adopt a shard that another run wrote,
+to record in an output where its inputs came from, and to check or rebuild a state.
+docs/shard-format.md describes the format.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Annotated, Self
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dormouse.arrow.types import present_fields
+from dormouse.cache import Cache
+from dormouse.errors import CorruptDataError, DamagedShardError, InvariantError
+from dormouse.keys import Key, KeyHistogram, KeyRange, decode_key, encode_key
+from dormouse.ports import Objects, Storage
+from dormouse.schema.schema import Field, Schema
+from dormouse.shards.crcs import TRAILER_BYTES, Section, decode_entry, index_of
+from dormouse.shards.stored_index import MAGIC, StoredIndex, find_entry
+from dormouse.state.partitions import Shard
+from dormouse.state.versions import Lineage, Provenance
+from dormouse.stored import checksums
+from dormouse.stored.decoding import decode_json, raise_corrupt
+from dormouse.stored.paths import shard_path
+
+# How large the row groups of a shard are, and what follows for its footer.
+#
+# Row groups are small, so that a look-up reads little: it finds the key in the index at the end of
+# the footer and reads one row group, not the shard. But each row group costs time to write and
+# merge, and takes room in the footer that merges and other readers read whole. So row groups grow
+# with the square root of the file's size, and with them both parts of the footer.
+#
+# For example, a file of three columns and 20 MB has 290 row groups of 60 to 88 KB, an index of 16
+# KB and a footer of 107 KB; one of 512 MB has 2,300 of up to 443 KB, an index of 120 KB and a
+# footer of 0.8 MB.
+
+ROW_GROUP_BYTES = 160 * 1024
+COLUMN_BYTES = 20 * 1024
+"""The compressed size of the first row groups is this for each column, up to `ROW_GROUP_BYTES`:
+smaller ones would cost more time to write and merge.
+"""
+MANY_COLUMNS = 40
+MANY_COLUMN_BYTES = ROW_GROUP_BYTES // MANY_COLUMNS
+"""With more columns than these, the first row groups have this of each, 4 KiB: every column chunk
+takes some KB of memory where it is written or merged.
+"""
+GROWTH_BYTES = 128
+"""A row group is as large as a square of which one side is what is written so far, the other this
+for each column.
+"""
+CHUNK_FOOTER_BYTES = 111
+"""The approximate size in the footer of one column chunk, the index included."""
+BASE_FOOTER_BYTES = 12 * 1024
+"""The approximate size of the rest of a footer, including samples of short keys."""
+CHUNK_INDEX_BYTES = 12
+GROUP_INDEX_BYTES = 20
+"""The approximate sizes in the index of a column chunk, and of the bound and the rows of a row
+group.
+"""
+COLUMN_INDEX_BYTES = 240
+BASE_INDEX_BYTES = 1024
+"""The approximate sizes of what follows the index in the footer, for each column, and besides."""
+
+
+def row_group_bytes(written_bytes: int, columns: int) -> int:
+    """Return the compressed size of the next row group after `written_bytes` of others."""
+    return max(first_bytes(columns), math.isqrt(GROWTH_BYTES * columns * written_bytes))
+
+
+def first_bytes(columns: int) -> int:
+    """Return the compressed size of the first row groups."""
+    if columns > MANY_COLUMNS:
+        return MANY_COLUMN_BYTES * columns
+    return min(ROW_GROUP_BYTES, COLUMN_BYTES * columns)
+
+
+def estimated_footer_bytes(size_bytes: int, columns: int) -> int:
+    """Return a length that the footer of a shard of `size_bytes` rarely exceeds."""
+    groups = _estimated_groups(size_bytes, columns)
+    return BASE_FOOTER_BYTES + int(groups * (columns * CHUNK_FOOTER_BYTES + GROUP_INDEX_BYTES))
+
+
+def estimated_index_bytes(size_bytes: int, columns: int) -> int:
+    """Return how far from the end of a shard of `size_bytes` its index rarely begins."""
+    groups = _estimated_groups(size_bytes, columns)
+    in_groups = groups * (columns * CHUNK_INDEX_BYTES + GROUP_INDEX_BYTES)
+    return BASE_INDEX_BYTES + COLUMN_INDEX_BYTES * columns + int(in_groups)
+
+
+def _estimated_groups(size_bytes: int, columns: int) -> float:
+    """Return how many row groups a shard of `size_bytes` has, or some more."""
+    density = GROWTH_BYTES * columns
+    grown_from = first_bytes(columns) ** 2 / density
+    groups = min(size_bytes, grown_from) / first_bytes(columns)
+    if size_bytes > grown_from:
+        groups += 2 * (math.sqrt(size_bytes) - math.sqrt(grown_from)) / math.sqrt(density)
+    return groups * 1.03 + 2
+
+
+METADATA_KEY = "dormouse"
+VERSION = 3
+FOOTER_READ_THREADS = 8
+TYPICAL_COLUMNS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class ShardFooter:
+    """What a shard says about itself.
+
+    `samples` are row keys in strictly ascending order, each with its rank: the number of rows with
+    a lesser key.
+    """
+
+    table_id: str
+    shard_id: str
+    schema: Schema
+    provenance: Provenance
+    rows: int
+    min_key: Key
+    max_key: Key
+    samples: tuple[tuple[Key, int], ...]
+
+    @property
+    def keys(self) -> KeyHistogram:
+        """The distribution of its row keys."""
+        return KeyHistogram(self.samples, self.rows, self.max_key)
+
+    def rows_below(self, key: Key) -> int:
+        """Return the number of rows whose row key is less than `key`; exact at
+        samples, otherwise interpolated.
+        """
+        return self.keys.rows_below(key)
+
+
+class _Identity(msgspec.Struct, frozen=True):
+    """The part of the JSON form that identifies the shard."""
+
+    table_id: str
+    shard_id: str
+
+
+class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The JSON form; keys are encoded by `encode_key`, in hexadecimal digits."""
+
+    v: int
+    table_id: str
+    shard_id: str
+    schema: dict[str, object]
+    range_min: str
+    range_max: str | None
+    job: str
+    written_ms: int
+    generation: int
+    number: Annotated[int, msgspec.Meta(ge=0)]
+    last: bool
+    sources: tuple[str, ...]
+    inputs: tuple[str, ...]
+    superseded: tuple[str, ...]
+    completed: tuple[str, ...]
+    rows: Annotated[int, msgspec.Meta(ge=1)]
+    min_key: str
+    max_key: str
+    samples: tuple[tuple[str, int], ...]
+
+
+def encode_footer(footer: ShardFooter) -> bytes:
+    """Return the value of the Parquet metadata key ``dormouse``."""
+    provenance = footer.provenance
+    return msgspec.json.encode(
+        _Stored(
+            v=VERSION,
+            table_id=footer.table_id,
+            shard_id=footer.shard_id,
+            schema=footer.schema.to_json(),
+            range_min=key_to_hex(provenance.range.min),
+            range_max=None if provenance.range.max is None else key_to_hex(provenance.range.max),
+            job=provenance.job,
+            written_ms=provenance.written_ms,
+            generation=provenance.generation,
+            number=provenance.number,
+            last=provenance.last,
+            sources=provenance.lineage.sources,
+            inputs=provenance.lineage.inputs,
+            superseded=provenance.lineage.superseded,
+            completed=provenance.lineage.completed,
+            rows=footer.rows,
+            min_key=key_to_hex(footer.min_key),
+            max_key=key_to_hex(footer.max_key),
+            samples=tuple((key_to_hex(key), rank) for key, rank in footer.samples),
+        )
+    )
+
+
+def decode_footer(stored: bytes, path: str) -> ShardFooter:
+    """Decode what `encode_footer` returned; `path` names the shard in errors.
+
+    Raises:
+        CorruptDataError: it is not such a footer.
+    """
+    with raise_corrupt(f"the footer of shard {path} is damaged"):
+        body = decode_json(stored, _Stored)
+        if body.v != VERSION:
+            raise CorruptDataError(f"it is of the unknown version {body.v}")
+        return ShardFooter(
+            table_id=body.table_id,
+            shard_id=body.shard_id,
+            schema=Schema.from_json(body.schema),
+            provenance=_provenance(body),
+            rows=body.rows,
+            min_key=key_from_hex(body.min_key),
+            max_key=key_from_hex(body.max_key),
+            samples=tuple((key_from_hex(key), rank) for key, rank in body.samples),
+        )
+
+
+def _provenance(body: _Stored) -> Provenance:
+    return Provenance(
+        range=range_from_hex(body.range_min, body.range_max),
+        job=body.job,
+        written_ms=body.written_ms,
+        generation=body.generation,
+        number=body.number,
+        last=body.last,
+        lineage=Lineage(body.sources, body.inputs, body.superseded, body.completed),
+    )
+
+
+def key_to_hex(key: Key) -> str:
+    """Return the stored form of a key, in hexadecimal digits."""
+    return encode_key(key).hex()
+
+
+def key_from_hex(stored: str) -> Key:
+    """Return the key whose stored form has these hexadecimal digits.
+    Raises ValueError if there is none.
+    """
+    return decode_key(bytes.fromhex(stored))
+
+
+def range_from_hex(low: str, high: str | None) -> KeyRange:
+    """Return the range with these bounds. Raises ValueError if a bound
+    is not the stored form of a key.
+    """
+    return KeyRange(key_from_hex(low), None if high is None else key_from_hex(high))
+
+
+def read_footers(
+    storage: Storage, table_id: str, shards: Iterable[Shard]
+) -> Iterator[tuple[Shard, ShardFooter]]:
+    """Read the footers of many shards, several at once, and yield them in order.
+
+    Raises:
+        NotFoundError: a shard is gone.
+        CorruptDataError: a shard is truncated, or was not written by Dormouse.
+    """
+
+    def read(shard: Shard) -> tuple[Shard, ShardFooter]:
+        path = shard_path(table_id, shard.id)
+        footer = read_footer(storage, path, shard.size_bytes)
+        check_names(path, (footer.table_id, footer.shard_id), (table_id, shard.id))
+        return shard, footer
+
+    with ThreadPoolExecutor(FOOTER_READ_THREADS) as threads:
+        yield from threads.map(read, shards)
+
+
+def read_footer(storage: Storage, path: str, size_bytes: int) -> ShardFooter:
+    """Read the footer of a shard of known size, with one or two ranged reads. Parquet's description
+    of its column chunks, which may take much memory, is not decoded.
+
+    Raises:
+        NotFoundError: there is no such object.
+        CorruptDataError: it is truncated, or was not written by Dormouse.
+    """
+    return footer_of(verified_footer(storage, path, size_bytes, TYPICAL_COLUMNS), path)
+
+
+def footer_of(footer: bytes, path: str) -> ShardFooter:
+    """Return what the shard at `path` says about itself in its stored Parquet footer.
+
+    Raises:
+        CorruptDataError: it was not written by Dormouse.
+    """
+    with raise_damaged(path):
+        stored = _existing(find_entry(footer, METADATA_KEY), path)
+        return _decoded(stored, sum(decode_entry(find_entry(footer), path).rows), path)
+
+
+def verified_footer(objects: Objects, path: str, size_bytes: int, columns: int) -> bytes:
+    """Read the Parquet footer of a shard of known size and what follows it, with one or two ranged
+    reads. `columns` is the expected number of Parquet columns.
+
+    Raises:
+        NotFoundError: there is no such object.
+        CorruptDataError: it is truncated, or its checksum is not that of its bytes.
+    """
+    footer = _footer(objects, path, size_bytes, columns)
+    try:
+        checksums.verify(footer)
+    except ValueError as error:
+        raise _unreadable(path, error) from error
+    return footer
+
+
+def _decoded(stored: bytes, rows: int, path: str) -> ShardFooter:
+    footer = decode_footer(stored, path)
+    if footer.rows != rows:
+        raise CorruptDataError(f"{path} has {rows} rows, but its footer says {footer.rows}")
+    return footer
+
+
+def check_identity(metadata: pq.FileMetaData, path: str, table_id: str, shard: Shard) -> None:
+    """Check that the footer read at `path` belongs to the shard that the state names.
+
+    Raises:
+        DamagedShardError: it is the footer of another shard, even if that has the same size.
+    """
+    with raise_damaged(path):
+        with raise_corrupt(f"the footer of shard {path} is damaged"):
+            found = decode_json(_stored(metadata, path), _Identity)
+        check_names(path, (found.table_id, found.shard_id), (table_id, shard.id))
+        if metadata.num_rows != shard.rows:
+            raise CorruptDataError(
+                f"{path} has {metadata.num_rows} rows, but the state says {shard.rows}"
+            )
+
+
+def check_names(path: str, found: tuple[str, str], expected: tuple[str, str]) -> None:
+    """Check that a shard says of itself that it is the shard `expected` of a table.
+
+    Raises:
+        DamagedShardError: it is another one.
+    """
+    if found != expected:
+        raise DamagedShardError(
+            f"{path} is shard {found[1]} of table {found[0]}",
+            path=path,
+            hint="Dormouse never overwrites an object, so it was replaced by hand",
+        )
+
+
+def _stored(metadata: pq.FileMetaData, path: str) -> bytes:
+    return _existing((metadata.metadata or {}).get(METADATA_KEY.encode()), path)
+
+
+def _existing(stored: bytes | None, path: str) -> bytes:
+    if stored is None:
+        raise CorruptDataError(f"{path} is a Parquet file, but not one that Dormouse wrote")
+    return stored
+
+
+@contextmanager
+def raise_damaged(path: str) -> Iterator[None]:
+    """Raise a CorruptDataError of the block as a DamagedShardError
+    that names the shard at `path`.
+    """
+    try:
+        yield
+    except DamagedShardError:
+        raise
+    except CorruptDataError as error:
+        raise DamagedShardError(str(error), path=path, hint=error.hint) from error
+
+
+def read_metadata(
+    objects: Objects,
+    path: str,
+    size_bytes: int,
+    columns: int = TYPICAL_COLUMNS,
+    *,
+    is_shard: bool = True,
+) -> pq.FileMetaData:
+    """Read the Parquet metadata of a shard, or of another file, of known
+    size, with one or two ranged reads.
+
+    The footer of a shard has a checksum, which must match. `columns` is the expected number of
+    Parquet columns: a second read is needed if the footer is longer than that of such a shard.
+
+    Raises:
+        NotFoundError: there is no such object.
+        CorruptDataError: it is truncated, or not a Parquet file.
+    """
+    read = verified_footer if is_shard else _footer
+    footer = read(objects, path, size_bytes, columns)
+    try:
+        return pq.read_metadata(pa.BufferReader(footer))
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: str, error: Exception) -> DamagedShardError:
+    return DamagedShardError(
+        f"the Parquet footer of {path} is damaged, or not written by Dormouse: {error}", path=path
+    )
+
+
+def _footer(objects: Objects, path: str, size_bytes: int, columns: int) -> bytes:
+    """Read the footer of a file and its trailer, with one or two ranged reads."""
+    tail = _tail(objects, path, size_bytes, estimated_footer_bytes(size_bytes, columns))
+    footer_bytes = _footer_bytes(tail)
+    if footer_bytes > len(tail):
+        tail = _tail(objects, path, size_bytes, footer_bytes)
+    return tail[-footer_bytes:]
+
+
+def read_index_entry(objects: Objects, path: str, size_bytes: int, columns: int) -> bytes | None:
+    """Read what the footer of a shard has as its index, with one or two ranged reads; return None
+    if it has none. `columns` is the expected number of Parquet columns.
+
+    Raises:
+        NotFoundError: there is no such object.
+        CorruptDataError: it is truncated, or not a Parquet file.
+    """
+    tail = _tail(objects, path, size_bytes, estimated_index_bytes(size_bytes, columns))
+    with raise_damaged(path):
+        entry = find_entry(tail)
+        footer_bytes = _footer_bytes(tail)
+        if entry is None and footer_bytes > len(tail):
+            entry = find_entry(_tail(objects, path, size_bytes, footer_bytes))
+        return entry
+
+
+def _footer_bytes(tail: bytes) -> int:
+    """Return the size of a Parquet footer with the trailer that ends `tail`."""
+    (length,) = struct.unpack("<I", tail[-TRAILER_BYTES:-4])
+    return int(length) + TRAILER_BYTES
+
+
+def _tail(objects: Objects, path: str, size_bytes: int, length: int) -> bytes:
+    """Return the last `length` bytes of a file, or all of it."""
+    with raise_damaged(path), objects.open(path, size_bytes) as file:
+        length = min(size_bytes, length)
+        file.seek(size_bytes - length)
+        tail = file.read(length)
+        if len(tail) != length or tail[-4:] != MAGIC or length < TRAILER_BYTES:
+            raise CorruptDataError(f"{path} is not a Parquet file of {size_bytes} bytes")
+    return tail
+
+
+# The index of a shard in memory: read once, and cached.
+#
+# A look-up reads no more of the footer than the index in it (`stored_index`), and a merge decodes
+# no more. What asks statistics or Bloom filters needs the whole Parquet footer, which takes about
+# eight times its stored size in memory.
+
+_MEMORY_PER_FOOTER_BYTE = 8
+"""Measured: 413 KB for a footer of 57 KB."""
+VALUE_BYTES = 4
+"""What a value takes beside its bytes: the end of a text, or whether it is null."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShardIndex:
+    """The index of a shard, with the names of its columns by field id; and its whole Parquet footer
+    if that was read, too.
+    """
+
+    stored: StoredIndex
+    names: Mapping[int, str]
+    footer: pq.FileMetaData | None = None
+
+    @classmethod
+    def of(cls, stored: StoredIndex, footer: pq.FileMetaData | None = None) -> Self:
+        """Return the index that a footer has."""
+        names = {field_id: column.name for field_id, (column, _) in stored.columns.items()}
+        return cls(stored, names, footer)
+
+    @property
+    def metadata(self) -> pq.FileMetaData:
+        """The Parquet footer. Requires: it was asked for when the index was read."""
+        if self.footer is None:
+            raise InvariantError(f"the footer of shard {self.stored.shard_id} was not read")
+        return self.footer
+
+    @property
+    def row_groups(self) -> int:
+        """The number of row groups."""
+        return len(self.stored.rows)
+
+    @property
+    def size_bytes(self) -> int:
+        """What it takes in memory, about."""
+        footer_bytes = 0 if self.footer is None else self.footer.serialized_size
+        return self.stored.size_bytes + _MEMORY_PER_FOOTER_BYTE * footer_bytes
+
+    def rows(self, group: int) -> int:
+        """Return the number of rows of a row group."""
+        return self.stored.rows[group]
+
+    def first_key(self, group: int) -> Key:
+        """Return a key that no row of a row group is below, and no row before it above."""
+        return self.stored.keys.first_key(group)
+
+    def row_groups_to_read(self, wanted: KeyRange) -> range:
+        """Return the row groups that can contain keys in `wanted`; they are contiguous."""
+        return self.stored.keys.overlapping(wanted)
+
+    def row_groups_within(self, wanted: KeyRange) -> range:
+        """Return the row groups that certainly contain no key outside of `wanted`."""
+        return self.stored.keys.within(wanted)
+
+    def span(self, group: int, leaf: int) -> tuple[int, int]:
+        """Return the offset of the first byte of a column chunk, and the offset after its last."""
+        number = group * self.stored.leaves + leaf
+        return self.stored.starts[number], self.stored.starts[number + 1]
+
+    def has_dictionary(self, leaf: int) -> bool:
+        """Return whether a chunk of a Parquet column may begin with a dictionary."""
+        return self.stored.has_dictionary(leaf)
+
+    def leaves(self, fields: Iterable[Field]) -> Iterator[tuple[str, int]]:
+        """Yield the Parquet columns of some fields that the shard has, with the fields' names."""
+        for field in present_fields(self.names, fields):
+            column, first = self.stored.columns[field.id]
+            for leaf in range(first, first + column.leaves):
+                yield column.name, leaf
+
+    def sections(self, groups: Iterable[int], fields: Iterable[Field]) -> Iterator[Section]:
+        """Yield the chunks of some fields in some row groups."""
+        wanted, stored = list(self.leaves(fields)), self.stored
+        for group in groups:
+            for name, leaf in wanted:
+                at = group * stored.leaves + leaf
+                start, end = stored.starts[at], stored.starts[at + 1]
+                yield Section(start, end, stored.crc(at), group, name)
+
+    def column_bytes(self, group: int, fields: Iterable[Field]) -> int:
+        """Return the approximate size in memory of some columns of a row group."""
+        first, ends_bytes = group * self.stored.leaves, VALUE_BYTES * self.rows(group)
+        return sum(
+            self.stored.memory_bytes(first + leaf) + ends_bytes for _, leaf in self.leaves(fields)
+        )
+
+
+def cached_index(
+    table_id: str, shard_id: str, cache: Cache, *, footer: bool = False
+) -> ShardIndex | None:
+    """Return the index of a shard if it is in the cache, with the `footer` if that is needed."""
+    kept = cache.get(shard_path(table_id, shard_id), ShardIndex)
+    return None if kept is None or (footer and kept.footer is None) else kept
+
+
+def read_index(
+    objects: Objects,
+    table_id: str,
+    shard: Shard,
+    schema: Schema,
+    cache: Cache,
+    *,
+    footer: bool = False,
+) -> ShardIndex:
+    """Return the index of a shard, from the cache or by one or two reads at its end.
+
+    With `footer`, all of the Parquet footer is read and verified.
+
+    Raises:
+        NotFoundError: the shard is gone.
+        CorruptDataError: it is damaged, or is not the shard that the state names.
+    """
+    kept = cached_index(table_id, shard.id, cache, footer=footer)
+    if kept is not None:
+        return kept
+    path = shard_path(table_id, shard.id)
+    if footer:
+        metadata = read_metadata(objects, path, shard.size_bytes, schema.leaf_columns)
+        check_identity(metadata, path, table_id, shard)
+        index = ShardIndex.of(index_of(metadata, path), metadata)
+    else:
+        entry = read_index_entry(objects, path, shard.size_bytes, schema.leaf_columns)
+        index = ShardIndex.of(decode_entry(entry, path))
+        _check(index.stored, path, table_id, shard)
+    cache.put(path, index, index.size_bytes)
+    return index
+
+
+def read_own_footer(
+    objects: Objects, table_id: str, shard: Shard, schema: Schema, cache: Cache
+) -> ShardFooter:
+    """Return what a shard says about itself. Its index, which the same read brings, is in the cache
+    then.
+
+    Raises:
+        NotFoundError: the shard is gone.
+        CorruptDataError: it is damaged, or is not the shard that the state names.
+    """
+    path = shard_path(table_id, shard.id)
+    stored = verified_footer(objects, path, shard.size_bytes, schema.leaf_columns)
+    index = ShardIndex.of(_index_in(stored, path))
+    _check(index.stored, path, table_id, shard)
+    cache.put(path, index, index.size_bytes)
+    return footer_of(stored, path)
+
+
+def check_footer(objects: Objects, table_id: str, shard: Shard, index: ShardIndex) -> None:
+    """Check that the footer of a shard is as it was written, and has this index.
+
+    Raises:
+        NotFoundError: the shard is gone.
+        DamagedShardError: it is damaged, or another one.
+    """
+    path = shard_path(table_id, shard.id)
+    stored = verified_footer(objects, path, shard.size_bytes, index.stored.leaves)
+    if _index_in(stored, path) != index.stored:
+        raise DamagedShardError(f"{path} has another footer than it had before", path=path)
+
+
+def _index_in(footer: bytes, path: str) -> StoredIndex:
+    with raise_damaged(path):
+        return decode_entry(find_entry(footer), path)
+
+
+def _check(stored: StoredIndex, path: str, table_id: str, shard: Shard) -> None:
+    """Check that an index is that of the shard that the state names."""
+    check_names(path, (stored.table_id, stored.shard_id), (table_id, shard.id))
+    rows = sum(stored.rows)
+    if rows != shard.rows:
+        raise DamagedShardError(
+            f"{path} has {rows} rows, but the state says {shard.rows}", path=path
+        )
+    if stored.starts[-1] > shard.size_bytes:
+        raise DamagedShardError(
+            f"{path} is damaged: by its index, its rows end at byte {stored.starts[-1]:,} of "
+            f"{shard.size_bytes:,}",
+            path=path,
+        )

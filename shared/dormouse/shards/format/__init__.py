@@ -1,1 +1,0 @@
-"""What a shard stores besides its rows: footer, index, CRCs, Bloom filters, Parquet's own parts."""

@@ -1,0 +1,285 @@
+"""Local files with the parts of shards that a merge reads: fetched in
+few ranged reads, and verified.
+
+DataFusion reads only these files, so exactly the bytes that were verified are merged. A file
+contains, at their original offsets, the column chunks that one window of the merge needs, and a
+footer of its own (`short_footers`); the rest is a hole. If a condition asks the statistics of the
+shard, everything after its data ends the file instead. While one window is merged, the next ones
+are fetched; the files of past windows are deleted. Used by `rows.merging`.
+
+A shard that is a file of this machine, on the same disk, need not be copied: its file has another
+name in the window's folder, and is read once to verify it.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
+from pathlib import Path
+
+from msgspec import structs
+
+from dormouse.errors import DamagedShardError
+from dormouse.keys import KeyRange
+from dormouse.ports import StreamedObjects
+from dormouse.schema.schema import Field
+from dormouse.shards.crcs import Section, page_index_section
+from dormouse.shards.decoding import write_short_footer
+from dormouse.shards.footer import check_footer
+from dormouse.shards.parquet import CHECKSUM_KEY
+from dormouse.shards.read_counters import READS_AT_ONCE
+from dormouse.shards.reading import RowGroups, coalesce, stream_sections
+from dormouse.storage import PIECE_BYTES, writing_files
+from dormouse.stored import checksums
+from dormouse.stored.paths import shard_path
+
+MAX_GET_BYTES = 8 * 1024 * 1024
+"""The most that one ranged read fetches: fewer and larger ones would begin to merge later."""
+WINDOWS_AHEAD = 2
+"""How many windows are fetched while one is merged."""
+MIN_READS_AT_ONCE = 4
+READS_OF_FILES = 4
+"""How many files of this machine are verified at once: they need not wait for a network."""
+SHARE_OF_MEMORY = 16
+"""The reads in flight hold at most this fraction (1/16) of the available memory."""
+
+
+def reads_at_once(memory_bytes: int) -> int:
+    """Return how many reads are in flight at once; each holds one piece of its response."""
+    most = memory_bytes // (SHARE_OF_MEMORY * PIECE_BYTES)
+    return max(MIN_READS_AT_ONCE, min(READS_AT_ONCE, most))
+
+
+@dataclass(frozen=True, slots=True)
+class LocalFile:
+    """A local file of a shard; `is_part` says that its footer describes only what is read of it."""
+
+    path: Path
+    is_part: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MergeWindow:
+    """Row groups that are merged together, each with the local file
+    that contains what is read of it.
+
+    They hold all rows with keys in `span`, and a few others. `ends` are what follows the data in
+    each copied shard. A shard's end is fetched once, for the first window that reads the shard.
+    `describe` ends the copies of shards whose footers were not read.
+    """
+
+    span: KeyRange
+    found: list[RowGroups]
+    files: list[LocalFile]
+    folder: tempfile.TemporaryDirectory[str]
+    gets: list[Future[bytes]]
+    ends: list[tuple[Path, Future[bytes]]]
+    describe: list[Callable[[], None]]
+
+    @property
+    def scratch(self) -> Path:
+        """A folder for files that are needed no longer than the window."""
+        return Path(self.folder.name)
+
+    def wait(self) -> None:
+        """Wait until everything requested is in the files and verified."""
+        for get in self.gets:
+            get.result()
+        with writing_files(self.scratch):
+            for local, get in self.ends:
+                end = get.result()
+                with local.open("r+b") as file:
+                    file.seek(-len(end), os.SEEK_END)
+                    file.write(end)
+            for describe in self.describe:
+                describe()
+
+    def discard(self) -> None:
+        """Cancel reads in flight and delete the files."""
+        for get in self.gets:
+            get.cancel()
+        wait(self.gets)
+        self.folder.cleanup()
+
+
+@dataclass(slots=True)
+class LocalCopies:
+    """Fetches what the windows of one merge read: some `fields`, of shards of one table.
+
+    At most `WINDOWS_AHEAD` windows and the current one are in `scratch` at a time. What is in
+    memory does not depend on their size: the reads in flight are written to the files piece by
+    piece. With `links`, shards that are files of this machine are not copied.
+    """
+
+    objects: StreamedObjects
+    table_id: str
+    fields: Sequence[Field]
+    scratch: Path
+    memory_bytes: int
+    links: bool = True
+    _ends: dict[str, Future[bytes]] = field(default_factory=dict)
+
+    def windows(self, wanted: Iterator[tuple[KeyRange, list[RowGroups]]]) -> Generator[MergeWindow]:
+        """Yield the windows, verified; the files of a window exist until the next window is
+        requested.
+
+        Little is fetched ahead of the first windows, because a query with a limit may need no more.
+
+        Raises:
+            NotFoundError: a shard is gone.
+            DamagedShardError: a shard is damaged; its window is not yielded.
+            UnavailableError: a shard could not be read.
+            DiskFullError: the disk of `scratch` is full.
+        """
+        current: MergeWindow | None = None
+        following: deque[MergeWindow] = deque()
+        most = reads_at_once(self.memory_bytes) if self.objects.is_remote else READS_OF_FILES
+        with ThreadPoolExecutor(most) as threads:
+            try:
+                self._fetch_ahead(threads, wanted, following, 1)
+                for number in count(1):
+                    if not following:
+                        return
+                    current = following.popleft()
+                    current.wait()
+                    self._fetch_ahead(threads, wanted, following, min(number, WINDOWS_AHEAD))
+                    yield current
+                    current.discard()
+            finally:
+                for window in (*following, current):
+                    if window is not None:
+                        window.discard()
+
+    def _fetch_ahead(
+        self,
+        threads: Executor,
+        wanted: Iterator[tuple[KeyRange, list[RowGroups]]],
+        following: deque[MergeWindow],
+        most: int,
+    ) -> None:
+        """Start to fetch the next windows, until `most` are following."""
+        while len(following) < most and (window := next(wanted, None)) is not None:
+            following.append(self._fetch_window(threads, *window))
+
+    def _fetch_window(
+        self, threads: Executor, span: KeyRange, found: list[RowGroups]
+    ) -> MergeWindow:
+        with writing_files(self.scratch):
+            folder = tempfile.TemporaryDirectory(dir=self.scratch, prefix="window-")
+        window = MergeWindow(span, found, [], folder, [], [], [])
+        try:
+            for number, groups in enumerate(found):
+                local = window.scratch / f"{number}-{groups.slice.shard.id}.parquet"
+                self._fetch_file(threads, window, groups, local)
+        except BaseException:
+            window.discard()
+            raise
+        return window
+
+    def _fetch_file(
+        self, threads: Executor, window: MergeWindow, groups: RowGroups, local: Path
+    ) -> None:
+        """Link the file of a shard to `local`, or begin to copy what the window reads of it."""
+        path, shard = self._path(groups), groups.slice.shard
+        is_linked = self.links and self.objects.link(path, local)
+        is_part = groups.index.footer is None and not is_linked
+        if is_linked:
+            _check_size(local, path, shard.size_bytes)
+        else:
+            with writing_files(self.scratch):
+                _make_hole(local, shard.size_bytes)
+        copy = None if is_linked else local
+        window.files.append(LocalFile(local, is_part))
+        window.gets.extend(self._fetch(threads, groups, copy))
+        if is_part:
+            end = partial(write_short_footer, local, groups, self.fields, path)
+            window.describe.append(end)
+        elif copy is not None:
+            window.ends.append((copy, self._ends[shard.id]))
+
+    def _fetch(
+        self, threads: Executor, groups: RowGroups, copy: Path | None
+    ) -> Iterator[Future[bytes]]:
+        shard = groups.slice.shard
+        sections = list(groups.index.sections(groups.numbers, self.fields))
+        if shard.id not in self._ends:
+            if groups.index.footer is not None:
+                end = self._page_indexes(groups)
+                sections.append(structs.replace(end, end=shard.size_bytes, crc=None))
+            elif copy is None:  # then DataFusion reads the footer of the shard
+                self._ends[shard.id] = threads.submit(self._check_footer, groups)
+                yield self._ends[shard.id]
+        for together in coalesce(sections, MAX_GET_BYTES):
+            get = threads.submit(self._get, groups, together, copy)
+            if any(section.group is None for section in together):
+                self._ends[shard.id] = get
+            yield get
+
+    def _get(self, groups: RowGroups, sections: Sequence[Section], copy: Path | None) -> bytes:
+        """Read some sections of a shard at once, verify them, and write them to its copy, if any.
+
+        The end of the shard is not written; it is returned if it is among the sections.
+        """
+        shard = groups.slice.shard
+        end = bytearray()
+        arriving = stream_sections(self.objects, self._path(groups), shard.size_bytes, sections)
+        with writing_files(self.scratch), copy.open("r+b") if copy else nullcontext() as file:
+            for section, offset, part in arriving:
+                if section.group is None:
+                    end += part
+                elif file is not None:
+                    file.seek(offset)
+                    file.write(part)
+        if end:
+            self._check_end(groups, memoryview(end))
+        return bytes(end)
+
+    def _check_footer(self, groups: RowGroups) -> bytes:
+        check_footer(self.objects, self.table_id, groups.slice.shard, groups.index)
+        return b""
+
+    def _check_end(self, groups: RowGroups, end: memoryview) -> None:
+        """Check the page indexes, and that the footer after them is
+        the footer that was read before.
+        """
+        path, indexes = self._path(groups), self._page_indexes(groups)
+        indexes.check(path, end[: indexes.end - indexes.start])
+        footer = bytes(end[indexes.end - indexes.start :])
+        try:
+            checksums.verify(footer)
+        except ValueError as error:
+            raise DamagedShardError(f"{path} is damaged: {error}", path=path) from error
+        known = (groups.metadata.metadata or {}).get(CHECKSUM_KEY.encode())
+        if known is None or known not in footer:
+            raise DamagedShardError(f"{path} has another footer than it had before", path=path)
+
+    def _page_indexes(self, groups: RowGroups) -> Section:
+        size_bytes = groups.slice.shard.size_bytes
+        return page_index_section(
+            groups.metadata, groups.index.stored, self._path(groups), size_bytes
+        )
+
+    def _path(self, groups: RowGroups) -> str:
+        return shard_path(self.table_id, groups.slice.shard.id)
+
+
+def _check_size(local: Path, path: str, size_bytes: int) -> None:
+    """Check the size of the file that a shard is: DataFusion looks for the footer at its end."""
+    found_bytes = local.stat().st_size
+    if found_bytes != size_bytes:
+        raise DamagedShardError(
+            f"{path} is damaged: it has {found_bytes:,} bytes, not {size_bytes:,}", path=path
+        )
+
+
+def _make_hole(local: Path, size_bytes: int) -> None:
+    """Make a file of a size in which nothing is written yet."""
+    with local.open("wb") as file:
+        file.truncate(size_bytes)

@@ -1,0 +1,605 @@
+"""Write one local Parquet file, row group by row group, in the layout of a shard."""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from functools import lru_cache
+from itertools import accumulate, pairwise
+from math import isnan
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dormouse.arrow.order import row_keys, rows_below, sort_keys
+from dormouse.arrow.types import arrow_schema, stored_schema
+from dormouse.keys import Key, KeyHistogram, stored_bytes
+from dormouse.schema.schema import Schema
+from dormouse.schema.types import TIMESTAMPS, DecimalType, FieldType, Primitive, leaf_columns
+from dormouse.shards import crcs, thrift
+from dormouse.shards.crcs import FALSE_POSITIVES, TRAILER_BYTES
+from dormouse.shards.footer import row_group_bytes
+from dormouse.shards.stored_index import INDEX_KEY, Facts, IndexedColumn, KeyBounds, encode_index
+from dormouse.stored import checksums
+
+# Choose which columns of a shard have dictionaries, and which are compressed.
+#
+# Dictionaries are for values that repeat, and compression is for what zstd makes smaller.
+#
+# Packed numbers are often as short as they can be: random ones shrink by nothing, and compressing
+# them takes as long as compressing text does. The first row group shows which columns these are.
+# Columns of text, bytes and nested values are always compressed, because what is in them varies
+# more.
+
+Codec: TypeAlias = Literal["zstd", "none"]
+LEAST_SAVING = 0.05
+"""The part of a column's bytes that compressing it must save."""
+REPETITION = 4
+"""A dictionary pays if, on average, each value occurs at least
+this often in the first row group.
+"""
+
+
+def column_codecs(
+    first: pa.Table, schema: Schema, stored: pa.Schema, encodings: Mapping[str, str]
+) -> dict[str, Codec]:
+    """Return the codec of each Parquet column of a file that begins with the rows `first`.
+
+    The file has the schema `stored`, and `encodings` of some columns by name. The numbers of these
+    rows are written to memory as they will be in the file; no other column is.
+    """
+    codecs: dict[str, Codec] = dict.fromkeys(column_paths(stored), "zstd")
+    numbers = [field.name for field in schema.fields if _is_number(field.type)]
+    if not numbers:
+        return codecs
+    packed = {name: encodings[name] for name in numbers if name in encodings}
+    sink = pa.BufferOutputStream()
+    kept = pa.schema([stored.field(name) for name in numbers])
+    with pq.ParquetWriter(
+        sink, kept, compression="zstd", use_dictionary=False, column_encoding=packed
+    ) as writer:
+        writer.write_table(first.select(numbers), row_group_size=first.num_rows)
+    group = pq.read_metadata(pa.BufferReader(sink.getvalue())).row_group(0)
+    chunks = [group.column(i) for i in range(group.num_columns)]
+    return codecs | {chunk.path_in_schema: "none" for chunk in chunks if not _shrinks(chunk)}
+
+
+@lru_cache(maxsize=64)
+def column_paths(stored: pa.Schema) -> tuple[str, ...]:
+    """Return the paths of all Parquet columns; a nested column has several, with longer names. Two
+    may be the same: that of a column "a.b", and that of the member b of a column "a".
+    """
+    sink = pa.BufferOutputStream()
+    pq.ParquetWriter(sink, stored).close()
+    columns = pq.read_metadata(pa.BufferReader(sink.getvalue())).schema
+    return tuple(columns.column(i).path for i in range(len(columns)))
+
+
+def _is_number(kind: object) -> bool:
+    """Return whether all values of a type take the same space before they are encoded."""
+    if isinstance(kind, Primitive):
+        return kind not in (Primitive.STRING, Primitive.BYTES)
+    return isinstance(kind, DecimalType)
+
+
+def _shrinks(chunk: pq.ColumnChunkMetaData) -> bool:
+    plain_bytes = chunk.total_uncompressed_size
+    return chunk.total_compressed_size <= (1 - LEAST_SAVING) * plain_bytes
+
+
+def distinct_bytes(column: pa.ChunkedArray[Any]) -> int:
+    """Return what the values of a column take in a dictionary, before it is compressed."""
+    import pyarrow.compute as pc
+
+    return int(pc.unique(column).nbytes)
+
+
+def text_bytes(column: pa.ChunkedArray[Any]) -> int:
+    """Return what the values of a column of text or bytes take, however often each occurs."""
+    import pyarrow.compute as pc
+
+    return int(pc.sum(pc.binary_length(column)).as_py() or 0)
+
+
+def repetitive_columns(rows: pa.Table) -> list[str]:
+    """Return the text and binary columns whose values repeat often
+    enough for a dictionary to pay.
+    """
+    import pyarrow.compute as pc  # what reads shards needs none of it, and it takes long to import
+
+    most = rows.num_rows // REPETITION
+    texts = [
+        (name, column)
+        for name, column in zip(rows.column_names, rows.columns, strict=True)
+        if pa.types.is_string(column.type) or pa.types.is_binary(column.type)
+    ]
+    # where most values are unique, the first ones show it
+    some = [(name, c) for name, c in texts if pc.count_distinct(c[: 2 * most]).as_py() <= most]
+    return [name for name, column in some if pc.count_distinct(column).as_py() <= most]
+
+
+# Columns of floats that hold NaN have no bounds in a shard.
+#
+# Statistics of Parquet leave out NaN, which is greater than all other numbers, and readers believe
+# them: they would miss rows. pyarrow has to be told which columns get bounds before the first row
+# is written, and whether there is NaN is known after the last one: so they are taken out of the
+# footer.
+
+
+class NaNSearch:
+    """Looks for NaN in the columns of floats of batches, up to the first of each column."""
+
+    def __init__(self, schema: Schema) -> None:
+        """See nothing yet."""
+        floats = (Primitive.FLOAT, Primitive.DOUBLE)
+        self._without = {n: f.name for n, f in enumerate(schema.fields) if f.type in floats}
+
+    def see(self, batch: pa.RecordBatch) -> None:
+        """Look at the rows of a batch, whose columns are those of the schema."""
+        import pyarrow.compute as pc  # what reads shards needs none of it
+
+        for number in list(self._without):
+            column = batch.column(number)
+            total = pc.sum(column).as_py()
+            # the sum is NaN if a value is, or of both infinities; only then is it worth to look
+            if total is not None and isnan(total) and pc.any(pc.is_nan(column)).as_py():
+                del self._without[number]
+
+    @property
+    def without(self) -> list[str]:
+        """The names of the columns of floats in which there was none."""
+        return list(self._without.values())
+
+
+# Numbers of fields in Parquet's structs.
+_ROW_GROUPS = 4  # of a footer
+_CHUNKS = 1  # of a row group
+_METADATA, _COLUMN_INDEX = 3, (6, 7)  # of a column chunk; the latter as offset and length
+_STATISTICS = 12  # of the metadata of a column chunk
+_BOUNDS = (1, 2, 5, 6, 7, 8)  # of statistics: all but the numbers of nulls and distinct values
+
+
+def drop_bounds(local: Path, leaves: Collection[int]) -> None:
+    """Take the least and greatest values of some Parquet columns, by place, out of the footer of a
+    local file, and the references to their column indexes. The other bytes of the file stay.
+    """
+
+    def statistics(body: thrift.Body, at: int) -> tuple[bytes, int]:
+        return thrift.edit_struct(body, at, dict.fromkeys(_BOUNDS))
+
+    def described(body: thrift.Body, at: int) -> tuple[bytes, int]:
+        return thrift.edit_struct(body, at, {_STATISTICS: statistics})
+
+    def chunk(place: int, body: thrift.Body, at: int) -> tuple[bytes, int]:
+        if place in leaves:
+            return thrift.edit_struct(
+                body, at, {_METADATA: described, **dict.fromkeys(_COLUMN_INDEX)}
+            )
+        end = thrift.read_struct(body, at)[1]
+        return bytes(body[at:end]), end
+
+    def group(place: int, body: thrift.Body, at: int) -> tuple[bytes, int]:
+        return thrift.edit_struct(body, at, {_CHUNKS: lambda b, i: thrift.edit_list(b, i, chunk)})
+
+    with local.open("r+b") as file:
+        file.seek(-TRAILER_BYTES, os.SEEK_END)
+        length, magic = struct.unpack("<I4s", file.read(TRAILER_BYTES))
+        start = file.seek(-TRAILER_BYTES - length, os.SEEK_END)
+        edits = {_ROW_GROUPS: lambda b, i: thrift.edit_list(b, i, group)}
+        footer, _ = thrift.edit_struct(file.read(), 0, edits)
+        file.seek(start)
+        file.write(footer + struct.pack("<I4s", len(footer), magic))
+        file.truncate()
+
+
+FIRST_ROW_GROUP_ROWS = 2048
+"""The rows of the first row group, whose size shows how wide the rows are."""
+CHECKSUM_KEY = "dormouse.checksum"
+MAX_ROW_GROUP_ROWS = 128 * 1024
+MAX_ROW_GROUP_BYTES = 4 * 1024 * 1024
+"""The largest uncompressed size of a row group in memory."""
+MOST_CHUNKS = 20_000
+"""A shard ends after the row group with which it has as many column chunks: each takes about 3 KB
+of memory while it is written, and 1 to 2 KB where its footer is read.
+"""
+FEW_COLUMNS = 24
+"""With fewer columns, a batch adds only a small part of the most chunks."""
+PAGE_ROWS = 4096
+MOST_DICTIONARY = 8
+"""Dictionaries are taken for all but this fraction (1/8) of a file at most, when it is estimated
+how many rows fill a row group: each has its dictionaries however few rows it has.
+"""
+MOST_GROWTH = 8
+MOST_HEADER_BYTES = 64 * 1024
+"""Rows take no more in the file than this many times their size in memory, and this much besides:
+a key may be stored in a page, twice in the page's header and twice in the footer.
+"""
+TYPICAL_BYTES = 64 * 1024 * 1024
+"""The size of a shard whose row groups the Bloom filters are made for."""
+
+_ENCODINGS: dict[FieldType, str] = {
+    Primitive.STRING: "DELTA_LENGTH_BYTE_ARRAY",
+    Primitive.BYTES: "DELTA_LENGTH_BYTE_ARRAY",
+    Primitive.INT: "DELTA_BINARY_PACKED",
+    Primitive.LONG: "DELTA_BINARY_PACKED",
+    Primitive.DATE: "DELTA_BINARY_PACKED",
+    Primitive.TIME: "DELTA_BINARY_PACKED",
+    **dict.fromkeys(TIMESTAMPS, "DELTA_BINARY_PACKED"),
+    Primitive.FLOAT: "BYTE_STREAM_SPLIT",
+    Primitive.DOUBLE: "BYTE_STREAM_SPLIT",
+}
+"""Encodings that are faster to write and read, and smaller, than plain values."""
+
+
+class ParquetFileWriter:
+    """Writes a Parquet file; it is complete after `close`, and removed by `discard`."""
+
+    def __init__(
+        self,
+        local: Path,
+        schema: Schema,
+        bloom_columns: Sequence[str] = (),
+        *,
+        plain: bool = False,
+    ) -> None:
+        """Write rows of `schema`, sorted by its keys, to `local`; `bloom_columns` get filters, and
+        `plain` values are as every reader knows them, in dictionaries or as they are.
+        """
+        self._local = local
+        self._schema = schema
+        self._stored = stored_schema(schema)
+        # what is said of a path holds for all columns that have it
+        counted = Counter(column_paths(self._stored))
+        self._shared = {path for path, columns in counted.items() if columns > 1}
+        self._bloom_columns = [name for name in bloom_columns if name not in self._shared]
+        self._encodings = {} if plain else _ENCODINGS
+        self._arrow = arrow_schema(schema)
+        self._columns = schema.leaf_columns
+        leaves = accumulate((leaf_columns(f.type) for f in schema.fields), initial=0)
+        self._places = dict(zip((f.name for f in schema.fields), leaves, strict=False))
+        self._floats = NaNSearch(schema)
+        self._sink = pa.OSFile(str(local), "wb")
+        self._writer: pq.ParquetWriter | None = None
+        self._described: list[pq.FileMetaData] = []
+        self._written_rows = self._written_groups = 0
+        self._repetitive: list[str] = []
+        self._bounded: list[str] = []
+        self._dictionary_bytes = 0
+        self._decoded: dict[int, list[int]] = {}
+        self._groups: list[tuple[int, Key, Key]] = []
+        self._pending: list[pa.RecordBatch] = []
+        self._pending_rows = 0
+        self._known_bytes: int | None = 0
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of the row groups written so far; these bytes of the file do not change."""
+        return self._sink.tell()
+
+    @property
+    def finished_bytes(self) -> int:
+        """About the size of the file when what was written is all, without its footer, in bytes."""
+        return self.size_bytes + self._pending_bytes
+
+    @property
+    def _chunks(self) -> int:
+        return len(self._groups) * self._columns
+
+    def is_full(self, target_bytes: int) -> bool:
+        """Return whether the file has its target size, or as many column chunks as it may have."""
+        return self.size_bytes >= target_bytes or self._chunks >= MOST_CHUNKS
+
+    def room(self, batch: pa.RecordBatch, target_bytes: int) -> int:
+        """Return how many of the first rows of `batch`, at least one, may be written before
+        it must be asked again whether it `is_full`.
+
+        These are all if the file stays smaller in any case; else those that fit into the pending
+        row group. A batch that is written whole costs less than its parts.
+        """
+        left_bytes = (target_bytes - self.size_bytes - MOST_HEADER_BYTES) / MOST_GROWTH
+        left_bytes -= self._pending_bytes
+        is_far = self._columns < FEW_COLUMNS and 2 * self._chunks < MOST_CHUNKS
+        if is_far and (batch.get_total_buffer_size() < left_bytes or batch.nbytes < left_bytes):
+            return batch.num_rows
+        return min(batch.num_rows, max(1, self._group_rows() - self._pending_rows))
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Add the rows of a batch."""
+        self._floats.see(batch)
+        self._known_bytes = self._pending_bytes + batch.nbytes
+        self._pending.append(batch)
+        self._pending_rows += batch.num_rows
+        if self._pending_rows >= self._group_rows():
+            self._write_groups()
+
+    def close(self, metadata: dict[str, str], table_id: str, shard_id: str) -> None:
+        """Write the pending rows and the Parquet footer with the given key-value metadata, and with
+        the index of the shard that the file is.
+
+        Requires: at least one row was written.
+        """
+        if self._pending_rows:
+            rest = pa.Table.from_batches(self._pending, self._arrow)
+            self._write_group(rest)
+            self._note_groups(rest, [rest.num_rows])
+        assert self._writer is not None
+        blank = encode_index(
+            table_id,
+            shard_id,
+            [IndexedColumn(f.id, f.name, leaf_columns(f.type)) for f in self._schema.fields],
+            [rows for rows, _, _ in self._groups],
+            Facts.blank(self._columns, len(self._groups), has_filters=bool(self._bloom_columns)),
+            KeyBounds.of([(first, last) for _, first, last in self._groups]),
+        )
+        self._writer.add_key_value_metadata(
+            {
+                **metadata,
+                INDEX_KEY: blank,
+                CHECKSUM_KEY: checksums.BLANK,
+            }
+        )
+        self._writer.close()
+        self._writer = None  # it holds what describes all column chunks
+        self._sink.close()
+        if unbounded := self._leaves_with_nan():
+            drop_bounds(self._local, unbounded)
+        crcs.write_facts(self._local, self._described.pop(), blank, self._decoded)
+
+    def discard(self) -> None:
+        """Remove the local file, finished or not."""
+        if self._writer is not None:
+            self._writer.close()
+        self._sink.close()
+        self._local.unlink(missing_ok=True)
+
+    def _leaves_with_nan(self) -> list[int]:
+        """Return the places of the floats, also of nested ones, that have statistics by their path
+        and are not known to be without NaN.
+        """
+        leaves = self._described[-1].schema
+        known = {self._places[name] for name in self._floats.without}
+        return [
+            place
+            for place in range(self._columns)
+            if leaves.column(place).physical_type in ("FLOAT", "DOUBLE")
+            and leaves.column(place).path in self._bounded
+            and place not in known
+        ]
+
+    def _group_rows(self) -> int:
+        """Return the number of rows of the pending row group.
+
+        It does not depend on how rows are divided into batches, unless they are very wide: so two
+        runs that write the same rows write identical files.
+        """
+        if not self._written_rows:
+            rows = FIRST_ROW_GROUP_ROWS
+        else:
+            size_bytes = self.size_bytes
+            wanted_bytes = row_group_bytes(size_bytes, self._columns)
+            values_bytes = size_bytes - self._written_groups * self._dictionary_bytes
+            values_bytes = max(values_bytes, size_bytes // MOST_DICTIONARY)
+            rows = min(MAX_ROW_GROUP_ROWS, wanted_bytes * self._written_rows // values_bytes)
+        most_bytes = MAX_ROW_GROUP_BYTES * self._pending_rows
+        if self._pending_rows and most_bytes < rows * self._buffers_bytes():
+            rows = min(rows, most_bytes // max(1, self._pending_bytes))
+        return max(1, rows)
+
+    @property
+    def _pending_bytes(self) -> int:
+        """What the pending rows take in memory, in bytes. Adding it up takes Arrow as long as to
+        encode dozens of rows, so it is known only once it is asked for.
+        """
+        if self._known_bytes is None:
+            self._known_bytes = sum(batch.nbytes for batch in self._pending)
+        return self._known_bytes
+
+    def _buffers_bytes(self) -> int:
+        """Return `_pending_bytes`, or if that is not known more: the size of all their buffers."""
+        if self._known_bytes is not None:
+            return self._known_bytes
+        return sum(batch.get_total_buffer_size() for batch in self._pending)
+
+    def _write_groups(self) -> None:
+        """Write the pending rows but for those that do not fill a row group."""
+        rest = pending = pa.Table.from_batches(self._pending, self._arrow)
+        written = []
+        while self._pending_rows >= (rows := self._group_rows()):
+            self._write_group(rest.slice(0, rows))
+            written.append(rows)
+            rest = rest.slice(rows)
+            self._pending, self._pending_rows = rest.to_batches(), rest.num_rows
+            self._known_bytes = None
+        self._note_groups(pending, written)
+
+    def _write_group(self, group: pa.Table) -> None:
+        if self._writer is None:
+            self._repetitive = repetitive_columns(group)
+            self._writer = self._open(group)
+            self._dictionary_bytes = sum(distinct_bytes(group[name]) for name in self._repetitive)
+        for name in self._repetitive:
+            self._decoded.setdefault(self._places[name], []).append(text_bytes(group[name]))
+        self._writer.write_table(group, row_group_size=group.num_rows)
+        self._written_rows += group.num_rows
+        self._written_groups += 1
+
+    def _note_groups(self, rows: pa.Table, sizes: Sequence[int]) -> None:
+        """Note the sizes of row groups that the first of `rows` were written to, and the first and
+        the last key of each.
+        """
+        starts = accumulate(sizes, initial=0)
+        ends = [edge for low, high in pairwise(starts) for edge in (low, high - 1)]
+        keys: list[Key] = []
+        at = 0
+        for batch in rows.to_batches():  # Arrow would join them before it takes rows of several
+            here = [edge - at for edge in ends if at <= edge < at + batch.num_rows]
+            keys += sort_keys(batch, here, self._schema)
+            at += batch.num_rows
+        self._groups.extend(zip(sizes, keys[::2], keys[1::2], strict=True))
+
+    def _open(self, first: pa.Table) -> pq.ParquetWriter:
+        repetitive = self._repetitive
+        encodings = {
+            f.name: self._encodings[f.type]
+            for f in self._schema.fields
+            if f.type in self._encodings and f.name not in {*repetitive, *self._shared}
+        }
+        self._bounded = [
+            f.name
+            for f in self._schema.fields
+            if f in self._schema.keys or f.name in repetitive or _is_ordered(f.type)
+        ]
+        # a dict, because the type stubs lack some of the arguments
+        layout: dict[str, Any] = {
+            "use_dictionary": repetitive,
+            "column_encoding": encodings,
+            "compression": column_codecs(first, self._schema, self._stored, encodings),
+            "write_statistics": self._bounded,
+            "write_page_index": True,
+            "write_page_checksum": True,
+            "max_rows_per_page": PAGE_ROWS,
+            "bloom_filter_options": {
+                name: {"ndv": _filter_rows(first, self._schema), "fpp": FALSE_POSITIVES}
+                for name in self._bloom_columns
+            },
+            "sorting_columns": [pq.SortingColumn(i) for i in range(len(self._schema.keys))],
+            "metadata_collector": self._described,
+        }
+        return pq.ParquetWriter(self._sink, self._stored, **layout)
+
+
+def _filter_rows(first: pa.Table, schema: Schema) -> int:
+    """Return for how many values the filters have room at first, by the width of the first rows.
+
+    pyarrow holds all filters of a file in memory with the room that they have at first, and stores
+    them as small as their values allow. In larger files, row groups have more rows than this, and a
+    filter excludes somewhat fewer row groups.
+    """
+    row_bytes = max(1, first.nbytes // first.num_rows)
+    wanted_bytes = row_group_bytes(TYPICAL_BYTES, schema.leaf_columns)
+    return max(FIRST_ROW_GROUP_ROWS, min(MAX_ROW_GROUP_ROWS, 2 * wanted_bytes // row_bytes))
+
+
+def _is_ordered(kind: FieldType) -> bool:
+    """Return whether statistics of a value column help to skip row
+    groups; those of free text do not.
+    """
+    if isinstance(kind, Primitive):
+        return kind not in (Primitive.STRING, Primitive.BYTES, Primitive.UUID)
+    return isinstance(kind, DecimalType)
+
+
+# Samples of a shard's keys with exact ranks, taken while its rows are written.
+#
+# From the samples of its shards alone, a partition can be split near its median, at an existing
+# key, with a known number of rows on both sides. They are exact where a sketch would be
+# approximate.
+
+MAX_SAMPLES = 256
+MAX_SAMPLES_BYTES = 32 * 1024
+"""The largest size of the keys of the samples in a footer; fewer samples of long keys are kept."""
+
+
+class _Sample(NamedTuple):
+    row: int
+    key: Key
+    rank: int
+    size_bytes: int
+
+
+class KeySampler:
+    """Samples the key of every n-th row of a sorted stream; n doubles
+    whenever there are too many samples.
+
+    The rank of a sample is the number of rows with a lesser key: the number of the first row with
+    its key.
+
+    For example, with at most 3 samples and the keys a b b c d e f g: rows 0, 1 and 2 are sampled
+    with n = 1, as (a, 0) (b, 1) (b, 1). Row 3 would be a fourth sample, so n becomes 2 and the rows
+    0, 2 remain; row 4 is added. At row 6, n becomes 4. The result is (a, 0) (d, 4).
+    """
+
+    def __init__(
+        self, schema: Schema, most: int = MAX_SAMPLES, most_bytes: int = MAX_SAMPLES_BYTES
+    ) -> None:
+        """Sample the row keys of `schema`, which are the first columns of the batches.
+
+        At most `most` samples are kept, and their keys take at most `most_bytes`.
+        """
+        self._schema = schema
+        self._most = most
+        self._most_bytes = most_bytes
+        self._samples: list[_Sample] = []
+        self._samples_bytes = 0
+        self._step = 1
+        self.rows = 0
+        self._last: Key | None = None
+        self._last_rank = 0
+
+    def see(self, batch: pa.RecordBatch) -> None:
+        """Sample the next batch."""
+        if not batch.num_rows:
+            return
+        end = self.rows + batch.num_rows
+        while -(-end // self._step) > self._most:  # skip what would be dropped in this batch
+            self._double_step()
+        first = self.rows + -self.rows % self._step
+        sampled = range(first, end, self._step)
+        places = [row - self.rows for row in sampled]
+        *ranked, (self._last, self._last_rank) = self._ranked(batch, [*places, batch.num_rows - 1])
+        for row, (key, rank) in zip(sampled, ranked, strict=True):
+            self._samples.append(_Sample(row, key, rank, stored_bytes(key)))
+            self._samples_bytes += self._samples[-1].size_bytes
+        self._thin()
+        self.rows = end
+
+    @property
+    def min_key(self) -> Key:
+        """The least key so far. Requires: a row was sampled."""
+        return self._samples[0].key
+
+    @property
+    def max_key(self) -> Key:
+        """The greatest key so far. Requires: a row was sampled."""
+        assert self._last is not None
+        return self._last
+
+    def samples(self) -> tuple[tuple[Key, int], ...]:
+        """Return the sampled keys, strictly ascending, each with its rank."""
+        ranks = {sample.key: sample.rank for sample in self._samples}
+        return tuple(ranks.items())
+
+    def keys(self) -> KeyHistogram:
+        """Return the distribution of the keys."""
+        return KeyHistogram(self.samples(), self.rows, self._last or ())
+
+    def _ranked(self, batch: pa.RecordBatch, rows: Sequence[int]) -> list[tuple[Key, int]]:
+        """Return the keys of some rows of `batch`, and their ranks in the stream."""
+        keys = row_keys(batch, rows, self._schema)
+        before = row_keys(batch, [max(0, row - 1) for row in rows], self._schema)
+        return [
+            # most keys are unique and need no search
+            (key, self.rows + row if row and other != key else self._first_row_of(key, row, batch))
+            for row, key, other in zip(rows, keys, before, strict=True)
+        ]
+
+    def _first_row_of(self, key: Key, row: int, batch: pa.RecordBatch) -> int:
+        """Return the number in the stream of the first row with the key of a row of `batch`."""
+        below = rows_below(batch, key, self._schema) if row else 0
+        begun_before = below == 0 and key == self._last
+        return self._last_rank if begun_before else self.rows + below
+
+    def _thin(self) -> None:
+        while len(self._samples) > 1 and (
+            len(self._samples) > self._most or self._samples_bytes > self._most_bytes
+        ):
+            self._double_step()
+
+    def _double_step(self) -> None:
+        self._step *= 2
+        self._samples = [s for s in self._samples if s.row % self._step == 0]
+        self._samples_bytes = sum(s.size_bytes for s in self._samples)

@@ -1,0 +1,589 @@
+"""Find the row groups of shards that can hold the rows of key ranges.
+
+A look-up needs one read of the index at the end of the shard, which is cached, and one read of the
+row groups that may have keys of the range. The size of a shard is known from the state, so no
+request is needed to find its end.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from dataclasses import field as dataclass_field
+from functools import partial
+from math import inf
+from operator import attrgetter
+
+import pyarrow.parquet as pq
+
+from dormouse.arrow.order import fit_range
+from dormouse.cache import Cache
+from dormouse.errors import DamagedShardError, InvariantError
+from dormouse.keys import KeyPart, KeyRange
+from dormouse.ports import Objects, StreamedObjects
+from dormouse.schema.schema import Field, Schema
+from dormouse.shards.crcs import (
+    BLOCK_BYTES,
+    Section,
+    all_sections,
+    can_hold,
+    digest_of,
+    filter_of,
+    filter_section,
+    index_of,
+)
+from dormouse.shards.footer import (
+    ShardFooter,
+    ShardIndex,
+    cached_index,
+    raise_damaged,
+    read_index,
+    read_metadata,
+    read_own_footer,
+)
+from dormouse.shards.read_counters import Start, reading_threads
+from dormouse.shards.stored_index import MAGIC
+from dormouse.state.partitions import Shard
+from dormouse.storage import SeekableFile
+from dormouse.stored.checksums import crc32
+from dormouse.stored.paths import shard_path
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """The rows of a shard whose keys are in a range."""
+
+    shard: Shard
+    range: KeyRange
+
+    @property
+    def is_whole(self) -> bool:
+        """Return whether the slice contains all rows of the shard."""
+        return self.range.contains_span(self.shard.low, self.shard.high)
+
+
+@dataclass(frozen=True, slots=True)
+class RowGroups:
+    """The row groups of a shard that can hold the rows of a slice.
+
+    Those `excluded` hold no row that a query wants, and are not among `numbers`.
+    """
+
+    slice: Slice
+    index: ShardIndex
+    numbers: Sequence[int]
+    excluded: frozenset[int] = frozenset()
+
+    def without(self, excluded: frozenset[int]) -> RowGroups:
+        """Return these row groups without some."""
+        left = tuple(number for number in self.numbers if number not in excluded)
+        return replace(self, numbers=left, excluded=self.excluded | excluded)
+
+    @property
+    def metadata(self) -> pq.FileMetaData:
+        """The Parquet footer of the shard. Requires: it was asked for when the index was read."""
+        return self.index.metadata
+
+    @property
+    def first_bytes(self) -> range:
+        """The first bytes of its row groups are in this range, and of no others beyond them.
+
+        Requires: there are row groups.
+        """
+        first, last = (self.index.span(self.numbers[at], 0)[0] for at in (0, -1))
+        return range(first, last + 1)
+
+    def within(self, span: KeyRange, schema: Schema) -> RowGroups:
+        """Return it with the row groups that can hold rows in `span`, too, of the same slice."""
+        return replace(self, numbers=narrow(self, span, schema).numbers)
+
+
+def narrow(groups: RowGroups, span: KeyRange, schema: Schema) -> RowGroups:
+    """Return the row groups of the part of a slice within `span`, without reading anything."""
+    part = replace(groups.slice, range=groups.slice.range.intersection(span))
+    found = _row_groups(part, groups.index, schema)
+    return found.without(groups.excluded) if groups.excluded else found
+
+
+def _row_groups(slice: Slice, index: ShardIndex, schema: Schema) -> RowGroups:
+    return RowGroups(slice, index, index.row_groups_to_read(fit_range(slice.range, schema)))
+
+
+def find_row_groups(
+    objects: Objects,
+    table_id: str,
+    slices: Sequence[Slice],
+    schema: Schema,
+    cache: Cache | None = None,
+    *,
+    footers: bool = False,
+) -> list[RowGroups]:
+    """Return the row groups that can hold rows of each slice, with the whole `footers` of the
+    shards if they are needed; several are read at once.
+
+    Raises:
+        NotFoundError: a shard is gone.
+        CorruptDataError: a shard is damaged, or is not the shard that the state names.
+    """
+    shards = {slice.shard.id: slice.shard for slice in slices}
+    held = Cache(0) if cache is None else cache
+    indexes = read_indexes(objects, table_id, list(shards.values()), schema, held, footers=footers)
+    found = dict(zip(shards, indexes, strict=True))
+    return [_row_groups(slice, found[slice.shard.id], schema) for slice in slices]
+
+
+def with_footers(
+    objects: Objects, table_id: str, found: Sequence[RowGroups], schema: Schema, cache: Cache
+) -> list[RowGroups]:
+    """Return row groups that were found without the footers of their shards with these.
+
+    Raises:
+        NotFoundError: a shard is gone.
+        CorruptDataError: a shard is damaged, or is not the shard that the state names.
+    """
+    shards = {g.slice.shard.id: g.slice.shard for g in found if g.index.footer is None}
+    indexes = read_indexes(objects, table_id, list(shards.values()), schema, cache, footers=True)
+    read = dict(zip(shards, indexes, strict=True))
+    return [replace(g, index=read.get(g.slice.shard.id, g.index)) for g in found]
+
+
+def read_indexes(
+    objects: Objects,
+    table_id: str,
+    shards: Sequence[Shard],
+    schema: Schema,
+    cache: Cache,
+    *,
+    footers: bool = False,
+) -> list[ShardIndex]:
+    """Return the index of each shard, from the cache or by reading the end of the shard, and its
+    whole footer if that is needed; many at once.
+
+    Raises:
+        NotFoundError: a shard is gone.
+        CorruptDataError: a shard is damaged, or is not the shard that the state names.
+    """
+    found = [cached_index(table_id, shard.id, cache, footer=footers) for shard in shards]
+    with reading_threads(objects, found.count(None)) as start:
+        reads = [
+            start(partial(read_index, objects, table_id, shard, schema, cache, footer=footers))
+            for shard, index in zip(shards, found, strict=True)
+            if index is None
+        ]
+        unread = iter(reads)
+        return [next(unread)() if index is None else index for index in found]
+
+
+def read_own_footers(
+    objects: Objects, table_id: str, shards: Sequence[Shard], schema: Schema, cache: Cache
+) -> list[ShardFooter]:
+    """Return what each shard says about itself, many read at once. Their indexes are in the cache
+    then, if it has room for them.
+
+    Raises:
+        NotFoundError: a shard is gone.
+        CorruptDataError: a shard is damaged, or is not the shard that the state names.
+    """
+    with reading_threads(objects, len(shards)) as start:
+        reads = [
+            start(partial(read_own_footer, objects, table_id, shard, schema, cache))
+            for shard in shards
+        ]
+        return [found() for found in reads]
+
+
+# Fetch sections of a shard in few ranged reads, by threads of our own, and verify their CRCs.
+#
+# Arrow has readahead of its own, but its threads would call into Python, and a thread that does so
+# while the process exits aborts the process. Used by `reading`.
+
+MAX_GAP_BYTES = 64 * 1024
+"""Sections with at most this gap between them are read together: reading the gap takes
+no longer than another request.
+"""
+
+ByteSpan = tuple[int, int]
+"""The first byte of some bytes of an object, and the byte after the last."""
+
+
+class FetchedFile(SeekableFile):
+    """An object of which some spans are fetched, as a file that can be read within these spans."""
+
+    def __init__(
+        self, path: str, size_bytes: int, spans: Sequence[tuple[ByteSpan, Callable[[], bytes]]]
+    ) -> None:
+        """Start at offset 0; each span has a function that waits until it is fetched."""
+        super().__init__(size_bytes)
+        self.path = path
+        self._spans = spans
+
+    def read(self, size: int = -1) -> bytes:
+        """Return the next `size` bytes, which must be within one of the spans."""
+        found = bytes(self.view(self._at, self._at + size))
+        self._at += len(found)
+        return found
+
+    def view(self, start: int, end: int) -> memoryview:
+        """Return the bytes between two offsets, which must be within one of the spans."""
+        for (first, stop), body in self._spans:
+            if first <= start <= end <= stop:
+                return memoryview(body())[start - first : end - first]
+        raise InvariantError(f"bytes {start} to {end} of {self.path} were not fetched")
+
+
+def fetch_sections(
+    start: Start,
+    objects: Objects,
+    path: str,
+    size_bytes: int,
+    wanted: Iterable[Sequence[Section]],
+) -> FetchedFile:
+    """Start to fetch sections of a shard, each group of `coalesce` in one ranged read."""
+    read = partial(read_sections, objects, path, size_bytes)
+    return FetchedFile(
+        path, size_bytes, [(byte_span(group), start(partial(read, group))) for group in wanted]
+    )
+
+
+def read_sections(
+    objects: Objects, path: str, size_bytes: int, sections: Sequence[Section]
+) -> bytes:
+    """Read some sections of a shard in one ranged read, and verify each of them.
+
+    Raises:
+        NotFoundError: the shard is gone.
+        DamagedShardError: it is damaged.
+    """
+    start, end = byte_span(sections)
+    with raise_damaged(path), objects.open(path, size_bytes) as file:
+        file.seek(start)
+        body = file.read(end - start)
+    view = memoryview(body)
+    for section in sections:
+        section.check(path, view[section.start - start : section.end - start])
+    return body
+
+
+def stream_sections(
+    objects: StreamedObjects, path: str, size_bytes: int, sections: Sequence[Section]
+) -> Iterator[tuple[Section, int, memoryview]]:
+    """Yield the bytes of some sections as they arrive by one ranged read: section, offset, bytes.
+
+    A section is verified when all its bytes were yielded, so none may be used before the last.
+    Bytes between sections are left out.
+
+    Raises:
+        NotFoundError: the shard is gone.
+        DamagedShardError: it is damaged.
+    """
+    left = deque(sorted(sections, key=attrgetter("start", "end")))
+    at, end = byte_span(sections)
+    read_bytes = crc = 0
+    with raise_damaged(path):
+        for piece in objects.stream(path, size_bytes, at, end):
+            arrived = memoryview(piece)
+            stop = at + len(arrived)
+            while left and left[0].start < stop:
+                section = left[0]
+                low = section.start if section.start > at else at  # max takes several times as long
+                high = section.end if section.end < stop else stop
+                part = arrived[low - at : high - at]
+                read_bytes, crc = read_bytes + len(part), crc32(part, crc)
+                yield section, low, part
+                if stop < section.end:
+                    break
+                section.check_read(path, read_bytes, crc)
+                left.popleft()
+                read_bytes = crc = 0
+            at = stop
+    for section in left:  # empty ones at the very end, or what the response lacked
+        section.check_read(path, read_bytes, crc)
+        read_bytes = crc = 0
+
+
+def byte_span(sections: Sequence[Section]) -> ByteSpan:
+    """Return the span from the first to the last byte of `sections`.
+    Requires: at least one section.
+    """
+    return min(section.start for section in sections), max(section.end for section in sections)
+
+
+def coalesce(sections: Iterable[Section], most_bytes: float = inf) -> list[list[Section]]:
+    """Return sections in groups that are read together: neighbours with
+    small gaps, up to `most_bytes`.
+
+    A section is never divided, so a group of one section may be larger.
+
+    For example, with gaps of at most 64 KiB: the sections [4, 100 K), [100 K, 150 K) and [900 K, 1
+    M) are read in two requests, [4, 150 K) and [900 K, 1 M).
+    """
+    result: list[list[Section]] = []
+    start = end = 0
+    for section in sorted(sections, key=attrgetter("start")):
+        if result and section.start - end <= MAX_GAP_BYTES and section.end - start <= most_bytes:
+            result[-1].append(section)
+            end = max(end, section.end)
+        else:
+            result.append([section])
+            start, end = section.start, section.end
+    return result
+
+
+# Decide what a query reads at once and what it streams, while it goes on.
+#
+# A look-up reads whole row groups at once, of as many ranges and shards as fit into a memory
+# budget. Anything larger is scanned by DataFusion. A query with a limit starts with a small budget
+# and doubles it with each step, because it may not need more.
+
+FIRST_BYTES = 256 * 1024
+"""The first budget of a query with a limit, in memory: about one row group."""
+
+LeafRowGroups = list[RowGroups]
+"""What is read for one range of keys within one leaf: the row groups of each
+shard that can hold rows of it.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class LookUp:
+    """Row groups in key order, few enough to be read at once."""
+
+    found: list[RowGroups]
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """The row groups of one range, to be merged as a stream."""
+
+    found: list[RowGroups]
+
+
+@dataclass
+class _Pending:
+    """Row groups collected for the next look-up; one that several ranges need counts once."""
+
+    found: list[RowGroups] = dataclass_field(default_factory=list)
+    groups: set[tuple[str, int]] = dataclass_field(default_factory=set)
+    size_bytes: int = 0
+
+    def takes(self, part: LeafRowGroups, fields: Collection[Field], budget: int) -> bool:
+        """Add the row groups of a range if those not collected yet fit into the
+        budget; return whether they do.
+        """
+        added: set[tuple[str, int]] = set()
+        size_bytes = self.size_bytes
+        for groups in part:
+            shard = groups.slice.shard.id
+            for number in groups.numbers:
+                if (shard, number) not in self.groups:
+                    added.add((shard, number))
+                    size_bytes += groups.index.column_bytes(number, fields)
+                    if size_bytes > budget:
+                        return False
+        self.found += part
+        self.groups |= added
+        self.size_bytes = size_bytes
+        return True
+
+
+def plan_reads(
+    windows: Iterable[Sequence[LeafRowGroups]],
+    schema: Schema,
+    columns: Collection[str],
+    *,
+    look_up_bytes: int,
+    is_limited: bool,
+) -> Iterator[LookUp | Scan]:
+    """Yield the steps that read all ranges in key order; `windows` are
+    lists of ranges found together.
+
+    A look-up needs at most `look_up_bytes` of memory. Ranges of which row groups are excluded are
+    not scanned: a scan would read these, too.
+
+    For example, with ranges that need 1, 1, 9 and 1 MB and a budget of 4 MB: the first two are one
+    look-up, the third is a scan, the fourth is another look-up. With a limit, the budgets are 256
+    KiB, 512 KiB, 1 MiB and so on: the first range is divided at the starts of its row groups, and
+    its first row groups are the first look-up.
+    """
+    fields = [schema.field_named(name) for name in columns]
+    budget = min(FIRST_BYTES, look_up_bytes) if is_limited else look_up_bytes
+    for window in windows:
+        pending = _Pending()
+        for part in window:
+            rest: LeafRowGroups | None = part
+            while rest is not None and not pending.takes(rest, fields, budget):
+                if pending.found:
+                    yield LookUp(pending.found)
+                    pending = _Pending()
+                elif budget < look_up_bytes or any(groups.excluded for groups in rest):
+                    head, rest = _cut(rest, schema, fields, budget)
+                    yield LookUp(head)
+                else:
+                    yield Scan(rest)
+                    rest = None
+                budget = min(2 * budget, look_up_bytes)
+        if pending.found:
+            yield LookUp(pending.found)
+            budget = min(2 * budget, look_up_bytes)
+
+
+def _cut(
+    part: LeafRowGroups, schema: Schema, fields: Collection[Field], budget: int
+) -> tuple[LeafRowGroups, LeafRowGroups | None]:
+    """Return the first row groups of a range, of about `budget` bytes in
+    memory, and the rest if there is any.
+
+    A range is divided where a row group begins, so all rows with one key are in one part.
+    """
+    starts = sorted(
+        (
+            (g.index.first_key(number), at, number)
+            for at, g in enumerate(part)
+            for number in g.numbers
+        )
+    )
+    least = max(groups.slice.range.min for groups in part)
+    taken_bytes = 0
+    for low, at, number in starts:
+        size_bytes = part[at].index.column_bytes(number, fields)
+        if taken_bytes and taken_bytes + size_bytes > budget and low > least:
+            head = [narrow(groups, KeyRange((), low), schema) for groups in part]
+            rest = [narrow(groups, KeyRange(low, None), schema) for groups in part]
+            return head, rest
+        taken_bytes += size_bytes
+    return part, None
+
+
+# Leave out row groups whose Bloom filters show that they lack all values that a column may have.
+#
+# The filters of a shard follow its row groups, and are fetched by one read. They may be larger than
+# what a look-up should hold, so of each only the block for each value is kept.
+
+Values = Mapping[Field, Sequence[KeyPart]]
+"""The values that some columns may have in the wanted rows."""
+
+MIN_ROW_GROUPS = 4
+"""Fewer row groups of a shard are read at once, without its filters."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Test:
+    """A question to one filter: whether it holds a hash, by the block at an offset."""
+
+    group: int
+    field: Field
+    digest: int
+    block: int
+
+
+def without_excluded(
+    objects: StreamedObjects, table_id: str, found: Sequence[RowGroups], values: Values
+) -> list[RowGroups]:
+    """Return `found` without the row groups that the filters of their shards exclude; all if these
+    are less than half, so that most must be read anyway.
+
+    Raises:
+        NotFoundError: a shard is gone.
+        DamagedShardError: its filters are damaged.
+    """
+    shards: dict[str, list[RowGroups]] = {}
+    for groups in found:
+        shards.setdefault(groups.slice.shard.id, []).append(groups)
+    tasks = {}
+    for shard_id, of_shard in shards.items():
+        path = shard_path(table_id, shard_id)
+        numbers = sorted({number for groups in of_shard for number in groups.numbers})
+        section = _section(of_shard[0], path)
+        tests = _tests(of_shard[0].index, numbers, values)
+        if section is not None and tests and len(numbers) >= MIN_ROW_GROUPS:
+            size_bytes = of_shard[0].slice.shard.size_bytes
+            tasks[shard_id] = partial(_excluded, objects, path, size_bytes, section, tests)
+    with reading_threads(objects, len(tasks)) as start:
+        started = {shard_id: start(task) for shard_id, task in tasks.items()}
+        excluded = {shard_id: wait() for shard_id, wait in started.items()}
+    none: frozenset[int] = frozenset()
+    left = [groups.without(excluded.get(groups.slice.shard.id, none)) for groups in found]
+    before, after = (sum(len(groups.numbers) for groups in each) for each in (found, left))
+    return left if 2 * after <= before else list(found)
+
+
+def _section(groups: RowGroups, path: str) -> Section | None:
+    """Return the filters of a shard; None if it has none."""
+    size_bytes = groups.slice.shard.size_bytes
+    return filter_section(groups.metadata, groups.index.stored, path, size_bytes)
+
+
+def _tests(index: ShardIndex, numbers: Sequence[int], values: Values) -> list[_Test]:
+    """Return what to ask of the filters of some row groups."""
+    tests = []
+    for field, wanted in values.items():
+        if field.id not in index.names:
+            continue
+        _, at = index.stored.columns[field.id]
+        digests = [digest_of(value, field.type) for value in wanted]
+        for number in numbers:
+            place = filter_of(index.metadata.row_group(number).column(at))
+            if place is None:
+                continue
+            tests += [
+                _Test(number, field, digest, place.block_of(digest))
+                for digest in digests
+                if digest is not None
+            ]
+    return tests
+
+
+def _excluded(
+    objects: StreamedObjects, path: str, size_bytes: int, section: Section, tests: Sequence[_Test]
+) -> frozenset[int]:
+    """Return the row groups of which a column lacks all values that it may have."""
+    blocks = _read_blocks(objects, path, size_bytes, section, {test.block for test in tests})
+    held: dict[tuple[int, Field], bool] = {}
+    for test in tests:
+        place = test.group, test.field
+        held[place] = held.get(place, False) or can_hold(blocks[test.block], test.digest)
+    return frozenset(number for (number, _), can in held.items() if not can)
+
+
+def _read_blocks(
+    objects: StreamedObjects, path: str, size_bytes: int, section: Section, wanted: set[int]
+) -> dict[int, bytes]:
+    """Return the blocks at some offsets in the filters, which are verified as a whole."""
+    starts = sorted(wanted)
+    blocks = {start: bytearray() for start in starts}
+    for _, offset, part in stream_sections(objects, path, size_bytes, [section]):
+        stop = offset + len(part)
+        for start in starts[bisect_left(starts, offset - BLOCK_BYTES + 1) :]:
+            if start >= stop:
+                break
+            blocks[start] += part[max(0, start - offset) : start + BLOCK_BYTES - offset]
+    return {start: bytes(block) for start, block in blocks.items()}
+
+
+# Verify every byte of a shard against its checksums, a few megabytes at a time.
+
+READ_BYTES = 4 * 1024 * 1024
+"""About how much of a shard is in memory at a time."""
+
+
+def audit_shard(objects: Objects, path: str, size_bytes: int) -> None:
+    """Read the whole shard at `path`, and verify each byte of it.
+
+    Raises:
+        NotFoundError: it is gone.
+        DamagedShardError: it is damaged; the message says where.
+    """
+    metadata = read_metadata(objects, path, size_bytes)
+    index = index_of(metadata, path)
+    with raise_damaged(path), objects.open(path, size_bytes) as file:
+        start = file.read(len(MAGIC))
+    if start != MAGIC:
+        raise DamagedShardError(
+            f"{path} is damaged: it does not begin with the magic bytes of a Parquet file",
+            path=path,
+        )
+    sections = all_sections(metadata, index, path, size_bytes)
+    for together in coalesce(sections, READ_BYTES):
+        read_sections(objects, path, size_bytes, together)

@@ -1,0 +1,554 @@
+"""Divide sorted rows into shards, by leaves and by size; check their order, and upload them.
+
+Used by ingest and compaction. The claimed order of the rows is not trusted: every row is compared
+with the row before it.
+
+A shard is sent in parts while its rows are written, and becomes an object after its last row, while
+the next shards are written. The rows of a merge come from bytes that were verified, so nothing that
+was not verified is in an object. If the rows end with an error, the upload of the current shard is
+aborted. An upload that fails ends the run at its next batch.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import BinaryIO, TypeAlias
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dormouse.arrow.order import OrderCheck, row_key, row_span, rows_below
+from dormouse.errors import AlreadyExistsError, DamagedShardError, InvariantError, UnavailableError
+from dormouse.keys import Key, KeyRange, encode_key
+from dormouse.ports import Storage, Upload
+from dormouse.schema.schema import Schema
+from dormouse.shards.crcs import TRAILER_BYTES, all_sections, index_of
+from dormouse.shards.footer import (
+    METADATA_KEY,
+    ShardFooter,
+    check_identity,
+    encode_footer,
+    read_footer,
+    read_metadata,
+)
+from dormouse.shards.parquet import KeySampler, ParquetFileWriter
+from dormouse.shards.stored_index import INDEX_KEY, MAGIC, rename_table
+from dormouse.state.partitions import NewShard, Partition, Shard
+from dormouse.state.versions import Lineage, Provenance
+from dormouse.storage import read_ahead
+from dormouse.stored import checksums
+from dormouse.stored.paths import is_plain, part_shard_number, shard_path
+
+# Write one shard to a local file, and publish it as an object: upload
+# it, or adopt an identical one.
+#
+# The upload begins while the file is being written, so that it is hardly behind at its end. The
+# local file is kept until then: S3 may want all of it again. `writing` decides which rows go into
+# which shard.
+
+
+@dataclass(frozen=True, slots=True)
+class ShardContext:
+    """What the footers of a job's shards say beside their rows.
+
+    `written_ms` is when the run began, `generation` the table's. If several writers write one run
+    in parallel, `part` is the number of this one; the shards of such a run do not say which is the
+    last (see `run_markers`). `bloom_columns` get Bloom filters.
+    """
+
+    table_id: str
+    schema: Schema
+    job: str
+    written_ms: int = 0
+    generation: int = 0
+    lineage: Lineage = Lineage()
+    part: int | None = None
+    bloom_columns: tuple[str, ...] = ()
+
+    def provenance(self, span: KeyRange, *, number: int = 0, last: bool = True) -> Provenance:
+        """Return the provenance of the job's shard with this number and range."""
+        return Provenance(
+            range=span,
+            job=self.job,
+            written_ms=self.written_ms,
+            generation=self.generation,
+            number=number,
+            last=last,
+            lineage=self.lineage,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenShard:
+    """A complete shard in a local file, whose upload `publish` completes."""
+
+    local: Path
+    upload: Upload
+    footer: ShardFooter
+    rows_by_partition: tuple[tuple[str, int], ...]
+
+    def publish(self, storage: Storage) -> NewShard:
+        """Complete the upload, or adopt the object that another run of the job
+        uploaded; remove the local file.
+
+        Raises:
+            AlreadyExistsError: an object of the same name has other content.
+            CorruptDataError: an object of the same name is not a shard.
+            UnavailableError: an object of the same name was deleted meanwhile.
+        """
+        footer = self.footer
+        path = shard_path(footer.table_id, footer.shard_id)
+        try:
+            if self.upload.complete():
+                size_bytes = self.local.stat().st_size
+            else:
+                size_bytes = _adopt(storage, path, footer)
+        finally:
+            self.local.unlink(missing_ok=True)
+        shard = Shard.of(footer.shard_id, footer.rows, size_bytes, footer.min_key, footer.max_key)
+        return NewShard(shard, self.rows_by_partition)
+
+    def discard(self) -> None:
+        """Abort the upload, and remove the local file."""
+        self.upload.abort()
+        self.local.unlink(missing_ok=True)
+
+
+class ShardWriter:
+    """Writes one shard; end it with `finish` or `discard`."""
+
+    def __init__(
+        self, storage: Storage, context: ShardContext, shard_id: str, number: int, scratch: Path
+    ) -> None:
+        """Start the `number`-th shard of a run, in a file in `scratch` and as an upload."""
+        self._context = context
+        self._shard_id = shard_id
+        self._number = number
+        self._local = scratch / f"{shard_id}.parquet"
+        self._file = ParquetFileWriter(
+            self._local, context.schema, context.bloom_columns, plain=is_plain(shard_id)
+        )
+        self._upload = storage.start_upload(shard_path(context.table_id, shard_id), self._local)
+        self._sampler = KeySampler(context.schema)
+        self._rows_by_leaf: dict[str, int] = {}
+        self._range = KeyRange()
+
+    @property
+    def size_bytes(self) -> int:
+        """The size written so far, in bytes."""
+        return self._file.size_bytes
+
+    @property
+    def finished_bytes(self) -> int:
+        """About the size of the shard if what was written is all, in bytes."""
+        return self._file.finished_bytes
+
+    def is_full(self, target_bytes: int) -> bool:
+        """Return whether the shard has its target size, or as many column chunks as it may have."""
+        return self._file.is_full(target_bytes)
+
+    def room(self, batch: pa.RecordBatch, target_bytes: int) -> int:
+        """Return how many of the first rows of `batch`, at least one, may be written before
+        it must be asked again whether it `is_full`.
+        """
+        return self._file.room(batch, target_bytes)
+
+    @property
+    def last_key(self) -> Key:
+        """The row key of the last row. Requires: a row was written."""
+        return self._sampler.max_key
+
+    def holds_rows_of(self, leaf: Partition) -> bool:
+        """Return whether any row so far is in `leaf`."""
+        return leaf.id in self._rows_by_leaf
+
+    def write(self, leaf: Partition, batch: pa.RecordBatch) -> None:
+        """Write rows, which are all in `leaf` and follow the rows before."""
+        rows = self._rows_by_leaf.get(leaf.id, 0)
+        first = self._range if self._rows_by_leaf else leaf.range
+        self._range = KeyRange(first.min, leaf.range.max)
+        self._rows_by_leaf[leaf.id] = rows + batch.num_rows
+        self._sampler.see(batch)
+        self._file.write(batch)
+        self._upload.advance(self._file.size_bytes)
+
+    def finish(self, *, last: bool) -> WrittenShard:
+        """Complete the file; `last` says whether this is the last shard of
+        its run. Requires: it has rows.
+        """
+        context = self._context
+        footer = ShardFooter(
+            table_id=context.table_id,
+            shard_id=self._shard_id,
+            schema=context.schema,
+            provenance=context.provenance(self._range, number=self._number, last=last),
+            rows=self._sampler.rows,
+            min_key=self._sampler.min_key,
+            max_key=self._sampler.max_key,
+            samples=self._sampler.samples(),
+        )
+        self._file.close(
+            {METADATA_KEY: encode_footer(footer).decode()}, context.table_id, self._shard_id
+        )
+        return WrittenShard(self._local, self._upload, footer, tuple(self._rows_by_leaf.items()))
+
+    def discard(self) -> None:
+        """Abort the upload, and remove the local file."""
+        self._upload.abort()
+        self._file.discard()
+
+
+def _adopt(storage: Storage, path: str, expected: ShardFooter) -> int:
+    """Check that the shard at `path` has the content that was just
+    written; return its size in bytes.
+    """
+    stored = next((found for found in storage.list(path) if found.path == path), None)
+    if stored is None:  # the job was released just now, and the shards of its runs deleted
+        raise UnavailableError(f"{path} was there and is not any more; run the job again")
+    found = read_footer(storage, path, stored.size_bytes)
+    # Some fields may differ between two runs and are not compared: the samples, the schema, which
+    # may have new columns, the time, and which of the shards before the inputs still existed.
+    inputs = expected.provenance.lineage.inputs
+    same = replace(
+        expected,
+        samples=found.samples,
+        schema=found.schema,
+        provenance=replace(
+            expected.provenance,
+            written_ms=found.provenance.written_ms,
+            lineage=replace(found.provenance.lineage, inputs=inputs),
+        ),
+    )
+    if found != same:
+        raise AlreadyExistsError(
+            f"{path} exists, but differs from what job {expected.provenance.job} made of the same "
+            f"inputs: it has {found.rows:,} rows instead of {expected.rows:,}"
+        )
+    return stored.size_bytes
+
+
+# Finish and publish the shards of a run side by side, and the last one when all others are there.
+#
+# To finish a shard takes a sixth of the time that its rows take in an ingest into many leaves: its
+# last row group is encoded, the CRCs of all are computed, the footer is written.
+#
+# A shard whose footer says that it is the last shows that its run is complete (`model.provenance`).
+# So it becomes an object after all others: no crash leaves a last shard without the others. The
+# shards of a part of a run do not say it, and become objects in any order.
+
+UPLOADS_AT_ONCE = 8
+"""How many shards are published while the next is written."""
+WAITING_BYTES = 256 * 1024 * 1024
+"""How much of the scratch space their files take; a larger one is published with no other beside
+it.
+"""
+
+_Publication: TypeAlias = Future[NewShard]
+
+
+class ShardPublisher:
+    """Publishes the shards of one run, while the next one is written; end it with `close`."""
+
+    def __init__(self, storage: Storage, at_the_end: Callable[[], object] | None = None) -> None:
+        """Publish to `storage`; this sends nothing.
+
+        `at_the_end` is called while the last shard is published, after all others are.
+        """
+        self._storage, self._at_the_end = storage, at_the_end
+        self._threads = ThreadPoolExecutor(UPLOADS_AT_ONCE)
+        self._all: list[_Publication] = []
+        self._waiting: dict[_Publication, int] = {}
+
+    @property
+    def count(self) -> int:
+        """The number of shards so far."""
+        return len(self._all)
+
+    def publish(self, shard: ShardWriter) -> None:
+        """Finish and publish a shard, which is not the last, in the background, as soon as there is
+        room beside those in progress.
+
+        Raises what `check` raises.
+        """
+        size_bytes = shard.finished_bytes
+        try:
+            while not self._has_room(size_bytes):
+                wait(self._waiting, return_when=FIRST_COMPLETED)
+                self.check()
+        except BaseException:
+            shard.discard()
+            raise
+        publication = self._threads.submit(self._published, shard)
+        self._all.append(publication)
+        self._waiting[publication] = size_bytes
+
+    def check(self) -> None:
+        """Raise the error of a shard that could not be finished or published; the errors of the
+        latter are those of `WrittenShard.publish`.
+        """
+        for publication in [each for each in self._waiting if each.done()]:
+            del self._waiting[publication]
+            publication.result()
+
+    def finish(self, last: WrittenShard | None) -> list[NewShard]:
+        """Return all shards in their order, when they are published; `last` after all others.
+
+        Raises what `check` and what is called at the end raise.
+        """
+        try:
+            shards = [publication.result() for publication in self._all]
+        except BaseException:
+            if last is not None:
+                last.discard()
+            raise
+        if last is None:
+            return shards
+        beside = self._at_the_end and self._threads.submit(self._at_the_end)
+        shards.append(last.publish(self._storage))
+        if beside is not None:
+            beside.result()
+        return shards
+
+    def close(self) -> None:
+        """Wait until no shard is being published any more."""
+        self._threads.shutdown()
+
+    def _published(self, shard: ShardWriter) -> NewShard:
+        try:
+            written = shard.finish(last=False)
+        except BaseException:
+            shard.discard()
+            raise
+        return written.publish(self._storage)
+
+    def _has_room(self, size_bytes: int) -> bool:
+        if not self._waiting:
+            return True
+        waiting_bytes = sum(self._waiting.values())
+        return len(self._waiting) < UPLOADS_AT_ONCE and waiting_bytes + size_bytes <= WAITING_BYTES
+
+
+__all__ = ["ShardContext", "write_shards"]
+
+TARGET_BYTES = 512 * 1024 * 1024
+
+
+def write_shards(
+    storage: Storage,
+    sorted_batches: Iterable[pa.RecordBatch],
+    context: ShardContext,
+    leaves: Sequence[Partition],
+    shard_id: Callable[[int], str],
+    *,
+    scratch: Path,
+    target_bytes: int = TARGET_BYTES,
+    spanning: bool = False,
+    at_the_end: Callable[[], object] | None = None,
+) -> list[NewShard]:
+    """Write rows sorted by the keys to shards, in one pass: a run.
+
+    `leaves` are in key order, and contain all rows. A shard ends at the end of its leaf; if it may
+    be `spanning` leaves, it continues and counts its rows in each. A shard also ends before the
+    next row key once `target_bytes` of it are written, or as many column chunks as it may have. The
+    shards are named ``shard_id(0)``, ``shard_id(1)`` and so on, within the numbers of the `part` of
+    the run that `context` names. A shard that exists was written by another run of the job, and is
+    adopted. `at_the_end` is called while the shard that ends the run is published, and what it
+    raises is raised.
+
+    Raises:
+        UnsortedRowsError: the rows are not sorted.
+        AlreadyExistsError: a shard of the same name exists with other content.
+        CorruptDataError: an object of the same name exists and is not a shard.
+    """
+    with closing(ShardPublisher(storage, at_the_end)) as publisher:
+        run = _RunWriter(storage, context, shard_id, scratch, target_bytes, spanning, publisher)
+        try:
+            with closing(read_ahead(_by_leaf(sorted_batches, context, leaves))) as pieces:
+                for leaf, batch in pieces:
+                    run.write(leaf, batch)
+            return run.finish()
+        finally:
+            run.discard()
+
+
+class _RunWriter:
+    """Writes the shards of one run; those that are complete are published meanwhile."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        context: ShardContext,
+        shard_id: Callable[[int], str],
+        scratch: Path,
+        target_bytes: int,
+        spanning: bool,
+        publisher: ShardPublisher,
+    ) -> None:
+        self._storage = storage
+        self._context = context
+        self._shard_id = shard_id
+        self._scratch = scratch
+        self._target_bytes = target_bytes
+        self._spanning = spanning
+        self._publisher = publisher
+        self._writer: ShardWriter | None = None
+
+    def write(self, leaf: Partition, batch: pa.RecordBatch) -> None:
+        """Write rows of one leaf. Raises the error of an upload that failed meanwhile."""
+        self._publisher.check()
+        while batch.num_rows:
+            writer = self._writer
+            taken = 0 if writer is None else self._room(writer, leaf, batch)
+            if writer is None or not taken:
+                if writer is not None:
+                    self._publish(writer)
+                writer = self._writer = self._begin_shard()
+                taken = writer.room(batch, self._target_bytes)
+            writer.write(leaf, batch.slice(0, taken))
+            batch = batch.slice(taken)
+
+    def finish(self) -> list[NewShard]:
+        """Return all shards, after their upload."""
+        if self._writer is None:
+            return self._publisher.finish(None)
+        if self._context.part is not None:
+            self._publish(self._writer)
+            return self._publisher.finish(None)
+        last = self._writer.finish(last=True)
+        self._writer = None
+        return self._publisher.finish(last)
+
+    def discard(self) -> None:
+        """Abort a shard that was not finished."""
+        if self._writer is not None:
+            self._writer.discard()
+
+    def _room(self, writer: ShardWriter, leaf: Partition, batch: pa.RecordBatch) -> int:
+        """Return how many of the first rows of `batch` go into the current shard.
+
+        Once the shard is full, only the rows that continue its last key are added: a
+        row key is never divided between two shards of a leaf.
+        """
+        if not self._spanning and not writer.holds_rows_of(leaf):
+            return 0
+        if not writer.is_full(self._target_bytes):
+            return writer.room(batch, self._target_bytes)
+        return row_span(batch, writer.last_key, self._context.schema)[1]
+
+    def _begin_shard(self) -> ShardWriter:
+        number = part_shard_number(self._context.part or 0, self._publisher.count)
+        shard_id = self._shard_id(number)
+        return ShardWriter(self._storage, self._context, shard_id, number, self._scratch)
+
+    def _publish(self, writer: ShardWriter) -> None:
+        self._writer = None
+        self._publisher.publish(writer)
+
+
+def _by_leaf(
+    sorted_batches: Iterable[pa.RecordBatch], context: ShardContext, leaves: Sequence[Partition]
+) -> Iterator[tuple[Partition, pa.RecordBatch]]:
+    """Check the order of rows, and yield them leaf by leaf."""
+    check = OrderCheck(context.schema)
+    remaining = iter(leaves)
+    leaf: Partition | None = None
+    for batch in sorted_batches:
+        check.see(batch)
+        start = 0
+        while start < batch.num_rows:
+            first = encode_key(row_key(batch, start, context.schema))
+            if leaf is None or not leaf.range.contains(first):
+                leaf = _next_leaf(first, remaining, context)
+            end = _end_of_leaf(batch, leaf, context.schema)
+            yield leaf, batch.slice(start, end - start)
+            start = end
+
+
+def _next_leaf(first: bytes, leaves: Iterator[Partition], context: ShardContext) -> Partition:
+    for leaf in leaves:
+        if leaf.range.contains(first):
+            return leaf
+    raise InvariantError(f"a row of job {context.job} is in none of the leaves that it was given")
+
+
+def _end_of_leaf(batch: pa.RecordBatch, leaf: Partition, schema: Schema) -> int:
+    """Return the position of the first row after `leaf`; the length
+    of the batch if there is none.
+    """
+    end = leaf.range.max
+    if end is None or row_key(batch, batch.num_rows - 1, schema) < end:
+        return batch.num_rows
+    return rows_below(batch, end, schema)
+
+
+# Verify a whole shard in a local file, and make it a shard of another table.
+#
+# Only the table's id in the footer and in its index, and their checksums, change; all keep their
+# length. So no row is decoded, and every CRC of rows stays what it was.
+
+
+class _LocalObject:
+    """`ports.Objects` with a local file in place of the one object that is asked for."""
+
+    is_remote = False
+
+    def __init__(self, local: Path) -> None:
+        self._local = local
+
+    def open(self, path: str, size_bytes: int) -> BinaryIO:
+        """Open the file, whatever the path."""
+        return self._local.open("rb")
+
+
+def verify_local_shard(local: Path, path: str, table_id: str, shard: Shard) -> pq.FileMetaData:
+    """Check every byte of a shard that was copied from `path` to a local file.
+
+    Raises:
+        DamagedShardError: a byte differs from what was written, or it is another shard.
+    """
+    size_bytes = local.stat().st_size
+    if size_bytes != shard.size_bytes:
+        raise DamagedShardError(
+            f"{path} is damaged: it has {size_bytes:,} of {shard.size_bytes:,} bytes", path=path
+        )
+    metadata = read_metadata(_LocalObject(local), path, size_bytes)
+    check_identity(metadata, path, table_id, shard)
+    index = index_of(metadata, path)
+    with local.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as body:
+        if body[: len(MAGIC)] != MAGIC:
+            raise DamagedShardError(f"{path} does not begin as a Parquet file does", path=path)
+        for section in all_sections(metadata, index, path, size_bytes):
+            with memoryview(body) as view, view[section.start : section.end] as part:
+                section.check(path, part)
+    return metadata
+
+
+def readdress_shard(local: Path, metadata: pq.FileMetaData, table_id: str, other_id: str) -> None:
+    """Make a local shard of table `table_id` one of table `other_id`.
+
+    Raises:
+        InvariantError: the footer does not name the table where it is expected to.
+    """
+    held = metadata.metadata or {}
+    stored, index = (held.get(key.encode(), b"") for key in (METADATA_KEY, INDEX_KEY))
+    named, renamed = (f'"table_id":"{each}"'.encode() for each in (table_id, other_id))
+    changes = [(stored, stored.replace(named, renamed, 1)), (index, rename_table(index, other_id))]
+    with local.open("r+b") as file:
+        file.seek(-TRAILER_BYTES, os.SEEK_END)
+        (length,) = struct.unpack("<I", file.read(4))
+        start = file.seek(-TRAILER_BYTES - length, os.SEEK_END)
+        footer = file.read()
+        for before, after in changes:
+            place = footer.rfind(before)
+            if place < 0 or before == after or len(before) != len(after):
+                raise InvariantError(f"the footer of {local} does not name table {table_id}")
+            footer = footer[:place] + after + footer[place + len(before) :]
+        file.seek(start)
+        file.write(checksums.renew(footer))

@@ -1,1 +1,0 @@
-"""Sorted rows written as shards: divided, encoded, sampled, uploaded, marked as complete."""

@@ -1,1 +1,0 @@
-"""Formats of ingested files: Parquet, Arrow, CSV and JSON lines, also compressed."""

@@ -1,1 +1,0 @@
-"""Types of columns, inferred from the values of a file."""

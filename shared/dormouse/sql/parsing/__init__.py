@@ -1,1 +1,0 @@
-"""Conditions in SQL, parsed to checked trees."""

@@ -1,0 +1,494 @@
+"""The fold: the only code that makes one table state from another.
+
+Live commits, replay, snapshots, tests and simulation all use it. An entry that breaks a rule
+changes nothing except the version, and its verdict says why. An entry that was applied before
+changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any
+
+from rpds import HashTrieMap
+
+from dormouse.state.partitions import (
+    Job,
+    NewShard,
+    OverlayMap,
+    PartitionReferences,
+    PartitionTree,
+    Reference,
+    Shard,
+)
+from dormouse.state.rules import Rule, Violation, violations
+from dormouse.state.state import (
+    MAX_JOBS_NAMED,
+    AddShards,
+    AdoptSegments,
+    AssignJob,
+    DeleteShards,
+    Dispute,
+    DisputeReason,
+    DisputeShards,
+    Entry,
+    ExtendTree,
+    InitialisePartitions,
+    ReleaseJob,
+    ReplaceShards,
+    ResetTable,
+    ResolveDisputes,
+    RestoreVersion,
+    RowsTaken,
+    SealSources,
+    SourceSegment,
+    SplitPartition,
+    TableState,
+    is_conserved,
+    transaction_id,
+)
+from dormouse.state.validation import entry_violations
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The fold's verdict on an entry: applied, `repeated` (applied before), or rejected by
+    rules.
+    """
+
+    violations: tuple[Violation, ...] = ()
+    repeated: bool = False
+
+
+_APPLIED = Verdict()
+_Held = Mapping[str, tuple[PartitionReferences, PartitionReferences]]
+"""What partitions hold before a change and after it."""
+
+
+def apply(
+    state: TableState, entry: Entry, earlier: TableState | None = None
+) -> tuple[TableState, Verdict]:
+    """Return the state after `entry`, and the verdict on the entry. The log sets the version.
+
+    `earlier` is the version that `entry` restores, if it restores one.
+
+    There is a verdict for every entry that can be written or read, whatever it contains.
+    """
+    same_generation = entry.generation == state.generation
+    judged = same_generation or isinstance(entry.transaction, ResetTable | RestoreVersion)
+    # Keys of another generation may have other types; `violations` reports the generation.
+    if broken := entry_violations(entry, state.key_types if judged else ()):
+        return state, Verdict(broken)
+    now_ms = max(state.time_ms, entry.time_ms)  # the time of a state never goes back
+    name = transaction_id(entry.transaction)
+    if same_generation and state.has_committed(name, now_ms):
+        return state, Verdict(repeated=True)
+    if broken := violations(state, entry) or _restore_violations(state, entry, earlier):
+        return state, Verdict(broken)
+    known = state.transactions.insert(name, now_ms)
+    begun = replace(state, time_ms=now_ms, transactions=known)
+    changed = _changed(begun, entry, earlier or TableState())
+    if changed.generation != state.generation:  # it has forgotten the transactions before it
+        changed = replace(changed, transactions=changed.transactions.insert(name, now_ms))
+    return changed, _APPLIED
+
+
+def _restore_violations(
+    state: TableState, entry: Entry, earlier: TableState | None
+) -> tuple[Violation, ...]:
+    match entry.transaction:
+        case RestoreVersion() as restore:
+            return tuple(restore_violations(state, restore, earlier))
+        case _:
+            return ()
+
+
+def _changed(  # noqa: C901  # a case a kind
+    state: TableState, entry: Entry, earlier: TableState
+) -> TableState:
+    match entry.transaction:
+        case InitialisePartitions(splits=splits, key_types=key_types):
+            tree = PartitionTree.from_splits(splits)
+            return replace(state, partitions=tree, key_types=key_types)
+        case AddShards(shards=shards, sources=sources):
+            known = dict.fromkeys(sources, state.version + 1)
+            return _add(state, shards, sources=state.sources.put(known, new=len(known)))
+        case AssignJob(job=job, partition=partition, inputs=inputs) as wanted:
+            cause = wanted.purge_id, wanted.request_key
+            assigned = Job(job, partition, inputs, state.time_ms, *cause)
+            joined = _join(state, partition, inputs)
+            return _mark(joined, assigned, job, state.jobs.insert(job, assigned))
+        case ReleaseJob(job=job):
+            return _release(state, job)
+        case ReplaceShards(job=job, partition=partition, inputs=inputs, outputs=outputs) as done:
+            rows, span = dict(done.rows_taken), state.partitions.get(partition).range
+            taken = {shard: RowsTaken(job, partition, rows.get(shard), span) for shard in inputs}
+            dropped = _drop(state, ((partition, shard) for shard in inputs))
+            state = record_taken(dropped, taken)
+            return _add(state, outputs, jobs=state.jobs.remove(job))
+        case SplitPartition(partition=partition, at=at, rows_left=rows_left):
+            return _split(state, partition, at, dict(rows_left))
+        case ExtendTree(splits=splits):
+            for partition, at in splits:
+                state = _split(state, partition, at, {})
+            return state
+        case DeleteShards() | DisputeShards() | ResolveDisputes():
+            return _delete_or_dispute(state, entry.transaction)
+        case SealSources(segment=segment, replaced=replaced):
+            return _seal(state, segment, len(replaced))
+        case AdoptSegments(segments=segments):
+            return replace(state, adopted_segments=segments)
+        case ResetTable(generation=generation, splits=splits, key_types=key_types):
+            tree = PartitionTree.from_splits(splits)
+            return state.reset(generation, tree, key_types or state.key_types)
+        case RestoreVersion(generation=generation):
+            for job in sorted(earlier.jobs):
+                earlier = _release(earlier, job)
+            return restored(state, earlier, generation)
+
+
+def _release(state: TableState, job: str) -> TableState:
+    released = state.jobs[job]
+    free = _mark(state, released, None, state.jobs.remove(job))
+    return _push_down(free, released.partition, {})
+
+
+def _add(state: TableState, shards: Iterable[NewShard], **others: Any) -> TableState:
+    """Return the state with new shards and their references, and with `others` of its fields."""
+    tree, added, counts = state.partitions, dict[str, Shard](), dict[str, int]()
+    placed: dict[str, dict[str, Reference]] = {}
+    for new in shards:
+        shard, count = new.shard, 0
+        for partition, rows in new.rows_by_partition:
+            direct = Reference(partition, shard.id, rows)
+            is_leaf = tree.get(partition).is_leaf  # as most are
+            for reference in (direct,) if is_leaf else _on_leaves(tree, direct, shard, {}):
+                placed.setdefault(reference.partition, {})[shard.id] = reference
+                count += 1
+        added[shard.id], counts[shard.id] = shard, count
+    # The rules found that these shards are new, so they have no references and no counts yet.
+    none, held = PartitionReferences(), {}
+    for partition, references in placed.items():
+        before = state.references.get(partition, none)
+        held[partition] = before, before.add(references)
+    return _hold(
+        state,
+        held,
+        shards=state.shards.put(added, new=len(added)),
+        reference_counts=state.reference_counts.put(counts, new=len(counts)),
+        **others,
+    )
+
+
+def _split(
+    state: TableState, partition: str, at: bytes, rows_left: Mapping[str, int]
+) -> TableState:
+    """Return the state with a leaf split. Partitions that still hold references are not rotated
+    away.
+    """
+    tree = state.partitions.split_without_balancing(partition, at)
+    moved = _push_down(replace(state, partitions=tree), partition, rows_left)
+    return replace(moved, partitions=moved.partitions.rebalanced(partition, moved.references))
+
+
+def _delete_or_dispute(
+    state: TableState, transaction: DeleteShards | DisputeShards | ResolveDisputes
+) -> TableState:
+    match transaction:
+        case DeleteShards(shards=shards):
+            return _delete(state, shards)
+        case DisputeShards(shards=shards, reason=reason, job=job):
+            return open_disputes(state, shards, reason, job)
+        case ResolveDisputes(disputes=disputes):
+            return resolve_disputes(state, (shard for shard, _ in disputes))
+
+
+def _delete(state: TableState, shards: Iterable[str]) -> TableState:
+    gone = tuple(shards)
+    return replace(
+        state,
+        shards=state.shards.discard(*gone),
+        unreferenced=state.unreferenced.discard(*gone),
+        reference_counts=state.reference_counts.discard(*gone),
+    )
+
+
+def _seal(state: TableState, segment: SourceSegment, replaced: int) -> TableState:
+    kept = state.source_segments[: len(state.source_segments) - replaced]
+    return replace(
+        state,
+        sources=state.sources.retain(lambda at: at > segment.up_to),
+        sealed_to=segment.up_to,
+        source_segments=(*kept, segment),
+    )
+
+
+def _mark(state: TableState, job: Job, mark: str | None, jobs: HashTrieMap[str, Job]) -> TableState:
+    held = state.references[job.partition]
+    marked = (held.reference(shard).held_by(mark) for shard in job.inputs)
+    return _hold(state, {job.partition: (held, held.insert(*marked))}, jobs=jobs)
+
+
+def _put(state: TableState, references: Sequence[Reference]) -> TableState:
+    """Return the state with references to shards added that it has already."""
+    counts = Counter(reference.shard for reference in references)
+    for shard in counts:
+        counts[shard] += state.reference_counts.get(shard, 0)
+    return _hold(
+        state,
+        _with(state, references),
+        reference_counts=state.reference_counts.update(counts),
+        unreferenced=state.unreferenced.discard(*counts),
+    )
+
+
+def _with(state: TableState, references: Iterable[Reference]) -> _Held:
+    """Return what partitions hold before and after references are added to them."""
+    by_partition: dict[str, list[Reference]] = {}
+    for reference in references:
+        by_partition.setdefault(reference.partition, []).append(reference)
+    none, held = PartitionReferences(), {}
+    for partition, added in by_partition.items():
+        before = state.references.get(partition, none)
+        held[partition] = before, before.insert(*added)
+    return held
+
+
+def _drop(state: TableState, dropped: Iterable[tuple[str, str]]) -> TableState:
+    """Return the state without some references, each named by its partition and its shard."""
+    by_partition: dict[str, list[str]] = {}
+    for partition, shard in dropped:
+        by_partition.setdefault(partition, []).append(shard)
+    gone = Counter(shard for shards in by_partition.values() for shard in shards)
+    counts = {shard: state.reference_counts[shard] - count for shard, count in gone.items()}
+    unreferenced = {shard: state.time_ms for shard, count in counts.items() if not count}
+    held = {partition: state.references[partition] for partition in by_partition}
+    return _hold(
+        state,
+        {name: (before, before.discard(*by_partition[name])) for name, before in held.items()},
+        reference_counts=state.reference_counts.update(counts),
+        unreferenced=state.unreferenced.update(unreferenced),
+    )
+
+
+def _move(
+    state: TableState, references: Iterable[Reference], moved: Sequence[Reference]
+) -> TableState:
+    """Return the state with references to the same rows in other partitions."""
+    dropped = _drop(state, ((each.partition, each.shard) for each in references))
+    # Their rows stay in the table, so no shard becomes garbage.
+    return _put(replace(dropped, unreferenced=state.unreferenced), moved)
+
+
+def _join(state: TableState, partition: str, shards: Iterable[str]) -> TableState:
+    """Return the state in which a split partition has the references to shards below it.
+
+    Example: shard s has 6 rows in the left half of a partition and 3 in the right one. The two
+    references become one of 9 rows on the partition. Its release divides them again
+    (`_push_down`).
+    """
+    if state.partitions.get(partition).is_leaf:
+        return state
+    below = {shard: list(state.references_below(partition, shard)) for shard in shards}
+    joined = [
+        Reference(partition, shard, sum(r.rows for r in held), all(r.exact for r in held))
+        for shard, held in below.items()
+    ]
+    return _move(state, chain.from_iterable(below.values()), joined)
+
+
+def _hold(state: TableState, held: _Held, **others: Any) -> TableState:
+    """Return the state in which partitions hold other references than before, with the totals
+    adjusted, and `others` of its fields: it has many, so it is made once.
+    """
+    rows, count, new = state.rows, state.reference_count, 0
+    kept: dict[str, PartitionReferences] = {}
+    for partition, (before, after) in held.items():
+        count_before, count_after = len(before), len(after)
+        rows += after.rows - before.rows
+        count += count_after - count_before
+        if count_after:
+            kept[partition] = after
+            new += not count_before
+    references = state.references.put(kept, new=new)
+    if len(kept) < len(held):
+        references = references.discard(*(p for p in held if p not in kept))
+    return replace(state, references=references, rows=rows, reference_count=count, **others)
+
+
+def _push_down(state: TableState, partition: str, rows_left: Mapping[str, int]) -> TableState:
+    """Move the free references of a partition to the leaves below it, if it is split."""
+    if state.partitions.get(partition).is_leaf:
+        return state
+    free = [r for r in state.references_in(partition) if r.job is None]
+    if not free:
+        return state
+    moved = [
+        lower
+        for reference in free
+        for lower in _on_leaves(
+            state.partitions, reference, state.shards[reference.shard], rows_left
+        )
+    ]
+    return _move(state, free, moved)
+
+
+def _on_leaves(
+    tree: PartitionTree, reference: Reference, shard: Shard, rows_left: Mapping[str, int]
+) -> Iterator[Reference]:
+    """Yield the references on leaves that replace a reference on a partition that may be split.
+
+    The shard's least and greatest key decide which children hold its rows. If both do, the rows are
+    divided by `rows_left`, if the splitter of `reference.partition` counted them, else in half.
+
+    Example: a shard of 9 rows with keys from a to z lies on a partition split at m, whose right
+    half is split at t. With rows_left 5, the leaves get 5, then 2 of the other 4, then 2, all as
+    estimates. A shard with keys from a to c moves to the left leaf whole, and stays exact.
+    """
+    pending = [reference]
+    while pending:
+        upper = pending.pop()
+        children = tree.get(upper.partition).children
+        if children is None:
+            yield upper
+            continue
+        left, right = (tree.get(child) for child in children)
+        in_left = left.range.overlaps_span(shard.low, shard.high)
+        in_right = right.range.overlaps_span(shard.low, shard.high)
+        if in_left and in_right:
+            counted = rows_left.get(shard.id) if upper is reference else None
+            share = min(upper.rows // 2 if counted is None else counted, upper.rows)
+            halves = ((right.id, upper.rows - share), (left.id, share))
+            pending += [replace(upper, partition=p, rows=n, exact=False) for p, n in halves]
+        else:
+            pending.append(replace(upper, partition=left.id if in_left else right.id))
+
+
+def record_taken(state: TableState, taken: Mapping[str, RowsTaken]) -> TableState:
+    """Return the state in which a job has taken its part of each shard, whose references in the
+    job's partition are already removed.
+
+    While a shard has other references, the count is kept. When the last reference is gone, all
+    counts together must equal the shard's rows. If they do not, they are kept and the shard is
+    disputed.
+
+    Example: a shard of 10 rows lies in two partitions. The first job took 6, which is kept. If the
+    second took 4, both counts are dropped and the shard is garbage. If it took 3, a row was lost:
+    the shard stays, disputed as ROWS_LOST.
+    """
+    kept: dict[str, tuple[RowsTaken, ...]] = {}
+    lost: dict[str, Dispute] = {}
+    for shard, taking in taken.items():
+        takings = (*state.taken.get(shard, ()), taking)
+        if state.reference_counts.get(shard, 0):
+            kept[shard] = takings
+        elif is_conserved(takings, state.shards[shard].rows) is False:
+            kept[shard] = takings
+            # It replaces a dispute over bytes: a person who ends that one has not seen this one.
+            lost[shard] = Dispute(DisputeReason.ROWS_LOST, state.time_ms)
+    done = (shard for shard in taken if shard not in kept)
+    return replace(
+        state,
+        taken=state.taken.update(kept).discard(*done),
+        disputed=state.disputed.update(lost),
+    )
+
+
+def open_disputes(
+    state: TableState, shards: Iterable[str], reason: DisputeReason, job: str
+) -> TableState:
+    """Return the state in which shards are disputed. For a shard that already is, `job` is added to
+    its jobs.
+    """
+    disputes = state.disputed
+    for shard in shards:
+        known = disputes.get(shard) or Dispute(reason, state.time_ms)
+        jobs = (*known.jobs, job) if job not in known.jobs else known.jobs
+        disputes = disputes.insert(shard, replace(known, jobs=jobs[:MAX_JOBS_NAMED]))
+    return replace(state, disputed=disputes)
+
+
+def resolve_disputes(state: TableState, shards: Iterable[str]) -> TableState:
+    """Return the state in which shards are no longer disputed.
+
+    For shards without references, the delay before deletion starts now, so that a mistake can still
+    be undone. For the others, the counts of rows taken so far are kept, and more follow.
+    """
+    for shard in shards:
+        state = replace(state, disputed=state.disputed.discard(shard))
+        if shard in state.unreferenced:
+            state = replace(
+                state,
+                unreferenced=state.unreferenced.insert(shard, state.time_ms),
+                taken=state.taken.discard(shard),
+            )
+    return state
+
+
+def restore_violations(
+    state: TableState, restore: RestoreVersion, earlier: TableState | None
+) -> Iterator[Violation]:
+    """Yield every reason why `state` cannot go back to `earlier`, the snapshot of the version.
+
+    Only shards that the table still has can come back. A shard that was deleted never does, and a
+    reset leaves none, so nothing comes back across it.
+    """
+    name = f"version {restore.version}"
+    if earlier is None or earlier.version != restore.version or earlier.version > state.version:
+        yield Violation(Rule.NOT_THE_VERSION, name)
+        return
+    if earlier.key_types != state.key_types:
+        yield Violation(Rule.KEY_TYPES_UNFIT, name)
+    for shard, references in earlier.reference_counts.items():
+        if references and state.shards.get(shard) != earlier.shards[shard]:
+            yield Violation(Rule.SHARD_MISSING, shard)
+
+
+def restored(state: TableState, earlier: TableState, generation: int) -> TableState:
+    """Return the start of a generation with the rows and sources of `earlier`, which has no jobs.
+
+    Which shards there are, which are disputed, and since when others have been without references,
+    is known by `state`: it is true of the objects, whichever version is the newest.
+    """
+    counts, unreferenced = earlier.reference_counts, state.unreferenced
+    for shard in earlier.shards:
+        if shard not in state.shards:
+            counts = counts.discard(shard)
+    for shard in state.shards:
+        if counts.get(shard, 0):
+            unreferenced = unreferenced.discard(shard)
+        elif shard not in unreferenced:
+            unreferenced = unreferenced.insert(shard, state.time_ms)
+        if shard not in counts:
+            counts = counts.insert(shard, 0)
+    return replace(
+        earlier,
+        version=state.version,
+        time_ms=state.time_ms,
+        generation=generation,
+        shards=state.shards,
+        reference_counts=counts,
+        unreferenced=unreferenced,
+        taken=_taken(state, earlier, counts),
+        disputed=state.disputed,
+        transactions=OverlayMap(),
+    )
+
+
+def _taken(
+    state: TableState, earlier: TableState, counts: OverlayMap[str, int]
+) -> OverlayMap[str, tuple[RowsTaken, ...]]:
+    """Return the counts of rows taken from shards that have references again, and the evidence of
+    disputes over the others.
+    """
+    taken = earlier.taken
+    for shard in earlier.taken:
+        if not counts.get(shard, 0):
+            taken = taken.discard(shard)
+    for shard in state.disputed:
+        if not counts.get(shard, 0) and (takings := state.taken.get(shard)):
+            taken = taken.insert(shard, takings)
+    return taken

@@ -1,0 +1,349 @@
+"""The preconditions of every transaction on the state, as data.
+
+`state.validation` has checked before what is wrong with an entry in any state. The rules follow the
+operations of GCHQ's Sleeper state store; where it raises an exception, the result here is a
+`Violation` that names the rule and what broke it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+from dormouse.state.partitions import NewShard, Partition, PartitionTree, Shard
+from dormouse.state.state import (
+    AddShards,
+    AdoptSegments,
+    AssignJob,
+    DeleteShards,
+    DisputeShards,
+    Entry,
+    ExtendTree,
+    InitialisePartitions,
+    ReleaseJob,
+    ReplaceShards,
+    ResetTable,
+    ResolveDisputes,
+    RestoreVersion,
+    SealSources,
+    SourceSegment,
+    SplitPartition,
+    TableState,
+    Transaction,
+    transaction_id,
+)
+
+MAX_GENERATIONS_AHEAD = 1_000_000
+"""How far a reset may advance the generation. Usually it is by one; in a rebuilt state it is up
+to that of the table. After a generation near the greatest integer, the table could never be
+reset again."""
+
+
+class Rule(Enum):
+    """The rule that a transaction broke; the value describes the subject of the violation."""
+
+    STALE_GENERATION = "the table was reset after this was queued"
+    ALREADY_INITIALISED = "the table has partitions already"
+    NOT_INITIALISED = "the table has no partitions yet"
+    KEY_TYPES_UNFIT = "a table needs at least one row key, each of a type that has an order"
+    KEY_UNFIT = "it does not fit the row keys of this table"
+    ID_UNFIT = "an id has 1 to 128 printable ASCII characters other than a slash"
+    NAMED_TWICE = "it is named more than once"
+    OUT_OF_BOUNDS = "a number is negative or too large"
+    SPLITS_NOT_ASCENDING = "the keys at which leaves meet must ascend without repeats"
+    SOURCE_INGESTED = "the source was ingested already"
+    SOURCES_SEALED = "more sources were sealed after the search for its sources"
+    SEALED_BEFORE = "the versions to seal are already sealed, or in the future"
+    SEGMENT_MISPLACED = "the segment does not begin where the remaining segments end"
+    SEGMENT_MISCOUNTED = (
+        "the number of sources in the segment is not that of the sources it replaces"
+    )
+    NOT_AT_BEGINNING = "segments can be adopted only at the start of a log"
+    SHARD_EXISTS = "the shard exists already"
+    NOT_THE_VERSION = "its snapshot is not that of the version to restore"
+    SHARD_MISSING = "there is no such shard"
+    SHARD_REFERENCED = "the shard is still referenced"
+    ROWS_NOT_COUNTED = "the rows taken from each input must be counted exactly once"
+    ROWS_NOT_CONSERVED = (
+        "the outputs do not have the rows taken from the inputs, less those removed"
+    )
+    SHARD_DISPUTED = "the shard is disputed"
+    DISPUTE_MISSING = "the shard is not disputed, or was disputed again since"
+    SHARD_EMPTY = "the shard has no rows or no partition"
+    PARTITION_MISSING = "there is no such partition"
+    PARTITION_SPLIT = "the partition was split already"
+    OUTSIDE_PARTITION = "the shard has keys outside its partitions"
+    ROWS_COUNTED_TWICE = "the shard's references overlap"
+    ROWS_MISCOUNTED = "the rows of the shard's references do not add up to its rows"
+    REFERENCE_MISSING = "the shard has no reference in the partition"
+    REFERENCE_ASSIGNED = "the reference is the input of another job"
+    ROWS_TAKEN = "rows of the shard in the partition are in other shards already"
+    REFERENCE_NOT_ASSIGNED = "the reference is not an input of this job"
+    NO_INPUTS = "a job needs at least one input, each once"
+    JOB_EXISTS = "the job exists already"
+    JOB_RELEASED = "a job with this id was released before"
+    JOB_MISSING = "there is no such job"
+    NO_SPLITS = "the transaction has no splits"
+    SPLIT_OUTSIDE_PARTITION = "the split key does not lie strictly within the partition"
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A broken rule, and the id (of a source, shard, partition or job) that broke it."""
+
+    rule: Rule
+    subject: str
+
+    def __str__(self) -> str:
+        """Return the violation as text for people."""
+        return f"{self.subject}: {self.rule.value}"
+
+
+def violations(state: TableState, entry: Entry) -> tuple[Violation, ...]:
+    """Return every reason why `entry` must not be applied to `state`; none if it may be.
+
+    Requires: `entry_violations` has found nothing.
+    """
+    transaction = entry.transaction
+    if not len(state.partitions) and not isinstance(transaction, InitialisePartitions):
+        return (Violation(Rule.NOT_INITIALISED, "partitions"),)
+    if isinstance(transaction, ResetTable | RestoreVersion):
+        return tuple(_reset(state, transaction))
+    if entry.generation != state.generation:
+        return (Violation(Rule.STALE_GENERATION, f"generation {entry.generation}"),)
+    return tuple(_broken(state, transaction, max(entry.time_ms, state.time_ms)))
+
+
+def _broken(state: TableState, transaction: Transaction, now_ms: int) -> Iterable[Violation]:
+    match transaction:
+        case InitialisePartitions():
+            return _initialise(state)
+        case AddShards():
+            return _add(state, transaction)
+        case AssignJob():
+            return _assign(state, transaction, now_ms)
+        case ReleaseJob(job=job):
+            return () if job in state.jobs else (Violation(Rule.JOB_MISSING, job),)
+        case ReplaceShards():
+            return _replace(state, transaction)
+        case SplitPartition():
+            return _split(state.partitions, transaction.partition, transaction.at)
+        case ExtendTree():
+            return _extend(state.partitions, transaction)
+        case DeleteShards() | DisputeShards() | ResolveDisputes():
+            return _delete_or_dispute(state, transaction)
+        case SealSources() | AdoptSegments():
+            return _remember(state, transaction)
+        case ResetTable() | RestoreVersion():
+            return ()
+
+
+def _reset(state: TableState, reset: ResetTable | RestoreVersion) -> Iterator[Violation]:
+    if reset.generation <= state.generation:
+        yield Violation(Rule.STALE_GENERATION, f"generation {reset.generation}")
+    if reset.generation > state.generation + MAX_GENERATIONS_AHEAD:
+        yield Violation(Rule.OUT_OF_BOUNDS, f"generation {reset.generation}")
+
+
+def _initialise(state: TableState) -> Iterator[Violation]:
+    if len(state.partitions):
+        yield Violation(Rule.ALREADY_INITIALISED, "partitions")
+
+
+def _add(state: TableState, add: AddShards) -> Iterator[Violation]:
+    for source in add.sources:
+        if source in state.sources:
+            yield Violation(Rule.SOURCE_INGESTED, source)
+    if add.sources and add.looked_up_to != state.sealed_to:
+        yield Violation(Rule.SOURCES_SEALED, add.job)
+    yield from _new_shards(state, add.shards)
+
+
+def _new_shards(state: TableState, shards: tuple[NewShard, ...]) -> Iterator[Violation]:
+    for new in shards:
+        if new.shard.id in state.shards:
+            yield Violation(Rule.SHARD_EXISTS, new.shard.id)
+        if not _is_within_one(state, new):
+            yield from _placement(state, new)
+
+
+def _is_within_one(state: TableState, new: NewShard) -> bool:
+    """Return whether a shard lies in one partition, as most do; then its placement is sound."""
+    if len(new.rows_by_partition) != 1:
+        return False
+    found = state.partitions.by_id.get(new.rows_by_partition[0][0])
+    return found is not None and _hold_its_ends((found,), new.shard)
+
+
+def _placement(state: TableState, new: NewShard) -> Iterator[Violation]:
+    placed: list[Partition] = []
+    for partition, _ in new.rows_by_partition:
+        found = state.partitions.by_id.get(partition)
+        if found is None:
+            yield Violation(Rule.PARTITION_MISSING, partition)
+        else:
+            placed.append(found)
+    if len(placed) < len(new.rows_by_partition):
+        return
+    if not _hold_its_ends(placed, new.shard):
+        yield Violation(Rule.OUTSIDE_PARTITION, new.shard.id)
+    if len(placed) > 1 and _overlap(state, [partition.id for partition in placed]):
+        yield Violation(Rule.ROWS_COUNTED_TWICE, new.shard.id)
+
+
+def _hold_its_ends(placed: Iterable[Partition], shard: Shard) -> bool:
+    """Return whether a shard can lie in partitions, by its least and its greatest key.
+
+    It may have gaps between these, so a partition need not hold any of its rows. But each range
+    must overlap, and both keys are rows, which some partition holds.
+    """
+    low, high = shard.low, shard.high
+    holds_low = holds_high = False
+    for partition in placed:
+        span = partition.range
+        if not span.overlaps_span(low, high):
+            return False
+        holds_low = holds_low or span.contains(low)
+        holds_high = holds_high or span.contains(high)
+    return holds_low and holds_high
+
+
+def _overlap(state: TableState, placed: list[str]) -> bool:
+    above = {a for p in placed for a in state.partitions.ancestors(p)}
+    return bool(above.intersection(placed))
+
+
+def _assign(state: TableState, assign: AssignJob, now_ms: int) -> Iterator[Violation]:
+    if assign.job in state.jobs:
+        yield Violation(Rule.JOB_EXISTS, assign.job)
+    if state.has_committed(transaction_id(ReleaseJob(assign.job)), now_ms):
+        # Otherwise a later release of this job would be mistaken for a repetition of the first one.
+        yield Violation(Rule.JOB_RELEASED, assign.job)
+    for shard in assign.inputs:
+        yield from _input(state, assign.partition, shard)
+
+
+def _input(state: TableState, partition: str, shard: str) -> Iterator[Violation]:
+    """Yield why a shard cannot become an input. In a split partition all its rows must be free:
+    joined references would bring back those that a job took.
+    """
+    own = state.reference(partition, shard)
+    held = [own] if own is not None else list(state.references_below(partition, shard))
+    if not held:
+        yield Violation(Rule.REFERENCE_MISSING, shard)
+    elif any(reference.job is not None for reference in held):
+        yield Violation(Rule.REFERENCE_ASSIGNED, shard)
+    elif own is None:
+        span = state.partitions.get(partition).range
+        if any(taking.range.overlaps(span) for taking in state.taken.get(shard, ())):
+            yield Violation(Rule.ROWS_TAKEN, shard)
+
+
+def _replace(state: TableState, done: ReplaceShards) -> Iterator[Violation]:
+    job = state.jobs.get(done.job)
+    if job is None:
+        yield Violation(Rule.JOB_MISSING, done.job)
+    elif set(job.inputs) != set(done.inputs) or job.partition != done.partition:
+        yield Violation(Rule.REFERENCE_NOT_ASSIGNED, done.job)
+    for shard in done.inputs:
+        reference = state.reference(done.partition, shard)
+        if reference is None:
+            yield Violation(Rule.REFERENCE_MISSING, shard)
+        elif reference.job != done.job:
+            yield Violation(Rule.REFERENCE_NOT_ASSIGNED, shard)
+    for shard, rows in done.rows_taken:
+        there = state.shards.get(shard)
+        if there is not None and rows > there.rows:
+            yield Violation(Rule.ROWS_NOT_COUNTED, shard)
+    yield from _new_shards(state, done.outputs)
+    if done.partition in state.partitions:
+        span = state.partitions.get(done.partition).range
+        for new in done.outputs:
+            if not span.contains_span(new.shard.low, new.shard.high):
+                yield Violation(Rule.OUTSIDE_PARTITION, new.shard.id)
+
+
+def _split(tree: PartitionTree, partition_id: str, at: bytes) -> Iterator[Violation]:
+    if partition_id not in tree:
+        yield Violation(Rule.PARTITION_MISSING, partition_id)
+        return
+    partition = tree.get(partition_id)
+    if not partition.is_leaf:
+        yield Violation(Rule.PARTITION_SPLIT, partition_id)
+    elif not (partition.range.low < at and partition.range.contains(at)):
+        yield Violation(Rule.SPLIT_OUTSIDE_PARTITION, partition_id)
+
+
+def _extend(tree: PartitionTree, extend: ExtendTree) -> Iterator[Violation]:
+    for partition_id, at in extend.splits:
+        broken = list(_split(tree, partition_id, at))
+        yield from broken
+        if not broken:
+            tree = tree.split(partition_id, at)
+
+
+def _delete_or_dispute(
+    state: TableState, transaction: DeleteShards | DisputeShards | ResolveDisputes
+) -> Iterator[Violation]:
+    match transaction:
+        case DeleteShards():
+            yield from _delete(state, transaction)
+        case DisputeShards(shards=shards):
+            for shard in shards:
+                if shard not in state.shards:
+                    yield Violation(Rule.SHARD_MISSING, shard)
+        case ResolveDisputes():
+            yield from _resolve(state, transaction)
+
+
+def _delete(state: TableState, deletion: DeleteShards) -> Iterator[Violation]:
+    for shard in deletion.shards:
+        if shard not in state.shards:
+            yield Violation(Rule.SHARD_MISSING, shard)
+        elif state.reference_counts.get(shard, 0) > 0:
+            yield Violation(Rule.SHARD_REFERENCED, shard)
+        elif shard in state.disputed:
+            yield Violation(Rule.SHARD_DISPUTED, shard)
+
+
+def _resolve(state: TableState, resolution: ResolveDisputes) -> Iterator[Violation]:
+    for shard, since_ms in resolution.disputes:
+        dispute = state.disputed.get(shard)
+        if dispute is None or dispute.since_ms != since_ms:
+            yield Violation(Rule.DISPUTE_MISSING, shard)
+
+
+def _remember(state: TableState, change: SealSources | AdoptSegments) -> Iterator[Violation]:
+    return _seal(state, change) if isinstance(change, SealSources) else _adopt(state)
+
+
+def _seal(state: TableState, seal: SealSources) -> Iterator[Violation]:
+    """Check that a segment seals exactly what the state will drop: no source more, none less.
+
+    Example: segments 0-10 and 10-20 exist, and sources came with versions 21, 25 and 31. A new
+    segment up to 30 that replaces the second must start after 10, and must count the sources of
+    that second segment plus two.
+    """
+    new, there = seal.segment, state.source_segments
+    if not state.sealed_to < new.up_to <= state.version:
+        yield Violation(Rule.SEALED_BEFORE, new.id)
+    keeping = len(there) - len(seal.replaced)
+    replaced = there[max(keeping, 0) :]
+    kept = there[: max(keeping, 0)]
+    after = kept[-1].up_to if kept else 0
+    names = {segment.id for segment in state.all_source_segments}
+    is_last = tuple(segment.id for segment in replaced) == seal.replaced
+    if not is_last or new.after != after or new.id in names:
+        yield Violation(Rule.SEGMENT_MISPLACED, new.id)
+    elif new.count != _sealed(replaced) + len(state.sources_up_to(new.up_to)):
+        yield Violation(Rule.SEGMENT_MISCOUNTED, new.id)
+
+
+def _sealed(segments: tuple[SourceSegment, ...]) -> int:
+    return sum(segment.count for segment in segments)
+
+
+def _adopt(state: TableState) -> Iterator[Violation]:
+    if len(state.sources) or state.all_source_segments:
+        yield Violation(Rule.NOT_AT_BEGINNING, "segments")
