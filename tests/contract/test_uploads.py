@@ -25,12 +25,12 @@ from dormouse.errors import (
     UnavailableError,
 )
 from dormouse.ports import Storage
-from dormouse.shards import footer, parquet
 from dormouse.shards.reading import audit_shard
 from dormouse.storage import FolderStorage
 from tests.contract.test_s3_storage import Wire
 from tests.contract.test_shards_on_s3 import SCHEMA
 from tests.support.memory_storage import PART_BYTES, MemoryStorage
+from tests.support.small_blocks import write_small_blocks
 from tests.support.tables import ShardTable
 
 if TYPE_CHECKING:
@@ -191,8 +191,7 @@ def test_parts_are_sent_while_the_file_grows_and_a_part_is_no_more_than_was_fina
 def test_a_shard_that_came_in_parts_is_the_shard_that_was_written(
     on_s3: S3Storage, requests: Requests, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parquet, "FIRST_ROW_GROUP_ROWS", 100)
-    monkeypatch.setattr(footer, "ROW_GROUP_BYTES", 1)
+    write_small_blocks(monkeypatch, 64)
     table = ShardTable(on_s3, SCHEMA, tmp_path)
     table.add([{"k": k, "v": f"v{k}"} for k in range(1000)])
     assert len(requests.of("UploadPart")) > 5

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from dormouse.shards.crcs import chunk_sections, page_index_section
+from dormouse.shards.crcs import all_sections, chunk_span, index_of
 from dormouse.stored import checksums
 from dormouse.stored.decoding import with_checksum
 
@@ -34,19 +34,18 @@ def rewrite(file: Path, body: bytes) -> None:
 def last_row_group(body: bytes) -> range:
     """Return where the column chunks of the last row group of a shard lie."""
     metadata = pq.read_metadata(io.BytesIO(body))
-    parts = list(chunk_sections(metadata, None, "", [metadata.num_row_groups - 1]))
-    return range(parts[0].start, parts[-1].end)
+    last = metadata.row_group(metadata.num_row_groups - 1)
+    return range(chunk_span(last.column(0))[0], chunk_span(last.column(last.num_columns - 1))[1])
 
 
 def regions(body: bytes) -> dict[str, list[range]]:
     """Return where the kinds of bytes of a shard lie: each byte but the first four is in one.
 
-    A page header takes the first bytes of a chunk, or those after another page; which ones is known
-    only from Parquet itself, so a chunk's first 24 bytes count as its header.
+    A page header takes the first bytes of a section, or those after another page; which ones is
+    known only from Parquet itself, so a section's first 24 bytes count as its header.
     """
     metadata = pq.read_metadata(io.BytesIO(body))
-    chunks = list(chunk_sections(metadata, None, "", range(metadata.num_row_groups)))
-    indexes = page_index_section(metadata, None, "", len(body))
+    *chunks, indexes = all_sections(metadata, index_of(metadata, ""), "", len(body))
     return {
         "page headers": [range(c.start, min(c.start + HEADER_BYTES, c.end)) for c in chunks],
         "data": [range(min(c.start + HEADER_BYTES, c.end), c.end) for c in chunks],

@@ -22,16 +22,16 @@ from dormouse.query.selection import Selection, selected_ranges, slices_to_read
 from dormouse.rows.predicates import Predicate, apply_row_rules, filter_predicate
 from dormouse.schema.schema import Schema
 from dormouse.schema.types import FILTERED
-from dormouse.shards.decoding import read_row_groups
+from dormouse.shards.decoding import read_blocks
 from dormouse.shards.read_counters import READ_THREADS, READS_AT_ONCE, CountedObjects, ReadCounters
 from dormouse.shards.reading import (
-    LeafRowGroups,
+    Blocks,
+    LeafBlocks,
     LookUp,
-    RowGroups,
     Scan,
     Slice,
     Values,
-    find_row_groups,
+    find_blocks,
     plan_reads,
     with_footers,
     without_excluded,
@@ -189,7 +189,7 @@ class _Query:
 
     def _found(
         self, parts: Iterable[list[Slice]], where: Predicate | None
-    ) -> Iterator[list[LeafRowGroups]]:
+    ) -> Iterator[list[LeafBlocks]]:
         """Find the row groups of parts, without those that Bloom filters exclude: of many parts at
         once, unless a limit may need only a few.
         """
@@ -200,7 +200,7 @@ class _Query:
             self.reads.shards.update(slice.shard.id for slice in slices)
             # what is wanted whole will mostly be scanned, and a condition needs the footer then
             is_whole = not self.is_limited and any(slice.is_whole for slice in slices)
-            found = find_row_groups(
+            found = find_blocks(
                 objects,
                 self.table.id,
                 slices,
@@ -217,12 +217,12 @@ class _Query:
     def _scanned(
         self, step: Scan, columns: Sequence[str], where: Predicate | None
     ) -> Iterator[pa.RecordBatch]:
-        from dormouse.rows.merging import merge_row_groups  # loads DataFusion; look-ups do not
+        from dormouse.rows.merging import merge_blocks  # loads DataFusion; look-ups do not
 
         self.reads.scans += 1
         memory_bytes = self.resources.memory_bytes
         objects = CountedObjects(self.resources.storage, self.reads)
-        return merge_row_groups(
+        return merge_blocks(
             objects,
             self.table.id,
             step.found if where is None else self._with_footers(objects, step.found),
@@ -233,12 +233,12 @@ class _Query:
             memory_bytes=min(memory_bytes, LIMITED_SCAN_BYTES) if self.is_limited else memory_bytes,
         )
 
-    def _with_footers(self, objects: CountedObjects, found: Sequence[RowGroups]) -> list[RowGroups]:
+    def _with_footers(self, objects: CountedObjects, found: Sequence[Blocks]) -> list[Blocks]:
         return with_footers(objects, self.table.id, found, self.schema, self.cache)
 
     def _looked_up(self, step: LookUp, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         objects = CountedObjects(self.resources.storage, self.reads)
-        rows = read_row_groups(objects, self.table.id, step.found, self.schema, columns)
+        rows = read_blocks(objects, self.table.id, step.found, self.schema, columns)
         batches = [batch for of_shard in rows for batch in of_shard]
         return iter(batches) if _in_order(step.found) else sort_in_memory(batches, self.schema)
 
@@ -287,7 +287,7 @@ def windows(parts: Iterable[list[Slice]], shards: int) -> Iterator[list[list[Sli
         yield window
 
 
-def _in_order(found: Sequence[RowGroups]) -> bool:
+def _in_order(found: Sequence[Blocks]) -> bool:
     """Return whether the rows are sorted if the shards are read one
     after the other: no two overlap.
     """
@@ -370,12 +370,12 @@ def count_slices(
         CorruptDataError: one is damaged.
     """
     partial = [slice for slice in slices if not slice.is_whole]
-    found = find_row_groups(storage, table.id, partial, table.schema, cache)
+    found = find_blocks(storage, table.id, partial, table.schema, cache)
     split = [_split_at_ends(groups, table.schema) for groups in found]
     keys = [table.schema.row_keys[0].name]
 
-    def count(border: RowGroups) -> int:
-        (rows,) = read_row_groups(storage, table.id, [border], table.schema, keys) or ((),)
+    def count(border: Blocks) -> int:
+        (rows,) = read_blocks(storage, table.id, [border], table.schema, keys) or ((),)
         return sum(batch.num_rows for batch in rows)
 
     borders = [[border] for _, border in split]
@@ -386,11 +386,11 @@ def count_slices(
     return [slice.shard.rows if slice.is_whole else next(counted) for slice in slices]
 
 
-def _split_at_ends(groups: RowGroups, schema: Schema) -> tuple[int, RowGroups]:
+def _split_at_ends(groups: Blocks, schema: Schema) -> tuple[int, Blocks]:
     """Return the number of rows of the row groups wholly in a slice,
     and the row groups at its ends.
     """
-    within = groups.index.row_groups_within(fit_range(groups.slice.range, schema))
+    within = groups.index.blocks_within(fit_range(groups.slice.range, schema))
     inner = sum(groups.index.rows(number) for number in within)
     border = tuple(number for number in groups.numbers if number not in within)
     return inner, replace(groups, numbers=border)
@@ -424,10 +424,8 @@ def _by_footer(
     schema = table.schema
     keys = [field.name for field in schema.keys]
     for window in windows([[slice] for slice in slices], 2 * READ_THREADS):
-        found = find_row_groups(
-            storage, table.id, [s for part in window for s in part], schema, cache
-        )
-        borders: list[LeafRowGroups] = []
+        found = find_blocks(storage, table.id, [s for part in window for s in part], schema, cache)
+        borders: list[LeafBlocks] = []
         for groups in found:
             inner, border = _split_at_ends(groups, schema)
             yield inner
@@ -435,5 +433,5 @@ def _by_footer(
         for step in plan_reads(
             [borders], schema, keys, look_up_bytes=LOOK_UP_BYTES, is_limited=False
         ):
-            rows = read_row_groups(storage, table.id, step.found, schema, keys[:1])
+            rows = read_blocks(storage, table.id, step.found, schema, keys[:1])
             yield sum(batch.num_rows for batches in rows for batch in batches)

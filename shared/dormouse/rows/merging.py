@@ -39,7 +39,7 @@ from dormouse.schema.schema import Schema
 from dormouse.shards.decoding import have_few_chunks
 from dormouse.shards.local_copies import LocalCopies, LocalFile, MergeWindow
 from dormouse.shards.parquet import column_paths
-from dormouse.shards.reading import RowGroups, Slice, find_row_groups
+from dormouse.shards.reading import Blocks, Slice, find_blocks
 from dormouse.storage import writing_files
 from dormouse.stored.paths import shard_path
 
@@ -190,7 +190,7 @@ def max_overlap(spans: Sequence[tuple[Key, Key]]) -> int:
     return most
 
 
-__all__ = ["Slice", "merge_row_groups", "merge_slices"]
+__all__ = ["Slice", "merge_blocks", "merge_slices"]
 
 
 def merge_slices(
@@ -218,8 +218,8 @@ def merge_slices(
         DamagedShardError: a shard is damaged.
     """
     footers = where is not None
-    found = find_row_groups(objects, table_id, slices, schema, cache, footers=footers)
-    yield from merge_row_groups(
+    found = find_blocks(objects, table_id, slices, schema, cache, footers=footers)
+    yield from merge_blocks(
         objects,
         table_id,
         found,
@@ -231,10 +231,10 @@ def merge_slices(
     )
 
 
-def merge_row_groups(
+def merge_blocks(
     objects: StreamedObjects,
     table_id: str,
-    found: Sequence[RowGroups],
+    found: Sequence[Blocks],
     schema: Schema,
     *,
     columns: Sequence[str] | None = None,
@@ -249,7 +249,7 @@ def merge_row_groups(
     if columns is not None:
         wanted = pa.schema([wanted.field(name) for name in columns])
     bounds = ValueBounds.of(where, schema)
-    found = [groups for groups in bounds.pruned(found) if groups.numbers]
+    found = [groups.expanded() for groups in bounds.pruned(found) if groups.numbers]
     if not found:
         return
     used = {*(f.name for f in schema.keys), *wanted.names, *(where.columns if where else ())}
@@ -283,7 +283,7 @@ def merge_row_groups(
                 yield conform(batch, wanted)
 
 
-def _cut(found: Sequence[RowGroups], schema: Schema) -> KeyRange:
+def _cut(found: Sequence[Blocks], schema: Schema) -> KeyRange:
     """Return the range that the merged rows are cut to, instead of those of each slice.
 
     That is the range that all slices have, if most of their row groups lie in it: it costs less to
@@ -294,32 +294,34 @@ def _cut(found: Sequence[RowGroups], schema: Schema) -> KeyRange:
         return KeyRange()
     shared = fit_range(ranges.pop(), schema)
     inside = sum(
-        len({*groups.numbers}.intersection(groups.index.row_groups_within(shared)))
-        for groups in found
+        len({*groups.numbers}.intersection(groups.index.blocks_within(shared))) for groups in found
     )
     return shared if 2 * inside >= sum(len(groups.numbers) for groups in found) else KeyRange()
 
 
-def _stored(found: Iterable[RowGroups], sizes: Sizes) -> list[list[tuple[Key, int]]]:
+def _stored(found: Iterable[Blocks], sizes: Sizes) -> list[list[tuple[Key, int]]]:
     """Return the first key and the stored size of each row group, shard by shard."""
     return [
         [
-            (g.index.first_key(number), sizes[g.slice.shard.id][number].window_bytes)
-            for number in g.numbers
+            (
+                g.index.first_key(g.index.stored.layout.firsts[number]),
+                sizes[g.slice.shard.id][number].window_bytes,
+            )
+            for number in g.row_groups
         ]
         for g in found
     ]
 
 
 def _windows(
-    found: Sequence[RowGroups], spans: Iterable[KeyRange], bounds: ValueBounds, schema: Schema
-) -> Iterator[tuple[KeyRange, list[RowGroups]]]:
+    found: Sequence[Blocks], spans: Iterable[KeyRange], bounds: ValueBounds, schema: Schema
+) -> Iterator[tuple[KeyRange, list[Blocks]]]:
     """Yield each window with the row groups that it reads; those at its borders also hold keys
     outside of it.
     """
     for span in spans:
         parts = bounds.pruned(groups.within(span, schema) for groups in found)
-        if some := [groups for groups in parts if groups.numbers]:
+        if some := [groups.expanded() for groups in parts if groups.numbers]:
             yield span, some
 
 
@@ -368,18 +370,18 @@ class _MergePlan:
         merged = merge_in_levels(wide, most, merge_wide, WideRows.of_file, window.scratch)
         return merged if self.where is None else self.where.apply(merged)
 
-    def _wide_rows(self, groups: RowGroups, local: LocalFile) -> WideRows:
+    def _wide_rows(self, groups: Blocks, local: LocalFile) -> WideRows:
         columns = arrow_schema(self.schema)
         wanted = pa.schema([columns.field(name) for name in self.names])
         path = shard_path(self.table_id, groups.slice.shard.id)
         sizes = self.sizes[groups.slice.shard.id]
         return WideRows.of_shard(local, path, groups, wanted, self.schema, sizes)
 
-    def _source(self, groups: RowGroups, local: LocalFile) -> _Source:
+    def _source(self, groups: Blocks, local: LocalFile) -> _Source:
         ranges = {f"{local.path.parent.name}/{local.path.name}": groups.first_bytes}
         return _Source(partial(self._shard, groups, local.path), ranges)
 
-    def _shard(self, groups: RowGroups, local: Path, context: SessionContext) -> DataFrame | None:
+    def _shard(self, groups: Blocks, local: Path, context: SessionContext) -> DataFrame | None:
         is_whole = self.is_cut or groups.slice.is_whole
         wanted = KeyRange() if is_whole else groups.slice.range
         frame = engine.sorted_file(context, local, groups.index.names, self.schema, wanted)

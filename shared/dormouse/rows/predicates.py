@@ -25,7 +25,7 @@ from dormouse.errors import CorruptDataError, InvalidRequestError
 from dormouse.keys import KeyRange, encode_key
 from dormouse.schema.schema import Field, Schema
 from dormouse.schema.types import TIMESTAMPS, UUID_BYTES, DecimalType, FieldType, Primitive
-from dormouse.shards.reading import RowGroups
+from dormouse.shards.reading import Blocks
 from dormouse.sql.conditions import (
     ARITHMETIC,
     CASTS,
@@ -403,18 +403,20 @@ class ValueBounds:
                     ranges[field] = fit_range_to_fields(found, [field])
         return ValueBounds(ranges)
 
-    def pruned(self, found: Iterable[RowGroups]) -> Iterator[RowGroups]:
-        """Yield `found` without the row groups whose statistics exclude a matching row."""
+    def pruned(self, found: Iterable[Blocks]) -> Iterator[Blocks]:
+        """Yield `found` without blocks of row groups whose statistics exclude a matching row."""
         for groups in found:
             if not self.ranges:
                 yield groups
                 continue
             places = _places(groups, self.ranges)
-            numbers = [
+            layout = groups.index.stored.layout
+            wanted = {
                 number
-                for number in groups.numbers
+                for number in groups.row_groups
                 if self._may_match(groups.metadata.row_group(number), places)
-            ]
+            }
+            numbers = [n for n in groups.numbers if layout.row_group_of(n) in wanted]
             yield replace(groups, numbers=numbers)
 
     def applied(self, frame: DataFrame) -> DataFrame:
@@ -436,7 +438,7 @@ class ValueBounds:
         return True
 
 
-def _places(groups: RowGroups, fields: Iterable[Field]) -> dict[Field, int]:
+def _places(groups: Blocks, fields: Iterable[Field]) -> dict[Field, int]:
     """Return the Parquet column of each field in a shard, none of which is nested; fields that the
     shard lacks are left out.
     """

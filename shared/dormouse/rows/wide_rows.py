@@ -23,8 +23,8 @@ from dormouse.keys import Key, KeyRange
 from dormouse.schema.schema import Field, Schema
 from dormouse.shards.footer import MANY_COLUMNS, VALUE_BYTES
 from dormouse.shards.local_copies import LocalFile
-from dormouse.shards.parquet import MAX_ROW_GROUP_BYTES
-from dormouse.shards.reading import RowGroups
+from dormouse.shards.parquet import PAGE_ROWS
+from dormouse.shards.reading import Blocks
 
 # What row groups take in memory when they are merged, from the indexes of their shards.
 #
@@ -33,7 +33,7 @@ from dormouse.shards.reading import RowGroups
 # end of the keys do not make the merge of all others slow.
 
 PAGE_BYTES = 1024 * 1024
-"""About the most that a page takes, unless it has longer values; pyarrow writes it so."""
+"""About the most that a page takes, unless its rows are wider than the first of their shard."""
 CHUNK_BYTES = 3 * 1024
 """What DataFusion takes for each column chunk of a window, besides its bytes: measured, about."""
 READER_BYTES, ZSTD_READER_BYTES = 4 * 1024, 24 * 1024
@@ -41,26 +41,23 @@ READER_BYTES, ZSTD_READER_BYTES = 4 * 1024, 24 * 1024
 decoded. A decoder of zstd takes 96 KB of address space until its column chunk is read; short pages
 touch a quarter of it.
 """
-LONGEST_STATISTICS = 4096
-"""pyarrow writes no statistics of longer values."""
 
 UNEVEN = 2
-"""Rows count as wider than most of their shard beyond this many times what its least row group has
-on the average.
+"""Rows count as wider than most of their shard beyond this many times what its least block has on
+the average.
 """
-LEAST_GROUPS = 4
-"""With fewer row groups in a shard, all of its rows count as possibly uneven."""
+LEAST_BLOCKS = 4
+"""With fewer blocks read of a shard, all of its rows count as possibly uneven."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupSize:
-    """The rows of a row group; what some of its columns take in the file, and decoded about; what a
-    page of each takes decoded; and what the readers of these columns take.
+    """The rows of each block of a row group, and about what some columns take decoded there; what
+    they take in the file, decoded of a page of each, and by the readers of these columns.
     """
 
-    rows: int
+    blocks: Sequence[tuple[int, int]]
     stored_bytes: int
-    decoded_bytes: int
     pages_bytes: int
     readers_bytes: int
     columns: int
@@ -73,67 +70,66 @@ class GroupSize:
         return self.stored_bytes + CHUNK_BYTES * max(0, self.columns - MANY_COLUMNS)
 
     @property
+    def decoded_bytes(self) -> int:
+        """What the columns take decoded."""
+        return sum(decoded_bytes for _, decoded_bytes in self.blocks)
+
+    @property
     def row_bytes(self) -> float:
-        """What a row takes decoded, on the average."""
-        return self.decoded_bytes / max(1, self.rows)
+        """What a row takes decoded, on the average of the block with the widest."""
+        return max(decoded_bytes / max(1, rows) for rows, decoded_bytes in self.blocks)
+
+    @property
+    def least_row_bytes(self) -> float:
+        """What a row takes decoded, on the average of the block with the narrowest."""
+        return min(decoded_bytes / max(1, rows) for rows, decoded_bytes in self.blocks)
+
+    def uneven_bytes(self, usual_bytes: float) -> float:
+        """Return what a block takes beyond rows of so many bytes."""
+        return max(decoded - UNEVEN * usual_bytes * rows for rows, decoded in self.blocks)
 
 
 Sizes = Mapping[str, Mapping[int, GroupSize]]
 """Sizes of row groups, by the id of the shard and the number of the row group."""
 
 
-def sizes_of(
-    found: Iterable[RowGroups], fields: Collection[Field]
-) -> dict[str, dict[int, GroupSize]]:
+def sizes_of(found: Iterable[Blocks], fields: Collection[Field]) -> dict[str, dict[int, GroupSize]]:
     """Return the size of each row group, of some columns."""
     sizes: dict[str, dict[int, GroupSize]] = {}
     for groups in found:
         leaves = [leaf for _, leaf in groups.index.leaves(fields)]
         of_shard = sizes.setdefault(groups.slice.shard.id, {})
-        of_shard.update((number, _size_of(groups, number, leaves)) for number in groups.numbers)
+        of_shard.update((number, _size_of(groups, number, leaves)) for number in groups.row_groups)
     return sizes
 
 
-def _size_of(groups: RowGroups, number: int, leaves: Sequence[int]) -> GroupSize:
-    """Return the size of a row group. Values of unknown length count as if the row group with most
-    rows were as large as the writer makes one.
-    """
-    index, rows = groups.index.stored, groups.index.rows(number)
-    first = number * index.leaves
-    decoded = [index.memory_bytes(first + leaf) + VALUE_BYTES * rows for leaf in leaves]
-    most = MAX_ROW_GROUP_BYTES * rows // max(index.rows)
-    known_bytes = sum(decoded)
-    for at, leaf in enumerate(leaves):
-        if index.has_dictionary(leaf) and _is_unknown(groups, number, leaf):
-            decoded[at] = max(decoded[at], most)
+def _size_of(groups: Blocks, number: int, leaves: Sequence[int]) -> GroupSize:
+    """Return the size of a row group."""
+    index, stored = groups.index, groups.index.stored
+    blocks = stored.layout.blocks_of(number)
+    in_blocks = [
+        [stored.memory_bytes(block, leaf) + VALUE_BYTES * index.rows(block) for block in blocks]
+        for leaf in leaves
+    ]
+    pages = [-(-index.rows(block) // PAGE_ROWS) for block in blocks]
+    spans = [index.chunk_span(number, leaf) for leaf in leaves]
     return GroupSize(
-        rows,
-        sum(index.starts[first + leaf + 1] - index.starts[first + leaf] for leaf in leaves),
-        min(sum(decoded), max(known_bytes, most)),
-        sum(min(size_bytes, PAGE_BYTES) for size_bytes in decoded),
-        sum(ZSTD_READER_BYTES if index.is_compressed(leaf) else READER_BYTES for leaf in leaves),
+        [(index.rows(block), sum(each)) for block, *each in zip(blocks, *in_blocks, strict=True)],
+        sum(end - start for start, end in spans),
+        sum(
+            min(PAGE_BYTES, max(size // count for size, count in zip(sizes, pages, strict=True)))
+            for sizes in in_blocks
+        ),
+        sum(ZSTD_READER_BYTES if stored.is_compressed(leaf) else READER_BYTES for leaf in leaves),
         len(leaves),
     )
 
 
-def _is_unknown(groups: RowGroups, number: int, leaf: int) -> bool:
-    """Return whether nothing says how long the values of a dictionary are: an earlier writer did
-    not count them, and some are so long that there are no statistics of them. Without the footer,
-    any dictionary may have such values that is as large as one.
-    """
-    stored = groups.index.stored
-    if stored.counts_dictionary(leaf):
-        return False
-    if groups.index.footer is None:
-        return stored.memory_bytes(number * stored.leaves + leaf) >= LONGEST_STATISTICS
-    chunk = groups.metadata.row_group(number).column(leaf)
-    statistics = chunk.statistics
-    return chunk.has_dictionary_page and (statistics is None or not statistics.has_min_max)
-
-
 def _usual_row_bytes(sizes: Collection[GroupSize]) -> float:
-    """Return what most rows of a shard take at least; 0 if it has too few row groups to say."""
-    return min(size.row_bytes for size in sizes) if len(sizes) >= LEAST_GROUPS else 0
+    """Return what most rows of a shard take at least; 0 if it has too few blocks to say."""
+    if sum(len(size.blocks) for size in sizes) < LEAST_BLOCKS:
+        return 0
+    return min(size.least_row_bytes for size in sizes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,9 +149,9 @@ class Widest:
     uneven_bytes: float
 
     @staticmethod
-    def of(sizes: Sizes, found: Sequence[RowGroups]) -> Widest:
+    def of(sizes: Sizes, found: Sequence[Blocks]) -> Widest:
         """Return it for the row groups of a window. Requires: there is one."""
-        read = [[sizes[g.slice.shard.id][number] for number in g.numbers] for g in found]
+        read = [[sizes[g.slice.shard.id][number] for number in g.row_groups] for g in found]
         usual = [_usual_row_bytes(sizes[g.slice.shard.id].values()) for g in found]
         everything = [size for some in read for size in some]
         return Widest(
@@ -165,7 +161,7 @@ class Widest:
             max(size.pages_bytes for size in everything),
             max(size.readers_bytes for size in everything),
             sum(
-                max(0, *(size.decoded_bytes - UNEVEN * least * size.rows for size in some))
+                max(0, *(size.uneven_bytes(least) for size in some))
                 for some, least in zip(read, usual, strict=True)
             ),
         )
@@ -206,7 +202,7 @@ class WideRows:
         cls,
         local: LocalFile,
         path: str,
-        groups: RowGroups,
+        groups: Blocks,
         wanted: pa.Schema,
         schema: Schema,
         sizes: Mapping[int, GroupSize],
@@ -221,7 +217,7 @@ class WideRows:
         leaves = None if local.is_part else [leaf for _, leaf in groups.index.leaves(fields)]
         rows = {
             place if local.is_part else number: sizes[number].row_bytes
-            for place, number in enumerate(groups.numbers)
+            for place, number in enumerate(groups.row_groups)
         }
         return cls(local.path, path, wanted, stored, span, rows, leaves)
 

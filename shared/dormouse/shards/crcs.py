@@ -1,19 +1,19 @@
-"""The CRC-32 of each section of a shard: of every column chunk, of the Bloom filters, and of the
-page indexes.
+"""The CRC-32 of each section of a shard: of every dictionary, of the pages of every block, of the
+Bloom filters, and of the page indexes.
 
 The CRCs are in the index that the footer has (`stored_index`), so every byte of a shard can be
-verified. A column chunk is the smallest unit that is read: reading some columns of some row groups
-verifies exactly these. docs/shard-format.md describes the format.
+verified. The pages of a column in a block are the smallest unit that is read: reading some columns
+of some blocks verifies exactly these. docs/shard-format.md describes the format.
 """
 
 from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow.parquet as pq
@@ -28,8 +28,9 @@ from dormouse.shards.stored_index import (
     StoredIndex,
     decode_index,
     fill_in,
-    form_of,
+    has_dictionary,
 )
+from dormouse.shards.thrift import pages_of
 from dormouse.stored import checksums
 from dormouse.stored.checksums import crc32
 
@@ -159,21 +160,20 @@ _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "FLOAT": 4, "DOUBLE": 8}
 """The size in memory of a value, in bytes, by Parquet's physical type;
 other types have no fixed size.
 """
-_OFFSET_BYTES = 4
 
 Decoded = Mapping[int, Sequence[int]]
 """What the values of some Parquet columns take decoded, by the place of the column, because two may
-have one path: in each row group.
+have one path: in each block.
 """
 
 
 class Section(msgspec.Struct, frozen=True):
-    """Some bytes of a shard that are read together: a column chunk, all Bloom filters, or all page
-    indexes.
+    """Some bytes of a shard that are read together: a dictionary, the pages of a column in a block,
+    all Bloom filters, or all page indexes.
 
-    `crc` is None as long as it is not known, while a shard is written. `group` and `column`
-    identify a column chunk; the others have a `name`. It is a struct because most reads make
-    hundreds: a dataclass that cannot be changed takes several times as long to make.
+    `crc` is None where it is not checked. `group` and `column` identify the column chunk of the
+    first two; the others have a `name`. It is a struct because most reads make hundreds: a
+    dataclass that cannot be changed takes several times as long to make.
     """
 
     start: int
@@ -220,7 +220,7 @@ def index_of(metadata: pq.FileMetaData, path: str) -> StoredIndex:
     found = decode_entry((metadata.metadata or {}).get(INDEX_KEY.encode()), path)
     shape = metadata.num_row_groups, metadata.num_columns
     has_filters = _end_of_filters(metadata) is not None
-    if (len(found.rows), found.leaves) != shape or found.has_filters != has_filters:
+    if (found.layout.row_groups, found.leaves) != shape or found.has_filters != has_filters:
         raise DamagedShardError(
             f"{path} is damaged: its index lists other parts than its footer", path=path
         )
@@ -248,35 +248,28 @@ def decode_entry(value: bytes | None, path: str) -> StoredIndex:
         ) from error
 
 
-def chunk_sections(
-    metadata: pq.FileMetaData,
-    index: StoredIndex | None,
-    path: str,
-    row_groups: Iterable[int],
-    columns: Collection[str] | None = None,
-) -> Iterator[Section]:
-    """Yield the chunks of some columns, or of all, in some row groups of the shard at `path`.
+def _chunk_sections(metadata: pq.FileMetaData, index: StoredIndex, path: str) -> Iterator[Section]:
+    """Yield the sections of all column chunks of the shard at `path`, in their order.
 
     Raises:
-        DamagedShardError: by the footer, a chunk is outside the data.
+        DamagedShardError: the footer has a column chunk elsewhere than the index.
     """
-    end_of_data = _end_of_data(metadata)
-    names = [metadata.schema.column(i).path for i in range(metadata.num_columns)]
-    wanted = [
-        (i, name) for i, name in enumerate(names) if columns is None or belongs_to(name, columns)
-    ]
-    for number in row_groups:
+    layout, starts = index.layout, index.starts
+    for number in range(layout.row_groups):
         group = metadata.row_group(number)
-        for i, name in wanted:
-            crc = index.crc(number * metadata.num_columns + i) if index else None
-            start, end = chunk_span(group.column(i))
-            section = Section(start, end, crc, number, name)
-            if not len(MAGIC) <= start <= end <= end_of_data:
+        for leaf in range(index.leaves):
+            chunk = group.column(leaf)
+            first = layout.chunk(number, leaf)
+            after = first + layout.has_dictionary(leaf) + len(layout.blocks_of(number))
+            name = chunk.path_in_schema
+            if chunk_span(chunk) != (starts[first], starts[after]):
                 raise DamagedShardError(
-                    f"{path} is damaged: by its footer, {section} lies outside of its data",
+                    f"{path} is damaged: by its footer, column {name!r} in row group {number} lies "
+                    "elsewhere than by its index",
                     path=path,
                 )
-            yield section
+            for at in range(first, after):
+                yield Section(starts[at], starts[at + 1], index.crc(at), number, name)
 
 
 def page_index_section(
@@ -296,7 +289,7 @@ def page_index_section(
             f"footer begins at {footer:,}",
             path=path,
         )
-    return Section(end_of_data, footer, index.crc(index.chunks) if index else None)
+    return Section(end_of_data, footer, index.crc(index.layout.sections) if index else None)
 
 
 def filter_section(
@@ -312,21 +305,12 @@ def filter_section(
     if end is None:
         return None
     page_index_section(metadata, index, path, size_bytes)
-    crc = index.crc(index.chunks + 1) if index else None
+    crc = index.crc(index.layout.sections + 1) if index else None
     return Section(_end_of_data(metadata), end, crc, name="the Bloom filters")
 
 
-def belongs_to(path_in_schema: str, columns: Collection[str]) -> bool:
-    """Return whether a leaf of a Parquet schema belongs to one of `columns`.
-
-    A nested column has a leaf for each of its parts; the path of a leaf begins with the column's
-    name.
-    """
-    return any(f"{path_in_schema}.".startswith(f"{name}.") for name in columns)
-
-
 def all_sections(
-    metadata: pq.FileMetaData, index: StoredIndex | None, path: str, size_bytes: int
+    metadata: pq.FileMetaData, index: StoredIndex, path: str, size_bytes: int
 ) -> Iterator[Section]:
     """Yield all sections of a shard in their order.
 
@@ -335,11 +319,11 @@ def all_sections(
     Raises:
         DamagedShardError: by the footer, there is a gap between two sections, or they overlap.
     """
-    at = len(MAGIC)
-    chunks = chunk_sections(metadata, index, path, range(metadata.num_row_groups))
+    yield from _chunk_sections(metadata, index, path)
     filters = filter_section(metadata, index, path, size_bytes)
     indexes = page_index_section(metadata, index, path, size_bytes)
-    for section in [*chunks, *([filters] if filters else []), indexes]:
+    at = index.starts[-1]
+    for section in [filters, indexes] if filters else [indexes]:
         if not section.start == at <= section.end:
             raise DamagedShardError(
                 f"{path} is damaged: by its footer, {section} begins at byte {section.start:,}, "
@@ -350,12 +334,15 @@ def all_sections(
         yield section
 
 
-def write_facts(local: Path, metadata: pq.FileMetaData, blank: str, decoded: Decoded) -> None:
+def write_facts(
+    local: Path, metadata: pq.FileMetaData, blank: str, paging: Paging, decoded: Decoded
+) -> None:
     """Fill in the index of a local file, and write the checksum into its footer.
 
     `metadata` is what the writer of the file has of it: to parse the footer would take a kilobyte
     for each column chunk once more. The footer has the index `blank`, of the same length, so
-    nothing in the file moves. `decoded` is what columns with dictionaries take.
+    nothing in the file moves. `paging` is how the file was to be divided into pages; `decoded` is
+    what columns with dictionaries take.
 
     Raises:
         InvariantError: the file does not have the sections that this code expects.
@@ -365,7 +352,8 @@ def write_facts(local: Path, metadata: pq.FileMetaData, blank: str, decoded: Dec
         (length,) = struct.unpack("<I", file.read(4))
         start = file.seek(-TRAILER_BYTES - length, os.SEEK_END)
         footer = bytearray(file.read())
-        index = fill_in(blank, facts_of(local, metadata, start, decoded)).encode()
+        facts = facts_of(file.fileno(), metadata, start, paging, decoded)
+        index = fill_in(blank, facts).encode()
         place = footer.rfind(blank.encode())
         if place < 0 or len(index) != len(blank):
             raise InvariantError(f"the footer of {local} has no room for its index")
@@ -376,56 +364,107 @@ def write_facts(local: Path, metadata: pq.FileMetaData, blank: str, decoded: Dec
         file.write(footer)
 
 
-def facts_of(local: Path, metadata: pq.FileMetaData, footer: int, decoded: Decoded) -> Facts:
-    """Return what the index is to say of a local file that was written, whose footer begins at the
-    offset `footer`. `decoded` is what columns with dictionaries take.
+@dataclass(frozen=True, slots=True)
+class Paging:
+    """How a file is divided: the rows of each page, but for the last of a row group; how the
+    Parquet columns are stored, and which are not nested; and the rows of the blocks of each row
+    group, which are whole pages, but for the last.
+    """
+
+    page_rows: int
+    forms: bytes
+    flat: Sequence[bool]
+    row_groups: Sequence[Sequence[int]]
+
+
+class _Pages(NamedTuple):
+    """The pages of a column in a block: their size in the file, and in memory."""
+
+    stored_bytes: int
+    memory_bytes: int
+
+
+def facts_of(
+    file: int, metadata: pq.FileMetaData, footer: int, paging: Paging, decoded: Decoded
+) -> Facts:
+    """Return what the index is to say of a file that was written, whose footer begins at the offset
+    `footer`.
 
     Raises:
         InvariantError: the file does not have the sections that this code expects.
     """
-    size_bytes = footer + metadata.serialized_size + TRAILER_BYTES  # as far as `metadata` knows
-    try:
-        sections = list(all_sections(metadata, None, str(local), size_bytes))
-    except CorruptDataError as error:
-        raise InvariantError(
-            f"a Parquet file just written has unexpected sections: {error}"
-        ) from error
-    with local.open("rb") as file:
-        words = [
-            crc32(os.pread(file.fileno(), section.end - section.start, section.start))
-            for section in sections
-        ]
-    count = metadata.num_row_groups * metadata.num_columns
-    forms, memory = bytearray(metadata.num_columns), []
-    for number in range(metadata.num_row_groups):
-        group = metadata.row_group(number)
-        for place in range(metadata.num_columns):
-            chunk = group.column(place)  # only one at a time: each takes half a kilobyte
-            forms[place] |= form_of(
-                is_compressed=chunk.compression != "UNCOMPRESSED",
-                has_dictionary=chunk.has_dictionary_page,
-                is_counted=place in decoded,
-            )
-            counted = decoded[place][number] if place in decoded else 0
-            memory.append(max(memory_bytes(chunk), counted))
-    return Facts(
-        forms=bytes(forms),
-        sizes=[section.end - section.start for section in sections[:count]],
-        memory=memory,
-        crcs=[*words[:count], words[-1], *words[count:-1]],
-    )
+    sizes, memory = [], []
+    crcs, at, block = [], len(MAGIC), 0
+    for number, blocks in enumerate(paging.row_groups):
+        group, columns = metadata.row_group(number), []
+        for leaf, form in enumerate(paging.forms):
+            chunk = group.column(leaf)  # only one at a time: each takes half a kilobyte
+            start, end = chunk_span(chunk)
+            dictionary_bytes = chunk.data_page_offset - start
+            if start != at or (dictionary_bytes and not has_dictionary(form)):
+                raise InvariantError(f"column {leaf} of row group {number} is stored unexpectedly")
+            body = memoryview(os.pread(file, end - start, start))
+            pages = _pages_of_blocks(chunk, body[dictionary_bytes:], paging, leaf, blocks)
+            stored = [dictionary_bytes] if has_dictionary(form) else []
+            stored += [each.stored_bytes for each in pages]
+            for stored_bytes in stored:
+                crcs.append(crc32(body[at - start : at - start + stored_bytes]))
+                at += stored_bytes
+            sizes += stored
+            counted = decoded[leaf][block : block + len(blocks)] if leaf in decoded else ()
+            columns.append(counted or [each.memory_bytes for each in pages])
+        memory += [column[place] for place in range(len(blocks)) for column in columns]
+        block += len(blocks)
+    for section in _sections_behind(metadata, at, footer):
+        crcs.append(crc32(os.pread(file, section.end - section.start, section.start)))
+    return Facts(paging.forms, sizes, memory, crcs)
 
 
-def memory_bytes(chunk: pq.ColumnChunkMetaData) -> int:
-    """Return the approximate size of a column chunk when decoded;
-    encodings may store it in far less.
+def _pages_of_blocks(
+    chunk: pq.ColumnChunkMetaData,
+    body: memoryview,
+    paging: Paging,
+    leaf: int,
+    blocks: Sequence[int],
+) -> list[_Pages]:
+    """Return the pages of each block of a column chunk, which are `body`.
+
+    Raises:
+        InvariantError: a block does not begin where a page does.
     """
     width = _WIDTHS.get(chunk.physical_type, 0)
-    statistics = chunk.statistics if chunk.has_dictionary_page else None
-    if not width and statistics is not None and statistics.has_min_max:
-        ends = cast(bytes, statistics.min_raw), cast(bytes, statistics.max_raw)
-        width = _OFFSET_BYTES + sum(map(len, ends)) // 2
-    return max(chunk.total_uncompressed_size, width * chunk.num_values)
+    if len(blocks) == 1:
+        size_bytes = max(chunk.total_uncompressed_size, width * chunk.num_values)
+        return [_Pages(len(body), size_bytes)]
+    pages = pages_of(body).rows
+    # of a nested column, a page has values and not rows; but none has more rows than it may have
+    page_rows = paging.page_rows
+    uneven = paging.flat[leaf] and any(p.end_row - p.first_row != page_rows for p in pages[:-1])
+    if uneven or len(pages) != -(-sum(blocks) // page_rows):
+        raise InvariantError(f"the pages of column {leaf} do not have {page_rows:,} rows")
+    found, first = [], 0
+    for rows in blocks:
+        last = first - (-rows // page_rows)
+        some = pages[first:last]
+        values = some[-1].end_row - some[0].first_row
+        plain_bytes = sum(page.plain_bytes for page in some)
+        found.append(_Pages(some[-1].end - some[0].start, max(plain_bytes, width * values)))
+        first = last
+    return found
+
+
+def _sections_behind(metadata: pq.FileMetaData, end: int, footer: int) -> list[Section]:
+    """Return what follows the row groups of a file that was written, as the index counts it.
+
+    Raises:
+        InvariantError: there is a gap.
+    """
+    size_bytes = footer + metadata.serialized_size + TRAILER_BYTES  # as far as `metadata` knows
+    filters = filter_section(metadata, None, "a file", size_bytes)
+    indexes = page_index_section(metadata, None, "a file", size_bytes)
+    if (filters or indexes).start != end or (filters and filters.end != indexes.start):
+        raise InvariantError(f"a file just written has unexpected sections after byte {end:,}")
+    return [indexes, filters] if filters else [indexes]
 
 
 def _end_of_filters(metadata: pq.FileMetaData) -> int | None:

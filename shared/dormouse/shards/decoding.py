@@ -1,7 +1,7 @@
 """Decode the rows of a shard that were fetched.
 
-Where a few rows of large row groups are wanted, their keys are decoded first, and then of the
-other columns only the pages with these rows (`excerpts`).
+Where a few rows of large blocks are wanted, their keys are decoded first, and then of the other
+columns only the pages with these rows.
 """
 
 from __future__ import annotations
@@ -26,7 +26,13 @@ from dormouse.schema.schema import Field, Schema
 from dormouse.shards.footer import ShardIndex, raise_damaged
 from dormouse.shards.parquet import PAGE_ROWS
 from dormouse.shards.read_counters import DECODE_THREADS, in_threads, reading_threads
-from dormouse.shards.reading import FetchedFile, RowGroups, coalesce, fetch_sections
+from dormouse.shards.reading import (
+    LOOK_UP_GAP_BYTES,
+    Blocks,
+    FetchedFile,
+    coalesce,
+    fetch_sections,
+)
 from dormouse.shards.stored_index import MAGIC
 from dormouse.shards.thrift import (
     BINARY,
@@ -50,8 +56,8 @@ from dormouse.stored.paths import shard_path
 
 # Excerpts of shards: small Parquet files in memory, made of some pages of a shard.
 #
-# pyarrow decodes whole row groups by a whole footer. A look-up wants a few rows of some row groups,
-# and does not read the whole footer. So it copies the pages that hold them, as they are, behind a
+# pyarrow decodes whole row groups by a whole footer. A look-up wants a few rows of some blocks, and
+# does not read the whole footer. So it copies the pages that hold them, as they are, behind a
 # footer of their own, and pyarrow decodes that file.
 
 _TYPE, _NAME, _CHILDREN = 1, 4, 5
@@ -235,7 +241,7 @@ Span = tuple[int, int]
 """The first row of some in a row group, and the row after the last."""
 
 
-def numbers_of(found: Sequence[RowGroups]) -> list[int]:
+def numbers_of(found: Sequence[Blocks]) -> list[int]:
     """Return the row groups that slices of one shard need, in order."""
     return sorted({number for groups in found for number in groups.numbers})
 
@@ -265,7 +271,7 @@ class FetchedRows:
     """
 
     file: FetchedFile
-    found: Sequence[RowGroups]
+    found: Sequence[Blocks]
     schema: Schema
     keys: Sequence[Field]
     needed: Sequence[Field]
@@ -346,15 +352,21 @@ class FetchedRows:
             ],
         )
 
-    def _whole(self, number: int, leaf: int, *, flat: bool) -> PagesOfChunk:
-        """Return all pages of a column chunk."""
-        body = self.file.view(*self._index.span(number, leaf))
+    def _whole(self, block: int, leaf: int, *, flat: bool) -> PagesOfChunk:
+        """Return all pages of a Parquet column in a block, behind the dictionary of its chunk."""
+        body = self.file.view(*self._index.pages_span(block, leaf))
+        values = self._index.rows(block) if flat else self._pages(body).values
+        return self._chunk(block, leaf, [body], values)
+
+    def _chunk(
+        self, block: int, leaf: int, pages: Sequence[memoryview], values: int
+    ) -> PagesOfChunk:
+        """Return some pages of a block with so many values, behind the dictionary."""
         stored = self._index.stored
+        group = stored.layout.row_group_of(block)
+        dictionary = self.file.view(*self._index.dictionary_span(group, leaf))
         is_compressed = stored.is_compressed(leaf)
-        if flat and not stored.has_dictionary(leaf):
-            return PagesOfChunk([body], 0, self._index.rows(number), is_compressed)
-        pages = self._pages(body)
-        return PagesOfChunk([body], pages.dictionary_bytes, pages.values, is_compressed)
+        return PagesOfChunk([dictionary, *pages], len(dictionary), values, is_compressed)
 
     def _pages(self, chunk: memoryview) -> ChunkPages:
         with raise_damaged(self.file.path):
@@ -371,15 +383,12 @@ class FetchedRows:
     def _pick(self, field: Field, number: int, spans: Sequence[Span]) -> _Picked:
         """Return the pages of a flat column that hold some rows."""
         ((_, leaf),) = self._index.leaves([field])
-        body = self.file.view(*self._index.span(number, leaf))
-        found = self._pages(body)
-        pages = [page for page in found.rows if _holds(page, spans)]
+        body = self.file.view(*self._index.pages_span(number, leaf))
+        pages = [page for page in self._pages(body).rows if _holds(page, spans)]
         parts = [body[page.start : page.end] for page in pages]
         rows = sum(page.end_row - page.first_row for page in pages)
-        dictionary = body[: found.dictionary_bytes]
-        is_compressed = self._index.stored.is_compressed(leaf)
         return _Picked(
-            PagesOfChunk([dictionary, *parts], len(dictionary), rows, is_compressed),
+            self._chunk(number, leaf, parts, rows),
             tuple((page.first_row, page.end_row) for page in pages),
         )
 
@@ -440,13 +449,13 @@ take some 40 MB then.
 """
 
 
-def have_few_chunks(found: Iterable[RowGroups]) -> bool:
+def have_few_chunks(found: Iterable[Blocks]) -> bool:
     """Return whether DataFusion may read the whole footers of shards."""
     shards = {groups.slice.shard.id: groups.index.stored.chunks for groups in found}
     return sum(shards.values()) <= MOST_DESCRIBED
 
 
-def write_short_footer(local: Path, groups: RowGroups, fields: Sequence[Field], path: str) -> None:
+def write_short_footer(local: Path, groups: Blocks, fields: Sequence[Field], path: str) -> None:
     """End the local copy of what is read of a shard, which is called `path` in errors: describe the
     columns `fields` of its row groups.
 
@@ -456,8 +465,8 @@ def write_short_footer(local: Path, groups: RowGroups, fields: Sequence[Field], 
     names, stored = groups.index.names, present_fields(groups.index.names, fields)
     with local.open("r+b") as file:
         placed = (
-            (groups.index.rows(n), list(_placed(file.fileno(), groups, n, stored, path)))
-            for n in groups.numbers
+            (_rows(groups, n), list(_placed(file.fileno(), groups, n, stored, path)))
+            for n in groups.row_groups
         )
         end = file_end([replace(field, name=names[field.id]) for field in stored], placed)
         file.seek(groups.index.stored.starts[-1])
@@ -466,31 +475,37 @@ def write_short_footer(local: Path, groups: RowGroups, fields: Sequence[Field], 
 
 
 def _placed(
-    file: int, groups: RowGroups, number: int, fields: Sequence[Field], path: str
+    file: int, groups: Blocks, number: int, fields: Sequence[Field], path: str
 ) -> Iterator[PlacedChunk]:
-    """Yield where the chunks of a row group are. Only the pages of dictionaries and of nested
-    columns have to be looked at.
+    """Yield where the chunks of a row group are. Only the pages of nested columns have to be looked
+    at.
     """
-    index, rows = groups.index, groups.index.rows(number)
+    index, stored, values = groups.index, groups.index.stored, _rows(groups, number)
+    blocks = stored.layout.blocks_of(number)
     for field in fields:
         for _, leaf in index.leaves([field]):
-            start, end = index.span(number, leaf)
-            memory_bytes = index.stored.memory_bytes(number * index.stored.leaves + leaf)
-            chunk = PlacedChunk(start, end, 0, rows, index.stored.is_compressed(leaf), memory_bytes)
-            if index.has_dictionary(leaf) or not is_flat(field):
+            start, end = index.chunk_span(number, leaf)
+            first, after = index.dictionary_span(number, leaf)
+            if not is_flat(field):
                 with raise_damaged(path):
-                    pages = pages_of(os.pread(file, end - start, start))
-                chunk.dictionary_bytes, chunk.values = pages.dictionary_bytes, pages.values
-            yield chunk
+                    values = pages_of(os.pread(file, end - start, start)).values
+            memory_bytes = sum(stored.memory_bytes(block, leaf) for block in blocks)
+            compressed = stored.is_compressed(leaf)
+            yield PlacedChunk(start, end, after - first, values, compressed, memory_bytes)
+
+
+def _rows(groups: Blocks, number: int) -> int:
+    """Return the rows of a row group."""
+    return sum(map(groups.index.rows, groups.index.stored.layout.blocks_of(number)))
 
 
 # Read the rows of row groups that were found: fetch and verify them whole, and decode them.
 
 
-def read_row_groups(
+def read_blocks(
     objects: Objects,
     table_id: str,
-    found: Sequence[RowGroups],
+    found: Sequence[Blocks],
     schema: Schema,
     columns: Sequence[str],
 ) -> list[list[pa.RecordBatch]]:
@@ -508,7 +523,10 @@ def read_row_groups(
     keys = _keys_to_read(found, schema)
     asked = [schema.field_named(name) for name in columns]
     needed = list(dict.fromkeys([*keys, *asked]))
-    spans = [coalesce(groups[0].index.sections(numbers_of(groups), needed)) for groups in shards]
+    spans = [
+        coalesce(groups[0].index.sections(numbers_of(groups), needed), gap_bytes=LOOK_UP_GAP_BYTES)
+        for groups in shards
+    ]
     with (
         reading_threads(objects, sum(map(len, spans))) as start_read,
         in_threads(len(shards), DECODE_THREADS) as start_decoding,
@@ -530,13 +548,13 @@ def read_row_groups(
         return [wait() for wait in started]
 
 
-def _keys_to_read(found: Sequence[RowGroups], schema: Schema) -> Sequence[Field]:
+def _keys_to_read(found: Sequence[Blocks], schema: Schema) -> Sequence[Field]:
     """Return the row keys, and as many sort keys as the longest end of a range has."""
     ranges = [groups.slice.range for groups in found]
     parts = max((max(len(r.min), len(r.max or ())) for r in ranges), default=0)
     return schema.keys[: max(parts, len(schema.row_keys))]
 
 
-def _place(groups: RowGroups) -> tuple[object, ...]:
+def _place(groups: Blocks) -> tuple[object, ...]:
     shard = groups.slice.shard
     return shard.low, shard.id, groups.slice.range.low

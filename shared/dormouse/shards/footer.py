@@ -33,78 +33,88 @@ from dormouse.stored import checksums
 from dormouse.stored.decoding import decode_json, raise_corrupt
 from dormouse.stored.paths import shard_path
 
-# How large the row groups of a shard are, and what follows for its footer.
+# How large the blocks of a shard are, and what follows for its footer.
 #
-# Row groups are small, so that a look-up reads little: it finds the key in the index at the end of
-# the footer and reads one row group, not the shard. But each row group costs time to write and
-# merge, and takes room in the footer that merges and other readers read whole. So row groups grow
-# with the square root of the file's size, and with them both parts of the footer.
+# Blocks are small, so that a look-up reads little: it finds the key in the index at the end of the
+# footer and reads one block, not the shard. But each block takes room in the index, and where it is
+# a row group of its own, time to write and merge, and room in the footer that merges and other
+# readers read whole. So blocks grow with the square root of the file's size, and with them both
+# parts of the footer.
 #
-# For example, a file of three columns and 20 MB has 290 row groups of 60 to 88 KB, an index of 16
-# KB and a footer of 107 KB; one of 512 MB has 2,300 of up to 443 KB, an index of 120 KB and a
-# footer of 0.8 MB.
+# For example, a file of three columns and 20 MB has 290 blocks of 60 to 88 KB and an index of 16
+# KB; one of 512 MB has 2,300 of up to 443 KB and an index of 120 KB. If each was a row group, the
+# footers would have 107 KB and 0.8 MB.
 
-ROW_GROUP_BYTES = 160 * 1024
+BLOCK_BYTES = 160 * 1024
 COLUMN_BYTES = 20 * 1024
-"""The compressed size of the first row groups is this for each column, up to `ROW_GROUP_BYTES`:
-smaller ones would cost more time to write and merge.
+"""The compressed size of the first blocks is this for each column, up to `BLOCK_BYTES`: smaller
+ones would cost more time to write and merge.
 """
 MANY_COLUMNS = 40
-MANY_COLUMN_BYTES = ROW_GROUP_BYTES // MANY_COLUMNS
-"""With more columns than these, the first row groups have this of each, 4 KiB: every column chunk
-takes some KB of memory where it is written or merged.
+MANY_COLUMN_BYTES = BLOCK_BYTES // MANY_COLUMNS
+"""With more columns than these, the first blocks have this of each, 4 KiB: every column chunk takes
+some KB of memory where it is written or merged.
 """
 GROWTH_BYTES = 128
-"""A row group is as large as a square of which one side is what is written so far, the other this
+"""A block is as large as a square of which one side is what is written so far, the other this
 for each column.
 """
-CHUNK_FOOTER_BYTES = 111
-"""The approximate size in the footer of one column chunk, the index included."""
+MOST_COLUMNS = 16
+"""With more Parquet columns, a row group is one block: to read a block takes a request for each
+column.
+"""
+LEAST_GROUP_BYTES = 256 * 1024
+"""A row group of several blocks rarely takes less in the file."""
+CHUNK_FOOTER_BYTES = 99
+"""The approximate size in the footer of one column chunk, without the index."""
 BASE_FOOTER_BYTES = 12 * 1024
 """The approximate size of the rest of a footer, including samples of short keys."""
-CHUNK_INDEX_BYTES = 12
-GROUP_INDEX_BYTES = 20
-"""The approximate sizes in the index of a column chunk, and of the bound and the rows of a row
-group.
+PAGES_INDEX_BYTES = 12
+BLOCK_INDEX_BYTES = 20
+"""The approximate sizes in the index of a column of a block, and of the bound and the rows of a
+block.
 """
 COLUMN_INDEX_BYTES = 240
 BASE_INDEX_BYTES = 1024
 """The approximate sizes of what follows the index in the footer, for each column, and besides."""
 
 
-def row_group_bytes(written_bytes: int, columns: int) -> int:
-    """Return the compressed size of the next row group after `written_bytes` of others."""
+def block_bytes(written_bytes: int, columns: int) -> int:
+    """Return the compressed size of the next block after `written_bytes` of others."""
     return max(first_bytes(columns), math.isqrt(GROWTH_BYTES * columns * written_bytes))
 
 
 def first_bytes(columns: int) -> int:
-    """Return the compressed size of the first row groups."""
+    """Return the compressed size of the first blocks."""
     if columns > MANY_COLUMNS:
         return MANY_COLUMN_BYTES * columns
-    return min(ROW_GROUP_BYTES, COLUMN_BYTES * columns)
+    return min(BLOCK_BYTES, COLUMN_BYTES * columns)
 
 
 def estimated_footer_bytes(size_bytes: int, columns: int) -> int:
     """Return a length that the footer of a shard of `size_bytes` rarely exceeds."""
-    groups = _estimated_groups(size_bytes, columns)
-    return BASE_FOOTER_BYTES + int(groups * (columns * CHUNK_FOOTER_BYTES + GROUP_INDEX_BYTES))
+    groups = blocks = _estimated_blocks(size_bytes, columns)
+    if columns <= MOST_COLUMNS:
+        groups = min(blocks, 2 + size_bytes / LEAST_GROUP_BYTES)
+    in_blocks = blocks * (columns * PAGES_INDEX_BYTES + BLOCK_INDEX_BYTES)
+    return BASE_FOOTER_BYTES + int(groups * columns * CHUNK_FOOTER_BYTES + in_blocks)
 
 
 def estimated_index_bytes(size_bytes: int, columns: int) -> int:
     """Return how far from the end of a shard of `size_bytes` its index rarely begins."""
-    groups = _estimated_groups(size_bytes, columns)
-    in_groups = groups * (columns * CHUNK_INDEX_BYTES + GROUP_INDEX_BYTES)
-    return BASE_INDEX_BYTES + COLUMN_INDEX_BYTES * columns + int(in_groups)
+    blocks = _estimated_blocks(size_bytes, columns)
+    in_blocks = blocks * (columns * PAGES_INDEX_BYTES + BLOCK_INDEX_BYTES)
+    return BASE_INDEX_BYTES + COLUMN_INDEX_BYTES * columns + int(in_blocks)
 
 
-def _estimated_groups(size_bytes: int, columns: int) -> float:
-    """Return how many row groups a shard of `size_bytes` has, or some more."""
+def _estimated_blocks(size_bytes: int, columns: int) -> float:
+    """Return how many blocks a shard of `size_bytes` has, or some more."""
     density = GROWTH_BYTES * columns
     grown_from = first_bytes(columns) ** 2 / density
-    groups = min(size_bytes, grown_from) / first_bytes(columns)
+    blocks = min(size_bytes, grown_from) / first_bytes(columns)
     if size_bytes > grown_from:
-        groups += 2 * (math.sqrt(size_bytes) - math.sqrt(grown_from)) / math.sqrt(density)
-    return groups * 1.03 + 2
+        blocks += 2 * (math.sqrt(size_bytes) - math.sqrt(grown_from)) / math.sqrt(density)
+    return blocks * 1.03 + 2
 
 
 METADATA_KEY = "dormouse"
@@ -455,6 +465,8 @@ def _tail(objects: Objects, path: str, size_bytes: int, length: int) -> bytes:
 
 _MEMORY_PER_FOOTER_BYTE = 8
 """Measured: 413 KB for a footer of 57 KB."""
+ByteSpan = tuple[int, int]
+"""The first byte of some bytes of an object, and the byte after the last."""
 VALUE_BYTES = 4
 """What a value takes beside its bytes: the end of a text, or whether it is null."""
 
@@ -483,9 +495,13 @@ class ShardIndex:
         return self.footer
 
     @property
-    def row_groups(self) -> int:
-        """The number of row groups."""
-        return len(self.stored.rows)
+    def blocks(self) -> range:
+        """All blocks."""
+        return range(len(self.stored.rows))
+
+    def row_groups_of(self, blocks: Iterable[int]) -> list[int]:
+        """Return the row groups of some blocks, which ascend."""
+        return list(dict.fromkeys(map(self.stored.layout.row_group_of, blocks)))
 
     @property
     def size_bytes(self) -> int:
@@ -493,30 +509,41 @@ class ShardIndex:
         footer_bytes = 0 if self.footer is None else self.footer.serialized_size
         return self.stored.size_bytes + _MEMORY_PER_FOOTER_BYTE * footer_bytes
 
-    def rows(self, group: int) -> int:
-        """Return the number of rows of a row group."""
-        return self.stored.rows[group]
+    def rows(self, block: int) -> int:
+        """Return the number of rows of a block."""
+        return self.stored.rows[block]
 
-    def first_key(self, group: int) -> Key:
-        """Return a key that no row of a row group is below, and no row before it above."""
-        return self.stored.keys.first_key(group)
+    def first_key(self, block: int) -> Key:
+        """Return a key that no row of a block is below, and no row before it above."""
+        return self.stored.keys.first_key(block)
 
-    def row_groups_to_read(self, wanted: KeyRange) -> range:
-        """Return the row groups that can contain keys in `wanted`; they are contiguous."""
+    def blocks_to_read(self, wanted: KeyRange) -> range:
+        """Return the blocks that can contain keys in `wanted`; they are contiguous."""
         return self.stored.keys.overlapping(wanted)
 
-    def row_groups_within(self, wanted: KeyRange) -> range:
-        """Return the row groups that certainly contain no key outside of `wanted`."""
+    def blocks_within(self, wanted: KeyRange) -> range:
+        """Return the blocks that certainly contain no key outside of `wanted`."""
         return self.stored.keys.within(wanted)
 
-    def span(self, group: int, leaf: int) -> tuple[int, int]:
-        """Return the offset of the first byte of a column chunk, and the offset after its last."""
-        number = group * self.stored.leaves + leaf
-        return self.stored.starts[number], self.stored.starts[number + 1]
+    def start(self, row_group: int) -> int:
+        """Return the offset of the first byte of a row group; after the last, that after it."""
+        return self.stored.starts[self.stored.layout.chunk(row_group, 0)]
 
-    def has_dictionary(self, leaf: int) -> bool:
-        """Return whether a chunk of a Parquet column may begin with a dictionary."""
-        return self.stored.has_dictionary(leaf)
+    def dictionary_span(self, row_group: int, leaf: int) -> ByteSpan:
+        """Return where the dictionary of a column chunk is; it is empty if there is none."""
+        first, starts = self.stored.layout.chunk(row_group, leaf), self.stored.starts
+        return starts[first], starts[first + self.stored.layout.has_dictionary(leaf)]
+
+    def pages_span(self, block: int, leaf: int) -> ByteSpan:
+        """Return where the pages of a Parquet column in a block are."""
+        layout, starts = self.stored.layout, self.stored.starts
+        at = layout.pages(layout.row_group_of(block), block, leaf)
+        return starts[at], starts[at + 1]
+
+    def chunk_span(self, row_group: int, leaf: int) -> ByteSpan:
+        """Return where a column chunk is: its dictionary and the pages of all its blocks."""
+        last = self.stored.layout.blocks_of(row_group)[-1]
+        return self.dictionary_span(row_group, leaf)[0], self.pages_span(last, leaf)[1]
 
     def leaves(self, fields: Iterable[Field]) -> Iterator[tuple[str, int]]:
         """Yield the Parquet columns of some fields that the shard has, with the fields' names."""
@@ -525,20 +552,26 @@ class ShardIndex:
             for leaf in range(first, first + column.leaves):
                 yield column.name, leaf
 
-    def sections(self, groups: Iterable[int], fields: Iterable[Field]) -> Iterator[Section]:
-        """Yield the chunks of some fields in some row groups."""
-        wanted, stored = list(self.leaves(fields)), self.stored
-        for group in groups:
+    def sections(self, blocks: Iterable[int], fields: Iterable[Field]) -> Iterator[Section]:
+        """Yield the pages of some fields in some blocks, which ascend, and their dictionaries."""
+        wanted, stored, layout = list(self.leaves(fields)), self.stored, self.stored.layout
+        last = -1
+        for block in blocks:
+            group = layout.row_group_of(block)
             for name, leaf in wanted:
-                at = group * stored.leaves + leaf
-                start, end = stored.starts[at], stored.starts[at + 1]
-                yield Section(start, end, stored.crc(at), group, name)
+                numbers = [layout.pages(group, block, leaf)]
+                if group != last and layout.has_dictionary(leaf):
+                    numbers.insert(0, layout.chunk(group, leaf))
+                for at in numbers:
+                    span = stored.starts[at], stored.starts[at + 1]
+                    yield Section(*span, stored.crc(at), group, name)
+            last = group
 
-    def column_bytes(self, group: int, fields: Iterable[Field]) -> int:
-        """Return the approximate size in memory of some columns of a row group."""
-        first, ends_bytes = group * self.stored.leaves, VALUE_BYTES * self.rows(group)
+    def column_bytes(self, block: int, fields: Iterable[Field]) -> int:
+        """Return the approximate size in memory of some columns of a block."""
+        ends_bytes = VALUE_BYTES * self.rows(block)
         return sum(
-            self.stored.memory_bytes(first + leaf) + ends_bytes for _, leaf in self.leaves(fields)
+            self.stored.memory_bytes(block, leaf) + ends_bytes for _, leaf in self.leaves(fields)
         )
 
 

@@ -35,7 +35,7 @@ from dormouse.shards.decoding import write_short_footer
 from dormouse.shards.footer import check_footer
 from dormouse.shards.parquet import CHECKSUM_KEY
 from dormouse.shards.read_counters import READS_AT_ONCE
-from dormouse.shards.reading import RowGroups, coalesce, stream_sections
+from dormouse.shards.reading import Blocks, coalesce, stream_sections
 from dormouse.storage import PIECE_BYTES, writing_files
 from dormouse.stored import checksums
 from dormouse.stored.paths import shard_path
@@ -76,7 +76,7 @@ class MergeWindow:
     """
 
     span: KeyRange
-    found: list[RowGroups]
+    found: list[Blocks]
     files: list[LocalFile]
     folder: tempfile.TemporaryDirectory[str]
     gets: list[Future[bytes]]
@@ -126,7 +126,7 @@ class LocalCopies:
     links: bool = True
     _ends: dict[str, Future[bytes]] = field(default_factory=dict)
 
-    def windows(self, wanted: Iterator[tuple[KeyRange, list[RowGroups]]]) -> Generator[MergeWindow]:
+    def windows(self, wanted: Iterator[tuple[KeyRange, list[Blocks]]]) -> Generator[MergeWindow]:
         """Yield the windows, verified; the files of a window exist until the next window is
         requested.
 
@@ -160,7 +160,7 @@ class LocalCopies:
     def _fetch_ahead(
         self,
         threads: Executor,
-        wanted: Iterator[tuple[KeyRange, list[RowGroups]]],
+        wanted: Iterator[tuple[KeyRange, list[Blocks]]],
         following: deque[MergeWindow],
         most: int,
     ) -> None:
@@ -168,9 +168,7 @@ class LocalCopies:
         while len(following) < most and (window := next(wanted, None)) is not None:
             following.append(self._fetch_window(threads, *window))
 
-    def _fetch_window(
-        self, threads: Executor, span: KeyRange, found: list[RowGroups]
-    ) -> MergeWindow:
+    def _fetch_window(self, threads: Executor, span: KeyRange, found: list[Blocks]) -> MergeWindow:
         with writing_files(self.scratch):
             folder = tempfile.TemporaryDirectory(dir=self.scratch, prefix="window-")
         window = MergeWindow(span, found, [], folder, [], [], [])
@@ -184,7 +182,7 @@ class LocalCopies:
         return window
 
     def _fetch_file(
-        self, threads: Executor, window: MergeWindow, groups: RowGroups, local: Path
+        self, threads: Executor, window: MergeWindow, groups: Blocks, local: Path
     ) -> None:
         """Link the file of a shard to `local`, or begin to copy what the window reads of it."""
         path, shard = self._path(groups), groups.slice.shard
@@ -205,7 +203,7 @@ class LocalCopies:
             window.ends.append((copy, self._ends[shard.id]))
 
     def _fetch(
-        self, threads: Executor, groups: RowGroups, copy: Path | None
+        self, threads: Executor, groups: Blocks, copy: Path | None
     ) -> Iterator[Future[bytes]]:
         shard = groups.slice.shard
         sections = list(groups.index.sections(groups.numbers, self.fields))
@@ -222,7 +220,7 @@ class LocalCopies:
                 self._ends[shard.id] = get
             yield get
 
-    def _get(self, groups: RowGroups, sections: Sequence[Section], copy: Path | None) -> bytes:
+    def _get(self, groups: Blocks, sections: Sequence[Section], copy: Path | None) -> bytes:
         """Read some sections of a shard at once, verify them, and write them to its copy, if any.
 
         The end of the shard is not written; it is returned if it is among the sections.
@@ -241,11 +239,11 @@ class LocalCopies:
             self._check_end(groups, memoryview(end))
         return bytes(end)
 
-    def _check_footer(self, groups: RowGroups) -> bytes:
+    def _check_footer(self, groups: Blocks) -> bytes:
         check_footer(self.objects, self.table_id, groups.slice.shard, groups.index)
         return b""
 
-    def _check_end(self, groups: RowGroups, end: memoryview) -> None:
+    def _check_end(self, groups: Blocks, end: memoryview) -> None:
         """Check the page indexes, and that the footer after them is
         the footer that was read before.
         """
@@ -260,13 +258,13 @@ class LocalCopies:
         if known is None or known not in footer:
             raise DamagedShardError(f"{path} has another footer than it had before", path=path)
 
-    def _page_indexes(self, groups: RowGroups) -> Section:
+    def _page_indexes(self, groups: Blocks) -> Section:
         size_bytes = groups.slice.shard.size_bytes
         return page_index_section(
             groups.metadata, groups.index.stored, self._path(groups), size_bytes
         )
 
-    def _path(self, groups: RowGroups) -> str:
+    def _path(self, groups: Blocks) -> str:
         return shard_path(self.table_id, groups.slice.shard.id)
 
 

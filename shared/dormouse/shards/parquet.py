@@ -1,4 +1,8 @@
-"""Write one local Parquet file, row group by row group, in the layout of a shard."""
+"""Write one local Parquet file, row group by row group, in the layout of a shard.
+
+A row group is as large as scans like it, and consists of blocks: as much as a look-up reads. A
+block is some whole pages of each column, so all columns begin a page where a block begins.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +11,8 @@ import struct
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
-from itertools import accumulate, pairwise
-from math import isnan
+from itertools import accumulate, chain, pairwise
+from math import isnan, log2
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -20,10 +24,17 @@ from dormouse.arrow.types import arrow_schema, stored_schema
 from dormouse.keys import Key, KeyHistogram, stored_bytes
 from dormouse.schema.schema import Schema
 from dormouse.schema.types import TIMESTAMPS, DecimalType, FieldType, Primitive, leaf_columns
-from dormouse.shards import crcs, thrift
-from dormouse.shards.crcs import FALSE_POSITIVES, TRAILER_BYTES
-from dormouse.shards.footer import row_group_bytes
-from dormouse.shards.stored_index import INDEX_KEY, Facts, IndexedColumn, KeyBounds, encode_index
+from dormouse.shards import thrift
+from dormouse.shards.crcs import FALSE_POSITIVES, TRAILER_BYTES, Paging, write_facts
+from dormouse.shards.footer import MOST_COLUMNS, block_bytes, first_bytes
+from dormouse.shards.stored_index import (
+    INDEX_KEY,
+    Facts,
+    IndexedColumn,
+    KeyBounds,
+    encode_index,
+    form_of,
+)
 from dormouse.stored import checksums
 
 # Choose which columns of a shard have dictionaries, and which are compressed.
@@ -41,6 +52,10 @@ LEAST_SAVING = 0.05
 REPETITION = 4
 """A dictionary pays if, on average, each value occurs at least
 this often in the first row group.
+"""
+LONGEST_DICTIONARY = 32 * 1024
+"""The most bytes that the dictionary of a row group of several blocks may be expected to take: a
+look-up reads it with its block.
 """
 
 
@@ -105,9 +120,9 @@ def text_bytes(column: pa.ChunkedArray[Any]) -> int:
     return int(pc.sum(pc.binary_length(column)).as_py() or 0)
 
 
-def repetitive_columns(rows: pa.Table) -> list[str]:
-    """Return the text and binary columns whose values repeat often
-    enough for a dictionary to pay.
+def repetitive_columns(rows: pa.Table, group_rows: int) -> list[str]:
+    """Return the text and binary columns whose values repeat often enough for a dictionary to pay,
+    in row groups of `group_rows`, by their first `rows`.
     """
     import pyarrow.compute as pc  # what reads shards needs none of it, and it takes long to import
 
@@ -119,7 +134,21 @@ def repetitive_columns(rows: pa.Table) -> list[str]:
     ]
     # where most values are unique, the first ones show it
     some = [(name, c) for name, c in texts if pc.count_distinct(c[: 2 * most]).as_py() <= most]
-    return [name for name, column in some if pc.count_distinct(column).as_py() <= most]
+    return [name for name, column in some if _repeats(column, most, group_rows)]
+
+
+def _repeats(column: pa.ChunkedArray[Any], most: int, group_rows: int) -> bool:
+    """Return whether a column has at most so many distinct values, and its dictionary stays short
+    in a longer row group: as if each doubling of the rows added as large a part of it as the last.
+    """
+    import pyarrow.compute as pc
+
+    distinct = pc.count_distinct(column).as_py()
+    if distinct > most:
+        return False
+    growth = distinct / max(1, pc.count_distinct(column[: len(column) // 2]).as_py())
+    doublings = log2(max(1, group_rows / len(column)))
+    return distinct_bytes(column) * growth**doublings <= LONGEST_DICTIONARY or doublings < 1
 
 
 # Columns of floats that hold NaN have no bounds in a shard.
@@ -199,16 +228,24 @@ def drop_bounds(local: Path, leaves: Collection[int]) -> None:
 FIRST_ROW_GROUP_ROWS = 2048
 """The rows of the first row group, whose size shows how wide the rows are."""
 CHECKSUM_KEY = "dormouse.checksum"
-MAX_ROW_GROUP_ROWS = 128 * 1024
+MAX_ROW_GROUP_ROWS = 64 * 1024
+ROW_GROUP_BYTES = 2 * 1024 * 1024
+"""The size of most row groups in memory. DuckDB takes half the time for rows in groups of these
+sizes that it takes for single blocks, and twice as large ones save little more; but a merge holds a
+row group of each input.
+"""
 MAX_ROW_GROUP_BYTES = 4 * 1024 * 1024
-"""The largest uncompressed size of a row group in memory."""
+"""The largest size of a row group in memory, unless it has one row."""
 MOST_CHUNKS = 20_000
 """A shard ends after the row group with which it has as many column chunks: each takes about 3 KB
 of memory while it is written, and 1 to 2 KB where its footer is read.
 """
 FEW_COLUMNS = 24
 """With fewer columns, a batch adds only a small part of the most chunks."""
-PAGE_ROWS = 4096
+PAGE_ROWS, LEAST_PAGE_ROWS = 4096, 64
+"""The rows of a page: fewer where a block may have fewer, but each page takes some 30 bytes."""
+UNLIMITED = 1 << 30
+"""In place of limits of pyarrow that would end a page before it has its rows."""
 MOST_DICTIONARY = 8
 """Dictionaries are taken for all but this fraction (1/8) of a file at most, when it is estimated
 how many rows fill a row group: each has its dictionaries however few rows it has.
@@ -270,7 +307,13 @@ class ParquetFileWriter:
         self._bounded: list[str] = []
         self._dictionary_bytes = 0
         self._decoded: dict[int, list[int]] = {}
-        self._groups: list[tuple[int, Key, Key]] = []
+        self._forms = b""
+        # filters are those of row groups, and exclude what a look-up would read
+        self._has_blocks = self._columns <= MOST_COLUMNS and not self._bloom_columns
+        self._page_rows = PAGE_ROWS
+        self._most_rows = MAX_ROW_GROUP_ROWS
+        self._row_groups: list[list[int]] = []
+        self._ends: list[tuple[Key, Key]] = []
         self._pending: list[pa.RecordBatch] = []
         self._pending_rows = 0
         self._known_bytes: int | None = 0
@@ -287,7 +330,7 @@ class ParquetFileWriter:
 
     @property
     def _chunks(self) -> int:
-        return len(self._groups) * self._columns
+        return len(self._row_groups) * self._columns
 
     def is_full(self, target_bytes: int) -> bool:
         """Return whether the file has its target size, or as many column chunks as it may have."""
@@ -324,16 +367,17 @@ class ParquetFileWriter:
         """
         if self._pending_rows:
             rest = pa.Table.from_batches(self._pending, self._arrow)
-            self._write_group(rest)
-            self._note_groups(rest, [rest.num_rows])
+            self._note_ends(rest, self._write_group(rest))
         assert self._writer is not None
+        blocks = [*map(len, self._row_groups)]
         blank = encode_index(
             table_id,
             shard_id,
             [IndexedColumn(f.id, f.name, leaf_columns(f.type)) for f in self._schema.fields],
-            [rows for rows, _, _ in self._groups],
-            Facts.blank(self._columns, len(self._groups), has_filters=bool(self._bloom_columns)),
-            KeyBounds.of([(first, last) for _, first, last in self._groups]),
+            blocks,
+            [*chain.from_iterable(self._row_groups)],
+            Facts.blank(self._forms, blocks, has_filters=bool(self._bloom_columns)),
+            KeyBounds.of(self._ends),
         )
         self._writer.add_key_value_metadata(
             {
@@ -347,7 +391,13 @@ class ParquetFileWriter:
         self._sink.close()
         if unbounded := self._leaves_with_nan():
             drop_bounds(self._local, unbounded)
-        crcs.write_facts(self._local, self._described.pop(), blank, self._decoded)
+        flat = [
+            isinstance(f.type, Primitive | DecimalType)
+            for f in self._schema.fields
+            for _ in range(leaf_columns(f.type))
+        ]
+        paging = Paging(self._page_rows, self._forms, flat, self._row_groups)
+        write_facts(self._local, self._described.pop(), blank, paging, self._decoded)
 
     def discard(self) -> None:
         """Remove the local file, finished or not."""
@@ -376,17 +426,25 @@ class ParquetFileWriter:
         It does not depend on how rows are divided into batches, unless they are very wide: so two
         runs that write the same rows write identical files.
         """
-        if not self._written_rows:
-            rows = FIRST_ROW_GROUP_ROWS
-        else:
-            size_bytes = self.size_bytes
-            wanted_bytes = row_group_bytes(size_bytes, self._columns)
-            values_bytes = size_bytes - self._written_groups * self._dictionary_bytes
-            values_bytes = max(values_bytes, size_bytes // MOST_DICTIONARY)
-            rows = min(MAX_ROW_GROUP_ROWS, wanted_bytes * self._written_rows // values_bytes)
+        rows = FIRST_ROW_GROUP_ROWS
+        if self._written_rows:
+            rows = block_rows = self._block_rows()
+            if self._has_blocks:
+                rows *= max(1, self._most_rows // block_rows)
         most_bytes = MAX_ROW_GROUP_BYTES * self._pending_rows
         if self._pending_rows and most_bytes < rows * self._buffers_bytes():
             rows = min(rows, most_bytes // max(1, self._pending_bytes))
+        return max(1, rows)
+
+    def _block_rows(self) -> int:
+        """Return the number of rows of the next blocks, by what was written so far."""
+        size_bytes = self.size_bytes
+        wanted_bytes = block_bytes(size_bytes, self._columns)
+        values_bytes = size_bytes - self._written_groups * self._dictionary_bytes
+        values_bytes = max(values_bytes, size_bytes // MOST_DICTIONARY)
+        rows = min(MAX_ROW_GROUP_ROWS, wanted_bytes * self._written_rows // values_bytes)
+        if self._has_blocks:
+            rows = max(self._page_rows, rows - rows % self._page_rows)
         return max(1, rows)
 
     @property
@@ -407,30 +465,48 @@ class ParquetFileWriter:
     def _write_groups(self) -> None:
         """Write the pending rows but for those that do not fill a row group."""
         rest = pending = pa.Table.from_batches(self._pending, self._arrow)
-        written = []
+        written: list[int] = []
         while self._pending_rows >= (rows := self._group_rows()):
-            self._write_group(rest.slice(0, rows))
-            written.append(rows)
+            written += self._write_group(rest.slice(0, rows))
             rest = rest.slice(rows)
             self._pending, self._pending_rows = rest.to_batches(), rest.num_rows
             self._known_bytes = None
-        self._note_groups(pending, written)
+        self._note_ends(pending, written)
 
-    def _write_group(self, group: pa.Table) -> None:
+    def _write_group(self, group: pa.Table) -> list[int]:
+        """Write a row group; return the rows of its blocks."""
         if self._writer is None:
-            self._repetitive = repetitive_columns(group)
+            self._measure(group)
             self._writer = self._open(group)
-            self._dictionary_bytes = sum(distinct_bytes(group[name]) for name in self._repetitive)
+        rows = group.num_rows
+        step = self._block_rows() if self._written_rows and self._has_blocks else rows
+        blocks = [min(step, rows - first) for first in range(0, rows, step)]
         for name in self._repetitive:
-            self._decoded.setdefault(self._places[name], []).append(text_bytes(group[name]))
-        self._writer.write_table(group, row_group_size=group.num_rows)
-        self._written_rows += group.num_rows
+            counted = self._decoded.setdefault(self._places[name], [])
+            places = zip(accumulate(blocks, initial=0), blocks, strict=False)
+            counted += [text_bytes(group[name].slice(*each)) for each in places]
+        self._writer.write_table(group, row_group_size=rows)
+        self._row_groups.append(blocks)
+        self._written_rows += rows
         self._written_groups += 1
+        return blocks
 
-    def _note_groups(self, rows: pa.Table, sizes: Sequence[int]) -> None:
-        """Note the sizes of row groups that the first of `rows` were written to, and the first and
-        the last key of each.
-        """
+    def _measure(self, first: pa.Table) -> None:
+        """Decide by the first rows how many a page and a row group have, and what repeats."""
+        row_bytes = max(1, first.combine_chunks().nbytes // first.num_rows)
+        if self._has_blocks:
+            self._most_rows = min(MAX_ROW_GROUP_ROWS, ROW_GROUP_BYTES // row_bytes)
+            # about half of the rows of the first blocks, since values are stored in less
+            wanted = 2 * first_bytes(self._columns) // row_bytes
+            wanted = min(PAGE_ROWS, MAX_ROW_GROUP_ROWS, max(LEAST_PAGE_ROWS, wanted))
+            self._page_rows = 1 << (wanted.bit_length() - 1)
+        group_rows = self._most_rows if self._has_blocks else first.num_rows
+        repetitive = repetitive_columns(first, group_rows)
+        self._repetitive = [name for name in repetitive if name not in self._shared]
+        self._dictionary_bytes = sum(distinct_bytes(first[name]) for name in self._repetitive)
+
+    def _note_ends(self, rows: pa.Table, sizes: Sequence[int]) -> None:
+        """Note the first and the last key of blocks of these sizes, which begin with `rows`."""
         starts = accumulate(sizes, initial=0)
         ends = [edge for low, high in pairwise(starts) for edge in (low, high - 1)]
         keys: list[Key] = []
@@ -439,7 +515,7 @@ class ParquetFileWriter:
             here = [edge - at for edge in ends if at <= edge < at + batch.num_rows]
             keys += sort_keys(batch, here, self._schema)
             at += batch.num_rows
-        self._groups.extend(zip(sizes, keys[::2], keys[1::2], strict=True))
+        self._ends.extend(zip(keys[::2], keys[1::2], strict=True))
 
     def _open(self, first: pa.Table) -> pq.ParquetWriter:
         repetitive = self._repetitive
@@ -453,15 +529,20 @@ class ParquetFileWriter:
             for f in self._schema.fields
             if f in self._schema.keys or f.name in repetitive or _is_ordered(f.type)
         ]
+        codecs = column_codecs(first, self._schema, self._stored, encodings)
+        self._forms = bytes(
+            form_of(is_compressed=codecs[path] != "none", has_dictionary=path in repetitive)
+            for path in column_paths(self._stored)
+        )
         # a dict, because the type stubs lack some of the arguments
         layout: dict[str, Any] = {
             "use_dictionary": repetitive,
             "column_encoding": encodings,
-            "compression": column_codecs(first, self._schema, self._stored, encodings),
+            "compression": codecs,
             "write_statistics": self._bounded,
             "write_page_index": True,
             "write_page_checksum": True,
-            "max_rows_per_page": PAGE_ROWS,
+            "max_rows_per_page": self._page_rows,
             "bloom_filter_options": {
                 name: {"ndv": _filter_rows(first, self._schema), "fpp": FALSE_POSITIVES}
                 for name in self._bloom_columns
@@ -469,6 +550,8 @@ class ParquetFileWriter:
             "sorting_columns": [pq.SortingColumn(i) for i in range(len(self._schema.keys))],
             "metadata_collector": self._described,
         }
+        if self._has_blocks:
+            layout |= {"data_page_size": UNLIMITED, "dictionary_pagesize_limit": UNLIMITED}
         return pq.ParquetWriter(self._sink, self._stored, **layout)
 
 
@@ -480,7 +563,7 @@ def _filter_rows(first: pa.Table, schema: Schema) -> int:
     filter excludes somewhat fewer row groups.
     """
     row_bytes = max(1, first.nbytes // first.num_rows)
-    wanted_bytes = row_group_bytes(TYPICAL_BYTES, schema.leaf_columns)
+    wanted_bytes = block_bytes(TYPICAL_BYTES, schema.leaf_columns)
     return max(FIRST_ROW_GROUP_ROWS, min(MAX_ROW_GROUP_ROWS, 2 * wanted_bytes // row_bytes))
 
 

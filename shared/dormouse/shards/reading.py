@@ -1,13 +1,13 @@
-"""Find the row groups of shards that can hold the rows of key ranges.
+"""Find the blocks of shards that can hold the rows of key ranges.
 
-A look-up needs one read of the index at the end of the shard, which is cached, and one read of the
-row groups that may have keys of the range. The size of a shard is known from the state, so no
-request is needed to find its end.
+A look-up needs one read of the index at the end of the shard, which is cached, and one round of
+reads of the blocks that may have keys of the range. The size of a shard is known from the state, so
+no request is needed to find its end.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -35,6 +35,7 @@ from dormouse.shards.crcs import (
     index_of,
 )
 from dormouse.shards.footer import (
+    ByteSpan,
     ShardFooter,
     ShardIndex,
     cached_index,
@@ -65,7 +66,7 @@ class Slice:
 
 
 @dataclass(frozen=True, slots=True)
-class RowGroups:
+class Blocks:
     """The row groups of a shard that can hold the rows of a slice.
 
     Those `excluded` hold no row that a query wants, and are not among `numbers`.
@@ -76,7 +77,7 @@ class RowGroups:
     numbers: Sequence[int]
     excluded: frozenset[int] = frozenset()
 
-    def without(self, excluded: frozenset[int]) -> RowGroups:
+    def without(self, excluded: frozenset[int]) -> Blocks:
         """Return these row groups without some."""
         left = tuple(number for number in self.numbers if number not in excluded)
         return replace(self, numbers=left, excluded=self.excluded | excluded)
@@ -87,31 +88,41 @@ class RowGroups:
         return self.index.metadata
 
     @property
+    def row_groups(self) -> list[int]:
+        """The Parquet row groups of its blocks."""
+        return self.index.row_groups_of(self.numbers)
+
+    def expanded(self) -> Blocks:
+        """Return all blocks of its row groups, as a scan or a merge reads them."""
+        blocks_of = self.index.stored.layout.blocks_of
+        return replace(self, numbers=[n for group in self.row_groups for n in blocks_of(group)])
+
+    @property
     def first_bytes(self) -> range:
         """The first bytes of its row groups are in this range, and of no others beyond them.
 
-        Requires: there are row groups.
+        Requires: there are blocks.
         """
-        first, last = (self.index.span(self.numbers[at], 0)[0] for at in (0, -1))
-        return range(first, last + 1)
+        groups = self.row_groups
+        return range(self.index.start(groups[0]), self.index.start(groups[-1]) + 1)
 
-    def within(self, span: KeyRange, schema: Schema) -> RowGroups:
+    def within(self, span: KeyRange, schema: Schema) -> Blocks:
         """Return it with the row groups that can hold rows in `span`, too, of the same slice."""
         return replace(self, numbers=narrow(self, span, schema).numbers)
 
 
-def narrow(groups: RowGroups, span: KeyRange, schema: Schema) -> RowGroups:
+def narrow(groups: Blocks, span: KeyRange, schema: Schema) -> Blocks:
     """Return the row groups of the part of a slice within `span`, without reading anything."""
     part = replace(groups.slice, range=groups.slice.range.intersection(span))
-    found = _row_groups(part, groups.index, schema)
+    found = _blocks(part, groups.index, schema)
     return found.without(groups.excluded) if groups.excluded else found
 
 
-def _row_groups(slice: Slice, index: ShardIndex, schema: Schema) -> RowGroups:
-    return RowGroups(slice, index, index.row_groups_to_read(fit_range(slice.range, schema)))
+def _blocks(slice: Slice, index: ShardIndex, schema: Schema) -> Blocks:
+    return Blocks(slice, index, index.blocks_to_read(fit_range(slice.range, schema)))
 
 
-def find_row_groups(
+def find_blocks(
     objects: Objects,
     table_id: str,
     slices: Sequence[Slice],
@@ -119,7 +130,7 @@ def find_row_groups(
     cache: Cache | None = None,
     *,
     footers: bool = False,
-) -> list[RowGroups]:
+) -> list[Blocks]:
     """Return the row groups that can hold rows of each slice, with the whole `footers` of the
     shards if they are needed; several are read at once.
 
@@ -131,12 +142,12 @@ def find_row_groups(
     held = Cache(0) if cache is None else cache
     indexes = read_indexes(objects, table_id, list(shards.values()), schema, held, footers=footers)
     found = dict(zip(shards, indexes, strict=True))
-    return [_row_groups(slice, found[slice.shard.id], schema) for slice in slices]
+    return [_blocks(slice, found[slice.shard.id], schema) for slice in slices]
 
 
 def with_footers(
-    objects: Objects, table_id: str, found: Sequence[RowGroups], schema: Schema, cache: Cache
-) -> list[RowGroups]:
+    objects: Objects, table_id: str, found: Sequence[Blocks], schema: Schema, cache: Cache
+) -> list[Blocks]:
     """Return row groups that were found without the footers of their shards with these.
 
     Raises:
@@ -203,9 +214,10 @@ MAX_GAP_BYTES = 64 * 1024
 """Sections with at most this gap between them are read together: reading the gap takes
 no longer than another request.
 """
-
-ByteSpan = tuple[int, int]
-"""The first byte of some bytes of an object, and the byte after the last."""
+LOOK_UP_GAP_BYTES = 16 * 1024
+"""The gap for those that are read side by side, which wait for each other's bytes at most: between
+the pages of a block, other blocks of its row group lie.
+"""
 
 
 class FetchedFile(SeekableFile):
@@ -214,10 +226,11 @@ class FetchedFile(SeekableFile):
     def __init__(
         self, path: str, size_bytes: int, spans: Sequence[tuple[ByteSpan, Callable[[], bytes]]]
     ) -> None:
-        """Start at offset 0; each span has a function that waits until it is fetched."""
+        """Start at offset 0; each span has a function that waits until it is there; they ascend."""
         super().__init__(size_bytes)
         self.path = path
         self._spans = spans
+        self._starts = [start for (start, _), _ in spans]
 
     def read(self, size: int = -1) -> bytes:
         """Return the next `size` bytes, which must be within one of the spans."""
@@ -226,9 +239,13 @@ class FetchedFile(SeekableFile):
         return found
 
     def view(self, start: int, end: int) -> memoryview:
-        """Return the bytes between two offsets, which must be within one of the spans."""
-        for (first, stop), body in self._spans:
-            if first <= start <= end <= stop:
+        """Return the bytes between two offsets, which must be within one of the spans, if any."""
+        if start == end:
+            return memoryview(b"")
+        at = bisect_right(self._starts, start) - 1
+        if at >= 0:
+            (first, stop), body = self._spans[at]
+            if start <= end <= stop:
                 return memoryview(body())[start - first : end - first]
         raise InvariantError(f"bytes {start} to {end} of {self.path} were not fetched")
 
@@ -310,9 +327,11 @@ def byte_span(sections: Sequence[Section]) -> ByteSpan:
     return min(section.start for section in sections), max(section.end for section in sections)
 
 
-def coalesce(sections: Iterable[Section], most_bytes: float = inf) -> list[list[Section]]:
-    """Return sections in groups that are read together: neighbours with
-    small gaps, up to `most_bytes`.
+def coalesce(
+    sections: Iterable[Section], most_bytes: float = inf, *, gap_bytes: int | None = None
+) -> list[list[Section]]:
+    """Return sections in groups that are read together, which ascend: neighbours with gaps of at
+    most `gap_bytes`, by default `MAX_GAP_BYTES`, up to `most_bytes`.
 
     A section is never divided, so a group of one section may be larger.
 
@@ -321,8 +340,9 @@ def coalesce(sections: Iterable[Section], most_bytes: float = inf) -> list[list[
     """
     result: list[list[Section]] = []
     start = end = 0
+    gap = MAX_GAP_BYTES if gap_bytes is None else gap_bytes
     for section in sorted(sections, key=attrgetter("start")):
-        if result and section.start - end <= MAX_GAP_BYTES and section.end - start <= most_bytes:
+        if result and section.start - end <= gap and section.end - start <= most_bytes:
             result[-1].append(section)
             end = max(end, section.end)
         else:
@@ -340,7 +360,7 @@ def coalesce(sections: Iterable[Section], most_bytes: float = inf) -> list[list[
 FIRST_BYTES = 256 * 1024
 """The first budget of a query with a limit, in memory: about one row group."""
 
-LeafRowGroups = list[RowGroups]
+LeafBlocks = list[Blocks]
 """What is read for one range of keys within one leaf: the row groups of each
 shard that can hold rows of it.
 """
@@ -350,25 +370,25 @@ shard that can hold rows of it.
 class LookUp:
     """Row groups in key order, few enough to be read at once."""
 
-    found: list[RowGroups]
+    found: list[Blocks]
 
 
 @dataclass(frozen=True, slots=True)
 class Scan:
     """The row groups of one range, to be merged as a stream."""
 
-    found: list[RowGroups]
+    found: list[Blocks]
 
 
 @dataclass
 class _Pending:
     """Row groups collected for the next look-up; one that several ranges need counts once."""
 
-    found: list[RowGroups] = dataclass_field(default_factory=list)
+    found: list[Blocks] = dataclass_field(default_factory=list)
     groups: set[tuple[str, int]] = dataclass_field(default_factory=set)
     size_bytes: int = 0
 
-    def takes(self, part: LeafRowGroups, fields: Collection[Field], budget: int) -> bool:
+    def takes(self, part: LeafBlocks, fields: Collection[Field], budget: int) -> bool:
         """Add the row groups of a range if those not collected yet fit into the
         budget; return whether they do.
         """
@@ -389,7 +409,7 @@ class _Pending:
 
 
 def plan_reads(
-    windows: Iterable[Sequence[LeafRowGroups]],
+    windows: Iterable[Sequence[LeafBlocks]],
     schema: Schema,
     columns: Collection[str],
     *,
@@ -412,7 +432,7 @@ def plan_reads(
     for window in windows:
         pending = _Pending()
         for part in window:
-            rest: LeafRowGroups | None = part
+            rest: LeafBlocks | None = part
             while rest is not None and not pending.takes(rest, fields, budget):
                 if pending.found:
                     yield LookUp(pending.found)
@@ -430,8 +450,8 @@ def plan_reads(
 
 
 def _cut(
-    part: LeafRowGroups, schema: Schema, fields: Collection[Field], budget: int
-) -> tuple[LeafRowGroups, LeafRowGroups | None]:
+    part: LeafBlocks, schema: Schema, fields: Collection[Field], budget: int
+) -> tuple[LeafBlocks, LeafBlocks | None]:
     """Return the first row groups of a range, of about `budget` bytes in
     memory, and the rest if there is any.
 
@@ -479,8 +499,8 @@ class _Test:
 
 
 def without_excluded(
-    objects: StreamedObjects, table_id: str, found: Sequence[RowGroups], values: Values
-) -> list[RowGroups]:
+    objects: StreamedObjects, table_id: str, found: Sequence[Blocks], values: Values
+) -> list[Blocks]:
     """Return `found` without the row groups that the filters of their shards exclude; all if these
     are less than half, so that most must be read anyway.
 
@@ -488,7 +508,7 @@ def without_excluded(
         NotFoundError: a shard is gone.
         DamagedShardError: its filters are damaged.
     """
-    shards: dict[str, list[RowGroups]] = {}
+    shards: dict[str, list[Blocks]] = {}
     for groups in found:
         shards.setdefault(groups.slice.shard.id, []).append(groups)
     tasks = {}
@@ -496,10 +516,11 @@ def without_excluded(
         path = shard_path(table_id, shard_id)
         numbers = sorted({number for groups in of_shard for number in groups.numbers})
         section = _section(of_shard[0], path)
-        tests = _tests(of_shard[0].index, numbers, values)
+        index = of_shard[0].index
+        tests = _tests(index, numbers, values)
         if section is not None and tests and len(numbers) >= MIN_ROW_GROUPS:
             size_bytes = of_shard[0].slice.shard.size_bytes
-            tasks[shard_id] = partial(_excluded, objects, path, size_bytes, section, tests)
+            tasks[shard_id] = partial(_excluded, objects, path, size_bytes, index, section, tests)
     with reading_threads(objects, len(tasks)) as start:
         started = {shard_id: start(task) for shard_id, task in tasks.items()}
         excluded = {shard_id: wait() for shard_id, wait in started.items()}
@@ -509,7 +530,7 @@ def without_excluded(
     return left if 2 * after <= before else list(found)
 
 
-def _section(groups: RowGroups, path: str) -> Section | None:
+def _section(groups: Blocks, path: str) -> Section | None:
     """Return the filters of a shard; None if it has none."""
     size_bytes = groups.slice.shard.size_bytes
     return filter_section(groups.metadata, groups.index.stored, path, size_bytes)
@@ -523,7 +544,7 @@ def _tests(index: ShardIndex, numbers: Sequence[int], values: Values) -> list[_T
             continue
         _, at = index.stored.columns[field.id]
         digests = [digest_of(value, field.type) for value in wanted]
-        for number in numbers:
+        for number in index.row_groups_of(numbers):
             place = filter_of(index.metadata.row_group(number).column(at))
             if place is None:
                 continue
@@ -536,15 +557,22 @@ def _tests(index: ShardIndex, numbers: Sequence[int], values: Values) -> list[_T
 
 
 def _excluded(
-    objects: StreamedObjects, path: str, size_bytes: int, section: Section, tests: Sequence[_Test]
+    objects: StreamedObjects,
+    path: str,
+    size_bytes: int,
+    index: ShardIndex,
+    section: Section,
+    tests: Sequence[_Test],
 ) -> frozenset[int]:
-    """Return the row groups of which a column lacks all values that it may have."""
+    """Return the blocks of row groups of which a column lacks all values that it may have."""
     blocks = _read_blocks(objects, path, size_bytes, section, {test.block for test in tests})
     held: dict[tuple[int, Field], bool] = {}
     for test in tests:
         place = test.group, test.field
         held[place] = held.get(place, False) or can_hold(blocks[test.block], test.digest)
-    return frozenset(number for (number, _), can in held.items() if not can)
+    excluded = {number for (number, _), can in held.items() if not can}
+    blocks_of = index.stored.layout.blocks_of
+    return frozenset(block for number in excluded for block in blocks_of(number))
 
 
 def _read_blocks(

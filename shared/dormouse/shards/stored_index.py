@@ -1,10 +1,11 @@
-"""The index that the footer of a shard has for look-ups: where each column chunk is, its CRC-32,
-and between which keys the rows of a row group lie.
+"""The index that the footer of a shard has for look-ups: the blocks of its row groups, where the
+pages of each are, their CRC-32, and between which keys the rows of a block lie.
 
-Parquet describes a column chunk in about 105 bytes, here it takes about 12. The entry is among the
-last bytes of the file, so that one short read brings it without the description of all row groups.
-It has a CRC-32 of its own, because a look-up reads the footer in part and cannot verify its
-checksum. docs/shard-format.md describes the format.
+A row group is as large as scans and merges like it; a look-up reads one block of it, a few thousand
+rows, whose pages follow each other in each column chunk. The pages of a column in a block take
+about 12 bytes here. The entry is among the last bytes of the file, so that one short read brings it
+without Parquet's description of the row groups. It has a CRC-32 of its own, because a look-up reads
+the footer in part and cannot verify its checksum. docs/shard-format.md describes the format.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ from dormouse.keys import Key, KeyRange, decode_key, encode_key
 from dormouse.shards.thrift import read_varint
 from dormouse.stored.checksums import crc32
 
-# Between which keys the rows of each row group of a shard lie.
+# Between which keys the rows of each block of a shard lie.
 #
-# Rows are sorted, so one bound between two row groups says where the one ends and the next begins.
+# Rows are sorted, so one bound between two blocks says where the one ends and the next begins.
 
 
 def separator(before: Key, key: Key) -> Key:
@@ -50,10 +51,10 @@ def separator(before: Key, key: Key) -> Key:
 
 @dataclass(frozen=True, slots=True)
 class KeyBounds:
-    """Between which keys the rows of each row group lie, in their stored form.
+    """Between which keys the rows of each block lie, in their stored form.
 
-    The keys of row group n are from bound n on, and below bound n + 1; row groups in `ties` may
-    also have rows of the key that is bound n + 1, with which the next row group begins.
+    The keys of block n are from bound n on, and below bound n + 1; blocks in `ties` may
+    also have rows of the key that is bound n + 1, with which the next block begins.
     """
 
     bounds: Sequence[bytes]
@@ -61,7 +62,7 @@ class KeyBounds:
 
     @staticmethod
     def of(ends: Sequence[tuple[Key, Key]]) -> KeyBounds:
-        """Return the bounds of row groups with these first and last keys, which ascend."""
+        """Return the bounds of blocks with these first and last keys, which ascend."""
         first, last = ends[0][0], ends[-1][1]
         pairs = list(zip(ends, ends[1:], strict=False))
         between = [encode_key(separator(a[1], b[0])) for a, b in pairs]
@@ -71,31 +72,31 @@ class KeyBounds:
         return KeyBounds([encode_key(first), *between, encode_key(last) + b"\0"], ties)
 
     def first_key(self, number: int) -> Key:
-        """Return a key that no row of a row group is below, and no row before it above."""
+        """Return a key that no row of a block is below, and no row before it above."""
         return decode_key(self.bounds[number])
 
     def overlapping(self, wanted: KeyRange) -> range:
-        """Return the row groups that may hold keys in `wanted`, which are contiguous."""
+        """Return the blocks that may hold keys in `wanted`, which are contiguous."""
         if wanted.is_empty():
             return range(0)
-        groups = len(self.bounds) - 1
+        blocks = len(self.bounds) - 1
         low = wanted.low
         first = bisect_left(self.bounds, low)
-        begins_before = first > groups or self.bounds[first] > low or first - 1 in self.ties
+        begins_before = first > blocks or self.bounds[first] > low or first - 1 in self.ties
         first = max(0, first - begins_before)
         if wanted.high is None:
-            return range(min(first, groups), groups)
-        stop = bisect_left(self.bounds, wanted.high, hi=groups)
+            return range(min(first, blocks), blocks)
+        stop = bisect_left(self.bounds, wanted.high, hi=blocks)
         return range(first, max(first, stop))
 
     def within(self, wanted: KeyRange) -> range:
-        """Return the row groups that certainly hold no key outside of `wanted`."""
+        """Return the blocks that certainly hold no key outside of `wanted`."""
         if wanted.is_empty():
             return range(0)
-        groups = len(self.bounds) - 1
-        first = bisect_left(self.bounds, wanted.low, hi=groups)
+        blocks = len(self.bounds) - 1
+        first = bisect_left(self.bounds, wanted.low, hi=blocks)
         if wanted.high is None:
-            return range(first, groups)
+            return range(first, blocks)
         high = wanted.high
         stop = bisect_right(self.bounds, high) - 1
         while stop > first and stop - 1 in self.ties and self.bounds[stop] == high:
@@ -109,7 +110,7 @@ MAGIC = b"PAR1"
 _VALUE = b"\x18"
 """The head of a value in a footer, after its key: the next field, a string."""
 _WORD = struct.Struct("<I")
-_COMPRESSED, _WITH_DICTIONARY, _COUNTED = 1, 2, 4
+_COMPRESSED, _WITH_DICTIONARY = 1, 2
 _STEPS = 8
 """Sizes in memory are stored as powers of the eighth root of two: in one byte, rounded up."""
 
@@ -125,14 +126,16 @@ class IndexedColumn(msgspec.Struct, frozen=True, array_like=True):
 
 
 class _Stored(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """The form in MessagePack. `forms` has a byte for each Parquet column, `memory` for each chunk;
-    `rows`, `sizes` and `crcs` have little-endian words of four bytes.
+    """The form in MessagePack. `forms` has a byte for each Parquet column, `memory` for each column
+    of each block. `rows` has a little-endian word of four bytes for each block, `blocks` for each
+    row group, `sizes` and `crcs` for each section.
     """
 
     table_id: str
     shard_id: str
     columns: tuple[IndexedColumn, ...]
     forms: bytes
+    blocks: bytes
     rows: bytes
     sizes: bytes
     memory: bytes
@@ -145,43 +148,108 @@ _DECODER = msgspec.msgpack.Decoder(_Stored)
 
 
 @dataclass(frozen=True, slots=True)
+class Layout:
+    """In which order the sections of a shard follow each other, which is that of the file: row
+    group by row group, of each Parquet column its dictionary, if it may have one, and the pages of
+    each block.
+
+    `firsts` are the first block of each row group, and the number of all blocks; `dictionaries` is
+    for each Parquet column the number of those before it that may have a dictionary, and for all.
+    """
+
+    firsts: Sequence[int]
+    dictionaries: Sequence[int]
+
+    @staticmethod
+    def of(blocks: Sequence[int], forms: bytes) -> Layout:
+        """Return that of row groups of so many blocks, whose columns are stored in these forms."""
+        before = accumulate(map(has_dictionary, forms), initial=0)
+        return Layout([*accumulate(blocks, initial=0)], [*before])
+
+    @property
+    def leaves(self) -> int:
+        """The number of Parquet columns."""
+        return len(self.dictionaries) - 1
+
+    @property
+    def row_groups(self) -> int:
+        """The number of row groups."""
+        return len(self.firsts) - 1
+
+    @property
+    def sections(self) -> int:
+        """The number of sections."""
+        return self.chunk(self.row_groups, 0)
+
+    def row_group_of(self, block: int) -> int:
+        """Return the row group of a block."""
+        return bisect_right(self.firsts, block) - 1
+
+    def blocks_of(self, row_group: int) -> range:
+        """Return the blocks of a row group."""
+        return range(self.firsts[row_group], self.firsts[row_group + 1])
+
+    def chunk(self, row_group: int, leaf: int) -> int:
+        """Return the number of the first section of a column chunk; after the last row group, that
+        after all.
+        """
+        first, dictionaries = self.firsts[row_group], self.dictionaries
+        before = first * self.leaves + row_group * dictionaries[-1]
+        if not leaf:
+            return before
+        blocks = self.firsts[row_group + 1] - first
+        return before + leaf * blocks + dictionaries[leaf]
+
+    def has_dictionary(self, leaf: int) -> bool:
+        """Return whether a chunk of a Parquet column may begin with a dictionary."""
+        return self.dictionaries[leaf + 1] > self.dictionaries[leaf]
+
+    def pages(self, row_group: int, block: int, leaf: int) -> int:
+        """Return the number of the section with the pages of a column in a block."""
+        place = block - self.firsts[row_group]
+        return self.chunk(row_group, leaf) + self.has_dictionary(leaf) + place
+
+
+@dataclass(frozen=True, slots=True)
 class StoredIndex:
-    """What the index of a shard says. `starts` are the offsets of all column chunks, row group by
-    row group, and of what follows the last. `columns` has the columns and the place of the first
-    chunk of each in a row group, by the id of the field.
+    """What the index of a shard says. `rows` are those of each block. `starts` are the offsets of
+    all sections, in the order of the `layout`, and of what follows the last. `columns` has the
+    columns and the place of the first Parquet column of each, by the id of the field.
     """
 
     table_id: str
     shard_id: str
     columns: Mapping[int, tuple[IndexedColumn, int]]
     forms: bytes
+    layout: Layout
     rows: Sequence[int]
     starts: Sequence[int]
     memory: bytes
     crcs: bytes
     keys: KeyBounds
 
-    def crc(self, number: int) -> int:
-        """Return the CRC of the chunk `number`, counted over the whole file; after the chunks,
-        those of the page indexes and of the Bloom filters follow.
+    def crc(self, section: int) -> int:
+        """Return the CRC of a section; after those of the layout, that of the page indexes and that
+        of the Bloom filters follow.
         """
-        (word,) = _WORD.unpack_from(self.crcs, number * _WORD.size)
+        (word,) = _WORD.unpack_from(self.crcs, section * _WORD.size)
         return int(word)
 
     @property
     def chunks(self) -> int:
         """The number of column chunks."""
-        return len(self.memory)
+        return self.layout.row_groups * self.leaves
 
     @property
     def has_filters(self) -> bool:
         """Return whether the shard has Bloom filters."""
-        return len(self.crcs) == (self.chunks + 2) * _WORD.size
+        return len(self.crcs) == (self.layout.sections + 2) * _WORD.size
 
     @property
     def size_bytes(self) -> int:
         """What it takes in memory, about."""
-        return 2048 + 13 * self.chunks + 16 * len(self.rows) + sum(map(len, self.keys.bounds))
+        words = 13 * len(self.starts) + 16 * len(self.rows)
+        return 2048 + words + sum(map(len, self.keys.bounds))
 
     @property
     def leaves(self) -> int:
@@ -192,26 +260,16 @@ class StoredIndex:
         """Return whether the chunks of a Parquet column are compressed, by zstd."""
         return bool(self.forms[leaf] & _COMPRESSED)
 
-    def has_dictionary(self, leaf: int) -> bool:
-        """Return whether a chunk of a Parquet column may begin with a dictionary."""
-        return bool(self.forms[leaf] & _WITH_DICTIONARY)
-
-    def counts_dictionary(self, leaf: int) -> bool:
-        """Return whether the chunks of a Parquet column with dictionaries count in memory as what
-        their values take, however often each occurs. Shards written earlier do not say so.
-        """
-        return bool(self.forms[leaf] & _COUNTED)
-
-    def memory_bytes(self, chunk: int) -> int:
-        """Return about how much memory the values of a chunk take."""
-        return int(2 ** (self.memory[chunk] / _STEPS))
+    def memory_bytes(self, block: int, leaf: int) -> int:
+        """Return about how much memory the values of a Parquet column in a block take."""
+        return int(2 ** (self.memory[block * self.leaves + leaf] / _STEPS))
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the index says of the chunks of a file that was written: how those of each Parquet
-    column are stored; of each chunk, row group by row group, the size in the file and in memory;
-    and the CRCs of all chunks, and of what follows them.
+    """What the index says of the sections of a file that was written: how the chunks of each
+    Parquet column are stored; the size of each section; what each column takes in memory, block by
+    block; and the CRCs of all sections, and of what follows them.
     """
 
     forms: bytes
@@ -220,33 +278,41 @@ class Facts:
     crcs: Sequence[int]
 
     @staticmethod
-    def blank(leaves: int, groups: int, *, has_filters: bool) -> Facts:
+    def blank(forms: bytes, blocks: Sequence[int], *, has_filters: bool) -> Facts:
         """Return zeros, where the facts are not known yet."""
-        chunks = [0] * leaves * groups
-        return Facts(bytes(leaves), chunks, chunks, [*chunks, *[0] * (1 + has_filters)])
+        sections = [0] * Layout.of(blocks, forms).sections
+        memory = [0] * len(forms) * sum(blocks)
+        return Facts(forms, sections, memory, [*sections, *[0] * (1 + has_filters)])
 
 
-def form_of(*, is_compressed: bool, has_dictionary: bool, is_counted: bool) -> int:
-    """Return how the chunks of a Parquet column are stored, for `Facts.forms`; `is_counted` says
-    that their size in memory is that of all values.
-    """
-    return _COMPRESSED * is_compressed | _WITH_DICTIONARY * has_dictionary | _COUNTED * is_counted
+def form_of(*, is_compressed: bool, has_dictionary: bool) -> int:
+    """Return how the chunks of a Parquet column are stored, for `Facts.forms`."""
+    return _COMPRESSED * is_compressed | _WITH_DICTIONARY * has_dictionary
+
+
+def has_dictionary(form: int) -> bool:
+    """Return whether chunks of this form may begin with a dictionary."""
+    return bool(form & _WITH_DICTIONARY)
 
 
 def encode_index(
     table_id: str,
     shard_id: str,
     columns: Sequence[IndexedColumn],
+    blocks: Sequence[int],
     rows: Sequence[int],
     facts: Facts,
     keys: KeyBounds,
 ) -> str:
-    """Return the value of the entry in the footer. Its length does not depend on the facts."""
+    """Return the value of the entry in the footer: of row groups of so many `blocks` each, which
+    have so many `rows`. Its length does not depend on sizes, memory and CRCs.
+    """
     stored = _Stored(
         table_id=table_id,
         shard_id=shard_id,
         columns=tuple(columns),
         forms=facts.forms,
+        blocks=_words(blocks),
         rows=_words(rows),
         sizes=_words(facts.sizes),
         memory=bytes(min(255, ceil(_STEPS * log2(max(1, size)))) for size in facts.memory),
@@ -260,9 +326,14 @@ def encode_index(
 def fill_in(blank: str, facts: Facts) -> str:
     """Return an encoded index with the facts that were not known when it was made."""
     stored = _opened(blank.encode())
-    found = _loaded(stored)
     return encode_index(
-        found.table_id, found.shard_id, stored.columns, found.rows, facts, found.keys
+        stored.table_id,
+        stored.shard_id,
+        stored.columns,
+        _numbers(stored.blocks),
+        _numbers(stored.rows),
+        facts,
+        KeyBounds(stored.bounds, frozenset(stored.ties)),
     )
 
 
@@ -331,18 +402,18 @@ def _loaded(stored: _Stored) -> StoredIndex:
         columns[column.field_id] = column, leaves
         leaves += column.leaves
     rows, sizes = _numbers(stored.rows), _numbers(stored.sizes)
-    chunks = len(rows) * leaves
-    lengths = len(stored.forms), len(sizes), len(stored.memory), len(stored.bounds)
-    if lengths != (leaves, chunks, chunks, len(rows) + 1) or len(stored.crcs) // 4 - chunks not in (
-        1,
-        2,
-    ):
-        raise CorruptDataError("its index lacks what belongs to some of its column chunks")
+    layout = Layout.of(_numbers(stored.blocks), stored.forms)
+    counts = len(stored.forms), layout.firsts[-1], len(stored.memory), len(stored.bounds)
+    expected = leaves, len(rows), len(rows) * leaves, len(rows) + 1
+    behind = len(stored.crcs) // _WORD.size - len(sizes)
+    if counts != expected or layout.sections != len(sizes) or behind not in (1, 2):
+        raise CorruptDataError("its index lacks what belongs to some of its blocks")
     return StoredIndex(
         table_id=stored.table_id,
         shard_id=stored.shard_id,
         columns=columns,
         forms=stored.forms,
+        layout=layout,
         rows=rows,
         starts=array("Q", accumulate(sizes, initial=len(MAGIC))),
         memory=stored.memory,

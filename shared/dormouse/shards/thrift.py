@@ -274,18 +274,21 @@ def struct(fields: Iterable[Field]) -> bytes:
 # verified by its CRC, which covers the headers of its pages, too.
 
 _DATA, _DICTIONARY = 0, 2
-_TYPE, _STORED_BYTES, _DATA_HEADER, _VALUES = 1, 3, 5, 1
+_TYPE, _PLAIN_BYTES, _STORED_BYTES, _DATA_HEADER, _VALUES = 1, 2, 3, 5, 1
 """Types of pages, and fields of their headers, as Parquet numbers them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page of rows: its offsets in the chunk, header included, and its rows in the row group."""
+    """A page of rows: its offsets in the chunk, header included; its rows, counted from the first
+    page that is looked at; and its size before it was compressed.
+    """
 
     start: int
     end: int
     first_row: int
     end_row: int
+    plain_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,7 +321,7 @@ def pages_of(chunk: Body) -> ChunkPages:
         end = body + header[_STORED_BYTES]
         if header[_TYPE] == _DATA:
             rows = header[_DATA_HEADER][_VALUES]  # nulls included: one a row, unless nested
-            found.append(Page(at, end, row, row + rows))
+            found.append(Page(at, end, row, row + rows, header[_PLAIN_BYTES]))
             row += rows
         elif header[_TYPE] != _DICTIONARY or found:
             raise CorruptDataError(f"a page is of the unknown type {header[_TYPE]}")

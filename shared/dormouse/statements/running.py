@@ -33,7 +33,7 @@ from dormouse.schema.schema import Field, Schema
 from dormouse.schema.types import Primitive
 from dormouse.shards.local_copies import MAX_GET_BYTES, LocalCopies, MergeWindow
 from dormouse.shards.read_counters import CountedObjects
-from dormouse.shards.reading import RowGroups, Slice, coalesce, find_row_groups
+from dormouse.shards.reading import Blocks, Slice, coalesce, find_blocks
 from dormouse.sql.conditions import (
     MAX_LIST,
     Call,
@@ -49,7 +49,7 @@ from dormouse.statements import engine
 from dormouse.statements.limits import WATCH_MS, Limits, Watch
 from dormouse.statements.source import TableSource
 from dormouse.statements.statement import Node, Statement, checked_parameters, parse_statement
-from dormouse.statements.tables import First, Scan, Tables, known_ends, needed_row_groups
+from dormouse.statements.tables import First, Scan, Tables, known_ends, needed_blocks
 from dormouse.system import SystemClock
 from dormouse.tables.row_rules import row_rules
 from dormouse.tables.table import Table
@@ -328,12 +328,12 @@ def _linked(tables: Tables, name: str, scan: Scan, folder: Path, held: ExitStack
     if not slices:
         return None
     storage = CountedObjects(resources.storage, tables.reads)
-    every = find_row_groups(storage, table.id, slices, table.schema, resources.cache, footers=True)
-    found = needed_row_groups(storage, resources.cache, table, selected, selection.condition)
+    every = find_blocks(storage, table.id, slices, table.schema, resources.cache, footers=True)
+    found = needed_blocks(storage, resources.cache, table, selected, selection.condition)
     used = {*scan.columns, *scan.tested}
     fields = [field for field in table.schema.fields if field.name in used]
     needed = len({(g.slice.shard.id, number) for g in found for number in g.numbers})
-    whole = [replace(g, numbers=range(g.metadata.num_row_groups)) for g in every]
+    whole = [replace(g, numbers=g.index.blocks) for g in every]
     if needed * LEAST_SHARE < sum(len(groups.numbers) for groups in whole):
         return None
     if not all(_has_names(groups, table.schema.fields) for groups in whole):
@@ -389,7 +389,7 @@ def _joined(of_shard: Sequence[Slice]) -> Slice | None:
     return whole if whole.is_whole else None
 
 
-def _has_names(groups: RowGroups, fields: tuple[Field, ...]) -> bool:
+def _has_names(groups: Blocks, fields: tuple[Field, ...]) -> bool:
     """Return whether a shard has all columns under the names that they have now."""
     names = stored_names(groups.index.names, fields)
     return all(names.get(f.name) == f.name for f in fields)
@@ -443,7 +443,7 @@ def reading(tables: Tables, name: str, scan: Scan) -> Reading:
     parts = list(slices_to_read(state, ranges))
     slices = [slice for part in parts for slice in part]
     storage, cache = tables.resources.storage, tables.resources.cache
-    found = find_row_groups(storage, table.id, slices, table.schema, cache, footers=True)
+    found = find_blocks(storage, table.id, slices, table.schema, cache, footers=True)
     condition = selection.condition
     where = None if condition is None else Predicate(condition, table.schema)
     pruned = ValueBounds.of(where, table.schema).pruned(found)
@@ -463,15 +463,15 @@ def reading(tables: Tables, name: str, scan: Scan) -> Reading:
     )
 
 
-def _requests(found: Iterable[RowGroups], table: Table, fields: Sequence[Field]) -> Iterator[int]:
+def _requests(found: Iterable[Blocks], table: Table, fields: Sequence[Field]) -> Iterator[int]:
     """Yield the bytes of each ranged read."""
     keys = table.schema.row_keys
     read = [*keys, *(field for field in fields if field not in keys)]
-    numbers: dict[str, tuple[RowGroups, set[int]]] = {}
+    numbers: dict[str, tuple[Blocks, set[int]]] = {}
     for groups in found:
         numbers.setdefault(groups.slice.shard.id, (groups, set()))[1].update(groups.numbers)
     for groups, each in numbers.values():
-        for together in coalesce(groups.index.sections(each, read), MAX_GET_BYTES):
+        for together in coalesce(groups.index.sections(sorted(each), read), MAX_GET_BYTES):
             yield together[-1].end - together[0].start
 
 

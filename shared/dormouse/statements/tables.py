@@ -36,14 +36,14 @@ from dormouse.query.selection import (
 from dormouse.rows.predicates import Predicate, ValueBounds
 from dormouse.schema.schema import Schema
 from dormouse.schema.types import FILTERED, FieldType, StructType, nested_parts
-from dormouse.shards.decoding import read_row_groups
+from dormouse.shards.decoding import read_blocks
 from dormouse.shards.read_counters import READ_THREADS, CountedObjects, ReadCounters
 from dormouse.shards.reading import (
-    LeafRowGroups,
+    Blocks,
+    LeafBlocks,
     LookUp,
-    RowGroups,
     Slice,
-    find_row_groups,
+    find_blocks,
     plan_reads,
     with_footers,
     without_excluded,
@@ -86,7 +86,7 @@ def read_rows(
         for found in _steps(objects, resources.cache, table, parts, selection, columns):
             places = {(g.slice.shard.id, number) for g in found for number in g.numbers}
             objects.reads.row_groups += len(places)
-            for of_shard in read_row_groups(objects, table.id, found, table.schema, columns):
+            for of_shard in read_blocks(objects, table.id, found, table.schema, columns):
                 yield from (conform(batch, wanted) for batch in of_shard)
 
 
@@ -97,7 +97,7 @@ def _steps(
     parts: Iterable[list[Slice]],
     selection: Selection,
     columns: Sequence[str],
-) -> Iterator[list[RowGroups]]:
+) -> Iterator[list[Blocks]]:
     """Yield the row groups that are read at once, in the order of keys."""
     is_limited = selection.limit is not None
     steps = plan_reads(
@@ -122,7 +122,7 @@ def _found(
     table: Table,
     parts: Iterable[list[Slice]],
     selection: Selection,
-) -> Iterator[list[LeafRowGroups]]:
+) -> Iterator[list[LeafBlocks]]:
     """Find the needed row groups of parts: of many parts at once, unless a limit may need only a
     few.
     """
@@ -130,17 +130,17 @@ def _found(
     for window in windows(parts, 1 if is_limited else 2 * READ_THREADS):
         slices = [slice for part in window for slice in part]
         objects.reads.shards.update(slice.shard.id for slice in slices)
-        left = iter(needed_row_groups(objects, cache, table, slices, selection.condition))
+        left = iter(needed_blocks(objects, cache, table, slices, selection.condition))
         yield [[next(left) for _ in part] for part in window]
 
 
-def needed_row_groups(
+def needed_blocks(
     objects: CountedObjects,
     cache: Cache,
     table: Table,
     slices: Sequence[Slice],
     condition: Condition | None,
-) -> list[RowGroups]:
+) -> list[Blocks]:
     """Return the row groups of each slice that neither statistics nor Bloom filters exclude."""
     schema = table.schema
     where = None if condition is None else Predicate(condition, schema)
@@ -153,14 +153,14 @@ def needed_row_groups(
     }
     # statistics are in the footer, which is longer than what a look-up reads
     footers = bool(bounds.ranges) and any(slice.is_whole for slice in slices)
-    found = find_row_groups(objects, table.id, slices, schema, cache, footers=footers)
+    found = find_blocks(objects, table.id, slices, schema, cache, footers=footers)
     if values and any(groups.index.stored.has_filters for groups in found):
         found = with_footers(objects, table.id, found, schema, cache)
         found = without_excluded(objects, table.id, found, values)
     return list(bounds.pruned(found)) if footers else list(found)
 
 
-def _chunks(groups: RowGroups, schema: Schema, columns: Sequence[str]) -> Iterator[list[RowGroups]]:
+def _chunks(groups: Blocks, schema: Schema, columns: Sequence[str]) -> Iterator[list[Blocks]]:
     """Yield the row groups of a slice in runs of about `CHUNK_BYTES`."""
     fields = [schema.field_named(name) for name in columns]
     chunk: list[int] = []

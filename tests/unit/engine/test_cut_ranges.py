@@ -13,10 +13,10 @@ from dormouse.keys import Key, KeyRange, encode_key
 from dormouse.rows import datafusion, merging
 from dormouse.rows.predicates import parse_predicate
 from dormouse.schema.schema import Schema
-from dormouse.shards import parquet
 from dormouse.shards.reading import Slice
 from dormouse.storage import FolderStorage
 from tests.support.depth import examples
+from tests.support.small_blocks import write_small_blocks
 from tests.support.tables import MEMORY_BYTES, ShardTable
 
 SCHEMA = Schema.from_json(
@@ -44,8 +44,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> ShardTable:
     (folder / "scratch").mkdir()
     made = ShardTable(FolderStorage(folder / "data"), SCHEMA, folder / "scratch")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parquet, "FIRST_ROW_GROUP_ROWS", 4)
-        patch.setattr(parquet, "MAX_ROW_GROUP_ROWS", 4)
+        write_small_blocks(patch, 4)
         for shard in range(INPUTS):
             made.add(
                 [

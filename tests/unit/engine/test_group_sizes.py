@@ -21,9 +21,9 @@ from dormouse.rows.wide_rows import (
     sizes_of,
 )
 from dormouse.schema.schema import Schema
-from dormouse.shards import crcs
-from dormouse.shards.reading import RowGroups, Slice, find_row_groups
+from dormouse.shards.reading import Blocks, Slice, find_blocks
 from dormouse.storage import FolderStorage
+from tests.support.small_blocks import write_small_blocks
 from tests.support.tables import ShardTable
 
 ROWS = 5000
@@ -32,7 +32,7 @@ LETTERS = "abcdefghij"
 
 def shard_of(
     folder: Path, kind: object, values: list[object]
-) -> tuple[RowGroups, pa.RecordBatch, Schema]:
+) -> tuple[Blocks, pa.RecordBatch, Schema]:
     """Return the row groups of a shard with these values, its rows in memory, and their schema."""
     schema = Schema.from_json(
         {
@@ -47,7 +47,7 @@ def shard_of(
     rows = pa.record_batch([keys, column], schema=arrow_schema(schema))
     (new,) = table.add_sorted(iter([rows]), "job")
     slices = [Slice(new.shard, KeyRange())]
-    (groups,) = find_row_groups(table.storage, "table", slices, schema, footers=True)
+    (groups,) = find_blocks(table.storage, "table", slices, schema, footers=True)
     return groups, rows, schema
 
 
@@ -77,7 +77,7 @@ def test_rows_count_as_they_are_in_memory_however_they_are_stored(
     groups, rows, schema = shard_of(tmp_path, kind, values)
     sizes = sizes_of([groups], schema.fields)
     found = sizes[groups.slice.shard.id].values()
-    assert sum(size.rows for size in found) == rows.num_rows
+    assert sum(count for size in found for count, _ in size.blocks) == rows.num_rows
     assert sum(size.decoded_bytes for size in found) >= 0.9 * rows.nbytes
     assert all(size.pages_bytes <= 2 * PAGE_BYTES for size in found)
     assert Widest.of(sizes, [groups]).row_bytes >= 0.9 * rows.nbytes / rows.num_rows
@@ -103,12 +103,15 @@ def test_columns_that_zstd_did_not_shrink_need_no_decoder(tmp_path: Path) -> Non
         assert {size.readers_bytes for size in found.values()} == {expected}
 
 
-NARROW = GroupSize(1000, 20_000, 36_000, 36_000, 12_000, 3)
-WIDE = GroupSize(4, 3_000_000, 4_000_000, 10**6, 12_000, 3)
-MIXED = GroupSize(1000, 3_000_000, 3_036_000, 10**6, 12_000, 3)
+NARROW = GroupSize([(1000, 36_000)], 20_000, 36_000, 12_000, 3)
+WIDE = GroupSize([(4, 4_000_000)], 3_000_000, 10**6, 12_000, 3)
+MIXED = GroupSize([(1000, 3_036_000)], 3_000_000, 10**6, 12_000, 3)
 
 
-def test_a_window_counts_as_the_widest_row_groups_that_it_reads(tmp_path: Path) -> None:
+def test_a_window_counts_as_the_widest_row_groups_that_it_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_small_blocks(monkeypatch, 64, row_group=64)
     groups, *_ = shard_of(tmp_path, *VALUES["random texts"])
     sizes = {groups.slice.shard.id: {0: NARROW, 1: MIXED, 2: WIDE, 3: NARROW}}
     narrow, mixed, both = (
@@ -121,10 +124,13 @@ def test_a_window_counts_as_the_widest_row_groups_that_it_reads(tmp_path: Path) 
     assert (both.row_bytes, both.stored_bytes, both.decoded_bytes) == (10**6, 3_000_000, 4_000_000)
 
 
-def test_shards_in_which_all_rows_are_alike_are_even(tmp_path: Path) -> None:
+def test_shards_in_which_all_rows_are_alike_are_even(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_small_blocks(monkeypatch, 64, row_group=64)
     groups, *_ = shard_of(tmp_path, *VALUES["random texts"])
-    same = GroupSize(13_000, 500_000, 4_000_000, 10**6, 12_000, 3)
-    less = replace(same, decoded_bytes=3_000_000)
+    same = GroupSize([(13_000, 4_000_000)], 500_000, 10**6, 12_000, 3)
+    less = replace(same, blocks=[(13_000, 3_000_000)])
     read = [replace(groups, numbers=[0, 1])] * 50
     sizes = {groups.slice.shard.id: dict(enumerate([same, less, same, same]))}
     assert Widest.of(sizes, read).uneven_bytes == 0
@@ -150,35 +156,8 @@ def test_a_member_that_is_called_as_another_column_counts_by_its_own_values(
     rows = pa.RecordBatch.from_pylist(made, arrow_schema(schema))
     (new,) = table.add_sorted(iter([rows]), "job")
     slices = [Slice(new.shard, KeyRange())]
-    (groups,) = find_row_groups(table.storage, "table", slices, schema)
+    (groups,) = find_blocks(table.storage, "table", slices, schema)
     found = sizes_of([groups], schema.fields)[groups.slice.shard.id].values()
-    assert sum(size.decoded_bytes for size in found) >= 0.9 * rows.nbytes
-
-
-@pytest.fixture
-def earlier_writer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Write shards that do not say what the values of their dictionaries take."""
-    write = crcs.write_facts
-    monkeypatch.setattr(crcs, "write_facts", lambda *given: write(*given[:-1], {}))
-
-
-@pytest.mark.usefixtures("earlier_writer")
-@pytest.mark.parametrize(
-    ("name", "is_read"),
-    [
-        (name, is_read)
-        for name in VALUES
-        for is_read in (True, False)
-        # these statistics mislead: such shards count as short until they are compacted
-        if not (is_read and "of which are short" in name)
-    ],
-)
-def test_what_an_earlier_writer_did_not_count_counts_as_a_whole_row_group(
-    tmp_path: Path, name: str, is_read: bool
-) -> None:
-    groups, rows, schema = shard_of(tmp_path, *VALUES[name])
-    read = groups if is_read else replace(groups, index=replace(groups.index, footer=None))
-    found = sizes_of([read], schema.fields)[groups.slice.shard.id].values()
     assert sum(size.decoded_bytes for size in found) >= 0.9 * rows.nbytes
 
 

@@ -28,7 +28,7 @@ from dormouse.rows.merging import INPUTS_BYTES, LEAST_INPUTS, fan_in, inputs_at_
 from dormouse.rows.predicates import parse_predicate
 from dormouse.schema.schema import Schema
 from dormouse.shards import decoding, footer, local_copies, parquet
-from dormouse.shards.reading import Slice, find_row_groups
+from dormouse.shards.reading import Slice, find_blocks
 from dormouse.storage import FolderStorage
 from dormouse.tables.properties import Properties
 from tests.support.depth import in_turn
@@ -172,7 +172,7 @@ def test_a_condition_takes_the_rows_of_shards_of_any_schema_however_they_were_re
     shards = sorted(made.state.shards.values(), key=lambda shard: shard.id)
     slices, cache = [Slice(shard, KeyRange()) for shard in shards], Cache()
     some = [slices[number] for number in known]
-    find_row_groups(made.storage, "table", some, made.schema, cache, footers=True)
+    find_blocks(made.storage, "table", some, made.schema, cache, footers=True)
     memory: dict[str, Any] = {"scratch": made.folder, "memory_bytes": MEMORY_BYTES}
     batches = merging.merge_slices(
         made.storage, "table", slices, made.schema, cache=cache, **memory

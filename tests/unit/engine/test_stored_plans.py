@@ -19,10 +19,16 @@ from dormouse.rows import datafusion
 from dormouse.rows import datafusion as engine
 from dormouse.rows.datafusion import changed, with_range
 from dormouse.schema.schema import Schema
-from dormouse.shards.crcs import TRAILER_BYTES, facts_of
+from dormouse.shards.crcs import TRAILER_BYTES, Paging, facts_of
 from dormouse.shards.footer import ShardIndex
-from dormouse.shards.reading import RowGroups, Slice
-from dormouse.shards.stored_index import IndexedColumn, KeyBounds, decode_index, encode_index
+from dormouse.shards.reading import Blocks, Slice
+from dormouse.shards.stored_index import (
+    IndexedColumn,
+    KeyBounds,
+    decode_index,
+    encode_index,
+    form_of,
+)
 from dormouse.state.partitions import Shard
 
 SCHEMA = Schema.from_json(
@@ -52,7 +58,7 @@ def as_keys(batches: list[pa.RecordBatch]) -> list[Key]:
     return [(row["k"], row["n"], row["t"].microsecond) for row in rows]
 
 
-def written(path: Path, rows: list[Key], row_group_size: int) -> RowGroups:
+def written(path: Path, rows: list[Key], row_group_size: int) -> Blocks:
     """Write keys as rows, the text columns with dictionaries; return all row groups."""
     pq.write_table(
         pa.Table.from_batches([as_batch(rows)]),
@@ -64,20 +70,26 @@ def written(path: Path, rows: list[Key], row_group_size: int) -> RowGroups:
     footer = path.stat().st_size - TRAILER_BYTES - metadata.serialized_size
     starts = range(0, len(rows), row_group_size)
     groups = [rows[start : start + row_group_size] for start in starts]
+    sizes = list(map(len, groups))
+    forms = bytes(form_of(is_compressed=True, has_dictionary=name == "v") for name in COLUMNS)
+    paging = Paging(row_group_size, forms, [True] * len(COLUMNS), [[size] for size in sizes])
+    with path.open("rb") as file:
+        facts = facts_of(file.fileno(), metadata, footer, paging, {})
     stored = encode_index(
         "table",
         "s",
         [IndexedColumn(field.id, field.name, 1) for field in SCHEMA.fields],
-        list(map(len, groups)),
-        facts_of(path, metadata, footer, {}),
+        [1] * len(groups),
+        sizes,
+        facts,
         KeyBounds.of([(group[0], group[-1]) for group in groups]),
     )
     shard = Shard.of("s", len(rows), path.stat().st_size, rows[0][:2], rows[-1][:2])
     index = ShardIndex.of(decode_index(stored.encode()), metadata)
-    return RowGroups(Slice(shard, KeyRange()), index, range(len(groups)))
+    return Blocks(Slice(shard, KeyRange()), index, range(len(groups)))
 
 
-def forget_others(path: Path, found: RowGroups) -> None:
+def forget_others(path: Path, found: Blocks) -> None:
     """Leave of a file what is fetched for the engine: all else is zeros."""
     body = bytearray(path.read_bytes())
     for number in set(range(found.metadata.num_row_groups)) - set(found.numbers):
@@ -88,7 +100,7 @@ def forget_others(path: Path, found: RowGroups) -> None:
     path.write_bytes(body)
 
 
-def read(path: Path, found: RowGroups, joined: int = 8) -> list[pa.RecordBatch]:
+def read(path: Path, found: Blocks, joined: int = 8) -> list[pa.RecordBatch]:
     context = engine.session(3)
     frame = engine.sorted_file(context, path, NAMES, SCHEMA, KeyRange())
     plan = engine.plan_merge([frame], SCHEMA, COLUMNS, most_rows=0)

@@ -18,7 +18,7 @@ from dormouse.query.rows import LOOK_UP_BYTES
 from dormouse.rows.predicates import Predicate, parse_predicate
 from dormouse.schema.schema import Schema
 from dormouse.schema.types import Primitive
-from dormouse.shards import parquet, reading
+from dormouse.shards import reading
 from dormouse.sql.conditions import Call, Column, Condition, Literal, parse_condition
 from dormouse.sql.key_bounds import key_bounds
 from dormouse.storage import FolderStorage
@@ -26,6 +26,7 @@ from dormouse.stored.paths import shard_path
 from dormouse.tables.properties import Properties
 from tests.support.depth import examples
 from tests.support.queries import count_rows, query_rows
+from tests.support.small_blocks import write_small_blocks
 from tests.support.tables import MEMORY_BYTES, NOW_MS, ShardTable
 
 SCHEMA = Schema.from_json(
@@ -153,8 +154,7 @@ def test_a_query_returns_what_sorting_and_testing_every_row_returns(
     ]
     expected = [row for row in expected if test is None or test.holds(row)]
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parquet, "FIRST_ROW_GROUP_ROWS", 2)
-        patch.setattr(parquet, "MAX_ROW_GROUP_ROWS", 2)
+        write_small_blocks(patch, 2)
         patch.setattr(reading, "FIRST_BYTES", 200)
         patch.setattr(reading, "MIN_ROW_GROUPS", 1)
         table = ShardTable(FolderStorage(Path(folder) / "data"), SCHEMA, Path(folder), splits)
@@ -330,8 +330,7 @@ def test_of_rows_of_which_the_last_is_kept_an_older_one_is_not_found_by_its_sort
 def test_row_groups_are_left_out_by_sort_keys_within_a_row_key_and_at_its_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parquet, "FIRST_ROW_GROUP_ROWS", 4)
-    monkeypatch.setattr(parquet, "MAX_ROW_GROUP_ROWS", 4)
+    write_small_blocks(monkeypatch, 4)
     table = ShardTable(FolderStorage(tmp_path / "data"), SCHEMA, tmp_path)
     firsts = {"k": 0, "l": 100, "m": 200}
     rows = [{"a": a, "b": 0, "s": s + i, "v": 0} for a, s in firsts.items() for i in range(10)]

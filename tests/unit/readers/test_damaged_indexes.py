@@ -39,7 +39,8 @@ def an_index(groups: int, columns: int, *, has_filters: bool = False) -> dict[st
         "s",
         [IndexedColumn(i, str(i), 1) for i in range(columns)],
         [1] * groups,
-        Facts.blank(columns, groups, has_filters=has_filters),
+        [1] * groups,
+        Facts.blank(bytes(columns), [1] * groups, has_filters=has_filters),
         KeyBounds.of([((n,), (n,)) for n in range(groups)]),
     )
     return {INDEX_KEY: value}

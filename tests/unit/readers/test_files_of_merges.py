@@ -18,18 +18,18 @@ from dormouse.rows import merging
 from dormouse.rows import merging as merge_windows
 from dormouse.rows.merging import merge_slices
 from dormouse.schema.schema import Schema
-from dormouse.shards import crcs, footer, local_copies, parquet, reading
+from dormouse.shards import crcs, local_copies, reading
 from dormouse.shards.reading import Slice
 from dormouse.storage import FolderStorage
 from tests.support.distant_folder import DistantFolder
 from tests.support.shard_files import ROWS, SCHEMA, Bodies, Shard, merged
+from tests.support.small_blocks import write_small_blocks
 from tests.support.tables import MEMORY_BYTES
 
 
 @pytest.fixture(autouse=True)
 def _several_row_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parquet, "FIRST_ROW_GROUP_ROWS", 50)
-    monkeypatch.setattr(footer, "ROW_GROUP_BYTES", 1024)
+    write_small_blocks(monkeypatch, 32)
 
 
 NEAR_AND_DISTANT = pytest.mark.parametrize("storage", [FolderStorage, DistantFolder])
@@ -135,13 +135,15 @@ def test_a_window_reads_its_own_row_groups(
 
 
 def parts_of(shard: Shard) -> Iterator[crcs.Section]:
-    return crcs.all_sections(shard.metadata, None, shard.path, len(shard.body))
+    index = crcs.index_of(shard.metadata, shard.path)
+    return crcs.all_sections(shard.metadata, index, shard.path, len(shard.body))
 
 
 def test_only_the_columns_and_row_groups_that_are_needed_are_fetched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reading, "MAX_GAP_BYTES", 0)
+    write_small_blocks(monkeypatch, 32, row_group=32)
     shard = Shard(tmp_path, SCHEMA)
     whole, keys, few = (
         shard.table.query(look_up_bytes=0, **asked)

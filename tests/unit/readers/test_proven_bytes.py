@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from dormouse.errors import (
 from dormouse.keys import KeyRange
 from dormouse.rows.merging import merge_slices
 from dormouse.rows.predicates import parse_predicate
-from dormouse.shards import crcs, footer, parquet
+from dormouse.shards import crcs
 from dormouse.shards.footer import read_footer
 from dormouse.shards.reading import Slice
 from dormouse.shards.stored_index import find_entry, rename_table
@@ -29,6 +30,7 @@ from tests.support.distant_folder import DistantFolder
 from tests.support.every_type import EVERY_TYPE, row_of_every_type
 from tests.support.memory_storage import MemoryStorage
 from tests.support.shard_files import ROWS, SCHEMA, Bodies, Shard, merged
+from tests.support.small_blocks import write_small_blocks
 from tests.support.tables import MEMORY_BYTES, ShardTable
 
 SCAN = {"look_up_bytes": 0}
@@ -36,8 +38,7 @@ SCAN = {"look_up_bytes": 0}
 
 @pytest.fixture(autouse=True)
 def _several_row_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parquet, "FIRST_ROW_GROUP_ROWS", 50)
-    monkeypatch.setattr(footer, "ROW_GROUP_BYTES", 1024)
+    write_small_blocks(monkeypatch, 32)
 
 
 @pytest.fixture(params=[FolderStorage, DistantFolder])
@@ -51,7 +52,7 @@ def test_every_byte_but_the_first_four_is_in_a_part_or_the_footer(shard: Shard) 
     found = crcs.index_of(metadata, shard.path)
     assert found is not None
     parts = list(crcs.all_sections(metadata, found, shard.path, len(shard.body)))
-    assert len(parts) == metadata.num_row_groups * metadata.num_columns + 1
+    assert len(parts) == found.layout.sections + 1 > 2 * found.chunks
     assert parts[0].start == 4
     assert all(a.end == b.start for a, b in zip(parts, parts[1:], strict=False))
     assert parts[-1].end == len(shard.body) - 8 - metadata.serialized_size
@@ -139,43 +140,15 @@ def test_the_row_group_and_the_column_are_named(shard: Shard) -> None:
         shard.table.rows(**SCAN)
 
 
-def test_parts_that_lie_outside_of_the_data_are_refused(shard: Shard) -> None:
+def test_parts_that_lie_elsewhere_by_the_footer_are_refused(shard: Shard) -> None:
     metadata = shard.metadata
     with pytest.raises(DamagedShardError, match="its data end at byte"):
         crcs.page_index_section(metadata, None, shard.path, len(shard.body) // 2)
-
-    class Chunk:
-        has_dictionary_page, bloom_filter_offset = False, None
-
-        def __init__(self, start: int, size_bytes: int) -> None:
-            self.data_page_offset, self.total_compressed_size = start, size_bytes
-
-    class Group:
-        num_columns = 1
-
-        def __init__(self, chunk: Chunk) -> None:
-            self.chunk = chunk
-
-        def column(self, _: int) -> Chunk:
-            return self.chunk
-
-    class Metadata:
-        num_columns, num_row_groups, serialized_size, schema = 1, 2, 10, metadata.schema
-
-        def __init__(self, *chunks: Chunk) -> None:
-            self.groups = [Group(chunk) for chunk in chunks]
-
-        def row_group(self, number: int) -> Group:
-            return self.groups[number]
-
-    for outside in (Chunk(0, 10), Chunk(-4, 10), Chunk(90, 20), Chunk(10**12, 1), Chunk(50, -9)):
-        made: Any = Metadata(outside, Chunk(90, 10))
-        with pytest.raises(DamagedShardError, match="column 't' in row group 0 lies outside"):
-            list(crcs.chunk_sections(made, None, "a/b", [0]))
-    for gap in (Chunk(4, 80), Chunk(4, 90)):
-        made = Metadata(gap, Chunk(90, 10))
-        with pytest.raises(DamagedShardError):
-            list(crcs.all_sections(made, None, "a/b", 200))
+    index = crcs.index_of(metadata, shard.path)
+    starts = [start + (at == 3) for at, start in enumerate(index.starts)]
+    moved = replace(index, starts=starts)
+    with pytest.raises(DamagedShardError, match="in row group 0 lies elsewhere than by its index"):
+        list(crcs.all_sections(metadata, moved, shard.path, len(shard.body)))
 
 
 def test_a_body_shorter_than_the_requested_range_is_damage(shard: Shard) -> None:

@@ -23,7 +23,7 @@ from dormouse.query.rows import count_slices
 from dormouse.rows import merging
 from dormouse.rows.merging import merge_slices
 from dormouse.schema.schema import Schema
-from dormouse.shards import footer, local_copies, parquet
+from dormouse.shards import local_copies
 from dormouse.shards.crcs import Section
 from dormouse.shards.local_copies import reads_at_once
 from dormouse.shards.read_counters import READS_AT_ONCE
@@ -33,6 +33,7 @@ from dormouse.storage import PIECE_BYTES, FolderStorage
 from dormouse.stored.paths import shard_id_of
 from dormouse.tables.table import Table
 from tests.support.distant_folder import DistantFolder
+from tests.support.small_blocks import write_small_blocks
 from tests.support.tables import MEMORY_BYTES, ShardTable
 from tests.support.world import World, letters
 
@@ -127,8 +128,7 @@ def test_the_rows_of_50_inputs_at_both_ends_of_a_range_are_counted_in_one_round(
 @pytest.fixture
 def wide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ShardTable:
     """A table of four shards, which are merged in many windows."""
-    monkeypatch.setattr(parquet, "FIRST_ROW_GROUP_ROWS", 20)
-    monkeypatch.setattr(footer, "ROW_GROUP_BYTES", 1024)
+    write_small_blocks(monkeypatch, 16)
     monkeypatch.setattr(merging, "WINDOW_BYTES", 1)
     monkeypatch.setattr(merging, "GROUPS_PER_WINDOW", 1)
     table = ShardTable(FolderStorage(tmp_path / "data"), SCHEMA, tmp_path / "scratch")

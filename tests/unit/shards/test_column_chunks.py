@@ -13,6 +13,7 @@ from dormouse.shards import parquet
 from dormouse.shards.writer import ShardContext, write_shards
 from dormouse.state.partitions import NewShard, Partition
 from tests.support.memory_storage import MemoryStorage
+from tests.support.small_blocks import write_small_blocks
 from tests.support.tables import batches_of
 
 SCHEMA = Schema.from_json(
@@ -44,11 +45,10 @@ def test_a_shard_ends_with_the_row_group_that_has_its_last_column_chunk(
 ) -> None:
     monkeypatch.setattr(parquet, "MOST_CHUNKS", 20)
     monkeypatch.setattr(parquet, "FEW_COLUMNS", 0)
-    monkeypatch.setattr(parquet, "FIRST_ROW_GROUP_ROWS", 10)
-    monkeypatch.setattr(parquet, "MAX_ROW_GROUP_ROWS", 10)
+    write_small_blocks(monkeypatch, 8)
     rows = [{"k": f"{i:03}", "n": i, "v": "v", "w": "w"} for i in range(200)]
     shards = written(MemoryStorage(), rows, tmp_path, size)
-    assert [new.shard.rows for new in shards] == [50, 50, 50, 50]
+    assert [new.shard.rows for new in shards] == [8 + 4 * 24, 96], "five row groups of four columns"
 
 
 def test_row_groups_are_as_long_however_large_their_dictionaries_are(

@@ -17,8 +17,8 @@ import pytest
 
 from dormouse.files.results import ParquetRows
 from dormouse.schema.schema import parse_schema
-from dormouse.shards import parquet
 from dormouse.storage import FolderStorage
+from tests.support.small_blocks import write_small_blocks
 from tests.support.tables import ShardTable
 
 NAN = math.nan
@@ -51,8 +51,7 @@ ROWS = [
 @pytest.fixture(params=["shard", "export"])
 def path(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The path of a file of small row groups with `ROWS`."""
-    monkeypatch.setattr(parquet, "FIRST_ROW_GROUP_ROWS", 2)
-    monkeypatch.setattr(parquet, "MAX_ROW_GROUP_ROWS", 2)
+    write_small_blocks(monkeypatch, 2)
     table = ShardTable(FolderStorage(tmp_path / "data"), SCHEMA, tmp_path)
     table.add(ROWS)
     (shard,) = (tmp_path / "data").rglob("*.parquet")
@@ -69,7 +68,7 @@ def path(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_columns_with_nan_have_no_bounds_and_keep_the_number_of_their_nulls(path: Path) -> None:
     file = pq.read_metadata(path)
-    is_shard = file.num_row_groups == 5
+    is_shard = file.num_row_groups == 3
     for group in (file.row_group(number) for number in range(file.num_row_groups)):
         chunks = [group.column(i) for i in range(group.num_columns)]
         bounded = [c.path_in_schema for c in chunks if c.statistics and c.statistics.has_min_max]

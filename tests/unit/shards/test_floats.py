@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from dormouse.query.rows import LOOK_UP_BYTES
 from dormouse.schema.schema import Schema
-from dormouse.shards import parquet
 from dormouse.storage import FolderStorage
 from tests.support.depth import examples
+from tests.support.small_blocks import write_small_blocks
 from tests.support.tables import ShardTable
 
 SCHEMA = Schema.from_json(
@@ -146,8 +146,7 @@ def test_conditions_on_floats_find_what_the_model_finds_with_the_bits_that_were_
 ) -> None:
     rows = [{"k": k, **row} for k, row in enumerate(rows)]
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parquet, "FIRST_ROW_GROUP_ROWS", 2)  # statistics of few rows rule out more
-        patch.setattr(parquet, "MAX_ROW_GROUP_ROWS", 2)
+        write_small_blocks(patch, 2)
         table = ShardTable(FolderStorage(Path(folder) / "data"), SCHEMA, Path(folder))
         table.add(rows)
         for sql, holds in tests:

@@ -12,12 +12,13 @@ from dormouse.cache import Cache
 from dormouse.errors import DamagedShardError, InvariantError
 from dormouse.keys import KeyRange
 from dormouse.schema.schema import Schema
-from dormouse.shards import footer, parquet
+from dormouse.shards import footer
 from dormouse.shards.footer import ShardIndex, read_index
 from dormouse.state.partitions import Shard
 from dormouse.storage import FolderStorage
 from dormouse.stored.paths import shard_path
 from tests.support.damage import rewrite
+from tests.support.small_blocks import write_small_blocks
 from tests.support.tables import ShardTable
 
 SCHEMA = Schema.from_json(
@@ -83,7 +84,7 @@ def test_the_size_of_rows_in_memory_is_not_underestimated_where_they_are_stored_
     index = index_of(table)
     in_memory = shard.rows * (8 + 102 + 4 + 50 + 4)
     assert shard.size_bytes < in_memory / 10
-    groups = range(index.row_groups)
+    groups = index.blocks
     estimated = sum(index.column_bytes(number, SCHEMA.fields) for number in groups)
     assert in_memory * 0.8 < estimated < in_memory * 1.3
     keys = sum(index.column_bytes(number, SCHEMA.keys) for number in groups)
@@ -94,14 +95,13 @@ def test_a_look_up_reads_the_index_and_not_the_footer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The footer of many row groups is longer than what a look-up reads in all."""
-    monkeypatch.setattr(parquet, "FIRST_ROW_GROUP_ROWS", 4)
-    monkeypatch.setattr(parquet, "MAX_ROW_GROUP_ROWS", 4)
+    write_small_blocks(monkeypatch, 4, row_group=4)
     storage = Noted(tmp_path / "data")
     table = ShardTable(storage, SCHEMA, tmp_path)
     table.add([{"k": k, "repeated": str(k), "alike": str(-k)} for k in range(4000)])
     (shard,) = table.state.shards.values()
     whole = index_of(table, footer=True).metadata.serialized_size
-    groups = index_of(table).row_groups
+    groups = len(index_of(table).blocks)
     assert whole > 250 * groups
     monkeypatch.setattr(footer, "estimated_index_bytes", lambda *_: 70 * groups)
     cache = Cache()

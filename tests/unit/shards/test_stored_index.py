@@ -1,4 +1,4 @@
-"""The index of a shard: no row group that holds a key is missed, and no damage is believed."""
+"""The index of a shard: no block that holds a key is missed, and no damage is believed."""
 
 from __future__ import annotations
 
@@ -101,32 +101,40 @@ def test_a_separator_of_long_texts_is_as_long_as_what_they_have_in_common() -> N
 
 def encoded(facts: Facts) -> str:
     keys = KeyBounds.of([((1,), (2,)), ((2,), (9,))])
-    return encode_index("table", "shard", COLUMNS, [3, 4], facts, keys)
+    return encode_index("table", "shard", COLUMNS, BLOCKS, [3, 4], facts, keys)
 
 
+BLOCKS = [2]
+"""Both blocks are one row group; the third Parquet column has a dictionary."""
 FACTS = Facts(
-    bytes([0, 1, 3]), [10, 20, 30, 40, 50, 60], [1, 2**10, 3000, 0, 5, 2**33], [*range(8)]
+    bytes([0, 1, 3]), [10, 20, 30, 40, 7, 50, 60], [1, 2**10, 3000, 0, 5, 2**33], [*range(9)]
 )
 
 
 def test_what_is_filled_in_is_read_again_and_has_the_length_of_what_was_blank() -> None:
-    blank = encoded(Facts.blank(3, 2, has_filters=True))
+    blank = encoded(Facts.blank(FACTS.forms, BLOCKS, has_filters=True))
     filled = fill_in(blank, FACTS)
     assert filled == encoded(FACTS)
     assert len(filled) == len(blank)
     found: StoredIndex = decode_index(filled.encode())
     assert (found.table_id, found.shard_id, found.leaves) == ("table", "shard", 3)
-    assert list(found.starts) == [4, 14, 34, 64, 104, 154, 214]
+    assert list(found.starts) == [4, 14, 34, 64, 104, 111, 161, 221]
     assert list(found.rows) == [3, 4]
     assert found.columns == {7: (COLUMNS[0], 0), 9: (COLUMNS[1], 1)}
-    assert [found.crc(n) for n in range(8)] == list(range(8))
+    assert [found.crc(n) for n in range(9)] == list(range(9))
     assert [found.is_compressed(n) for n in range(3)] == [False, True, True]
-    assert [found.has_dictionary(n) for n in range(3)] == [False, False, True]
+    layout = found.layout
+    assert [layout.has_dictionary(n) for n in range(3)] == [False, False, True]
+    assert [layout.chunk(0, n) for n in range(3)] == [0, 2, 4]
+    assert [[layout.pages(0, block, n) for n in range(3)] for block in (0, 1)] == [
+        [0, 2, 5],
+        [1, 3, 6],
+    ]
     assert found.has_filters
     assert found.keys.ties == {0}
     for number, size in enumerate(FACTS.memory[:-1]):
-        assert size <= found.memory_bytes(number) <= max(1, size) * 1.1
-    assert found.memory_bytes(5) > 2**31
+        assert size <= found.memory_bytes(*divmod(number, 3)) <= max(1, size) * 1.1
+    assert found.memory_bytes(1, 2) > 2**31
     renamed = rename_table(filled.encode(), "other")
     assert decode_index(renamed).table_id == "other"
     assert len(renamed) == len(filled)
@@ -161,9 +169,10 @@ def test_an_index_of_a_later_version_is_refused() -> None:
     "facts",
     [
         Facts(FACTS.forms[:2], FACTS.sizes, FACTS.memory, FACTS.crcs),
-        Facts(FACTS.forms, FACTS.sizes[:5], FACTS.memory, FACTS.crcs),
+        Facts(bytes(3), FACTS.sizes, FACTS.memory, FACTS.crcs),
+        Facts(FACTS.forms, FACTS.sizes[:6], FACTS.memory, FACTS.crcs),
         Facts(FACTS.forms, FACTS.sizes, FACTS.memory[:5], FACTS.crcs),
-        Facts(FACTS.forms, FACTS.sizes, FACTS.memory, FACTS.crcs[:6]),
+        Facts(FACTS.forms, FACTS.sizes, FACTS.memory, FACTS.crcs[:7]),
         Facts(FACTS.forms, FACTS.sizes, FACTS.memory, [*FACTS.crcs, 8]),
     ],
 )

@@ -32,6 +32,7 @@ from dormouse.state.partitions import NewShard, Partition, PartitionTree
 from dormouse.state.versions import Lineage, Provenance
 from tests.support.batches import Row
 from tests.support.memory_storage import MemoryStorage
+from tests.support.small_blocks import write_small_blocks
 from tests.support.tables import batches_of
 from tests.support.world import Crash
 
@@ -256,8 +257,7 @@ def test_shards_are_cut_at_their_target_between_row_keys_wherever_batches_end(
 @pytest.fixture
 def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let rows be written soon, so that small shards have many parts."""
-    monkeypatch.setattr(parquet, "FIRST_ROW_GROUP_ROWS", 4)
-    monkeypatch.setattr(row_groups, "ROW_GROUP_BYTES", 1)
+    write_small_blocks(monkeypatch, 4)
 
 
 @pytest.mark.usefixtures("small_groups")
@@ -379,8 +379,11 @@ def test_columns_have_statistics_only_where_they_can_leave_out_rows(
 def test_the_length_of_a_footer_is_guessed_closely_from_the_size_alone(
     write: Write, storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(row_groups, "ROW_GROUP_BYTES", 1024)
     monkeypatch.setattr(parquet, "FIRST_ROW_GROUP_ROWS", 64)
+    monkeypatch.setattr(parquet, "PAGE_ROWS", 64)
+    monkeypatch.setattr(parquet, "ROW_GROUP_BYTES", 16 * 1024)
+    monkeypatch.setattr(row_groups, "BLOCK_BYTES", 1024)
+    monkeypatch.setattr(row_groups, "LEAST_GROUP_BYTES", 2048)
     rows = [row("a", i, i * 7919 % 1000003, f"text {i * 7919 % 1000003}") for i in range(10_000)]
     (new,) = write(rows, size=2500)
     size_bytes = new.shard.size_bytes

@@ -17,7 +17,6 @@ from dormouse.features.checking import is_sound
 from dormouse.features.compaction import compact
 from dormouse.messages.stages import CompactionJob, OutboundMessage
 from dormouse.rows import merging
-from dormouse.shards import footer, parquet
 from dormouse.state.state import AssignJob, DisputeReason
 from dormouse.storage import FolderStorage, read_pieces
 from dormouse.stored.paths import run_of_shard, shard_id_of, shard_path
@@ -25,6 +24,7 @@ from dormouse.tables.table import Table
 from tests.support.damage import flipped, last_row_group, rewrite
 from tests.support.depth import in_turn
 from tests.support.made_once import made_once
+from tests.support.small_blocks import write_small_blocks
 from tests.support.world import World, letters
 
 WORDS = "thequickbrownfoxjumps"
@@ -34,8 +34,7 @@ ONE_OUTPUT, MANY_OUTPUTS = 10**9, 1
 @pytest.fixture(autouse=True)
 def _small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut a merge of a few rows into several steps."""
-    monkeypatch.setattr(parquet, "FIRST_ROW_GROUP_ROWS", 4)
-    monkeypatch.setattr(footer, "ROW_GROUP_BYTES", 1)
+    write_small_blocks(monkeypatch, 4)
     monkeypatch.setattr(merging, "WINDOW_BYTES", 1)
     monkeypatch.setattr(merging, "GROUPS_PER_WINDOW", 1)
 
