@@ -2,8 +2,6 @@
 
 A process beside it stops the other where it has used up its time of a period, and lets it go on in
 the next. What it has used beyond that, between two looks, is taken off the next period.
-
-Run as ``python -m bench.cost.quota PID CORES``; SIGTERM ends it.
 """
 
 from __future__ import annotations
@@ -11,25 +9,23 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
-from bench.common.places import ROOT
+from bench.measure import command, cpu_seconds_of, environment
 
 PERIOD_SECONDS = 0.1
 LOOK_SECONDS = 0.005
-_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @contextmanager
 def limited(cores: float) -> Iterator[None]:
     """Limit this process to the time of so many cores within the block."""
-    command = [sys.executable, "-m", "bench.cost.quota", str(os.getpid()), str(cores)]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as watcher:
+    watching = command("cost.quota:watch_process", os.getpid(), cores)
+    with subprocess.Popen(watching, env=environment(), stdout=subprocess.PIPE) as watcher:
         assert watcher.stdout is not None
         watcher.stdout.readline()  # it looks from now on
         try:
@@ -79,26 +75,19 @@ def _end(number: int, frame: FrameType | None) -> None:
     raise SystemExit
 
 
-def main() -> None:
-    """Watch a process."""
-    pid, cores = int(sys.argv[1]), float(sys.argv[2])
-    ticks = Path(f"/proc/{pid}/stat")
+def watch_process(pid: int, cores: float) -> None:
+    """Watch a process until SIGTERM ends this one."""
 
     def used_seconds() -> float:
         try:
-            fields = ticks.read_text().rpartition(")")[2].split()
+            return cpu_seconds_of(pid)
         except FileNotFoundError as error:
             raise ProcessLookupError from error
-        return (int(fields[11]) + int(fields[12])) / _TICKS
 
     def send(which: signal.Signals) -> None:
-        if ticks.exists():
+        if Path(f"/proc/{pid}").exists():
             os.kill(pid, which)
 
     signal.signal(signal.SIGTERM, _end)
     print("watching", flush=True)
     watch(cores, used_seconds, send)
-
-
-if __name__ == "__main__":
-    main()

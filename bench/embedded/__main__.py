@@ -9,13 +9,69 @@ failed, and left out.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
-from bench.common.runner import OUT, Step, benchmark, options
-from bench.embedded.report import report
+from bench.embedded.first_rows import STAGES, lines_of
 from bench.embedded.systems import SYSTEMS
+from bench.figures import (
+    Figures,
+    Goal,
+    measured_on,
+    section,
+    short,
+    table,
+    table_of,
+    table_of_goals,
+)
+from bench.runner import OUT, Step, benchmark, options
 
 ROWS, QUICK_ROWS = 5_000_000, 200_000
+WARM_MS, INSTALLED_MB = 1.0, 330.0
+COLUMNS = {
+    "first row": ("steps", "installed_mb", "install_seconds", "program_seconds"),
+    "ingest": ("rows_per_second", "seconds", "peak_rss_mb", "folder_mb"),
+    "look-ups": ("cold_ms", "warm_ms_p50", "warm_per_second", "peak_rss_mb"),
+}
+
+
+def report(figures: Figures) -> Iterator[str]:
+    """Yield what was measured, the goals, and the steps to the first row."""
+    yield measured_on("; each system once, in turns")
+    for part, names in COLUMNS.items():
+        sizes = sorted({at for p, _, at, _ in figures.all if p == part})
+        rows = "".join(f", {size:,} rows" for size in sizes)
+        columns = {name: name.replace("_", " ") for name in names}
+        yield section(f"{part}{rows}", table_of(figures, part, columns))
+    yield section("goals", table_of_goals(goals(figures)))
+    yield section("to the first row, step by step", first_ten_minutes(figures))
+
+
+def first_ten_minutes(figures: Figures) -> str:
+    """Return what a newcomer does with each system, side by side, and what that takes."""
+    systems = figures.subjects("first row")
+    rows = [
+        [stage, *("<br>".join(f"`{line}`" for line in lines_of(s).get(stage, ())) for s in systems)]
+        for stage in STAGES
+    ]
+    for figure, unit in (
+        ("installed_mb", "MB"),
+        ("install_seconds", "s"),
+        ("program_seconds", "s"),
+    ):
+        measured = (figures.get("first row", system, 2, figure) for system in systems)
+        what = figure.rpartition("_")[0]
+        rows.append([f"{what}, measured", *(f"{short(value)} {unit}" for value in measured)])
+    return table(("", *systems), rows)
+
+
+def goals(figures: Figures) -> Iterator[Goal]:
+    """Yield all goals."""
+    installed = figures.get("first row", "dormouse", 2, "installed_mb")
+    yield Goal(1, "installed, MB", installed, INSTALLED_MB)
+    for rows in figures.sizes("look-ups", "dormouse"):
+        warm = figures.get("look-ups", "dormouse", rows, "warm_ms_p50")
+        yield Goal(2, f"a warm look-up in {rows:,} rows, p50, ms", warm, WARM_MS)
 
 
 def main() -> int:
@@ -23,12 +79,13 @@ def main() -> int:
     given = options(__doc__, "200,000 rows").parse_args()
     rows = QUICK_ROWS if given.quick else ROWS
 
-    def steps(folder: Path) -> list[Step]:
-        file = str(folder / "rows.parquet")
-        made = Step("embedded.make", (file, str(rows)))
-        tables = [Step("embedded.tables", (name, file, OUT), on_disk=True) for name in SYSTEMS]
-        first = [Step("embedded.first_rows", (name, OUT), on_disk=True) for name in SYSTEMS]
-        return [made, *tables, *first]
+    def steps(folder: Path) -> Iterator[Step]:
+        file = f"{folder}/rows.parquet"
+        yield Step("embedded.systems:make", (file, rows))
+        for name in SYSTEMS:
+            yield Step("embedded.systems:measure", (name, file, OUT), on_disk=True)
+        for name in SYSTEMS:
+            yield Step("embedded.first_rows:measure", (name, OUT), on_disk=True)
 
     return benchmark("bench-embedded", given, steps, report)
 

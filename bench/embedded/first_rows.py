@@ -1,4 +1,4 @@
-"""From nothing to the first row that is found: ``first_rows SYSTEM FOLDER``.
+"""From nothing to the first row that is found.
 
 An empty environment is made, the package installed with what it needs, and the program run that a
 newcomer would write. How long an installation takes depends on the index, so its bytes count more.
@@ -7,12 +7,11 @@ newcomer would write. How long an installation takes depends on the index, so it
 from __future__ import annotations
 
 import subprocess
-import sys
 import venv
 from pathlib import Path
 from time import perf_counter
 
-from bench.common.figures import emit
+from bench.figures import emit
 from tools.wheel import build_wheel, size_bytes
 
 PACKAGES = {
@@ -80,15 +79,16 @@ EXTRAS = {"deltalake": ("pyarrow",)}
 """What a program needs beside the package."""
 
 
-def steps(system: str) -> dict[str, tuple[str, ...]]:
+def lines_of(system: str) -> dict[str, tuple[str, ...]]:
     """Return what a newcomer does, line by line, by stages."""
     packages = [p for p in (PACKAGES[system], *EXTRAS.get(system, ())) if p is not None]
     names = " ".join(name or system for name in packages)
     return {"install": (f"pip install {names}",) if packages else (), **PROGRAMS[system]}
 
 
-def main(system: str, folder: Path) -> None:
+def measure(system: str, place: str) -> None:
     """Measure one system."""
+    folder = Path(place)
     environment = folder / "environment"
     venv.create(environment, with_pip=True)
     empty_bytes = size_bytes(environment)
@@ -112,12 +112,8 @@ def main(system: str, folder: Path) -> None:
         "first row",
         system,
         2,
-        steps=sum(map(len, steps(system).values())),
+        steps=sum(map(len, lines_of(system).values())),
         install_seconds=installed - started,
         program_seconds=ended - began,
         installed_mb=(size_bytes(environment) - empty_bytes) / 1e6,
     )
-
-
-if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]))

@@ -1,4 +1,9 @@
-"""The stores that are compared: each is used as its documentation says, to find rows by key."""
+"""The stores that are compared: filled from a file, and asked for keys.
+
+Each is used as its documentation says, in a process of its own for each of the two. The first
+look-up of a process is cold: its code is not loaded, and no footer or page is read. Those after a
+hundred others are warm.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +11,19 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from random import Random
+from statistics import median
+from time import perf_counter
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
+
+from bench.figures import emit
+from bench.measure import elsewhere, peak_bytes
+from tools.wheel import size_bytes
 
 LookUp = Callable[[int], int]
 """Reads all columns of the rows with a key; returns how many there are."""
@@ -125,3 +138,71 @@ SYSTEMS: dict[str, tuple[Callable[[Path, Path], None], Callable[[Path], Any]]] =
     "deltalake": (ingest_deltalake, open_deltalake),
 }
 """How each is filled and opened."""
+WARM_UP, LEAST_SECONDS, MOST = 100, 3.0, 5000
+
+
+def make(file: str, rows: int) -> None:
+    """Write the file that all systems ingest; its rows are in no order, and the same each time."""
+    import numpy as np
+
+    random = np.random.default_rng(7)
+    ids = random.permutation(rows)
+    names = pa.array([f"name-{number:08d}" for number in random.integers(0, rows, rows)])
+    at = pa.array(1_700_000_000_000_000 + ids * 1000, pa.timestamp("us"))
+    values = {"id": ids, "name": names, "value": random.random(rows), "at": at}
+    pq.write_table(pa.table(values), file)
+
+
+def measure(system: str, file: str, folder: str) -> None:
+    """Measure both parts, each in a process of its own."""
+    for part in ("ingest", "look_up"):
+        print(elsewhere(f"embedded.systems:{part}", system, file, folder), end="")
+
+
+def ingest(system: str, file: str, folder: str) -> None:
+    """Fill a table."""
+    rows = pq.read_metadata(file).num_rows
+    started = perf_counter()
+    SYSTEMS[system][0](Path(file), Path(folder))
+    seconds = perf_counter() - started
+    emit(
+        "ingest",
+        system,
+        rows,
+        seconds=seconds,
+        rows_per_second=rows / seconds,
+        peak_rss_mb=peak_bytes() / 1e6,
+        folder_mb=size_bytes(Path(folder)) / 1e6,
+    )
+
+
+def look_up(system: str, file: str, folder: str) -> None:
+    """Look keys up in the table.
+
+    Raises:
+        ValueError: one was not found, or twice.
+    """
+    random, rows = Random(7), pq.read_metadata(file).num_rows
+    started = perf_counter()
+    with SYSTEMS[system][1](Path(folder)) as find:
+        counts = {find(random.randrange(rows))}
+        cold = perf_counter() - started
+        for _ in range(WARM_UP if cold < 1 else 1):
+            find(random.randrange(rows))
+        times: list[float] = []
+        while sum(times) < LEAST_SECONDS and len(times) < MOST:
+            before = perf_counter()
+            count = find(random.randrange(rows))
+            times.append(perf_counter() - before)
+            counts.add(count)
+    if counts != {1}:
+        raise ValueError(f"keys have {counts} rows instead of one")
+    emit(
+        "look-ups",
+        system,
+        rows,
+        cold_ms=cold * 1000,
+        warm_ms_p50=median(times) * 1000,
+        warm_per_second=len(times) / sum(times),
+        peak_rss_mb=peak_bytes() / 1e6,
+    )

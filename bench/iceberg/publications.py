@@ -1,5 +1,4 @@
-"""Publish a table of so many shards for the first time, and after changes; called by
-`bench.iceberg` with the number and the folder to publish into.
+"""Publish a table of so many shards for the first time, and after changes.
 
 The state and its changes are those of the state store's benchmark: ten shards a leaf. A change of
 ``n+n`` is n compactions of a leaf's ten shards to one, and n ingests of one shard. Objects are put
@@ -8,14 +7,16 @@ into a folder; their bytes and number are exact.
 
 from __future__ import annotations
 
-import resource
+import json
+import subprocess
 import sys
 import time
 from dataclasses import replace
 from pathlib import Path
 
-from bench.common.figures import emit
-from bench.state.memory import KEYS, built, digest, key
+from bench.figures import emit
+from bench.measure import peak_bytes
+from bench.state.workload import KEYS, built, digest, key
 from dormouse.iceberg.metadata import read_previous
 from dormouse.iceberg.publication import Changes, Published, Source, plan_publication
 from dormouse.schema.schema import parse_schema
@@ -25,6 +26,8 @@ from dormouse.state.state import AddShards, AssignJob, Entry, ReplaceShards, Tra
 from dormouse.storage import FolderStorage
 from dormouse.tables.table import Table
 
+PYTHON = Path(sys.prefix) / "engines" / "bin" / "python"
+PLANNER = Path(__file__).parent / "planner.py"
 PART = "publication"
 FIRST = "first"
 CHANGES = (1, 10, 100)
@@ -116,19 +119,25 @@ class Publisher:
         self.state = replace(state, version=state.version + 1, time_ms=state.time_ms + MINUTE_MS)
 
 
-def main() -> None:
+def measure(shards: int, place: str) -> None:
     """Publish at first, and after each change."""
-    shards, folder = int(sys.argv[1]), Path(sys.argv[2])
+    folder = Path(place)
     publisher = Publisher(shards, folder)
     publisher.publish(FIRST, ())
     for count in CHANGES:
         if 4 * count <= len(publisher.leaves):
             publisher.publish(f"{count}+{count}", publisher.change(count))
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    emit(PART, "all of them", shards, memory_bytes=peak)
+    emit(PART, "all of them", shards, memory_bytes=peak_bytes())
     assert publisher.record is not None
     (folder / "newest").write_text(f"{folder}/{publisher.record.metadata}")
 
 
-if __name__ == "__main__":
-    main()
+def measure_planning(shards: int, place: str, engine: str) -> None:
+    """Let an engine plan the look-up of one key in a published table, in its own environment; print
+    the CPU seconds that took, and how many files are left to read.
+    """
+    metadata = (Path(place) / "newest").read_text()
+    (wanted,) = key(KEYS // 2 + 3)
+    program = [PYTHON, PLANNER, engine, metadata, wanted]
+    done = subprocess.run(program, capture_output=True, text=True, check=True)
+    emit("planning", engine, shards, **json.loads(done.stdout))

@@ -1,10 +1,9 @@
 """Measure the row engine: compaction, ingest, look-ups and memory, beside a floor and peers.
 
 Run by ``make bench-rows``; ``ARGS=--quick`` takes a tenth of the rows and some minutes. Systems
-take turns, round by round. ``--original`` builds the original's plan, in Rust, as a peer.
-``--long`` takes jobs of half a minute and more on the slow S3, and nothing else: about an hour, and
-20 GB of disk. Tables go to standard output, with ``--page FILE`` also between the marks of a page;
-``--json FILE`` keeps all figures.
+take turns, round by round. ``--original`` builds the original's plan, in Rust, as a peer. Tables go
+to standard output, with ``--page FILE`` also between the marks of a page; ``--json FILE`` keeps all
+figures.
 """
 
 from __future__ import annotations
@@ -16,13 +15,13 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-from bench.common.figures import Figures
-from bench.common.runner import OUT, Step, benchmark, options
-from bench.rows import compaction, ingest, long_jobs, look_ups, original_plan, worst_cases
+from bench.figures import Figures
+from bench.rows import look_ups, work
 from bench.rows.function import function
-from bench.rows.goals import ON_S3
-from bench.rows.report import report
-from bench.rows.rounds import FLOOR, GROUPS_FLOOR, PLAIN_FLOOR
+from bench.rows.make import CASES
+from bench.rows.report import ON_S3, WORST_CASES, report
+from bench.rows.work import FLOOR, GROUPS_FLOOR, LEAVES, ORIGINALS, PLAIN_FLOOR, SYSTEMS
+from bench.runner import OUT, Step, benchmark, options
 
 COMPACTIONS = ((10, "large", "narrow"), (50, "small", "narrow"), (10, "wide", "wide"))
 FOUR = (4, "four", "narrow")
@@ -50,159 +49,143 @@ QUICK = Scale(200_000, 20_000, 60_000, 500_000, 16 * 1024**2, 2, 1, 1)
 
 
 def made(folder: Path, scale: Scale) -> Iterator[Step]:
-    """Return the steps that make sources and tables."""
+    """Yield the steps that make sources and tables."""
 
     def sources(name: str, kind: str, files: int, rows: int) -> Step:
-        given = ("sources", f"{folder}/{name}", kind, str(files), str(rows))
-        return Step("rows.make", given)
+        return Step("rows.make:sources", (f"{folder}/{name}", kind, files, rows))
 
     def table(name: str, kind: str, of: str, leaves: int, jobs: int) -> Step:
-        given = ("table", f"{folder}/{name}", kind, f"{folder}/{of}", str(leaves), str(jobs))
-        return Step("rows.make", given)
+        return Step("rows.make:table", (f"{folder}/{name}", kind, f"{folder}/{of}", leaves, jobs))
+
+    def answers(name: str, of: str) -> Step:
+        return Step("rows.look_ups:save_answers", (f"{folder}/{name}", f"{folder}/{of}"))
 
     yield sources("large", "narrow", 10, scale.large)
     yield table("large-table", "narrow", "large", 1, 10)
-    yield table("leaves-table", "narrow", "large", ingest.LEAVES, 1)
-    yield Step("rows.make", ("answers", f"{folder}/answers", f"{folder}/large"))
+    yield table("leaves-table", "narrow", "large", LEAVES, 1)
+    yield answers("answers", "large")
     yield sources("four", "narrow", 4, scale.large)
     yield table("four-table", "narrow", "four", 1, 4)
     yield sources("small", "narrow", 50, scale.small)
     yield table("small-table", "narrow", "small", 1, 50)
     yield sources("wide", "wide", 10, scale.wide)
     yield table("wide-table", "wide", "wide", 1, 10)
-    yield table("wide-leaves-table", "wide", "wide", ingest.LEAVES, 1)
-    yield Step("rows.make", ("answers", f"{folder}/wide-answers", f"{folder}/wide"))
+    yield table("wide-leaves-table", "wide", "wide", LEAVES, 1)
+    yield answers("wide-answers", "wide")
     yield sources("one", "narrow", 1, scale.ingest)
     yield sources("tiny", "narrow", 1, 1000)
     yield table("tiny-table", "narrow", "tiny", 1, 1)
-    for number, name in enumerate(worst_cases.CASES):
-        yield Step("rows.worst_cases", ("make", f"{folder}/worst-{number}", name))
+    for number, name in enumerate(CASES):
+        yield Step("rows.make:worst_case", (f"{folder}/worst-{number}", name))
 
 
 def measured(folder: Path, scale: Scale, peers: Sequence[str] = ()) -> Iterator[Step]:
-    """Return the steps that measure, round by round; `peers` are those that had to be built."""
+    """Yield the steps that measure, round by round; `peers` are those that had to be built."""
     for number in range(max(scale.rounds, scale.rounds_of_peers, scale.rounds_on_s3)):
         if number < scale.rounds:
             yield from _local(folder, scale, number, peers)
         if number < scale.rounds_on_s3:
             yield from _on_s3(folder, scale, number)
     for stage in ("compaction", "ingest"):
-        given = ("memory", stage, "0", "wide", f"{folder}/wide", f"{folder}/wide-table/data")
-        rest = (OUT, str(scale.memory_bytes))
-        environment = _environment("compact" if stage == "compaction" else "ingest")
-        yield Step("rows.memory", given + rest, on_disk=True, environment=environment)
-    for number, name in enumerate(worst_cases.CASES):
-        given = (worst_cases.PART, name, "0", f"{folder}/worst-{number}", OUT)
-        environment = _environment("compact")
-        yield Step("rows.worst_cases", given, on_disk=True, environment=environment)
+        inputs = (f"{folder}/wide", f"{folder}/wide-table/data")
+        given = ("memory", stage, 0, "wide", *inputs, OUT, scale.memory_bytes)
+        yield Step("rows.stages:little_memory", given, True, _environment(stage))
+    for number, (name, case) in enumerate(CASES.items()):
+        given = (WORST_CASES, name, 0, case.kind, f"{folder}/worst-{number}", OUT)
+        yield Step("rows.stages:worst_case", given, True, _environment("compaction"))
+
+
+def _work(folder: Path, scale: Scale) -> Iterator[tuple[str, str, str, str]]:
+    """Yield what is measured locally and on S3: its part, stage, kind of rows and input."""
+    for files, name, kind in (*COMPACTIONS, FOUR):
+        rows = getattr(scale, "large" if name == "four" else name)
+        part = f"compaction of {files} x {rows:,} {kind} rows"
+        yield part, "compaction", kind, f"{folder}/{name}-table/data"
+    for name, kind, rows in (("one", "narrow", scale.ingest), ("wide", "wide", scale.wide)):
+        part = f"ingest of {rows:,} {kind} rows into {LEAVES} leaves"
+        yield part, "ingest", kind, f"{folder}/{name}/000.parquet"
 
 
 def _local(folder: Path, scale: Scale, number: int, built: Sequence[str]) -> Iterator[Step]:
-    """Return a round on a local disk; peers run as they are best, without our environment."""
-    peers = number < scale.rounds_of_peers
+    """Yield a round on a local disk; peers run as they are best, without our environment."""
+    left_out = {*ORIGINALS} - set(built)
 
     def systems(all_systems: Iterable[str]) -> list[str]:
-        left_out = {*original_plan.NAMES} - set(built)
+        peers = number < scale.rounds_of_peers
         return [s for s in all_systems if s not in left_out and (peers or s in CORE)]
 
-    for files, name, kind in COMPACTIONS:
-        for system in systems(compaction.SYSTEMS):
-            part = compaction_part(files, getattr(scale, name), kind)
-            given = (part, system, str(number), kind, f"{folder}/{name}-table/data", OUT)
-            yield Step("rows.compaction", given, environment=_environment("compact", system))
-    for source, kind, rows in (("one", "narrow", scale.ingest), ("wide", "wide", scale.wide)):
-        for system in systems(ingest.SYSTEMS):
-            part = f"ingest of {rows:,} {kind} rows into {ingest.LEAVES} leaves"
-            given = (part, system, str(number), kind, f"{folder}/{source}/000.parquet", OUT)
-            yield Step("rows.ingest", given, environment=_environment("ingest", system))
+    for part, stage, kind, inputs in _work(folder, scale):
+        for system in systems(SYSTEMS[stage]) if "/four-" not in inputs else ():
+            given = (part, system, number, stage, kind, inputs, OUT)
+            environment = _environment(stage) if system == "dormouse" else {}
+            yield Step("rows.stages:measure", given, environment=environment)
     for stage, name in (("compaction", "large-table/data"), ("ingest", "one/000.parquet")):
         part = f"steps of {'a compaction' if stage == 'compaction' else 'an ingest'}"
-        inputs = (part, stage, str(number), "narrow", f"{folder}/{name}", OUT)
-        function_of = "compact" if stage == "compaction" else "ingest"
-        yield Step("rows.parts", inputs, environment=_environment(function_of))
-    yield from _look_ups(folder, number, systems(look_ups.SYSTEMS))
-
-
-def _look_ups(folder: Path, number: int, systems: Sequence[str]) -> Iterator[Step]:
-    for what, part in look_ups.PARTS.items():
-        for system in systems:
-            given = (part, system, str(number), what, f"{folder}/leaves-table/data")
-            yield Step("rows.look_ups", (*given, f"{folder}/tiny-table", f"{folder}/answers"))
-    given = ("look-up, one key of wide rows", "dormouse", str(number), "one_key")
-    rest = (f"{folder}/wide-leaves-table/data", f"{folder}/tiny-table", f"{folder}/wide-answers")
-    yield Step("rows.look_ups", given + rest)
+        given = (part, stage, number, "narrow", f"{folder}/{name}", OUT)
+        yield Step("rows.stages:steps", given, environment=_environment(stage))
+    asked = [
+        (part, system, number, what, "")
+        for what, part in look_ups.PARTS.items()
+        for system in systems(look_ups.SYSTEMS)
+    ]
+    for *given, kind in (
+        *asked,
+        ("look-up, one key of wide rows", "dormouse", number, "one_key", "wide-"),
+    ):
+        tables = (f"{folder}/{kind}leaves-table/data", f"{folder}/tiny-table")
+        yield Step("rows.look_ups:measure", (*given, *tables, f"{folder}/{kind}answers"))
 
 
 def _on_s3(folder: Path, scale: Scale, number: int) -> Iterator[Step]:
-    """Return a round on the local S3, whose delays alternate."""
-    for files, name, kind in (*COMPACTIONS, FOUR):
-        part = compaction_part(files, getattr(scale, "large" if name == "four" else name), kind)
+    """Yield a round on the local S3, whose delays alternate."""
+    for part, stage, kind, inputs in _work(folder, scale):
         for slowness in SLOWNESS:
-            given = (f"{part}{ON_S3}", "compaction", str(number), kind)
-            rest = (f"{folder}/{name}-table/data", OUT, *map(str, slowness))
-            yield Step("rows.on_s3", given + rest, environment=_environment("compact"))
-    for source, kind, rows in (("one", "narrow", scale.ingest), ("wide", "wide", scale.wide)):
-        part = f"ingest of {rows:,} {kind} rows into {ingest.LEAVES} leaves"
-        for slowness in SLOWNESS:
-            given = (f"{part}{ON_S3}", "ingest", str(number), kind)
-            rest = (f"{folder}/{source}/000.parquet", OUT, *map(str, slowness))
-            yield Step("rows.on_s3", given + rest, environment=_environment("ingest"))
+            given = (f"{part}{ON_S3}", stage, number, kind, inputs, OUT, *slowness)
+            yield Step("rows.stages:on_s3", given, environment=_environment(stage))
     for what in ("one_key", "keys_100"):
         for delay_ms, _ in (each for each in SLOWNESS if not each[1]):
-            given = (f"{look_ups.PARTS[what]}{ON_S3}", str(number), what)
-            tables = (f"{folder}/leaves-table/data", f"{folder}/tiny-table", f"{folder}/answers")
-            yield Step("rows.look_ups_on_s3", (*given, *tables, OUT, str(delay_ms)))
+            yield look_up_on_s3(folder, number, what, delay_ms, f"{look_ups.PARTS[what]}{ON_S3}")
 
 
-def compaction_part(files: int, rows: int, kind: str) -> str:
-    """Return the name of a compaction in figures."""
-    return f"compaction of {files} x {rows:,} {kind} rows"
+def look_up_on_s3(folder: Path, number: int, what: str, delay_ms: int, part: str) -> Step:
+    """Return the step that measures look-ups on the local S3."""
+    tables = (f"{folder}/leaves-table/data", f"{folder}/tiny-table", f"{folder}/answers")
+    return Step("rows.look_ups:on_s3", (part, number, what, *tables, OUT, delay_ms))
 
 
 @cache
-def _environment(stage: str, system: str = "dormouse") -> Mapping[str, str]:
-    return function(stage).environment if system == "dormouse" else {}
+def _environment(stage: str) -> Mapping[str, str]:
+    return function("compact" if stage == "compaction" else "ingest").environment
 
 
 def steps(folder: Path, scale: Scale, only: str, built: Sequence[str] = ()) -> list[Step]:
     """Return the measurements whose parts have `only` in their names, after what makes their
-    input.
+    input: from the last maker, which may need what earlier ones make.
     """
-    return _chosen([*made(folder, scale)], measured(folder, scale, built), only)
-
-
-def long_steps(folder: Path, scale: Scale, only: str) -> list[Step]:
-    """Return, in the same way, the measurements of jobs of half a minute and more."""
-    divisor = FULL.large // scale.large
-    work = long_jobs.measured(folder, scale.rounds_on_s3, _environment)
-    return _chosen([*long_jobs.made(folder, divisor)], work, only)
-
-
-def _chosen(makers: Sequence[Step], measurements: Iterable[Step], only: str) -> list[Step]:
-    """From the last maker, which may need what earlier ones make."""
-    wanted = [step for step in measurements if only in step.arguments[0]]
-    for step in reversed(makers):
-        made_folder = f"{step.arguments[1]}/"
-        if any(f"{a}/".startswith(made_folder) for later in wanted for a in later.arguments):
-            wanted.insert(0, step)
-    return wanted
+    chosen = [s for s in measured(folder, scale, built) if only in str(s.arguments[0])]
+    for step in reversed([*made(folder, scale)]):
+        made_folder = f"{step.arguments[0]}/"
+        if any(f"{a}/".startswith(made_folder) for later in chosen for a in later.arguments):
+            chosen.insert(0, step)
+    return chosen
 
 
 def main() -> int:
     """Measure everything and show it; return 1 if something failed."""
-    asked = options(__doc__, "a tenth of the rows")
-    asked.add_argument("--only", default="", help="measure the parts with this in their names")
-    asked.add_argument("--rounds", type=int, help="how often all is measured, peers included")
-    asked.add_argument("--original", action="store_true", help="build the original's plan, in Rust")
-    asked.add_argument("--long", action="store_true", help="long jobs on S3, and nothing else")
-    given = asked.parse_args()
+    parser = options(__doc__, "a tenth of the rows")
+    parser.add_argument("--only", default="", help="measure the parts with this in their names")
+    parser.add_argument("--rounds", type=int, help="how often all is measured, peers included")
+    parser.add_argument(
+        "--original", action="store_true", help="build the original's plan, in Rust"
+    )
+    given = parser.parse_args()
     scale = QUICK if given.quick else FULL
     if given.rounds:
         times = given.rounds
         scale = replace(scale, rounds=times, rounds_of_peers=times, rounds_on_s3=times)
-    missing = original_plan.built() if given.original else "it was not asked for (--original)"
-    built = [] if missing else [*original_plan.NAMES]
-    notes = [f"{original_plan.NAME.capitalize()} is left out: {missing}."] if missing else []
+    missing = work.built() if given.original else "it was not asked for (--original)"
+    built = [] if missing else [*ORIGINALS]
+    notes = [f"{work.ORIGINAL.capitalize()} is left out: {missing}."] if missing else []
     cores = sorted(os.sched_getaffinity(0))[: function("compact").cores]
     os.sched_setaffinity(0, cores)  # of this process and of those it starts
     notes.append(
@@ -210,15 +193,10 @@ def main() -> int:
         "their memory."
     )
 
-    def shown(figures: Figures) -> str:
+    def shown(figures: Figures) -> Iterator[str]:
         return report(figures, quick=given.quick, notes=notes)
 
-    def chosen(folder: Path) -> list[Step]:
-        if given.long:
-            return long_steps(folder, scale, given.only)
-        return steps(folder, scale, given.only, built)
-
-    return benchmark("bench-rows", given, chosen, shown)
+    return benchmark("bench-rows", given, lambda f: steps(f, scale, given.only, built), shown)
 
 
 if __name__ == "__main__":

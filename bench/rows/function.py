@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from bench.common.places import ROOT
+from bench.measure import ROOT
 from dormouse_cli.local.resources import load
 
 MB_PER_CORE = 1769
 """The memory with which Lambda gives a function the time of one core."""
 
-MEMORY_BYTES = "DORMOUSE_MEMORY_BYTES"
 ROWS_MEMORY = "RowsMemory"
 """The parameter of the template that says how much memory functions of rows have, in MB."""
 

@@ -1,14 +1,13 @@
 """Take digests of rows, with numpy, from all bytes of all rows; and look whether they are in order.
 
-``python -m bench.rows.hashing OPTIONS FILE…`` prints the digest of files as a JSON list. OPTIONS is
-a list of ``sorted``, if their rows must be in order, and ``lengths``, if texts have several.
+Texts are hashed by their words of eight bytes, those of mixed rows, which have several lengths, by
+their CRC-32.
 """
 
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from zlib import crc32
 
@@ -16,62 +15,55 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bench.rows.data import KEYS
-from bench.rows.digest import Digest
+from bench.rows.data import KEYS, Digest, sum_of
 
 Words = np.ndarray
 """A row of unsigned numbers for each value, which are in the order of the values."""
-TextWords = Callable[[pa.Array], Words]
 BATCH_ROWS = 131_072
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 _SIGN = np.uint64(1 << 63)
 
 
-def crcs(texts: pa.Array) -> Words:
-    """Return the CRC-32 of each text and its length: for values that have several lengths."""
-    values = texts.cast(pa.binary()).to_pylist()
-    return np.array([[crc32(value), len(value)] for value in values], np.uint64)
+def show(files: Sequence[str], kind: str, in_order: bool) -> None:
+    """Print the digest of files as a JSON list."""
+    digest = sorted_digest_of_files if in_order else digest_of_files
+    print(json.dumps(digest(map(Path, files), kind)))
 
 
-def digest_of(batches: Iterable[pa.RecordBatch], texts: TextWords | None = None) -> Digest:
-    """Return the digest of all rows of some batches; of `texts` that are no keys by that."""
-    found = Digest()
-    for batch in batches:
-        if not batch.num_rows:
-            continue
-        found = found.plus(_digest(_columns(batch, texts)))
-    return found
+def digest_of(batches: Iterable[pa.RecordBatch], kind: str = "narrow") -> Digest:
+    """Return the digest of all rows of some batches."""
+    return sum_of(_digest(_columns(batch, kind)) for batch in batches if batch.num_rows)
 
 
-def digest_of_files(files: Iterable[Path], texts: TextWords | None = None) -> Digest:
+def digest_of_files(files: Iterable[Path], kind: str = "narrow") -> Digest:
     """Return the digest of all rows of some Parquet files."""
-    return digest_of((batch for file in files for batch in _batches(file)), texts)
+    return digest_of((batch for file in files for batch in _batches(file)), kind)
 
 
-def sorted_digest_of_files(files: Iterable[Path], texts: TextWords | None = None) -> Digest:
+def sorted_digest_of_files(files: Iterable[Path], kind: str = "narrow") -> Digest:
     """Return the digest of files whose rows are in key order, in some order of the files.
 
     Raises:
         ValueError: they are not.
     """
-    found, ends = Digest(), []
+    digest, ends = Digest(), []
     for file in files:
         first: tuple[int, ...] = ()
         last: tuple[int, ...] = ()
         for batch in _batches(file):
-            columns = _columns(batch, texts)
+            columns = _columns(batch, kind)
             keys = np.concatenate([columns[key] for key in KEYS], axis=1)
             begins = tuple(map(int, keys[0]))
             if last > begins or not _ascends(keys):
                 raise ValueError("the rows are not in order")
             first, last = first or begins, tuple(map(int, keys[-1]))
-            found = found.plus(_digest(columns))
+            digest = digest.plus(_digest(columns))
         if first:
             ends.append((first, last))
     ends.sort()
     if any(last > first for (_, last), (first, _) in zip(ends, ends[1:], strict=False)):
         raise ValueError("the rows are not in order")
-    return found
+    return digest
 
 
 def _batches(file: Path) -> Iterator[pa.RecordBatch]:
@@ -79,13 +71,17 @@ def _batches(file: Path) -> Iterator[pa.RecordBatch]:
         yield from (b for b in opened.iter_batches(BATCH_ROWS) if b.num_rows)
 
 
-def _columns(batch: pa.RecordBatch, texts: TextWords | None) -> dict[str, Words]:
+def _columns(batch: pa.RecordBatch, kind: str) -> dict[str, Words]:
+    words: dict[str, Callable[[pa.Array], Words]] = {"value": _crcs} if kind == "mixed" else {}
     return {
-        column.name: texts(batch[column.name])
-        if texts is not None and column.name not in KEYS and pa.types.is_string(column.type)
-        else _words(batch[column.name])
-        for column in batch.schema
+        name: words.get(name, _words)(column)
+        for name, column in zip(batch.schema.names, batch.columns, strict=True)
     }
+
+
+def _crcs(texts: pa.Array) -> Words:
+    values = texts.cast(pa.binary()).to_pylist()
+    return np.array([[crc32(value), len(value)] for value in values], np.uint64)
 
 
 def _digest(columns: dict[str, Words]) -> Digest:
@@ -129,15 +125,3 @@ def _ascends(keys: Words) -> bool:
         lower, same = before[:, word] < after[:, word], before[:, word] == after[:, word]
         in_order = lower | (same & in_order)
     return bool(in_order.all())
-
-
-def main() -> None:
-    """Print the digest of files."""
-    options, *files = sys.argv[1:]
-    asked = options.split(",")
-    take = sorted_digest_of_files if "sorted" in asked else digest_of_files
-    print(json.dumps(take(map(Path, files), crcs if "lengths" in asked else None)))
-
-
-if __name__ == "__main__":
-    main()

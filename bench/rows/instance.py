@@ -25,7 +25,6 @@ from dormouse.tables.table import Table
 from tests.support.world import World
 
 TABLE = "rows"
-IDS_OF_A_SEED = 10**6
 
 
 class LocalSources:
@@ -53,7 +52,7 @@ def services(
     """
     scratch.mkdir(parents=True, exist_ok=True)
     world = World(Path(mkdtemp(dir=scratch)))
-    world.ids.count = seed * IDS_OF_A_SEED
+    world.ids.count = seed * 10**6
     return replace(
         world.services,
         storage=storage,

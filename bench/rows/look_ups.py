@@ -1,17 +1,14 @@
 """Find keys in 16 shards: as the Python API does it, and as engines do that are given the files.
 
-Run as ``python -m bench.rows.look_ups PART SYSTEM ROUND WHAT TABLE WARM_UP ANSWERS``; prints a
-JSON line for each figure. What is found is compared with what ANSWERS says. WARM_UP is a small
-table that is asked first, so that code is loaded and threads run. A look-up into a shard that no
-other was into before is cold, a second one for other keys is warm. Engines look into the footers of
-all files at once: only their first is cold.
+What is found is compared with the sources. A small table is asked first, so that code is loaded and
+threads run. A look-up into a shard that no other was into before is cold, a second one for other
+keys is warm. Engines look into the footers of all files at once: only their first is cold.
 """
 
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
@@ -22,13 +19,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from bench.common.figures import emit
+from bench.figures import emit
+from bench.measure import bytes_read, read_once, run, set_aside
 from bench.rows import instance as rows_instance
-from bench.rows.data import SCHEMAS, key_at, kind_of, split_points
-from bench.rows.digest import Digest, save, saved
+from bench.rows.data import (
+    SCHEMAS,
+    Digest,
+    key_at,
+    kind_of,
+    leaf_ranges,
+    save,
+    saved,
+)
 from bench.rows.hashing import digest_of
-from bench.rows.ingest import LEAVES
-from bench.rows.measure import bytes_read, read_once, run, set_aside
+from bench.rows.stages import name_of, shards_of, slowness
+from bench.rows.work import LEAVES
+from bench.s3.process import DATA, local_s3
 from dormouse.client.instance import Instance
 from dormouse.ports import Storage
 from dormouse.storage import FolderStorage
@@ -45,7 +51,7 @@ ANSWERS = "answers.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Question:
     """What is looked up: some keys, or those from `low` up to `high` if there are none."""
 
     keys: tuple[str, ...] = ()
@@ -60,41 +66,29 @@ class Asked:
         return f"key >= {self.low!r} AND key < {self.high!r}"
 
 
-LookUp = Callable[[Asked], pa.Table]
-"""Finds the rows of what is asked."""
-
-
-@dataclass
-class Reads:
-    """What was asked of a storage so far."""
-
-    requests: int = 0
-    size_bytes: int = 0
-
-    def add(self, size_bytes: int) -> None:
-        """Count a request."""
-        self.requests += 1
-        self.size_bytes += size_bytes
+ALL_KEYS = Question((), "", "~")
+LookUp = Callable[[Question], pa.Table]
+"""Finds the rows of a question."""
 
 
 class CountedFile(FileIO):
     """A file whose reads are counted: each would be a request to S3."""
 
-    def __init__(self, path: Path, reads: Reads) -> None:
-        """Open the file at `path`."""
+    def __init__(self, path: Path, reads: list[int]) -> None:
+        """Open the file at `path`; note the bytes of each read in `reads`."""
         super().__init__(path)
         self._reads = reads
 
     def read(self, size: int | None = -1) -> bytes:
         """Read and count."""
-        found = super().read(-1 if size is None else size) or b""
-        self._reads.add(len(found))
-        return found
+        content = super().read(-1 if size is None else size) or b""
+        self._reads.append(len(content))
+        return content
 
     def readinto(self, buffer: Any) -> int:
         """Read and count."""
         length = super().readinto(buffer) or 0
-        self._reads.add(length)
+        self._reads.append(length)
         return length
 
 
@@ -104,7 +98,7 @@ class CountingStorage(FolderStorage):
     def __init__(self, root: Path) -> None:
         """Use the folder `root`."""
         super().__init__(root)
-        self.reads = Reads()
+        self.reads: list[int] = []
 
     def open(self, path: str, size_bytes: int) -> BinaryIO:
         """Open an object whose reads are counted."""
@@ -112,9 +106,15 @@ class CountingStorage(FolderStorage):
 
     def get(self, path: str) -> bytes:
         """Return an object, which counts as one read."""
-        found = super().get(path)
-        self.reads.add(len(found))
-        return found
+        content = super().get(path)
+        self.reads.append(len(content))
+        return content
+
+    def counts(self) -> dict[str, float]:
+        """Return what was asked since the last call, as figures."""
+        counts = {"requests": len(self.reads), "requested_kb": sum(self.reads) / 1000}
+        self.reads.clear()
+        return counts
 
 
 def dormouse(storage: Storage, scratch: Path, folder: Path | None = None) -> LookUp:
@@ -124,15 +124,15 @@ def dormouse(storage: Storage, scratch: Path, folder: Path | None = None) -> Loo
     """
     uncounted = FolderStorage(folder or Path(storage.uri))
     maker = rows_instance.services(uncounted, scratch, MEMORY_BYTES, seed=4)
-    (shard, *_) = Path(uncounted.uri).glob("*/data/*.parquet")
+    shard, *_ = shards_of(uncounted.uri)
     rows_instance.reopened(maker, SCHEMAS[kind_of(shard)])
-    given = rows_instance.fresh(maker, storage, scratch, MEMORY_BYTES)
-    table = Instance(given, None, None, None).table(rows_instance.TABLE)
+    services = rows_instance.fresh(maker, storage, scratch, MEMORY_BYTES)
+    table = Instance(services, None, None, None).table(rows_instance.TABLE)
 
-    def look_up(asked: Asked) -> pa.Table:
-        if asked.keys:
-            return pa.Table.from_batches(table.query(exact=list(asked.keys)))
-        return pa.Table.from_batches(table.query([(asked.low, asked.high)]))
+    def look_up(question: Question) -> pa.Table:
+        if question.keys:
+            return pa.Table.from_batches(table.query(exact=list(question.keys)))
+        return pa.Table.from_batches(table.query([(question.low, question.high)]))
 
     return look_up
 
@@ -143,7 +143,7 @@ def duckdb(storage: FolderStorage, scratch: Path) -> LookUp:
 
     connection = duckdb.connect()
     rows = f"SELECT * FROM read_parquet('{storage.uri}/*/data/*.parquet')"
-    return lambda asked: connection.sql(f"{rows} WHERE {asked.sql}").to_arrow_table()
+    return lambda question: connection.sql(f"{rows} WHERE {question.sql}").to_arrow_table()
 
 
 def datafusion(storage: FolderStorage, scratch: Path) -> LookUp:
@@ -153,23 +153,21 @@ def datafusion(storage: FolderStorage, scratch: Path) -> LookUp:
     context = SessionContext()
     (data,) = Path(storage.uri).glob("*/data")
     context.register_parquet("rows", str(data))
-
-    def look_up(asked: Asked) -> pa.Table:
-        return pa.Table.from_batches(context.sql(f"SELECT * FROM rows WHERE {asked.sql}").collect())
-
-    return look_up
+    rows = "SELECT * FROM rows WHERE"
+    return lambda q: pa.Table.from_batches(context.sql(f"{rows} {q.sql}").collect())
 
 
 def polars(storage: FolderStorage, scratch: Path) -> LookUp:
     """Ask Polars, with the list of files."""
     import polars as pl
 
-    def look_up(asked: Asked) -> pa.Table:
+    def look_up(question: Question) -> pa.Table:
         key = pl.col("key")
-        within = key.is_between(pl.lit(asked.low), pl.lit(asked.high), closed="left")
-        wanted = key.is_in(asked.keys) if asked.keys else within
+        low, high = pl.lit(question.low), pl.lit(question.high)
+        within = key.is_between(low, high, closed="left")
+        condition = key.is_in(question.keys) if question.keys else within
         rows = pl.scan_parquet(f"{storage.uri}/*/data/*.parquet")
-        return pa.table(rows.filter(wanted).collect())
+        return pa.table(rows.filter(condition).collect())
 
     return look_up
 
@@ -178,10 +176,10 @@ def pyarrow(storage: FolderStorage, scratch: Path) -> LookUp:
     """Ask pyarrow, with the list of files."""
     (data,) = Path(storage.uri).glob("*/data")
 
-    def look_up(asked: Asked) -> pa.Table:
-        within = [("key", ">=", asked.low), ("key", "<", asked.high)]
-        wanted = [("key", "in", asked.keys)] if asked.keys else within
-        return pq.read_table(data, filters=wanted)
+    def look_up(question: Question) -> pa.Table:
+        within = [("key", ">=", question.low), ("key", "<", question.high)]
+        filters = [("key", "in", question.keys)] if question.keys else within
+        return pq.read_table(data, filters=filters)
 
     return look_up
 
@@ -195,34 +193,50 @@ SYSTEMS: dict[str, Callable[[FolderStorage, Path], LookUp]] = {
 }
 
 
-def questions(what: str, keys: list[str]) -> tuple[list[Asked], list[Asked]]:
+def questions(what: str, keys: list[str]) -> tuple[list[Question], list[Question]]:
     """Return cold look-ups, each into shards of its own, and warm ones into the same shards."""
     if what == "keys_100":
         many = [tuple(keys[:KEYS_AT_ONCE]), tuple(keys[KEYS_AT_ONCE : 2 * KEYS_AT_ONCE])]
-        return [Asked(many[0])], [Asked(many[1])]
-    leaves = [i / LEAVES for i in range(LEAVES)]
+        return [Question(many[0])], [Question(many[1])]
     if what == "range_1_percent":
-        cold = [Asked((), key_at(at + 0.01), key_at(at + 0.02)) for at in leaves[::4]]
-        return cold, [Asked((), key_at(at + 0.03), key_at(at + 0.04)) for at in leaves[::4]]
-    points = ["", *split_points(LEAVES), "~"]
-    of_leaf = [
-        [key for key in keys if low <= key < high]
-        for low, high in zip(points, points[1:], strict=False)
-    ]
-    return [Asked((held[0],)) for held in of_leaf], [Asked((held[1],)) for held in of_leaf]
+        leaves = [i / LEAVES for i in range(0, LEAVES, 4)]
+        cold = [Question((), key_at(at + 0.01), key_at(at + 0.02)) for at in leaves]
+        return cold, [Question((), key_at(at + 0.03), key_at(at + 0.04)) for at in leaves]
+    of_leaf = [[key for key in keys if low <= key < high] for low, high in leaf_ranges(LEAVES)]
+    return [Question((some[0],)) for some in of_leaf], [Question((some[1],)) for some in of_leaf]
 
 
-def measure(look_up: LookUp, asked: Asked, answer: Digest) -> dict[str, float]:
+def save_answers(folder: str, sources: str) -> None:
+    """Note the keys to ask for, and the rows that each question is to find in these sources."""
+    keys = json.loads((Path(sources) / "keys.json").read_text())
+    asked = [one for what in PARTS for part in questions(what, keys) for one in part]
+    answers = dict.fromkeys((one.sql for one in asked), Digest())
+    for file in sorted(Path(sources).glob("*.parquet")):
+        rows = pq.read_table(file)
+        column = rows["key"]
+        for one in asked:
+            if one.keys:
+                is_found = pc.is_in(column, pa.array(one.keys))
+            else:
+                is_found = pc.and_(pc.greater_equal(column, one.low), pc.less(column, one.high))
+            found = digest_of(rows.filter(is_found).to_batches())
+            answers[one.sql] = answers[one.sql].plus(found)
+    Path(folder).mkdir()
+    save(Path(folder) / ANSWERS, answers)
+    (Path(folder) / "keys.json").write_text(json.dumps(keys))
+
+
+def take(look_up: LookUp, question: Question, answer: Digest) -> dict[str, float]:
     """Return what one look-up takes.
 
     Raises:
         ValueError: it found other rows than those that are there.
     """
     before, found = bytes_read(), []
-    taken = run(lambda: found.append(look_up(asked)))
+    taken = run(lambda: found.append(look_up(question)))
     read_bytes = bytes_read() - before
     if digest_of(found[0].to_batches()) != answer:
-        raise ValueError(f"other rows were found than the {answer.rows} of {asked}")
+        raise ValueError(f"other rows were found than the {answer.rows} of {question}")
     return {
         "ms": taken["seconds"] * 1000,
         "cpu_ms": taken["cpu_seconds"] * 1000,
@@ -231,56 +245,65 @@ def measure(look_up: LookUp, asked: Asked, answer: Digest) -> dict[str, float]:
     }
 
 
-def counted(storage: CountingStorage, taken: dict[str, float]) -> dict[str, float]:
-    """Return figures of a look-up with what was asked of the storage, which counts from 0 again."""
-    reads, storage.reads = storage.reads, Reads()
-    return {
-        **taken,
-        "requests": reads.requests,
-        "requested_kb": reads.size_bytes / 1000,
-    }
+def _take_all(
+    look_up: LookUp,
+    asked: Sequence[Question],
+    answers: str,
+    counts: Callable[[], dict[str, float]] = dict,
+) -> dict[str, float]:
+    """Return the medians of what look-ups take, and of what they ask for."""
+    known = saved(Path(answers) / ANSWERS)
+    counts()
+    taken = [{**take(look_up, one, known[one.sql]), **counts()} for one in asked]
+    return {name: median(one[name] for one in taken) for name in taken[0]}
 
 
-def save_answers(folder: Path, sources: Path) -> None:
-    """Note the keys to ask for, and the rows that each question is to find in these sources."""
-    keys = json.loads((sources / "keys.json").read_text())
-    asked = [one for what in PARTS for part in questions(what, keys) for one in part]
-    found = dict.fromkeys((one.sql for one in asked), Digest())
-    for file in sorted(sources.glob("*.parquet")):
-        rows = pq.read_table(file)
-        column = rows["key"]
-        for one in asked:
-            if one.keys:
-                wanted = pc.is_in(column, pa.array(one.keys))
-            else:
-                wanted = pc.and_(pc.greater_equal(column, one.low), pc.less(column, one.high))
-            some = digest_of(rows.filter(wanted).to_batches())
-            found[one.sql] = found[one.sql].plus(some)
-    folder.mkdir()
-    save(folder / ANSWERS, found)
-    (folder / "keys.json").write_text(json.dumps(keys))
-
-
-def main() -> None:
+def measure(
+    part: str, system: str, number: int, what: str, table: str, warm_up: str, answers: str
+) -> None:
     """Measure one system on one kind of look-up."""
-    part, system, number, what, table, warm_up, answers = sys.argv[1:]
     scratch = Path(warm_up).resolve() / "scratch"
-    small = CountingStorage(Path(warm_up) / "data")
-    first = SYSTEMS[system](small, scratch)
-    first(Asked((), "", "~"))
-    storage = CountingStorage(Path(table))
+    SYSTEMS[system](CountingStorage(Path(warm_up) / "data"), scratch)(ALL_KEYS)
+    storage, is_ours = CountingStorage(Path(table)), system == "dormouse"
     look_up = SYSTEMS[system](storage, scratch)
     cold, warm = questions(what, json.loads((Path(answers) / "keys.json").read_text()))
-    known = saved(Path(answers) / ANSWERS)
-    read_once(sorted(Path(table).rglob("*.parquet")))
+    read_once(shards_of(table))
     set_aside()
-    for heat, asked in (("cold", cold if system == "dormouse" else cold[:1]), ("warm", warm)):
-        measured = [counted(storage, measure(look_up, one, known[one.sql])) for one in asked]
-        medians = {name: median(one[name] for one in measured) for name in measured[0]}
-        if system != "dormouse":  # whose requests are not seen
-            del medians["requests"], medians["requested_kb"]
-        emit(part, f"{system}, {heat}", int(number), **medians)
+    counts = storage.counts if is_ours else dict  # requests of others are not seen
+    for heat, asked in (("cold", cold if is_ours else cold[:1]), ("warm", warm)):
+        medians = _take_all(look_up, asked, answers, counts)
+        emit(part, f"{system}, {heat}", number, **medians)
 
 
-if __name__ == "__main__":
-    main()
+def on_s3(
+    part: str,
+    number: int,
+    what: str,
+    table: str,
+    warm_up: str,
+    answers: str,
+    out: str,
+    delay_ms: int,
+) -> None:
+    """Measure one kind of look-up on an S3 that takes its time, as the Python API does it."""
+    scratch = Path(out).parent / "scratch"
+    dormouse(FolderStorage(Path(warm_up) / "data"), scratch)(ALL_KEYS)
+    cold, warm = questions(what, json.loads((Path(answers) / "keys.json").read_text()))
+    with local_s3(Path(out) / "s3", slowness(delay_ms)) as s3:
+        rows_instance.linked(shards_of(table), s3.folder / DATA)
+        look_up = dormouse(s3.storage, scratch, s3.folder / DATA)
+        s3.begin()
+        set_aside()
+
+        def counts() -> dict[str, float]:
+            asked = s3.counts()
+            read_kb = asked.get("sent_bytes", 0) / 1000
+            return {"requests": asked.get("GetObject", 0), "read_kb": read_kb}
+
+        for heat, asked in (("cold", cold), ("warm", warm)):
+            emit(
+                part,
+                f"{name_of(delay_ms)}, {heat}",
+                number,
+                **_take_all(look_up, asked, answers, counts),
+            )

@@ -1,34 +1,42 @@
-"""The figures of the rows benchmarks as tables in Markdown; used by `bench.rows`."""
+"""The goals of the row engine, each held against what was measured, and the tables of a report.
+
+Goals are numbered: 1 S3, 2 rate and CPU, 3 memory, 4 look-ups.
+"""
 
 from __future__ import annotations
 
-import datetime as dt
-import os
-import platform
 from collections.abc import Iterator, Sequence
+from functools import partial
 from importlib.metadata import version
 from importlib.util import find_spec
+from statistics import median
 
-from bench.common.figures import Figures, short, table
-from bench.common.goals import HEAD
-from bench.rows import worst_cases
-from bench.rows.goals import ON_S3, goals
-from bench.rows.on_s3 import name_of
-from bench.rows.rounds import FLOOR, PLAIN_FLOOR, median_of, median_ratio
-
-PEERS = ("pyarrow", "datafusion", "polars", "duckdb", "deltalake", "pyiceberg")
-WORK_HEAD = (
-    "",
-    "M rows/s",
-    "to the copy",
-    "to the plain copy",
-    "CPU s / M rows",
-    "to the copy's",
-    "peak RSS, MB",
-    "written, MB",
-    "files",
+from bench.figures import (
+    QUICK,
+    Figures,
+    Goal,
+    measured_on,
+    section,
+    table,
+    table_of,
+    table_of_goals,
 )
-S3_COLUMNS = {
+from bench.rows.stages import name_of
+from bench.rows.work import FLOOR, ORIGINAL, PLAIN_FLOOR
+
+RATE, CPU = "rows_per_second", "cpu_seconds_per_million"
+PACKAGES = ("pyarrow", "datafusion", "polars", "duckdb", "deltalake", "pyiceberg")
+PEERS = {
+    "compaction": (ORIGINAL, "duckdb sort", "datafusion merge", "polars sort"),
+    "ingest": ("polars filter and sort", "duckdb sort"),
+}
+"""Those that the engine is to be ahead of, in rate and in CPU time."""
+DELAYS_MS = (30, 100)
+ON_S3 = ", on S3"
+WORST_CASES = "worst cases of memory"
+_RATES = {RATE: "rows/s", CPU: "CPU s / M rows"}
+_S3 = {
+    **_RATES,
     "gets": "GETs",
     "puts": "PUTs",
     "parts": "parts",
@@ -37,107 +45,145 @@ S3_COLUMNS = {
     "peak_rss_mb": "peak RSS, MB",
     "server_cpu_seconds": "server, CPU s",
 }
-LOOK_UP_HEAD = ("", "ms", "CPU ms", "requests", "KB read", "rows")
-S3_HEAD = ("", "M rows/s", "to 0 ms", "CPU s / M rows", *S3_COLUMNS.values())
-STEP_HEAD = ("", "M rows/s", "CPU s / M rows")
-MEMORY_HEAD = ("", "memory, MB", "rows, MB", "peak RSS, MB", "rows to memory", "peak to memory")
+COLUMNS = {
+    "look-up": {
+        "ms": "ms",
+        "cpu_ms": "CPU ms",
+        "requests": "requests",
+        "read_kb": "KB read",
+        "rows": "rows",
+    },
+    "steps": _RATES,
+    WORST_CASES: {"stored_mb": "inputs, MB", "peak_rss_mb": "peak RSS, MB", **_RATES},
+    "memory": {
+        "memory_mb": "memory, MB",
+        "rows_mb": "rows, MB",
+        "peak_rss_mb": "peak RSS, MB",
+        "rows_to_memory": "rows to memory",
+        "peak_to_memory": "peak to memory",
+    },
+}
+"""The columns of tables, by what the names of their parts begin with."""
 
-WORST_HEAD = ("a compaction of", "inputs, MB", "peak RSS, MB", "CPU s")
 
-
-def report(figures: Figures, *, quick: bool, notes: Sequence[str] = ()) -> str:
-    """Return all tables, after what is to be said of how they were made."""
-    return "\n\n".join(_sections(figures, quick, notes))
-
-
-def _sections(figures: Figures, quick: bool, notes: Sequence[str]) -> Iterator[str]:
-    versions = ", ".join(f"{name} {version(name)}" for name in PEERS if find_spec(name))
-    yield (
-        f"Measured on {dt.datetime.now(dt.UTC):%d %B %Y}, {os.cpu_count()} cores, "
-        f"Python {platform.python_version()}; {versions}."
+def report(figures: Figures, *, quick: bool, notes: Sequence[str] = ()) -> Iterator[str]:
+    """Yield all tables, after what is to be said of how they were made."""
+    yield measured_on(
+        "; " + ", ".join(f"{name} {version(name)}" for name in PACKAGES if find_spec(name))
     )
     if quick:
-        yield (
-            "A quick run, of a tenth of the rows: what a job costs once weighs ten times as much "
-            "as in a full one, for which the goals are meant."
-        )
+        yield f"{QUICK} Goals are meant for full ones."
     yield from notes
-    for part in dict.fromkeys(part for part, *_ in figures.all):
-        if part.startswith("look-up"):
-            head, rows = LOOK_UP_HEAD, _look_ups(figures, part)
-        elif part.startswith("steps"):
-            head, rows = STEP_HEAD, _steps(figures, part)
+    for part in figures.parts():
+        columns = [columns for begin, columns in COLUMNS.items() if part.startswith(begin)]
+        if columns:
+            yield section(part, table_of(figures, part, columns[0]))
         elif part.endswith(ON_S3):
-            head, rows = S3_HEAD, _on_s3(figures, part)
-        elif part == worst_cases.PART:
-            head, rows = WORST_HEAD, _worst(figures, part)
-        elif part == "memory":
-            head, rows = MEMORY_HEAD, _memory(figures, part)
+            yield section(part, table_of(figures, part, _S3))
         else:
-            head, rows = WORK_HEAD, _work(figures, part)
-        yield f"### {part[0].upper()}{part[1:]}\n\n{table(head, rows)}"
-    yield f"### Goals\n\n{table(HEAD, [goal.row() for goal in goals(figures)])}"
+            yield section(part, _work(figures, part))
+    yield section("goals", table_of_goals(goals(figures)))
 
 
-def _work(figures: Figures, part: str) -> Iterator[list[str]]:
-    for system in figures.subjects(part):
-
-        def middle(figure: str, system: str = system) -> float | None:
-            return median_of(figures, part, system, figure)
-
-        def to(floor: str, figure: str, system: str = system) -> str:
-            return _two_digits(median_ratio(figures, part, system, floor, figure))
-
-        rate, cpu = "rows_per_second", "cpu_seconds_per_million"
-        per_second = middle(rate)
-        yield [
-            system,
-            _two_digits(per_second and per_second / 1e6),
-            to(FLOOR, rate),
-            to(PLAIN_FLOOR, rate),
-            _two_digits(middle(cpu)),
-            to(FLOOR, cpu),
-            *(_whole(middle(name)) for name in ("peak_rss_mb", "written_mb", "files")),
-        ]
-
-
-def _on_s3(figures: Figures, part: str) -> Iterator[list[str]]:
+def _work(figures: Figures, part: str) -> str:
+    """Return the table of a stage beside its peers, with ratios within a round."""
+    head = ("", "M rows/s", "to the copy", "to the plain copy", "CPU s / M rows", "to the copy's")
+    rest = {"peak_rss_mb": "peak RSS, MB", "written_mb": "written, MB", "files": "files"}
+    rows = []
     for of in figures.subjects(part):
-        rate = median_of(figures, part, of, "rows_per_second")
-        to_quickest = median_ratio(figures, part, of, name_of(0, 0), "rows_per_second")
-        cpu = median_of(figures, part, of, "cpu_seconds_per_million")
-        first = (of, _two_digits(rate and rate / 1e6), _two_digits(to_quickest), _two_digits(cpu))
-        yield [*first, *(short(median_of(figures, part, of, name)) for name in S3_COLUMNS)]
+        rate = figures.median(part, of, RATE)
+        values = (
+            None if rate is None else rate / 1e6,
+            figures.ratio(part, of, FLOOR, RATE),
+            figures.ratio(part, of, PLAIN_FLOOR, RATE),
+            figures.median(part, of, CPU),
+            figures.ratio(part, of, FLOOR, CPU),
+        )
+        shown = ["-" if value is None else f"{value:.2f}" for value in values]
+        rows.append([of, *shown, *(f"{figures.median(part, of, name) or 0:,.0f}" for name in rest)])
+    return table((*head, *rest.values()), rows)
 
 
-def _steps(figures: Figures, part: str) -> Iterator[list[str]]:
-    for step in figures.subjects(part):
-        rate = median_of(figures, part, step, "rows_per_second")
-        cpu = median_of(figures, part, step, "cpu_seconds_per_million")
-        yield [step, _two_digits(rate and rate / 1e6), _two_digits(cpu)]
+def goals(figures: Figures) -> list[Goal]:
+    """Return all goals, in parts as they were measured."""
+    return [goal for part in figures.parts() for goal in _of_part(figures, part)]
 
 
-def _look_ups(figures: Figures, part: str) -> Iterator[list[str]]:
-    for of in figures.subjects(part):
-        names = ("ms", "cpu_ms", "requests", "read_kb", "rows")
-        yield [of, *(short(median_of(figures, part, of, name)) for name in names)]
+def _of_part(figures: Figures, part: str) -> Iterator[Goal]:
+    if part.startswith("look-up"):
+        yield from _look_ups(figures, part)
+    elif part.endswith(ON_S3):
+        yield from _on_s3(figures, part)
+    elif part == WORST_CASES:
+        for case in figures.subjects(part):
+            peak = figures.median(part, case, "peak_rss_mb")
+            yield Goal(3, f"compaction of {case}: peak of memory, MB", peak, 300)
+    elif part == "memory":
+        for stage in figures.subjects(part):
+            names = ("rows_to_memory", "peak_rss_mb", "memory_mb")
+            times, peak, memory = (figures.median(part, stage, name) or 0 for name in names)
+            what = f"{stage} of {times:.1f} times its memory: MB beyond it at the peak"
+            yield Goal(3, what, peak - memory, 512)
+    elif part.startswith(("compaction", "ingest")):
+        yield from _rates(figures, part)
 
 
-def _memory(figures: Figures, part: str) -> Iterator[list[str]]:
-    for of in figures.subjects(part):
-        names = ("memory_mb", "rows_mb", "peak_rss_mb", "rows_to_memory", "peak_to_memory")
-        yield [of, *(short(median_of(figures, part, of, name)) for name in names)]
+def _on_s3(figures: Figures, part: str) -> Iterator[Goal]:
+    """A job may take 5 % longer than without delay, and five round trips besides."""
+    for delay_ms in DELAYS_MS:
+        trips = round_trips(figures, part, name_of(0), name_of(delay_ms), delay_ms / 1000)
+        what = f"{part}, {name_of(delay_ms)}: round trips, at 0.95 of the rate at 0 ms"
+        yield Goal(1, what, trips, 5)
+    if part.startswith("compaction"):
+        peak = figures.median(part, name_of(DELAYS_MS[0]), "peak_rss_mb")
+        yield Goal(3, f"{part}: peak of memory, MB", peak, 400)
 
 
-def _worst(figures: Figures, part: str) -> Iterator[list[str]]:
-    for of in figures.subjects(part):
-        names = ("stored_mb", "peak_rss_mb", "cpu_seconds")
-        yield [of, *(short(median_of(figures, part, of, name)) for name in names)]
+def round_trips(figures: Figures, part: str, quick: str, slow: str, delay_s: float) -> float | None:
+    """Return how many requests one after the other a job waits for that takes 5 % longer besides.
+
+    The job was measured as `quick` and, with so many seconds before each answer, as `slow`.
+    """
+    trips = []
+    for at in figures.sizes(part, slow):
+        without, with_delay = (figures.get(part, of, at, "seconds") for of in (quick, slow))
+        if without is not None and with_delay is not None:
+            trips.append(max(0.0, with_delay - without / 0.95) / delay_s)
+    return median(trips) if trips else None
 
 
-def _two_digits(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}"
+def _rates(figures: Figures, part: str) -> Iterator[Goal]:
+    stage, _, _ = part.partition(" ")
+    to = partial(figures.ratio, part, "dormouse")
+    for peer in PEERS[stage]:
+        yield Goal(2, f"{part}: rows/s to those of {peer}", to(peer, RATE), 1, at_least=True)
+        yield Goal(2, f"{part}: CPU to that of {peer}", to(peer, CPU), 1)
+    least = 1.25 if stage == "compaction" else 0.7
+    yield Goal(2, f"{part}: rows/s to the copy's", to(FLOOR, RATE), least, at_least=True)
+    if stage == "compaction":
+        plain = to(PLAIN_FLOOR, RATE)
+        yield Goal(2, f"{part}: CPU to the copy's", to(FLOOR, CPU), 1.2)
+        yield Goal(2, f"{part}: rows/s to the plain copy's", plain, 1, at_least=True)
+        peak = figures.median(part, "dormouse", "peak_rss_mb")
+        yield Goal(3, f"{part}: peak of memory, MB", peak, 300)
 
 
-def _whole(value: float | None) -> str:
-    return "-" if value is None else f"{value:,.0f}"
+def _look_ups(figures: Figures, part: str) -> Iterator[Goal]:
+    middle = partial(figures.median, part)
+    cold, warm = "dormouse, cold", "dormouse, warm"
+    if part.endswith(ON_S3):
+        if "100 keys" in part:
+            quick, slow = (middle(f"{name_of(ms)}, cold", "ms") for ms in (0, DELAYS_MS[0]))
+            trips = None if quick is None or slow is None else (slow - quick) / DELAYS_MS[0]
+            yield Goal(4, f"{part}, cold: round trips", trips, 3)
+    elif part == "look-up, one key":
+        yield Goal(4, f"{part}, cold: reads", middle(cold, "requests"), 2)
+        yield Goal(4, f"{part}, warm: reads", middle(warm, "requests"), 1)
+        yield Goal(4, f"{part}, cold: KB read", middle(cold, "read_kb"), 200)
+        yield Goal(4, f"{part}, warm: ms", middle(warm, "ms"), 1)
+    elif part == "look-up, one key of wide rows":
+        yield Goal(4, f"{part}, cold: KB read", middle(cold, "read_kb"), 200)
+    elif part == "look-up, 100 keys":
+        for figure, what, bound in (("ms", "ms", 1.0), ("read_kb", "KB read", 0.5)):
+            ratio = figures.ratio(part, cold, "duckdb, cold", figure)
+            yield Goal(4, f"{part}, cold: {what} to DuckDB's", ratio, bound)

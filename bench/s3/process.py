@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import astuple
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 from unittest.mock import patch
 
 from botocore.config import Config
 
-from bench.common.places import ROOT
+from bench.measure import command, environment
 from bench.s3.server import Slowness
 from dormouse.aws.clients import client
 from dormouse.aws.storage import S3Sources, S3Storage
@@ -50,6 +50,11 @@ class LocalS3:
         """Return a client such as that of a function."""
         return client("s3", CLIENT_CONFIG.merge(_UNSIGNED))
 
+    def begin(self) -> None:
+        """Count from here on: what the SDK does once is no part of what is measured."""
+        next(self.storage.folders(), None)
+        self.counts()
+
     def counts(self) -> dict[str, float]:
         """Return what was asked since the last call, and the CPU seconds that the server took."""
         self._asked.write("\n")
@@ -63,29 +68,23 @@ def local_s3(folder: Path, slowness: Slowness) -> Iterator[LocalS3]:
     """Serve buckets below `folder` as long as the context lasts; clients made in it find them."""
     for bucket in (DATA, SOURCES):
         (folder / bucket).mkdir(parents=True, exist_ok=True)
-    arguments = (
-        f"--delay-ms={slowness.delay_ms}",
-        f"--mb-per-second={slowness.mb_per_second}",
-        f"--mb-per-second-each={slowness.mb_per_second_each}",
-    )
     with subprocess.Popen(
-        [sys.executable, "-m", "bench.s3", str(folder), *arguments],
+        command("s3.server:serve", folder, *astuple(slowness)),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env=environment(),
     ) as server:
         if server.stdin is None or server.stdout is None:
             raise ValueError("the server has no pipes")
-        environment = {
+        variables = {
             "AWS_ENDPOINT_URL_S3": server.stdout.readline().strip(),
             "AWS_DEFAULT_REGION": "eu-west-2",
             "AWS_ACCESS_KEY_ID": "nobody",
             "AWS_SECRET_ACCESS_KEY": "secret",
         }
         try:
-            with patch.dict(os.environ, environment):
+            with patch.dict(os.environ, variables):
                 yield LocalS3(folder, server.stdin, server.stdout)
         finally:
             server.terminate()

@@ -7,19 +7,16 @@ Spark of its own; systems take turns, round by round. Tables go to standard outp
 
 from __future__ import annotations
 
-import datetime as dt
-import platform
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 
-from bench.common.figures import Figures, short, table
-from bench.common.goals import HEAD, Goal
-from bench.common.runner import OUT, Step, benchmark, options
+from bench.figures import QUICK as A_TENTH
+from bench.figures import Figures, Goal, measured_on, section, short, table, table_of_goals
 from bench.rows.function import function
-from bench.rows.rounds import median_of, median_ratio
+from bench.runner import OUT, Step, benchmark, options
 from bench.spark.systems import DRIVER_MEMORY, ENGINE, NOT_OPTIMIZED, SYSTEMS, cores
 
 COLUMNS = {
@@ -62,10 +59,10 @@ LEAVES = 64
 def steps(folder: Path, scale: Scale) -> Iterator[Step]:
     """Return what makes the input, and the measurements, round by round."""
     sources, table = f"{folder}/sources", f"{folder}/table"
-    few, many = str(scale.import_files), str(scale.compaction_files)
-    yield Step("rows.make", ("sources", sources, "narrow", few, str(scale.rows)))
-    yield Step("rows.make", ("sources", f"{folder}/many", "narrow", many, str(scale.rows)))
-    yield Step("rows.make", ("table", table, "narrow", f"{folder}/many", "1", many))
+    few, many = scale.import_files, scale.compaction_files
+    yield Step("rows.make:sources", (sources, "narrow", few, scale.rows))
+    yield Step("rows.make:sources", (f"{folder}/many", "narrow", many, scale.rows))
+    yield Step("rows.make:table", (table, "narrow", f"{folder}/many", 1, many))
     parts = {
         f"import of {scale.import_files * scale.rows:,} rows into {LEAVES} leaves": sources,
         f"compaction of {scale.compaction_files} x {scale.rows:,} rows": f"{table}/data",
@@ -73,9 +70,9 @@ def steps(folder: Path, scale: Scale) -> Iterator[Step]:
     for number in range(scale.rounds):
         for part, inputs in parts.items():
             for system in SYSTEMS[part.split()[0]]:
-                given = (part, system, str(number), inputs, str(LEAVES), OUT)
+                given = (part, system, number, inputs, LEAVES, OUT)
                 environment = function("compact").environment if system == ENGINE else {}
-                yield Step("spark.systems", given, on_disk=True, environment=environment)
+                yield Step("spark.systems:measure", given, on_disk=True, environment=environment)
 
 
 def main() -> int:
@@ -86,36 +83,32 @@ def main() -> int:
     scale = QUICK if given.quick else FULL
     scale = replace(scale, rounds=given.rounds or scale.rounds)
 
-    def shown(figures: Figures) -> str:
-        return "\n\n".join(report(figures, scale))
-
-    return benchmark("bench-spark", given, lambda f: [*steps(f, scale)], shown)
+    return benchmark(
+        "bench-spark", given, lambda f: steps(f, scale), lambda figures: report(figures, scale)
+    )
 
 
 def report(figures: Figures, scale: Scale) -> Iterator[str]:
     """Return how it was measured, a table of each part, medians of its rounds, and the goals."""
     rounds = f"medians of {scale.rounds} rounds" if scale.rounds > 1 else "one round"
-    yield (
-        f"Measured on {dt.datetime.now(dt.UTC):%d %B %Y}, {cores()} cores, Spark "
-        f"{version('pyspark')} in `local[{cores()}]` with {DRIVER_MEMORY} of heap, Python "
-        f"{platform.python_version()}; {rounds}."
-    )
+    spark = f"Spark {version('pyspark')} in `local[{cores()}]` with {DRIVER_MEMORY} of heap"
+    yield measured_on(f", {spark}; {rounds}")
     if scale.rows < FULL.rows:
-        yield "A quick run, of a tenth of the rows: what each job costs once weighs ten times more."
+        yield A_TENTH
     goals = []
-    for part in dict.fromkeys(part for part, *_ in figures.all):
+    for part in figures.parts():
         kind = part.split()[0]
         rows = []
         for system in figures.subjects(part):
-            values = [short(median_of(figures, part, system, figure)) for figure in COLUMNS]
-            to_plain = median_ratio(figures, part, system, PLAIN[kind], "rows_per_second")
+            values = [short(figures.median(part, system, figure)) for figure in COLUMNS]
+            to_plain = figures.ratio(part, system, PLAIN[kind], "rows_per_second")
             rows.append([system, values[0], short(to_plain), *values[1:]])
         first, *others = COLUMNS.values()
-        yield f"### {part[0].upper()}{part[1:]}\n\n{table(['', first, RATIO, *others], rows)}"
+        yield section(part, table(["", first, RATIO, *others], rows))
         for peer, times in GOALS[kind].items():
-            ratio = median_ratio(figures, part, "dormouse", peer, "rows_per_second")
+            ratio = figures.ratio(part, "dormouse", peer, "rows_per_second")
             goals.append(Goal(6, f"{part}: rows/s to those of {peer}", ratio, times, at_least=True))
-    yield f"### Goals of Spark\n\n{table(HEAD, [goal.row() for goal in goals])}"
+    yield section("goals of Spark", table_of_goals(goals))
 
 
 if __name__ == "__main__":

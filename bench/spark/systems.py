@@ -1,8 +1,4 @@
-"""Import rows into leaves, or make sorted shards one, as Dormouse's Spark jobs and others do it.
-
-Run as ``python -m bench.spark.systems PART SYSTEM ROUND INPUTS LEAVES OUT``; prints a JSON
-line for each figure. Spark is started, and warmed up with some rows, before it is measured.
-"""
+"""Import rows into leaves, or make sorted shards one, as Dormouse's Spark jobs and others do it."""
 
 from __future__ import annotations
 
@@ -16,12 +12,12 @@ from tempfile import TemporaryDirectory
 
 from pyspark.sql import SparkSession
 
-from bench.common.figures import emit
-from bench.rows import compaction as rows_compaction
+from bench.figures import emit
 from bench.rows import instance as rows_instance
-from bench.rows.data import KEYS, SCHEMAS, split_points, write_source
-from bench.rows.digest import ALL, DIGESTS, Digest, saved
-from bench.rows.output import check
+from bench.rows import work as rows_work
+from bench.rows.data import KEYS, SCHEMAS, expected_of, split_points
+from bench.rows.make import write_source
+from bench.rows.stages import check
 from bench.spark.access import MEMORY_BYTES, LocalAccess
 from bench.spark.processes import measured, shuffled_bytes
 from dormouse.features import jvm
@@ -90,15 +86,12 @@ def dormouse_import(
     """Run the bulk import of all files into a table of so many leaves."""
     given = rows_instance.services(FolderStorage(out), scratch, MEMORY_BYTES, seed=1)
     table = rows_instance.create(given, SCHEMAS["narrow"], split_points(leaves))
-    given.tables.change(table.id, lambda t: t.with_settings(_settings(leaves), {}))
+    settings: dict[str, int | str] = {"bulk_import_min_leaf_partitions": leaves}
+    given.tables.change(table.id, lambda t: t.with_settings(settings, {}))
     sources = tuple(Source("local", f"rows/{f}", f.name, f.stat().st_size) for f in files)
     job = IngestJob(table.id, 0, job_id_of(sources), sources)
     reach = LocalAccess(out, scratch)
     return lambda: bulk_import(spark.sparkContext, reach, given, job)
-
-
-def _settings(leaves: int) -> dict[str, int | str]:
-    return {"bulk_import_min_leaf_partitions": leaves}
 
 
 def spark_import(
@@ -150,7 +143,7 @@ def lambda_engine(
     spark: SparkSession, files: Sequence[Path], leaves: int, out: Path, scratch: Path
 ) -> Work:
     """Run the same job in one process, as the function does."""
-    return rows_compaction.dormouse(files, "narrow", out)
+    return rows_work.compact(files, "narrow", out)
 
 
 SYSTEMS: dict[str, dict[str, Callable[..., Work]]] = {
@@ -168,16 +161,13 @@ SYSTEMS: dict[str, dict[str, Callable[..., Work]]] = {
 }
 
 
-def main() -> None:
-    """Measure one system once.
+def measure(part: str, system: str, number: int, inputs: str, leaves: int, place: str) -> None:
+    """Measure one system once. Spark is started, and warmed up with some rows, before that.
 
     Raises:
         ValueError: it wrote other rows, or not in order.
     """
-    part, system, number, inputs, leaves, place = sys.argv[1:]
     files = sorted(Path(inputs).resolve().rglob("*.parquet"))
-    expected = known_digest(Path(inputs))
-    rows = expected.rows
     out, scratch = Path(place), Path(place).parent / "scratch"
     make = SYSTEMS[part.split()[0]][system]
     with TemporaryDirectory(dir=scratch) as name:
@@ -187,14 +177,15 @@ def main() -> None:
         spark = started(folder / "events", folder / "scratch", system)
         warm_up(spark, make, part, files, folder)
         before = shuffled_bytes(folder / "events")
-        taken = measured(make(spark, files, int(leaves), out, folder / "scratch"))
+        taken = measured(make(spark, files, leaves, out, folder / "scratch"))
         end(spark)
         shuffled = shuffled_bytes(folder / "events") - before
-    written = check(system, expected, out, in_order=True)
+    expected = expected_of(Path(inputs))
+    written, rows = check(system, expected, out), expected.rows
     emit(
         part,
         system,
-        int(number),
+        number,
         rows_per_second=rows / taken["seconds"],
         cpu_seconds_per_million=taken["cpu_seconds"] / rows * 1e6,
         peak_rss_mb=taken["peak_rss_bytes"] / 1e6,
@@ -202,16 +193,6 @@ def main() -> None:
         written_mb=sum(path.stat().st_size for path in written) / 1e6,
         files=len(written),
     )
-
-
-def known_digest(inputs: Path) -> Digest:
-    """Return the digest of all rows of a folder of sources, or of a table."""
-    if (inputs / DIGESTS).is_file():
-        found = Digest()
-        for each in saved(inputs / DIGESTS).values():
-            found = found.plus(each)
-        return found
-    return saved(inputs.parent / DIGESTS)[ALL]
 
 
 def load(number: int) -> None:
@@ -250,7 +231,3 @@ def end(spark: SparkSession) -> None:
     assert jvm.stdin is not None
     jvm.stdin.close()  # the JVM ends when nobody can write to it
     jvm.wait(JVM_ENDS_SECONDS)
-
-
-if __name__ == "__main__":
-    main()

@@ -3,46 +3,133 @@
 Run by ``make bench-sql``; it takes some minutes. ``ARGS=--quick`` takes 2,000,000 rows, not
 20,000,000. Each query is run by each system twice: cold, in a process of its own that is asked for
 nothing else, so that its CPU time includes what starting takes, for Dormouse that of both
-processes; and warm, in a process that has answered others (`bench.sql.warm`). Results are
-compared. At last, a query over messages reads all of a table of 1,000 leaves by sub-queries
-(`bench.sql.remote`).
+processes; and warm, in a process that has answered others. Results are compared. At last, a query
+over messages reads all of a table of 1,000 leaves by sub-queries (`bench.sql.remote`).
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
-from bench.common.runner import Step, benchmark, options
-from bench.sql.queries import QUERIES, SYSTEMS
-from bench.sql.report import report
+from bench.figures import (
+    Figures,
+    Goal,
+    measured_on,
+    quotient,
+    section,
+    short,
+    table,
+    table_of_goals,
+)
+from bench.runner import Step, benchmark, options
+from bench.sql.queries import QUERIES, REMOTE, SYSTEMS, WARM
 
 ROWS, QUICK_ROWS = 20_000_000, 2_000_000
-LEAVES, QUICK_LEAVES = 1_000, 100
-REMOTE_ROWS, QUICK_REMOTE_ROWS = 25_000_000, 1_000_000
-"""Of the query over messages: some 85 bytes each in its result, which is 2 GB."""
+REMOTE_SIZE, QUICK_REMOTE_SIZE = (1_000, 25_000_000), (100, 1_000_000)
+"""Leaf partitions, and rows of some 85 bytes each in the result of the query, which is 2 GB."""
+_REMOTE = {
+    "leaf partitions": "leaves",
+    "sub-queries": "sub_queries",
+    "MB of its result": "result_mb",
+    "seconds, in one process": "seconds",
+    "CPU seconds": "cpu_seconds",
+    "seconds to read the result back": "read_back_seconds",
+    "peak MB": "peak_mb",
+    "reads of shards": "read_requests",
+    "MB read": "read_mb",
+    "µ$ for functions and requests": "microdollars",
+    "µ$ of Athena for the same MB, at $5 a TB (from memory)": "athena_microdollars",
+}
+MOST_COLD, MOST_WARM = 1.5, 1.3
+"""The most CPU time, as a multiple of DuckDB's on the exported files: in a process that
+begins, and in one that has answered others.
+"""
+MOST_SMALL_SECONDS = 0.02
+"""The most CPU time of a warm query that reads little."""
+_AXES = {"cold": "", WARM: f"{WARM} "}
+"""What the names of the figures begin with, by what they are about."""
+
+
+def report(figures: Figures) -> Iterator[str]:
+    """Yield what was measured, and the goals."""
+    yield f"{measured_on('; each query once by each system, in turns')} {_compared(figures)}"
+    for axis, begins in _AXES.items():
+        rows = [[query.name, *_row(figures, f"{begins}{query.name}")] for query in QUERIES]
+        yield table((f"{axis}: CPU seconds", *SYSTEMS, "of DuckDB's"), rows)
+    remote = [
+        [name, short(figures.median(REMOTE, "dormouse", figure))]
+        for name, figure in _REMOTE.items()
+    ]
+    yield table((REMOTE, ""), remote)
+    yield section("goals", table_of_goals(goals(figures)))
+
+
+def _compared(figures: Figures) -> str:
+    """Return whether all systems had the same results."""
+    differing = [
+        f"{begins}{query.name}"
+        for begins in _AXES.values()
+        for query in QUERIES
+        if not _agree([_figure(figures, f"{begins}{query.name}", s, "digest") for s in SYSTEMS])
+    ]
+    if differing:
+        return f"**Results differ, or are missing: {', '.join(differing)}.**"
+    return "All systems had the same results."
+
+
+def _agree(digests: list[float | None]) -> bool:
+    return None not in digests and len(set(digests)) == 1
+
+
+def _row(figures: Figures, name: str) -> Iterator[str]:
+    for system in SYSTEMS:
+        yield short(_cpu(figures, name, system))
+    share = quotient(_cpu(figures, name, "dormouse"), _cpu(figures, name, "duckdb"))
+    yield f"{share:.2f} ×" if share else "–"
+
+
+def goals(figures: Figures) -> Iterator[Goal]:
+    """Yield two goals for each query: cold, and warm, where keys leave out most rows in seconds."""
+    for query in QUERIES:
+        own, duckdb = (_cpu(figures, query.name, system) for system in ("dormouse", "duckdb"))
+        yield Goal(1, f"cold, {query.name}: CPU beside DuckDB", quotient(own, duckdb), MOST_COLD)
+    for query in QUERIES:
+        name = f"{WARM} {query.name}"
+        own, duckdb = (_cpu(figures, name, system) for system in ("dormouse", "duckdb"))
+        if query.prunes:
+            yield Goal(2, f"warm, {query.name}: CPU seconds", own, MOST_SMALL_SECONDS)
+        else:
+            yield Goal(
+                2, f"warm, {query.name}: CPU beside DuckDB", quotient(own, duckdb), MOST_WARM
+            )
+
+
+def _cpu(figures: Figures, name: str, system: str) -> float | None:
+    return _figure(figures, name, system, "cpu_seconds")
+
+
+def _figure(figures: Figures, name: str, system: str, figure: str) -> float | None:
+    return figures.median(name, system, figure)
+
+
+def steps(folder: Path, *, quick: bool) -> Iterator[Step]:
+    """Yield what makes the data, and what measures."""
+    rows, data = QUICK_ROWS if quick else ROWS, f"{folder}/data"
+    yield Step("sql.run:make", (data, rows))
+    for heat in ("cold", WARM):
+        for query in QUERIES:
+            for system in SYSTEMS:
+                yield Step(f"sql.run:{heat}", (system, query.name, data, rows), on_disk=True)
+    size = QUICK_REMOTE_SIZE if quick else REMOTE_SIZE
+    yield Step("sql.remote:measure", (*size, f"{folder}/remote"), on_disk=True)
 
 
 def main() -> int:
     """Measure and report."""
     given = options(__doc__, "2,000,000 rows").parse_args()
-    rows = QUICK_ROWS if given.quick else ROWS
-
-    def steps(folder: Path) -> list[Step]:
-        data = str(folder / "data")
-        made = Step("sql.make", (data, str(rows)))
-        measured = [
-            Step(f"sql.{module}", (system, query.name, data, str(rows)), on_disk=True)
-            for module in ("run", "warm")
-            for query in QUERIES
-            for system in SYSTEMS
-        ]
-        leaves = str(QUICK_LEAVES if given.quick else LEAVES)
-        count = str(QUICK_REMOTE_ROWS if given.quick else REMOTE_ROWS)
-        remote = Step("sql.remote", (leaves, count, str(folder / "remote")), on_disk=True)
-        return [made, *measured, remote]
-
-    return benchmark("bench-sql", given, steps, report)
+    return benchmark("bench-sql", given, lambda f: steps(f, quick=given.quick), report)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 SYSTEMS = ("dormouse", "datafusion", "duckdb", "polars")
+REMOTE = "query over messages"
 WARM = "warm"
 """What the names of the figures of a warm process begin with."""
 

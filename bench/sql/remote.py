@@ -1,23 +1,20 @@
-"""Measure one query over messages: ``remote LEAVES ROWS FOLDER``: all rows of a table of so many
-leaf partitions, by sub-queries, in an instance in a folder; what it takes and what it would cost.
+"""Measure one query over messages: all rows of a table of many leaf partitions, by sub-queries, in
+an instance in a folder; what it takes and what it would cost.
 
 One process does all sub-queries, one after the other; on AWS they run side by side.
 """
 
 from __future__ import annotations
 
-import resource
-import sys
-from collections.abc import Callable
-from pathlib import Path
 from time import perf_counter
 
 import numpy as np
 import pyarrow as pa
 
-from bench.common.figures import emit
 from bench.cost.prices import INVOCATION, REQUESTS, function_dollars
-from bench.sql.report import PART
+from bench.figures import emit
+from bench.measure import peak_bytes, timed
+from bench.sql.queries import REMOTE
 from dormouse.client.instance import Instance
 from dormouse.client.queries import ask
 from dormouse.features.queries import load_end
@@ -32,23 +29,24 @@ PUTS_OF_A_TASK = 5
 """The plan, the mark of the attempt, the end, and two of a file: begun and completed."""
 
 
-def main(leaves: int, rows: int, folder: Path) -> None:
+def measure(leaves: int, rows: int, folder: str) -> None:
     """Make the table, ask the query, read its result back, and print figures."""
-    with Instance.open(folder / "mice", background=False) as instance:
+    with Instance.open(f"{folder}/mice", background=False) as instance:
         made = _make(instance, leaves, rows)
         asked = AnswerQuery(
             query_id="q", table="wide", limits=QueryLimits(seconds=3600), format="parquet"
         )
-        took, cpu = _timed(
-            lambda: ask(instance.services, instance.queues, instance.polling, asked, 3600).wait(
-                3600
-            )
-        )
-        peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        began = perf_counter()
+        query = ask(instance.services, instance.queues, instance.polling, asked, 3600)
+        _, cpu = timed(lambda: query.wait(3600))
+        took = perf_counter() - began
+        peak_mb = peak_bytes() / 1024**2
         end = load_end(instance.services.results, "q")
         assert end is not None
         assert end.rows == made == rows, (end.rows, made)
-        back, _ = _timed(lambda: _read(instance))
+        began = perf_counter()
+        assert sum(batch.num_rows for batch in instance.asked("q").result()) == rows
+        back = perf_counter() - began
         seconds = end.function_milliseconds / 1000
         dollars = (
             end.tasks * function_dollars(seconds / end.tasks, FUNCTION_MB, 512)
@@ -57,7 +55,7 @@ def main(leaves: int, rows: int, folder: Path) -> None:
             + end.tasks * 2 * INVOCATION
         )
         emit(
-            PART,
+            REMOTE,
             "dormouse",
             rows,
             leaves=leaves,
@@ -104,23 +102,3 @@ def _make(instance: Instance, leaves: int, rows: int) -> int:
         )
     instance.wait(timeout_seconds=3600)
     return table.count()
-
-
-def _read(instance: Instance) -> int:
-    return sum(batch.num_rows for batch in instance.asked("q").result())
-
-
-def _timed(run: Callable[[], object]) -> tuple[float, float]:
-    """Return the seconds and the CPU seconds that something takes."""
-    began, used = perf_counter(), _cpu()
-    run()
-    return perf_counter() - began, _cpu() - used
-
-
-def _cpu() -> float:
-    own = resource.getrusage(resource.RUSAGE_SELF)
-    return own.ru_utime + own.ru_stime
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))

@@ -1,20 +1,14 @@
-"""Measure commands of an environment: the CPU time that each process takes, user and system.
-
-``commands FOLDER ROUNDS`` makes an environment from the wheel, an instance in a folder and one on
-the local stack with the same table, and runs each command ROUNDS times, in turns. Of a command the
-least time counts: whatever else the machine does only adds to it.
-"""
+"""Measure commands of an environment: the CPU time that each process takes, user and system."""
 
 from __future__ import annotations
 
 import json
-import resource
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from bench.common.figures import emit
+from bench.figures import emit
+from bench.measure import cpu_seconds
 from dormouse_cli.local.commands import LOCAL_PARAMETERS, find_template
 from dormouse_cli.local.stack import LocalStack
 from tools.wheel import Environment, build_wheel
@@ -45,8 +39,13 @@ COMPLETION = {
 }
 
 
-def main(folder: Path, rounds: int) -> None:
-    """Measure everything, and print the figures."""
+def measure_all(place: str, rounds: int) -> None:
+    """Make an environment from the wheel, an instance in a folder and one on the local stack with
+    the same table, and run each command in turns; print the figures.
+
+    Of a command the least time counts: whatever else the machine does only adds to it.
+    """
+    folder = Path(place)
     environment = Environment(folder / "aws", build_wheel(folder / "wheel"), "[aws]")
     make_files(environment.home)
     in_folder = {"DORMOUSE_INSTANCE": str(environment.home / "mice")}
@@ -91,21 +90,18 @@ def one_round(
 ) -> Iterator[tuple[str, str, float]]:
     """Yield where each command ran, what it is, and its CPU seconds."""
     for what, program in PYTHON.items():
-        yield "python", what, cpu_seconds(environment, "python", "-c", program)
+        yield "python", what, cpu_seconds_of(environment, "python", "-c", program)
     for where, variables in instances.items():
         for what, arguments in COMMANDS.items():
-            yield where, what, cpu_seconds(environment, "dormouse", *arguments, **variables)
+            yield where, what, cpu_seconds_of(environment, "dormouse", *arguments, **variables)
         completing = {**variables, **COMPLETION}
-        yield where, "completion of a name", cpu_seconds(environment, "dormouse", **completing)
+        yield where, "completion of a name", cpu_seconds_of(environment, "dormouse", **completing)
 
 
-def cpu_seconds(environment: Environment, program: str, *arguments: str, **variables: str) -> float:
+def cpu_seconds_of(
+    environment: Environment, program: str, *arguments: str, **variables: str
+) -> float:
     """Return the CPU seconds of one run of a program, which must succeed."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    before = cpu_seconds()
     environment.run(program, *arguments, **variables)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]))
+    return cpu_seconds() - before

@@ -1,85 +1,38 @@
 """Count what commits, warm reads and cold loads of a table cost: bytes, requests, dollars.
 
-Called by `state_bench` with references and a snapshot of so many. A writer commits the mix of
-`workload`; a maintainer of its own runs after each page of commits, as the plan stage does.
+A writer commits the mix of `workload`; a maintainer of its own runs after each page of commits, as
+the plan stage does.
 """
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Mapping
-from dataclasses import dataclass
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from functools import partial
+from importlib import import_module
+from multiprocessing import get_context
 from pathlib import Path
 from random import Random
-from typing import Any
+from tempfile import TemporaryDirectory
 
-from bench.common.figures import emit
-from bench.state.counting import (
-    PAGE_ITEM_BYTES,
-    CountingPages,
-    CountingStorage,
-    Requests,
-    head_item_bytes,
-)
-from bench.state.counting_items import CountingDynamoDB, Key
-from bench.state.memory import KEYS, TABLE, cpu_seconds, key
-from bench.state.workload import Clock, Ids, Mix
-from dormouse.aws.blobs import DynamoDBStateStore
-from dormouse.aws.state_store import S3StateStore
+from bench.figures import emit
+from bench.measure import count_peak_from_here, peak_bytes, resident_bytes, timed
+from bench.state.counting import PAGE_ITEM_BYTES, Requests, head_item_bytes
+from bench.state.tables import PLANS, Table, table_of, worst_table
+from bench.state.workload import KEYS, TABLE, Ids, Mix, key
 from dormouse.keys import KeyRange
 from dormouse.log.compaction import COMMITS_TO_INCREMENT, LEAST_BYTES_TO_SNAPSHOT
-from dormouse.log.engine import LogStateStore
-from dormouse.log.pages import LOWEST_ID, PAGE_CAPACITY, Head, Manifest, Snapshot
-from dormouse.log.snapshot import encode_snapshot
-from dormouse.log.tail import index_place_of
-from dormouse.state.state import PartOfState
+from dormouse.log.pages import PAGE_CAPACITY, Head
+from dormouse.log.snapshot import decode_snapshot, encode_snapshot
+from dormouse.state.state import PartOfState, TableState
 from dormouse.state.store import Committed
 from dormouse.storage import FolderStorage
-from tests.support.memory_pages import MemoryPages
-from tests.support.memory_storage import MemoryStorage
 
 LATE = 0.7
 """A cold load is measured before an increment is due in so late a part of the period between two
 snapshots: then there is much to read besides the snapshot."""
 DELTAS_WAITED_FOR = (1, 10, 100)
 TRANSACTIONS_OF_A_BATCH = 10
-PLANS = 20
-"""So many processes plan a look-up of one key."""
-
-
-@dataclass
-class Table:
-    """One table in memory, and how often each of its stores asked for what."""
-
-    storage: MemoryStorage | FolderStorage
-    pages: MemoryPages
-    clock: Clock
-    items: dict[Key, Mapping[str, Any]]
-    kept_in: str
-
-    def store(self, requests: Requests, seed: int) -> LogStateStore:
-        """Return a store of this table that counts in `requests`, cold."""
-        pages, ids = CountingPages(self.pages, requests), Ids(self.clock, seed)
-        if self.kept_in == "dynamodb":
-            tables = CountingDynamoDB(self.items, requests).tables
-            return DynamoDBStateStore(TABLE, tables, pages, self.clock, ids)
-        storage = CountingStorage(self.storage, requests)
-        return S3StateStore(TABLE, storage, pages, self.clock, ids)
-
-    def kept(self) -> int:
-        """Count the objects or items of its blobs."""
-        return len(self.items) or len(list(self.storage.list("")))
-
-
-def table_of(snapshot: bytes, kept_in: str = "s3") -> Table:
-    """Return a table whose state is a snapshot of version 0, kept in `s3` or in `dynamodb`."""
-    storage, pages, clock = MemoryStorage(), MemoryPages(), Clock()
-    table = Table(storage, pages, clock, {}, kept_in)
-    first = Snapshot(f"{0:032x}", 0, 0, len(snapshot), index_place_of(snapshot))
-    table.store(Requests(), 0).reader.snapshots.put(first.id, snapshot)
-    pages.open_page(TABLE, 0, LOWEST_ID)
-    pages.set_manifest(TABLE, Manifest(1, (first,)))
-    return table
 
 
 class Run:
@@ -102,7 +55,6 @@ class Run:
         self.commits = 0
         self.transactions = 0
         self.rejected = 0
-        self.maintainer_seconds = 0.0
         self.by_writer.clear()
         self.by_maintainer.clear()
 
@@ -141,9 +93,9 @@ class Run:
         return since / max(LEAST_BYTES_TO_SNAPSHOT, share)
 
 
-def measure(run: Run, least_commits: int, name: str | None) -> None:
+def measure_run(run: Run, least_commits: int, name: str) -> None:
     """Print all figures of a size, over whole periods from snapshot to snapshot."""
-    period, began, head_bytes = 0, 0, 0
+    began = head_bytes = 0
     is_measured, step, share_before = False, 0.05, 0.0
     most_folded = -1
     while run.commits < least_commits or run.commits > began:
@@ -162,12 +114,11 @@ def measure(run: Run, least_commits: int, name: str | None) -> None:
             most_folded = folded
         run.commit(1)
         before = run.newest_snapshot()
-        _, seconds = cpu_seconds(run.maintainer.maintain)
-        run.maintainer_seconds += seconds
+        run.maintainer.maintain()
         head_bytes = max(head_bytes, head_item_bytes(run.head()))
         if run.newest_snapshot() != before:
-            period, began = run.commits - began, run.commits
-    show_commits(run, name or "log", period, head_bytes)
+            began = run.commits
+    show_commits(run, name or "log", head_bytes)
     if name:
         return
     show_rewrite(run)
@@ -177,10 +128,10 @@ def measure(run: Run, least_commits: int, name: str | None) -> None:
     measure_batches(run)
 
 
-def show_commits(run: Run, name: str, period: int, head_bytes: int) -> None:
+def show_commits(run: Run, name: str, head_bytes: int) -> None:
     """Print what a commit cost on average."""
     n, writer, maintainer = run.commits, run.by_writer, run.by_maintainer
-    written = writer.written + maintainer.written
+    written, counts = writer.written + maintainer.written, writer.counts + maintainer.counts
     body = written["deltas"]
     emit(
         "commits",
@@ -191,25 +142,17 @@ def show_commits(run: Run, name: str, period: int, head_bytes: int) -> None:
         segment_bytes_per_commit=written["segments"] / n,
         snapshot_bytes_per_commit=written["snapshots"] / n,
         write_amplification=written.total() / body,
-        put_per_commit=(writer.counts["put"] + maintainer.counts["put"]) / n,
+        put_per_commit=counts["put"] / n,
         get_by_writer_per_commit=writer.counts["get"] / n,
         get_by_maintainer_per_commit=maintainer.counts["get"] / n,
         list_per_commit=maintainer.counts["list"] / n,
-        dynamo_writes_per_commit=(
-            writer.counts["dynamo_writes"] + maintainer.counts["dynamo_writes"]
-        )
-        / n,
-        wru_per_commit=(writer.counts["wru"] + maintainer.counts["wru"]) / n,
-        wru_of_deletes_per_commit=maintainer.counts["wru_of_deletes"] / n,
-        rru_per_commit=(writer.counts["rru"] + maintainer.counts["rru"]) / n,
+        dynamo_writes_per_commit=counts["dynamo_writes"] / n,
+        wru_per_commit=counts["wru"] / n,
+        rru_per_commit=counts["rru"] / n,
         dollars_per_million=(writer.dollars() + maintainer.dollars()) / n * 1e6,
-        commits=n,
         rejected=run.rejected,
-        blobs_kept=run.table.kept(),
-        commits_between_snapshots=period,
         page_bytes=PAGE_ITEM_BYTES,
         head_bytes=head_bytes,
-        maintainer_cpu_ms_per_commit=run.maintainer_seconds / n * 1000,
     )
 
 
@@ -217,7 +160,7 @@ def measure_cold_load(run: Run, when: str) -> None:
     """Print what a process that begins reads, and the CPU it takes."""
     requests = Requests()
     store = run.table.store(requests, 5)
-    _, seconds = cpu_seconds(store.current)
+    _, seconds = timed(store.current)
     newest = run.head().manifest.newest
     assert newest is not None
     emit(
@@ -243,7 +186,7 @@ def measure_cold_plans(run: Run, when: str) -> None:
         requests = Requests()
         store = run.table.store(requests, 5)
         wanted = [KeyRange.exactly(key(random.randrange(KEYS)))]
-        part, seconds = cpu_seconds(lambda store=store, wanted=wanted: store.part(lambda: wanted))
+        part, seconds = timed(lambda store=store, wanted=wanted: store.part(lambda: wanted))
         if isinstance(part, PartOfState):
             asked = requests.counts["get"] + requests.counts["dynamo_reads"]
             found.append((asked, requests.read.total(), requests.counts["rru"], seconds))
@@ -276,7 +219,6 @@ def measure_warm_reads(run: Run) -> None:
             f"at_{run.references}",
             count,
             page_reads=requests.counts["dynamo_reads"],
-            rru=requests.counts["rru"],
             get=requests.counts["get"],
         )
 
@@ -306,7 +248,6 @@ def show_rewrite(run: Run) -> None:
     Its size is that of the first snapshot: later ones remember the sources of the run besides.
     """
     size_bytes = run.first_snapshot_bytes
-    _, seconds = cpu_seconds(lambda: encode_snapshot(TABLE, run.writer.current()))
     requests = Requests()
     requests.counts.update(put=1, wru=1, rru=1)
     emit(
@@ -316,25 +257,72 @@ def show_rewrite(run: Run) -> None:
         bytes_per_commit=size_bytes,
         put_per_commit=1,
         dollars_per_million=requests.dollars() * 1e6,
-        cpu_seconds=seconds,
     )
     per_commit = (run.by_writer.written + run.by_maintainer.written).total() / run.commits
     emit("commits", "log", run.references, times_less_than_rewrite=size_bytes / per_commit)
 
 
-def main() -> None:
-    """Measure one size."""
-    asked = argparse.ArgumentParser(description=__doc__)
-    asked.add_argument("references", type=int)
-    asked.add_argument("snapshot", type=Path)
-    asked.add_argument("--least-commits", type=int, default=1020)
-    asked.add_argument("--interval-ms", type=int, default=1000, help="from commit to commit")
-    asked.add_argument("--store", choices=("s3", "dynamodb"), default="s3")
-    asked.add_argument("--only-commits", metavar="NAME", help="print no other figures")
-    given = asked.parse_args()
-    run = Run(given.references, given.snapshot.read_bytes(), given.interval_ms, given.store)
-    measure(run, given.least_commits, given.only_commits)
+def measure(
+    references: int,
+    snapshot: str,
+    least_commits: int = 1020,
+    interval_ms: int = 1000,
+    kept_in: str = "s3",
+    name: str = "",
+) -> None:
+    """Measure one size, with a commit every `interval_ms`; with a `name`, commits and no more."""
+    run = Run(references, Path(snapshot).read_bytes(), interval_ms, kept_in)
+    measure_run(run, least_commits, name)
 
 
-if __name__ == "__main__":
-    main()
+def measure_loads(references: int, snapshot: str, commits: int) -> None:
+    """Measure cold loads of a table at its worst, and of its snapshot alone, from both stores.
+
+    Each load is in a process of its own: memory is what is resident beyond what that had before.
+    """
+    body, folder = Path(snapshot).read_bytes(), Path(snapshot).parent
+    for kept_in in ("s3", "dynamodb"):
+        with TemporaryDirectory(dir=folder) as place:
+            table = in_files(worst_table(body, kept_in, commits), Path(place))
+            alone, worst = (_in_new_process(references, table, what) for what in ("alone", "worst"))
+        emit("load_worst", kept_in, references, cpu_to_snapshot=worst / alone)
+
+
+def in_files(table: Table, folder: Path) -> Table:
+    """Return a table with its objects as files, so that no process has them in memory."""
+    storage = FolderStorage(folder)
+    for stored in table.storage.list(""):
+        path = folder / stored.path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(table.storage.get(stored.path))
+    return replace(table, storage=storage)
+
+
+def load(references: int, table: Table, what: str) -> float:
+    """Load the state, or the snapshot alone; print what that took, and return the CPU seconds."""
+    import_module("dormouse.log.segments")  # a load would import it
+    store = table.store(Requests(), 5)
+    decode_snapshot(TABLE, encode_snapshot(TABLE, TableState()), "empty")  # what is loaded lazily
+    base = resident_bytes()
+    count_peak_from_here()
+    newest = store.reader.manifest().newest
+    assert newest is not None
+    read = store.current if what == "worst" else partial(store.reader.snapshot, newest)
+    state, seconds = timed(read)
+    peak, held = peak_bytes() - base, resident_bytes() - base
+    emit(
+        f"load_{what}",
+        table.kept_in,
+        references,
+        cpu_seconds=seconds,
+        peak_rss_bytes=peak,
+        state_rss_bytes=held,
+        peak_to_state=peak / held,
+        version=state.version,
+    )
+    return seconds
+
+
+def _in_new_process(references: int, table: Table, what: str) -> float:
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
+        return process.submit(load, references, table, what).result()

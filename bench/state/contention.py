@@ -1,15 +1,13 @@
-"""Let 1 to 32 writers commit to one table at once, in simulated time, beside a full rewrite.
+"""Let 1 to 32 writers commit to one table at once, in simulated time.
 
 `log` is the S3 store, `items` the DynamoDB store; what AWS lets pass a second is simulated, too.
-
-Called by `state_bench`. The store is the real one; requests take the simulated times of a region's
-DynamoDB and S3, and a writer's own CPU is added. Each writer is a process of its own, as functions
-are: it fetches the others' deltas to learn its verdict.
+The store is the real one; requests take the simulated times of a region's DynamoDB and S3, and a
+writer's own CPU is added. Each writer is a process of its own, as functions are: it fetches the
+others' deltas to learn its verdict.
 """
 
 from __future__ import annotations
 
-import argparse
 import math
 from collections import deque
 from collections.abc import Sequence
@@ -17,25 +15,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from bench.common.figures import emit
-from bench.state.commits import Table, table_of
-from bench.state.memory import TABLE, cpu_seconds
-from bench.state.slow_requests import (
-    GET_MS,
-    PUT_MS,
-    READ_MS,
-    WRITE_MS,
-    Network,
-    SlowDynamoDB,
-    SlowPages,
-    SlowStorage,
-)
-from bench.state.workload import Ids, Mix
+from bench.figures import emit
+from bench.state.simulation import Network, SlowDynamoDB, SlowPages, SlowStorage
+from bench.state.tables import Table, table_of
+from bench.state.workload import TABLE, Ids, Mix
 from dormouse.aws.blobs import DynamoDBStateStore
 from dormouse.aws.state_store import S3StateStore
-from dormouse.errors import UnavailableError
 from dormouse.log.engine import LogStateStore, Options
-from dormouse.log.snapshot import decode_snapshot, encode_snapshot
 from dormouse.retry_policy import RetryPolicy
 from dormouse.state.store import Committed
 
@@ -59,18 +45,18 @@ class Times:
 class LogWriter:
     """A process that commits ingests to the log, and learns its verdicts."""
 
-    def __init__(self, table: Table, contest: Contest, seed: int, *, is_strict: bool) -> None:
+    def __init__(self, table: Table, contest: Contest, seed: int) -> None:
         """Begin cold."""
         network = contest.network
         self.pages = SlowPages(table.pages, network)
         self._ids, self._seed, self._clock = Ids(table.clock, seed), seed, network.clock
-        self._store = self._store_of(table, network, is_strict)
+        self._store = self._store_of(table, network)
 
-    def _store_of(self, table: Table, network: Network, is_strict: bool) -> LogStateStore:
+    def _store_of(self, table: Table, network: Network) -> LogStateStore:
         clock = network.clock
         tools = self.pages, table.clock, self._ids
         retry_policy = RetryPolicy(clock.pause, network.latencies.random, ATTEMPTS)
-        options = Options(is_strict=is_strict, overlap=clock.overlap, fetch=clock.fetch)
+        options = Options(overlap=clock.overlap, fetch=clock.fetch)
         if table.kept_in == "dynamodb":
             tables = SlowDynamoDB(table.items, network).tables
             return DynamoDBStateStore(
@@ -93,51 +79,6 @@ class LogWriter:
         return self.pages.answered_at, self.pages.attempts - before
 
 
-class RewriteWriter:
-    """A process that writes the whole state again, and makes it the newest if none came before."""
-
-    def __init__(self, rewrite: Rewrite, contest: Contest) -> None:
-        """Begin with the first version in memory."""
-        self._rewrite, self._contest, self._seen = rewrite, contest, 0
-
-    def warm(self) -> None:
-        """Do nothing: it begins warm."""
-
-    def commit(self) -> tuple[float, int]:
-        """Write until nobody was quicker; return when it was done, and how often it was tried."""
-        network, rewrite = self._contest.network, self._rewrite
-        clock, draw, counts = network.clock, network.latencies.draw, network.requests.counts
-        for attempt in range(1, ATTEMPTS * ATTEMPTS):
-            clock.pause(draw(READ_MS))
-            based_on = rewrite.version
-            if based_on != self._seen:
-                clock.pause(draw(GET_MS, rewrite.size_bytes) + rewrite.load_cpu_seconds)
-                counts["get"] += 1
-            clock.pause(rewrite.write_cpu_seconds + draw(PUT_MS, rewrite.size_bytes))
-            counts.update(put=1, wru=1, rru=1)
-            clock.pause(draw(WRITE_MS) / 2)
-            won = rewrite.version == based_on
-            if won:
-                rewrite.version = self._seen = based_on + 1
-            clock.pause(draw(WRITE_MS) / 2)
-            if won:
-                return clock.now, attempt
-            self._seen = based_on
-            longest = min(4.0, 0.025 * 2**attempt)
-            clock.pause(longest * network.latencies.random())
-        raise UnavailableError("all attempts lost")
-
-
-@dataclass
-class Rewrite:
-    """A state that is written whole: how big it is and what CPU it takes."""
-
-    size_bytes: int
-    load_cpu_seconds: float
-    write_cpu_seconds: float
-    version: int = 0
-
-
 @dataclass
 class Contest:
     """Some writers on one table, in a clock of their own."""
@@ -146,13 +87,13 @@ class Contest:
     times: Times = field(default_factory=Times)
     network: Network = field(default_factory=Network)
 
-    def run(self, writers: Sequence[LogWriter | RewriteWriter], arrivals_a_second: float) -> None:
+    def run(self, writers: Sequence[LogWriter], arrivals_a_second: float) -> None:
         """Make all commits: one after the other with some time to think, or as they arrive."""
         arrivals = deque(self._arrivals(arrivals_a_second))
         clock, latencies, times = self.network.clock, self.network.latencies, self.times
         warm = 0
 
-        def life(writer: LogWriter | RewriteWriter) -> None:
+        def life(writer: LogWriter) -> None:
             nonlocal warm
             writer.warm()
             warm += 1
@@ -221,57 +162,22 @@ def quantile(values: Sequence[float], share: float) -> float:
 
 
 def contest_of_log(
-    snapshot: bytes,
-    writers: int,
-    commits: int,
-    a_second: float = 0,
-    *,
-    is_strict: bool = False,
-    kept_in: str = "s3",
+    snapshot: bytes, writers: int, commits: int, a_second: float = 0, kept_in: str = "s3"
 ) -> Contest:
     """Run writers that append to the log."""
     contest, table = Contest(commits), table_of(snapshot, kept_in)
-    contest.run(
-        [LogWriter(table, contest, seed, is_strict=is_strict) for seed in range(writers)], a_second
-    )
+    contest.run([LogWriter(table, contest, seed) for seed in range(writers)], a_second)
     return contest
 
 
-def contest_of_rewrite(rewrite: Rewrite, writers: int, commits: int) -> Contest:
-    """Run writers that rewrite the state."""
-    contest = Contest(commits)
-    contest.run([RewriteWriter(rewrite, contest) for _ in range(writers)], 0)
-    return contest
-
-
-def rewrite_of(snapshot: bytes) -> Rewrite:
-    """Measure what the full rewrite of a state takes here."""
-    state, load = cpu_seconds(lambda: decode_snapshot(TABLE, snapshot, "bench"))
-    body, write = cpu_seconds(lambda: encode_snapshot(TABLE, state))
-    return Rewrite(len(body), load, write)
-
-
-def main() -> None:
+def measure(snapshot: str, commits: int) -> None:
     """Run all contests on one table."""
-    asked = argparse.ArgumentParser(description=__doc__)
-    asked.add_argument("snapshot", type=Path)
-    asked.add_argument("--commits", type=int, default=400)
-    given = asked.parse_args()
-    snapshot = given.snapshot.read_bytes()
+    body = Path(snapshot).read_bytes()
     for writers in WRITERS:
-        commits = min(given.commits, 100 + 30 * writers)
         # Each of 32 writers folds all commits; in the first hundreds it knows few partitions yet.
-        many = given.commits * writers // 32 + commits
-        contest_of_log(snapshot, writers, many).show("log", writers)
-        contest_of_log(snapshot, writers, many, kept_in="dynamodb").show("items", writers)
-        strict = contest_of_log(snapshot, writers, commits // 2, is_strict=True)
-        strict.show("log, strict", writers)
-        rewrite = rewrite_of(snapshot)
-        contest_of_rewrite(rewrite, writers, commits).show("full rewrite", writers)
+        many = commits * writers // 32 + min(commits, 100 + 30 * writers)
+        contest_of_log(body, writers, many).show("log", writers)
+        contest_of_log(body, writers, many, kept_in="dynamodb").show("items", writers)
     for a_second in ARRIVALS_A_SECOND:
-        contest = contest_of_log(snapshot, max(WRITERS), given.commits, a_second)
+        contest = contest_of_log(body, max(WRITERS), commits, a_second)
         contest.show("log, arrivals a second", a_second)
-
-
-if __name__ == "__main__":
-    main()

@@ -8,7 +8,6 @@ figure of memory is that of a process of its own, beyond what it had before.
 from __future__ import annotations
 
 import gc
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -16,16 +15,15 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bench.common.figures import emit, parsed, short
-from bench.state.commits import table_of
+from bench.figures import emit, parsed, short
+from bench.measure import T, count_peak_from_here, elsewhere, peak_bytes, resident_bytes, timed
 from bench.state.counting import Requests
-from bench.state.memory import KEYS, PER_PARTITION, TABLE, digest, key, peak_bytes, resident_bytes
-from bench.state.workload import Clock, Ids, Mix
+from bench.state.tables import table_of
+from bench.state.workload import KEYS, PER_PARTITION, TABLE, Clock, Ids, Mix, digest, key
 from dormouse.aws.blobs import MOST_PARTS, PART_BYTES
 from dormouse.keys import KeyRange, encode_key
 from dormouse.log.columns import Column, places_among
@@ -35,7 +33,6 @@ from dormouse.log.snapshot import decode_snapshot, encode_snapshot, state_of
 from dormouse.state.partitions import ROOT, partition_id_of
 from dormouse.state.state import Entry, TableState
 
-T = TypeVar("T")
 _AT_ONCE = 100_000
 _BATCHES = 4
 _PLANS = 5
@@ -118,26 +115,26 @@ def large_state(references: int) -> TableState:
 def _measured(do: Callable[[], T]) -> tuple[T, dict[str, float]]:
     """Return what `do` returns, and its time and memory."""
     base = resident_bytes()
-    Path("/proc/self/clear_refs").write_text("5")
-    began, before = time.monotonic(), time.process_time()
-    made = do()
-    seconds, cpu = time.monotonic() - began, time.process_time() - before
+    count_peak_from_here()
+    began = time.monotonic()
+    made, cpu = timed(do)
+    seconds = time.monotonic() - began
     peak, held = peak_bytes() - base, resident_bytes() - base
     return made, {"seconds": seconds, "cpu_seconds": cpu, "peak_bytes": peak, "held_bytes": held}
 
 
-def make(references: int, path: Path) -> None:
+def make(references: int, snapshot: str) -> None:
     """Make a state, and measure its snapshot, as maintenance writes it."""
     state = large_state(references)
     body, figures = _measured(lambda: encode_snapshot(TABLE, state, has_key_index=True))
-    path.write_bytes(body)
+    Path(snapshot).write_bytes(body)
     emit("large", "snapshot", references, **figures, size_bytes=len(body))
 
 
-def load(references: int, path: Path) -> None:
+def load(references: int, snapshot: str) -> None:
     """Measure a load of the snapshot, and the fold of commits after it."""
     decode_snapshot(TABLE, encode_snapshot(TABLE, TableState()), "empty")  # what is loaded lazily
-    body = [path.read_bytes()]
+    body = [Path(snapshot).read_bytes()]
     state, figures = _measured(lambda: decode_snapshot(TABLE, body[0], "a snapshot"))
     figures["peak_bytes"] += len(body[0])
     emit("large", "load", references, **figures)
@@ -155,9 +152,9 @@ def load(references: int, path: Path) -> None:
             emit("large", f"fold {number}", references, cpu_microseconds=seconds / 51 * 1e6)
 
 
-def plan(references: int, path: Path) -> None:
+def plan(references: int, snapshot: str) -> None:
     """Measure plans of one key by processes that begin."""
-    table = table_of(path.read_bytes())
+    table = table_of(Path(snapshot).read_bytes())
     for number in range(_PLANS):
         requests = Requests()
         wanted = [KeyRange.exactly(key(KEYS * (2 * number + 1) // (2 * _PLANS)))]
@@ -197,19 +194,13 @@ def verdict(references: int, figures: dict[str, float]) -> Iterator[str]:
 
 def main() -> None:
     """Measure a size: by processes of their own, one for each part."""
-    parts = {"make": make, "load": load, "plan": plan}
-    if len(sys.argv) == 4:
-        parts[sys.argv[1]](int(sys.argv[2]), Path(sys.argv[3]))
-        return
     references = int(float(sys.argv[1])) if len(sys.argv) > 1 else 10**7
     figures: dict[str, float] = {}
     with TemporaryDirectory() as folder:
-        for part in parts:
-            command = [sys.executable, "-m", __spec__.name, part, str(references), f"{folder}/s"]
-            lines = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+        for part in ("make", "load", "plan"):
+            lines = elsewhere(f"state.large:{part}", references, f"{folder}/snapshot")
             print(lines, end="", flush=True)
-            found = [parsed(line) for line in lines.splitlines()]
-            figures |= {f"{f.of}_{f.figure}": f.value for f in found}
+            figures |= {f"{f.of}_{f.figure}": f.value for f in parsed(lines)}
     print("\n".join(verdict(references, figures)))
 
 

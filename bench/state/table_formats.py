@@ -1,19 +1,18 @@
 """Append to one table with 1 to 32 threads: Dormouse, PyIceberg (SQL catalog), delta-rs.
 
-Called by `state_bench`. Nothing is simulated: each append writes a small Parquet file to a folder,
+Nothing is simulated: each append writes a small Parquet file to a folder,
 in memory where the machine has one, and commits it. All threads share one Python process, so
 commits a second say how much work a commit is, and metadata bytes what it writes.
 """
 
 from __future__ import annotations
 
-import argparse
 import io
 import logging
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -22,7 +21,8 @@ from tempfile import TemporaryDirectory
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bench.common.figures import emit
+from bench.figures import emit
+from bench.runner import IN_MEMORY
 from bench.state.contention import quantile
 from bench.state.workload import Clock, Ids
 from dormouse.aws.state_store import S3StateStore
@@ -36,9 +36,7 @@ from tests.support.memory_pages import MemoryPages
 
 Append = Callable[[], int]
 """Appends once, however long it takes; returns how many attempts were in vain."""
-
 ROWS = pa.table({"id": [f"customer-{i:09d}" for i in range(100)], "n": list(range(100))})
-IN_MEMORY = Path("/dev/shm")
 
 
 @dataclass
@@ -210,20 +208,12 @@ def metadata_bytes(folder: Path) -> int:
     )
 
 
-def main() -> None:
-    """Measure all formats that are installed."""
-    asked = argparse.ArgumentParser(description=__doc__)
-    asked.add_argument("--seconds", type=float, default=4)
-    asked.add_argument("--writers", type=int, nargs="+", default=[1, 4, 16, 32])
-    given = asked.parse_args()
-    for count in given.writers:
+def measure_all(seconds: float, counts: Sequence[int]) -> None:
+    """Measure all formats that are installed, with so many writers each."""
+    for count in counts:
         for name in FORMATS:
             try:
-                measure(name, count, given.seconds)
+                measure(name, count, seconds)
             except ImportError as missing:
                 emit("formats", name, count, not_installed=1)
                 print(f"{name}: {missing}; try: make bench-state", file=sys.stderr)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,4 +1,4 @@
-"""The mix of commits the benchmarks make: ingests of 9 shards, compactions of 10 to 1, assignments.
+"""States and commits to measure: ingests of 9 shards, compactions of 10 to 1, assignments.
 
 25 ingests and 25 compactions follow each batch of assignments, so every table stays as big as it
 was: a leaf of 10 references is compacted to one, and 9 ingests bring one each.
@@ -8,9 +8,17 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from hashlib import blake2b
 
-from bench.state.memory import KEYS, key
-from dormouse.state.partitions import NewShard, Shard
+from dormouse.schema.types import Primitive
+from dormouse.state.partitions import (
+    NewShard,
+    OverlayMap,
+    PartitionReferences,
+    PartitionTree,
+    Reference,
+    Shard,
+)
 from dormouse.state.state import (
     DAY_MS,
     AddShards,
@@ -20,6 +28,49 @@ from dormouse.state.state import (
     Transaction,
 )
 
+TABLE = "bench"
+PER_PARTITION = 10
+KEYS = 10**9
+
+
+def digest(name: str) -> str:
+    """Return 32 hex digits that stand for a name, as ids are."""
+    return blake2b(name.encode(), digest_size=16).hexdigest()
+
+
+def key(number: int) -> tuple[str]:
+    """Return a row key as people have them."""
+    return (f"customer-{number:09d}",)
+
+
+def built(references: int) -> TableState:
+    """Return a state of so many references, a tenth as many leaves, and as many sources."""
+    leaves = max(1, references // PER_PARTITION)
+    tree = PartitionTree.from_split_points([key(i * KEYS // leaves) for i in range(1, leaves)])
+    shards: dict[str, Shard] = {}
+    held: dict[str, PartitionReferences] = {}
+    for n, leaf in enumerate(tree.leaves()):
+        low, high = n * KEYS // leaves, (n + 1) * KEYS // leaves - 1
+        here: dict[str, Reference] = {}
+        for i in range(PER_PARTITION):
+            name = f"{digest(f'{n}/{i}')}-0"
+            shards[name] = Shard.of(name, 1000, 64_000, key(low + i), key(high - i))
+            here[name] = Reference(leaf.id, name, 1000)
+        held[leaf.id] = PartitionReferences(OverlayMap.of(here), 1000 * len(here), len(here))
+    return TableState(
+        version=0,
+        time_ms=references,
+        key_types=(Primitive.STRING,),
+        partitions=tree,
+        shards=OverlayMap.of(shards),
+        references=OverlayMap.of(held),
+        rows=1000 * len(shards),
+        reference_count=len(shards),
+        reference_counts=OverlayMap.of(dict.fromkeys(shards, 1)),
+        sources=OverlayMap.of({digest(f"source {i}"): i for i in range(references)}),
+    )
+
+
 JOBS = 25
 SHARDS_OF_AN_INGEST = 9
 
@@ -28,7 +79,7 @@ class Clock:
     """A clock that does not move by itself."""
 
     def __init__(self) -> None:
-        """Begin when the sources of `state_memory.built` are days old, but still remembered."""
+        """Begin when the sources of `built` are days old, but still remembered."""
         self.ms = 10 * DAY_MS
 
     def now_ms(self) -> int:
@@ -49,7 +100,7 @@ class Ids:
 
 
 class Mix:
-    """Makes transactions that hold, for a state made by `state_memory.built`."""
+    """Makes transactions that hold, for a state made by `built`."""
 
     def __init__(self, state: TableState, ids: Ids, seed: int) -> None:
         """Begin with the leaves of `state`, each of which holds 10 references."""

@@ -6,16 +6,26 @@ import os
 import re
 import signal
 from contextlib import nullcontext
-from importlib import import_module
 from pathlib import Path
 
 import pytest
 
-from bench.common.figures import Figures, parsed
-from bench.cost import prices, quota
-from bench.cost.__main__ import SHORT, SIZES_MB, WORK, steps
+from bench import measure
+from bench.cost import prices, quota, stages
+from bench.cost.__main__ import (
+    FUNCTIONS,
+    SHORT,
+    SIZES_MB,
+    WORK,
+    Cost,
+    choice,
+    choice_for_all,
+    report,
+    steps,
+    verdict,
+)
 from bench.cost.quota import limited, watch
-from bench.cost.report import FUNCTIONS, Cost, choice, choice_for_all, report, verdict
+from bench.figures import Figures, parsed
 from bench.rows.__main__ import FULL, QUICK
 from bench.rows.function import Function, default_mb, function
 
@@ -118,7 +128,7 @@ def test_one_memory_is_chosen_for_all_by_what_it_costs_on_the_average() -> None:
 
 def test_a_short_run_has_long_jobs_and_each_memory_once() -> None:
     assert min(SHORT.large, SHORT.wide) * 2 >= min(FULL.large, FULL.wide)
-    measured = [s for s in steps(Path("/bench"), SHORT) if s.module == "cost.stages"]
+    measured = [s for s in steps(Path("/bench"), SHORT) if s.function == "cost.stages:measure"]
     assert len(measured) == len(WORK) * len(SIZES_MB)
 
 
@@ -142,13 +152,13 @@ def test_every_stage_is_measured_with_every_memory_after_its_input_is_made() -> 
     made: set[str] = set()
     measured = set()
     for step in steps(folder, QUICK):
-        given = [a for a in step.arguments if a.startswith("/bench/")]
-        if step.module == "rows.make":
+        given = [a for a in map(str, step.arguments) if a.startswith("/bench/")]
+        if step.function.startswith("rows.make") or step.function.endswith("save_answers"):
             made.add(given[0])
             given = given[1:]
         assert {"/".join(path.split("/")[:3]) for path in given} <= made
-        if step.module == "cost.stages":
-            measured.add((step.arguments[1], step.arguments[3], int(step.arguments[-1])))
+        if step.function == "cost.stages:measure":
+            measured.add((step.arguments[1], step.arguments[3], step.arguments[-1]))
     wanted = {(stage, kind, memory_mb) for stage, kind, _ in WORK for memory_mb in SIZES_MB}
     assert measured == wanted
 
@@ -159,18 +169,17 @@ def test_a_stage_is_measured_and_its_price_is_shown(
     """The whole way at a toy's size, without the limit, which would stop the tests themselves."""
     cores: list[int] = []
     monkeypatch.setattr(os, "sched_setaffinity", lambda pid, given: cores.append(len(given)))
-    stages = import_module("bench.cost.stages")
     monkeypatch.setattr(stages, "limited", nullcontext)
     (process := tmp_path / "process").mkdir()
     (process / "status").write_text("VmHWM:\t  500000 kB\n")  # not that of the tests themselves
-    monkeypatch.setattr("bench.rows.measure.PROCESS", process)
+    monkeypatch.setattr(measure, "PROCESS", process)
 
     def run(name: str, *arguments: object) -> None:
-        monkeypatch.setattr("sys.argv", [name, *map(str, arguments)])
-        import_module(name).main()
+        monkeypatch.setattr("sys.argv", measure.command(name, *arguments)[2:])
+        measure.main()
 
-    run("bench.rows.make", "sources", tmp_path / "sources", "narrow", 2, ROWS // 2)
-    run("bench.rows.make", "table", tmp_path / "table", "narrow", tmp_path / "sources", 1, 2)
+    run("rows.make:sources", tmp_path / "sources", "narrow", 2, ROWS // 2)
+    run("rows.make:table", tmp_path / "table", "narrow", tmp_path / "sources", 1, 2)
     inputs = {
         "compaction": tmp_path / "table" / "data",
         "ingest": tmp_path / "sources" / "000.parquet",
@@ -179,10 +188,10 @@ def test_a_stage_is_measured_and_its_price_is_shown(
     capsys.readouterr()
     for stage, given in inputs.items():
         (out := tmp_path / stage).mkdir()
-        run("bench.cost.stages", f"{stage} of rows", stage, 0, "narrow", given, out, 1024)
+        run("cost.stages:measure", f"{stage} of rows", stage, 0, "narrow", given, out, 1024)
     assert cores == [1, 1, 1]
-    figures = Figures([parsed(line) for line in capsys.readouterr().out.splitlines()])
-    text = report(figures, "short")
+    figures = Figures(parsed(capsys.readouterr().out))
+    text = "\n\n".join(report(figures, "short"))
     for stage in inputs:
         assert figures.get(f"{stage} of rows", "1,024 MB", 0, "PutObject")
         assert f"### {stage.capitalize()} of rows" in text

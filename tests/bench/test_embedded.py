@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from bench.common.figures import Figure, Figures
-from bench.embedded.first_rows import PROGRAMS, STAGES, steps
-from bench.embedded.report import first_ten_minutes
+from bench.embedded.__main__ import first_ten_minutes
+from bench.embedded.first_rows import PROGRAMS, STAGES, lines_of
+from bench.figures import Figure, Figures
 from tools.wheel import size_bytes
 
 
@@ -34,7 +34,7 @@ def test_the_first_ten_minutes_are_one_table_of_all_systems() -> None:
     assert [cell.strip() for cell in lines[0].split("|")[1:-1]] == ["", *PROGRAMS]
     assert len(lines) == 2 + len(STAGES) + 3
     for system in PROGRAMS:
-        assert set(steps(system)) <= set(STAGES)
+        assert set(lines_of(system)) <= set(STAGES)
     assert lines[-1].count("7 s") == len(PROGRAMS)
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.common.figures import Figure, Figures, parsed
-from bench.iceberg.goals import BOUNDS, KINDS, SHARDS, dollars_a_day, goals, report
+from bench.figures import Figure, Figures, parsed
+from bench.iceberg.__main__ import BOUNDS, KINDS, SHARDS, dollars_a_day, goals, report
 from bench.iceberg.publications import FIRST, PART, Publisher
 
 
@@ -25,7 +25,7 @@ def test_what_is_measured_is_what_was_put(
     before = {path for path in tmp_path.rglob("*.*") if path.is_file()}
     added = publisher.change(10)
     publisher.publish("10+10", added)
-    figures = Figures(map(parsed, capsys.readouterr().out.splitlines()))
+    figures = Figures(parsed(capsys.readouterr().out))
     new = {path for path in tmp_path.rglob("*.*") if path.is_file()} - before
     assert len(added) == 10
     assert figures.get(PART, FIRST, 1000, "puts") == len(before)
@@ -41,7 +41,7 @@ def test_a_bound_that_is_passed_is_said() -> None:
     for name, bound in BOUNDS.items():
         verdicts = [goal.verdict for goal in goals(of_largest(**{**within, name: bound * 1.1}))]
         assert verdicts.count("NOT MET") == 1
-    assert "NOT MET" in report(of_largest(**{**within, "puts": 6}))
+    assert "NOT MET" in "".join(report(of_largest(**{**within, "puts": 6})))
     assert {goal.verdict for goal in goals(Figures([]))} == {"not in this run"}
 
 

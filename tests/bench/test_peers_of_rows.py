@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import bench.rows.__main__ as main
-from bench.common import runner
-from bench.rows import original_plan
+from bench import runner
+from bench.rows import work
 from bench.rows.function import function
 from dormouse.errors import InvariantError
 
@@ -19,18 +19,18 @@ def test_the_original_is_left_out_without_rust(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("shutil.which", lambda name: None)
-    assert "there is no cargo" in original_plan.built()
+    assert "there is no cargo" in work.built()
     broken = tmp_path / "cargo"
     broken.write_text("#!/bin/sh\necho 'error: no registry' >&2\nexit 101\n")
     broken.chmod(0o755)
     monkeypatch.setattr("shutil.which", lambda name: str(broken))
-    assert original_plan.built() == "cargo could not build it: error: no registry"
+    assert work.built() == "cargo could not build it: error: no registry"
     broken.write_text("#!/bin/sh\n")
-    assert "cargo built no" in original_plan.built(tmp_path / "program")
+    assert "cargo built no" in work.built(tmp_path / "program")
     systems = {s.arguments[1] for s in main.measured(tmp_path, main.QUICK)}
-    assert not systems & {*original_plan.NAMES}
-    systems = {s.arguments[1] for s in main.measured(tmp_path, main.QUICK, original_plan.NAMES)}
-    assert {*original_plan.NAMES} <= systems
+    assert not systems & {*work.ORIGINALS}
+    systems = {s.arguments[1] for s in main.measured(tmp_path, main.QUICK, work.ORIGINALS)}
+    assert {*work.ORIGINALS} <= systems
 
 
 def test_the_original_is_measured_with_a_sketch_of_every_key(
@@ -40,11 +40,11 @@ def test_the_original_is_measured_with_a_sketch_of_every_key(
     answer = '{"rows": 9, "sketched": 8, "peak_rss_kb": 1}'
     program.write_text(f"#!/bin/sh\necho '{answer}'\n")
     program.chmod(0o755)
-    monkeypatch.setattr(original_plan, "PROGRAM", program)
+    monkeypatch.setattr(work, "PROGRAM", program)
     with pytest.raises(InvariantError, match="the sketch has 8 of 9 rows"):
-        original_plan.original([], "narrow", tmp_path)()
+        work.original([], "narrow", tmp_path)()
     with pytest.raises(InvariantError, match="the sketch has 8 of 9 rows"):
-        original_plan.original([], "narrow", tmp_path, sketch=False)()
+        work.original([], "narrow", tmp_path, sketch=False)()
 
 
 @pytest.mark.parametrize("package", ["numpy", "pandas"])
@@ -62,6 +62,6 @@ def test_a_function_is_measured_without_packages_that_its_layers_lack(
 
     monkeypatch.setattr("subprocess.run", run)
     environment = {runner.FUNCTIONS_SETTING: "1"} if is_function else {}
-    runner.Runner(tmp_path).run(runner.Step("rows.compaction", (), environment=environment))
+    runner.Runner(tmp_path).run(runner.Step("rows.stages:measure", (), environment=environment))
     assert ends == [1 if is_function else 0]
     assert runner.FUNCTIONS_SETTING in function("compact").environment

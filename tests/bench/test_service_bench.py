@@ -8,38 +8,37 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from bench.common.figures import Figure, Figures, parsed
-from bench.service import clients, look_ups, requests, results
-from bench.service.__main__ import RESULT_ROWS
-from bench.service.layers import OWN, Layers, shares
-from bench.service.report import report
-from bench.service.server import readings
+from bench.figures import Figure, Figures, parsed
+from bench.service import __main__ as service
+from bench.service import client, function
+from bench.service.function import OWN, Layers, shares
 from dormouse.files.results import json_objects
 
 
 def figures_of(capsys: pytest.CaptureFixture[str]) -> Figures:
-    lines = capsys.readouterr().out.splitlines()
-    return Figures(parsed(line) for line in lines if line.startswith("{"))
+    return Figures(parsed(capsys.readouterr().out))
+
+
+def report(figures: Figures) -> str:
+    return "\n\n".join(service.report(figures))
 
 
 def test_the_large_result_is_of_two_gigabytes() -> None:
-    middle = readings(RESULT_ROWS // 2, RESULT_ROWS // 2 + 1000)
+    middle = client.readings(service.RESULT_ROWS // 2, service.RESULT_ROWS // 2 + 1000)
     lines = [
         msgspec.json.encode(row) + b"\n" for b in middle.to_batches() for row in json_objects(b)
     ]
-    assert RESULT_ROWS * sum(map(len, lines)) / len(lines) == pytest.approx(2e9, rel=0.03)
+    assert service.RESULT_ROWS * sum(map(len, lines)) / len(lines) == pytest.approx(2e9, rel=0.03)
 
 
 def test_look_ups_clients_and_results_are_those_of_a_server(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(look_ups, "ROWS", 3000)
-    monkeypatch.setattr(clients, "ROWS", 3000)
     for name in ("a", "b", "c"):
         (tmp_path / name).mkdir()
-    look_ups.main(tmp_path / "a", 20)
-    clients.main(tmp_path / "b", 4, 1.0)
-    results.main(tmp_path / "c", 12_000)
+    client.look_ups(str(tmp_path / "a"), 20, 3000)
+    client.clients(str(tmp_path / "b"), 4, 1.0, 3000)
+    client.results(str(tmp_path / "c"), 12_000)
     found = figures_of(capsys)
     assert found.get("clients", "HTTP", 4, "errors") == 0
     assert found.sizes("results", "pages") == found.sizes("results", "files") == [12_000]
@@ -51,13 +50,13 @@ def test_look_ups_clients_and_results_are_those_of_a_server(
 
 
 def test_a_look_up_costs_what_it_asks(capsys: pytest.CaptureFixture[str]) -> None:
-    requests.show({"GetItem": 2, "GetObject": 3}, 0.001, 10)
+    function.show({"GetItem": 2, "GetObject": 3}, 0.001, 10)
     found = figures_of(capsys)
     assert found.get("dollars", "S3", 10, "a_million") == pytest.approx(3 * 0.4)
     assert found.get("dollars", "DynamoDB", 10, "a_million") == pytest.approx(2 * 0.125)
-    function = found.get("dollars", "function, by its CPU time", 10, "a_million")
-    assert function == pytest.approx(1000 * 1769 / 1024 * 0.0000133334, rel=1e-3)
-    assert f"cost ${1 + 0.2 + 1.2 + 0.25 + (function or 0):.2f}" in report(found)
+    by_cpu = found.get("dollars", "function, by its CPU time", 10, "a_million")
+    assert by_cpu == pytest.approx(1000 * 1769 / 1024 * 0.0000133334, rel=1e-3)
+    assert f"cost ${1 + 0.2 + 1.2 + 0.25 + (by_cpu or 0):.2f}" in report(found)
 
 
 def test_functions_are_imported_with_the_packages_of_their_layers_alone(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from collections import Counter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from bench.common.pages import page_with
+from bench.figures import page_with
 from tests.bit_flips.trial import HARMLESS, REFUSED, WRONG, Trial
 
 PAGE = Path(__file__).parents[2] / "bench" / "results" / "bit-flips.md"

@@ -11,8 +11,7 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
-from bench.common.figures import table
-from bench.common.pages import page_with
+from bench.figures import page_with, table
 from tests.engines.environment import LARGE, why_left_out
 from tests.engines.every_engine import ENGINES
 from tests.engines.expectations import GROUPS, NO_WAY, REFUSALS, REMARKS

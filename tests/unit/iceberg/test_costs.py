@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bench.iceberg import publications
-from bench.iceberg.goals import BOUNDS
+from bench.iceberg.__main__ import BOUNDS
 from bench.iceberg.publications import Publisher
 
 SHARDS = 10_000

@@ -6,10 +6,9 @@ from random import Random
 
 import pytest
 
-from bench.state.cold_plans import Plan, cold_plan, cold_plans
 from bench.state.commits import Run
-from bench.state.memory import KEYS, TABLE, built, key
-from bench.state.worst import PERIOD, worst_table
+from bench.state.tables import PERIOD, Plan, cold_plan, cold_plans, worst_table
+from bench.state.workload import KEYS, TABLE, built, key
 from dormouse.keys import KeyRange
 from dormouse.log.pages import MOST_INCREMENTS, PAGE_CAPACITY
 from dormouse.log.snapshot import encode_snapshot

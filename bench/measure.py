@@ -1,0 +1,162 @@
+"""What a process does: wall and CPU seconds, the peak of its memory, bytes that it reads.
+
+Each measurement is a function in a process of its own, so that none inherits memory or warm code:
+``python -m bench.measure MODULE:FUNCTION ARGUMENTS``, with a JSON list of arguments, calls it.
+Measured processes import this module, so it imports little.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+from importlib import import_module
+from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
+ROOT = Path(__file__).parents[1]
+PATHS = (ROOT, *(ROOT / name for name in ("shared", "cli", "spark")))
+PROCESS = Path("/proc/self")
+TICKS = os.sysconf("SC_CLK_TCK")
+_PIECE_BYTES = 1024 * 1024
+
+
+def command(function: str, *arguments: object) -> list[str]:
+    """Return the command that calls a function of a module below `bench`, such as ``sql.run:cold``.
+
+    Arguments are numbers, texts, paths, and lists of them; the function gets paths as texts.
+    """
+    return [sys.executable, "-m", "bench.measure", function, json.dumps(arguments, default=str)]
+
+
+def environment() -> dict[str, str]:
+    """Return the environment in which commands find all packages, hidden ones too."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, PATHS))}
+
+
+def elsewhere(function: str, *arguments: object) -> str:
+    """Call a function in a process of its own; return what it prints.
+
+    Raises:
+        ValueError: it failed; the message is the last line of what it said.
+    """
+    program = command(function, *arguments)
+    done = subprocess.run(program, env=environment(), capture_output=True, text=True, check=False)
+    if done.returncode:
+        said = done.stderr.strip().rpartition("\n")[2].removeprefix("ValueError: ")
+        raise ValueError(said or f"{function} ended with {done.returncode}")
+    return done.stdout
+
+
+class PeakElsewhere(int):
+    """What work returns that was done by another process: the peak of its memory, in bytes."""
+
+
+def run(work: Callable[[], object]) -> dict[str, float]:
+    """Do `work`; return its seconds, CPU seconds and the peak of resident memory in bytes."""
+    count_peak_from_here()
+    cpu, began = cpu_seconds(), time.perf_counter()
+    result = work()
+    seconds = time.perf_counter() - began
+    own_bytes = peak_bytes()
+    return {
+        "seconds": seconds,
+        "cpu_seconds": cpu_seconds() - cpu,
+        "peak_rss_bytes": result if isinstance(result, PeakElsewhere) else own_bytes,
+    }
+
+
+def timed(work: Callable[[], T]) -> tuple[T, float]:
+    """Return what `work` returns, and the CPU seconds of all threads that it took."""
+    gc.collect()
+    before = time.process_time()
+    result = work()
+    return result, time.process_time() - before
+
+
+def cpu_seconds() -> float:
+    """Return the CPU time of this process and of those it has waited for, in seconds."""
+    kinds = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    used = [resource.getrusage(kind) for kind in kinds]
+    return sum(one.ru_utime + one.ru_stime for one in used)
+
+
+def cpu_seconds_of(process: int) -> float:
+    """Return the CPU time of another process so far, in seconds.
+
+    Raises:
+        FileNotFoundError: it has ended.
+    """
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def count_peak_from_here() -> None:
+    """Count the peak of memory from here on."""
+    (PROCESS / "clear_refs").write_text("5")
+
+
+def peak_bytes(process: Path | None = None) -> int:
+    """Return the most memory that this process, or another below ``/proc``, had resident."""
+    return _number((process or PROCESS) / "status", "VmHWM") * 1024
+
+
+def resident_bytes() -> int:
+    """Return the memory of this process that is in use and resident."""
+    import pyarrow as pa
+
+    gc.collect()
+    pa.default_memory_pool().release_unused()
+    return int((PROCESS / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def read_once(files: Iterable[Path]) -> None:
+    """Read files, so that they are in the page cache: else the first of several systems that read
+    them waits for the disk, and the others do not.
+    """
+    for file in files:
+        with file.open("rb", buffering=0) as opened:
+            while opened.read(_PIECE_BYTES):
+                pass
+
+
+def set_aside() -> None:
+    """Keep the garbage collector from what the process holds by now, most of which was imported.
+
+    A collection of all of it takes as long as many look-ups, and any one of them may cause it. The
+    functions do the same when they start.
+    """
+    gc.collect()
+    gc.freeze()
+
+
+def bytes_read() -> int:
+    """Return what all threads of this process have read with system calls so far, in bytes.
+
+    What is read through a memory map does not count.
+    """
+    return _number(PROCESS / "io", "rchar")
+
+
+def _number(file: Path, name: str) -> int:
+    for line in file.read_text().splitlines():
+        key, _, value = line.partition(":")
+        if key == name:
+            return int(value.split()[0])
+    raise LookupError(f"{file} has no {name}")
+
+
+def main() -> None:
+    """Call the function."""
+    module, _, function = sys.argv[1].partition(":")
+    getattr(import_module(f"bench.{module}"), function)(*json.loads(sys.argv[2]))
+
+
+if __name__ == "__main__":
+    main()
