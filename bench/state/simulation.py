@@ -458,15 +458,13 @@ class SlowPages(CountingPages):
         self._take_read(number // 64)
         return super().page(table_id, number)
 
-    def append(
-        self, table_id: str, number: int, delta_id: str, position: int | None = None
-    ) -> Page | None:
+    def append(self, table_id: str, number: int, delta_id: str) -> Page | None:
         """Append unless the page's hash key is throttled."""
         self.attempts += 1
         if not self._network.limits.writes.take(number // 64, 1):
             self._network.pause(WRITE_MS)
             raise UnavailableError("throttled")
-        page = super().append(table_id, number, delta_id, position)
+        page = super().append(table_id, number, delta_id)
         self.answered_at = self._network.clock.now
         return page
 

@@ -27,7 +27,7 @@ from bench.state.contention import quantile
 from bench.state.workload import Clock, Ids
 from dormouse.aws.state_store import S3StateStore
 from dormouse.schema.types import Primitive
-from dormouse.state.partitions import ROOT, NewShard, Partition, Shard
+from dormouse.state.partitions import NewShard, Shard
 from dormouse.state.state import AddShards, InitialisePartitions
 from dormouse.state.store import Committed
 from dormouse.storage import FolderStorage
@@ -52,7 +52,7 @@ def dormouse_writers(folder: Path, count: int, *, stores: int | None = None) -> 
     """Return writers with a store each, as processes have, or with so many stores among them."""
     storage, pages, clock = FolderStorage(folder), MemoryPages(), Clock()
     first = S3StateStore("t", storage, pages, clock, Ids(clock, 0))
-    first.commit(InitialisePartitions((Partition(ROOT),), (Primitive.STRING,)), generation=0)
+    first.commit(InitialisePartitions((), (Primitive.STRING,)), generation=0)
 
     made = [
         S3StateStore("t", storage, pages, clock, Ids(clock, seed))
