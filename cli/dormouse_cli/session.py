@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -106,21 +107,20 @@ def table_of(ctx: typer.Context, name: str) -> TableHandle:
 
 def tables_beginning(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return the names that complete what was typed; none if the instance cannot be asked."""
-    if ctx.obj is None:  # a shell asks: nothing was run that would have chosen the instance
-        ctx.obj = Session(ctx.find_root().params.get("instance"))
-    try:
-        names = [table.name for table in instance_of(ctx).tables()]
-    except DormouseError:
-        return []
-    return [name for name in names if name.startswith(incomplete)]
+    return _beginning(ctx, incomplete, lambda here: (table.name for table in here.tables()))
 
 
 def queries_beginning(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return the ids of queries that complete what was typed; none if they cannot be listed."""
-    if ctx.obj is None:
+    return _beginning(ctx, incomplete, lambda here: (record.job_id for record in here.queries()))
+
+
+def _beginning(
+    ctx: typer.Context, incomplete: str, names: Callable[[Instance], Iterable[str]]
+) -> list[str]:
+    if ctx.obj is None:  # a shell asks: nothing was run that would have chosen the instance
         ctx.obj = Session(ctx.find_root().params.get("instance"))
     try:
-        ids = [record.job_id for record in instance_of(ctx).queries()]
+        return [name for name in names(instance_of(ctx)) if name.startswith(incomplete)]
     except DormouseError:
         return []
-    return [query_id for query_id in ids if query_id.startswith(incomplete)]

@@ -46,6 +46,14 @@ def progress_bars() -> Iterator[Progress]:
         yield progress
 
 
+@contextmanager
+def progress_of(what: str) -> Iterator[Callable[[int, int], None]]:
+    """Show one progress bar; yield the function that is told how many are done, of how many."""
+    with progress_bars() as progress:
+        task = progress.add_task(what, total=None)
+        yield lambda done, of: progress.update(task, completed=done, total=of)
+
+
 def note(text: str) -> None:
     """Print a message for people on standard error; results go to standard output."""
     typer.echo("\n".join(map(printable, text.split("\n"))), err=True)
@@ -88,6 +96,11 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a number with what it counts, such as ``1 shard`` or ``2,000 shards``."""
+    return f"{count:,} {noun}{'s'[: count != 1]}"
 
 
 def iso_time(time_ms: int) -> str:

@@ -168,9 +168,16 @@ TableName = Annotated[
     str,
     typer.Argument(metavar="NAME", help="The table's name.", autocompletion=tables_beginning),
 ]
+AnyTableName = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[NAME]", help="A table; by default all.", autocompletion=tables_beginning
+    ),
+]
 NewTableName = Annotated[str, typer.Argument(metavar="NAME", help="The table's name.")]
 FormatOption = Annotated[Format, typer.Option("--format", help="How to print it.")]
 ListFormatOption = Annotated[ListFormat, typer.Option("--format", help="How to print it.")]
+PortOption = Annotated[int, typer.Option(help="The port; 0 takes a free one.", max=65535, min=0)]
 ForceOption = Annotated[bool, typer.Option("--force", help="Do not ask.")]
 ReleaseTagsOption = Annotated[
     bool, typer.Option("--release-tags", help="Remove the tags of the table with it.")

@@ -17,8 +17,11 @@ from dormouse.schema.types import show_type
 from dormouse.tables.declaring import TableChange
 from dormouse_cli.listings import Format, print_listing
 from dormouse_cli.session import instance_of
-from dormouse_cli.terminal import confirm, note, with_consent
+from dormouse_cli.terminal import confirm, counted, note, with_consent
 from dormouse_cli.values import ForceOption, FormatOption, read_file, show_split_points
+
+if TYPE_CHECKING:
+    pass
 
 if TYPE_CHECKING:
     from dormouse.client.instance import Instance
@@ -59,7 +62,7 @@ def apply(
     if dry_run or not changes:
         return
     if not force:
-        confirm(f"Make these changes to {len(changes):,} table{'s'[: len(changes) != 1]}?")
+        confirm(f"Make these changes to {counted(len(changes), 'table')}?")
     for change in changes:
         with_consent(partial(_apply, instance, change), force)
         note(f"table {change.name} {'changed' if change.schema is None else 'created'}")

@@ -11,6 +11,7 @@ from dormouse.iceberg.rest import BASE
 from dormouse_cli.local.signals import interruptible, run_command
 from dormouse_cli.session import instance_of
 from dormouse_cli.terminal import note
+from dormouse_cli.values import PortOption
 
 URI_VARIABLES = ("DORMOUSE_CATALOG_URI", "PYICEBERG_CATALOG__DORMOUSE__URI")
 """The variables that name the catalog to a command; by the second, PyIceberg knows it."""
@@ -22,7 +23,7 @@ def serve(
         list[str] | None,
         typer.Argument(metavar="[-- COMMAND]", help="Run this, with the catalog, and then end."),
     ] = None,
-    port: Annotated[int, typer.Option(help="The port; 0 takes a free one.", max=65535, min=0)] = 0,
+    port: PortOption = 0,
 ) -> None:
     """Serve the published tables as an Iceberg REST catalog to engines on this machine, until
     Ctrl-C.

@@ -10,7 +10,7 @@ from dormouse.features.checking import CheckReport, Finding
 from dormouse.features.checking import acknowledge as resolve_disputes
 from dormouse_cli.listings import Format, print_listing
 from dormouse_cli.session import table_of
-from dormouse_cli.terminal import note, print_json, progress_bars
+from dormouse_cli.terminal import counted, note, print_json, progress_of
 from dormouse_cli.values import FormatOption, TableName
 
 _COLUMNS = ("damage", "subject", "detail", "remedy")
@@ -44,11 +44,8 @@ def check(
     if acknowledge:
         handle.queues.send(resolve_disputes(handle.services, handle.current(), acknowledge))
         note(f"{name}: resolved the disputes over {', '.join(acknowledge)}")
-    with progress_bars() as progress:
-        task = progress.add_task("shards checked", total=None)
-        report = handle.check(
-            lambda done, of: progress.update(task, completed=done, total=of), all_bytes=all_bytes
-        )
+    with progress_of("shards checked") as watch:
+        report = handle.check(watch, all_bytes=all_bytes)
     _show(name, report, form)
     if report.findings:
         raise typer.Exit(1)
@@ -57,19 +54,13 @@ def check(
 def _show(name: str, report: CheckReport, form: Format) -> None:
     rows = [_row(finding) for finding in report.findings]
     if form is Format.json:
-        print_json(
-            {
-                "version": report.version,
-                "shards": report.shards,
-                "rows": report.rows,
-                "findings": rows,
-            }
-        )
+        facts = {"version": report.version, "shards": report.shards, "rows": report.rows}
+        print_json({**facts, "findings": rows})
     elif rows:
         print_listing(_COLUMNS, rows, form)
-    shards = f"{report.shards:,} shard{'s'[: report.shards != 1]}"
+    shards = counted(report.shards, "shard")
     looked = f"{shards} with {report.rows:,} rows at version {report.version}"
-    verdict = f"{len(rows):,} finding{'s'[: len(rows) != 1]}" if rows else "nothing is wrong"
+    verdict = counted(len(rows), "finding") if rows else "nothing is wrong"
     note(f"{name}: {looked}: {verdict}")
 
 

@@ -14,6 +14,7 @@ from dormouse.errors import NotFoundError, UnavailableError, needs_extra
 from dormouse_cli.local.signals import interruptible, run_command
 from dormouse_cli.session import Session, instance_of
 from dormouse_cli.terminal import note
+from dormouse_cli.values import PortOption
 
 if TYPE_CHECKING:
     from dormouse.http.messages import Answer
@@ -31,7 +32,7 @@ def serve(
         list[str] | None,
         typer.Argument(metavar="[-- COMMAND]", help="Run this, with the API, and then end."),
     ] = None,
-    port: Annotated[int, typer.Option(help="The port; 0 takes a free one.", max=65535, min=0)] = 0,
+    port: PortOption = 0,
     token: Annotated[
         str | None,
         typer.Option(envvar=TOKEN_VARIABLE, help="The token; by default a new one."),
@@ -73,7 +74,7 @@ def console(
         str,
         typer.Option(help="Where the HTTP API of a deployment is: the output ApiUri of its stack."),
     ] = "",
-    port: Annotated[int, typer.Option(help="The port; 0 takes a free one.", max=65535, min=0)] = 0,
+    port: PortOption = 0,
     opens: Annotated[bool, typer.Option("--open/--no-open", help="Open a browser.")] = True,
 ) -> None:
     """Open the console of the instance in a browser, and serve it until Ctrl-C.

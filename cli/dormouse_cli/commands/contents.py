@@ -13,8 +13,8 @@ from dormouse.errors import CorruptDataError
 from dormouse.state.versions import AsOf, parse_as_of
 from dormouse_cli.errors import end_if_damaged
 from dormouse_cli.listings import ListFormat, print_facts, print_listing
-from dormouse_cli.session import instance_of, table_of, tables_beginning
-from dormouse_cli.values import ListFormatOption, TableName
+from dormouse_cli.session import instance_of, table_of
+from dormouse_cli.values import AnyTableName, ListFormatOption, TableName
 
 AsOfOption = Annotated[
     str | None,
@@ -99,12 +99,7 @@ def _version(text: str | None) -> AsOf | None:
 
 def metrics(
     ctx: typer.Context,
-    name: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[NAME]", help="A table; by default all.", autocompletion=tables_beginning
-        ),
-    ] = None,
+    name: AnyTableName = None,
     form: ListFormatOption = ListFormat.table,
 ) -> None:
     """Show the metrics that each table publishes every minute.

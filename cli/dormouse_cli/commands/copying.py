@@ -9,13 +9,12 @@ import typer
 
 from dormouse.client.administration import Copied, copy_table
 from dormouse.client.instance import Instance
-from dormouse.client.table import TableHandle
 from dormouse.errors import NotFoundError
 from dormouse.folder.layout import Layout
 from dormouse.settings import Settings
 from dormouse_cli.listings import Format, print_facts
 from dormouse_cli.session import finish_work
-from dormouse_cli.terminal import note, progress_bars
+from dormouse_cli.terminal import note, progress_of
 from dormouse_cli.values import FormatOption
 
 _Source = Annotated[
@@ -47,7 +46,8 @@ def copy(
         try:
             if there.folder is not None and there.folder.was_made:
                 note(f"made an instance in {there.folder.layout.root}")
-            copied = _run(table, there, new_name)
+            with progress_of("shards copied") as watch:
+                copied = copy_table(table, there, new_name, watch=watch)
             _show(copied, form)
         finally:
             finish_work(there)
@@ -66,17 +66,6 @@ def _existing(name: str) -> Instance:
             hint="name the instance that the table is in",
         )
     return Instance.connect(name, background=False)
-
-
-def _run(table: TableHandle, target: Instance, new_name: str) -> Copied:
-    with progress_bars() as progress:
-        task = progress.add_task("shards copied", total=None)
-        return copy_table(
-            table,
-            target,
-            new_name,
-            watch=lambda done, of: progress.update(task, completed=done, total=of),
-        )
 
 
 def _show(copied: Copied, form: Format) -> None:

@@ -21,9 +21,10 @@ from dormouse.client.table import TableHandle
 from dormouse.client.waiting import WAIT_SECONDS
 from dormouse.errors import InvalidRequestError, RefusedSourceError
 from dormouse.tables.properties import SparkOptions
-from dormouse_cli.session import instance_of, table_of, tables_beginning
-from dormouse_cli.terminal import note, notes, progress_bars
+from dormouse_cli.session import instance_of, table_of
+from dormouse_cli.terminal import counted, note, notes, progress_bars
 from dormouse_cli.values import (
+    AnyTableName,
     RowKeysOption,
     SortKeysOption,
     SparkOption,
@@ -245,9 +246,9 @@ def _tell(chosen: Ingested, done: str) -> None:
     known = sum(source.id in chosen.known for source in chosen.sources)
     fresh = len(chosen.sources) - known
     if fresh:
-        note(f"{_files(fresh)} {done}")
+        note(f"{counted(fresh, 'file')} {done}")
     if known or not fresh:
-        which = _files(known) if known else "all files there are"
+        which = counted(known, "file") if known else "all files there are"
         note(f"{which} already ingested; --again adds the same rows once more")
 
 
@@ -260,10 +261,6 @@ def _tell_left_out(chosen: Ingested, began_ms: int, on_error: OnError | None) ->
         is_new = job.kind == "ingest" and job.updated_ms >= began_ms
         if is_new and job.rows_read > job.rows and job.reason:
             note(f"{job.subject}: {job.reason}")
-
-
-def _files(count: int) -> str:
-    return f"{count} file{'s'[: count != 1]}"
 
 
 def _key_in(bucket: str, text: str) -> str:
@@ -281,12 +278,7 @@ def _key_in(bucket: str, text: str) -> str:
 
 def wait_until_done(
     ctx: typer.Context,
-    name: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[NAME]", help="A table; by default all.", autocompletion=tables_beginning
-        ),
-    ] = None,
+    name: AnyTableName = None,
     timeout: TimeoutOption = WAIT_SECONDS,
 ) -> None:
     """Wait until nothing is pending: every file ingested or refused, no work in the queues."""

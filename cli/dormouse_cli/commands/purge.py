@@ -13,7 +13,7 @@ from dormouse.features.purge import Proof
 from dormouse.key_codec import KeyCodec, KeyLike
 from dormouse_cli.listings import Format, print_facts, print_listing
 from dormouse_cli.session import table_of
-from dormouse_cli.terminal import confirm, iso_time, note, print_json, progress_bars
+from dormouse_cli.terminal import confirm, iso_time, note, print_json, progress_bars, progress_of
 from dormouse_cli.values import (
     ForceOption,
     FormatOption,
@@ -73,16 +73,12 @@ def purge(
 def _confirm(handle: TableHandle, where: str, keys: list[KeyLike]) -> None:
     found = _proof(handle, where, keys)
     rows, shards = f"{found.rows:,} rows", f"{found.shards:,} of its shards"
-    question = f"Remove {rows} of table {handle.name} for good, and rewrite {shards}?"
-    confirm(question)
+    confirm(f"Remove {rows} of table {handle.name} for good, and rewrite {shards}?")
 
 
 def _proof(handle: TableHandle, where: str, keys: list[KeyLike]) -> Proof:
-    with progress_bars() as progress:
-        task = progress.add_task("objects looked at", total=None)
-        return handle.prove_purge(
-            where, keys, watch=lambda done, of: progress.update(task, completed=done, total=of)
-        )
+    with progress_of("objects looked at") as watch:
+        return handle.prove_purge(where, keys, watch=watch)
 
 
 def _watch(purge: Purge, timeout_seconds: float) -> None:

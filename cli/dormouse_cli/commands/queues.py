@@ -8,12 +8,12 @@ import typer
 from msgspec.structs import asdict
 
 from dormouse.client.operations import DeadSummary
-from dormouse.errors import DormouseError, InvalidRequestError, UnavailableError
+from dormouse.errors import InvalidRequestError, UnavailableError
 from dormouse.features.dead_letters import Redriven
 from dormouse.ports import DeadLetter
 from dormouse_cli.listings import Format, ListFormat, print_listing
 from dormouse_cli.session import instance_of
-from dormouse_cli.terminal import confirm, iso_time, note
+from dormouse_cli.terminal import confirm, counted, iso_time, note
 from dormouse_cli.values import ForceOption, FormatOption, ListFormatOption
 
 Queue = Annotated[str, typer.Argument(metavar="QUEUE", help="A queue's name, as `queues` has it.")]
@@ -82,9 +82,8 @@ def discard(
         return
     if lost and not force:
         print_listing(("id", "sent", "reason", "body"), [_row(each) for each in lost], form)
-        count = f"{len(lost):,} message{'s'[: len(lost) != 1]}"
-        question = f"Discard {count} of {queue}? What they ask for is lost."
-        confirm(question)
+        count = counted(len(lost), "message")
+        confirm(f"Discard {count} of {queue}? What they ask for is lost.")
     # Only what was shown: more may have become dead letters since.
     _account(dead_letters.discard(queue, ids or [each.id for each in lost]), "discarded", form)
 
@@ -95,20 +94,13 @@ def _account(done: Redriven, verb: str, form: Format) -> None:
     if form is Format.json:
         rows = [{"id": i, "outcome": outcome} for outcome, ids in outcomes for i in ids]
         print_listing(("id", "outcome"), rows, form)
-    note(f"{len(done.sent):,} message{'s'[: len(done.sent) != 1]} {verb}")
-    if failure := _failure(done):
-        raise failure
-
-
-def _failure(done: Redriven) -> DormouseError | None:
-    left = len(done.unsent) + len(done.undeleted)
-    if not left:
-        return None
-    sent = f", {len(done.undeleted)} of them sent" if done.undeleted else ""
-    return UnavailableError(
-        f"{left} messages are still among the dead letters{sent}",
-        hint="run it again: what was sent is not sent twice",
-    )
+    note(f"{counted(len(done.sent), 'message')} {verb}")
+    if left := len(done.unsent) + len(done.undeleted):
+        sent = f", {len(done.undeleted)} of them sent" if done.undeleted else ""
+        raise UnavailableError(
+            f"{left} messages are still among the dead letters{sent}",
+            hint="run it again: what was sent is not sent twice",
+        )
 
 
 def _summary_row(summary: DeadSummary) -> dict[str, object]:

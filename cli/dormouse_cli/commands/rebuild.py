@@ -13,7 +13,7 @@ from dormouse.state.state import TableState
 from dormouse_cli.errors import end_if_damaged
 from dormouse_cli.listings import Format, print_facts, print_listing
 from dormouse_cli.session import instance_of, table_of, tables_beginning
-from dormouse_cli.terminal import confirm, note, print_json, progress_bars
+from dormouse_cli.terminal import confirm, note, print_json, progress_of
 from dormouse_cli.values import ForceOption, FormatOption
 
 
@@ -54,11 +54,8 @@ def rebuild(
     if dry_run:
         return
     if not force:
-        rows = f"{planned.state.rows:,} rows"
-        question = (
-            f"Replace the state of table {name} by one built from its shards, with about {rows}?"
-        )
-        confirm(question)
+        built = f"one built from its shards, with about {planned.state.rows:,} rows"
+        confirm(f"Replace the state of table {name} by {built}?")
     made = _run(handle, dry_run=False)
     note(f"table {name} was rebuilt with {made.state.reference_count:,} references")
 
@@ -76,12 +73,8 @@ def _mended(ctx: typer.Context, name: str | None) -> bool:
 
 
 def _run(handle: TableHandle, *, dry_run: bool) -> RebuildReport:
-    with progress_bars() as progress:
-        task = progress.add_task("shards read", total=None)
-        return handle.rebuild(
-            dry_run=dry_run,
-            watch=lambda done, of: progress.update(task, completed=done, total=of),
-        )
+    with progress_of("shards read") as watch:
+        return handle.rebuild(dry_run=dry_run, watch=watch)
 
 
 def _show(planned: RebuildReport, form: Format) -> None:

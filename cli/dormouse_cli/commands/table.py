@@ -13,7 +13,7 @@ from dormouse.tables.table import property_sources
 from dormouse_cli.errors import end_if_damaged
 from dormouse_cli.listings import Format, ListFormat, print_facts, print_listing
 from dormouse_cli.session import instance_of, table_of
-from dormouse_cli.terminal import confirm, iso_time, note, print_json, with_consent
+from dormouse_cli.terminal import confirm, counted, iso_time, note, print_json, with_consent
 from dormouse_cli.values import (
     COLUMNS,
     PROPERTY_COLUMNS,
@@ -261,7 +261,7 @@ def contents_of(handle: TableHandle) -> str:
     """Say what a table holds, in numbers."""
     state = handle.state()
     shards = len(state.shards) - len(state.unreferenced)
-    return f"Its {state.rows:,} rows in {shards:,} shard{'s'[: shards != 1]}"
+    return f"Its {state.rows:,} rows in {counted(shards, 'shard')}"
 
 
 def _facts(handle: TableHandle) -> dict[str, object]:

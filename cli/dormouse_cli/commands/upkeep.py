@@ -9,7 +9,7 @@ import typer
 from dormouse.client.waiting import WAIT_SECONDS
 from dormouse_cli.commands.ingest import wait_for
 from dormouse_cli.session import instance_of, table_of
-from dormouse_cli.terminal import note
+from dormouse_cli.terminal import counted, note
 from dormouse_cli.values import (
     JobPropertyOption,
     SparkOption,
@@ -41,7 +41,7 @@ def compact(
     """
     asked = parse_spark(spark, properties)
     begun = instance_of(ctx).compact(name, everything=everything, spark=asked)
-    note(f"{begun:,} compaction{'s'[: begun != 1]} of table {name} started")
+    note(f"{counted(begun, 'compaction')} of table {name} started")
     if wait:
         wait_for(table_of(ctx, name), timeout)
 
@@ -61,7 +61,7 @@ def split(
     It works on tables that are offline too. A leaf whose rows all share one key stays whole.
     """
     begun = instance_of(ctx).split(name, partition, forced=forced)
-    note(f"{begun:,} split{'s'[: begun != 1]} of table {name} started")
+    note(f"{counted(begun, 'split')} of table {name} started")
     if wait:
         wait_for(table_of(ctx, name), timeout)
 
@@ -69,4 +69,4 @@ def split(
 def collect(ctx: typer.Context, name: TableName) -> None:
     """Delete the shards of a table that nothing needs any more and whose delay is over."""
     shards = instance_of(ctx).collect_garbage(name)
-    note(f"{shards:,} shard{'s'[: shards != 1]} of table {name} will be deleted in a moment")
+    note(f"{counted(shards, 'shard')} of table {name} will be deleted in a moment")
