@@ -30,11 +30,11 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from dormouse.arrow.types import conform
 from dormouse.errors import InvalidRequestError, NotFoundError, UnavailableError
 from dormouse.features.answer_query import FileSink
+from dormouse.features.long_jobs import ReadTable
 from dormouse.features.pins import read_version
 from dormouse.features.queries import (
     EndedError,
     Query,
-    ReadTable,
     ResultFile,
     Spent,
     TaskEnd,

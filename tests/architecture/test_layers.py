@@ -39,7 +39,7 @@ LAYERS = [
     {"iceberg"},
     {"jobs"},
     {"items"},
-    {"features.requests"},
+    {"features.long_jobs", "features.requests"},
     {"features.reset"},
     {"features.access"},
     {"features.garbage"},

@@ -13,8 +13,8 @@ import pytest
 from dormouse.aws import handling
 from dormouse.aws.handling import handle_changes, loaded
 from dormouse.errors import UnavailableError
-from dormouse.features.export import Export, load_manifest, save_export, save_tasks
-from dormouse.features.purge import encode_request
+from dormouse.features.export import load_manifest
+from dormouse.features.purge import REQUEST
 from dormouse.features.queries import load_end
 from dormouse.messages.stages import (
     CompactionJob,
@@ -26,11 +26,12 @@ from dormouse.messages.stages import (
     encode,
 )
 from dormouse.ports import NO_TABLE, Services
-from dormouse.query.selection import Selection, plan_tasks
+from dormouse.query.selection import Selection
 from dormouse.state.sources import Source
 from dormouse.state.state import AssignJob
 from dormouse.stored.paths import purge_path
 from tests.functions.conftest import TABLE_ID, Functions, record
+from tests.support.exports import begin_export
 from tests.support.lambda_context import Context
 from tests.support.purges import purge_request
 from tests.support.stray_objects import FILES, STRAYS
@@ -289,7 +290,7 @@ def test_a_step_of_a_purge_has_matching_shards_rewritten_once(
         time_ms=functions.world.clock.now_ms(),
     )
     path = purge_path(TABLE_ID, request.id)
-    functions.world.storage.put(path, encode_request(request, path))
+    REQUEST.put(functions.world.storage, path, request)
     assert functions.invoke("purge_rows", event) == []
     sent = functions.sent()
     assert [o.queue for o in sent if o.queue != "purges"] == ["compaction-jobs"]
@@ -302,12 +303,7 @@ def test_a_step_of_a_purge_has_matching_shards_rewritten_once(
 @pytest.mark.parametrize("event", ["good", "duplicate", "mixed"])
 def test_a_task_of_an_export_is_done_once(functions: Functions, event: str) -> None:
     compactable(functions)
-    schema, columns = functions.table.schema, ("letter",)
-    selection = Selection(4, columns)
-    export = Export(EXPORT, "out", TABLE_ID, "letters", schema, selection, cut="1")
-    tasks = plan_tasks(functions.world.state(functions.table), selection.ranges)
-    export = replace(export, tasks=save_tasks(functions.world.services, export, tasks))
-    assert save_export(functions.world.services, export)
+    begin_export(functions.world, functions.table, EXPORT, "out", Selection(4, ("letter",)))
     assert functions.invoke("export_rows", event) == []
     manifest = load_manifest(functions.world.results, "out")
     assert manifest is not None

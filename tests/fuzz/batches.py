@@ -11,26 +11,27 @@ import json
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 from dormouse.aws import handling
-from dormouse.features.export import Export, load_manifest, save_export, save_tasks
-from dormouse.features.purge import encode_request
+from dormouse.features.export import load_manifest
+from dormouse.features.purge import REQUEST
 from dormouse.features.queries import load_end
 from dormouse.features.spark_jobs import dispatch_spark
 from dormouse.messages import stages as m
 from dormouse.messages.requests import SetOnline
 from dormouse.messages.stages import AnswerQuery, CancelQuery, QueryTask
-from dormouse.query.selection import Selection, plan_tasks
+from dormouse.query.selection import Selection
 from dormouse.state.sources import Source
 from dormouse.state.state import AssignJob, ReplaceShards
 from dormouse.stored.paths import purge_path
 from tests.functions.conftest import RUN, TABLE_ID, Functions, instance_in
 from tests.fuzz import samples
+from tests.support.exports import begin_export
 from tests.support.purges import purge_request
 from tests.support.trees import part
 from tests.support.world import letters
@@ -210,7 +211,7 @@ def _purge_rows(functions: Functions) -> Batch:
         where, now_ms = f"letter = '{letter}'", world.clock.now_ms()
         request = purge_request(functions.table.schema, where, purge_id=purge, time_ms=now_ms)
         path = purge_path(TABLE_ID, purge)
-        world.storage.put(path, encode_request(request, path))
+        REQUEST.put(world.storage, path, request)
 
     def is_done(i: int) -> bool:
         jobs = world.state(functions.table).jobs.values()
@@ -220,13 +221,9 @@ def _purge_rows(functions: Functions) -> Batch:
 
 
 def _export_rows(functions: Functions) -> Batch:
-    world, schema = functions.world, functions.table.schema
+    world = functions.world
     for i in _NUMBERS:
-        selection = Selection(1, ("letter",))
-        export = Export(f"{i:016}", f"out{i}", TABLE_ID, "letters", schema, selection, cut="1")
-        tasks = plan_tasks(world.state(functions.table), selection.ranges)
-        export = replace(export, tasks=save_tasks(world.services, export, tasks))
-        assert save_export(world.services, export)
+        begin_export(world, functions.table, f"{i:016}", f"out{i}", Selection(1, ("letter",)))
 
     def is_done(i: int) -> bool:
         manifest = load_manifest(world.results, f"out{i}")

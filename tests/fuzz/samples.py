@@ -11,33 +11,25 @@ import msgspec
 
 from dormouse.access import AccessRule
 from dormouse.features.export import (
+    EXPORT,
+    FILES,
     Export,
     ExportedFile,
+    TaskFiles,
     build_manifest,
-    decode_export,
-    decode_files,
-    encode_export,
-    encode_files,
     load_manifest,
     manifest_path,
 )
-from dormouse.features.purge import (
-    ShardMatches,
-    decode_matches,
-    decode_request,
-    encode_matches,
-    encode_request,
-)
+from dormouse.features.long_jobs import Kind, ReadTable
+from dormouse.features.purge import MATCHES, REQUEST, ShardMatches
 from dormouse.features.queries import (
+    QUERY,
+    TASK_END,
     Query,
     QueryEnd,
     TaskEnd,
     decode_end,
-    decode_query,
-    decode_task_end,
     encode_end,
-    encode_query,
-    encode_task_end,
 )
 from dormouse.keys import KeyRange
 from dormouse.messages import requests as r
@@ -54,6 +46,7 @@ from dormouse.state.sources import Source
 from dormouse.state.state import Piece
 from dormouse.state.versions import Lineage, Provenance
 from dormouse.stored.paths import run_marker_path
+from dormouse.tables.table import Table
 from tests.support.every_type import EVERY_TYPE
 from tests.support.memory_storage import MemoryStorage
 from tests.support.purges import purge_request
@@ -201,7 +194,7 @@ DECLARATIONS = [
 _SELECTION = Selection(
     1, ("k",), (KeyRange(("a",), ("b", 1)),), parse_condition("c > 1", COUNTS), time_ms=2
 )
-_EXPORT = Export("e", "out", "t", "letters", COUNTS, _SELECTION)
+_EXPORT = Export("e", "out", ReadTable.of(Table("t", "letters", COUNTS), _SELECTION))
 _ORIGIN = Provenance(KeyRange((), ("m",)), "j", 1, lineage=Lineage(("s",), ("i",), ("u",), ("c",)))
 _SHARD = Shard.of("s-0", 3, 100, ("a", 1), ("z", 2))
 _FOOTER = ShardFooter("t", "s-0", EVERY_TYPE, _ORIGIN, 3, ("a",), ("z",), ((("a",), 0),))
@@ -228,32 +221,32 @@ def _manifest(body: bytes) -> object:
 
 
 _QUERY = Query(AnswerQuery(query_id="q", table="letters"), "x", 1, "1", 1)
-_FILES = (ExportedFile("part-00000-000.parquet", 3, 100),)
+_FILES = TaskFiles((ExportedFile("part-00000-000.parquet", 3, 100),))
 Decode = Callable[[bytes], object]
+
+
+def _note(kind: Kind[Any], body: msgspec.Struct) -> tuple[bytes, Decode, str]:
+    return kind.encode(body, _PATH), lambda stored: kind.decode(stored, _PATH), _PATH
+
+
 NOTES: dict[str, tuple[bytes, Decode, str]] = {
-    "an export": (encode_export(_EXPORT, _PATH), lambda b: decode_export(b, _PATH), _PATH),
+    "an export": _note(EXPORT, _EXPORT),
     "a task": (
         encode_pieces([Piece(KeyRange(("a",), None), (_SHARD,))], "a task", _PATH),
         lambda b: decode_pieces(b, "a task", _PATH),
         _PATH,
     ),
-    "files": (encode_files(_FILES, _PATH), lambda b: decode_files(b, _PATH), _PATH),
+    "files": _note(FILES, _FILES),
     "a manifest": (
-        msgspec.json.encode(build_manifest(_EXPORT, _FILES)),
+        msgspec.json.encode(build_manifest(_EXPORT, [_FILES])),
         _manifest,
         manifest_path("out"),
     ),
-    "a purge": (encode_request(_PURGE, _PATH), lambda b: decode_request(b, _PATH), _PATH),
-    "verdicts": (
-        encode_matches(ShardMatches(frozenset("a"), frozenset("b")), _PATH),
-        lambda b: decode_matches(b, _PATH),
-        _PATH,
-    ),
-    "a query": (encode_query(_QUERY, _PATH), lambda b: decode_query(b, _PATH), _PATH),
-    "the end of a sub-query": (
-        encode_task_end(TaskEnd((), 0, "", columns={"t": ("at",)}, versions={"x": (1,)}), _PATH),
-        lambda b: decode_task_end(b, _PATH),
-        _PATH,
+    "a purge": _note(REQUEST, _PURGE),
+    "verdicts": _note(MATCHES, ShardMatches(frozenset("a"), frozenset("b"))),
+    "a query": _note(QUERY, _QUERY),
+    "the end of a sub-query": _note(
+        TASK_END, TaskEnd((), 0, "", columns={"t": ("at",)}, versions={"x": (1,)})
     ),
     "the manifest of a query": (
         encode_end(QueryEnd(query="q", state="finished", question="x", ended_ms=1)),

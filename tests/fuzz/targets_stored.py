@@ -9,8 +9,8 @@ from pathlib import Path
 from hypothesis import strategies as st
 
 from dormouse.errors import CorruptDataError
-from dormouse.features.export import encode_files
-from dormouse.features.purge import ShardMatches, encode_matches
+from dormouse.features.export import FILES, TaskFiles
+from dormouse.features.purge import MATCHES, ShardMatches
 from dormouse.jobs import MAX_RECEIVES
 from dormouse.stored.paths import (
     export_done_path,
@@ -34,15 +34,14 @@ _ID = f"{MIDDLE:016}"
 
 def _verdicts(functions: Functions) -> list[str]:
     path = purge_matches_path(TABLE_ID, _ID, "1")
-    functions.world.storage.put(
-        path, encode_matches(ShardMatches(frozenset("a"), frozenset("b")), path)
-    )
+    matches = ShardMatches(frozenset("a"), frozenset("b"))
+    MATCHES.put(functions.world.storage, path, matches)
     return [path]
 
 
 def _finished_task(functions: Functions) -> list[str]:
     path = export_done_path(TABLE_ID, _ID, 0)
-    functions.world.storage.put(path, encode_files((), path))
+    FILES.put(functions.world.storage, path, TaskFiles(()))
     return [path]
 
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dormouse.errors import CorruptDataError
-from dormouse.features.queries import QUERIES, Query, QueryEnd, decode_end, decode_query
+from dormouse.features.queries import QUERIES, QUERY, Query, QueryEnd, decode_end
 from dormouse.keys import encode_key
 from dormouse.log.pinning import CLOCK_MARGIN_MS
 from dormouse.stored.paths import query_manifest_path, query_path, query_prefix
@@ -182,7 +182,7 @@ class MessageAnswers:
         stored = self.run.instance.results._objects.get(path)
         if stored is None:
             return None
-        query = decode_query(stored[0], path)
+        query = QUERY.decode(stored[0], path)
         assert query.read is not None
         table = self.run.instance.tables.get(query.read.id)
         return query if table is not None and not table.deleting else None

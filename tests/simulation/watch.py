@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from dormouse.errors import CorruptDataError, DormouseError, InvariantError
-from dormouse.features.purge import decode_request
+from dormouse.features.purge import REQUEST
 from dormouse.ports import Services
 from dormouse.stored.paths import parse_purge_path, shard_id_of
 from dormouse.tables.table import Table
@@ -150,7 +150,7 @@ class Watch:
     def _look_at_purge(self, oracle: Oracle, purge_id: str, path: str) -> None:
         """See that a purge begins, whose request was put at a path, or that it is over."""
         if path:
-            asked = decode_request(self.instance.storage.as_put(path), path)
+            asked = REQUEST.decode(self.instance.storage.as_put(path), path)
             if asked.generation == oracle.generation:
                 oracle.begin_purge(purge_id, self.workload.purges[purge_id])
             return

@@ -12,7 +12,7 @@ from dormouse.features import compaction_steps
 from dormouse.features.compaction import Compaction, Merged
 from dormouse.features.compaction import compact as compact_here
 from dormouse.features.compaction_steps import MAX_CELLS, Step
-from dormouse.features.purge import encode_request, load_purge
+from dormouse.features.purge import REQUEST, load_purge
 from dormouse.features.rebuild import preview_rebuild
 from dormouse.keys import KeyRange
 from dormouse.messages.stages import CompactionJob, OutboundMessage, SparkRunChanged
@@ -224,7 +224,7 @@ def test_rules_hold_and_a_purge_may_leave_whole_ranges_without_rows(
     request = load_purge(world.services, other.id, purge)
     assert request is not None
     path = purge_path(table.id, purge)  # an object names its own path, so a copy would be refused
-    world.storage.put(path, encode_request(request, path))
+    REQUEST.put(world.storage, path, request)
     store = world.new_store(table)
     store.commit(ReleaseJob("held"), generation=0)
     job = "p1"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -115,7 +114,7 @@ def test_statements_see_the_views_of_who_asks_and_reach_nothing_else(
 
     def found(sql: str) -> tuple[DataFrame, dict[str, set[str]]]:
         asked = structs.replace(query.asked, parameters={"x": "x"} if ":x" in sql else {})
-        return parsed(session, replace(query, asked=asked, text=spark_text(sql).text))
+        return parsed(session, structs.replace(query, asked=asked, text=spark_text(sql).text))
 
     for sql, expected in ANSWERS.items():
         letters = [str(row["letter"]) for row in found(sql)[0].collect()]

@@ -23,9 +23,15 @@ from dormouse.aws.items import DynamoItems
 from dormouse.aws.state_store import S3StateStore
 from dormouse.features import export_rows, reset, versions
 from dormouse.features.administration import save_reply
-from dormouse.features.compaction_steps import Step, StepSplit, encode_step_outcome
-from dormouse.features.purge import ShardMatches, purge_id_of, save_matches, save_remaining
-from dormouse.features.requests import request_key
+from dormouse.features.compaction_steps import OUTCOME, Step, StepSplit, StoredOutcome
+from dormouse.features.purge import (
+    REMAINING,
+    Remaining,
+    ShardMatches,
+    purge_id_of,
+    save_matches,
+)
+from dormouse.features.requests import request_key, request_left_path
 from dormouse.items.tables import ItemTables
 from dormouse.items.tracker import ItemTracker
 from dormouse.jobs import set_aside
@@ -239,7 +245,7 @@ def _begin_jobs(world: World, table: Table) -> None:
         store.commit(AssignJob(job, "root", tuple(inputs)), generation=0)
     world.deliver(OutboundMessage("spark-jobs", CompactionJob(table.id, 0, "with-spark")))
     path = step_path(table.id, "in-steps", 0, 2)
-    world.storage.put(path, encode_step_outcome(StepSplit((Step(0, 1), Step(1, 2))), "", path))
+    OUTCOME.put(world.storage, path, StoredOutcome("", StepSplit((Step(0, 1), Step(1, 2)))))
     set_aside(world.services, table.id, "in-steps", "spark")
 
 
@@ -250,7 +256,8 @@ def _begin_requests(world: World, table: Table) -> None:
     world.administer(purge)
     shards = frozenset(sorted(world.state(table).shards)[:1])
     save_matches(services, table.id, purge_id_of(purge.request_id), ShardMatches(clean=shards))
-    save_remaining(services, table.id, request_key(purge), ())
+    path = request_left_path(table.id, request_key(purge))
+    REMAINING.put(services.storage, path, Remaining(()))
     world.administer(ExportRows("waits", table.name, to="waits"))
     world.queue.clear()
     with patch.object(export_rows, "delete_export", side_effect=Crash), suppress(Crash):

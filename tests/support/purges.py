@@ -5,7 +5,7 @@ from __future__ import annotations
 from dormouse.access import EVERYTHING
 from dormouse.features.purge import PurgeRequest
 from dormouse.messages.stages import SelectionMessage
-from dormouse.query.selection import decode_selection
+from dormouse.query.selection import decode_selection, store_selection
 from dormouse.schema.schema import Schema
 
 
@@ -20,4 +20,4 @@ def purge_request(
     """Return a purge of generation 0."""
     asked = SelectionMessage(keys=keys, where=where)
     selection = decode_selection(asked, schema, permission=EVERYTHING, version=1, time_ms=time_ms)
-    return PurgeRequest(purge_id, schema, selection)
+    return PurgeRequest(store_selection(selection, schema), purge_id)

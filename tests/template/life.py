@@ -13,7 +13,7 @@ from msgspec import structs
 from dormouse.client.instance import Instance
 from dormouse.features.administration import administer
 from dormouse.features.export import load_manifest
-from dormouse.features.purge import encode_request, purge_id_of
+from dormouse.features.purge import REQUEST, purge_id_of
 from dormouse.features.queries import QUERIES, load_end
 from dormouse.features.requests import NamesTable, request_key, request_path
 from dormouse.log.pages import PAGE_CAPACITY
@@ -381,8 +381,7 @@ def set_for_now(flow: Flow, table: Table, **properties: object) -> Iterator[None
 def save_spark_request(flow: Flow, table: Table, purge_id: str) -> None:
     path = purge_path(table.id, purge_id)
     request = purge_request(table.schema, "letter = 'b'", purge_id=purge_id)
-    body = encode_request(request, path)
-    flow.wiring().services.storage.put(path, body)
+    REQUEST.put(flow.wiring().services.storage, path, request)
 
 
 def shard_in(partition: str) -> NewShard:

@@ -17,9 +17,9 @@ from dormouse.features.export import (
     destination,
     encode_manifest,
     export_id_of,
-    finished_task_paths,
     load_export,
     load_manifest,
+    parts_of,
 )
 from dormouse.key_codec import KeyLike, Ranges
 from dormouse.messages.requests import ExportRows
@@ -64,7 +64,8 @@ class Export(RequestedWork[ExportProgress, Manifest]):
         export = load_export(services, table_id, self.id)
         if export is None:
             return None
-        return ExportProgress(len(finished_task_paths(services, table_id, self.id)), export.tasks)
+        done = parts_of(services.storage, export).ended(export.tasks)
+        return ExportProgress(len(done), export.tasks)
 
     def _result(self) -> Manifest:
         return self.manifest()

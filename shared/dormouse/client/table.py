@@ -524,11 +524,13 @@ class TableHandle(Shown):
     def _pending(self, table: Table) -> tuple[int, int]:
         """Return the pending work of the table, and how much of it is files that wait."""
         from dormouse.client.contents import files_that_wait
-        from dormouse.features.spark import count_incomplete
+        from dormouse.features.long_jobs import list_jobs
+        from dormouse.stored.paths import spark_prefix
 
         known, files = files_that_wait(self.services, table)
         left = len(known.state.jobs) + len(files)
-        return left or count_incomplete(self.services, self.table.id), len(files)
+        incomplete, _ = list_jobs(self.services.storage, spark_prefix(self.table.id))
+        return left or len(incomplete), len(files)
 
     def versions(self) -> Listing[Version]:
         """Return the versions that can be read, the newest first, each with its tags.

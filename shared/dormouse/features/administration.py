@@ -26,13 +26,13 @@ from dormouse.errors import (
 )
 from dormouse.features.batch_files import IngestWork
 from dormouse.features.compaction_request import CompactionWork
-from dormouse.features.export import ExportWork, delete_all
+from dormouse.features.export import ExportWork
 from dormouse.features.garbage import GarbageWork
+from dormouse.features.long_jobs import Kind
 from dormouse.features.purge import PurgeWork
 from dormouse.features.requests import (
     JobCheck,
     JobOutcome,
-    RequestObject,
     RequestResult,
     key_of_request,
     reply_jobs,
@@ -98,21 +98,19 @@ class StoredRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     counts: Counts = Counts()
 
 
-_REQUEST = RequestObject(
+_REQUEST = Kind(
     "a request with unfinished jobs",
     StoredRequest,
     "delete this object: no reply is sent then; the table's jobs show their outcomes",
 )
-_REPLY = RequestObject("a reply", Reply, "delete this object: the reply is then made again")
+_REPLY = Kind("a reply", Reply, "delete this object: the reply is then made again")
 
 
 def save_request(
     services: Services, table_id: str, key: str, request: StoredRequest
 ) -> StoredRequest:
     """Save a request and its work; return the one of the first delivery that saved it."""
-    if _REQUEST.put(services, request_path(table_id, key), request):
-        return request
-    return load_request(services, table_id, key) or request
+    return _REQUEST.save(services.storage, request_path(table_id, key), request)
 
 
 def load_request(services: Services, table_id: str, key: str) -> StoredRequest | None:
@@ -121,7 +119,7 @@ def load_request(services: Services, table_id: str, key: str) -> StoredRequest |
     Raises:
         CorruptDataError: the stored request is damaged.
     """
-    return _REQUEST.get(services, request_path(table_id, key))
+    return _REQUEST.get(services.storage, request_path(table_id, key))
 
 
 def mark_reply_wanted(services: Services, table_id: str, key: str) -> None:
@@ -136,10 +134,7 @@ def is_reply_wanted(services: Services, table_id: str, key: str) -> bool:
 
 def save_reply(services: Services, table_id: str, key: str, reply: Reply) -> Reply:
     """Save the final reply to a request; return the one that was saved first, which counts."""
-    path = request_reply_path(table_id, key)
-    if _REPLY.put(services, path, reply):
-        return reply
-    return _REPLY.get(services, path) or reply
+    return _REPLY.save(services.storage, request_reply_path(table_id, key), reply)
 
 
 def load_reply(services: Services, table_id: str, key: str) -> Reply | None:
@@ -148,7 +143,7 @@ def load_reply(services: Services, table_id: str, key: str) -> Reply | None:
     Raises:
         CorruptDataError: the stored reply is damaged.
     """
-    return _REPLY.get(services, request_reply_path(table_id, key))
+    return _REPLY.get(services.storage, request_reply_path(table_id, key))
 
 
 def delete_request(services: Services, step: RequestStep) -> None:
@@ -677,7 +672,7 @@ def overdue_requests(check: SweepCheck) -> Iterator[OutboundMessage]:
     """Yield a step for each request without a reply that is due; delete obsolete replies."""
     now_ms = check.services.clock.now_ms()
     stored_ms, expired = unfinished_requests(check.services, check.table.id, now_ms)
-    delete_all(check.services, expired)
+    check.services.storage.delete(expired)
     for key, time_ms in sorted(stored_ms.items()):
         if check.is_due(time_ms):
             yield OutboundMessage("admin", RequestStep(check.table.id, key, begun_ms=now_ms))

@@ -35,11 +35,9 @@ from dormouse.features.queries import (
     check_time,
     done_tasks,
     load_end,
-    load_pieces,
     load_query,
-    load_task_ends,
+    parts_of,
     question,
-    save_task_end,
     spark_job,
     task_messages,
 )
@@ -55,6 +53,7 @@ from dormouse.features.query_runs import (
     is_followed,
     look_again,
     report_progress,
+    save_early,
     send_end_to,
     settle,
 )
@@ -318,7 +317,7 @@ def _rows(
         noted[read.id] = {*selection.columns, *selection.tested_columns}
         if selection.limit is not None:
             selection = replace(selection, limit=max(0, selection.limit - before.rows))
-        parts = slices_from(load_pieces(services.results, query, task))
+        parts = slices_from(parts_of(services.results, query.id, query.cut).pieces(task))
         found = query_slices(services, read.table, parts, selection)
         found = replace(found, versions={read.name: (selection.version,)})
     try:
@@ -404,7 +403,8 @@ def _cancel(services: Services, message: CancelQuery) -> list[OutboundMessage]:
     query = load_query(services.results, message.query_id)
     if query is None:
         asked = AnswerQuery(query_id=message.query_id, table="-", who=message.who)
-        end_early(services, asked, "cancelled", reason=CANCELLED, digest="")
+        end = save_early(services, asked, "cancelled", CANCELLED, digest="")
+        end_early(services, asked, end)
         return []
     reason = CANCELLED
     if query.asked.who != message.who:
@@ -416,14 +416,9 @@ def _cancel(services: Services, message: CancelQuery) -> list[OutboundMessage]:
 
 
 def _end_cancelled(services: Services, query: Query, reason: str) -> None:
-    end_early(
-        services,
-        query.asked,
-        "cancelled",
-        begun_ms=query.begun_ms,
-        reason=reason,
-        digest=query.question,
-    )
+    begun_ms, digest = query.begun_ms, query.question
+    end = save_early(services, query.asked, "cancelled", reason, begun_ms=begun_ms, digest=digest)
+    end_early(services, query.asked, end)
 
 
 def _own_query(services: Services, message: LeaveQuery | QueryTask) -> Query | None:
@@ -480,15 +475,15 @@ def _answered(services: Services, query: Query, task: int) -> list[OutboundMessa
     if task not in done and query.views:
         return [spark_job(query)]
     if task not in done:
-        before = _spent(load_task_ends(services.results, query.id, done))
+        before = _spent(parts_of(services.results, query.id).load_ends(done))
         check_spent(query.asked.limits, before, services.memory_bytes)
         end = _attempted(services, query, task, before)
         if end is None:  # the query has ended meanwhile
             return []
-        save_task_end(services.results, query.id, task, end)
+        parts_of(services.results, query.id).end(task, end)
         done = done_tasks(services.results, query)
     if len(done) == query.tasks:
-        finish(services, query, load_task_ends(services.results, query.id, done))
+        finish(services, query, parts_of(services.results, query.id).load_ends(done))
         return []
     return _next(services, query, done)
 
@@ -504,7 +499,7 @@ def _attempted(services: Services, query: Query, task: int, before: Spent) -> Ta
         services.compute(query.id, task)
     if task not in done_tasks(services.results, query):
         return None
-    return load_task_ends(services.results, query.id, [task])[0]
+    return parts_of(services.results, query.id).load_ends([task])[0]
 
 
 def compute_task(services: Services, query_id: str, task: int) -> None:
@@ -517,10 +512,10 @@ def compute_task(services: Services, query_id: str, task: int) -> None:
     if query is None:
         return
     done = done_tasks(services.results, query)
-    before = _spent(load_task_ends(services.results, query_id, done))
+    before = _spent(parts_of(services.results, query_id).load_ends(done))
     end = answer(services, query, task, before)
     if end is not None:  # else the query has ended meanwhile
-        save_task_end(services.results, query_id, task, end)
+        parts_of(services.results, query_id).end(task, end)
 
 
 def _next(services: Services, query: Query, done: list[int]) -> list[OutboundMessage]:
@@ -528,7 +523,7 @@ def _next(services: Services, query: Query, done: list[int]) -> list[OutboundMes
 
     A limit that is reached leaves nothing for the others: they are not answered.
     """
-    ends = load_task_ends(services.results, query.id, done)
+    ends = parts_of(services.results, query.id).load_ends(done)
     spent = _spent(ends)
     if query.in_turn and query.limit is not None and spent.rows >= query.limit:
         finish(services, query, ends)

@@ -33,19 +33,18 @@ from dormouse.errors import (
     InvalidRequestError,
     InvariantError,
     JobTooLargeError,
-    NotFoundError,
 )
 from dormouse.features.checking import is_sound, record_disputes
 from dormouse.features.compaction_steps import (
     MAX_CELLS,
+    OUTCOME,
     Step,
     StepDone,
     StepOutcome,
     Steps,
     StepSplit,
+    StoredOutcome,
     cells_digest,
-    decode_step_outcome,
-    encode_step_outcome,
     equal_row_ranges,
 )
 from dormouse.features.garbage import MAX_DELAY_SECONDS
@@ -611,13 +610,11 @@ def load_steps(services: Services, table_id: str, job_id: str) -> Steps:
     outcomes: dict[Step, StepOutcome] = {}
     digest = ""
     for stored in services.storage.list(steps_prefix(table_id, job_id)):
-        try:
-            body = services.storage.get(stored.path)
-        except NotFoundError:  # the job has ended, and an audit deletes the outcomes
-            continue
         with raise_corrupt(f"{stored.path} is not where a step is noted"):
             step = Step(*parse_step_path(stored.path))
-        outcomes[step], digest = decode_step_outcome(body, stored.path)
+        found = OUTCOME.get(services.storage, stored.path)
+        if found is not None:  # else the job has ended, and an audit deletes the outcomes
+            outcomes[step], digest = found.outcome, found.cells
     return Steps(outcomes, digest)
 
 
@@ -673,7 +670,7 @@ def _save_outcome(
 ) -> None:
     """Save the outcome of a step; an outcome that is already stored stays."""
     path = step_path(compaction.table.id, compaction.job.id, step.first, step.end)
-    services.storage.put(path, encode_step_outcome(outcome, cells_digest(cells), path))
+    OUTCOME.put(services.storage, path, StoredOutcome(cells_digest(cells), outcome))
 
 
 def _combine_steps(services: Services, compaction: Compaction, steps: Steps) -> Merged:

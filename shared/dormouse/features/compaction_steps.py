@@ -21,9 +21,9 @@ from hashlib import blake2b
 
 import msgspec
 
+from dormouse.features.long_jobs import Kind
 from dormouse.keys import Key, KeyHistogram, KeyRange
-from dormouse.state.partitions import NewShard, Partition, Shard
-from dormouse.stored.decoding import decode_stored, encode_stored, raise_corrupt
+from dormouse.state.partitions import NewShard, Partition
 
 MAX_CELLS = 1024
 FIRST_TASK_PART = (MAX_CELLS + 1) ** 2
@@ -31,8 +31,7 @@ FIRST_TASK_PART = (MAX_CELLS + 1) ** 2
 Parts of steps have smaller numbers."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Step:
+class Step(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, order=True):
     """The cells from `first` up to but not including `end`, counted from 0."""
 
     first: int
@@ -65,8 +64,7 @@ class Step:
         return KeyRange(cells[self.first].min, cells[self.end - 1].max)
 
 
-@dataclass(frozen=True, slots=True)
-class StepDone:
+class StepDone(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="done"):
     """A step is done: its shards, and how many rows it read, kept and removed."""
 
     outputs: tuple[NewShard, ...]
@@ -75,14 +73,23 @@ class StepDone:
     rows_removed: int
 
 
-@dataclass(frozen=True, slots=True)
-class StepSplit:
+class StepSplit(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="split"):
     """A step, or the whole job, was too large, and was split `into` smaller steps."""
 
     into: tuple[Step, ...]
 
 
 StepOutcome = StepDone | StepSplit
+
+
+class StoredOutcome(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The outcome of a step, and the digest of the cells that the step refers to."""
+
+    cells: str
+    outcome: StepOutcome
+
+
+OUTCOME = Kind("the outcome of a step", StoredOutcome)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,64 +136,6 @@ def cells_digest(cells: Sequence[KeyRange]) -> str:
     """Return a digest of the borders of a job's cells."""
     text = "|".join("-" if c.high is None else c.high.hex() for c in cells)
     return blake2b(text.encode(), digest_size=8).hexdigest()
-
-
-_StoredShard = tuple[str, int, int, str, str, tuple[tuple[str, int], ...]]
-
-
-class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The JSON form of an outcome; `into` is empty for a step that is done."""
-
-    cells: str
-    into: tuple[tuple[int, int], ...] = ()
-    outputs: tuple[_StoredShard, ...] = ()
-    rows_read: int = 0
-    rows_kept: int = 0
-    rows_removed: int = 0
-
-
-FORMAT = 1
-_KIND = "outcome of a step"
-
-
-def encode_step_outcome(outcome: StepOutcome, digest: str, path: str) -> bytes:
-    """Return the stored form of a step's outcome for its `path`."""
-    if isinstance(outcome, StepSplit):
-        stored = _Stored(digest, into=tuple((step.first, step.end) for step in outcome.into))
-    else:
-        outputs = tuple(map(_stored_shard, outcome.outputs))
-        stored = _Stored(
-            digest, (), outputs, outcome.rows_read, outcome.rows_kept, outcome.rows_removed
-        )
-    return encode_stored(_KIND, FORMAT, path, stored)
-
-
-def decode_step_outcome(body: bytes, path: str) -> tuple[StepOutcome, str]:
-    """Return an outcome and the digest of the cells that its step refers to.
-
-    Raises:
-        CorruptDataError: the body is not the outcome of the step at `path`.
-    """
-    with raise_corrupt(f"{path} is not the outcome of a step"):
-        stored = decode_stored(_KIND, FORMAT, path, body, _Stored)
-        if stored.into:
-            return StepSplit(tuple(Step(*cells) for cells in stored.into)), stored.cells
-        outputs = tuple(map(_shard, stored.outputs))
-        return StepDone(
-            outputs, stored.rows_read, stored.rows_kept, stored.rows_removed
-        ), stored.cells
-
-
-def _stored_shard(new: NewShard) -> _StoredShard:
-    shard = new.shard
-    low, high = shard.low.hex(), shard.high.hex()
-    return shard.id, shard.rows, shard.size_bytes, low, high, new.rows_by_partition
-
-
-def _shard(stored: _StoredShard) -> NewShard:
-    shard_id, rows, size_bytes, low, high, by_partition = stored
-    span = bytes.fromhex(low), bytes.fromhex(high)
-    return NewShard(Shard(shard_id, rows, size_bytes, *span), by_partition)
 
 
 # Divide work on sorted rows by key into tasks of about equal rows.

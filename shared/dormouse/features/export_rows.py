@@ -35,15 +35,12 @@ from dormouse.features.export import (
     ExportedFile,
     Manifest,
     SkippedShard,
+    TaskFiles,
     build_manifest,
     delete_export,
-    finished_task_paths,
-    is_task_done,
     load_export,
-    load_pieces,
-    load_task_files,
+    parts_of,
     save_manifest,
-    save_task_files,
     unfinished_tasks,
 )
 from dormouse.files import results
@@ -277,14 +274,15 @@ def write_task(
     Raises:
         NotFoundError: a shard that the task needs was collected, or the export has ended.
     """
-    pieces = load_pieces(worker.storage, export, task)
+    parts = parts_of(worker.storage, export)
+    pieces = parts.pieces(task)
     skipped: tuple[SkippedShard, ...] = ()
     if export.skip_damaged:
         pieces, skipped = intact_pieces(worker.storage, export, pieces)
     files = _TaskRun(worker, export, task, is_late, file_bytes).write(pieces)
     if files is None:
         return False
-    save_task_files(worker.storage, export, task, files, skipped)
+    parts.end(task, TaskFiles(tuple(files), skipped))
     return True
 
 
@@ -296,12 +294,12 @@ def intact_pieces(
     Each shard is read once more for that, whole: a part of one that seems right may be of a shard
     whose other parts show that its bytes are not what was written.
     """
-    codec, skipped = KeyCodec(export.schema), {}
+    codec, skipped = KeyCodec(export.read.schema), {}
     for shard in {shard.id: shard for piece in pieces for shard in piece.shards}.values():
-        path = shard_path(export.table_id, shard.id)
+        path = shard_path(export.read.id, shard.id)
         try:
             metadata = read_metadata(storage, path, shard.size_bytes)
-            check_identity(metadata, path, export.table_id, shard)
+            check_identity(metadata, path, export.read.id, shard)
             audit_shard(storage, path, shard.size_bytes)
         except NotFoundError:
             reason = "there is no such object"
@@ -379,18 +377,18 @@ class _TaskRun:
                 rows,
                 local,
                 place,
-                self.export.schema,
-                self.export.selection.columns,
+                self.export.read.schema,
+                self.export.read.selection.columns,
                 file_bytes=self.file_bytes,
                 is_late=self.is_late,
                 written=upload.advance,
             )
 
     def _query(self, parts: list[list[Slice]]) -> QueryResult:
-        export = self.export
-        columns = columns_to_read(export.schema, export.selection.columns)
-        selection = replace(export.selection, columns=tuple(columns))
-        return query_slices(self.worker, export.table, parts, selection)
+        read = self.export.read
+        columns = columns_to_read(read.schema, read.selection.columns)
+        selection = replace(read.selection, columns=tuple(columns))
+        return query_slices(self.worker, read.table, parts, selection)
 
     def _publish(
         self, local: Path, upload: Upload, place: FileId, written: WrittenFile
@@ -442,11 +440,11 @@ def export_rows(
         return services.clock.now_ms() >= end_ms
 
     manifest = None
-    runs = export_attempts_prefix(export.table_id, export.id, message.task)
-    done = is_task_done(services.storage, export, message.task)
+    runs = export_attempts_prefix(export.read.id, export.id, message.task)
+    done = parts_of(services.storage, export).has_ended(message.task)
     has_failed = not done and len(crashed_attempts(services, runs)) >= CRASH_LIMIT
     if has_failed and services.has_spark:
-        return hand_to_spark(services, ExportJob(export.table_id, export.id), CRASHED)
+        return hand_to_spark(services, ExportJob(export.read.id, export.id), CRASHED)
     with _fail_on_permanent_error(services, export):
         if has_failed:
             raise JobTooLargeError(f"{CRASHED}, in task {message.task}", hint=WHAT_TO_DO)
@@ -475,7 +473,7 @@ def export_all(services: Services, job: ExportJob, write: WriteTasks) -> None:
     manifest = None
     with _fail_on_permanent_error(services, export):
         _record_running(services, export)
-        write(export, unfinished_tasks(services, export))
+        write(export, unfinished_tasks(services.storage, export))
         manifest = _manifest_if_done(services, export)
     _finish(services, export, manifest)
 
@@ -494,17 +492,18 @@ def _fail_on_permanent_error(services: Services, export: Export) -> Iterator[Non
         record(services, export.tracked_job, Failed(error.explanation))
         raise
     except DormouseError as error:
-        if load_export(services, export.table_id, export.id) is not None:  # still running
+        if load_export(services, export.read.id, export.id) is not None:  # still running
             record(services, export.tracked_job, Failed(_reason(error)))
             delete_export(services, export)
 
 
 def _manifest_if_done(services: Services, export: Export) -> Manifest | None:
     """Write the manifest if all tasks are finished, and return it."""
-    paths = finished_task_paths(services, export.table_id, export.id)
-    if len(paths) < export.tasks:
+    parts = parts_of(services.storage, export)
+    done = parts.ended(export.tasks)
+    if len(done) < export.tasks:
         return None
-    manifest = build_manifest(export, *load_task_files(services, paths))
+    manifest = build_manifest(export, parts.load_ends(done))
     save_manifest(services, export, manifest)
     return manifest
 
@@ -520,7 +519,7 @@ def _finish(services: Services, export: Export, manifest: Manifest | None) -> No
 
 
 def _record_running(services: Services, export: Export) -> None:
-    known = services.tracker.get(export.table_id, export.id)
+    known = services.tracker.get(export.read.id, export.id)
     if known is None or known.state not in ("running", "finished"):
         record(services, export.tracked_job, Started())
 

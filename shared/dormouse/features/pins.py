@@ -131,6 +131,27 @@ def release_tags(services: Services, table: Table) -> None:
         services.store(table).pins.remove(pin.owner)
 
 
+def pin_version(
+    services: Services, table: Table, state: TableState, owner: PinOwner, kept_ms: int
+) -> tuple[Table, TableState]:
+    """Pin the version that a long job is about to read; return the table and the state to read.
+
+    That is the version of another delivery, if that was quicker.
+
+    Raises:
+        NotFoundError: shards of that version are deleted, or may be at any moment; or the other
+            delivery's version has rows of an earlier schema.
+        ContendedError: it took too long; nothing is pinned.
+    """
+    if not state.reference_count:
+        return table, state
+    expires_ms = services.clock.now_ms() + kept_ms
+    pin = services.store(table).pins.add(owner, state, expires_ms=expires_ms)
+    if pin.version == state.version:
+        return table, state
+    return read_version(services, table, version=pin.version)
+
+
 # The pin of an export: it holds the version that is exported for as long as the export runs.
 #
 # The request pins the version before it saves the export. An export runs as long as its stored
@@ -144,23 +165,9 @@ LONGEST_MS = 14 * DAY_MS
 
 
 def pin_export(services: Services, table: Table, state: TableState, export_id: str) -> TableState:
-    """Pin the version that an export is about to read; return the version to read.
-
-    That is the one of another delivery of the request, if that was quicker.
-
-    Raises:
-        NotFoundError: shards of that version are deleted, or may be at any moment; or the other
-            delivery's version has rows of an earlier schema.
-        ContendedError: it took too long; nothing is pinned.
-    """
-    if not state.reference_count:
-        return state
-    expires_ms = services.clock.now_ms() + LONGEST_MS
+    """Pin the version that an export is about to read, as `pin_version` does; return its state."""
     owner = PinOwner(OwnerKind.EXPORT, export_id)
-    pin = services.store(table).pins.add(owner, state, expires_ms=expires_ms)
-    if pin.version == state.version:
-        return state
-    return read_version(services, table, version=pin.version)[1]
+    return pin_version(services, table, state, owner, LONGEST_MS)[1]
 
 
 def unpin_ended(services: Services, table: Table) -> None:
@@ -184,7 +191,7 @@ def _has_ended(services: Services, table: Table, pin: Pin) -> bool:
 # The pins of queries: each holds a version of a table that a query reads.
 
 
-def owner(query_id: str, as_of: AsOf | None = None) -> PinOwner:
+def owner_of(query_id: str, as_of: AsOf | None = None) -> PinOwner:
     """Return the owner of the pin of a table that a query reads as of some version.
 
     A statement may read several versions of one table, each held by a pin of its own.

@@ -14,7 +14,6 @@ from dormouse.errors import (
     InvalidRequestError,
     NotFoundError,
 )
-from dormouse.features.export import delete_all
 from dormouse.features.measure import lag_ms
 from dormouse.features.requests import resolve_live_table
 from dormouse.iceberg.liveness import quick_shards
@@ -205,7 +204,7 @@ def collect_iceberg(services: Services, table: Table, *, at_once: bool = False) 
             with suppress(CorruptDataError, NotFoundError):
                 needed = reachable(services.storage.get, [each.path], needed)
     old = [o.path for o in listed if o.modified_ms <= oldest_ms and o.path not in needed]
-    delete_all(services, [path for path in old if _is_over(path, record.sequence)])
+    services.storage.delete([path for path in old if _is_over(path, record.sequence)])
 
 
 def _is_between(path: str, named: Collection[str]) -> bool:

@@ -12,17 +12,16 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import structs
 
 from dormouse.access import EVERYTHING
-from dormouse.errors import CorruptDataError, InvalidRequestError, NotFoundError
-from dormouse.features.export import delete_all
+from dormouse.errors import CorruptDataError, InvalidRequestError
+from dormouse.features.long_jobs import Kind, SelectedRows, delete_below, list_jobs
 from dormouse.features.pins import read_version, refuse_tagged, release_tags
 from dormouse.features.publishing import list_replaced
 from dormouse.features.requests import (
     JobCheck,
     JobOutcome,
-    RequestObject,
     RequestResult,
     StoredWork,
     request_left_path,
@@ -34,20 +33,14 @@ from dormouse.messages.requests import Counts, PurgeRows
 from dormouse.messages.stages import OutboundMessage, PurgeStep
 from dormouse.ports import Services
 from dormouse.query.selection import (
-    Selection,
-    StoredSelection,
     decode_selection,
-    load_selection,
     store_selection,
 )
-from dormouse.schema.schema import Schema
 from dormouse.state.jobs import Assigned, TrackedJob
 from dormouse.state.partitions import ROOT, Partition, PartitionTree, Reference, Shard
 from dormouse.state.state import TableState
-from dormouse.stored.decoding import decode_stored, encode_stored, raise_corrupt
 from dormouse.stored.paths import (
     data_prefix,
-    parse_purge_path,
     purge_matches_path,
     purge_matches_prefix,
     purge_path,
@@ -67,8 +60,7 @@ JOINED_BYTES = 8 * 1024**2
 none of reading and writing."""
 
 
-@dataclass(frozen=True, slots=True)
-class PurgeRequest:
+class PurgeRequest(SelectedRows, frozen=True, forbid_unknown_fields=True):
     """A purge: `selection` has the rows to remove, by a condition or by keys or prefixes of them.
 
     Its names are those of `schema`, since a name can be given to another column later. `generation`
@@ -77,8 +69,6 @@ class PurgeRequest:
     """
 
     id: str
-    schema: Schema
-    selection: Selection
     generation: int = 0
     spark: SparkOptions | None = None
 
@@ -97,8 +87,7 @@ class PurgeRequest:
         return any(span.overlaps_span(shard.low, shard.high) for span in self.selection.ranges)
 
 
-@dataclass(frozen=True, slots=True)
-class ShardMatches:
+class ShardMatches(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The shards checked so far: `matching` hold rows to remove, `clean` hold none.
 
     Shards never change, so a result stays valid.
@@ -118,14 +107,6 @@ class ShardMatches:
     def __or__(self, other: ShardMatches) -> ShardMatches:
         """Return the union of both."""
         return ShardMatches(self.matching | other.matching, self.clean | other.clean)
-
-
-def shard_matches(found: Mapping[str, bool]) -> ShardMatches:
-    """Return the matches of shards, given whether each holds rows to remove."""
-    return ShardMatches(
-        frozenset(shard for shard, matches in found.items() if matches),
-        frozenset(shard for shard, matches in found.items() if not matches),
-    )
 
 
 def unchecked_shards(state: TableState, request: PurgeRequest, known: ShardMatches) -> list[Shard]:
@@ -264,59 +245,12 @@ def _groups(shards: Sequence[Shard], max_bytes: int | None) -> Iterator[list[Sha
         yield group
 
 
-class _StoredRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The JSON form."""
-
-    id: str
-    generation: int
-    selection: StoredSelection
-    spark: SparkOptions | UnsetType = UNSET
-
-
-class _StoredMatches(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    matching: tuple[str, ...]
-    clean: tuple[str, ...]
-
-
-FORMAT = 1
-_REQUEST, _MATCHES = "the request of a purge", "shard matches of a purge"
-
-
-def encode_request(request: PurgeRequest, path: str) -> bytes:
-    """Return the stored form of a request, for `path`."""
-    selection = store_selection(request.selection, request.schema)
-    stored = _StoredRequest(request.id, request.generation, selection, request.spark or UNSET)
-    return encode_stored(_REQUEST, FORMAT, path, stored)
-
-
-def decode_request(stored: bytes, path: str) -> PurgeRequest:
-    """Parse the result of `encode_request`.
-
-    Raises:
-        CorruptDataError: the object at `path` is damaged or is no request.
-    """
-    hint = "request the purge again, and delete this object: which rows it was to remove is lost"
-    with raise_corrupt(f"{path} is no request of a purge", hint=hint):
-        body = decode_stored(_REQUEST, FORMAT, path, stored, _StoredRequest)
-        schema, selection = load_selection(body.selection)
-    return PurgeRequest(body.id, schema, selection, body.generation, body.spark or None)
-
-
-def encode_matches(matches: ShardMatches, path: str) -> bytes:
-    """Return the stored form of shard matches, for `path`."""
-    stored = _StoredMatches(tuple(sorted(matches.matching)), tuple(sorted(matches.clean)))
-    return encode_stored(_MATCHES, FORMAT, path, stored)
-
-
-def decode_matches(stored: bytes, path: str) -> ShardMatches:
-    """Parse the result of `encode_matches`.
-
-    Raises:
-        CorruptDataError: the object at `path` is damaged or has no shard matches.
-    """
-    with raise_corrupt(f"{path} has no shard matches of a purge"):
-        body = decode_stored(_MATCHES, FORMAT, path, stored, _StoredMatches)
-    return ShardMatches(frozenset(body.matching), frozenset(body.clean))
+REQUEST = Kind(
+    "the request of a purge",
+    PurgeRequest,
+    "request the purge again, and delete this object: which rows it was to remove is lost",
+)
+MATCHES = Kind("the shard matches of a purge", ShardMatches)
 
 
 # What a proof of a purge found: the rows that match, and the objects that hold some.
@@ -361,11 +295,7 @@ def load_purge(services: Services, table_id: str, purge_id: str) -> PurgeRequest
     Raises:
         CorruptDataError: the stored request is damaged.
     """
-    path = purge_path(table_id, purge_id)
-    try:
-        return decode_request(services.storage.get(path), path)
-    except NotFoundError:
-        return None
+    return REQUEST.get(services.storage, purge_path(table_id, purge_id))
 
 
 def load_matches(services: Services, table_id: str, purge_id: str) -> ShardMatches:
@@ -375,44 +305,21 @@ def load_matches(services: Services, table_id: str, purge_id: str) -> ShardMatch
     """
     known = ShardMatches()
     for stored in services.storage.list(purge_matches_prefix(table_id, purge_id)):
-        try:
-            body = services.storage.get(stored.path)
-        except NotFoundError:  # another delivery finished the purge just now
-            continue
-        with suppress(CorruptDataError):
-            known |= decode_matches(body, stored.path)
+        with suppress(CorruptDataError):  # none is left if another delivery finished the purge
+            known |= MATCHES.get(services.storage, stored.path) or ShardMatches()
     return known
 
 
 def save_matches(services: Services, table_id: str, purge_id: str, found: ShardMatches) -> None:
     """Save the shards that a step has checked, for later steps."""
     path = purge_matches_path(table_id, purge_id, services.ids.new())
-    services.storage.put(path, encode_matches(found, path))
+    MATCHES.put(services.storage, path, found)
 
 
 def delete_purge(services: Services, table_id: str, purge_id: str) -> None:
     """Delete the stored state of a purge; its request last, so that a redelivery finds the rest."""
-    matches = services.storage.list(purge_matches_prefix(table_id, purge_id))
-    paths = [stored.path for stored in matches]
-    if paths:
-        services.storage.delete(paths)
+    delete_below(services.storage, purge_matches_prefix(table_id, purge_id))
     services.storage.delete([purge_path(table_id, purge_id)])
-
-
-def list_purges(services: Services, table_id: str) -> tuple[dict[str, int], list[str]]:
-    """Return the running purges, mapped to when they were requested, and the paths of leftovers.
-
-    A step that is still running when another finishes the purge leaves shard matches behind.
-    """
-    requested_ms: dict[str, int] = {}
-    matches: list[tuple[str, str]] = []
-    for stored in services.storage.list(purge_prefix(table_id)):
-        purge_id, is_request = parse_purge_path(stored.path)
-        if is_request:
-            requested_ms[purge_id] = stored.modified_ms
-        else:
-            matches.append((purge_id, stored.path))
-    return requested_ms, [path for purge_id, path in matches if purge_id not in requested_ms]
 
 
 # Objects that may hold purged rows until garbage collection deletes them.
@@ -421,13 +328,15 @@ def list_purges(services: Services, table_id: str) -> tuple[dict[str, int], list
 # saved beside the request.
 
 
-class _Remaining(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Remaining(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The paths of objects that may hold purged rows."""
+
     paths: tuple[str, ...]
 
 
-_REMAINING = RequestObject(
+REMAINING = Kind(
     "a list of remaining objects",
-    _Remaining,
+    Remaining,
     "delete this object: the next step lists them again",
 )
 
@@ -443,33 +352,16 @@ def remaining_objects(check: JobCheck) -> list[str]:
     state = check.services.store(check.table).current()
     unreferenced = [path for path in listed if not state.reference_counts.get(_shard_of(path), 0)]
     unreferenced += list_replaced(check.services, check.table)
-    saved = load_remaining(check.services, check.table.id, check.key)
+    path = request_left_path(check.table.id, check.key)
+    storage = check.services.storage
+    saved = REMAINING.get(storage, path)
     if saved is None:
-        saved = save_remaining(check.services, check.table.id, check.key, tuple(unreferenced))
-    return sorted({*unreferenced} & {*saved})
+        saved = REMAINING.save(storage, path, Remaining(tuple(unreferenced)))
+    return sorted({*unreferenced} & {*saved.paths})
 
 
 def _shard_of(path: str) -> str:
     return path.rpartition("/")[2].removesuffix(".parquet")
-
-
-def save_remaining(
-    services: Services, table_id: str, key: str, paths: tuple[str, ...]
-) -> tuple[str, ...]:
-    """Save the remaining objects of a purge; return those that were saved first."""
-    if _REMAINING.put(services, request_left_path(table_id, key), _Remaining(paths)):
-        return paths
-    return load_remaining(services, table_id, key) or ()
-
-
-def load_remaining(services: Services, table_id: str, key: str) -> tuple[str, ...] | None:
-    """Return the remaining objects of a purge; None if they are not listed yet.
-
-    Raises:
-        CorruptDataError: the stored list is damaged.
-    """
-    remaining = _REMAINING.get(services, request_left_path(table_id, key))
-    return None if remaining is None else remaining.paths
 
 
 # purge_rows: save the request of a purge, and start its first step.
@@ -535,9 +427,9 @@ def request_purge(services: Services, request: PurgeRows) -> RequestResult:
     refuse_tagged(services, table, "rows")
     now_ms = services.clock.now_ms()
     selection = replace(purge.selection, version=state.version, time_ms=now_ms)
-    purge = replace(purge, generation=state.generation, selection=selection)
-    path = purge_path(table.id, purge.id)
-    services.storage.put(path, encode_request(purge, path))
+    rows = store_selection(selection, purge.schema)
+    purge = structs.replace(purge, generation=state.generation, rows=rows)
+    REQUEST.put(services.storage, purge_path(table.id, purge.id), purge)
     # The record has no key or value of the purge: records are kept longer than those may be.
     record(services, TrackedJob(table.id, purge.id, "purge"), Assigned(subject=request.request_id))
     return RequestResult(
@@ -568,9 +460,8 @@ def build_purge_request(table: Table, request: PurgeRows) -> PurgeRequest:
         _check_groups(table, selection.condition.columns)
     else:
         _check_groups(table, {f.name for f in schema.keys[: max(map(len, asked.keys))]})
-    return PurgeRequest(
-        purge_id_of(request.request_id), schema, selection, spark=request.spark or None
-    )
+    rows = store_selection(selection, schema)
+    return PurgeRequest(rows, purge_id_of(request.request_id), spark=request.spark or None)
 
 
 def _check_groups(table: Table, columns: Collection[str]) -> None:
@@ -596,8 +487,10 @@ def _check_groups(table: Table, columns: Collection[str]) -> None:
 
 def overdue_purges(check: SweepCheck) -> Iterator[OutboundMessage]:
     """Yield a step for each purge that is due; delete the objects that finished purges left."""
-    requested_ms, leftovers = list_purges(check.services, check.table.id)
-    delete_all(check.services, leftovers)
+    storage = check.services.storage
+    # A step that is still running when another finishes the purge leaves shard matches behind.
+    requested_ms, leftovers = list_jobs(storage, purge_prefix(check.table.id))
+    storage.delete(leftovers)
     now_ms = check.services.clock.now_ms()
     for purge_id, time_ms in sorted(requested_ms.items()):
         if check.is_due(time_ms):

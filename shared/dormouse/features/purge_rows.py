@@ -40,7 +40,6 @@ from dormouse.features.purge import (
     references_to,
     rewrite_jobs,
     save_matches,
-    shard_matches,
     unchecked_shards,
 )
 from dormouse.features.reset import is_for
@@ -222,7 +221,8 @@ def _check_shards(
                     damaged = matching
                 elif matching is not None:
                     found[shard.id] = matching
-    return shard_matches(found), damaged
+    hold = frozenset(shard for shard, is_match in found.items() if is_match)
+    return ShardMatches(hold, frozenset(found.keys() - hold)), damaged
 
 
 def _assign(

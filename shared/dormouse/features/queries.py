@@ -8,17 +8,18 @@ nothing of its result is visible; after that, exactly the files that the manifes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from dormouse.errors import LimitExceededError, NotFoundError
+from dormouse.features.long_jobs import Kind, Parts, ReadTable
 from dormouse.features.pins import query_of
 from dormouse.jobs import SweepCheck
 from dormouse.messages.stages import (
@@ -29,38 +30,19 @@ from dormouse.messages.stages import (
     StatementJob,
 )
 from dormouse.ports import Services, Storage
-from dormouse.query.selection import (
-    Selection,
-    StoredSelection,
-    decode_pieces,
-    encode_pieces,
-    load_selection,
-    store_selection,
-)
-from dormouse.schema.schema import Schema
 from dormouse.shards.read_counters import ReadCounters
 from dormouse.state.jobs import TrackedJob
-from dormouse.state.state import Piece
 from dormouse.state.versions import Pin
 from dormouse.stored import checksums
-from dormouse.stored.decoding import (
-    check_format,
-    decode_json,
-    decode_stored,
-    encode_stored,
-    raise_corrupt,
-    with_checksum,
-)
+from dormouse.stored.decoding import check_format, decode_json, raise_corrupt, with_checksum
 from dormouse.stored.paths import (
     query_done_path,
-    query_done_prefix,
     query_manifest_path,
     query_path,
     query_prefix,
     query_task_path,
 )
-from dormouse.tables.properties import Properties, properties_of
-from dormouse.tables.table import Table
+from dormouse.tables.properties import Properties
 
 if TYPE_CHECKING:
     from dormouse.statements.limits import Limits
@@ -70,33 +52,10 @@ QUERIES = "(queries)"
 """The id under which the tracker keeps the records of queries, which may be about several
 tables."""
 FORMAT = 1
-_QUERY, _TASK = "a query", "the end of a sub-query"
 _ASK_AGAIN = "ask again, with another query_id"
 
 
-@dataclass(frozen=True, slots=True)
-class ReadTable:
-    """The version of a table that a query reads, and what reading its rows needs.
-
-    `filters` and `aggregations` are the row rules when the query began.
-    """
-
-    id: str
-    name: str
-    schema: Schema
-    selection: Selection
-    filters: str = ""
-    aggregations: str = ""
-
-    @property
-    def table(self) -> Table:
-        """The table when the query began, with the properties that reading its rows needs."""
-        rules = {"filters": self.filters, "aggregations": self.aggregations}
-        return Table(self.id, self.name, self.schema, properties_of({}, rules))
-
-
-@dataclass(frozen=True, slots=True)
-class Query:
+class Query(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A query that has begun.
 
     `asked` is the message, with who really asked, and with the limits that hold; `question` tells
@@ -117,7 +76,7 @@ class Query:
     read: ReadTable | None = None
     in_turn: bool = False
     size_bytes: int = 0
-    views: Mapping[str, ReadTable] = field(default_factory=dict)
+    views: dict[str, ReadTable] = {}
     text: str = ""
 
     @property
@@ -236,95 +195,8 @@ class QueryEnd(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     checksum: str = checksums.BLANK
 
 
-class _StoredTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    id: str
-    name: str
-    selection: StoredSelection
-    filters: str
-    aggregations: str
-
-
-class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The JSON form of a query."""
-
-    asked: AnswerQuery
-    question: str
-    begun_ms: int
-    cut: str
-    tasks: int
-    in_turn: bool
-    size_bytes: int
-    read: _StoredTable | None
-    views: dict[str, _StoredTable] | UnsetType = UNSET
-    text: str | UnsetType = UNSET
-
-
-def encode_query(query: Query, path: str) -> bytes:
-    """Return the stored form of a query, for `path`."""
-    read = None if query.read is None else _stored(query.read)
-    views = {name: _stored(table) for name, table in query.views.items()}
-    body = _Stored(
-        query.asked,
-        query.question,
-        query.begun_ms,
-        query.cut,
-        query.tasks,
-        query.in_turn,
-        query.size_bytes,
-        read,
-        views or UNSET,
-        query.text or UNSET,
-    )
-    return encode_stored(_QUERY, FORMAT, path, body)
-
-
-def decode_query(stored: bytes, path: str) -> Query:
-    """Parse the result of `encode_query`.
-
-    Raises:
-        CorruptDataError: the object at `path` is damaged or is no query.
-    """
-    with raise_corrupt(f"{path} is no query", hint=_ASK_AGAIN):
-        body = decode_stored(_QUERY, FORMAT, path, stored, _Stored)
-        read = None if body.read is None else _loaded(body.read)
-        return Query(
-            body.asked,
-            body.question,
-            body.begun_ms,
-            body.cut,
-            body.tasks,
-            read,
-            body.in_turn,
-            body.size_bytes,
-            {name: _loaded(table) for name, table in (body.views or {}).items()},
-            body.text or "",
-        )
-
-
-def _stored(read: ReadTable) -> _StoredTable:
-    selection = store_selection(read.selection, read.schema)
-    return _StoredTable(read.id, read.name, selection, read.filters, read.aggregations)
-
-
-def _loaded(stored: _StoredTable) -> ReadTable:
-    schema, selection = load_selection(stored.selection)
-    rules = (stored.filters, stored.aggregations)
-    return ReadTable(stored.id, stored.name, schema, selection, *rules)
-
-
-def encode_task_end(end: TaskEnd, path: str) -> bytes:
-    """Return the stored form of the end of a sub-query, for `path`."""
-    return encode_stored(_TASK, FORMAT, path, end)
-
-
-def decode_task_end(stored: bytes, path: str) -> TaskEnd:
-    """Parse the result of `encode_task_end`.
-
-    Raises:
-        CorruptDataError: the object at `path` is damaged or is no such object.
-    """
-    with raise_corrupt(f"{path} is not the end of a sub-query", hint=_ASK_AGAIN):
-        return decode_stored(_TASK, FORMAT, path, stored, TaskEnd)
+QUERY = Kind("a query", Query, _ASK_AGAIN)
+TASK_END = Kind("the end of a sub-query", TaskEnd, _ASK_AGAIN)
 
 
 def encode_end(end: QueryEnd) -> bytes:
@@ -347,19 +219,9 @@ def decode_end(stored: bytes, path: str) -> QueryEnd:
 
 # Save and load what is stored of a query, all of it below its prefix in the results bucket.
 #
-# The tasks are put first, then the query, which makes them valid; each end of a sub-query is put
-# once, and the manifest last, once. Nothing is ever changed.
+# The manifest is put last, once. Nothing is ever changed.
 
-OBJECTS_AT_ONCE = 8
 _SUB_QUERY = "a sub-query"
-
-
-def save_query(results: Storage, query: Query) -> Query:
-    """Save a query whose tasks are saved; return the one that was saved first."""
-    path = query_path(query.id)
-    if results.put(path, encode_query(query, path)):
-        return query
-    return decode_query(results.get(path), path)
 
 
 def load_query(results: Storage, query_id: str) -> Query | None:
@@ -368,49 +230,18 @@ def load_query(results: Storage, query_id: str) -> Query | None:
     Raises:
         CorruptDataError: the stored query is damaged.
     """
-    path = query_path(query_id)
-    try:
-        return decode_query(results.get(path), path)
-    except NotFoundError:
-        return None
+    return QUERY.get(results, query_path(query_id))
 
 
-def save_tasks(results: Storage, query_id: str, cut: str, tasks: Iterable[Sequence[Piece]]) -> int:
-    """Save what the sub-queries read, at least one; return their number."""
-
-    def save(numbered: tuple[int, Sequence[Piece]]) -> None:
-        task, pieces = numbered
-        path = query_task_path(query_id, cut, task)
-        results.put(path, encode_pieces(pieces, _SUB_QUERY, path))
-
-    with ThreadPoolExecutor(OBJECTS_AT_ONCE) as threads:
-        count = sum(1 for _ in threads.map(save, enumerate(tasks)))
-    if not count:
-        save((0, ()))
-    return max(1, count)
-
-
-def load_pieces(results: Storage, query: Query, task: int) -> tuple[Piece, ...]:
-    """Return what a sub-query reads.
-
-    Raises:
-        NotFoundError: there is no such sub-query.
-        CorruptDataError: it is damaged.
-    """
-    path = query_task_path(query.id, query.cut, task)
-    return decode_pieces(results.get(path), _SUB_QUERY, path)
-
-
-def save_task_end(results: Storage, query_id: str, task: int, end: TaskEnd) -> None:
-    """Save the end of a sub-query, unless another attempt was quicker."""
-    path = query_done_path(query_id, task)
-    results.put(path, encode_task_end(end, path))
+def parts_of(results: Storage, query_id: str, cut: str = "") -> Parts[TaskEnd]:
+    """Return the sub-queries of a query; their ends alone, without the `cut` that names them."""
+    path = partial(query_task_path, query_id, cut)
+    return Parts(results, _SUB_QUERY, path, TASK_END, partial(query_done_path, query_id))
 
 
 def done_tasks(results: Storage, query: Query) -> list[int]:
     """Return the sub-queries that are done, in order."""
-    done = {stored.path for stored in results.list(query_done_prefix(query.id))}
-    return [task for task in range(query.tasks) if query_done_path(query.id, task) in done]
+    return parts_of(results, query.id).ended(query.tasks)
 
 
 def task_messages(query: Query, done: list[int]) -> list[OutboundMessage]:
@@ -430,21 +261,6 @@ def spark_job(query: Query) -> OutboundMessage:
     home = next(iter(query.views.values()))
     job = StatementJob(home.id, query.cut, query.id, query.asked.spark)
     return OutboundMessage("spark-jobs", job)
-
-
-def load_task_ends(results: Storage, query_id: str, tasks: Iterable[int]) -> list[TaskEnd]:
-    """Return the ends of sub-queries that are done.
-
-    Raises:
-        CorruptDataError: one is damaged.
-    """
-
-    def load(task: int) -> TaskEnd:
-        path = query_done_path(query_id, task)
-        return decode_task_end(results.get(path), path)
-
-    with ThreadPoolExecutor(OBJECTS_AT_ONCE) as threads:
-        return list(threads.map(load, tasks))
 
 
 def save_end(results: Storage, end: QueryEnd) -> QueryEnd:
@@ -472,8 +288,7 @@ def delete_parts(results: Storage, query_id: str) -> None:
     """Delete all that a query stored but what it asked and how it ended."""
     kept = (query_path(query_id), query_manifest_path(query_id))
     paths = [each.path for each in results.list(query_prefix(query_id)) if each.path not in kept]
-    for start in range(0, len(paths), 1000):
-        results.delete(paths[start : start + 1000])
+    results.delete(paths)
 
 
 # What a query may take: rows, bytes, time and money, counted while it is answered.

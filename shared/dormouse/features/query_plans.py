@@ -19,14 +19,14 @@ from msgspec import structs
 from dormouse.access import VisibleTable
 from dormouse.errors import InvalidRequestError, LimitExceededError, needs_extra
 from dormouse.features.access import allowed_table, visible_tables
-from dormouse.features.pins import owner, read_version
+from dormouse.features.long_jobs import ReadTable
+from dormouse.features.pins import owner_of, pin_version
 from dormouse.features.queries import (
+    QUERY,
     Query,
-    ReadTable,
     effective_limits,
+    parts_of,
     question,
-    save_query,
-    save_tasks,
     statement_limits,
 )
 from dormouse.features.versions import read_as_of
@@ -43,6 +43,7 @@ from dormouse.query.selection import (
 from dormouse.sql.conditions import check_statement
 from dormouse.state.state import DAY_MS, TableState
 from dormouse.state.versions import AsOf, parse_as_of
+from dormouse.stored.paths import query_path
 from dormouse.tables.properties import properties_of
 
 if TYPE_CHECKING:
@@ -82,15 +83,10 @@ def open_pinned(
         ContendedError: it took too long; nothing is pinned.
     """
     visible, state = open_readable(services, asked, name, as_of)
-    table, permission = visible.table, visible.permission
-    if state.reference_count:
-        seconds = asked.limits.seconds or table.properties.query_limit_seconds
-        expires_ms = services.clock.now_ms() + seconds * 1000 + DAY_MS
-        pins = services.store(table).pins
-        pin = pins.add(owner(asked.query_id, as_of), state, expires_ms=expires_ms)
-        if pin.version != state.version:
-            table, state = read_version(services, table, version=pin.version)
-    return VisibleTable.of(table, permission), state
+    seconds = asked.limits.seconds or visible.table.properties.query_limit_seconds
+    owner = owner_of(asked.query_id, as_of)
+    table, state = pin_version(services, visible.table, state, owner, seconds * 1000 + DAY_MS)
+    return VisibleTable.of(table, visible.permission), state
 
 
 def statement_tables(services: Services, query: Query, read: dict[str, set[str]]) -> Tables:
@@ -216,7 +212,7 @@ def begin_query(services: Services, asked: AnswerQuery) -> Query:
         query = _for_spark(services, asked)
     else:
         query = _statement(services, asked) if asked.sql else _rows(services, asked)
-    return save_query(services.results, query)
+    return QUERY.save(services.results, query_path(query.id), query)
 
 
 def _statement(services: Services, asked: AnswerQuery) -> Query:
@@ -251,8 +247,7 @@ def _for_spark(services: Services, asked: AnswerQuery) -> Query:
         visible, state = open_pinned(services, asked, name, parse_as_of(as_of) if as_of else None)
         table = visible.table
         selection = select(table.schema, state.version, now_ms, permission=visible.permission)
-        rules = (table.properties.filters, table.properties.aggregations)
-        views[view] = ReadTable(table.id, table.name, table.schema, selection, *rules)
+        views[view] = ReadTable.of(table, selection)
         size_bytes += bytes_to_read(state, selected_ranges(table, selection))
     properties = properties_of(services.tables.defaults())
     digest = question(asked)
@@ -286,20 +281,19 @@ def _rows(services: Services, asked: AnswerQuery) -> Query:
         version=state.version,
         time_ms=now_ms,
     )
-    rules = (table.properties.filters, table.properties.aggregations)
-    read = ReadTable(table.id, table.name, table.schema, selection, *rules)
-    ranges = selected_ranges(read.table, selection)
+    ranges = selected_ranges(table, selection)
     size_bytes = bytes_to_read(state, ranges)
     is_cut = size_bytes > table.properties.query_cut_bytes
     task_bytes = table.properties.query_task_bytes if is_cut else max(1, size_bytes)
     cut = services.ids.new()
     pieces = plan_tasks(state, ranges, task_bytes=task_bytes)
-    tasks = save_tasks(services.results, asked.query_id, cut, pieces)
+    tasks = parts_of(services.results, asked.query_id, cut).save(pieces)
     if selection.limit is not None and state.rows <= selection.limit:
-        read = replace(read, selection=replace(selection, limit=None))  # it leaves nothing out
-    in_turn = read.selection.limit is not None
+        selection = replace(selection, limit=None)  # it leaves nothing out
+    in_turn = selection.limit is not None
     digest = question(asked)
     asked = structs.replace(asked, limits=limits)
+    read = ReadTable.of(table, selection)
     return Query(asked, digest, now_ms, cut, tasks, read, in_turn, size_bytes)
 
 

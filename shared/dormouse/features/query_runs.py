@@ -33,9 +33,9 @@ from dormouse.features.queries import (
     done_tasks,
     load_end,
     load_query,
+    parts_of,
     question,
     save_end,
-    save_task_end,
     task_messages,
     tracked_query,
 )
@@ -180,37 +180,13 @@ def failing(
     except (UnavailableError, OutcomeUnknownError):
         raise
     except DormouseError as error:
-        end_early(
-            services,
-            asked,
-            "failed",
-            begun_ms=begun_ms,
-            reason=error.explanation,
-            error=error.class_name,
-            digest=digest,
-        )
+        reason, name = error.explanation, error.class_name
+        end = save_early(services, asked, "failed", reason, name, begun_ms=begun_ms, digest=digest)
+        end_early(services, asked, end)
 
 
-def end_early(
-    services: Services,
-    asked: AnswerQuery,
-    state: EndState,
-    *,
-    begun_ms: int = 0,
-    reason: str = "",
-    error: str = "",
-    digest: str | None = None,
-) -> None:
-    """End a query without a result; `digest` is that of its question, if it has begun."""
-    end = save_early(
-        services,
-        asked,
-        state,
-        begun_ms=begun_ms,
-        reason=reason,
-        error=error,
-        digest=digest,
-    )
+def end_early(services: Services, asked: AnswerQuery, end: QueryEnd) -> None:
+    """Go on after it was saved that a query ended without a result."""
     settle(services, end)
     send_end(services, asked, end)
 
@@ -219,14 +195,14 @@ def save_early(
     services: Services,
     asked: AnswerQuery,
     state: EndState,
-    *,
-    begun_ms: int,
     reason: str,
-    error: str,
-    digest: str | None,
+    error: str = "",
+    *,
+    begun_ms: int = 0,
+    digest: str | None = None,
 ) -> QueryEnd:
     """Save that a query ended without a result, which another may have said first; the next message
-    about the query settles that.
+    about the query settles that. `digest` is that of its question, if it has begun.
     """
     end = QueryEnd(
         query=asked.query_id,
@@ -351,7 +327,7 @@ def compute(services: Services, job: StatementJob, compute: Compute) -> None:
     try:
         check_time(query.asked.limits, query.begun_ms, services.clock.now_ms())
         end = compute(query)
-        save_task_end(services.results, query.id, 0, end)
+        parts_of(services.results, query.id).end(0, end)
         record(services, tracked, Finished(rows=end.rows, size_bytes=end.read_bytes))
     except EndedError:
         record(services, tracked, Finished("its query has ended meanwhile"))
@@ -366,15 +342,8 @@ def fail(services: Services, job: StatementJob, reason: str, error: str) -> None
     """Save that the query of a job has failed, unless it has ended."""
     query = load_query(services.results, job.query_id)
     if query is not None:
-        save_early(
-            services,
-            query.asked,
-            "failed",
-            begun_ms=query.begun_ms,
-            reason=reason,
-            error=error,
-            digest=query.question,
-        )
+        begun_ms, digest = query.begun_ms, query.question
+        save_early(services, query.asked, "failed", reason, error, begun_ms=begun_ms, digest=digest)
 
 
 def following(services: Services, job: StatementJob) -> list[OutboundMessage]:

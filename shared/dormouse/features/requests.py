@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import blake2b
-from typing import Generic, Protocol, TypeVar
+from typing import Protocol
 
 import msgspec
 
@@ -22,7 +22,6 @@ from dormouse.messages.stages import OutboundMessage
 from dormouse.ports import NO_TABLE, Services
 from dormouse.state.jobs import JobRecord
 from dormouse.state.state import TableState
-from dormouse.stored.decoding import decode_stored, encode_stored, raise_corrupt
 from dormouse.tables.table import Table, table_not_found
 
 # The outcomes of a request's jobs: which have ended, and how.
@@ -276,40 +275,6 @@ def _bind(services: Services, request: NamesTable) -> tuple[str, Table | None]:
     table_id = found.id if found is not None else NO_TABLE
     now_ms = services.clock.now_ms()
     return services.tracker.bind(request_key(request), table_id, now_ms), found
-
-
-# Objects that are stored for a request beside its table: put once, verified when read.
-
-FORMAT = 1
-_Form = TypeVar("_Form", bound=msgspec.Struct)
-
-
-@dataclass(frozen=True, slots=True)
-class RequestObject(Generic[_Form]):
-    """A kind of object stored for a request: its name in messages, its form, and the hint for a
-    damaged one.
-    """
-
-    name: str
-    form: type[_Form]
-    hint: str
-
-    def put(self, services: Services, path: str, body: _Form) -> bool:
-        """Put the object; return False if there is one already, which stays."""
-        return services.storage.put(path, encode_stored(self.name, FORMAT, path, body))
-
-    def get(self, services: Services, path: str) -> _Form | None:
-        """Return the object at a path; None if there is none.
-
-        Raises:
-            CorruptDataError: the object is damaged.
-        """
-        try:
-            stored = services.storage.get(path)
-        except NotFoundError:
-            return None
-        with raise_corrupt(f"{path} is not {self.name}", hint=self.hint):
-            return decode_stored(self.name, FORMAT, path, stored, self.form)
 
 
 # The paths of objects stored for requests.

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from dormouse.errors import ContendedError, CorruptDataError, InvalidRequestError, NotFoundError
+from dormouse.features.long_jobs import Kind
 from dormouse.keys import Key, decode_key, encode_key
 from dormouse.ports import Services, Storage
 from dormouse.schema.schema import Schema, key_problem
@@ -22,7 +23,7 @@ from dormouse.state.partitions import PartitionTree
 from dormouse.state.state import ResetTable, TableState
 from dormouse.state.store import REBUILD, Rejected, StateStore, accepted
 from dormouse.state.versions import OwnerKind, PinOwner
-from dormouse.stored.decoding import decode_stored, encode_stored, raise_corrupt
+from dormouse.stored.decoding import raise_corrupt
 from dormouse.stored.paths import restored_path, restored_prefix, tree_path, tree_prefix
 from dormouse.tables.table import Table, replace_schema
 
@@ -136,14 +137,13 @@ class ResetOptions:
     points: Sequence[Key] | None = None
 
 
-class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The JSON form of a tree: its split points, as hexadecimal `encode_key`."""
+class _Tree(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The keys at which the leaves of a tree meet."""
 
-    split_points: tuple[str, ...]
+    splits: tuple[bytes, ...]
 
 
-FORMAT = 1
-_KIND = "a tree of partitions"
+_TREE = Kind("a tree of partitions", _Tree, LOST_HINT)
 
 
 def reset_table(
@@ -273,9 +273,7 @@ def _keep(services: Services, table: Table, splits: Sequence[bytes]) -> str:
     """
     PartitionTree.from_splits(splits)  # raises if they do not ascend
     tree = services.ids.new()
-    stored = _Stored(tuple(split.hex() for split in splits))
-    path = tree_path(table.id, tree)
-    services.storage.put(path, encode_stored(_KIND, FORMAT, path, stored))
+    _TREE.put(services.storage, tree_path(table.id, tree), _Tree(tuple(splits)))
     return tree
 
 
@@ -288,7 +286,6 @@ def _splits(services: Services, table: Table, state: TableState) -> tuple[bytes,
     if not table.tree:
         return state.partitions.splits
     path = tree_path(table.id, table.tree)
-    body = services.storage.get(path)
-    with raise_corrupt(f"{path} is no tree of partitions", hint=LOST_HINT):
-        points = decode_stored(_KIND, FORMAT, path, body, _Stored).split_points
-        return tuple(encode_key(decode_key(bytes.fromhex(point))) for point in points)
+    tree = _TREE.decode(services.storage.get(path), path)
+    with raise_corrupt(f"{path} is not a tree of partitions", hint=LOST_HINT):
+        return tuple(encode_key(decode_key(split)) for split in tree.splits)

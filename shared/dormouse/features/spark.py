@@ -12,14 +12,14 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from dormouse.errors import CorruptDataError, InvalidRequestError, NotFoundError
+from dormouse.errors import CorruptDataError, InvalidRequestError
+from dormouse.features.long_jobs import Kind, delete_below, list_jobs
 from dormouse.messages.stages import Id, SparkJob
 from dormouse.ports import Services, Spark
 from dormouse.settings import library_version
-from dormouse.stored.decoding import decode_json, decode_stored, encode_stored, raise_corrupt
+from dormouse.stored.decoding import decode_json, raise_corrupt
 from dormouse.stored.paths import (
     parse_spark_run_path,
-    spark_job_of,
     spark_package_path,
     spark_package_prefix,
     spark_prefix,
@@ -42,9 +42,11 @@ class SparkRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     inputs: tuple[Id, ...] = ()
 
 
-FORMAT = 1
-_KIND = "a request for Spark"
-_HINT = "delete this object: the sweep starts the rest of the job again"
+_REQUEST = Kind(
+    "a request for Spark",
+    SparkRequest,
+    "delete this object: the sweep starts the rest of the job again",
+)
 
 
 def load_spark_request(services: Services, table_id: str, job_id: str) -> SparkRequest | None:
@@ -53,7 +55,7 @@ def load_spark_request(services: Services, table_id: str, job_id: str) -> SparkR
     Raises:
         CorruptDataError: the stored request is damaged.
     """
-    return _read(services, spark_request_path(table_id, job_id))
+    return _REQUEST.get(services.storage, spark_request_path(table_id, job_id))
 
 
 def save_spark_request(
@@ -66,11 +68,8 @@ def save_spark_request(
     Raises:
         CorruptDataError: the stored request is damaged.
     """
-    path = spark_request_path(job.table_id, job.job_id)
     request = SparkRequest(job, services.ids.new(), services.clock.now_ms(), inputs)
-    if services.storage.put(path, encode_stored(_KIND, FORMAT, path, request)):
-        return request
-    return _read(services, path) or request  # None if the job was completed just now
+    return _REQUEST.save(services.storage, spark_request_path(job.table_id, job.job_id), request)
 
 
 def list_spark_requests(
@@ -78,38 +77,15 @@ def list_spark_requests(
 ) -> tuple[list[SparkRequest], dict[str, CorruptDataError]]:
     """Return the requests of a table's incomplete jobs, and errors of damaged ones by job id."""
     requests, damaged = [], {}
-    for stored in services.storage.list(spark_prefix(table_id)):
-        if stored.path.endswith(".json"):
-            try:
-                request = _read(services, stored.path)
-            except CorruptDataError as error:
-                damaged[spark_job_of(stored.path)] = error
-                continue
-            if request is not None:
-                requests.append(request)
+    for job_id in list_jobs(services.storage, spark_prefix(table_id))[0]:
+        try:
+            request = load_spark_request(services, table_id, job_id)
+        except CorruptDataError as error:
+            damaged[job_id] = error
+            continue
+        if request is not None:
+            requests.append(request)
     return requests, damaged
-
-
-def count_incomplete(services: Services, table_id: str) -> int:
-    """Return how many Spark jobs of a table are neither complete nor failed."""
-    listed = services.storage.list(spark_prefix(table_id))
-    return sum(stored.path.endswith(".json") for stored in listed)
-
-
-def leftover_run_notes(services: Services, table_id: str, before_ms: int) -> list[str]:
-    """Return the paths of notes put before a time whose jobs have no request any more.
-
-    A process that saves its note after the job was completed leaves it behind.
-    """
-    listed = list(services.storage.list(spark_prefix(table_id)))
-    requested = {o.path.removesuffix(".json") for o in listed if o.path.endswith(".json")}
-    return [
-        stored.path
-        for stored in listed
-        if not stored.path.endswith(".json")
-        and stored.path.rpartition("/")[0] not in requested
-        and stored.modified_ms < before_ms
-    ]
 
 
 def save_spark_run(services: Services, job: SparkJob, attempt: int, run_id: str) -> None:
@@ -126,20 +102,8 @@ def newest_spark_run(services: Services, job: SparkJob) -> tuple[int, str]:
 
 def delete_spark_request(services: Services, job: SparkJob) -> None:
     """Delete the notes and the request of a job; the request last, for a redelivery."""
-    listed = services.storage.list(spark_runs_prefix(job.table_id, job.job_id))
-    runs = [stored.path for stored in listed]
-    if runs:
-        services.storage.delete(runs)
+    delete_below(services.storage, spark_runs_prefix(job.table_id, job.job_id))
     services.storage.delete([spark_request_path(job.table_id, job.job_id)])
-
-
-def _read(services: Services, path: str) -> SparkRequest | None:
-    try:
-        body = services.storage.get(path)
-    except NotFoundError:
-        return None
-    with raise_corrupt(f"{path} is not a request for Spark", hint=_HINT):
-        return decode_stored(_KIND, FORMAT, path, body, SparkRequest)
 
 
 # The package of Spark jobs: the library, its dependencies, and the entry point of each job.

@@ -23,7 +23,6 @@ from dormouse.features.export import (
     load_export,
     load_manifest,
     task_messages,
-    unfinished_tasks,
 )
 from dormouse.features.garbage import candidates
 from dormouse.features.queries import load_query
@@ -144,9 +143,7 @@ def function_messages(services: Services, job: SparkJob) -> list[OutboundMessage
             return [OutboundMessage("compaction-jobs", job)]
         case ExportJob():
             export = load_export(services, job.table_id, job.job_id)
-            return (
-                task_messages(export, unfinished_tasks(services, export) or [0]) if export else []
-            )
+            return task_messages(services, export) if export else []
         case StatementJob():
             return release_job(services, job, "the instance has no Spark any more", has_run=False)
 

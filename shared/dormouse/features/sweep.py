@@ -12,7 +12,6 @@ from itertools import islice
 from dormouse.errors import CorruptDataError
 from dormouse.features.batch_files import batch_files, look_up_sources, refusal_of
 from dormouse.features.deletion import delete_whole_table
-from dormouse.features.export import delete_all
 from dormouse.features.garbage import (
     abandoned_after_ms,
     candidates,
@@ -22,11 +21,12 @@ from dormouse.features.garbage import (
     unpinned,
     unpublished,
 )
+from dormouse.features.long_jobs import list_jobs
 from dormouse.features.pins import unpin_ended
 from dormouse.features.publishing import collect_iceberg
 from dormouse.features.reset import obsolete_restored, stale_trees, unpin_restored
 from dormouse.features.seal_sources import obsolete_segments
-from dormouse.features.spark import SparkRequest, leftover_run_notes, list_spark_requests
+from dormouse.features.spark import SparkRequest, list_spark_requests
 from dormouse.jobs import (
     REFUSALS_KEPT_SECONDS,
     SweepCheck,
@@ -43,7 +43,7 @@ from dormouse.shards.run_markers import discard_shards, obsolete_run_markers
 from dormouse.state.jobs import Finished, Started, TrackedJob
 from dormouse.state.sources import Source
 from dormouse.state.state import DAY_MS, TableState
-from dormouse.stored.paths import data_prefix, rejected_prefix, shard_id_of
+from dormouse.stored.paths import data_prefix, rejected_prefix, shard_id_of, spark_prefix
 from dormouse.tables.table import Table, is_published
 
 RESENT_JOBS = "sent-again"
@@ -207,6 +207,7 @@ def _delete_obsolete(services: Services, table: Table) -> list[CorruptDataError]
     Return the errors of run markers that are damaged.
     """
     storage, now_ms = services.storage, services.clock.now_ms()
+    delete = storage.delete
     retry_ms = table.properties.job_retry_seconds * 1000
     orphan_age_ms = _orphan_age_ms(table)
     endings, damaged = obsolete_run_markers(
@@ -217,18 +218,19 @@ def _delete_obsolete(services: Services, table: Table) -> list[CorruptDataError]
         # been deleted as an orphan.
         before_ms=now_ms - 2 * orphan_age_ms,
     )
-    delete_all(services, endings)
-    delete_all(services, leftover_run_notes(services, table.id, now_ms - retry_ms))
+    delete(endings)
+    # notes of runs that a process saved after their job was completed
+    delete(list_jobs(storage, spark_prefix(table.id), now_ms - retry_ms)[1])
     noted = job_notes(services, table.id)
     state = _current_state(services, table)
     spent = (notes.paths for job_id, notes in noted.items() if job_id not in state.jobs)
-    delete_all(services, [path for paths in spent for path in paths])
-    delete_all(services, stale_trees(services, table, state, now_ms - orphan_age_ms))
-    delete_all(services, list(obsolete_restored(services, table, now_ms - orphan_age_ms)))
-    delete_all(services, obsolete_segments(services, table, now_ms - orphan_age_ms))
+    delete([path for paths in spent for path in paths])
+    delete(stale_trees(services, table, state, now_ms - orphan_age_ms))
+    delete(list(obsolete_restored(services, table, now_ms - orphan_age_ms)))
+    delete(obsolete_segments(services, table, now_ms - orphan_age_ms))
     rejected = storage.list(rejected_prefix(table.id))
     oldest_ms = now_ms - REFUSALS_KEPT_SECONDS * 1000
-    delete_all(services, [each.path for each in rejected if each.modified_ms < oldest_ms])
+    delete([each.path for each in rejected if each.modified_ms < oldest_ms])
     return damaged
 
 

@@ -31,7 +31,7 @@ from dormouse.features.http.forms import sealed, unsealed
 from dormouse.features.http.problems import Problem, ProblemError, problem_of
 from dormouse.features.http.queries import cancel_query, own_query, send_query
 from dormouse.features.http.serve_http import find_route
-from dormouse.features.queries import Query, QueryEnd, TaskEnd, load_end, load_query, load_task_ends
+from dormouse.features.queries import Query, QueryEnd, TaskEnd, load_end, load_query, parts_of
 from dormouse.features.query_runs import may_follow
 from dormouse.files.results import ResultFormat, json_objects, read_rows, read_schema, write_rows
 from dormouse.http.connections import (
@@ -227,7 +227,7 @@ def _end(call: Call, record: JobRecord | None, query_id: str) -> QueryEnd | None
 def _task_end(call: Call, query: Query, task: int) -> TaskEnd | None:
     """Return the end of the sub-query at a place; None if there is none, or not yet."""
     try:
-        (found,) = load_task_ends(call.services.results, query.id, [task])
+        (found,) = parts_of(call.services.results, query.id).load_ends([task])
     except NotFoundError:
         return None
     _check(call, found)

@@ -291,27 +291,22 @@ def _pieces(state: TableState, ranges: Iterable[KeyRange]) -> Iterator[tuple[Pie
             yield Piece(span, shards), size_bytes
 
 
-_StoredShard = tuple[str, int, int, str, str]
-
-
 class _StoredPieces(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The JSON form of a task: each shard once; pieces refer to shards by position."""
 
-    shards: tuple[_StoredShard, ...]
-    pieces: tuple[tuple[tuple[str, str | None], tuple[int, ...]], ...]
+    shards: tuple[Shard, ...]
+    pieces: tuple[tuple[tuple[bytes, bytes | None], tuple[int, ...]], ...]
 
 
 def encode_pieces(pieces: Sequence[Piece], kind: str, path: str) -> bytes:
     """Return the stored form of the pieces of one task, an object of this kind for `path`."""
-    numbers: dict[str, int] = {}
-    shards: list[_StoredShard] = []
-    for piece in pieces:
-        for shard in piece.shards:
-            if shard.id not in numbers:
-                numbers[shard.id] = len(shards)
-                shards.append(_stored_shard(shard))
+    shards = list({shard.id: shard for piece in pieces for shard in piece.shards}.values())
+    numbers = {shard.id: number for number, shard in enumerate(shards)}
     stored = (
-        (_stored_range(piece.range), tuple(numbers[shard.id] for shard in piece.shards))
+        (
+            (piece.range.low, piece.range.high),
+            tuple(numbers[shard.id] for shard in piece.shards),
+        )
         for piece in pieces
     )
     return encode_stored(kind, FORMAT, path, _StoredPieces(tuple(shards), tuple(stored)))
@@ -323,30 +318,10 @@ def decode_pieces(stored: bytes, kind: str, path: str) -> tuple[Piece, ...]:
     Raises:
         CorruptDataError: the object at `path` is damaged or is of another kind.
     """
-    with raise_corrupt(
-        f"{path} is not {kind}", hint="what it is a part of has failed: request it again"
-    ):
+    hint = "what it is a part of has failed: request it again"
+    with raise_corrupt(f"{path} is not {kind}", hint=hint):
         body = decode_stored(kind, FORMAT, path, stored, _StoredPieces)
-        shards = [_shard(shard) for shard in body.shards]
         return tuple(
-            Piece(_range(wanted), tuple(shards[number] for number in numbers))
-            for wanted, numbers in body.pieces
+            Piece(KeyRange.between(*ends), tuple(body.shards[number] for number in numbers))
+            for ends, numbers in body.pieces
         )
-
-
-def _stored_range(wanted: KeyRange) -> tuple[str, str | None]:
-    return wanted.low.hex(), None if wanted.high is None else wanted.high.hex()
-
-
-def _range(stored: tuple[str, str | None]) -> KeyRange:
-    low, high = stored
-    return KeyRange.between(bytes.fromhex(low), None if high is None else bytes.fromhex(high))
-
-
-def _stored_shard(shard: Shard) -> _StoredShard:
-    return shard.id, shard.rows, shard.size_bytes, shard.low.hex(), shard.high.hex()
-
-
-def _shard(stored: _StoredShard) -> Shard:
-    shard_id, rows, size_bytes, low, high = stored
-    return Shard(shard_id, rows, size_bytes, bytes.fromhex(low), bytes.fromhex(high))

@@ -207,11 +207,6 @@ def spark_request_path(table_id: str, job_id: str) -> str:
     return f"{spark_prefix(table_id)}{job_id}.json"
 
 
-def spark_job_of(path: str) -> str:
-    """Return the job whose request is stored at a path."""
-    return path.rpartition("/")[2].removesuffix(".json")
-
-
 def spark_runs_prefix(table_id: str, job_id: str) -> str:
     """Return the prefix of the markers of a Spark job's runs."""
     return f"{spark_prefix(table_id)}{job_id}/"
@@ -357,23 +352,9 @@ def export_attempts_prefix(table_id: str, export_id: str, task: int) -> str:
     return f"{export_parts_prefix(table_id, export_id)}tries/{task:05d}/"
 
 
-def export_done_prefix(table_id: str, export_id: str) -> str:
-    """Return the prefix of the results of an export's finished tasks."""
-    return f"{export_parts_prefix(table_id, export_id)}done/"
-
-
 def export_done_path(table_id: str, export_id: str, task: int) -> str:
     """Return the path of the result of one finished task."""
-    return f"{export_done_prefix(table_id, export_id)}{task:05d}.json"
-
-
-def parse_export_path(path: str) -> tuple[str, bool]:
-    """Return the export id in a path below an export prefix, and whether the path is that of the
-    export itself.
-    """
-    _, _, rest = path.partition("/exports/")
-    export_id, slash, _ = rest.partition("/")
-    return (export_id, False) if slash else (rest.removesuffix(".json"), True)
+    return f"{export_parts_prefix(table_id, export_id)}done/{task:05d}.json"
 
 
 def exported_prefix(task: int) -> str:
@@ -420,14 +401,9 @@ def query_task_path(query_id: str, cut: str, task: int) -> str:
     return f"{query_prefix(query_id)}_tasks/{cut}/{task:05d}.json"
 
 
-def query_done_prefix(query_id: str) -> str:
-    """Return the prefix of the ends of a query's sub-queries."""
-    return f"{query_prefix(query_id)}_done/"
-
-
 def query_done_path(query_id: str, task: int) -> str:
     """Return the path of the end of one sub-query."""
-    return f"{query_done_prefix(query_id)}{task:05d}.json"
+    return f"{query_prefix(query_id)}_done/{task:05d}.json"
 
 
 def query_followers_prefix(query_id: str) -> str:

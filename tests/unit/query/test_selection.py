@@ -10,13 +10,15 @@ import pytest
 
 from dormouse.access import EVERYTHING, Permission
 from dormouse.errors import InvalidRequestError
-from dormouse.features.export import Export, decode_export, encode_export
+from dormouse.features.export import EXPORT, Export
+from dormouse.features.long_jobs import ReadTable
 from dormouse.keys import KeyRange
 from dormouse.query.rows import count_rows
 from dormouse.query.selection import Selection, select
 from dormouse.schema.schema import Schema
 from dormouse.sql.conditions import parse_condition
 from dormouse.storage import FolderStorage
+from dormouse.tables.table import Table
 from tests.support.queries import Resources
 from tests.support.tables import MEMORY_BYTES, NOW_MS, ShardTable
 
@@ -105,7 +107,7 @@ def test_a_result_is_an_arrow_stream_for_any_library(table: ShardTable) -> None:
 def test_a_selection_is_stored_with_its_export() -> None:
     condition = parse_condition("v > 3", SCHEMA)
     selection = Selection(7, ("v",), (KeyRange((1,), None),), condition, time_ms=9)
-    export = Export("id", "to", "table", "name", SCHEMA, selection)
-    found = decode_export(encode_export(export, "p"), "p")
+    export = Export("id", "to", ReadTable.of(Table("table", "name", SCHEMA), selection))
+    found = EXPORT.decode(EXPORT.encode(export, "p"), "p").read
     assert found.selection == selection
     assert found.selection.where == condition.sql

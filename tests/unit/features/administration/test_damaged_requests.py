@@ -6,7 +6,7 @@ import pytest
 
 from dormouse.errors import CorruptDataError
 from dormouse.features.administration import save_reply
-from dormouse.features.purge import save_remaining
+from dormouse.features.purge import REMAINING, Remaining
 from dormouse.features.requests import (
     request_key,
     request_left_path,
@@ -96,7 +96,7 @@ def test_remaining_objects_are_listed_again_if_their_list_is_damaged(
     asked(world, REQUEST)
     path = request_left_path(table.id, KEY)
     for key in (KEY, "other"):
-        save_remaining(world.services, table.id, key, ("nothing",))
+        REMAINING.put(world.storage, request_left_path(table.id, key), Remaining(("nothing",)))
     damaged(world, path, request_left_path(table.id, "other"), damage)
     with pytest.raises(CorruptDataError, match=path):
         world.settle()

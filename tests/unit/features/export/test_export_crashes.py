@@ -12,6 +12,7 @@ from dormouse.errors import UnavailableError
 from dormouse.features import export_rows
 from dormouse.features.export import load_export
 from dormouse.features.export_rows import write_task
+from dormouse.features.long_jobs import Parts
 from dormouse.jobs import CRASH_LIMIT
 from dormouse.messages.stages import ExportJob, OutboundMessage
 from dormouse.query import selection as exports
@@ -110,7 +111,7 @@ def test_a_task_whose_runs_died_when_it_was_done_does_not_fail_the_export(
     with monkeypatch.context() as patch:
 
         def dies(*args: Any, **named: Any) -> bool:
-            patch.setattr(export_rows, "is_task_done", lambda *_: False)  # both began before it was
+            patch.setattr(Parts, "has_ended", lambda *_: False)  # both began before it was
             write(*args, **named)
             raise Crash
 

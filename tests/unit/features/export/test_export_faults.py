@@ -270,7 +270,9 @@ def test_the_manifest_of_another_export_is_never_taken_for_ones_own(world: World
     assert other is not None
     with pytest.raises(AlreadyExistsError, match="another export"):
         save_manifest(
-            world.services, replace(other, to="out"), structs.replace(theirs, export=other.id)
+            world.services,
+            structs.replace(other, to="out"),
+            structs.replace(theirs, export=other.id),
         )
     assert load_manifest(world.results, "out") == theirs
 
@@ -323,7 +325,7 @@ def test_an_export_whose_parts_were_deleted_is_deleted(
     def dies(*_: object) -> None:
         raise Crash
 
-    monkeypatch.setattr(exports, "delete_all", dies)
+    monkeypatch.setattr(exports, "delete_below", dies)
     with pytest.raises(Crash):
         exports.delete_export(world.services, export)
     assert load_export(world.services, table.id, export.id) is None

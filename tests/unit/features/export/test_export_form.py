@@ -6,14 +6,14 @@ from hypothesis import strategies as st
 
 from dormouse.errors import CorruptDataError
 from dormouse.features.export import (
+    EXPORT,
+    FILES,
     Export,
     ExportedFile,
     SkippedShard,
-    decode_export,
-    decode_files,
-    encode_export,
-    encode_files,
+    TaskFiles,
 )
+from dormouse.features.long_jobs import ReadTable
 from dormouse.keys import KeyRange
 from dormouse.query.selection import Selection, decode_pieces, encode_pieces, plan_tasks
 from dormouse.schema.schema import Field, Schema
@@ -22,6 +22,8 @@ from dormouse.sql.conditions import parse_condition
 from dormouse.state.fold import apply
 from dormouse.state.partitions import NewShard, PartitionTree, Shard
 from dormouse.state.state import AddShards, Entry, TableState, Transaction
+from dormouse.tables.properties import properties_of
+from dormouse.tables.table import Table
 from tests.support.trees import NUMBER, initialise
 
 SCHEMA = Schema((Field("k", Primitive.LONG),))
@@ -86,26 +88,24 @@ def test_pieces_are_stored_as_they_are(counts: list[int]) -> None:
 def test_an_export_and_its_files_are_stored_as_they_are() -> None:
     ranges = (KeyRange((1,), (2,)), KeyRange((5,), None))
     condition = parse_condition("k > 1", SCHEMA)
-    export = Export(
-        *("id", "to", "table id", "name", SCHEMA),
-        Selection(7, ("k",), ranges, condition, time_ms=99),
-        filters="where(k > 0)",
-        cut="c",
-        tasks=3,
-    )
-    assert decode_export(encode_export(export, "x"), "x") == export
-    assert export.table.properties.filters == "where(k > 0)"
+    selection = Selection(7, ("k",), ranges, condition, time_ms=99)
+    properties = properties_of({}, {"filters": "where(k > 0)"})
+    read = ReadTable.of(Table("table id", "name", SCHEMA, properties), selection)
+    assert (read.schema, read.selection) == (SCHEMA, selection)
+    export = Export("id", "to", read, cut="c", tasks=3)
+    assert EXPORT.decode(EXPORT.encode(export, "x"), "x") == export
+    assert export.read.table.properties.filters == "where(k > 0)"
     files = (ExportedFile("part-00000-000.parquet", 3, 400),)
     skipped = (SkippedShard("data/a.parquet", 7, (1, "a"), (2, "b"), "it is damaged"),)
-    assert decode_files(encode_files(files, "x"), "x") == (files, ())
-    assert decode_files(encode_files(files, "x", skipped), "x") == (files, skipped)
+    for end in (TaskFiles(files), TaskFiles(files, skipped)):
+        assert FILES.decode(FILES.encode(end, "x"), "x") == end
 
 
 def decode_a_task(stored: bytes, path: str) -> object:
     return decode_pieces(stored, "a task of an export", path)
 
 
-@pytest.mark.parametrize("decode", [decode_export, decode_a_task, decode_files])
+@pytest.mark.parametrize("decode", [EXPORT.decode, decode_a_task, FILES.decode])
 @pytest.mark.parametrize("stored", [b"", b"{}", b'{"v": 1, "shards": [], "pieces": [["zz", 1]]}'])
 def test_what_is_damaged_is_named(decode: object, stored: bytes) -> None:
     assert callable(decode)

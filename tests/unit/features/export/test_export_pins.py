@@ -7,10 +7,12 @@ import pytest
 from dormouse.errors import NotFoundError
 from dormouse.features import export as requesting
 from dormouse.features.administration import administer
-from dormouse.features.export import Export
+from dormouse.features.export import Export, TaskFiles
+from dormouse.features.long_jobs import Parts
 from dormouse.features.pins import LONGEST_MS, REQUEST_MS
 from dormouse.messages.requests import CompactTable, ExportRows, TagVersion, UntagVersion
 from dormouse.messages.stages import OutboundMessage
+from dormouse.ports import Storage
 from dormouse.state.versions import Pin
 from dormouse.tables.table import Table
 from tests.support.made_once import made_once
@@ -107,7 +109,7 @@ def test_an_export_that_has_ended_holds_nothing_after_the_next_sweep(
 def test_a_request_that_died_leaves_its_pin_for_a_while(
     world: World, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(requesting, "save_export", crash)
+    monkeypatch.setattr(requesting, "parts_of", crash)
     with pytest.raises(Crash):
         begin(world, table)
     monkeypatch.undo()
@@ -135,17 +137,17 @@ def test_an_export_that_never_ends_gives_its_version_up(world: World, table: Tab
 def test_two_deliveries_of_a_request_export_the_version_of_the_first(
     world: World, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    save_export, versions = requesting.save_export, []
+    parts_of, versions = requesting.parts_of, []
 
-    def second_is_quicker(services: object, export: Export) -> bool:
-        monkeypatch.setattr(requesting, "save_export", save_export)
+    def second_is_quicker(storage: Storage, export: Export) -> Parts[TaskFiles]:
+        monkeypatch.setattr(requesting, "parts_of", parts_of)
         world.drop("letters/late.parquet", letters("q"))
         world.settle()
         world.queue += begin(world, table)
-        versions.append(export.selection.version)
-        return save_export(world.services, export)
+        versions.append(export.read.selection.version)
+        return parts_of(storage, export)
 
-    monkeypatch.setattr(requesting, "save_export", second_is_quicker)
+    monkeypatch.setattr(requesting, "parts_of", second_is_quicker)
     begin(world, table)
     world.settle()
     (pin,) = pins(world, table)

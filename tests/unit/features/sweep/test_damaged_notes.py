@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dormouse.errors import CorruptDataError
-from dormouse.features.export import load_export, load_manifest, manifest_path, save_task_files
+from dormouse.features.export import TaskFiles, load_export, load_manifest, manifest_path, parts_of
 from dormouse.features.purge import ShardMatches, save_matches
 from dormouse.stored.paths import (
     export_done_path,
@@ -94,7 +94,7 @@ def test_an_export_of_which_a_part_is_damaged_fails_and_says_what_to_do(
     export = load_export(world.services, table.id, export_id)
     assert export is not None
     if part == "what a task wrote":
-        save_task_files(world.storage, export, 0, ())
+        parts_of(world.storage, export).end(0, TaskFiles(()))
         path = export_done_path(table.id, export_id, 0)
     else:
         path = export_task_path(table.id, export_id, export.cut, 0)
@@ -115,7 +115,7 @@ def test_what_belongs_to_another_export_is_not_believed(world: World, table: Tab
     first, second = (world.export(table, to=to) for to in ("one", "two"))
     other = (world.folder / "data" / export_path(table.id, first)).read_bytes()
     rewrite(world.folder / "data" / export_path(table.id, second), other)
-    with pytest.raises(CorruptDataError, match=f"{second}.json is no export"):
+    with pytest.raises(CorruptDataError, match=f"{second}.json is not an export"):
         load_export(world.services, table.id, second)
 
 

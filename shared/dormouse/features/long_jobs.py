@@ -1,0 +1,236 @@
+"""What is stored of a long job: its request, its numbered parts, their ends, and attempts at them.
+
+An export, a query over messages, a purge and a job of Spark's are each stored as one object, the
+request, which says all that their parts need; the objects of parts lie below it. An object is put
+once and never changes: of several deliveries, the one that puts it first decides, and the others
+read what it put. What the parts read is put before the request, which makes it valid, so a crash
+leaves parts without a request: leftovers, which the sweep deletes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+from typing import Generic, TypeVar
+
+import msgspec
+
+from dormouse.errors import NotFoundError
+from dormouse.ports import Storage
+from dormouse.query.selection import (
+    Selection,
+    StoredSelection,
+    decode_pieces,
+    encode_pieces,
+    load_selection,
+    store_selection,
+)
+from dormouse.schema.schema import Schema
+from dormouse.state.state import Piece
+from dormouse.stored.decoding import decode_stored, encode_stored, raise_corrupt
+from dormouse.tables.properties import properties_of
+from dormouse.tables.table import Table
+
+FORMAT = 1
+OBJECTS_AT_ONCE = 8
+_Form = TypeVar("_Form", bound=msgspec.Struct)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind(Generic[_Form]):
+    """A kind of stored object: its name in messages, its form, and what to do about a damaged
+    one.
+    """
+
+    name: str
+    form: type[_Form]
+    hint: str = ""
+
+    def encode(self, body: _Form, path: str) -> bytes:
+        """Return the stored form of an object, for `path`."""
+        return encode_stored(self.name, FORMAT, path, body)
+
+    def decode(self, stored: bytes, path: str) -> _Form:
+        """Parse the result of `encode`.
+
+        Raises:
+            CorruptDataError: the object at `path` is damaged, or is of another kind.
+        """
+        with raise_corrupt(f"{path} is not {self.name}", hint=self.hint):
+            return decode_stored(self.name, FORMAT, path, stored, self.form)
+
+    def put(self, storage: Storage, path: str, body: _Form) -> bool:
+        """Put the object; return False if there is one already, which stays."""
+        return storage.put(path, self.encode(body, path))
+
+    def save(self, storage: Storage, path: str, body: _Form) -> _Form:
+        """Put the object; return the one that was put first. If that is gone by now, return this
+        one: the job has ended.
+
+        Raises:
+            CorruptDataError: the one that was put first is damaged.
+        """
+        return body if self.put(storage, path, body) else self.get(storage, path) or body
+
+    def get(self, storage: Storage, path: str) -> _Form | None:
+        """Return the object at a path; None if there is none.
+
+        Raises:
+            CorruptDataError: the object is damaged.
+        """
+        try:
+            return self.decode(storage.get(path), path)
+        except NotFoundError:
+            return None
+
+
+class SelectedRows(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
+    """Rows of one version of a table, stored as a message would ask for them."""
+
+    rows: StoredSelection
+
+    def __post_init__(self) -> None:
+        """Parse the rows: what is damaged is refused where it is read."""
+        assert self._loaded
+
+    @cached_property
+    def _loaded(self) -> tuple[Schema, Selection]:
+        return load_selection(self.rows)
+
+    @property
+    def schema(self) -> Schema:
+        """The schema that the names and keys of the selection are of."""
+        return self._loaded[0]
+
+    @property
+    def selection(self) -> Selection:
+        """Which rows are selected."""
+        return self._loaded[1]
+
+
+class ReadTable(SelectedRows, frozen=True, forbid_unknown_fields=True):
+    """The version of a table that a job reads, and what reading its rows needs.
+
+    `filters` and `aggregations` are the row rules when the job began. So all its parts read the
+    same rows, whatever changes in the table meanwhile.
+    """
+
+    id: str
+    name: str
+    filters: str = ""
+    aggregations: str = ""
+
+    @staticmethod
+    def of(table: Table, selection: Selection) -> ReadTable:
+        """Return what is to be read of a table as it is now."""
+        rules = (table.properties.filters, table.properties.aggregations)
+        rows = store_selection(selection, table.schema)
+        return ReadTable(rows, table.id, table.name, *rules)
+
+    @property
+    def table(self) -> Table:
+        """The table when the job began, with the properties that reading its rows needs."""
+        rules = {"filters": self.filters, "aggregations": self.aggregations}
+        return Table(self.id, self.name, self.schema, properties_of({}, rules))
+
+
+@dataclass(frozen=True, slots=True)
+class Parts(Generic[_Form]):
+    """The parts of a job, numbered from 0: what each reads, of `kind`, and how each ended.
+
+    The path of what a part reads names the delivery that planned the parts, if several do at once:
+    the request that is saved first names the one that counts.
+    """
+
+    storage: Storage
+    kind: str
+    path: Callable[[int], str]
+    ends: Kind[_Form]
+    end_path: Callable[[int], str]
+
+    def save(self, parts: Iterable[Sequence[Piece]]) -> int:
+        """Save what each part reads, at least one part; return their number."""
+
+        def save(numbered: tuple[int, Sequence[Piece]]) -> None:
+            part, pieces = numbered
+            path = self.path(part)
+            self.storage.put(path, encode_pieces(pieces, self.kind, path))
+
+        numbered, count = enumerate(parts), 0
+        with ThreadPoolExecutor(OBJECTS_AT_ONCE) as threads:
+            while some := list(islice(numbered, 4 * OBJECTS_AT_ONCE)):  # few are in memory
+                count += len(list(threads.map(save, some)))
+        if not count:
+            save((0, ()))
+        return max(1, count)
+
+    def pieces(self, part: int) -> tuple[Piece, ...]:
+        """Return what a part reads.
+
+        Raises:
+            NotFoundError: the job has ended, or has no such part.
+            CorruptDataError: what is stored is damaged.
+        """
+        path = self.path(part)
+        return decode_pieces(self.storage.get(path), self.kind, path)
+
+    def end(self, part: int, end: _Form) -> None:
+        """Save how a part ended, unless another attempt was quicker."""
+        self.ends.put(self.storage, self.end_path(part), end)
+
+    def has_ended(self, part: int) -> bool:
+        """Return whether a part has ended, even if what is stored of that is damaged."""
+        try:
+            self.storage.get(self.end_path(part))
+        except NotFoundError:
+            return False
+        return True
+
+    def ended(self, count: int) -> list[int]:
+        """Return those of so many parts that have ended, in order."""
+        prefix = self.end_path(0).rpartition("/")[0]
+        paths = {stored.path for stored in self.storage.list(f"{prefix}/")}
+        return [part for part in range(count) if self.end_path(part) in paths]
+
+    def load_ends(self, parts: Iterable[int]) -> list[_Form]:
+        """Return how parts ended that have.
+
+        Raises:
+            NotFoundError: the job has ended meanwhile.
+            CorruptDataError: an end is damaged.
+        """
+
+        def load(part: int) -> _Form:
+            path = self.end_path(part)
+            return self.ends.decode(self.storage.get(path), path)
+
+        with ThreadPoolExecutor(OBJECTS_AT_ONCE) as threads:
+            return list(threads.map(load, parts))
+
+
+def list_jobs(
+    storage: Storage, prefix: str, before_ms: float = float("inf")
+) -> tuple[dict[str, int], list[str]]:
+    """Return when the jobs that are stored below a prefix were requested, by their ids, and the
+    paths of leftovers: parts of jobs that have ended, or never began. Both only from up to a time.
+
+    The request of a job is ``<prefix><id>.json``, its parts are below ``<prefix><id>/``.
+    """
+    requests: dict[str, int] = {}
+    parts: list[tuple[str, str]] = []
+    for stored in storage.list(prefix):
+        job_id, slash, _ = stored.path.removeprefix(prefix).partition("/")
+        if not slash:
+            requests[job_id.removesuffix(".json")] = stored.modified_ms
+        elif stored.modified_ms <= before_ms:
+            parts.append((job_id, stored.path))
+    leftovers = [path for job_id, path in parts if job_id not in requests]
+    return {job: ms for job, ms in requests.items() if ms <= before_ms}, leftovers
+
+
+def delete_below(storage: Storage, prefix: str) -> None:
+    """Delete all objects of the parts of a job."""
+    storage.delete([stored.path for stored in storage.list(prefix)])
