@@ -23,13 +23,12 @@ from dormouse.features.export import (
 from dormouse.features.long_jobs import Kind, ReadTable
 from dormouse.features.purge import MATCHES, REQUEST, ShardMatches
 from dormouse.features.queries import (
+    END,
     QUERY,
     TASK_END,
     Query,
     QueryEnd,
     TaskEnd,
-    decode_end,
-    encode_end,
 )
 from dormouse.keys import KeyRange
 from dormouse.messages import requests as r
@@ -249,8 +248,8 @@ NOTES: dict[str, tuple[bytes, Decode, str]] = {
         TASK_END, TaskEnd((), 0, "", columns={"t": ("at",)}, versions={"x": (1,)})
     ),
     "the manifest of a query": (
-        encode_end(QueryEnd(query="q", state="finished", question="x", ended_ms=1)),
-        lambda b: decode_end(b, _PATH),
+        END.encode(QueryEnd(query="q", state="finished", question="x", ended_ms=1), _PATH),
+        lambda b: END.decode(b, _PATH),
         _PATH,
     ),
     "a footer": (encode_footer(_FOOTER), lambda b: decode_footer(b, _PATH), _PATH),

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dormouse.errors import CorruptDataError
-from dormouse.features.queries import QUERIES, QUERY, Query, QueryEnd, decode_end
+from dormouse.features.queries import END, QUERIES, QUERY, Query, QueryEnd
 from dormouse.keys import encode_key
 from dormouse.log.pinning import CLOCK_MARGIN_MS
 from dormouse.stored.paths import query_manifest_path, query_path, query_prefix
@@ -48,7 +48,7 @@ class MessageAnswers:
         for query_id, asked in self.askers.asked.items():
             path = query_manifest_path(query_id)
             if query_id not in self.ended and path in there:
-                end = decode_end(there[path][0], path)
+                end = END.decode(there[path][0], path)
                 self.ended[query_id] = end
                 self.run.tell("watch", f"query {query_id} is {end.state} {end.reason}")
                 self._check(asked, end)

@@ -13,9 +13,9 @@ from dormouse.client.versions import selection_message
 from dormouse.errors import CorruptDataError, InvalidRequestError, NotFoundError
 from dormouse.features.administration import administer
 from dormouse.features.export import (
+    MANIFESTS,
     Manifest,
     destination,
-    encode_manifest,
     export_id_of,
     load_export,
     load_manifest,
@@ -102,8 +102,7 @@ class Export(RequestedWork[ExportProgress, Manifest]):
             self._copy(file.name, file.size_bytes, target / file.name)
             if watch is not None:
                 watch(file.name)
-        body = encode_manifest(manifest)
-        (target / MANIFEST).write_bytes(body)
+        (target / MANIFEST).write_bytes(MANIFESTS.encode(manifest, MANIFEST))
         return manifest
 
     def _copy(self, name: str, size_bytes: int, local: Path) -> None:

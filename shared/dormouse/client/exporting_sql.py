@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from dormouse.errors import AlreadyExistsError, InvalidRequestError
+from dormouse.features.long_jobs import ManifestKind
 from dormouse.files.results import ResultFormat, RowFile
 from dormouse.storage import check_path
-from dormouse.stored import checksums
-from dormouse.stored.decoding import with_checksum
 from dormouse.stored.paths import MANIFEST
 
 if TYPE_CHECKING:
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
 
 FILE_BYTES = 256 * 1024 * 1024
 """About the size at which a file ends."""
-FORMAT = 1
 
 
 class StatementFile(msgspec.Struct, frozen=True):
@@ -54,8 +52,9 @@ class StatementManifest(msgspec.Struct, frozen=True):
     files: tuple[StatementFile, ...]
     rows: int
     size_bytes: int
-    v: int = FORMAT
-    checksum: str = checksums.BLANK
+
+
+_MANIFEST = ManifestKind("the manifest of a statement", StatementManifest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +119,7 @@ def export_result(
         sum(file.rows for file in files),
         sum(file.size_bytes for file in files),
     )
-    body = with_checksum(msgspec.json.format(msgspec.json.encode(manifest), indent=2))
-    if not services.results.put(f"{to}/{MANIFEST}", body):
+    if not _MANIFEST.put(services.results, f"{to}/{MANIFEST}", manifest):
         raise _is_taken(to)
     return ExportedStatement(f"{services.results.uri}/{to}", manifest)
 

@@ -18,8 +18,15 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace as replace_fields
 
 from dormouse.access import EVERYTHING
-from dormouse.errors import AlreadyExistsError, InvalidRequestError, NotFoundError
-from dormouse.features.long_jobs import Kind, Parts, ReadTable, delete_below, list_jobs
+from dormouse.errors import AlreadyExistsError, InvalidRequestError
+from dormouse.features.long_jobs import (
+    Kind,
+    ManifestKind,
+    Parts,
+    ReadTable,
+    delete_below,
+    list_jobs,
+)
 from dormouse.features.pins import pin_export
 from dormouse.features.requests import (
     UNKNOWN_OUTCOME,
@@ -45,13 +52,6 @@ from dormouse.query.selection import (
 from dormouse.state.jobs import Assigned, TrackedJob
 from dormouse.state.state import TableState
 from dormouse.storage import check_path
-from dormouse.stored import checksums
-from dormouse.stored.decoding import (
-    check_format,
-    decode_json,
-    raise_corrupt,
-    with_checksum,
-)
 from dormouse.stored.paths import (
     MANIFEST,
     export_done_path,
@@ -181,7 +181,6 @@ def delete_export(services: Services, export: Export) -> None:
 
 # The manifest of an export: its selection, the version it read, and every file with its rows.
 
-MANIFEST_FORMAT = 1
 JsonKey = tuple[object, ...]
 
 
@@ -189,9 +188,9 @@ class Manifest(msgspec.Struct, frozen=True):
     """The content of an export's prefix. It is written last: if it exists, the export is complete.
 
     `schema` is the table's, `columns` are those of the files. `ranges` are pairs of keys, each a
-    list of parts: the first inclusive, the second exclusive, null for an open end. `checksum`
-    covers all bytes of the manifest except its own digits. `skipped` are the shards that are lost
-    or damaged, of which an export with `skip_damaged` has no rows; unset if there are none.
+    list of parts: the first inclusive, the second exclusive, null for an open end. `skipped`
+    are the shards that are lost or damaged, of which an export with `skip_damaged` has no rows;
+    unset if there are none.
     """
 
     export: str
@@ -207,8 +206,9 @@ class Manifest(msgspec.Struct, frozen=True):
     rows: int
     size_bytes: int
     skipped: tuple[SkippedShard, ...] | UnsetType = UNSET
-    v: int = MANIFEST_FORMAT
-    checksum: str = checksums.BLANK
+
+
+MANIFESTS = ManifestKind("the manifest of an export", Manifest, "export the rows again")
 
 
 def build_manifest(export: Export, tasks: Sequence[TaskFiles]) -> Manifest:
@@ -246,7 +246,7 @@ def save_manifest(services: Services, export: Export, manifest: Manifest) -> Non
     Raises:
         AlreadyExistsError: the manifest of another export is there.
     """
-    if services.results.put(manifest_path(export.to), encode_manifest(manifest)):
+    if MANIFESTS.put(services.results, manifest_path(export.to), manifest):
         return
     found = load_manifest(services.results, export.to)
     if found is None or found.export != export.id:
@@ -256,27 +256,13 @@ def save_manifest(services: Services, export: Export, manifest: Manifest) -> Non
         )
 
 
-def encode_manifest(manifest: Manifest) -> bytes:
-    """Return the stored form of a manifest, with its checksum."""
-    return with_checksum(msgspec.json.format(msgspec.json.encode(manifest), indent=2))
-
-
 def load_manifest(results: Storage, to: str) -> Manifest | None:
     """Return the manifest below a prefix; None if no export is complete there.
 
     Raises:
         CorruptDataError: the object is damaged or is no manifest.
     """
-    path = manifest_path(to)
-    try:
-        body = results.get(path)
-    except NotFoundError:
-        return None
-    with raise_corrupt(f"{path} is no manifest of an export", hint="export the rows again"):
-        checksums.verify(body)
-        manifest = decode_json(body, Manifest)
-        check_format(manifest.v, MANIFEST_FORMAT)
-        return replace_fields(manifest, checksum=checksums.BLANK)
+    return MANIFESTS.get(results, manifest_path(to))
 
 
 def manifest_path(to: str) -> str:

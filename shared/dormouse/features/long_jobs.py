@@ -30,7 +30,15 @@ from dormouse.query.selection import (
 )
 from dormouse.schema.schema import Schema
 from dormouse.state.state import Piece
-from dormouse.stored.decoding import decode_stored, encode_stored, raise_corrupt
+from dormouse.stored import checksums
+from dormouse.stored.decoding import (
+    check_format,
+    decode_json,
+    decode_stored,
+    encode_stored,
+    raise_corrupt,
+    with_checksum,
+)
 from dormouse.tables.properties import properties_of
 from dormouse.tables.table import Table
 
@@ -85,6 +93,33 @@ class Kind(Generic[_Form]):
             return self.decode(storage.get(path), path)
         except NotFoundError:
             return None
+
+
+class _Sealed(msgspec.Struct, frozen=True):
+    v: int
+
+
+class ManifestKind(Kind[_Form]):
+    """A kind of object that others read too: the fields of its form as JSON, then the number of the
+    format, and a checksum of all other bytes.
+    """
+
+    def encode(self, body: _Form, path: str) -> bytes:
+        """Return the stored form of a manifest, which is the same for each path."""
+        fields = msgspec.json.encode(body)
+        end = msgspec.json.encode({"v": FORMAT, "checksum": checksums.BLANK})
+        return with_checksum(msgspec.json.format(fields[:-1] + b"," + end[1:], indent=2))
+
+    def decode(self, stored: bytes, path: str) -> _Form:
+        """Parse the result of `encode`.
+
+        Raises:
+            CorruptDataError: the object at `path` is damaged, or is no manifest.
+        """
+        with raise_corrupt(f"{path} is not {self.name}", hint=self.hint):
+            checksums.verify(stored)
+            check_format(decode_json(stored, _Sealed).v, FORMAT)
+            return decode_json(stored, self.form)
 
 
 class SelectedRows(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):

@@ -18,8 +18,8 @@ import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from dormouse.errors import LimitExceededError, NotFoundError
-from dormouse.features.long_jobs import Kind, Parts, ReadTable
+from dormouse.errors import LimitExceededError
+from dormouse.features.long_jobs import Kind, ManifestKind, Parts, ReadTable
 from dormouse.features.pins import query_of
 from dormouse.jobs import SweepCheck
 from dormouse.messages.stages import (
@@ -33,8 +33,6 @@ from dormouse.ports import Services, Storage
 from dormouse.shards.read_counters import ReadCounters
 from dormouse.state.jobs import TrackedJob
 from dormouse.state.versions import Pin
-from dormouse.stored import checksums
-from dormouse.stored.decoding import check_format, decode_json, raise_corrupt, with_checksum
 from dormouse.stored.paths import (
     query_done_path,
     query_manifest_path,
@@ -51,7 +49,6 @@ if TYPE_CHECKING:
 QUERIES = "(queries)"
 """The id under which the tracker keeps the records of queries, which may be about several
 tables."""
-FORMAT = 1
 _ASK_AGAIN = "ask again, with another query_id"
 
 
@@ -161,14 +158,13 @@ class TaskEnd(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 EndState = Literal["finished", "failed", "cancelled"]
 
 
-class QueryEnd(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class QueryEnd(msgspec.Struct, frozen=True, kw_only=True):
     """How a query ended: the content of its manifest. It is put last, once, and never changes.
 
     `question` tells one question from another that has the same id. `error` is the class of the
     error of one that failed. `to` is the queue that this is sent to, if any. `files` are in the
     order of the rows; names are relative to the manifest. `versions` are those that were read, by
-    the names of tables, and `columns` those, by the ids of tables. `checksum` covers all other
-    bytes.
+    the names of tables, and `columns` those, by the ids of tables.
     """
 
     query: str
@@ -191,30 +187,11 @@ class QueryEnd(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     requests: int = 0
     read_bytes: int = 0
     function_milliseconds: int = 0
-    v: int = FORMAT
-    checksum: str = checksums.BLANK
 
 
 QUERY = Kind("a query", Query, _ASK_AGAIN)
 TASK_END = Kind("the end of a sub-query", TaskEnd, _ASK_AGAIN)
-
-
-def encode_end(end: QueryEnd) -> bytes:
-    """Return the manifest of a query, with its checksum."""
-    return with_checksum(msgspec.json.format(msgspec.json.encode(end), indent=2))
-
-
-def decode_end(stored: bytes, path: str) -> QueryEnd:
-    """Parse the result of `encode_end`.
-
-    Raises:
-        CorruptDataError: the object at `path` is damaged or is no manifest of a query.
-    """
-    with raise_corrupt(f"{path} is no manifest of a query", hint=_ASK_AGAIN):
-        checksums.verify(stored)
-        end = decode_json(stored, QueryEnd)
-        check_format(end.v, FORMAT)
-        return replace(end, checksum=checksums.BLANK)
+END = ManifestKind("the manifest of a query", QueryEnd, _ASK_AGAIN)
 
 
 # Save and load what is stored of a query, all of it below its prefix in the results bucket.
@@ -263,25 +240,13 @@ def spark_job(query: Query) -> OutboundMessage:
     return OutboundMessage("spark-jobs", job)
 
 
-def save_end(results: Storage, end: QueryEnd) -> QueryEnd:
-    """Save how a query ended; return how it did, which another may have said first."""
-    path = query_manifest_path(end.query)
-    if results.put(path, encode_end(end)):
-        return end
-    return decode_end(results.get(path), path)
-
-
 def load_end(results: Storage, query_id: str) -> QueryEnd | None:
     """Return how a query ended; None if it has not.
 
     Raises:
         CorruptDataError: the manifest is damaged.
     """
-    path = query_manifest_path(query_id)
-    try:
-        return decode_end(results.get(path), path)
-    except NotFoundError:
-        return None
+    return END.get(results, query_manifest_path(query_id))
 
 
 def delete_parts(results: Storage, query_id: str) -> None:

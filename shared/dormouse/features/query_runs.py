@@ -21,6 +21,7 @@ from dormouse.errors import DormouseError, NotFoundError, OutcomeUnknownError, U
 from dormouse.features.access import check_readable
 from dormouse.features.pins import unpin
 from dormouse.features.queries import (
+    END,
     EndedError,
     EndState,
     Query,
@@ -35,7 +36,6 @@ from dormouse.features.queries import (
     load_query,
     parts_of,
     question,
-    save_end,
     task_messages,
     tracked_query,
 )
@@ -45,7 +45,12 @@ from dormouse.messages.socket_frames import ProgressFrame, encode_frame
 from dormouse.messages.stages import AnswerQuery, LeaveQuery, OutboundMessage, StatementJob
 from dormouse.ports import Services, Storage
 from dormouse.state.jobs import Cancelled, Failed, Finished, Progressed, Started
-from dormouse.stored.paths import connection_of, query_follower_path, query_followers_prefix
+from dormouse.stored.paths import (
+    connection_of,
+    query_follower_path,
+    query_followers_prefix,
+    query_manifest_path,
+)
 
 GRACE_SECONDS = 60
 """How long a client has to come back; it asks for its next page after a quarter of that."""
@@ -216,7 +221,7 @@ def save_early(
         to=asked.to,
         format=asked.format,
     )
-    return save_end(services.results, end)
+    return END.save(services.results, query_manifest_path(end.query), end)
 
 
 def finish(services: Services, query: Query, ends: Iterable[TaskEnd]) -> None:
@@ -249,7 +254,7 @@ def finish(services: Services, query: Query, ends: Iterable[TaskEnd]) -> None:
         read_bytes=sum(end.read_bytes for end in done),
         function_milliseconds=sum(end.milliseconds for end in done),
     )
-    end = save_end(services.results, end)
+    end = END.save(services.results, query_manifest_path(end.query), end)
     settle(services, end)
     send_end(services, query.asked, end)
 

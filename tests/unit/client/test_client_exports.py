@@ -3,7 +3,6 @@ from __future__ import annotations
 import datetime as dt
 from pathlib import Path
 
-import msgspec
 import pyarrow.parquet as pq
 import pytest
 from msgspec.structs import replace
@@ -11,8 +10,7 @@ from msgspec.structs import replace
 from dormouse.client.exporting import ExportProgress
 from dormouse.client.table import TableHandle
 from dormouse.errors import CorruptDataError, InvalidRequestError, NotFoundError, TimedOutError
-from dormouse.features.export import load_manifest
-from dormouse.stored.decoding import with_checksum
+from dormouse.features.export import MANIFESTS, load_manifest
 from dormouse.stored.paths import MANIFEST, shard_path
 from tests.support.instances import InMemory
 from tests.support.world import World, letters
@@ -104,7 +102,7 @@ def test_a_manifest_that_names_files_elsewhere_writes_none(
     whole = load_manifest(memory.world.results, "out")
     assert whole is not None
     evil = replace(whole, files=(replace(whole.files[0], name="../../evil"),))
-    stored.write_bytes(with_checksum(msgspec.json.encode(evil)))
+    stored.write_bytes(MANIFESTS.encode(evil, MANIFEST))
     with pytest.raises(CorruptDataError, match="not a file of this export"):
         export.download(tmp_path / "a" / "b" / "copy")
     assert not list(tmp_path.glob("**/evil"))

@@ -25,12 +25,12 @@ from dormouse.errors import (
     NotFoundError,
     TimedOutError,
 )
-from dormouse.features.queries import QueryEnd, ResultFile, save_end
+from dormouse.features.queries import END, QueryEnd, ResultFile
 from dormouse.messages.stages import AnswerQuery, CancelQuery, OutboundMessage
 from dormouse.schema.schema import Field, Schema
 from dormouse.schema.types import DecimalType, ListType, Primitive
 from dormouse.storage import FolderStorage
-from dormouse.stored.paths import query_prefix
+from dormouse.stored.paths import query_manifest_path, query_prefix
 from tests.support.instances import InMemory
 from tests.support.world import World, letters
 
@@ -270,7 +270,7 @@ def test_a_manifest_that_names_files_elsewhere_is_damaged(memory: InMemory) -> N
         schema=base64.b64encode(schema).decode(),
         files=(ResultFile("../p/part", 1, 1),),
     )
-    save_end(memory.world.results, end)
+    END.save(memory.world.results, query_manifest_path(end.query), end)
     with pytest.raises(CorruptDataError, match="no file of it"):
         result_of(memory.world.services, end).to_arrow()
 
@@ -281,7 +281,7 @@ def test_an_error_that_is_no_class_of_ours_is_none_of_python(
     for name in ("", "KeyboardInterrupt", "os", "__builtins__"):
         query_id = f"q{len(name)}"
         end = QueryEnd(query=query_id, state="failed", question="", ended_ms=1, error=name)
-        save_end(memory.world.results, end)
+        END.save(memory.world.results, query_manifest_path(end.query), end)
         with pytest.raises(InvariantError):
             memory.instance.asked(query_id).end()
 
