@@ -104,7 +104,7 @@ def folder(tmp_path: Path) -> Iterator[Folder]:
 
 def test_a_damaged_record_is_reported_and_can_be_deleted(folder: Folder) -> None:
     folder.publications.replace("t", None, record_of(3))
-    with folder.publications._file._database.writing() as connection:
+    with folder.publications._file._source.writing() as connection:
         connection.execute(
             """UPDATE items SET body = replace(body, '"version":3', '"version":4')"""
         )

@@ -326,11 +326,13 @@ class Instance(Shown):
         Raises:
             HiddenRowsError: they do; the message says how many.
         """
+        changed = [rule for rule in ("filters", "aggregations") if rule in changes]
+        if not changed:
+            return
         table, defaults = self.table(name), self.defaults()
         rules = {
             rule: str(defaults.get(rule, "") if changes[rule] is None else changes[rule])
-            for rule in ("filters", "aggregations")
-            if rule in changes
+            for rule in changed
         }
         table.check_hidden(
             {

@@ -43,7 +43,6 @@ from dormouse.features.requests import (
     request_prefix,
     request_reply_path,
     request_wanted_path,
-    resolve_table_id,
 )
 from dormouse.features.splitting import SplitWork
 from dormouse.features.tables import new_table_id
@@ -53,6 +52,7 @@ from dormouse.messages.requests import (
     ClearAccess,
     Counts,
     CreateTable,
+    DeleteTable,
     GrantAccess,
     Outcome,
     Redrive,
@@ -70,7 +70,7 @@ from dormouse.ports import NO_TABLE, Services
 from dormouse.state.jobs import JobRecord
 from dormouse.state.state import DAY_MS
 from dormouse.stored.decoding import decode_json
-from dormouse.tables.table import Table, can_be_name
+from dormouse.tables.table import Table, can_be_name, table_not_found
 
 # What is stored beside a table about requests with unfinished jobs.
 #
@@ -202,10 +202,17 @@ class RequestContext:
     table_id: str
     subject: str
     key: str = ""
+    named: Table | None = None
+    """The table that has the name now."""
 
     @staticmethod
     def of(services: Services, request: AdminRequest) -> RequestContext:
-        """Resolve the table that a request is about; the first delivery binds it to that table."""
+        """Resolve the table that a request is about.
+
+        A name can be reused, so at a late redelivery it may be that of another table. So the first
+        delivery binds the request to the table that has the name then, before anything is done, and
+        all later deliveries use that table.
+        """
         match request:
             case Redrive():
                 return RequestContext(services, request, NO_TABLE, request.queue)
@@ -213,29 +220,62 @@ class RequestContext:
                 return RequestContext(services, request, NO_TABLE, INSTANCE_NAME)
             case CreateTable():
                 return RequestContext(services, request, new_table_id(request), request.name)
-        table_id = resolve_table_id(services, request)
-        return RequestContext(services, request, table_id, request.name, request_key(request))
+        key, named = request_key(request), services.tables.named(request.name)
+        table_id = NO_TABLE if named is None else named.id
+        table_id = services.tracker.bind(key, table_id, services.clock.now_ms())
+        return RequestContext(services, request, table_id, request.name, key, named)
+
+    def carry_out(self) -> RequestResult:
+        """Carry the request out, unless its table is deleted, or in deletion, as it asks for.
+
+        Raises:
+            NotFoundError: there is no such table, or it is deleted or in deletion.
+        """
+        services, request, function = self.services, self.request, load(self.request.path)
+        if not self.key:
+            found = function(services, request)
+        else:
+            table, is_deletion = self._table(), isinstance(request, DeleteTable)
+            if table is None and is_deletion:
+                return RequestResult()
+            if table is None:
+                what = "was deleted after the request was first made"
+                raise NotFoundError(f"table {self.subject!r} {what}")
+            if table.deleting and not is_deletion:
+                if request.request_id in table.applied_requests:
+                    return RequestResult()  # what it changed goes with the table
+                raise NotFoundError(f"table {self.subject!r} is being deleted")
+            found = function(services, table, request)
+        return found if isinstance(found, RequestResult) else RequestResult(found or [])
+
+    @property
+    def _is_there(self) -> bool:
+        return self.named is not None and self.named.id == self.table_id
+
+    def _table(self) -> Table | None:
+        """Return the table of the request, which may be in deletion; None if it is deleted."""
+        if self._is_there:
+            return self.named
+        if self.table_id != NO_TABLE:
+            return self.services.tables.get(self.table_id)
+        if self.named is None:
+            raise table_not_found(self.subject, self.services.tables.list_readable()[0])
+        raise NotFoundError(
+            f"no table was named {self.subject!r} when this request was first made",
+            hint="send the request with another request_id",
+        )
 
     @property
     def verb(self) -> str:
         """The type of the request, as in its message."""
         return verb_of(self.request)
 
-    def final_reply(self) -> Reply | None:
-        """Return the stored reply to a request whose jobs have ended, even if it wants none."""
-        if not self._may_have_jobs:
+    def stored(self) -> Reply | StoredRequest | None:
+        """Return what is stored of a request with jobs: its final reply, else itself, or None."""
+        if not self.request.causes_jobs or self.table_id == NO_TABLE:
             return None
-        return load_reply(self.services, self.table_id, self.key)
-
-    def stored(self) -> StoredRequest | None:
-        """Return the stored form of a request with unfinished jobs; None if none is stored."""
-        if not self._may_have_jobs:
-            return None
-        return load_request(self.services, self.table_id, self.key)
-
-    @property
-    def _may_have_jobs(self) -> bool:
-        return self.request.causes_jobs and self.table_id != NO_TABLE
+        place = self.services, self.table_id, self.key
+        return load_reply(*place) or load_request(*place)
 
     def earlier_record(self) -> JobRecord | None:
         """Return the record of an earlier delivery that carried the request out.
@@ -251,7 +291,8 @@ class RequestContext:
             self.check_verb(found.kind)
             if isinstance(self.request, CreateTable):
                 self._check_name(found)
-        if found is None:  # the deletion of a table is recorded under no table
+        # The deletion of a table is recorded under no table, as what came too late for it is.
+        if found is None and not self._is_there:
             found = get(NO_TABLE, self.request.request_id)
         if (
             found is None
@@ -368,13 +409,12 @@ def administer(services: Services, request: AdminRequest) -> list[OutboundMessag
     if (earlier := context.earlier_record()) is not None:
         return context.repeat_reply(earlier)
     try:
-        found = load(request.path)(services, request)
+        result = context.carry_out()
     except (InvalidRequestError, AlreadyExistsError, NotFoundError) as error:
         if (messages := _resume(services, context)) is not None:
             return messages
         context.record(context.reply("refused", reason=error.explanation))
         raise
-    result = found if isinstance(found, RequestResult) else RequestResult(found or [])
     if (messages := _resume(services, context)) is not None:
         return [*result.messages, *messages]
     return [*result.messages, *context.record_result(result)]
@@ -387,12 +427,13 @@ def _resume(services: Services, context: RequestContext) -> list[OutboundMessage
     delivery may have been faster: its result counts then. For example, this delivery may find no
     shards to compact, because the other one has assigned them all.
     """
-    if (reply := context.final_reply()) is not None:
-        context.check_verb(reply.request)
-        return [to_outbound(reply)] if context.request.reply else []
-    if (stored := context.stored()) is not None:
-        context.check_verb(stored.verb)
-        return _resend(services, context, stored)
+    match context.stored():
+        case Reply() as reply:
+            context.check_verb(reply.request)
+            return [to_outbound(reply)] if context.request.reply else []
+        case StoredRequest() as stored:
+            context.check_verb(stored.verb)
+            return _resend(services, context, stored)
     return None
 
 
@@ -584,8 +625,7 @@ def fail_request(
     reason = f"{ATTEMPTS_FAILED}: {_reason(error)}; {DEAD_LETTER}"
     try:
         context = RequestContext.of(services, request)
-        has_jobs = context.final_reply() is not None or context.stored() is not None
-        if has_jobs or context.earlier_record() is not None:
+        if context.stored() is not None or context.earlier_record() is not None:
             return []
         reply = context.reply("failed", reason=reason, is_last_attempt=True)
         context.record(reply)

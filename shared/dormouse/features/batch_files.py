@@ -26,7 +26,6 @@ from dormouse.features.requests import (
     JobOutcome,
     RequestResult,
     StoredWork,
-    resolve_live_table,
 )
 from dormouse.jobs import ALREADY_INGESTED, is_isolated, record
 from dormouse.messages.requests import Counts, IngestFiles
@@ -480,7 +479,7 @@ def _rows(check: JobCheck, job: IngestJob, known: JobRecord | None) -> int:
     return sum(each.rows for each in alone if each is not None and each.state == "finished")
 
 
-def ingest_files(services: Services, request: IngestFiles) -> RequestResult:
+def ingest_files(services: Services, table: Table, request: IngestFiles) -> RequestResult:
     """Begin to ingest the files under all keys, except those that are ingested already.
 
     Raises:
@@ -488,7 +487,6 @@ def ingest_files(services: Services, request: IngestFiles) -> RequestResult:
             deleted. Then nothing is ingested.
         InvalidRequestError: no key is given, or there are too many files.
     """
-    table = resolve_live_table(services, request)
     found = _found(services, request.keys)
     repeat_request = request.request_id if request.again else ""
     sources = [replace(source, repeat_request=repeat_request) for source in found.values()]

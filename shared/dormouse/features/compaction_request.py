@@ -18,7 +18,6 @@ from dormouse.features.requests import (
     RequestResult,
     StoredWork,
     request_key,
-    resolve_live_table,
 )
 from dormouse.features.spark_jobs import QUEUE as SPARK_QUEUE
 from dormouse.jobs import FUNCTION, SPARK, JobNotes, SweepCheck, job_notes, new_run
@@ -87,13 +86,12 @@ class CompactionWork(StoredWork, frozen=True, tag="compaction"):
         return check.ended(self.kind, job_id, known, done)
 
 
-def compact_table(services: Services, request: CompactTable) -> RequestResult:
+def compact_table(services: Services, table: Table, request: CompactTable) -> RequestResult:
     """Assign the compactions of a table, online or offline, and return their messages.
 
     Raises:
         NotFoundError: no table of that name exists, or it is being deleted.
     """
-    table = resolve_live_table(services, request)
     state = services.store(table).current()
     plans = (
         plan_everything(state, table.properties)

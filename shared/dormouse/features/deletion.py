@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 
 from dormouse.errors import CorruptDataError, InvariantError, NotFoundError
 from dormouse.features.pins import refuse_tagged
-from dormouse.features.requests import find_table
 from dormouse.messages.requests import DeleteTable
 from dormouse.messages.stages import OutboundMessage, TableChanged
 from dormouse.ports import NO_TABLE, Services
@@ -24,7 +23,7 @@ from dormouse.tables.table import Table, Tombstone
 DELETE_BATCH = 1000
 
 
-def delete_table(services: Services, request: DeleteTable) -> list[OutboundMessage]:
+def delete_table(services: Services, table: Table, request: DeleteTable) -> list[OutboundMessage]:
     """Delete the table; after a crash the redelivery or `sweep` deletes the rest.
 
     Return the message that deletes its entry in Glue, if it has one.
@@ -33,9 +32,6 @@ def delete_table(services: Services, request: DeleteTable) -> list[OutboundMessa
         NotFoundError: no table has that name.
         InvalidRequestError: the table has tags, and they are not to be released.
     """
-    table = find_table(services, request)
-    if table is None:
-        return []
     if not request.release_tags and not table.deleting:
         refuse_tagged(services, table, "the rows")
     try:

@@ -34,7 +34,6 @@ from dormouse.features.requests import (
     JobOutcome,
     RequestResult,
     StoredWork,
-    resolve_live_table,
 )
 from dormouse.features.versions import read_as_of
 from dormouse.jobs import SweepCheck, record
@@ -311,7 +310,7 @@ class ExportWork(StoredWork, frozen=True, tag="export"):
         yield JobOutcome(self.kind, self.export_id, counts=counts)
 
 
-def request_export(services: Services, request: ExportRows) -> RequestResult:
+def request_export(services: Services, table: Table, request: ExportRows) -> RequestResult:
     """Save the export and its tasks, and return the messages that run them.
 
     A redelivery sends the messages again. If the request or the table's properties ask for Spark,
@@ -324,7 +323,6 @@ def request_export(services: Services, request: ExportRows) -> RequestResult:
         ContendedError: to pin the version took too long; retry the message.
         AlreadyExistsError: there are objects below the prefix.
     """
-    table = resolve_live_table(services, request)
     export_id = export_id_of(request.request_id)
     export = load_export(services, table.id, export_id)
     if export is None:

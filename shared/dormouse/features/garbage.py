@@ -19,7 +19,6 @@ from dormouse.features.requests import (
     JobOutcome,
     RequestResult,
     StoredWork,
-    resolve_live_table,
 )
 from dormouse.jobs import finalise, record, tracked
 from dormouse.messages.requests import CollectGarbage, Counts
@@ -260,13 +259,12 @@ class GarbageWork(StoredWork, frozen=True, tag="garbage"):
                 yield JobOutcome(self.kind, job_id, counts=Counts(finished=1, shards=len(shards)))
 
 
-def request_collection(services: Services, request: CollectGarbage) -> RequestResult:
+def request_collection(services: Services, table: Table, request: CollectGarbage) -> RequestResult:
     """Request the deletion of the shards whose delay is over, of a table online or offline.
 
     Raises:
         NotFoundError: no table of that name exists, or it is being deleted.
     """
-    table = resolve_live_table(services, request)
     store = services.store(table)
     state = store.current()
     due, _ = collectable(

@@ -15,7 +15,6 @@ from dormouse.errors import (
     NotFoundError,
 )
 from dormouse.features.measure import lag_ms
-from dormouse.features.requests import resolve_live_table
 from dormouse.iceberg.liveness import quick_shards
 from dormouse.iceberg.metadata import (
     Summary,
@@ -260,14 +259,15 @@ MARK_ATTEMPTS = 8
 """How often a record is marked again because a publisher was quicker."""
 
 
-def request_publication(services: Services, request: PublishIceberg) -> list[OutboundMessage]:
+def request_publication(
+    services: Services, table: Table, request: PublishIceberg
+) -> list[OutboundMessage]:
     """Request what is new of a table, or all of it, to be published.
 
     Raises:
         InvalidRequestError: the table is not published.
         NotFoundError: no table of that name exists, or it is being deleted.
     """
-    table = resolve_live_table(services, request)
     if not is_published(table.properties):
         raise InvalidRequestError(
             f"table {table.name!r} is not published",

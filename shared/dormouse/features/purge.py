@@ -25,7 +25,6 @@ from dormouse.features.requests import (
     RequestResult,
     StoredWork,
     request_left_path,
-    resolve_live_table,
 )
 from dormouse.jobs import SweepCheck, record
 from dormouse.keys import KeyRange
@@ -412,7 +411,7 @@ class PurgeWork(StoredWork, frozen=True, tag="purge"):
         return (properties.gc_delay_seconds + properties.orphan_age_seconds) * 1000
 
 
-def request_purge(services: Services, request: PurgeRows) -> RequestResult:
+def request_purge(services: Services, table: Table, request: PurgeRows) -> RequestResult:
     """Save the request beside the table's shards, where a redelivery finds it.
 
     Raises:
@@ -420,7 +419,7 @@ def request_purge(services: Services, request: PurgeRows) -> RequestResult:
             or the table has tags, and they are not to be released.
         NotFoundError: no table has that name, or it is being deleted.
     """
-    table, state = read_version(services, resolve_live_table(services, request))
+    table, state = read_version(services, table)
     purge = build_purge_request(table, request)
     if request.release_tags:
         release_tags(services, table)

@@ -26,7 +26,6 @@ from dormouse.features.requests import (
     JobOutcome,
     RequestResult,
     StoredWork,
-    resolve_live_table,
 )
 from dormouse.features.reset import is_for
 from dormouse.jobs import OUTCOME_UNKNOWN, backoff_ms, finalise, record, tracked
@@ -250,14 +249,13 @@ class SplitWork(StoredWork, frozen=True, tag="split"):
         return check.unfinished(self.kind, job_id, since)
 
 
-def split_partitions(services: Services, request: SplitPartitions) -> RequestResult:
+def split_partitions(services: Services, table: Table, request: SplitPartitions) -> RequestResult:
     """Request the splits of a partition, or of all that are due, of a table online or offline.
 
     Raises:
         NotFoundError: no such table or partition exists, or the table is being deleted.
         InvalidRequestError: the partition is split already, or has too few rows.
     """
-    table = resolve_live_table(services, request)
     state = services.store(table).current()
     fewest = fewest_rows(table.properties, forced=request.forced)
     if request.partition:

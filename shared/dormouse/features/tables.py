@@ -11,7 +11,6 @@ from msgspec import UnsetType
 from dormouse.access import check_column_renames, check_table_rename
 from dormouse.errors import AlreadyExistsError, InvalidRequestError, NotFoundError
 from dormouse.features.pins import release_tags
-from dormouse.features.requests import resolve_live_table, resolve_table
 from dormouse.features.reset import ResetOptions, finish_reset, reset_table
 from dormouse.iceberg.views import PARTS, published_name
 from dormouse.key_codec import KeyCodec
@@ -230,7 +229,7 @@ def _name_taken(table: Table) -> AlreadyExistsError:
 # are found by their ids.
 
 
-def alter_schema(services: Services, request: AlterSchema) -> list[OutboundMessage]:
+def alter_schema(services: Services, table: Table, request: AlterSchema) -> list[OutboundMessage]:
     """Change the schema; a published table is published with it.
 
     Raises:
@@ -238,7 +237,6 @@ def alter_schema(services: Services, request: AlterSchema) -> list[OutboundMessa
         InvalidRequestError: a change is not possible, or would show a column that access rules
             hide; nothing is changed.
     """
-    table = resolve_table(services, request)
     alteration = Alteration(
         add=tuple(parse_field(body, f"add[{i}]") for i, body in enumerate(request.add)),
         drop=request.drop,
@@ -263,7 +261,9 @@ def alter_schema(services: Services, request: AlterSchema) -> list[OutboundMessa
 # the tag.
 
 
-def reinitialise_table(services: Services, request: ReinitialiseTable) -> list[OutboundMessage]:
+def reinitialise_table(
+    services: Services, table: Table, request: ReinitialiseTable
+) -> list[OutboundMessage]:
     """Reset the table once, however often the request is delivered.
 
     Raises:
@@ -273,7 +273,6 @@ def reinitialise_table(services: Services, request: ReinitialiseTable) -> list[O
         ContendedError: the table got another schema meanwhile; retry the message.
         CorruptDataError: the present partitions are to stay, but their stored form is lost.
     """
-    table = resolve_live_table(services, request)
     if request.request_id in table.applied_requests:  # the first attempt may have crashed
         finish_reset(services, table)
     else:
@@ -296,7 +295,7 @@ def _reset_options(table: Table, request: ReinitialiseTable) -> ResetOptions:
 # rename_table: change the name of a table; its id, rows and jobs stay the same.
 
 
-def rename_table(services: Services, request: RenameTable) -> list[OutboundMessage]:
+def rename_table(services: Services, table: Table, request: RenameTable) -> list[OutboundMessage]:
     """Rename the table, unless this request has renamed it before; its entry in Glue follows.
 
     Files dropped under the old name that no job has yet are refused, with the reason.
@@ -308,7 +307,6 @@ def rename_table(services: Services, request: RenameTable) -> list[OutboundMessa
         NotFoundError: no table has the old name, or it is being deleted.
     """
     new_name = check_name(request.new_name)
-    table = resolve_table(services, request)
     now_ms = services.clock.now_ms()
 
     def renamed(kept: Table) -> Table:
@@ -328,13 +326,12 @@ def rename_table(services: Services, request: RenameTable) -> list[OutboundMessa
 # set_online: put a table online, or offline, where it is neither compacted nor split.
 
 
-def set_online(services: Services, request: SetOnline) -> list[OutboundMessage]:
+def set_online(services: Services, table: Table, request: SetOnline) -> list[OutboundMessage]:
     """Change the table; jobs that became due while it was offline are planned once it is online.
 
     Raises:
         NotFoundError: no table of that name exists, or it is being deleted.
     """
-    table = resolve_table(services, request)
     services.tables.change(
         table.id, lambda t: replace(t, online=request.online), request_id=request.request_id
     )
@@ -344,7 +341,9 @@ def set_online(services: Services, request: SetOnline) -> list[OutboundMessage]:
 # set_properties and set_defaults: change the properties of a table, or of the instance.
 
 
-def set_properties(services: Services, request: SetProperties) -> list[OutboundMessage]:
+def set_properties(
+    services: Services, table: Table, request: SetProperties
+) -> list[OutboundMessage]:
     """Change the table's own properties, and plan its jobs again.
 
     Raises:
@@ -354,7 +353,6 @@ def set_properties(services: Services, request: SetProperties) -> list[OutboundM
         NotFoundError: no table of that name exists, or it is being deleted.
     """
     put, unset = _checked(request.properties, request.unset)
-    table = resolve_table(services, request)
     defaults = services.tables.defaults()
 
     def change(kept: Table) -> Table:

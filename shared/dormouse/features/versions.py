@@ -11,7 +11,7 @@ import msgspec
 from dormouse.errors import AlreadyExistsError, ContendedError, InvalidRequestError, NotFoundError
 from dormouse.features.garbage import candidates
 from dormouse.features.pins import REBUILDING, RangesOf, read_version, refuse_purged, tags_of
-from dormouse.features.requests import request_key, resolve_live_table
+from dormouse.features.requests import request_key
 from dormouse.features.reset import finish_reset, put_restored, restorer
 from dormouse.messages.requests import RestoreVersion, TagVersion, UntagVersion
 from dormouse.messages.stages import OutboundMessage, TableChanged
@@ -37,7 +37,7 @@ from dormouse.tables.table import Table
 # frees to garbage collection; if that message is lost, the sweep finds it.
 
 
-def tag_version(services: Services, request: TagVersion) -> None:
+def tag_version(services: Services, table: Table, request: TagVersion) -> None:
     """Tag a version of a table once, however often the request is delivered.
 
     Raises:
@@ -49,15 +49,17 @@ def tag_version(services: Services, request: TagVersion) -> None:
     """
     if request.version < 1:
         raise InvalidRequestError(f"{request.version} is not a version; the first of a table is 1")
-    table = resolve_live_table(services, request)
     owner = _owner(request.tag)
     pins = services.store(table).pins
     pin = find_tag(services, table, request.tag)
     if pin is None:
         _, state = read_version(services, table, version=request.version)
         pin = pins.add(owner, state)
-        try:  # with the table as it is now: a purge may have ended meanwhile
-            refuse_purged(resolve_live_table(services, request), pin.version, "tagged")
+        newest = services.table(table.id)  # a purge may have ended meanwhile
+        try:
+            if newest is None:
+                raise NotFoundError(f"table {table.name!r} is deleted")
+            refuse_purged(newest, pin.version, "tagged")
         except NotFoundError:
             pins.remove(owner)
             raise
@@ -68,14 +70,13 @@ def tag_version(services: Services, request: TagVersion) -> None:
         )
 
 
-def untag_version(services: Services, request: UntagVersion) -> list[OutboundMessage]:
+def untag_version(services: Services, table: Table, request: UntagVersion) -> list[OutboundMessage]:
     """Remove a tag; return the shards that its version may have needed last as candidates.
 
     Raises:
         InvalidRequestError: it cannot be the name of a tag.
         NotFoundError: no table has that name, or the table has no such tag.
     """
-    table = resolve_live_table(services, request)
     owner = _owner(request.tag)
     if not services.store(table).pins.remove(owner):
         tagged(services, table, request.tag)  # raises NotFoundError
@@ -211,7 +212,9 @@ def _expired(table: Table, version: int, reason: str) -> NotFoundError:
 # A purge that ends and a restore both change the registry: the later of the two sees the other.
 
 
-def restore_version(services: Services, request: RestoreVersion) -> list[OutboundMessage]:
+def restore_version(
+    services: Services, table: Table, request: RestoreVersion
+) -> list[OutboundMessage]:
     """Restore a table once, however often the request is delivered.
 
     Raises:
@@ -221,7 +224,6 @@ def restore_version(services: Services, request: RestoreVersion) -> list[Outboun
         ContendedError: the table was reset meanwhile; retry the message.
         CorruptDataError: an object that the version needs is damaged.
     """
-    table = resolve_live_table(services, request)
     if request.request_id not in table.applied_requests:
         table = _register(services, table, request)
     state = finish_reset(services, table)

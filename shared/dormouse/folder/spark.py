@@ -25,7 +25,7 @@ from dormouse.errors import CorruptDataError
 from dormouse.folder.layout import Layout
 from dormouse.folder.processes import Leaving, LeavingError
 from dormouse.folder.queues import insert_message
-from dormouse.folder.sqlite import Database, SqliteItems, TransactionItems
+from dormouse.folder.sqlite import Connection, Database, SqliteItems
 from dormouse.items.store import ABSENT, ANY, Item, ItemStore, Key, Put, put
 from dormouse.messages.stages import SparkRunChanged, encode
 from dormouse.ports import Clock, SparkRun, SparkRunState
@@ -101,7 +101,8 @@ class SparkRuns:
         """
         if not _open_runs(self._items):  # mostly there is none
             return None
-        with self._items.transaction() as items:
+        with self.database.writing() as connection:
+            items = SqliteItems(connection)
             runs = _open_runs(items)
             others = {run.process for _, run in runs} - {"", self.process}
             if any(map(self.is_alive, others)):
@@ -112,7 +113,7 @@ class SparkRuns:
                     items.write(_put(run_id, taken))
                     return run_id, taken
                 reason = f"the processes that ran it died, {run.starts} of them"
-                self._end(items, run_id, run, "failed", reason)
+                self._end(connection, run_id, run, "failed", reason)
         return None
 
     def give_back(self, run_id: str, run: StoredRun) -> None:
@@ -121,17 +122,17 @@ class SparkRuns:
 
     def end(self, run_id: str, run: StoredRun, outcome: str, reason: str) -> None:
         """Keep how a run ended, and announce it."""
-        with self._items.transaction() as items:
-            self._end(items, run_id, run, outcome, reason)
+        with self.database.writing() as connection:
+            self._end(connection, run_id, run, outcome, reason)
         self.sent()
 
     def _end(
-        self, items: TransactionItems, run_id: str, run: StoredRun, outcome: str, reason: str
+        self, connection: Connection, run_id: str, run: StoredRun, outcome: str, reason: str
     ) -> None:
         now_ms = self.clock.now_ms()
         ended = replace(run, process="", outcome=outcome, reason=reason)
-        items.write(_put(run_id, ended, expires_s=now_ms // 1000 + KEPT_SECONDS))
-        insert_message(items.connection, _QUEUE, encode(SparkRunChanged(run_id)), now_ms)
+        SqliteItems(connection).write(_put(run_id, ended, expires_s=now_ms // 1000 + KEPT_SECONDS))
+        insert_message(connection, _QUEUE, encode(SparkRunChanged(run_id)), now_ms)
 
 
 def _key(run_id: str) -> Key:

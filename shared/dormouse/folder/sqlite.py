@@ -16,8 +16,8 @@ import shutil
 import sqlite3
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from dormouse.errors import (
     OutcomeUnknownError,
     UnavailableError,
 )
-from dormouse.items.store import IDS, Change, Check, Item, Key, Part, Space, changed, with_id
+from dormouse.items.store import Change, Check, Item, Key, Part, Space, changed, with_id
 from dormouse.storage import FREE_SPACE, FULL
 
 # Connections to SQLite files: none is used, or closed, by a process that was forked meanwhile.
@@ -63,6 +63,14 @@ class Connection(sqlite3.Connection):
             _OPEN.discard(self)
             super().close()
 
+    def select(self, statement: str, values: Sequence[object] = ()) -> list[Any]:
+        """Return the rows of one statement."""
+        return self.execute(statement, values).fetchall()
+
+    def writing(self) -> AbstractContextManager[Connection]:
+        """Return itself: what is written is part of a transaction that has begun."""
+        return nullcontext(self)
+
 
 def connect(path: Path, mode: str, busy_seconds: float) -> Connection:
     """Return a connection to the file `path`.
@@ -71,7 +79,8 @@ def connect(path: Path, mode: str, busy_seconds: float) -> Connection:
         InvalidRequestError: this process was forked while its parent had connections to it.
         sqlite3.Error: the file cannot be opened.
     """
-    check_not_forked(path)
+    if _INHERITED:
+        check_not_forked(path)
     connection = sqlite3.connect(
         f"{path.absolute().as_uri()}?mode={mode}",
         uri=True,
@@ -87,7 +96,7 @@ def connect(path: Path, mode: str, busy_seconds: float) -> Connection:
 
 def check_not_forked(path: Path) -> None:
     """Raise InvalidRequestError if a parent process had connections to a file at the fork."""
-    if _INHERITED and file_at(path) in {connection.file for connection in _INHERITED}:
+    if file_at(path) in {connection.file for connection in _INHERITED}:
         raise InvalidRequestError(
             f"{path.parent} cannot be used in this process: it was forked from one that had "
             "opened it",
@@ -312,7 +321,6 @@ class Database:
         """Return the rows of one statement, which sees one moment."""
         connection = self._taken()
         try:
-            self._check_place(connection)
             return connection.execute(statement, values).fetchall()
         except sqlite3.Error:
             with using(self.path):
@@ -321,13 +329,12 @@ class Database:
             self._give_back(connection)
 
     @contextmanager
-    def reading(self) -> Iterator[sqlite3.Connection]:
+    def reading(self) -> Iterator[Connection]:
         """Run the block with a connection whose queries all see the same moment."""
         connection = self._taken()
         try:
             connection.execute("BEGIN")
             try:
-                self._check_place(connection)
                 yield connection
             finally:
                 connection.execute("COMMIT")
@@ -338,7 +345,7 @@ class Database:
             self._give_back(connection)
 
     @contextmanager
-    def writing(self) -> Iterator[sqlite3.Connection]:
+    def writing(self) -> Iterator[Connection]:
         """Run the block as one transaction, before or after those of others; undo it if it raises.
 
         Keep it short, and do nothing else in it: all writers wait for it.
@@ -349,14 +356,20 @@ class Database:
                 moved meanwhile.
             OutcomeUnknownError: the disk failed while it was flushed.
         """
-        self.check_writable()
+        if self.is_read_only:
+            self.check_writable()
         connection = self._taken()
         try:
             connection.execute("BEGIN IMMEDIATE")
             try:
                 yield connection
-                self._check_place(connection)
-                self._commit(connection)
+                if connection.file != file_at(self.path):
+                    raise self._moved()
+                try:
+                    connection.execute("COMMIT")
+                except sqlite3.Error:
+                    with committing(self.path):
+                        raise
             finally:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
@@ -365,13 +378,6 @@ class Database:
                 raise
         finally:
             self._give_back(connection)
-
-    def _commit(self, connection: Connection) -> None:
-        try:
-            connection.execute("COMMIT")
-        except sqlite3.Error:
-            with committing(self.path):
-                raise
 
     def shrink(self) -> int:
         """Return pages to the disk if most of the file is free; return how many.
@@ -408,22 +414,25 @@ class Database:
             connection.close()
 
     def _taken(self) -> Connection:
-        check_not_forked(self.path)
-        while True:
-            with self._lock:
-                connection = self._free.pop() if self._free else None
-            if connection is None:
-                break
-            if connection.looks is None or self._looks() in (connection.looks, None):
-                return connection
+        """Return a connection that nobody else uses, to the file that is at this path."""
+        if _INHERITED:
+            check_not_forked(self.path)
+        with self._lock:
+            connection = self._free.pop() if self._free else None
+        if connection and connection.looks and self._looks() not in (connection.looks, None):
             connection.close()  # what it believed never to change has changed
-        with using(self.path):
-            connection = self._connect()
-            try:
-                self._check(connection)
-            except BaseException:
-                connection.close()
-                raise
+            connection = None
+        if connection is None:
+            with using(self.path):
+                connection = self._connect()
+                try:
+                    self._check(connection)
+                except BaseException:
+                    connection.close()
+                    raise
+        if connection.file != file_at(self.path):
+            self._give_back(connection)
+            raise self._moved()
         return connection
 
     def _give_back(self, connection: Connection) -> None:
@@ -485,13 +494,12 @@ class Database:
             return None
         return status.st_mtime_ns, status.st_size, self._wal.exists()
 
-    def _check_place(self, connection: Connection) -> None:
-        """Raise UnavailableError unless the file that is open is the one at this path."""
-        if connection.file != file_at(self.path):
-            raise UnavailableError(
-                f"{self.path.parent} was moved, replaced or deleted while this process used it",
-                hint="open the instance again, where it is now",
-            )
+    def _moved(self) -> UnavailableError:
+        """Return the error that the file which is open is not the one at this path."""
+        return UnavailableError(
+            f"{self.path.parent} was moved, replaced or deleted while this process used it",
+            hint="open the instance again, where it is now",
+        )
 
     @property
     def _wal(self) -> Path:
@@ -526,114 +534,81 @@ class Database:
 
 _SELECT = "SELECT space, owner, name, part, body, sum, expires_s FROM items WHERE"
 _ORDER = "ORDER BY space, owner, name"
+_PUT = "INSERT OR REPLACE INTO items VALUES (?, ?, ?, ?, ?, ?, ?)"
+_DELETE = "DELETE FROM items WHERE space = ? AND owner = ? AND name = ?"
 _LAST = "\U0010ffff"
 """Follows all that an owner can have after a prefix."""
 
 
-class _Reads:
-    """The reads of items, each by one statement."""
+class SqliteItems:
+    """`ItemStore` in the SQLite file; safe for many threads and processes.
 
-    def __init__(self, select: Callable[[str, Sequence[object]], list[Any]]) -> None:
-        """Read by `select`, which returns the rows of a statement with these values."""
-        self._select = select
+    Over a connection whose transaction has begun, each call is a part of that.
+    """
+
+    def __init__(self, source: Database | Connection) -> None:
+        """Read and write by `source`."""
+        self._source = source
 
     def get(self, *keys: Key) -> list[Item | None]:
         """Return the items of some keys, None where there is none."""
         places = ", ".join(["(?, ?, ?)"] * len(keys))
         where = f"{_SELECT} (space, owner, name) IN (VALUES {places}) {_ORDER}"
-        found = _items(self._select(where, [*chain.from_iterable(keys)]))
-        return [*map(found.get, keys)]
+        items = _items(self._source.select(where, [*chain.from_iterable(keys)]))
+        return [*map(items.get, keys)]
 
     def query(self, space: Space, owner: str, *, least: str = "") -> Iterator[Item]:
         """Yield the items of an owner by name, from a name on."""
         where = f"{_SELECT} space = ? AND owner = ? AND name >= ? {_ORDER}"
-        return iter(_items(self._select(where, (space, owner, least))).values())
+        return iter(_items(self._source.select(where, (space, owner, least))).values())
 
     def scan(self, space: Space, *prefixes: str) -> Iterator[Item]:
         """Yield all items whose owner begins with one of these."""
         where = " OR ".join(["space = ? AND owner BETWEEN ? AND ?"] * len(prefixes))
         values = [value for each in prefixes for value in (space, each, each + _LAST)]
-        return iter(_items(self._select(f"{_SELECT} {where} {_ORDER}", values)).values())
-
-
-class SqliteItems(_Reads):
-    """`ItemStore` in the SQLite file; safe for many threads and processes."""
-
-    def __init__(self, database: Database) -> None:
-        """Use `database`."""
-        super().__init__(database.select)
-        self._database = database
+        return iter(_items(self._source.select(f"{_SELECT} {where} {_ORDER}", values)).values())
 
     def write(self, *changes: Change) -> bool:
         """Make all changes; False, and nothing done, if a condition does not hold."""
-        with self._database.writing() as connection:
-            return TransactionItems(connection).write(*changes)
-
-    def append(self, key: Key, new_id: bytes, *, room: int) -> Item | None:
-        """Append an id to an item's ids; return the item as it then is."""
-        with self.transaction() as items:
-            return items.append(key, new_id, room=room)
-
-    def delete(self, keys: Iterable[Key]) -> None:
-        """Delete many items."""
-        with self.transaction() as items:
-            items.delete(keys)
-
-    @contextmanager
-    def transaction(self) -> Iterator[TransactionItems]:
-        """Return the store whose calls in the block are all done, or none if it raises."""
-        with self._database.writing() as connection:
-            yield TransactionItems(connection)
-
-
-class TransactionItems(_Reads):
-    """`ItemStore` in a transaction of others."""
-
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        """Use a connection whose transaction has begun."""
-        super().__init__(lambda statement, values: connection.execute(statement, values).fetchall())
-        self.connection = connection
-
-    def write(self, *changes: Change) -> bool:
-        """Make all changes; False, and nothing done, if a condition does not hold."""
-        both = [*zip(changes, self.get(*[change.key for change in changes]), strict=True)]
-        for change, item in both:
-            if not change.when.holds(item):
-                return False
-        for change, item in both:
-            if not isinstance(change, Check):
-                self._replace(change.key, item, changed(change, item))
+        with self._source.writing() as connection:
+            keys = [change.key for change in changes]
+            both = [*zip(changes, SqliteItems(connection).get(*keys), strict=True)]
+            for change, item in both:
+                if not change.when.holds(item):
+                    return False
+            for change, item in both:
+                if not isinstance(change, Check):
+                    _replace(connection, change.key, item, changed(change, item))
         return True
 
     def append(self, key: Key, new_id: bytes, *, room: int) -> Item | None:
         """Append an id to an item's ids; return the item as it then is."""
-        (item,) = self.get(key)
-        if item is None or (longer := with_id(item, new_id, room)) is item:
-            return item
-        self._put(key, {IDS: longer.parts[IDS]}, None)
-        return longer
+        with self._source.writing() as connection:
+            (item,) = SqliteItems(connection).get(key)
+            if item is None or (longer := with_id(item, new_id, room)) is item:
+                return item
+            _replace(connection, key, item, longer)
+            return longer
 
     def delete(self, keys: Iterable[Key]) -> None:
         """Delete many items."""
-        self.connection.executemany(
-            "DELETE FROM items WHERE space = ? AND owner = ? AND name = ?", keys
-        )
+        with self._source.writing() as connection:
+            connection.executemany(_DELETE, keys)
 
-    def _replace(self, key: Key, old: Item | None, new: Item | None) -> None:
-        kept = new.parts if new else {}
-        if old and not old.parts.keys() <= kept.keys():
-            self.delete([key])
-        elif old and old.expires_s == (new and new.expires_s):
-            kept = {name: part for name, part in kept.items() if old.parts.get(name) != part}
-        if new:
-            self._put(key, kept, new.expires_s)
+    @contextmanager
+    def transaction(self) -> Iterator[SqliteItems]:
+        """Return the store whose calls in the block are all done, or none if it raises."""
+        with self._source.writing() as connection:
+            yield SqliteItems(connection)
 
-    def _put(self, key: Key, parts: Any, expires_s: int | None) -> None:
-        self.connection.executemany(
-            "INSERT OR REPLACE INTO items (space, owner, name, part, body, sum, expires_s)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?)",
-            [(*key, name, *part, expires_s) for name, part in parts.items()],
-        )
+
+def _replace(connection: Connection, key: Key, old: Item | None, new: Item | None) -> None:
+    if old and not (new and old.parts.keys() <= new.parts.keys()):
+        connection.execute(_DELETE, key)
+        old = None
+    for name, part in new.parts.items() if new else ():
+        if new and not (old and old.parts.get(name) == part and old.expires_s == new.expires_s):
+            connection.execute(_PUT, (*key, name, *part, new.expires_s))
 
 
 def remove_expired(connection: sqlite3.Connection, now_ms: int) -> None:

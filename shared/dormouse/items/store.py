@@ -133,8 +133,10 @@ class If:
     def holds(self, item: Item | None) -> bool:
         """Return whether an item, or none, is as wanted."""
         parts: Mapping[str, Part] = item.parts if item else {}
-        found = {name: parts[name].checksum if name in parts else None for name in self.checksums}
-        return self.exists in (None, item is not None) and found == self.checksums
+        for name, checksum in self.checksums.items():
+            if (parts[name].checksum if name in parts else None) != checksum:
+                return False
+        return self.exists in (None, item is not None)
 
 
 ANY, ABSENT, PRESENT = If(), If(exists=False), If(exists=True)

@@ -91,13 +91,15 @@ def id_named(item: Item) -> str:
         return item.text()
 
 
-def settings_of(item: Item) -> Settings:
+@lru_cache(maxsize=8)
+def settings_of(item: Item) -> Mapping[str, int | str]:
     """Return the properties an item sets.
 
     Raises:
         DamagedEntryError: the item is damaged.
     """
-    return dict(_settings(item))
+    with _read(item.key.owner):
+        return parse_settings(decode_json(item.text(), dict[str, object]))
 
 
 def rules_of(item: Item | None) -> AccessRules:
@@ -163,12 +165,6 @@ def _schema_body(schema: Schema) -> msgspec.Raw:
 
 def _table_id(item: Item) -> str:
     return item.key.owner.removeprefix(COPY).removeprefix(ID)
-
-
-@lru_cache(maxsize=8)
-def _settings(item: Item) -> Settings:
-    with _read(item.key.owner):
-        return parse_settings(decode_json(item.text(), dict[str, object]))
 
 
 @contextmanager

@@ -220,7 +220,7 @@ class ItemTables:
         Raises:
             CorruptDataError: both are damaged.
         """
-        return self._settings(self._get(INSTANCE))[0]
+        return dict(self._settings(self._get(INSTANCE))[0])
 
     def change_defaults(self, change: Callable[[Settings], Settings]) -> Settings:
         """Replace the properties set for the instance by what `change` makes of them; return that.
@@ -231,9 +231,9 @@ class ItemTables:
         """
 
         def read(item: Item | None) -> Settings:
-            return settings_of(item) if item else {}
+            return dict(settings_of(item)) if item else {}
 
-        return self._change(INSTANCE, read, lambda kept: change(dict(kept)), settings_body)
+        return self._change(INSTANCE, read, lambda kept: change(kept.copy()), settings_body)
 
     def access_rules(self) -> AccessRules:
         """Return the access rules of the instance; None if access is by instance.
@@ -289,7 +289,9 @@ class ItemTables:
         if self._get(copy_key(key)) and not self._get(key):  # else it was made just now
             raise lost(key, table_id=table_id)
 
-    def _settings(self, item: Item | None) -> tuple[Settings, DamagedEntryError | None]:
+    def _settings(
+        self, item: Item | None
+    ) -> tuple[Mapping[str, int | str], DamagedEntryError | None]:
         """Return the instance's properties, and what is wrong if they are those of the copy.
 
         All tables go by them: if they could not be read, one item would stop the whole instance.

@@ -119,6 +119,6 @@ def _bound_to(item: Item) -> str:
 
 def _can_be_keys(*texts: str) -> bool:
     try:
-        return all(0 < len(text.encode()) <= MAX_KEY_BYTES for text in texts)
+        return {0 < len(text.encode()) <= MAX_KEY_BYTES for text in texts} == {True}
     except UnicodeEncodeError:
         return False

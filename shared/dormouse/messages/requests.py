@@ -44,9 +44,10 @@ class Request(_Identified, frozen=True, kw_only=True):
     A `request_id` is applied once, however often the request is delivered. Its outcome is recorded
     under that id, and sent to the instance's queue of replies if `reply` is set.
 
-    `path` names, below ``dormouse.features``, what carries the request out: it takes `Services` and
-    the request, and returns a `RequestResult`, or only the messages to send. With `causes_jobs`,
-    the result may have work to wait for.
+    `path` names, below ``dormouse.features``, what carries the request out: it takes `Services`,
+    the table if the request is about one that exists, and the request. It returns a
+    `RequestResult`, or only the messages to send. With `causes_jobs`, the result may have work to
+    wait for.
     """
 
     path: ClassVar[str]

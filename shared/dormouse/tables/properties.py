@@ -312,8 +312,9 @@ class Properties(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         """Refuse values that a property cannot have, however the properties were made."""
-        for known in KNOWN.values():
-            known.check(getattr(self, known.name))
+        for name, known in KNOWN.items():
+            if (value := getattr(self, name)) is not known.default:
+                known.check(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -423,16 +424,16 @@ def properties_of(*settings: Mapping[str, int | str]) -> Properties:
     values: dict[str, int | str] = {}
     for each in settings:
         values.update(each)
-    return _made(tuple((name, type(value), value) for name, value in values.items()))
+    return _made(tuple(values.items()), tuple(map(type, values.values())))
 
 
 @lru_cache(maxsize=256)
-def _made(settings: tuple[tuple[str, type, int | str], ...]) -> Properties:
+def _made(settings: tuple[tuple[str, int | str], ...], _: tuple[type, ...]) -> Properties:
     """Return the properties with some settings, which are checked once: each query asks for them.
 
     The types are there because 1 and True are equal, but only one of them is a number of files.
     """
-    return convert_plain({name: value for name, _, value in settings}, Properties)
+    return convert_plain(dict(settings), Properties)
 
 
 def parse_properties(body: object) -> Properties:

@@ -22,7 +22,6 @@ from dormouse.folder.sqlite import (
     FORMAT,
     Database,
     SqliteItems,
-    TransactionItems,
     committing,
     using,
 )
@@ -34,7 +33,7 @@ KEY = Key("jobs", "test", "key")
 
 
 def store(connection: sqlite3.Connection, value: str, name: str = "key") -> None:
-    TransactionItems(connection).write(items.put(Key("jobs", "test", name), value))
+    SqliteItems(connection).write(items.put(Key("jobs", "test", name), value))
 
 
 def put(database: Database, value: str) -> None:
@@ -73,7 +72,7 @@ def test_writers_of_many_threads_wait_for_each_other(database: Database) -> None
     def count() -> None:
         for _ in range(20):
             with database.writing() as connection:
-                (item,) = TransactionItems(connection).get(KEY)
+                (item,) = SqliteItems(connection).get(KEY)
                 assert item is not None
                 store(connection, str(int(item.text()) + 1))
 

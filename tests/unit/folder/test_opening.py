@@ -21,7 +21,7 @@ from dormouse.errors import (
 )
 from dormouse.features import ingest
 from dormouse.folder import worker
-from dormouse.folder.sqlite import SqliteItems, TransactionItems, using
+from dormouse.folder.sqlite import SqliteItems, using
 from dormouse.folder.wiring import OpenFolder, open_folder
 from dormouse.items.store import Key, put
 from dormouse.tables.properties import SparkOptions
@@ -288,7 +288,7 @@ def test_a_full_disk_is_said_of_sqlite_too(opened: OpenFolder) -> None:
         with opened.database.writing() as connection:
             connection.execute("PRAGMA max_page_count = 1")  # as many as there are
             for _ in range(100):
-                TransactionItems(connection).write(put(LARGE, "x" * 1_000_000))
+                SqliteItems(connection).write(put(LARGE, "x" * 1_000_000))
 
     with pytest.raises(UnavailableError, match="is full") as raised:
         fill()

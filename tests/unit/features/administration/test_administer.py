@@ -39,9 +39,10 @@ def now(world: World, table: Table) -> Table:
 @pytest.mark.parametrize("kind", get_args(AdminRequest))
 def test_what_carries_a_request_out_takes_requests_of_its_type(kind: type[Request]) -> None:
     function = load(kind.path)
-    services, request = inspect.signature(function).parameters
+    services, *table, request = inspect.signature(function).parameters
     hints = get_type_hints(function)
     assert (hints[services], hints[request]) == (Services, kind)
+    assert [hints[name] for name in table] in ([], [Table])
     assert hints["return"] is RequestResult or not kind.causes_jobs
 
 
