@@ -19,8 +19,8 @@ from bench.figures import emit
 from bench.state.simulation import Network, SlowDynamoDB, SlowPages, SlowStorage
 from bench.state.tables import Table, table_of
 from bench.state.workload import TABLE, Ids, Mix
-from dormouse.aws.blobs import DynamoDBStateStore
 from dormouse.aws.state_store import S3StateStore
+from dormouse.items.blobs import ItemStateStore
 from dormouse.log.engine import LogStateStore, Options
 from dormouse.retry_policy import RetryPolicy
 from dormouse.state.store import Committed
@@ -58,10 +58,8 @@ class LogWriter:
         retry_policy = RetryPolicy(clock.pause, network.latencies.random, ATTEMPTS)
         options = Options(overlap=clock.overlap, fetch=clock.fetch)
         if table.kept_in == "dynamodb":
-            tables = SlowDynamoDB(table.items, network).tables
-            return DynamoDBStateStore(
-                TABLE, tables, *tools, retry_policy=retry_policy, options=options
-            )
+            items = SlowDynamoDB(table.items, network).store
+            return ItemStateStore(TABLE, items, *tools, retry_policy=retry_policy, options=options)
         storage = SlowStorage(table.storage, network)
         return S3StateStore(TABLE, storage, *tools, retry_policy=retry_policy, options=options)
 

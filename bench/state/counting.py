@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, cast
 
-from dormouse.aws.blobs import BlobTables
-from dormouse.aws.items import attributes_of
+from dormouse.aws.items import DynamoItems, attributes_of
 from dormouse.items.pages import page_key, put_head
 from dormouse.items.store import IDS, MARK, Put
 from dormouse.log.pages import PAGE_CAPACITY, Head
 from dormouse.ports import StoredObject
+from dormouse.retry_policy import WITHOUT_PAUSES
 from tests.support.memory_pages import MemoryPages
 from tests.support.memory_storage import MemoryStorage
 
@@ -163,16 +163,17 @@ Key = tuple[str, str, str]
 
 
 class CountingDynamoDB:
-    """The requests of `DynamoBlobs`, on items that are shared; each store counts for itself."""
+    """The requests for blobs, on items that are shared; each store counts for itself."""
 
     def __init__(self, kept: dict[Key, Mapping[str, Any]], requests: Requests) -> None:
         """Count in `requests` what is asked of `kept`: items by table, hash key and range key."""
         self.kept, self._requests = kept, requests
 
     @property
-    def tables(self) -> BlobTables:
+    def store(self) -> DynamoItems:
         """What a store is made over."""
-        return BlobTables(cast(Any, self), "deltas", "snapshots")
+        names: Any = {"deltas": "deltas", "snapshots": "snapshots"}
+        return DynamoItems(cast(Any, self), names, WITHOUT_PAUSES)
 
     def put_item(self, *, TableName: str, Item: Mapping[str, Any], **_: Any) -> None:  # noqa: N803
         """Put an item."""
@@ -225,7 +226,7 @@ class CountingDynamoDB:
     ) -> Iterator[dict[str, Any]]:
         """Return the keys between two; reads are counted by whole items."""
         hash_key, low, high = (
-            ExpressionAttributeValues[f":{name}"]["S"] for name in ("k", "low", "high")
+            ExpressionAttributeValues[f":{name}"]["S"] for name in ("owner", "least", "most")
         )
         found = sorted(
             i for t, k, i in self.kept if (t, k) == (TableName, hash_key) and low <= i <= high

@@ -24,7 +24,7 @@ from bench.measure import T, count_peak_from_here, elsewhere, peak_bytes, reside
 from bench.state.counting import Requests
 from bench.state.tables import table_of
 from bench.state.workload import KEYS, PER_PARTITION, TABLE, Clock, Ids, Mix, digest, key
-from dormouse.aws.blobs import MOST_PARTS, PART_BYTES
+from dormouse.items.blobs import MOST_PARTS, PART_BYTES
 from dormouse.keys import KeyRange, encode_key
 from dormouse.log.columns import Column, places_among
 from dormouse.log.increments import COLUMNS, ITEMS, facts_of, sorted_by

@@ -18,8 +18,8 @@ from typing import Any, TypeVar
 from bench.figures import emit
 from bench.state.counting import CountingDynamoDB, CountingPages, CountingStorage, Key, Requests
 from bench.state.workload import KEYS, TABLE, Clock, Ids, Mix, key
-from dormouse.aws.blobs import DynamoDBStateStore
 from dormouse.aws.state_store import S3StateStore
+from dormouse.items.blobs import ItemStateStore
 from dormouse.keys import KeyRange
 from dormouse.log.blobs import BlobRange, BlobStore
 from dormouse.log.compaction import (
@@ -65,8 +65,8 @@ class Table:
         """Return a store of this table that counts in `requests`, cold."""
         pages, ids = CountingPages(self.pages, requests), Ids(self.clock, seed)
         if self.kept_in == "dynamodb":
-            tables = CountingDynamoDB(self.items, requests).tables
-            return DynamoDBStateStore(TABLE, tables, pages, self.clock, ids)
+            items = CountingDynamoDB(self.items, requests).store
+            return ItemStateStore(TABLE, items, pages, self.clock, ids)
         storage = CountingStorage(self.storage, requests)
         return S3StateStore(TABLE, storage, pages, self.clock, ids)
 

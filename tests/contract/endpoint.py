@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING
 
 import boto3
 
-from dormouse.aws.blobs import BlobTables
+from dormouse.aws.items import DynamoItems
 from dormouse.aws.storage import S3Storage
 from dormouse.ports import Storage
+from tests.contract.state_items import blob_items
 from tests.contract.state_pages import DynamoPages
 from tests.support.memory_storage import MemoryStorage
 
@@ -35,7 +36,7 @@ class Endpoint:
     """What a store is made of, on the endpoints."""
 
     pages: DynamoPages
-    tables: BlobTables
+    items: DynamoItems
     storage: Storage
 
 
@@ -52,7 +53,7 @@ def endpoint() -> Iterator[Endpoint]:
     pages = DynamoPages(client, state)
     try:
         with _bucket(f"dormouse-test-{unique}") as storage:
-            yield Endpoint(pages, BlobTables(client, deltas, snapshots), storage)
+            yield Endpoint(pages, blob_items(client, deltas, snapshots), storage)
     finally:
         for name in (state, deltas, snapshots):
             client.delete_table(TableName=name)

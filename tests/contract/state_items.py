@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 import boto3
 import pytest
 
-from dormouse.aws.blobs import BlobTables
+from dormouse.aws.items import DynamoItems
+from dormouse.items.store import ItemStore
+from dormouse.retry_policy import WITHOUT_PAUSES
 from tests.contract.state_pages import DynamoPages, dynamodb_pages
 
 if TYPE_CHECKING:
@@ -21,8 +23,8 @@ DELTAS, SNAPSHOTS = "dormouse-deltas", "dormouse-snapshots"
 @contextmanager
 def dynamodb_tables(
     monkeypatch: pytest.MonkeyPatch,
-) -> Iterator[tuple[BlobTables, DynamoPages]]:
-    """Return new DynamoDB tables, made as the template makes them, and pages."""
+) -> Iterator[tuple[DynamoItems, DynamoPages]]:
+    """Return items in new DynamoDB tables, made as the template makes them, and pages."""
     with dynamodb_pages(monkeypatch) as pages:
         client = boto3.client("dynamodb", region_name="eu-west-2")
         for name in (DELTAS, SNAPSHOTS):
@@ -38,14 +40,15 @@ def dynamodb_tables(
                     {"AttributeName": "i", "KeyType": "RANGE"},
                 ],
             )
-        yield BlobTables(client, DELTAS, SNAPSHOTS), pages
+        yield blob_items(client, DELTAS, SNAPSHOTS), pages
 
 
-def blob_names(client: DynamoDBClient, *tables: str) -> list[str]:
-    """Return the hash key and the range key, as one, of every item in the tables."""
-    return [
-        f"{item['k']['S']}/{item['i']['S']}"
-        for name in tables
-        for page in client.get_paginator("scan").paginate(TableName=name)
-        for item in page["Items"]
-    ]
+def blob_items(client: DynamoDBClient, deltas: str, snapshots: str) -> DynamoItems:
+    """Return the items of two tables that hold the blobs of states."""
+    return DynamoItems(client, {"deltas": deltas, "snapshots": snapshots}, WITHOUT_PAUSES)
+
+
+def blob_names(items: ItemStore) -> list[str]:
+    """Return owner and name, as one, of every item of a blob."""
+    found = [item.key for item in (*items.scan("deltas", "t"), *items.scan("snapshots", "t"))]
+    return [f"{key.owner}/{key.name}" for key in found]

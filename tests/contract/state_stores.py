@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from dormouse.aws import blobs
-from dormouse.aws.blobs import BlobTables, DynamoDBStateStore
 from dormouse.aws.state_store import S3StateStore
 from dormouse.folder.sqlite import SqliteItems
+from dormouse.items import blobs
+from dormouse.items.blobs import ItemStateStore
 from dormouse.items.pages import ItemPages
+from dormouse.items.store import ItemStore
 from dormouse.log.compaction import CompactionPolicy
 from dormouse.log.engine import DEFAULTS, ObjectStateStore, Options
 from dormouse.log.pages import Pages
@@ -25,8 +26,6 @@ from dormouse.state.store import StateStore
 from dormouse.storage import FolderStorage
 from tests.contract import endpoint
 from tests.contract.folders import database_in
-from tests.contract.state_items import DELTAS as DELTAS_TABLE
-from tests.contract.state_items import SNAPSHOTS as SNAPSHOTS_TABLE
 from tests.contract.state_items import blob_names, dynamodb_tables
 from tests.contract.state_pages import dynamodb_pages
 from tests.support.adapters import FakeClock
@@ -101,11 +100,11 @@ def instance_of(kind: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
         case "items":
             dynamodb = MemoryDynamoDB()
             kept = lambda: [f"{key}/{name}" for _, key, name in dynamodb.kept]  # noqa: E731
-            yield in_items(dynamodb.tables, pages, clock, ids, kept)
+            yield in_items(dynamodb.items(), pages, clock, ids, kept)
         case "dynamodb items":
-            with dynamodb_tables(monkeypatch) as (tables, remote):
-                names = partial(blob_names, tables.client, DELTAS_TABLE, SNAPSHOTS_TABLE)
-                made = in_items(tables, remote, clock, ids, names)
+            with dynamodb_tables(monkeypatch) as (items, remote):
+                names = partial(blob_names, items)
+                made = in_items(items, remote, clock, ids, names)
                 yield replace(made, is_remote=True)
         case "endpoint objects":
             with endpoint.endpoint() as there:
@@ -113,9 +112,8 @@ def instance_of(kind: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
                 yield replace(made, is_remote=True)
         case "endpoint items":
             with endpoint.endpoint() as there:
-                tables = there.tables
-                names = partial(blob_names, tables.client, tables.deltas, tables.snapshots)
-                made = in_items(tables, there.pages, clock, ids, names)
+                names = partial(blob_names, there.items)
+                made = in_items(there.items, there.pages, clock, ids, names)
                 yield replace(made, is_remote=True)
 
 
@@ -136,9 +134,9 @@ def in_files(root: Path, pages: Pages, clock: FakeClock, ids: Ids) -> Instance:
 
 
 def in_items(
-    tables: BlobTables, pages: Pages, clock: FakeClock, ids: Ids, kept: Callable[[], list[str]]
+    items: ItemStore, pages: Pages, clock: FakeClock, ids: Ids, kept: Callable[[], list[str]]
 ) -> Instance:
     def store(table: str, options: Options = DEFAULTS) -> StateStore:
-        return DynamoDBStateStore(table, tables, pages, clock, ids, options=options)
+        return ItemStateStore(table, items, pages, clock, ids, options=options)
 
     return Instance(store, clock, kept)

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from dormouse.aws.blobs import DynamoDBStateStore
 from dormouse.aws.state_store import S3StateStore
 from dormouse.errors import InvalidRequestError
+from dormouse.items.blobs import ItemStateStore
 from dormouse.keys import Key, encode_key
 from dormouse.log.deltas import encode_delta, identity_of
 from dormouse.log.engine import LogStateStore
@@ -63,7 +63,7 @@ class Home:
     def store(self) -> LogStateStore:
         """Open the state as a process does that knows nothing yet."""
         if self.kept_in == "items":
-            return DynamoDBStateStore("t", self.dynamodb.tables, self.pages, self.clock, self.ids)
+            return ItemStateStore("t", self.dynamodb.items(), self.pages, self.clock, self.ids)
         return S3StateStore("t", self.storage, self.pages, self.clock, self.ids)
 
     def begun(self) -> LogStateStore:

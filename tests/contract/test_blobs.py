@@ -12,18 +12,21 @@ from unittest.mock import patch
 import pytest
 from botocore.exceptions import ReadTimeoutError
 
-from dormouse.aws import blobs as dynamodb_blobs
-from dormouse.aws.blobs import HASH_BUCKETS, PART_BYTES, DynamoBlobs, Kind
+from dormouse.aws.items import attributes_of
 from dormouse.errors import CorruptDataError, InvariantError, UnavailableError
+from dormouse.items import blobs as item_blobs
+from dormouse.items.blobs import BUCKETS, PART_BYTES, ItemBlobs, Kind
+from dormouse.items.store import Key, put
 from dormouse.log.blobs import ABOVE_ALL_IDS, BlobRange, BlobStore, MissingBlobError, ObjectBlobs
 from dormouse.retry_policy import WITHOUT_PAUSES, RetryPolicy
 from dormouse.storage import FolderStorage
-from tests.contract.state_items import DELTAS, SNAPSHOTS, dynamodb_tables
+from tests.contract.state_items import dynamodb_tables
 from tests.support.damaged_items import damages
 from tests.support.memory_dynamodb import MemoryDynamoDB
+from tests.support.memory_items import MemoryItems
 from tests.support.memory_storage import MemoryStorage
 
-HOMES = ("memory", "folder", "fake items", "items")
+HOMES = ("memory", "folder", "memory items", "fake items", "items")
 IDS = [f"{number:032x}" for number in range(40)]
 LARGE = bytes(range(256)) * 150  # three items
 
@@ -38,12 +41,12 @@ def opened(
     if request.param in ("memory", "folder"):
         storage = MemoryStorage() if request.param == "memory" else FolderStorage(tmp_path)
         yield lambda kind: ObjectBlobs(storage, f"t/{kind}s/", kind, WITHOUT_PAUSES)
-    elif request.param == "fake items":
-        tables = MemoryDynamoDB().tables
-        yield lambda kind: DynamoBlobs(tables.client, DELTAS, "t", kind, WITHOUT_PAUSES)
+    elif request.param == "items":
+        with dynamodb_tables(monkeypatch) as (remote, _):
+            yield lambda kind: ItemBlobs(remote, "t", kind, WITHOUT_PAUSES)
     else:
-        with dynamodb_tables(monkeypatch) as (tables, _):
-            yield lambda kind: DynamoBlobs(tables.client, DELTAS, "t", kind, WITHOUT_PAUSES)
+        items = MemoryItems() if request.param == "memory items" else MemoryDynamoDB().items()
+        yield lambda kind: ItemBlobs(items, "t", kind, WITHOUT_PAUSES)
 
 
 @pytest.fixture
@@ -134,9 +137,9 @@ def fake() -> MemoryDynamoDB:
     return MemoryDynamoDB()
 
 
-def of(fake: MemoryDynamoDB, kind: Kind = "delta", **policy: Any) -> DynamoBlobs:
+def of(fake: MemoryDynamoDB, kind: Kind = "delta", **policy: Any) -> ItemBlobs:
     retries = RetryPolicy(lambda _: None, lambda: 0.0, **policy)
-    return DynamoBlobs(fake.tables.client, SNAPSHOTS, "t", kind, retries)
+    return ItemBlobs(fake.items(retries), "t", kind, retries)
 
 
 def test_a_large_snapshot_is_spread_over_all_hash_keys_each_with_the_tables_prefix(
@@ -146,16 +149,16 @@ def test_a_large_snapshot_is_spread_over_all_hash_keys_each_with_the_tables_pref
     body = bytes(12 * 1024 * 1024)
     of(fake, "snapshot").put(IDS[0], body)
     hash_keys = {hash_key for _, hash_key, _ in fake.kept}
-    assert len(hash_keys) == HASH_BUCKETS["snapshot"]
+    assert len(hash_keys) == BUCKETS["snapshot"]
     assert all(hash_key.startswith("t#") for hash_key in hash_keys)
-    assert all(len(item["body"]["B"]) <= PART_BYTES for item in fake.kept.values())
+    assert all(len(item["body"]["B"]) <= PART_BYTES + 4 for item in fake.kept.values())
     assert of(fake, "snapshot").get([IDS[0]]) == [body]
 
 
 def test_the_deltas_of_many_writers_go_to_many_hash_keys(fake: MemoryDynamoDB) -> None:
     for blob_id in IDS:
         of(fake).put(blob_id, b"x")
-    assert len({hash_key for _, hash_key, _ in fake.kept}) == HASH_BUCKETS["delta"]
+    assert len({hash_key for _, hash_key, _ in fake.kept}) == BUCKETS["delta"]
 
 
 def test_a_hundred_deltas_are_one_request_but_what_a_replica_lacks(fake: MemoryDynamoDB) -> None:
@@ -191,7 +194,7 @@ def test_a_collection_does_not_pass_over_the_parts_of_a_snapshot_that_is_kept(
     assert set(passed) == {IDS[0], IDS[2]}
 
 
-@pytest.mark.parametrize("opened", ["fake items", "items"], indirect=True)
+@pytest.mark.parametrize("opened", HOMES[2:], indirect=True)
 def test_other_bytes_under_an_id_that_exists_are_refused(blobs: BlobStore) -> None:
     blobs.put(IDS[0], b"one")
     with pytest.raises(InvariantError, match=f"part 0 of delta {IDS[0]}") as refused:
@@ -231,11 +234,13 @@ def test_an_item_of_one_blob_is_not_believed_under_the_key_of_another(
         of(fake).get([IDS[0]])
 
 
-@pytest.mark.parametrize("parts", ["0", "-1", "1_000_001", "many"])
-def test_a_count_of_parts_that_nobody_writes_is_corrupt(fake: MemoryDynamoDB, parts: str) -> None:
+@pytest.mark.parametrize("body", [b"", bytes(4), b"\xff" * 4, "text"])
+def test_a_count_of_parts_that_nobody_writes_is_corrupt(
+    fake: MemoryDynamoDB, body: bytes | str
+) -> None:
     of(fake).put(IDS[0], b"delta")
-    ((key, item),) = fake.kept.items()
-    fake.kept[key] = dynamodb_blobs.sealed("delta", {**item, "parts": {"N": parts}})
+    ((key, _),) = fake.kept.items()
+    fake.kept[key] = attributes_of(put(Key("deltas", *key[1:]), body))
     with pytest.raises(CorruptDataError, match=IDS[0]):
         of(fake).get([IDS[0]])
 
@@ -272,18 +277,18 @@ def test_parts_that_a_busy_table_left_undone_are_retried_a_bounded_number_of_tim
 
 
 def test_a_put_that_is_not_answered_is_repeated_part_by_part(fake: MemoryDynamoDB) -> None:
-    lock, unanswered = threading.Lock(), [3]
+    lock, unanswered, place = threading.Lock(), [3], "after"
 
     def hook(call: str) -> None:
         with lock:
-            if call == "after put_item" and unanswered[0]:
+            if call == f"{place} put_item" and unanswered[0]:
                 unanswered[0] -= 1
                 raise ReadTimeoutError(endpoint_url="dynamodb")
 
     fake.hook = hook
     of(fake).put(IDS[0], LARGE)
     assert of(fake).get([IDS[0]]) == [LARGE]
-    unanswered[0] = 100
+    unanswered[0], place = 100, "before"
     with pytest.raises(UnavailableError):
         of(fake, attempts=3).put(IDS[1], b"x")
 
@@ -291,7 +296,7 @@ def test_a_put_that_is_not_answered_is_repeated_part_by_part(fake: MemoryDynamoD
 def test_ranges_of_a_blob_that_was_cut_into_items_of_another_size_are_read(
     fake: MemoryDynamoDB,
 ) -> None:
-    with patch.object(dynamodb_blobs, "PART_BYTES", 30_000):
+    with patch.object(item_blobs, "PART_BYTES", 30_000):
         of(fake).put(IDS[0], LARGE)
     wanted = [BlobRange(IDS[0], len(LARGE), *ends) for ends in ((0, 10), (33_000, 38_000))]
     assert of(fake).get_ranges(wanted) == [LARGE[:10], LARGE[33_000:38_000]]

@@ -13,7 +13,7 @@ from typing import Any
 import botocore.client
 import pytest
 
-from dormouse.aws.blobs import DynamoBlobs
+from dormouse.items.blobs import ItemBlobs
 from dormouse.log.blobs import MissingBlobError
 from dormouse.log.pages import LOWEST_ID
 from dormouse.retry_policy import WITHOUT_PAUSES
@@ -55,11 +55,11 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> Iterator[Requests]:
 def test_the_log_and_the_items_of_a_state_are_read_consistently(
     monkeypatch: pytest.MonkeyPatch, requests: Requests
 ) -> None:
-    with dynamodb_tables(monkeypatch) as (tables, pages):
+    with dynamodb_tables(monkeypatch) as (items, pages):
         pages.open_page("t", 0, LOWEST_ID)
         pages.head("t")
         pages.page("t", 0)
-        blobs = DynamoBlobs(tables.client, tables.deltas, "t", "delta", WITHOUT_PAUSES)
+        blobs = ItemBlobs(items, "t", "delta", WITHOUT_PAUSES)
         blobs.put("a", b"delta")
         blobs.delete_stale("b", ())
     assert requests.all_consistent("GetItem", "Query")
@@ -68,8 +68,8 @@ def test_the_log_and_the_items_of_a_state_are_read_consistently(
 def test_an_item_of_a_state_never_changes_so_only_a_lack_of_it_is_read_consistently(
     monkeypatch: pytest.MonkeyPatch, requests: Requests
 ) -> None:
-    with dynamodb_tables(monkeypatch) as (tables, _):
-        blobs = DynamoBlobs(tables.client, tables.deltas, "t", "delta", WITHOUT_PAUSES)
+    with dynamodb_tables(monkeypatch) as (items, _):
+        blobs = ItemBlobs(items, "t", "delta", WITHOUT_PAUSES)
         blobs.put("a", b"delta")
         assert blobs.get(["a"]) == [b"delta"]
         assert requests.seen == [("BatchGetItem", False)]

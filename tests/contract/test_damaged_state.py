@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
-from dormouse.aws.blobs import BlobTables, DynamoDBStateStore
+from dormouse.aws.items import DynamoItems
 from dormouse.aws.state_store import S3StateStore
 from dormouse.errors import CorruptDataError
 from dormouse.features.rebuild import rebuild
+from dormouse.items.blobs import ItemStateStore
 from dormouse.log.pages import LOWEST_ID, Manifest, Segment, Snapshot
 from dormouse.state.store import StateStore
 from dormouse.tables.table import Table
@@ -55,26 +56,26 @@ def home(request: pytest.FixtureRequest) -> Home:
 
 @pytest.fixture
 def deployed(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Deployed]:
-    with dynamodb_tables(monkeypatch) as (blob_tables, pages):
+    with dynamodb_tables(monkeypatch) as (items, pages):
         world = World(tmp_path)
 
         def opened(table: Table) -> StateStore:
-            return _store(home, world, table, blob_tables, pages)
+            return _store(home, world, table, items, pages)
 
         world.services = replace(world.services, store=cache(opened))
         tables = [world.create(name=name) for name in ("letters", "words")]
         for table in tables:
             world.drop(f"{table.name}/1.parquet", letters("abc"))
         world.settle()
-        yield Deployed(world, blob_tables.client, opened, *tables)
+        yield Deployed(world, items._client, opened, *tables)
 
 
 def _store(
-    home: Home, world: World, table: Table, tables: BlobTables, pages: DynamoPages
+    home: Home, world: World, table: Table, items: DynamoItems, pages: DynamoPages
 ) -> StateStore:
     if home == "s3":
         return S3StateStore(table.state_id, world.storage, pages, world.clock, world.ids)
-    return DynamoDBStateStore(table.state_id, tables, pages, world.clock, world.ids)
+    return ItemStateStore(table.state_id, items, pages, world.clock, world.ids)
 
 
 def rows(deployed: Deployed, table: Table) -> int:

@@ -31,6 +31,7 @@ from dormouse.items.store import (
     Key,
     Put,
     Set,
+    Space,
     has,
     put,
     unchanged,
@@ -40,7 +41,7 @@ from tests.contract.mocked_aws import dynamodb_table, mocked_aws
 from tests.support.damaged_items import damages
 from tests.support.memory_items import MemoryItems
 
-NAMES: Any = {"tables": "tables", "jobs": "jobs", "state": "state"}
+NAMES: Any = {name: name for name in ("tables", "jobs", "state", "deltas")}
 
 
 @dataclass
@@ -60,6 +61,7 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stores]:
     with pytest.MonkeyPatch.context() as patch, mocked_aws(patch), database_in(folder) as database:
         dynamodb_table("tables", "pk")
         dynamodb_table("jobs", "table_id", "job_id")
+        dynamodb_table("deltas", "k", "i")
         client = dynamodb_table("state", "t", "g")
         others = (DynamoItems(client, NAMES), SqliteItems(database))
         yield Stores(MemoryItems(), others, client, itertools.count())
@@ -145,6 +147,9 @@ def test_all_stores_do_the_same(stores: Stores, steps: list[Any]) -> None:
         lambda each: each.get(*places),
         lambda each: list(each.query("state", of_example + "t")),
         lambda each: list(each.query("state", of_example + "t", least="1")),
+        lambda each: list(each.names("state", of_example + "t")),
+        lambda each: list(each.names("state", of_example + "t", least="1", most="1")),
+        lambda each: each.get(*places, never_change=True),
         lambda each: sorted(each.scan("state", of_example), key=lambda item: item.key),
     ):
         assert [read(each) for each in stores] == [read(stores.memory)] * 3, steps
@@ -155,8 +160,11 @@ def test_all_stores_do_the_same(stores: Stores, steps: list[Any]) -> None:
         assert list(each.scan("state", of_example)) == []
 
 
+SPACES: tuple[Space, ...] = ("jobs", "state", "deltas")
+
+
 def test_keys_of_every_space_are_kept_apart(stores: Stores) -> None:
-    keys = [Key("tables", "x"), Key("jobs", "x", "y"), Key("state", "x", "y")]
+    keys = [Key("tables", "x"), *(Key(space, "x", "y") for space in SPACES)]
     for each in stores:
         for key in keys:
             assert each.write(put(key, key.space, ABSENT))

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from dormouse.aws.blobs import DynamoDBStateStore
 from dormouse.aws.state_store import S3StateStore
+from dormouse.items.blobs import ItemStateStore
 from dormouse.state.fold import Verdict
 from dormouse.state.state import Transaction
 from dormouse.state.store import StateStore
@@ -39,7 +39,7 @@ class StoreMachine(TableMachine):
     def process(self) -> StateStore:
         """Open the store as a process does that knows nothing yet."""
         if self.in_items:
-            return DynamoDBStateStore("t", self.dynamodb.tables, self.pages, self.clock, self.ids)
+            return ItemStateStore("t", self.dynamodb.items(), self.pages, self.clock, self.ids)
         return S3StateStore("t", self.storage, self.pages, self.clock, self.ids)
 
     def go(self, transaction: Transaction) -> Verdict:

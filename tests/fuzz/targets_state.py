@@ -9,12 +9,11 @@ from typing import Any, cast
 
 from hypothesis import strategies as st
 
-from dormouse.aws.blobs import DynamoBlobs
-from dormouse.aws.dynamodb import sealed
-from dormouse.aws.items import KEYS, attributes_of, item_of
+from dormouse.aws.items import KEYS, DynamoItems, attributes_of, item_of
 from dormouse.errors import CorruptDataError
+from dormouse.items.blobs import ItemBlobs
 from dormouse.items.pages import page_key, put_head
-from dormouse.items.store import IDS, MARK, Put, Space, put
+from dormouse.items.store import IDS, MARK, Key, Put, Space, put
 from dormouse.items.table_items import (
     INSTANCE,
     id_key,
@@ -84,27 +83,18 @@ def _blank(body: bytes) -> bytes:
 
 
 class _Client:
-    """A DynamoDB of which each request gives one item, whatever it asks for.
+    """A DynamoDB of which each request gives one item, whatever it asks for."""
 
-    `reseal` gives it the checksum that one of that table should have.
-    """
+    def __init__(self, item: Any) -> None:
+        self._item = item
 
-    def __init__(self, item: Any, reseal: Callable[[str, Any], Any] = lambda _, item: item) -> None:
-        self._item, self._reseal = item, reseal
-
-    def get_item(self, TableName: str, **_: object) -> dict[str, Any]:  # noqa: N803
-        return {"Item": self._reseal(TableName, self._item)}
+    def get_item(self, **_: object) -> dict[str, Any]:
+        return {"Item": self._item}
 
     def batch_get_item(self, RequestItems: Any) -> dict[str, Any]:  # noqa: N803
         ((table, asked),) = RequestItems.items()
-        found = [self._reseal("delta", {**self._item, **key}) for key in asked["Keys"]]
+        found = [{**self._item, **key} for key in asked["Keys"]]
         return {"Responses": {table: found}, "UnprocessedKeys": {}}
-
-
-def _sealed(kind: str, item: Any) -> Any:
-    with suppress(*_UNSTORABLE):
-        return sealed(kind, item)
-    return item
 
 
 _UNSTORABLE = (ValueError, LookupError, TypeError, AttributeError, RecursionError, OverflowError)
@@ -121,8 +111,8 @@ def _resealed_item(space: Space, item: Any) -> Any:
 
 _PAGE = attributes_of(Put(page_key("t", 0), {IDS: bytes(range(16)), MARK: bytes(range(16))}))
 _HEAD = attributes_of(put_head("t", Head(3, Manifest(2, (Snapshot("ab" * 16, 9, 1, 1),)))))
-_KEYS = {"k": {"S": "t#delta#1"}, "i": {"S": "name#0000"}}
-_ITEMS = [{"body": {"B": b"abc"}, "parts": {"N": str(parts)}} for parts in (1, 2)]
+_BLOB = Key("deltas", "t#delta#3", "name#0000")
+_BLOBS = [attributes_of(put(_BLOB, parts.to_bytes(4) + b"abc")) for parts in (1, 2)]
 _TABLE = attributes_of(put(id_key("t"), table_body(Table("t", "letters", COUNTS))))
 _INSTANCE = attributes_of(put(INSTANCE, settings_body({"compaction_files": 3})))
 _JOB = attributes_of(put_record(JobRecord("t", "j", "ingest", "finished", rows=3), None))
@@ -137,9 +127,10 @@ def _page(item: Any) -> None:
 
 
 def _item(item: Any) -> None:
-    client = cast(Any, _Client(item, _sealed))
-    with refusing(CorruptDataError):
-        DynamoBlobs(client, "deltas", "t", "delta", WITHOUT_PAUSES).get(["name"])
+    for stored in (item, _resealed_item("deltas", item)):
+        items = DynamoItems(cast(Any, _Client(stored)), {"deltas": "deltas"}, WITHOUT_PAUSES)
+        with refusing(CorruptDataError):
+            ItemBlobs(items, "t", "delta", WITHOUT_PAUSES).get(["name"])
 
 
 def _registered(item: Any) -> None:
@@ -178,7 +169,7 @@ TARGETS: dict[str, Target] = {
         _keyed([_PAGE], _key_of(_PAGE)) | _keyed([_HEAD], _key_of(_HEAD)), _page, guided=True
     ),
     "jobs": Target(_keyed([_JOB], _key_of(_JOB)), _tracked, guided=True),
-    "items": Target(_keyed(_ITEMS, _KEYS), _item, guided=True),
+    "items": Target(_keyed(_BLOBS, _key_of(_BLOBS[0])), _item, guided=True),
     "registry": Target(
         _keyed([_TABLE, _INSTANCE], {"pk": {"S": "id#t"}}), _registered, guided=True
     ),

@@ -31,12 +31,12 @@ from pathlib import Path
 from random import Random
 from typing import Any, Literal, cast
 
-from dormouse.aws.blobs import DynamoDBStateStore
 from dormouse.aws.queues import SqsDeadLetters, SqsOutbox
 from dormouse.aws.state_store import S3StateStore
 from dormouse.aws.wiring import Wiring
 from dormouse.folder.publications import FolderPublications
 from dormouse.folder.sqlite import SqliteItems
+from dormouse.items.blobs import ItemStateStore
 from dormouse.log.engine import ObjectStateStore, Options
 from dormouse.messages.requests import AdminRequest
 from dormouse.messages.stages import encode
@@ -328,7 +328,7 @@ class Worker:
     def _store_factory(self) -> Callable[[Table], StateStore]:
         """Return what opens stores, and keeps them as a process does."""
         pages = guarded(self.process, "pages", self.instance.pages)
-        tables = guarded_items(self.process, self.instance.dynamodb).tables
+        items = guarded_items(self.process, self.instance.dynamodb).items(self._retry_policy)
         storage = guarded(self.process, "s3", self.instance.storage)
         tools = {"clock": self._clock, "ids": self._ids, "retry_policy": self._retry_policy}
 
@@ -338,7 +338,7 @@ class Worker:
             if self.instance.in_folder:
                 return ObjectStateStore(state_id, storage, pages, **tools, options=options)
             if kept_in == "dynamodb":
-                return DynamoDBStateStore(state_id, tables, pages, **tools, options=options)
+                return ItemStateStore(state_id, items, pages, **tools, options=options)
             return S3StateStore(state_id, storage, pages, **tools, options=options)
 
         def store(table: Table) -> StateStore:

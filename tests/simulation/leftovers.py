@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dormouse.aws.blobs import Kind
+from dormouse.items.blobs import Kind
 from dormouse.log.engine import LogStateStore
 from dormouse.log.pages import version_before
 from dormouse.state.state import DAY_MS

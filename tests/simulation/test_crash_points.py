@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from dormouse.aws.blobs import DynamoBlobs
 from dormouse.features import compaction as compact_stage
 from dormouse.features.compaction import Compaction, Merged
+from dormouse.items.blobs import ItemBlobs
 from dormouse.log.blobs import ObjectBlobs
 from dormouse.ports import Services
 from dormouse.stored.paths import shard_path
@@ -107,7 +107,7 @@ def test_inputs_that_are_deleted_before_the_commit_are_missed_at_once(
 def test_the_state_of_a_deleted_table_that_stays_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(DynamoBlobs, "delete_stale", lambda *_: None)
+    monkeypatch.setattr(ItemBlobs, "delete_stale", lambda *_: None)
     with pytest.raises(AssertionError, match="is of no table"):
         ground(BY_NAME["admin: delete"], tmp_path, "dynamodb")
 

@@ -9,9 +9,9 @@ import pyarrow.compute as pc
 import pytest
 
 from dormouse.arrow.types import Tally
-from dormouse.aws.blobs import DynamoBlobs
 from dormouse.features import compaction as compacting
 from dormouse.features import deletion, garbage, planning, sweep
+from dormouse.items.blobs import ItemBlobs
 from dormouse.log import sources
 from dormouse.log.blobs import ObjectBlobs
 from dormouse.log.engine import LogStateStore
@@ -152,7 +152,7 @@ PLANTED: dict[str, Plant] = {
     "the blobs of a deleted table stay": _instead(LogStateStore, "_delete_blobs", _nothing),
     "the pages of a deleted table stay": _instead(MemoryPages, "delete_pages", _nothing),
     "objects that nobody needs stay": _instead(ObjectBlobs, "delete_stale", _nothing),
-    "items that nobody needs stay": _instead(DynamoBlobs, "delete_stale", _nothing),
+    "items that nobody needs stay": _instead(ItemBlobs, "delete_stale", _nothing),
     "all compactions are assigned at once": _instead(
         planning, "within_limit", lambda plans, running, limit: list(plans)
     ),

@@ -17,8 +17,6 @@ from unittest.mock import patch
 
 import pytest
 
-from dormouse.aws import blobs as state_store
-from dormouse.aws.blobs import DynamoDBStateStore
 from dormouse.aws.items import DynamoItems
 from dormouse.aws.state_store import S3StateStore
 from dormouse.features import export_rows, reset, versions
@@ -32,6 +30,8 @@ from dormouse.features.purge import (
     save_matches,
 )
 from dormouse.features.requests import request_key, request_left_path
+from dormouse.items import blobs as state_store
+from dormouse.items.blobs import ItemStateStore
 from dormouse.items.tables import ItemTables
 from dormouse.items.tracker import ItemTracker
 from dormouse.jobs import set_aside
@@ -153,12 +153,12 @@ def everything(home: Home, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
     # A page is compacted as soon as it is full, in either store.
     monkeypatch.setattr(state_store, "COMPACTION", CompactionPolicy())
     with dynamodb_tables(monkeypatch) as (blobs, pages):
-        world, client = World(folder), blobs.client
+        world, client = World(folder), blobs._client
 
         def opened(table: Table) -> StateStore:
             if home == "s3":
                 return S3StateStore(table.state_id, world.storage, pages, world.clock, world.ids)
-            return DynamoDBStateStore(table.state_id, blobs, pages, world.clock, world.ids)
+            return ItemStateStore(table.state_id, blobs, pages, world.clock, world.ids)
 
         for name in ("tables", "jobs"):
             _create(client, name)

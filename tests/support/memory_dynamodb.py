@@ -1,4 +1,4 @@
-"""A DynamoDB in memory, for the blobs of a state: the few requests that `DynamoBlobs` makes.
+"""A DynamoDB in memory, for the blobs of a state: the few requests that `DynamoItems` makes.
 
 It takes little at once, as a busy DynamoDB may: pages of queries are short, and batches are done
 in part. `tests/contract/test_blobs.py` holds it to what moto does.
@@ -14,7 +14,8 @@ from typing import Any, cast
 
 from botocore.exceptions import ClientError
 
-from dormouse.aws.blobs import BlobTables
+from dormouse.aws.items import DynamoItems
+from dormouse.retry_policy import WITHOUT_PAUSES, RetryPolicy
 
 Hook = Callable[[str], None]
 Key = tuple[str, str, str]
@@ -44,19 +45,16 @@ class MemoryDynamoDB:
         self._lock = threading.Lock()
         self._newest: Key | None = None
 
-    @property
-    def tables(self) -> BlobTables:
+    def items(self, retry_policy: RetryPolicy = WITHOUT_PAUSES) -> DynamoItems:
         """What a store is made over."""
-        return BlobTables(cast(Any, self), DELTAS, SNAPSHOTS)
+        names = {"deltas": DELTAS, "snapshots": SNAPSHOTS}
+        return DynamoItems(cast(Any, self), cast(Any, names), retry_policy)
 
-    def put_item(
-        self, *, TableName: str, Item: Mapping[str, Any], ExpressionAttributeValues: Any, **_: Any
-    ) -> None:
-        """Put an item, unless another is there under its key."""
+    def put_item(self, *, TableName: str, Item: Mapping[str, Any], **_: Any) -> None:
+        """Put an item, unless one is there under its key."""
         with self._request("put_item"):
             key = TableName, Item["k"]["S"], Item["i"]["S"]
-            there = self.kept.get(key)
-            if there is not None and there["sum"] != ExpressionAttributeValues[":sum"]:
+            if key in self.kept:
                 raise _condition_failed()
             self.kept[key] = self.ever_put[Item["i"]["S"]] = dict(Item)
             self._newest = key
@@ -98,7 +96,7 @@ class MemoryDynamoDB:
         """Yield the items of a hash key between two range keys, each page as it is when read."""
         assert ConsistentRead
         hash_key, low, high = (
-            ExpressionAttributeValues[f":{n}"]["S"] for n in ("k", "low", "high")
+            ExpressionAttributeValues[f":{n}"]["S"] for n in ("owner", "least", "most")
         )
         assert low <= high, "DynamoDB refuses such a range"
         last = ""

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from dormouse.items.store import Change, Item, Key, Space, changed, with_id
+from dormouse.items.store import LAST, Change, Item, Key, Space, changed, with_id
 
 
 @dataclass
@@ -16,7 +16,7 @@ class MemoryItems:
     kept: dict[Key, Item] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def get(self, *keys: Key) -> list[Item | None]:
+    def get(self, *keys: Key, never_change: bool = False) -> list[Item | None]:
         """Return the items of some keys, None where there is none."""
         return [self.kept.get(key) for key in keys]
 
@@ -25,6 +25,13 @@ class MemoryItems:
         with self._lock:
             found = sorted(key for key in self.kept if key[:2] == (space, owner))
             return iter([self.kept[key] for key in found if key.name >= least])
+
+    def names(
+        self, space: Space, owner: str, *, least: str = "", most: str = LAST
+    ) -> Iterator[str]:
+        """Yield the names of an owner's items, from a name up to another."""
+        found = self.query(space, owner, least=least)
+        return iter([item.key.name for item in found if item.key.name <= most])
 
     def scan(self, space: Space, *prefixes: str) -> Iterator[Item]:
         """Yield all items whose owner begins with one of these."""

@@ -10,14 +10,16 @@ What a failed request means is decided in `aws.clients`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dormouse import system
-from dormouse.aws.batch_deletes import delete_items
 from dormouse.aws.clients import ConditionFailedError, read_pages, reading, writing
+from dormouse.errors import OutcomeUnknownError, UnavailableError
 from dormouse.items import store
 from dormouse.items.store import (
     IDS,
+    LAST,
     MARK,
     ONLY,
     Body,
@@ -34,6 +36,7 @@ from dormouse.items.store import (
     checksum_of,
     id_sum,
 )
+from dormouse.log.blobs import fetched
 from dormouse.retry_policy import RetryPolicy
 
 if TYPE_CHECKING:
@@ -48,9 +51,16 @@ KEYS: dict[Space, tuple[str, ...]] = {
     "tables": ("pk",),
     "jobs": ("table_id", "job_id"),
     "state": ("t", "g"),
+    "deltas": ("k", "i"),
+    "snapshots": ("k", "i"),
 }
 """The attributes of the key of each table: the owner and, if there is one, the name."""
 _FORMAT, _EXPIRES, _SUM = "format", "expires", "_sum"
+_GETS_PER_REQUEST, _DELETES_PER_REQUEST = 100, 25
+"""What DynamoDB takes. An answer has 16 MB at most; the rest of a larger one is requested again."""
+_REQUESTS_AT_ONCE = 8
+_FIRST = "\x01"
+"""Below all names: DynamoDB takes no empty text as one."""
 _DIGITS = 38
 """What a number of DynamoDB has at most."""
 
@@ -66,28 +76,56 @@ class DynamoItems:
     ) -> None:
         """Use these DynamoDB tables, which must exist.
 
-        `retry_policy` is for items that a request left undeleted.
+        `retry_policy` is for what a request for many items left undone.
         """
         self._client, self._table_names = client, table_names
         self._retry_policy = retry_policy or system.retry_policy()
 
-    def get(self, *keys: Key) -> list[Item | None]:
-        """Return the items of some keys by a request each, None where there is none."""
-        return [self._get(key) for key in keys]
+    def get(self, *keys: Key, never_change: bool = False) -> list[Item | None]:
+        """Return the items of some keys, None where there is none.
+
+        It takes a request each, or one for a hundred that never change.
+        """
+        if not never_change:
+            return [self._get(key) for key in keys]
+        found: dict[Key, Item] = {}
+        for is_consistent in (False, True):
+            missing = [key for key in dict.fromkeys(keys) if key not in found]
+            starts = range(0, len(missing), _GETS_PER_REQUEST)
+            some = [missing[at : at + _GETS_PER_REQUEST] for at in starts]
+            read = partial(self._get_many, is_consistent=is_consistent)
+            for items in fetched(read, some, _REQUESTS_AT_ONCE):
+                found |= {item.key: item for item in items}
+        return [found.get(key) for key in keys]
 
     def query(self, space: Space, owner: str, *, least: str = "") -> Iterator[Item]:
         """Yield the items of an owner by name, from a name on."""
-        hash_name, range_name = KEYS[space]
-        from_least = f" AND {range_name} >= :least" if least else ""
-        values = {":owner": owner, **({":least": least} if least else {})}
+        for attributes in self._query(space, owner, f"{KEYS[space][1]} >= :least", least=least):
+            yield item_of(space, attributes)
+
+    def names(
+        self, space: Space, owner: str, *, least: str = "", most: str = LAST
+    ) -> Iterator[str]:
+        """Yield the names of an owner's items, from a name up to another."""
+        name = KEYS[space][1]
+        where = f"{name} BETWEEN :least AND :most"
+        for attributes in self._query(space, owner, where, least=least, most=most, only=name):
+            yield attributes[name]["S"]
+
+    def _query(
+        self, space: Space, owner: str, where: str, *, only: str = "", **values: str
+    ) -> Iterator[Attributes]:
+        values = {f":{name}": value or _FIRST for name, value in {**values, "owner": owner}.items()}
+        projection: dict[str, Any] = {"ProjectionExpression": only} if only else {}
         pages = self._client.get_paginator("query").paginate(
             TableName=self._table_names[space],
             ConsistentRead=True,
-            KeyConditionExpression=f"{hash_name} = :owner{from_least}",
+            KeyConditionExpression=f"{KEYS[space][0]} = :owner AND {where}",
             ExpressionAttributeValues={name: {"S": value} for name, value in values.items()},
+            **projection,
         )
         for page in read_pages("DynamoDB", pages):
-            yield from (item_of(space, found) for found in page["Items"])
+            yield from page["Items"]
 
     def scan(self, space: Space, *prefixes: str) -> Iterator[Item]:
         """Yield all items whose owner begins with one of these, in any order."""
@@ -151,11 +189,43 @@ class DynamoItems:
 
     def delete(self, keys: Iterable[Key]) -> None:
         """Delete many items, 25 by a request."""
-        by_space: dict[Space, list[Attributes]] = {}
+        by_space: dict[Space, list[Key]] = {}
         for key in keys:
-            by_space.setdefault(key.space, []).append(_key(key))
+            by_space.setdefault(key.space, []).append(key)
         for space, some in by_space.items():
-            delete_items(self._client, self._table_names[space], some, self._retry_policy)
+            for start in range(0, len(some), _DELETES_PER_REQUEST):
+                self._retry_policy.finish(
+                    [_key(key) for key in some[start : start + _DELETES_PER_REQUEST]],
+                    partial(self._delete_some, self._table_names[space]),
+                )
+
+    def _delete_some(self, table_name: str, keys: Sequence[Attributes]) -> list[Attributes]:
+        """Delete items by one request; return the keys of those that it left."""
+        requests: Any = [{"DeleteRequest": {"Key": key}} for key in keys]
+        try:
+            with writing("DynamoDB"):
+                answer = self._client.batch_write_item(RequestItems={table_name: requests})
+        except OutcomeUnknownError as error:  # a deletion can be repeated
+            raise UnavailableError(str(error)) from error
+        undone = answer["UnprocessedItems"].get(table_name, [])
+        return [dict(each["DeleteRequest"]["Key"]) for each in undone]
+
+    def _get_many(self, keys: Sequence[Key], *, is_consistent: bool) -> list[Item]:
+        """Return the items of up to a hundred keys of one space, as far as they are there."""
+        space, items = keys[0].space, list[Item]()
+        table_name = self._table_names[space]
+
+        def request(left: Sequence[Attributes]) -> list[Attributes]:
+            with reading("DynamoDB"):
+                answer = self._client.batch_get_item(
+                    RequestItems={table_name: {"Keys": left, "ConsistentRead": is_consistent}}
+                )
+            items.extend(item_of(space, each) for each in answer["Responses"].get(table_name, []))
+            undone = answer["UnprocessedKeys"].get(table_name)
+            return [dict(key) for key in undone["Keys"]] if undone else []
+
+        self._retry_policy.finish([_key(key) for key in keys], request)
+        return items
 
     def _get(self, key: Key) -> Item | None:
         with reading("DynamoDB"):

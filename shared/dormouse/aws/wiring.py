@@ -35,8 +35,6 @@ from dormouse.system import SystemClock, TimeOrderedIds, retry_policy
 from dormouse.tables.table import Table
 
 if TYPE_CHECKING:
-    from mypy_boto3_dynamodb import DynamoDBClient
-
     from dormouse.log.pages import Pages
 
 SCRATCH = "dormouse"
@@ -119,7 +117,7 @@ def wire(
         results=S3Storage(s3, names.results_bucket),
         sources=S3Sources(s3, names.ingest_bucket),
         dead_letters=SqsDeadLetters(sqs, names),
-        store=_store_factory(names, storage, dynamodb, observe, check),
+        store=_store_factory(names, storage, items, observe, check),
         clock=SystemClock(),
         ids=TimeOrderedIds(),
         scratch=settings.scratch,
@@ -149,7 +147,13 @@ def conditions_of(names: InstanceNames, tried_at: str = "") -> Conditions:
 
 
 def _table_names(names: InstanceNames) -> dict[Space, str]:
-    return {"tables": names.tables_table, "jobs": names.jobs_table, "state": names.state_table}
+    return {
+        "tables": names.tables_table,
+        "jobs": names.jobs_table,
+        "state": names.state_table,
+        "deltas": names.deltas_table,
+        "snapshots": names.snapshots_table,
+    }
 
 
 def _connections(uri: str) -> Connections:
@@ -172,7 +176,7 @@ def _spark(settings: Settings) -> Spark | None:
 def _store_factory(
     names: InstanceNames,
     storage: S3Storage,
-    dynamodb: DynamoDBClient,
+    items: DynamoItems,
     observe: Observer,
     before_request: BeforeRequest,
 ) -> Callable[[Table], StateStore]:
@@ -200,11 +204,10 @@ def _store_factory(
             fetch=fetched_hedged,
         )
         if kept_in == "dynamodb":
-            from dormouse.aws.blobs import BlobTables, DynamoDBStateStore
+            from dormouse.items.blobs import ItemStateStore
 
-            tables = BlobTables(dynamodb, names.deltas_table, names.snapshots_table)
-            return DynamoDBStateStore(
-                state_id, tables, pages(), clock, ids, retry_policy=tries, options=options
+            return ItemStateStore(
+                state_id, items, pages(), clock, ids, retry_policy=tries, options=options
             )
         from dormouse.aws.state_store import S3StateStore
 

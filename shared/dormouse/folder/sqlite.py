@@ -31,7 +31,17 @@ from dormouse.errors import (
     OutcomeUnknownError,
     UnavailableError,
 )
-from dormouse.items.store import Change, Check, Item, Key, Part, Space, changed, with_id
+from dormouse.items.store import (
+    LAST,
+    Change,
+    Check,
+    Item,
+    Key,
+    Part,
+    Space,
+    changed,
+    with_id,
+)
 from dormouse.storage import FREE_SPACE, FULL
 
 # Connections to SQLite files: none is used, or closed, by a process that was forked meanwhile.
@@ -536,8 +546,6 @@ _SELECT = "SELECT space, owner, name, part, body, sum, expires_s FROM items WHER
 _ORDER = "ORDER BY space, owner, name"
 _PUT = "INSERT OR REPLACE INTO items VALUES (?, ?, ?, ?, ?, ?, ?)"
 _DELETE = "DELETE FROM items WHERE space = ? AND owner = ? AND name = ?"
-_LAST = "\U0010ffff"
-"""Follows all that an owner can have after a prefix."""
 
 
 class SqliteItems:
@@ -550,7 +558,7 @@ class SqliteItems:
         """Read and write by `source`."""
         self._source = source
 
-    def get(self, *keys: Key) -> list[Item | None]:
+    def get(self, *keys: Key, never_change: bool = False) -> list[Item | None]:
         """Return the items of some keys, None where there is none."""
         places = ", ".join(["(?, ?, ?)"] * len(keys))
         where = f"{_SELECT} (space, owner, name) IN (VALUES {places}) {_ORDER}"
@@ -562,10 +570,18 @@ class SqliteItems:
         where = f"{_SELECT} space = ? AND owner = ? AND name >= ? {_ORDER}"
         return iter(_items(self._source.select(where, (space, owner, least))).values())
 
+    def names(
+        self, space: Space, owner: str, *, least: str = "", most: str = LAST
+    ) -> Iterator[str]:
+        """Yield the names of an owner's items, from a name up to another."""
+        where = "FROM items WHERE space = ? AND owner = ? AND name BETWEEN ? AND ? ORDER BY name"
+        rows = self._source.select(f"SELECT DISTINCT name {where}", (space, owner, least, most))
+        return (name for (name,) in rows)
+
     def scan(self, space: Space, *prefixes: str) -> Iterator[Item]:
         """Yield all items whose owner begins with one of these."""
         where = " OR ".join(["space = ? AND owner BETWEEN ? AND ?"] * len(prefixes))
-        values = [value for each in prefixes for value in (space, each, each + _LAST)]
+        values = [value for each in prefixes for value in (space, each, each + LAST)]
         return iter(_items(self._source.select(f"{_SELECT} {where} {_ORDER}", values)).values())
 
     def write(self, *changes: Change) -> bool:

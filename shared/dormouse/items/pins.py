@@ -56,7 +56,8 @@ class ItemPins:
 
     def clear(self, table_id: str) -> None:
         """Delete all pins of a table."""
-        self._items.delete([item.key for item in self._items.query("state", _owner(table_id))])
+        names = [*self._items.names("state", _owner(table_id))]
+        self._items.delete(Key("state", _owner(table_id), name) for name in names)
 
 
 def _owner(table_id: str) -> str:

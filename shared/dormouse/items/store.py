@@ -25,7 +25,7 @@ import msgspec
 
 from dormouse.errors import CorruptDataError
 
-Space = Literal["tables", "jobs", "state"]
+Space = Literal["tables", "jobs", "state", "deltas", "snapshots"]
 Body = str | bytes
 BODY, IDS, MARK = "body", "ids", "mark"
 """The part that most items have, and the parts of an item that takes ids."""
@@ -33,6 +33,8 @@ ONLY = "0"
 """The name of an item that is the only one of its owner."""
 FORMAT = 1
 ID_BYTES = 16
+LAST = "\U0010ffff"
+"""Follows all that an owner or a name can have after a prefix."""
 _SUM_BYTES = 8
 _MODULUS = 2 ** (8 * _SUM_BYTES)
 
@@ -218,11 +220,20 @@ class ItemStore(Protocol):
     raise OutcomeUnknownError instead: it may have been changed, or may be later.
     """
 
-    def get(self, *keys: Key) -> list[Item | None]:
-        """Return the items of some keys, None where there is none; not of one moment."""
+    def get(self, *keys: Key, never_change: bool = False) -> list[Item | None]:
+        """Return the items of some keys, None where there is none; not of one moment.
+
+        Of items that `never_change` what any replica has is right, for less: only that there is
+        none has to be read consistently. Many of them are read at once.
+        """
 
     def query(self, space: Space, owner: str, *, least: str = "") -> Iterator[Item]:
         """Yield the items of an owner by name, from a name on."""
+
+    def names(
+        self, space: Space, owner: str, *, least: str = "", most: str = LAST
+    ) -> Iterator[str]:
+        """Yield the names of an owner's items, damaged or not, from a name up to another."""
 
     def scan(self, space: Space, *prefixes: str) -> Iterator[Item]:
         """Yield all items whose owner begins with one of these, in any order."""

@@ -1,7 +1,7 @@
 """Blobs: the immutable deltas, segments and snapshots of one table, by id.
 
 This is one of the three ports of the engine; the other two, the log and its head, are in
-`log.pages`. The adapters are `log.blobs` (objects) and `aws.dynamodb.blobs` (items).
+`log.pages`. The adapters are `ObjectBlobs` and `items.blobs`.
 
 An id is 32 hex digits that begin with the time of its making, so ids sort by age. It is made for
 one blob: what is put again under it has the same bytes. A blob is garbage when its id is below the
@@ -131,12 +131,14 @@ def side_by_side(first: Callable[[], _Result], second: Callable[[], object]) -> 
     return result
 
 
-def fetched(get: Callable[[_Wanted], _Result], wanted: Sequence[_Wanted]) -> Iterator[_Result]:
+def fetched(
+    get: Callable[[_Wanted], _Result], wanted: Sequence[_Wanted], at_once: int = AT_ONCE
+) -> Iterator[_Result]:
     """Request each once; a `Fetch`."""
     if len(wanted) < 2:
         yield from map(get, wanted)
         return
-    with ThreadPoolExecutor(min(len(wanted), AT_ONCE)) as pool:
+    with ThreadPoolExecutor(min(len(wanted), at_once)) as pool:
         yield from pool.map(get, wanted)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from dormouse.aws import blobs
+from dormouse.items import blobs
 from dormouse.log.compaction import CompactionPolicy
 from tests.unit.statestore.faults import Home, small_items
 

@@ -9,9 +9,9 @@ from functools import lru_cache
 from typing import Any, Literal, TypeVar
 from unittest.mock import patch
 
-from dormouse.aws import blobs
-from dormouse.aws.blobs import DynamoDBStateStore
 from dormouse.aws.state_store import S3StateStore
+from dormouse.items import blobs
+from dormouse.items.blobs import ItemStateStore
 from dormouse.log import compaction, engine, pages
 from dormouse.log import compaction as collection
 from dormouse.log.blobs import ABOVE_ALL_IDS, BlobStore
@@ -120,7 +120,7 @@ class Rig:
         }
         made = self.pages, self.clock, self.ids
         if self.home == "items":
-            return DynamoDBStateStore("t", self.dynamodb.tables, *made, **tools)
+            return ItemStateStore("t", self.dynamodb.items(), *made, **tools)
         return S3StateStore("t", self.storage, *made, **tools)
 
     def log(self) -> Log:
@@ -209,8 +209,8 @@ class Rig:
             path = f"{delta_prefix('t')}{delta_id[-1]}/{delta_id}.delta"
             return _entries(self.storage.ever_put[path], delta_id)
         put = self.dynamodb.ever_put
-        count = int(put[f"{delta_id}#0000"]["parts"]["N"])
-        parts = [put[f"{delta_id}#{part:04d}"]["body"]["B"] for part in range(count)]
+        count = int.from_bytes(put[f"{delta_id}#0000"]["body"]["B"][:4])
+        parts = [put[f"{delta_id}#{part:04d}"]["body"]["B"][4:] for part in range(count)]
         return _entries(b"".join(parts), delta_id)
 
     def _pass(self, call: str) -> None:
@@ -261,5 +261,5 @@ def small_pages(capacity: int) -> Iterator[None]:
 def small_items() -> Iterator[None]:
     """Let snapshots be cut into several items, under few hash keys, so that requests are few."""
     buckets = {"delta": 1, "segment": 1, "snapshot": 2}
-    with patch.multiple(blobs, PART_BYTES=6000, HASH_BUCKETS=buckets, _REQUESTS_AT_ONCE=1):
+    with patch.multiple(blobs, PART_BYTES=6000, BUCKETS=buckets, _PUTS_AT_ONCE=1):
         yield

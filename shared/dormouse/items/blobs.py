@@ -1,0 +1,224 @@
+"""Blobs of a state as items that never change: a hundred small ones are read by one request.
+
+A blob that is larger than an item may be is cut into parts::
+
+    owner = <state id>#<kind>#<bucket>      bucket = (crc32 of the blob id + part) mod BUCKETS
+    name  = <blob id>#<part>                part = 0000, 0001, ...
+    body  = how many parts the blob has, in 4 bytes, and the bytes of this one
+
+So deltas that many writers put at once go to several owners, each of which takes 1,000 write units
+of DynamoDB a second, and a large snapshot (79 MB, 11,300 parts) is spread over all of them. The
+owners are known without a look, so that everything can be found, and begin with the id of the
+table, so that a policy can name them (docs/security.md).
+
+Crashes leave parts that nothing names: garbage. No order of writes matters, for a blob is read only
+after a page or the manifest names it, and that happens after the last part was stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Literal
+
+from dormouse.errors import CorruptDataError, InvariantError, OutcomeUnknownError, UnavailableError
+from dormouse.items.store import ABSENT, BODY, Item, ItemStore, Key, Space, put
+from dormouse.log.blobs import BlobRange, MissingBlobError, fetched
+from dormouse.log.compaction import CompactionPolicy
+from dormouse.log.engine import DEFAULTS, LogStateStore, Options
+from dormouse.log.log import Log, Reader
+from dormouse.log.pages import Pages
+from dormouse.ports import Clock, Ids
+from dormouse.retry_policy import WITHOUT_PAUSES, RetryPolicy
+from dormouse.state.store import REBUILD
+from dormouse.stored.checksums import crc32
+from dormouse.stored.decoding import raise_corrupt
+
+Kind = Literal["delta", "segment", "snapshot"]
+_Part = tuple[str, int]
+
+SPACES: dict[Kind, Space] = {"delta": "deltas", "segment": "deltas", "snapshot": "snapshots"}
+BUCKETS: dict[Kind, int] = {"delta": 8, "segment": 4, "snapshot": 16}
+PART_BYTES = 7_000
+"""With its other attributes an item takes 2 read units of DynamoDB. A whole snapshot costs by its
+bytes, however it is cut; a reader of a few keys fetches a few blocks of 10 to 20 KB, and whole
+items."""
+MOST_PARTS = 1_000_000
+_COUNT_BYTES = 4
+_PUTS_AT_ONCE = 8
+_FEW = 16
+_FIRST = "!"
+"""Below all names."""
+
+
+class ItemBlobs:
+    """A `BlobStore` of items; safe for many threads, as the items are."""
+
+    def __init__(
+        self, items: ItemStore, state_id: str, kind: Kind, retry_policy: RetryPolicy
+    ) -> None:
+        """Keep blobs of one kind of the state `state_id`."""
+        self._items, self._state_id, self._kind = items, state_id, kind
+        self._retry_policy = retry_policy
+
+    def put(self, blob_id: str, body: bytes) -> None:
+        """Store a blob under a new id, in as many parts as it needs; retry each part that fails."""
+        view = memoryview(body)
+        starts = range(0, max(1, len(body)), PART_BYTES)
+        count = len(starts).to_bytes(_COUNT_BYTES)
+
+        def put_part(part: int) -> None:
+            piece = count + view[starts[part] : starts[part] + PART_BYTES]
+            self._retry_policy.retry(lambda: self._put(blob_id, part, piece))
+
+        list(fetched(put_part, range(len(starts)), _PUTS_AT_ONCE))
+
+    def get(self, blob_ids: Sequence[str]) -> list[bytes]:
+        """Return the blobs of these ids.
+
+        Raises:
+            MissingBlobError: one of them does not exist, or lacks a part.
+            CorruptDataError: one of them is damaged.
+        """
+        pieces = self._pieces((blob_id, 0) for blob_id in blob_ids)
+        counts = {blob_id: pieces[blob_id, 0][1] for blob_id in blob_ids}
+        pieces |= self._pieces((each, part) for each, n in counts.items() for part in range(1, n))
+        return [
+            b"".join(pieces[blob_id, part][0] for part in range(counts[blob_id]))
+            for blob_id in blob_ids
+        ]
+
+    def stream(self, blob_ids: Sequence[str]) -> Iterator[bytes]:
+        """Yield the blobs of these ids, in this order; they come together. Raises: as `get`."""
+        yield from self.get(blob_ids)
+
+    def get_ranges(self, wanted: Sequence[BlobRange]) -> list[bytes]:
+        """Return parts of blobs: all items that have some of them by one request, if they are few.
+
+        Raises: as `get`.
+        """
+        numbers = {
+            each: range(each.start // PART_BYTES, -(-each.end // PART_BYTES)) for each in wanted
+        }
+        items = self._there((each.blob_id, part) for each in wanted for part in numbers[each])
+        return [self._range(each, numbers[each], items) for each in wanted]
+
+    def _range(
+        self, wanted: BlobRange, numbers: Sequence[int], items: dict[_Part, Item | None]
+    ) -> bytes:
+        """Return a part of a blob, of which these items are there."""
+        parts = [(wanted.blob_id, part) for part in numbers]
+        pieces = [self._piece(part, items[part]) for part in parts if items[part]]
+        count, start = -(-wanted.size_bytes // PART_BYTES), wanted.start
+        if len(pieces) == len(parts) and all(parts_ == count for _, parts_ in pieces):
+            body, start = b"".join(piece for piece, _ in pieces), start % PART_BYTES
+        else:  # a part is lost: say which; or it was cut otherwise
+            (body,) = self.get([wanted.blob_id])
+        found = body[start : start + wanted.end - wanted.start]
+        if len(found) < wanted.end - wanted.start:
+            raise CorruptDataError(
+                f"{self._kind} {wanted.blob_id} is smaller than the {wanted.size_bytes:,} bytes "
+                "that it should have"
+            )
+        return found
+
+    def delete_stale(self, before: str, needed: Collection[str]) -> None:
+        """Delete all blobs, and parts of blobs, whose ids are below `before` and not `needed`."""
+        for bucket in range(BUCKETS[self._kind]):
+            place = SPACES[self._kind], self._owner(bucket)
+            for least, most in _gaps(before, needed):
+                names = self._items.names(*place, least=least, most=most)
+                stale = [name for name in names if name.rpartition("#")[0] not in needed]
+                self._items.delete(Key(*place, name) for name in stale)
+
+    def _pieces(self, parts: Iterable[_Part]) -> dict[_Part, tuple[bytes, int]]:
+        """Return the bytes of parts, and how many parts the blob of each has."""
+        return {part: self._piece(part, item) for part, item in self._there(parts).items()}
+
+    def _there(self, parts: Iterable[_Part]) -> dict[_Part, Item | None]:
+        wanted = [*dict.fromkeys(parts)]
+        keys = [self._key(*part) for part in wanted]
+        return dict(zip(wanted, self._items.get(*keys, never_change=True), strict=True))
+
+    def _piece(self, part: _Part, item: Item | None) -> tuple[bytes, int]:
+        if item is None:
+            name = self._name(*part) if part[1] else f"{self._kind} {part[0]}"
+            raise MissingBlobError(part[0], name)
+        problem = f"{self._name(*part)} of table {self._state_id} is damaged"
+        with raise_corrupt(problem, hint=REBUILD):
+            body = item.data(BODY)
+            count = int.from_bytes(body[:_COUNT_BYTES])
+            if not 0 < count <= MOST_PARTS:
+                raise ValueError("its number of parts is not what this class writes")
+            return body[_COUNT_BYTES:], count
+
+    def _put(self, blob_id: str, part: int, piece: bytes) -> None:
+        wanted = put(self._key(blob_id, part), piece, ABSENT)
+        try:
+            if self._items.write(wanted):
+                return
+            (item,) = self._items.get(wanted.key, never_change=True)
+        except OutcomeUnknownError as error:  # repeatable, so the caller may simply retry
+            raise UnavailableError(str(error)) from error
+        if item is not None and item.parts != wanted.item().parts:
+            raise InvariantError(
+                f"{self._name(blob_id, part)} of table {self._state_id} exists with other bytes; "
+                "nothing was changed",
+                hint="an id is made for one blob: look for two processes that make the same ids",
+            )
+
+    def _owner(self, bucket: int) -> str:
+        return f"{self._state_id}#{self._kind}#{bucket}"
+
+    def _key(self, blob_id: str, part: int) -> Key:
+        owner = self._owner((crc32(blob_id.encode()) + part) % BUCKETS[self._kind])
+        return Key(SPACES[self._kind], owner, f"{blob_id}#{part:04d}")
+
+    def _name(self, blob_id: str, part: int) -> str:
+        return f"part {part} of {self._kind} {blob_id}"
+
+
+def _gaps(before: str, needed: Collection[str]) -> list[tuple[str, str]]:
+    """Return the ranges of names below `before` that hold nothing needed.
+
+    A query costs by the bytes of the items that it passes, so the parts of a kept snapshot,
+    megabytes of them, are left out. With needed ids 3 and 5, and 7 as `before`, the ranges are
+    those of the ids below 3, between 3 and 5, and between 5 and 7. Of many needed ids, which are
+    those of small deltas, one range passes over all.
+    """
+    kept = sorted(blob_id for blob_id in needed if blob_id < before)
+    if len(kept) > _FEW:
+        return [(_FIRST, before)]
+    # "$" follows "#" in order: "<id>$" is above all parts of an id and below all later ids.
+    return list(zip([_FIRST, *(f"{each}$" for each in kept)], [*kept, before], strict=True))
+
+
+COMPACTION = CompactionPolicy(snapshot_share=5)
+
+
+class ItemStateStore(LogStateStore):
+    """The engine over items alone, for many processes that commit: the log, deltas and snapshots.
+
+    A process that commits fetches what others committed meanwhile: a hundred deltas in one request
+    to DynamoDB, where S3 needs a hundred. What this costs is written by the kilobyte, so deltas are
+    packed into less than one, and snapshots are written more rarely.
+    """
+
+    def __init__(
+        self,
+        table_id: str,
+        items: ItemStore,
+        pages: Pages,
+        clock: Clock,
+        ids: Ids,
+        *,
+        retry_policy: RetryPolicy = WITHOUT_PAUSES,
+        options: Options = DEFAULTS,
+    ) -> None:
+        """Use the state of `table_id`; nothing is read yet."""
+        reader = Reader(
+            Log(table_id, pages, retry_policy, options.name),
+            deltas=ItemBlobs(items, table_id, "delta", retry_policy),
+            segments=ItemBlobs(items, table_id, "segment", retry_policy),
+            snapshots=ItemBlobs(items, table_id, "snapshot", retry_policy),
+        )
+        super().__init__(reader, clock, ids, options, COMPACTION)
