@@ -1,4 +1,4 @@
-"""Small items, written conditionally: registry, tracker, pins, publications, pages, blobs of states.
+"""Small items, written conditionally: registry, tracker, pins, publications, logs, blobs of states.
 
 - `store`: the port `ItemStore`, which DynamoDB and SQLite implement, and the checksums of items.
 - `tables`, `table_items`, `table_repair`, `tombstones`: the registry of tables.

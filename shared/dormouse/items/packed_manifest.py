@@ -8,8 +8,6 @@ to twice as many.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import TypeVar
 
 import msgspec
 
@@ -18,85 +16,35 @@ from dormouse.log.pages import Increment, IndexPlace, Manifest, Segment, Snapsho
 
 FORMAT = 1
 
-_Run = TypeVar("_Run", Snapshot, Increment)
-
-
-class _Snapshot(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    id: bytes
-    version: int
-    time_ms: int
-    size_bytes: int
-
-
-class _Increment(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """It follows the newest snapshot, or the increment before it, and has so many versions."""
-
-    id: bytes
-    versions: int
-    time_ms: int
-    size_bytes: int
-
-
-class _Segment(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """It follows the segment before it, and has so many versions."""
-
-    id: bytes
-    versions: int
-    size_bytes: int
-    restores: tuple[bytes, ...] = ()
-
-
-class _Place(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    size_bytes: int
-    bytes_after: int
-
-
-class _Packed(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """A manifest without its revision; the segments follow version `segments_after`.
-
-    Where the index lies is said of the newest snapshot and of the newest increment.
-    """
-
-    snapshots: tuple[_Snapshot, ...]
-    increments: tuple[_Increment, ...]
-    segments_after: int
-    segments: tuple[_Segment, ...]
-    snapshot_index: _Place | None
-    increment_index: _Place | None
+_Run = tuple[bytes, int, int, int]
+"""Id, version, time and bytes of a snapshot; or of an increment, which instead says how many
+versions it has: it follows the newest snapshot, or the increment before it."""
+_Segment = tuple[bytes, int, int, tuple[bytes, ...]]
+"""Id, versions and bytes of a segment, which follows the one before it, and what it restores."""
+_Place = tuple[int, int]
+_Packed = tuple[
+    tuple[_Run, ...], tuple[_Run, ...], int, tuple[_Segment, ...], _Place | None, _Place | None
+]
+"""Snapshots, increments, the version that the segments follow, segments; and where the index lies
+of the newest snapshot, and of the newest increment."""
 
 
 def packed_manifest(manifest: Manifest) -> bytes:
     """Return the packed form of all of a manifest but its revision."""
-    snapshots = tuple(
-        _Snapshot(bytes.fromhex(each.id), each.version, each.time_ms, each.size_bytes)
-        for each in manifest.snapshots
+    packed: _Packed = (
+        tuple((_id(s.id), s.version, s.time_ms, s.size_bytes) for s in manifest.snapshots),
+        tuple(
+            (_id(i.id), i.version - i.after, i.time_ms, i.size_bytes) for i in manifest.increments
+        ),
+        manifest.segments[0].after if manifest.segments else 0,
+        tuple(
+            (_id(s.id), s.version - s.after, s.size_bytes, tuple(map(_id, s.restores)))
+            for s in manifest.segments
+        ),
+        _place(manifest.snapshots[-1:]),
+        _place(manifest.increments[-1:]),
     )
-    increments = tuple(
-        _Increment(bytes.fromhex(each.id), each.version - each.after, each.time_ms, each.size_bytes)
-        for each in manifest.increments
-    )
-    segments = tuple(
-        _Segment(
-            bytes.fromhex(each.id),
-            each.version - each.after,
-            each.size_bytes,
-            tuple(map(bytes.fromhex, each.restores)),
-        )
-        for each in manifest.segments
-    )
-    after = manifest.segments[0].after if manifest.segments else 0
-    places = _place(manifest.snapshots), _place(manifest.increments)
-    packed = _Packed(snapshots, increments, after, segments, *places)
     return bytes([FORMAT]) + msgspec.msgpack.encode(packed)
-
-
-def _place(runs: Sequence[Snapshot] | Sequence[Increment]) -> _Place | None:
-    place = runs[-1].index if runs else None
-    return _Place(place.size_bytes, place.bytes_after) if place else None
-
-
-def _with_place(run: _Run, place: _Place) -> _Run:
-    return replace(run, index=IndexPlace(place.size_bytes, place.bytes_after))
 
 
 def unpacked_manifest(body: bytes, revision: int) -> Manifest:
@@ -111,26 +59,36 @@ def unpacked_manifest(body: bytes, revision: int) -> Manifest:
             f"the manifest is of format {body[0]}; the one known here is {FORMAT}",
             hint="it was written by a later version: upgrade this one",
         )
-    packed = msgspec.msgpack.decode(body[1:], type=_Packed)
-    snapshots = [
-        Snapshot(each.id.hex(), each.version, each.time_ms, each.size_bytes)
-        for each in packed.snapshots
-    ]
-    increments: list[Increment] = []
-    after = snapshots[-1].version if snapshots else 0
-    for made in packed.increments:
-        version = after + made.versions
-        increments.append(Increment(made.id.hex(), after, version, made.time_ms, made.size_bytes))
-        after = version
-    segments: list[Segment] = []
-    after = packed.segments_after
-    for each in packed.segments:
-        restores = tuple(restored.hex() for restored in each.restores)
-        version = after + each.versions
-        segments.append(Segment(each.id.hex(), after, version, each.size_bytes, restores))
-        after = version
-    if packed.snapshot_index:
-        snapshots[-1] = _with_place(snapshots[-1], packed.snapshot_index)
-    if packed.increment_index:
-        increments[-1] = _with_place(increments[-1], packed.increment_index)
-    return Manifest(revision, tuple(snapshots), tuple(segments), tuple(increments))
+    snapshots, increments, after, segments, *places = msgspec.msgpack.decode(body[1:], type=_Packed)
+    indexes = [IndexPlace(*place) if place else None for place in places]
+    made: list[Snapshot] = []
+    for number, (id_, version, time_ms, size_bytes) in enumerate(snapshots, 1):
+        index = _last(number, snapshots, indexes[0])
+        made.append(Snapshot(id_.hex(), version, time_ms, size_bytes, index))
+    follows = made[-1].version if made else 0
+    grown: list[Increment] = []
+    for number, (id_, versions, time_ms, size_bytes) in enumerate(increments, 1):
+        index, end = _last(number, increments, indexes[1]), follows + versions
+        grown.append(Increment(id_.hex(), follows, end, time_ms, size_bytes, index))
+        follows = end
+    cut: list[Segment] = []
+    for id_, versions, size_bytes, restores in segments:
+        end, names = after + versions, tuple(each.hex() for each in restores)
+        cut.append(Segment(id_.hex(), after, end, size_bytes, names))
+        after = end
+    if (indexes[0] and not made) or (indexes[1] and not grown):
+        raise ValueError("an index of nothing")
+    return Manifest(revision, tuple(made), tuple(cut), tuple(grown))
+
+
+def _last(number: int, runs: Sequence[_Run], index: IndexPlace | None) -> IndexPlace | None:
+    return index if number == len(runs) else None
+
+
+def _place(newest: Sequence[Snapshot] | Sequence[Increment]) -> _Place | None:
+    index = newest[0].index if newest else None
+    return (index.size_bytes, index.bytes_after) if index else None
+
+
+def _id(text: str) -> bytes:
+    return bytes.fromhex(text)
