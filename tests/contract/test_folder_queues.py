@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
 
 import pytest
@@ -85,6 +86,32 @@ def test_a_message_that_is_not_deleted_comes_again_and_a_deleted_one_does_not(
     clock.advance(seconds=60)
     (again,) = queues.receive(CHANGES, 2, 60)
     assert (decode(again.body, TableChanged).table_id, again.receives) == ("0001", 2)
+
+
+def test_a_message_goes_at_once_with_those_that_follow_from_it_or_not_at_all(
+    queues: SqliteQueues, database: Database
+) -> None:
+    queues.send(changes(1))
+    done = queues.receive(CHANGES, 1, 60)
+
+    def failing() -> Iterator[OutboundMessage]:
+        yield from changes(1)
+        raise OSError
+
+    with pytest.raises(OSError):
+        queues.send(failing(), done)
+    assert queues.depths([CHANGES]) == {CHANGES: 2}
+    with database.writing() as connection:
+        connection.execute(
+            "CREATE TRIGGER kept BEFORE DELETE ON messages BEGIN SELECT raise(ABORT, 'no'); END"
+        )
+    with pytest.raises(sqlite3.IntegrityError):
+        queues.send(changes(1), done)
+    assert queues.depths([CHANGES]) == {CHANGES: 2}
+    with database.writing() as connection:
+        connection.execute("DROP TRIGGER kept")
+    queues.send(changes(1), done)
+    assert queues.depths([CHANGES]) == {CHANGES: 2}
 
 
 def test_one_that_came_again_is_not_deleted_by_a_slow_receiver(

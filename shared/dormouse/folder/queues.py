@@ -172,21 +172,23 @@ class SqliteQueues:
         self._held: set[str] = set()
         self._lock = threading.Lock()
 
-    def send(self, messages: Iterable[OutboundMessage]) -> None:
+    def send(self, messages: Iterable[OutboundMessage], done: Sequence[Received] = ()) -> None:
         """Send all messages, some at a time, while the iterable is consumed.
 
-        If the iterable raises, the messages before are sent all the same.
+        What is `done` by them is deleted with the last, at once. If the iterable raises, the
+        messages before are sent all the same, and nothing is deleted.
         """
         waiting: list[OutboundMessage] = []
-        iterator = iter(messages)
         try:
-            for outgoing in iterator:
+            for outgoing in messages:
                 waiting.append(outgoing)
                 if len(waiting) == _SENT_AT_ONCE:
                     self._put(waiting)
                     waiting = []
-        finally:
+        except BaseException:
             self._put(waiting)
+            raise
+        self._put(waiting, done)
 
     def send_body(self, queue: str, body: str, *, reason: str = "") -> None:
         """Send the text of a message; to a dead-letter queue with the reason."""
@@ -236,10 +238,7 @@ class SqliteQueues:
 
     def delete(self, messages: Sequence[Received]) -> None:
         """Delete messages that are done; one that came again since stays with its new receiver."""
-        with self._ending(messages) as connection:
-            connection.executemany(
-                f"DELETE FROM messages {THIS}", [message.place for message in messages]
-            )
+        self._put((), messages)
 
     def retry_in(self, message: Received, seconds: float, *, is_counted: bool = True) -> None:
         """Let a message be seen again in so many seconds; unless `is_counted`, as if it had not
@@ -352,8 +351,8 @@ class SqliteQueues:
             with self._lock:
                 self._held.difference_update(message.receipt for message in messages)
 
-    def _put(self, messages: Sequence[OutboundMessage]) -> None:
-        if not messages:
+    def _put(self, messages: Sequence[OutboundMessage], done: Sequence[Received] = ()) -> None:
+        if not messages and not done:
             return
         now_ms = self._clock.now_ms()
         rows = [
@@ -366,9 +365,12 @@ class SqliteQueues:
             )
             for each in messages
         ]
-        with self._database.writing() as connection:
+        places = [message.place for message in done]
+        with self._ending(done) as connection:
             connection.executemany(_INSERT, rows)
-        self._sent()
+            connection.executemany(f"DELETE FROM messages {THIS}", places)
+        if messages:
+            self._sent()
 
 
 def insert_message(

@@ -94,8 +94,11 @@ class Deliveries:
                 logger.error("dead letter in queue %s: it cannot be decoded", message.queue)
         return found
 
-    def run(self, received: Sequence[Received], stage: Callable[[], object]) -> bool:
-        """Run a stage for messages, and delete them; return whether it succeeded.
+    def run(
+        self, received: Sequence[Received], stage: Callable[[], Iterable[OutboundMessage]]
+    ) -> bool:
+        """Run a stage for messages, send what it returns, and delete them; return whether it
+        succeeded.
 
         If it fails, all of them come again: a stage may run twice. No error gets out, or one
         message would keep the others from being worked on; what is the matter with it is in the
@@ -103,7 +106,7 @@ class Deliveries:
         """
         try:
             self.leaving.check()
-            stage()
+            self.queues.send(stage(), done=received)
         except BaseException as error:
             is_its_own = isinstance(error, Exception) or is_panic(error)
             if self.leaving or not is_its_own:  # as by Ctrl-C, in the thread that waits for it
@@ -114,7 +117,6 @@ class Deliveries:
             for message in received:  # any error is one message's, and is logged and counted
                 self._failed(message, error)
             return False
-        self.queues.delete(received)
         return True
 
     def _failed(self, message: Received, error: BaseException) -> None:
@@ -348,23 +350,19 @@ class Worker:
             elif isinstance(content, AdminRequest):
                 run = partial(self._administer, content)
             else:
-                run = partial(self._run, stage.load(), content)
+                run = partial(stage.load(), self.services, content)
             self._deliveries.run([message], run)
 
-    def _run(self, stage: Callable[..., Iterable[OutboundMessage]], message: Message) -> None:
-        self.queues.send(stage(self.services, message))
-
-    def _administer(self, request: AdminRequest) -> None:
+    def _administer(self, request: AdminRequest) -> Iterable[OutboundMessage]:
         """Carry out a request that a program sent; who sent it reads what became of it."""
         from dormouse.features.administration import administer
 
         try:
-            self._send_all_but_replies(administer(self.services, request))
+            messages = administer(self.services, request)
         except (InvalidRequestError, AlreadyExistsError, NotFoundError) as error:
             logger.warning("request %s was refused: %s", request.request_id, type(error).__name__)
-
-    def _send_all_but_replies(self, messages: Iterable[OutboundMessage]) -> None:
-        self.queues.send(each for each in messages if each.queue != REPLIES)
+            return []
+        return [each for each in messages if each.queue != REPLIES]
 
     def _batch(self, found: Sequence[tuple[Received, Message]]) -> None:
         """Batch files together; if that fails, each half by itself: one table may be the reason."""
@@ -377,22 +375,18 @@ class Worker:
         waiting = [m for _, m in found if isinstance(m, FilesWaiting)]
         received = [message for message, _ in found]
 
-        def stage() -> None:
-            self.queues.send(batch_files(self.services, sources, waiting))
-
+        stage = partial(batch_files, self.services, sources, waiting)
         if len(found) == 1:
             self._deliveries.run(received, stage)
             return
         try:
-            stage()
+            self.queues.send(stage(), done=received)
         except (UnavailableError, OutcomeUnknownError, OSError) as error:
             self._deliveries.run(received, partial(_raise, error))
         except Exception:  # any: each half meets it again, the last in `Deliveries.run`
             half = len(found) // 2
             self._batch(found[:half])
             self._batch(found[half:])
-        else:
-            self.queues.delete(received)
 
     def _plan(
         self,
@@ -406,17 +400,19 @@ class Worker:
                 changes.setdefault(content.table_id, []).append((message, content))
         for same in changes.values():
             change = next((c for _, c in same if c.swept), same[0][1])
-            self._deliveries.run([m for m, _ in same], partial(self._run, stage, change))
+            self._deliveries.run([m for m, _ in same], partial(stage, self.services, change))
 
-    def _follow(self, stage: Callable[..., Iterable[OutboundMessage]], step: RequestStep) -> None:
+    def _follow(
+        self, stage: Callable[..., Iterable[OutboundMessage]], step: RequestStep
+    ) -> Iterable[OutboundMessage]:
         """Follow a request; once its last reply would be sent, forget it."""
         from dormouse.features.administration import delete_request
 
         messages = list(stage(self.services, step))
-        self._send_all_but_replies(messages)
         replies = (each.message for each in messages if each.queue == REPLIES)
         if any(isinstance(each, Reply) and each.outcome != "accepted" for each in replies):
             delete_request(self.services, step)
+        return [each for each in messages if each.queue != REPLIES]
 
 
 def _decode_files(body: str) -> FilesDropped | FilesWaiting:
@@ -427,7 +423,7 @@ def _decode_files(body: str) -> FilesDropped | FilesWaiting:
     return files
 
 
-def _raise(error: Exception) -> None:
+def _raise(error: Exception) -> Iterable[OutboundMessage]:
     raise error
 
 

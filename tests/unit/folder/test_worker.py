@@ -391,7 +391,7 @@ def test_an_interruption_anywhere_is_no_fault_of_the_message(
     def interrupted(*_: object) -> None:
         raise error
 
-    for place in ("_handle", "_run"):
+    for place in ("_handle", "_plan"):
         send(opened, TableChanged("t"))
         with monkeypatch.context() as patched:
             patched.setattr(type(opened.worker), place, interrupted)
