@@ -408,11 +408,13 @@ def fit_range(wanted: KeyRange, schema: Schema) -> KeyRange:
 
 def fit_range_to_fields(wanted: KeyRange, fields: Sequence[Field]) -> KeyRange:
     """Return a range as `fit_range` does, for columns that need not be keys."""
-    low = _fitted(wanted.min, fields)
-    high = None if wanted.max is None else _fitted(wanted.max, fields)
+    first, end = wanted.min, wanted.max
+    low = _fitted(first, fields)
+    high = None if end is None else _fitted(end, fields)
     if low is None:
         return KeyRange((), ())
-    return KeyRange(low, high)
+    # what fits, as it mostly does, is not encoded again: a look-up comes here often
+    return wanted if low is first and high is end else KeyRange(low, high)
 
 
 def requested_ranges(schema: Schema, ranges: Sequence[KeyRange]) -> list[KeyRange]:

@@ -118,7 +118,7 @@ def check_not_forked(path: Path) -> None:
 def file_at(path: Path) -> tuple[int, int] | None:
     """Return which file is at a path now; None if there is none."""
     try:
-        status = path.stat()
+        status = os.stat(path)  # noqa: PTH116  # a quarter of the time of `Path.stat`
     except (FileNotFoundError, NotADirectoryError):
         return None
     return status.st_dev, status.st_ino

@@ -92,7 +92,7 @@ class RowRules:
     @property
     def is_empty(self) -> bool:
         """Return whether the rules change nothing."""
-        return self == RowRules()
+        return self == NO_RULES
 
     @property
     def aggregates(self) -> bool:
@@ -128,6 +128,9 @@ class RowRules:
         return aged or self.where
 
 
+NO_RULES = RowRules()
+
+
 def row_rules(schema: Schema, properties: Properties) -> RowRules:
     """Parse and check the filters and aggregations among a table's properties.
 
@@ -135,6 +138,8 @@ def row_rules(schema: Schema, properties: Properties) -> RowRules:
         InvalidRequestError: they are malformed, do not fit the schema, or would make the rows
             depend on which shards have been merged. The message says which and why.
     """
+    if not properties.filters and not properties.aggregations:
+        return NO_RULES  # of most tables, and each query asks
     age_off, where = _filters(properties.filters, schema)
     aggregation = _aggregation(properties.aggregations, schema)
     rules = RowRules(age_off, where, aggregation)
@@ -158,7 +163,8 @@ def group_keys(schema: Schema, properties: Properties) -> tuple[Field, ...]:
     Raises:
         InvalidRequestError: the properties are not well-formed.
     """
-    aggregation = _aggregation(properties.aggregations, schema)
+    text = properties.aggregations
+    aggregation = _aggregation(text, schema) if text else None
     return schema.keys if aggregation is None else aggregation.group_keys(schema)
 
 
