@@ -12,12 +12,12 @@ from functools import lru_cache
 from typing import Any, cast
 
 from dormouse.aws.items import DynamoItems, attributes_of
-from dormouse.items.pages import page_key, put_head
-from dormouse.items.store import IDS, MARK, Put
-from dormouse.log.pages import PAGE_CAPACITY, Head
+from dormouse.items.pages import head_key, page_key
+from dormouse.items.store import IDS, MARK, Item, Put
+from dormouse.log.pages import PAGE_CAPACITY
 from dormouse.ports import StoredObject
 from dormouse.retry_policy import WITHOUT_PAUSES
-from tests.support.memory_pages import MemoryPages
+from tests.support.hooked_pages import HookedPages
 from tests.support.memory_storage import MemoryStorage
 
 DOLLARS_PER_MILLION = {"wru": 0.625, "rru": 0.125, "put": 5.0, "get": 0.4, "list": 5.0}
@@ -95,17 +95,17 @@ def kind_of(path: str) -> str:
     return path.split("/state/")[-1].partition("/")[0]
 
 
-class CountingPages(MemoryPages):
+class CountingPages(HookedPages):
     """Other pages, seen through a counter. Each store has one of its own.
 
     Dollars go by the sizes which the items have when they are asked for. A condition that fails
     costs as much as one that holds.
     """
 
-    def __init__(self, inner: MemoryPages, requests: Requests) -> None:
+    def __init__(self, inner: HookedPages, requests: Requests) -> None:
         """Count in `requests` what is asked of `inner`."""
-        super().__init__(before=self._count)
-        self._logs, self._lock, self._requests = inner._logs, inner._lock, requests
+        super().__init__(before=self._count, items=inner._items)
+        self._requests = requests
 
     def delete_pages(self, table_id: str, first: int, end: int) -> None:
         """Count a write for each page, sent 25 at a time."""
@@ -114,7 +114,9 @@ class CountingPages(MemoryPages):
         self._requests.counts["wru"] += end - first
 
     def _count(self, operation: str) -> None:
-        head = max((head_item_bytes(log.head) for log in self._logs.values()), default=100)
+        found = self._items.scan("state", "")
+        heads = (head_item_bytes(item) for item in found if item.key.owner.endswith("#H"))
+        head = max(heads, default=100)
         match operation:
             case "pins":
                 self._requests.dynamo_read(_KEY_BYTES)  # a query that finds none
@@ -135,9 +137,10 @@ class CountingPages(MemoryPages):
 
 
 @lru_cache(16)
-def head_item_bytes(head: Head) -> int:
+def head_item_bytes(head: Item) -> int:
     """Return the size of a head as DynamoDB counts it."""
-    return item_bytes(attributes_of(put_head("0" * 32, head)))
+    parts = {name: part.body for name, part in head.parts.items() if part.body is not None}
+    return item_bytes(attributes_of(Put(head_key("0" * 32), parts)))
 
 
 def item_bytes(item: Mapping[str, Any]) -> int:

@@ -38,7 +38,7 @@ from dormouse.aws.state_store import FEWEST_HEDGED, LATE
 from dormouse.errors import UnavailableError
 from dormouse.log.blobs import AT_ONCE
 from dormouse.log.pages import Head, Page
-from tests.support.memory_pages import MemoryPages
+from tests.support.hooked_pages import HookedPages
 from tests.support.memory_storage import MemoryStorage
 
 _Result = TypeVar("_Result")
@@ -441,7 +441,7 @@ class SlowDynamoDB(CountingDynamoDB):
 class SlowPages(CountingPages):
     """Pages whose requests take their time, half of it before they happen, and are throttled."""
 
-    def __init__(self, inner: MemoryPages, network: Network) -> None:
+    def __init__(self, inner: HookedPages, network: Network) -> None:
         """Take the times from `network`."""
         super().__init__(inner, network.requests)
         self.before, self.after = self._begin, self._end

@@ -32,7 +32,7 @@ from dormouse.state.state import AddShards, InitialisePartitions
 from dormouse.state.store import Committed
 from dormouse.storage import FolderStorage
 from dormouse.stored.paths import data_prefix
-from tests.support.memory_pages import MemoryPages
+from tests.support.hooked_pages import HookedPages
 
 Append = Callable[[], int]
 """Appends once, however long it takes; returns how many attempts were in vain."""
@@ -50,7 +50,7 @@ class Appended:
 
 def dormouse_writers(folder: Path, count: int, *, stores: int | None = None) -> list[Append]:
     """Return writers with a store each, as processes have, or with so many stores among them."""
-    storage, pages, clock = FolderStorage(folder), MemoryPages(), Clock()
+    storage, pages, clock = FolderStorage(folder), HookedPages(), Clock()
     first = S3StateStore("t", storage, pages, clock, Ids(clock, 0))
     first.commit(InitialisePartitions((), (Primitive.STRING,)), generation=0)
 

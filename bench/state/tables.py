@@ -47,7 +47,7 @@ from dormouse.log.pinning import PartialReads
 from dormouse.log.tail import index_place_of, key_indexes
 from dormouse.state.state import Entry, TableState
 from dormouse.storage import FolderStorage
-from tests.support.memory_pages import MemoryPages
+from tests.support.hooked_pages import HookedPages
 from tests.support.memory_storage import MemoryStorage
 
 
@@ -56,7 +56,7 @@ class Table:
     """One table in memory, and how often each of its stores asked for what."""
 
     storage: MemoryStorage | FolderStorage
-    pages: MemoryPages
+    pages: HookedPages
     clock: Clock
     items: dict[Key, Mapping[str, Any]]
     kept_in: str
@@ -73,7 +73,7 @@ class Table:
 
 def table_of(snapshot: bytes, kept_in: str = "s3") -> Table:
     """Return a table whose state is a snapshot of version 0, kept in `s3` or in `dynamodb`."""
-    storage, pages, clock = MemoryStorage(), MemoryPages(), Clock()
+    storage, pages, clock = MemoryStorage(), HookedPages(), Clock()
     table = Table(storage, pages, clock, {}, kept_in)
     first = Snapshot(f"{0:032x}", 0, 0, len(snapshot), index_place_of(snapshot))
     table.store(Requests(), 0).reader.snapshots.put(first.id, snapshot)

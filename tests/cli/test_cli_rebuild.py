@@ -13,7 +13,7 @@ from tests.support.instances import InMemory
 def lost(flights: Dormouse, memory: InMemory) -> Dormouse:
     """The same, where the state of the table is lost."""
     table = memory.instance.table("flights").table
-    memory.world.pages._logs.clear()
+    memory.world.pages.lose()
     state = [o.path for o in memory.world.storage.list(f"{table.id}/state/")]
     memory.world.storage.delete(state)
     memory.world.services.store.cache_clear()  # type: ignore[attr-defined]  # as in a new process

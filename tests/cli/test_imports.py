@@ -158,10 +158,10 @@ import sys
 from dormouse.aws.state_store import S3StateStore
 from dormouse.state.state import ReleaseJob
 from tests.support.adapters import CountingIds, FakeClock
-from tests.support.memory_pages import MemoryPages
+from tests.support.hooked_pages import HookedPages
 from tests.support.memory_storage import MemoryStorage
 clock = FakeClock(0)
-kept = MemoryStorage(), MemoryPages(), clock, CountingIds(clock)
+kept = MemoryStorage(), HookedPages(), clock, CountingIds(clock)
 S3StateStore("t", *kept).commit(ReleaseJob("none"), generation=0)
 assert S3StateStore("t", *kept).current().version == 1
 print("IMPORTED", *sys.modules, file=sys.stderr)

@@ -30,8 +30,8 @@ from tests.contract.state_items import blob_names, dynamodb_tables
 from tests.contract.state_pages import dynamodb_pages
 from tests.support.adapters import FakeClock
 from tests.support.depth import in_turn
+from tests.support.hooked_pages import HookedPages
 from tests.support.memory_dynamodb import MemoryDynamoDB
-from tests.support.memory_pages import MemoryPages
 from tests.support.memory_storage import MemoryStorage
 
 AT_ENDPOINTS = ("endpoint objects", "endpoint items")
@@ -86,7 +86,7 @@ def instance_of(kind: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
     monkeypatch.setattr(blobs, "COMPACTION", CompactionPolicy())
     clock = FakeClock()
     ids = UniqueIds(clock)
-    pages = MemoryPages()
+    pages = HookedPages()
     match kind:
         case "memory":
             yield in_objects(MemoryStorage(), pages, clock, ids)

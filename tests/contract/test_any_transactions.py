@@ -37,9 +37,9 @@ from dormouse.state.validation import broken_invariants
 from tests.support import arbitrary
 from tests.support.adapters import CountingIds, FakeClock
 from tests.support.depth import examples
+from tests.support.hooked_pages import HookedPages
 from tests.support.machine import shard_of
 from tests.support.memory_dynamodb import MemoryDynamoDB
-from tests.support.memory_pages import MemoryPages
 from tests.support.memory_storage import MemoryStorage
 from tests.support.trees import LEFT, RIGHT, TEXT, initialise
 from tests.unit.statestore.faults import small_pages
@@ -57,7 +57,7 @@ class Home:
 
     def __init__(self, kept_in: str) -> None:
         self.kept_in = kept_in
-        self.clock, self.pages, self.storage = FakeClock(0), MemoryPages(), MemoryStorage()
+        self.clock, self.pages, self.storage = FakeClock(0), HookedPages(), MemoryStorage()
         self.ids, self.dynamodb = CountingIds(self.clock), MemoryDynamoDB()
 
     def store(self) -> LogStateStore:

@@ -35,8 +35,8 @@ from dormouse.state.state import (
 from dormouse.state.store import Committed, Outcome
 from dormouse.state.validation import broken_invariants
 from tests.support.adapters import CountingIds, FakeClock
+from tests.support.hooked_pages import HookedPages
 from tests.support.machine import shard_of, verdict_of
-from tests.support.memory_pages import MemoryPages
 from tests.support.memory_storage import MemoryStorage
 from tests.support.trees import LEFT, RIGHT, initialise
 
@@ -93,7 +93,7 @@ def test_the_writer_learns_what_became_of_its_commit_after_any_other(mine: str) 
 
 def interleave(mine: str, other: str) -> None:
     """Commit `mine` while a rival commits `other` between the look and the append."""
-    clock, pages, storage = FakeClock(0), MemoryPages(), MemoryStorage()
+    clock, pages, storage = FakeClock(0), HookedPages(), MemoryStorage()
     ids = CountingIds(clock)
     writer, rival, reader = (S3StateStore("t", storage, pages, clock, ids) for _ in range(3))
     for transaction in BEFORE:

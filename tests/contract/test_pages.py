@@ -26,21 +26,17 @@ from dormouse.log.pages import (
 from tests.contract.folders import database_in
 from tests.contract.state_pages import dynamodb_pages
 from tests.support.memory_items import MemoryItems
-from tests.support.memory_pages import MemoryPages
 
 
 def delta_id(number: int) -> str:
     return f"{number:032x}"
 
 
-@pytest.fixture(params=["memory", "items", "dynamodb", "folder"])
+@pytest.fixture(params=["memory", "dynamodb", "folder"])
 def pages(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Pages]:
     if request.param == "memory":
-        yield MemoryPages()
-        return
-    if request.param == "items":
         yield ItemPages(MemoryItems())
         return
     if request.param == "folder":

@@ -16,7 +16,6 @@ from dormouse.state.versions import OwnerKind, Pin, PinOwner
 from tests.contract.folders import database_in
 from tests.contract.state_pages import dynamodb_pages
 from tests.support.memory_items import MemoryItems
-from tests.support.memory_pages import MemoryPages
 
 
 def pin_of(name: str, version: int = 3, kind: OwnerKind = OwnerKind.TAG) -> Pin:
@@ -24,14 +23,11 @@ def pin_of(name: str, version: int = 3, kind: OwnerKind = OwnerKind.TAG) -> Pin:
     return Pin(owner, version, 5_000, 1, 12, f"{version:032x}", 900, 6_000, expires_ms=7_000)
 
 
-@pytest.fixture(params=["memory", "items", "dynamodb", "folder"])
+@pytest.fixture(params=["memory", "dynamodb", "folder"])
 def pins(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Pins]:
     if request.param == "memory":
-        yield MemoryPages().pins
-        return
-    if request.param == "items":
         yield ItemPins(MemoryItems())
         return
     if request.param == "folder":

@@ -18,7 +18,6 @@ from dormouse.state.versions import Checkpoint, PublicationRecord
 from tests.contract.folders import database_in
 from tests.contract.state_pages import dynamodb_pages
 from tests.support.memory_items import MemoryItems
-from tests.support.memory_publications import MemoryPublications
 
 
 def record_of(version: int, metadata: str = "") -> PublicationRecord:
@@ -28,14 +27,11 @@ def record_of(version: int, metadata: str = "") -> PublicationRecord:
     )
 
 
-@pytest.fixture(params=["memory", "items", "dynamodb", "folder"])
+@pytest.fixture(params=["memory", "dynamodb", "folder"])
 def publications(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Publications]:
     if request.param == "memory":
-        yield MemoryPublications()
-        return
-    if request.param == "items":
         yield ItemPublications(MemoryItems())
         return
     if request.param == "folder":

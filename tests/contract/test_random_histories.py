@@ -16,9 +16,9 @@ from dormouse.state.state import Transaction
 from dormouse.state.store import StateStore
 from tests.support.adapters import CountingIds, FakeClock
 from tests.support.depth import examples
+from tests.support.hooked_pages import HookedPages
 from tests.support.machine import TableMachine, verdict_of
 from tests.support.memory_dynamodb import MemoryDynamoDB
-from tests.support.memory_pages import MemoryPages
 from tests.support.memory_storage import MemoryStorage
 from tests.unit.statestore.faults import small_pages
 
@@ -32,7 +32,7 @@ class StoreMachine(TableMachine):
         super().__init__()
         self.clock = FakeClock(0)
         self.ids = CountingIds(self.clock)
-        self.storage, self.pages = MemoryStorage(), MemoryPages()
+        self.storage, self.pages = MemoryStorage(), HookedPages()
         self.dynamodb = MemoryDynamoDB()
         self.writers = [self.process(), self.process()]
 

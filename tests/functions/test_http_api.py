@@ -81,7 +81,7 @@ def test_damage_is_logged_as_an_error_with_its_reason(
     functions.world.tables.change(functions.table.id, lambda table: changed)
     checkpoint = Checkpoint(1, functions.table.state_id, 0, 1, 1, "no/such.metadata.json")
     record = PublicationRecord(1, checkpoints=(checkpoint,))
-    functions.world.publications.kept[functions.table.id] = record
+    functions.world.publications.replace(functions.table.id, None, record)
     answer = ask()
     assert answer["statusCode"] == 500
     (line,) = map(json.loads, log.getvalue().splitlines())

@@ -15,7 +15,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
@@ -35,8 +34,7 @@ from tests.simulation.crash_recovery import (
 from tests.simulation.instance import Instance, Worker
 from tests.simulation.processes import Call, Died, Fate
 from tests.simulation.watched import WatchedTables, WatchedTracker
-from tests.support.memory_pages import Log
-from tests.support.memory_publications import MemoryPublications
+from tests.support.memory_items import MemoryItems
 
 OUTAGE = "is refused, as are all calls after it"
 
@@ -266,11 +264,10 @@ def held(instance: Instance) -> bytes:
         with instance.database.reading() as connection:
             parts += connection.iterdump()
     else:
-        tables, tracker, pages = instance.tables, instance.tracker, instance.pages
+        tables, tracker = instance.tables, instance.tracker
         assert isinstance(tables, WatchedTables) and isinstance(tracker, WatchedTracker)
         parts += [tables.by_id, tables.settings, tables.buried, tracker.kept, tracker.bound]
-        pins = [(table_id, kept) for table_id, kept in pages.pins._pins.items() if kept]
-        parts += [pages._logs, pins, instance.publications.kept]
+        parts.append(_in_memory(instance).kept)
     return sha256(re.sub(r"victim [^:]*: ", "", repr(parts)).encode()).digest()
 
 
@@ -295,18 +292,17 @@ def copied(base: Instance, folder: Path) -> Instance:
     return copy
 
 
+def _in_memory(instance: Instance) -> MemoryItems:
+    assert isinstance(instance.items, MemoryItems)
+    return instance.items
+
+
 def _copy_state(base: Instance, copy: Instance) -> None:
     """Copy registry, records of jobs and logs."""
     if base.database is not None and copy.database is not None:
         copy.database.copy_from(base.database)
         return
-    assert isinstance(base.publications, MemoryPublications)
-    assert isinstance(copy.publications, MemoryPublications)
-    copy.publications.kept.update(base.publications.kept)
-    copy.pages._logs.update(
-        {t: Log(log.head, dict(log.pages)) for t, log in base.pages._logs.items()}
-    )
-    copy.pages.pins = deepcopy(base.pages.pins)
+    _in_memory(copy).kept.update(_in_memory(base).kept)
     tables, tracker = base.tables, base.tracker
     assert isinstance(tables, WatchedTables) and isinstance(tracker, WatchedTracker)
     assert isinstance(copy.tables, WatchedTables) and isinstance(copy.tracker, WatchedTracker)

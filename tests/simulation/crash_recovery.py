@@ -197,7 +197,7 @@ def _left_over(instance: Instance) -> Iterator[str]:
     for stored in instance.storage.list(""):
         if not stored.path.startswith(prefixes):
             yield f"{stored.path} is of no table"
-    begun = {state_id.partition("/")[0] for state_id in instance.pages._logs}
+    begun = {state_id.partition("/")[0] for state_id in instance.pages.logs}
     for table_id in sorted(begun - {table.id for table in tables}):
         for left in left_of_gone(instance, table_id):
             yield f"{left} is of no table"

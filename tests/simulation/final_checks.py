@@ -348,7 +348,7 @@ def _check_exports(simulation: Simulation) -> None:
 def _check_gone(simulation: Simulation, tables: set[str]) -> None:
     """Check that nothing is left of any table that is gone, or that was never made."""
     instance = simulation.instance
-    there = {*instance.storage.folders(), *instance.pages._logs, *instance.tables.created}
+    there = {*instance.storage.folders(), *instance.pages.logs, *instance.tables.created}
     for table_id in sorted({each.partition("/")[0] for each in there} - tables - {SPARK_CODE}):
         for left in left_of_gone(instance, table_id):
             raise Violation(f"{left} is left of table {table_id}, which is gone", table_id)
@@ -386,7 +386,7 @@ def _kept_of(simulation: Simulation, table: Table) -> object:
     instance = simulation.instance
     state_ids = {state.state_id for state in table.states()}
     items = [key for key in instance.dynamodb.kept if key[1].partition("#")[0] in state_ids]
-    logs = [repr(instance.pages._logs.get(state_id)) for state_id in sorted(state_ids)]
+    logs = [repr(instance.pages.logs.get(state_id)) for state_id in sorted(state_ids)]
     paths = [stored.path for stored in instance.storage.list(table_prefix(table.id))]
     return paths, sorted(items), logs
 

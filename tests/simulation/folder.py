@@ -9,14 +9,12 @@ from collections.abc import Callable, Iterator, MutableMapping
 from pathlib import Path
 
 from dormouse.folder.sqlite import Database, SqliteItems
-from dormouse.items.pages import ItemPages
 from dormouse.items.store import Change, Delete, put
 from dormouse.items.table_items import copy_key, id_key, name_key, table_body
 from dormouse.items.tables import ItemTables
 from dormouse.items.tracker import REQUESTS, ItemTracker
 from dormouse.state.jobs import JobEvent, JobRecord, Tracked, fold_event
 from dormouse.tables.table import Table, Tombstone
-from tests.support.memory_pages import Log
 
 
 class FolderDatabase(Database):
@@ -128,27 +126,3 @@ class FolderTracker(ItemTracker):
         said = fold_event(None, job, event, at_ms)
         assert said is not None
         self.latest[job.table_id, job.id] = said
-
-
-class FolderPages(ItemPages):
-    """The log pages, which can be looked at."""
-
-    def __init__(self, database: Database) -> None:
-        """Begin empty."""
-        super().__init__(SqliteItems(database))
-
-    @property
-    def _logs(self) -> dict[str, Log]:
-        logs: dict[str, Log] = {}
-        keys = sorted(item.key for item in self._items.scan("state", ""))
-        for key in keys:
-            state_id, mark, of = key.owner.rpartition("#")
-            head = self.head(state_id) if (mark, of) == ("#", "H") else None
-            if head is not None:
-                logs[state_id] = Log(head, {})
-        for key in keys:
-            state_id, is_page, _ = key.owner.partition("#0#")
-            page = self.page(state_id, int(key.name)) if is_page else None
-            if page is not None:
-                logs[state_id].pages[page.number] = page
-        return logs

@@ -37,6 +37,7 @@ from dormouse.aws.wiring import Wiring
 from dormouse.folder.publications import FolderPublications
 from dormouse.folder.sqlite import SqliteItems
 from dormouse.items.blobs import ItemStateStore
+from dormouse.items.publications import ItemPublications
 from dormouse.log.engine import ObjectStateStore, Options
 from dormouse.messages.requests import AdminRequest
 from dormouse.messages.stages import encode
@@ -49,7 +50,7 @@ from dormouse.system import TimeOrderedIds
 from dormouse.tables.table import Table
 from dormouse_spark.access import Access
 from dormouse_spark.entry import RUNS, JobIds
-from tests.simulation.folder import FolderDatabase, FolderPages, FolderTables, FolderTracker
+from tests.simulation.folder import FolderDatabase, FolderTables, FolderTracker
 from tests.simulation.local_spark import LocalContext
 from tests.simulation.patches import deterministic
 from tests.simulation.processes import (
@@ -66,10 +67,10 @@ from tests.simulation.processes import (
 from tests.simulation.queues import NAMES, Queues, SqsClient, Waiting, feeds
 from tests.simulation.watched import WatchedStorage, WatchedTables, WatchedTracker
 from tests.support.adapters import FakeClock, MemoryMetrics, MemorySources, MemorySpark
+from tests.support.hooked_pages import HookedPages
 from tests.support.lambda_context import Context
 from tests.support.memory_dynamodb import MemoryDynamoDB
-from tests.support.memory_pages import MemoryPages
-from tests.support.memory_publications import MemoryPublications
+from tests.support.memory_items import MemoryItems
 from tests.support.memory_storage import MemoryStorage
 from tests.support.result_queues import MemoryResultQueues
 from tests.support.spark_package import package_in
@@ -130,16 +131,14 @@ class Instance:
         self.storage, self.results = WatchedStorage(self.clock), MemoryStorage(self.clock)
         self.sources = MemorySources(self.clock, NAMES.ingest_bucket)
         self.database = FolderDatabase(self.folder / "database") if self.in_folder else None
-        self.pages: MemoryPages | FolderPages = MemoryPages()
+        self.items = MemoryItems() if self.database is None else SqliteItems(self.database)
+        self.pages = HookedPages(items=self.items)
         self.tables: WatchedTables | FolderTables = WatchedTables()
         self.tracker: WatchedTracker | FolderTracker = WatchedTracker()
-        self.publications: MemoryPublications | FolderPublications = MemoryPublications()
+        self.publications = ItemPublications(self.items)
         if self.database is not None:
-            self.pages = FolderPages(self.database)
             self.tables, self.tracker = FolderTables(self.database), FolderTracker(self.database)
-            self.publications = FolderPublications(
-                SqliteItems(self.database), self.folder / "tables"
-            )
+            self.publications = FolderPublications(self.items, self.folder / "tables")
         self.dynamodb = MemoryDynamoDB()
         self.metrics = MemoryMetrics()
         self.spark = MemorySpark(package_in(self.folder / "spark-package"))

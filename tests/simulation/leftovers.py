@@ -32,7 +32,7 @@ def left_of_gone(instance: Instance, table_id: str) -> Iterator[str]:
     for name, hash_key, range_key in instance.dynamodb.kept:
         if _is_of(hash_key.partition("#")[0], table_id):
             yield f"item {range_key} under {hash_key} of {name}"
-    logs = {s: log for s, log in instance.pages._logs.items() if _is_of(s, table_id)}
+    logs = {s: log for s, log in instance.pages.logs.items() if _is_of(s, table_id)}
     for state_id, log in logs.items():
         if not log.head.closed:
             yield f"a log, {state_id}, that is not closed"

@@ -51,7 +51,7 @@ def left_after(cut: Ground, number: int) -> list[str]:
         with suppress(DormouseError, ExceptionGroup):
             cut.operation.run(instance, victim)
         recover(instance, lambda: instance.worker("recovers"))
-    begun = {*instance.storage.folders(), *instance.pages._logs, *instance.tables.buried}
+    begun = {*instance.storage.folders(), *instance.pages.logs, *instance.tables.buried}
     there = {table.id for table in instance.tables.all()}  # made, or made again by a redelivery
     gone = sorted({each.partition("/")[0] for each in begun} - there - {SPARK_CODE})
     return [f"{table_id}: {left}" for table_id in gone for left in left_of_gone(instance, table_id)]

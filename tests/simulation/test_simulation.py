@@ -36,7 +36,7 @@ from tests.simulation.event_log import Violation
 from tests.simulation.run import run
 from tests.support.adapters import MemoryTables
 from tests.support.depth import in_turn
-from tests.support.memory_pages import MemoryPages
+from tests.support.hooked_pages import HookedPages
 
 SEEDS = range(1, 101)
 SEEDS_A_TEST = 10
@@ -150,7 +150,7 @@ PLANTED: dict[str, Plant] = {
         deletion, "table_prefix", lambda table_id: f"{table_id}/state/"
     ),
     "the blobs of a deleted table stay": _instead(LogStateStore, "_delete_blobs", _nothing),
-    "the pages of a deleted table stay": _instead(MemoryPages, "delete_pages", _nothing),
+    "the pages of a deleted table stay": _instead(HookedPages, "delete_pages", _nothing),
     "objects that nobody needs stay": _instead(ObjectBlobs, "delete_stale", _nothing),
     "items that nobody needs stay": _instead(ItemBlobs, "delete_stale", _nothing),
     "all compactions are assigned at once": _instead(

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from dormouse.storage import FolderStorage
-from tests.support.memory_pages import Log, MemoryPages
+from tests.support.hooked_pages import HookedPages
 from tests.support.world import World
 
 Options = ParamSpec("Options")
@@ -22,12 +22,11 @@ _PARTS = (
     "ids",
     "sources",
     "tables",
-    "publications",
+    "items",
     "tracker",
     "metrics",
     "dead_letters",
     "spark",
-    "pages",
 )
 _LISTS = ("queue", "dead", "replies")
 _FOLDERS = ("data", "results")
@@ -69,7 +68,7 @@ def _is_new(world: World) -> bool:
     """Return whether nothing happened in a world, whose parts are those it was made with."""
     services = world.services
     is_whole = services.storage is world.storage and type(world.storage) is FolderStorage
-    is_plain = type(world.pages) is MemoryPages and type(world) is World
+    is_plain = type(world.pages) is HookedPages and type(world) is World
     touched = (world.tables.by_id, world.tables.settings, world.sources.objects, world.hooks)
     return is_whole and is_plain and world.ids.count == 0 and not any(touched)
 
@@ -79,7 +78,6 @@ class _Snapshot:
     """What is in a world: the fields of its parts, its lists, and its files with their times."""
 
     parts: dict[str, dict[str, Any]]
-    pins: dict[str, Any]
     lists: dict[str, Any]
     files: dict[str, tuple[bytes, int]]
 
@@ -93,7 +91,6 @@ class _Snapshot:
         }
         return _Snapshot(
             {name: _values(getattr(world, name)) for name in _PARTS},
-            _values(world.pages.pins),
             {name: _copy(getattr(world, name)) for name in _LISTS},
             files,
         )
@@ -104,7 +101,6 @@ class _Snapshot:
     def copy_into(self, world: World) -> None:
         for name, values in self.parts.items():
             vars(getattr(world, name)).update(_copy(values))
-        vars(world.pages.pins).update(_copy(self.pins))
         for name, items in self.lists.items():
             setattr(world, name, _copy(items))
         made: set[Path] = set()
@@ -124,9 +120,9 @@ def _values(part: object) -> dict[str, Any]:
 
 
 def _copy(value: Any) -> Any:
-    """Return a copy of collections; what they hold is of types that do not change, but logs."""
+    """Return a copy of collections; what they hold is of types that do not change."""
     if isinstance(value, dict):
         return {key: _copy(each) for key, each in value.items()}
     if type(value) in (list, set, deque, tuple):
         return type(value)(_copy(each) for each in value)
-    return replace(value, pages=dict(value.pages)) if isinstance(value, Log) else value
+    return value

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from dormouse.items.store import LAST, Change, Item, Key, Space, changed, with_id
 
@@ -15,6 +16,14 @@ class MemoryItems:
 
     kept: dict[Key, Item] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __getstate__(self) -> dict[str, object]:
+        """Return what another process needs to have these items too."""
+        return {"kept": self.kept}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Have the items of another process."""
+        MemoryItems.__init__(self, **state)
 
     def get(self, *keys: Key, never_change: bool = False) -> list[Item | None]:
         """Return the items of some keys, None where there is none."""

@@ -20,6 +20,7 @@ from dormouse.features.export import export_id_of
 from dormouse.features.purge import purge_id_of
 from dormouse.features.seal_sources import seal_sources
 from dormouse.features.sweep import sweep
+from dormouse.items.publications import ItemPublications
 from dormouse.keys import KeyRange
 from dormouse.log.engine import Options
 from dormouse.messages.requests import (
@@ -60,8 +61,8 @@ from tests.support.adapters import (
     MemoryTables,
     MemoryTracker,
 )
-from tests.support.memory_pages import MemoryPages
-from tests.support.memory_publications import MemoryPublications
+from tests.support.hooked_pages import HookedPages
+from tests.support.memory_items import MemoryItems
 from tests.support.queries import query_rows
 from tests.support.spark_package import package_in
 
@@ -89,7 +90,8 @@ class World:
         self.ids = CountingIds(self.clock)
         self.sources = MemorySources(self.clock)
         self.tables = MemoryTables()
-        self.publications = MemoryPublications()
+        self.items = MemoryItems()
+        self.publications = ItemPublications(self.items)
         self.tracker = MemoryTracker()
         self.metrics = MemoryMetrics()
         self.dead_letters = MemoryDeadLetters(self.clock)
@@ -98,7 +100,7 @@ class World:
         (folder / "scratch").mkdir()
         self.storage = FolderStorage(folder / "data")
         self.results = FolderStorage(folder / "results")
-        self.pages = MemoryPages()
+        self.pages = HookedPages(items=self.items)
         self.folder = folder
         self.hooks: list[Callable[[], object]] = []
         self.late_hooks: list[Callable[[], object]] = []

@@ -249,7 +249,7 @@ class History:
         self.kinds["rebuild"] += 1
         world, table = self.world, self.table
         self.committed = self._known_sources()
-        world.pages._logs.pop(table.state_id, None)
+        world.pages.lose(table.state_id)
         state = [o.path for o in world.storage.list(f"{table.id}/") if "/state/" in o.path]
         world.storage.delete([path for path in state if "/restored/" not in path])
         _, messages = rebuild(world.services, table)

@@ -11,7 +11,9 @@ from unittest.mock import patch
 
 from dormouse.aws.state_store import S3StateStore
 from dormouse.items import blobs
+from dormouse.items import pages as item_pages
 from dormouse.items.blobs import ItemStateStore
+from dormouse.items.pages import ItemPages
 from dormouse.log import compaction, engine, pages
 from dormouse.log import compaction as collection
 from dormouse.log.blobs import ABOVE_ALL_IDS, BlobStore
@@ -24,8 +26,8 @@ from dormouse.retry_policy import WITHOUT_PAUSES, RetryPolicy
 from dormouse.state.state import Entry, RestoreVersion, TableState, without_expired
 from dormouse.stored.paths import delta_prefix
 from tests.support.adapters import CountingIds, FakeClock
+from tests.support.hooked_pages import HookedPages
 from tests.support.memory_dynamodb import MemoryDynamoDB
-from tests.support.memory_pages import MemoryPages
 from tests.support.memory_storage import MemoryStorage
 
 T = TypeVar("T")
@@ -70,7 +72,7 @@ class HookedStorage(MemoryStorage):
         self._hook("after delete")
 
 
-class RecordingPages(MemoryPages):
+class RecordingPages(HookedPages):
     """Pages that remember every id there ever was in the log, by version."""
 
     ever_in_log: dict[int, str]
@@ -79,8 +81,7 @@ class RecordingPages(MemoryPages):
         try:
             return super().append(table_id, number, delta_id)
         finally:
-            log = self._logs.get(table_id)
-            page = log.pages.get(number) if log else None
+            page = ItemPages.page(self, table_id, number)
             for each in page.ids if page else ():
                 version = page.version_of(each)
                 assert self.ever_in_log.setdefault(version, each) == each, "the order changed"
@@ -248,6 +249,7 @@ def small_pages(capacity: int) -> Iterator[None]:
     due, small = engine.is_snapshot_due, CompactionPolicy(snapshot_share=18)
     with (
         patch.multiple(pages, PAGE_CAPACITY=capacity),
+        patch.multiple(item_pages, PAGE_CAPACITY=capacity),
         patch.multiple(compaction, LEAST_BYTES_TO_SNAPSHOT=550),
         patch.multiple(engine, is_snapshot_due=lambda manifest, _: due(manifest, small)),
         patch.multiple(pages, PAGES_PER_SEGMENT=2, SEGMENTS_PER_LEVEL=2),

@@ -8,7 +8,7 @@ from dormouse.aws.state_store import S3StateStore
 from dormouse.errors import NotFoundError
 from dormouse.stored.paths import table_prefix
 from tests.support.adapters import CountingIds, FakeClock
-from tests.support.memory_pages import MemoryPages
+from tests.support.hooked_pages import HookedPages
 from tests.support.memory_storage import MemoryStorage
 from tests.support.trees import initialise
 from tests.unit.statestore.faults import small_pages
@@ -20,7 +20,7 @@ class Process:
 
     def __init__(self) -> None:
         clock = FakeClock()
-        self.storage, self.pages = MemoryStorage(clock), MemoryPages()
+        self.storage, self.pages = MemoryStorage(clock), HookedPages()
         self.clock, self.ids = clock, CountingIds(clock)
 
     def store(self, state_id: str = "t") -> S3StateStore:
@@ -71,7 +71,7 @@ def test_a_reopened_store_sees_what_is_stored_and_not_what_it_remembers() -> Non
     before = store.current()
     store.reopen()
     assert store.current() == before
-    process.pages._logs.clear()
+    process.pages.lose()
     store.reopen()
     assert not len(store.current().partitions)
 

@@ -97,7 +97,7 @@ def check_garbage(rig: Rig) -> None:
     assert set(rig.stored("deltas")) == set(rig.ids_in_log()[covered:])
     assert set(rig.stored("segments")) == {segment.id for segment in head.manifest.segments}
     assert set(rig.stored("snapshots")) == {snapshot.id for snapshot in head.manifest.snapshots}
-    assert sorted(rig.pages._logs["t"].pages) == [*range(head.first_page, head.last_page + 1)]
+    assert sorted(rig.pages.logs["t"].pages) == [*range(head.first_page, head.last_page + 1)]
 
 
 def test_a_crash_at_any_place_loses_and_doubles_nothing(home: Home) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from copy import deepcopy
 from itertools import product
 from unittest.mock import patch
 
@@ -107,7 +106,7 @@ def merging(before: Rig, number: int, action: Callable[[Rig], None]) -> Rig:
     rig.clock.ms, rig.ids.count = before.clock.ms, before.ids.count
     rig.storage._objects = dict(before.storage._objects)
     rig.storage.ever_put = before.storage.ever_put
-    rig.pages._logs = deepcopy(before.pages._logs)
+    rig.pages._items.kept = dict(before.pages._items.kept)
     rig.pages.ever_in_log = before.pages.ever_in_log
     rig.at = {number: lambda: action(rig)}
     with suppress(Crash, OutcomeUnknownError):

@@ -16,6 +16,8 @@ from dormouse.errors import (
     NotFoundError,
     OutcomeUnknownError,
 )
+from dormouse.items.pages import page_key
+from dormouse.items.store import IDS, MARK, Put
 from dormouse.log import compaction, segments
 from dormouse.log import pages as segment_levels
 from dormouse.log.deltas import Delta
@@ -394,10 +396,12 @@ def test_a_segment_of_its_size_that_lacks_deltas_is_not_believed(
 @pytest.mark.parametrize("left", [0, 10])
 def test_a_page_that_is_lost_or_lacks_deltas_is_not_compacted(rig: Rig, left: int) -> None:
     commit(rig, 1, 100)
-    pages = rig.pages._logs["t"].pages
-    page = pages.pop(0)
+    page = rig.pages.logs["t"].pages[0]
+    rig.pages.delete_pages("t", 0, 1)
     if left:
-        pages[0] = replace(page, ids=page.ids[:left])
+        ids = b"".join(map(bytes.fromhex, page.ids[:left]))
+        mark = bytes.fromhex(page.low_water_mark)
+        rig.pages._items.write(Put(page_key("t", 0), {IDS: ids, MARK: mark}))
     with pytest.raises(CorruptDataError, match="page 0"):
         rig.store().maintain()
     assert rig.stored("segments") == []

@@ -206,7 +206,9 @@ def test_a_table_that_is_not_published_says_what_to_do(world: World) -> None:
     administer(world.services, SetProperties("set", "letters", {"iceberg": "on"}))
     for record in (None, PublicationRecord()):
         (table,) = world.tables.all()
-        world.publications.kept = {} if record is None else {table.id: record}
+        world.publications.delete(table.id)
+        if record is not None:
+            world.publications.replace(table.id, None, record)
         message = error(ask(world, f"{TABLES}/letters"), 404, "NoSuchTableException")
         assert "dormouse iceberg publish letters" in message
 

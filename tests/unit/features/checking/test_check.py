@@ -174,7 +174,7 @@ def test_a_lost_state_is_found_and_the_sweep_leaves_the_shards_alone(
     world: World, table: Table
 ) -> None:
     before = world.shard_objects(table)
-    world.pages._logs.clear()
+    world.pages.lose()
     world.services.store.cache_clear()  # type: ignore[attr-defined]  # as in a new process
     assert found(world, table) == {(Damage.STATE_LOST, "state")}
     world.age_objects(seconds=10**7)

@@ -89,7 +89,7 @@ def test_at_any_moment_of_any_history_a_copy_has_each_row_once_and_can_be_rebuil
     )
     assert there.rows(copy) == rows
     assert check(there.services, copy).findings == ()
-    there.pages._logs.clear()
+    there.pages.lose()
     there.storage.delete([o.path for o in there.storage.list(f"{copy.id}/state/{copy.log}/")])
     rebuild(there.services, copy)
     assert there.rows(registered(there, copy)) == rows

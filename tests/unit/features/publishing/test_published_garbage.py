@@ -126,11 +126,11 @@ def test_orphans_stay_while_readers_have_versions_of_a_state_before_a_rebuild(
     assert newest is not None
     state = world.state(table)
     earlier = replace(newest, state_id=f"{table.id}/earlier", published_ms=0)
-    world.publications.kept[table.id] = replace(record, checkpoints=(earlier,))
+    before = replace(record, checkpoints=(earlier,))
+    assert world.publications.replace(table.id, record, before)
     assert not is_following(world.services, table, state)
-    world.publications.kept[table.id] = replace(
-        record, checkpoints=(replace(newest, published_ms=0),)
-    )
+    again = replace(record, checkpoints=(replace(newest, published_ms=0),))
+    assert world.publications.replace(table.id, before, again)
     assert is_following(world.services, table, state)
     world.publications.delete(table.id)
     assert is_following(world.services, table, state)

@@ -26,7 +26,7 @@ seen: Counter[str] = Counter()
 
 def lose_state(world: World, table: Table) -> None:
     """Lose the DynamoDB items and the objects of the state."""
-    world.pages._logs.clear()
+    world.pages.lose()
     world.storage.delete([o.path for o in world.storage.list(f"{table.id}/state/")])
 
 

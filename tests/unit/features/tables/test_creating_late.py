@@ -48,7 +48,7 @@ def others_take_the_name(world: World) -> None:
 
 def states(world: World) -> list[str]:
     """Return where there are states, or what is left of them."""
-    open_logs = [t for t, log in world.pages._logs.items() if log.pages or not log.head.closed]
+    open_logs = [t for t, log in world.pages.logs.items() if log.pages or not log.head.closed]
     return sorted({*world.storage.folders(), *open_logs})
 
 

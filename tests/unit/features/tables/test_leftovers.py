@@ -241,7 +241,7 @@ def test_a_rebuild_that_died_leaves_nothing_once_its_table_is_deleted(world: Wor
 
 def left(world: World, table: Table) -> list[str]:
     """Return the logs of a table that are not closed or have pages, and its objects."""
-    logs = [t for t, log in world.pages._logs.items() if log.pages or not log.head.closed]
+    logs = [t for t, log in world.pages.logs.items() if log.pages or not log.head.closed]
     return [*logs, *objects(world, table)]
 
 
