@@ -115,7 +115,6 @@ THIRD_PARTY = {
     "isal": ("stored/checksums",),
     "pyspark": (),
     "websockets": ("http/websocket", "client/socket"),
-    "sqlglot": ("sql/",),
 }
 """Which files of the library may import what, by how their paths begin."""
 

@@ -14,7 +14,7 @@ import pytest
 from dormouse import client
 from dormouse.schema.schema import Schema
 
-ROWS = {"pyarrow", "numpy", "datafusion", "pandas", "sqlglot"}
+ROWS = {"pyarrow", "numpy", "datafusion", "pandas"}
 """Packages that work on rows, and numpy and pandas, which these import if they can."""
 ELSEWHERE = {"boto3", "moto", "aws_lambda_powertools", "yaml", "jinja2", "plotly", "pyspark"}
 """Packages of functions, of the local stack, of reports and of files of tables."""
@@ -197,7 +197,7 @@ def test_a_key_in_a_folder_is_looked_up_without_datafusion_pandas_or_aws(
     folder: dict[str, str],
 ) -> None:
     done = run(RUN, "query", "flights", "--key", "carrier=AA", "--format", "csv", **folder)
-    assert not imported(done) & (ELSEWHERE | AWS | {"datafusion", "pandas", "sqlglot"})
+    assert not imported(done) & (ELSEWHERE | AWS | {"datafusion", "pandas"})
     assert done.stdout.splitlines() == ['"carrier"', '"AA"', '"AA"']
 
 
@@ -214,7 +214,7 @@ def test_a_plain_statement_runs_without_datafusion_the_parser_of_conditions_or_a
 ) -> None:
     commands = [word for text in PLAIN for word in ("--", "sql", text, "--format", "csv")]
     done = run(RUN, *commands[1:], **folder)
-    assert not imported(done) & (ELSEWHERE | AWS | {"datafusion", "sqlglot"})
+    assert not imported(done) & (ELSEWHERE | AWS | {"datafusion"})
 
 
 LOOK_UP = """
@@ -241,18 +241,18 @@ def test_a_look_up_imports_nothing_of_statements_or_of_queries_over_messages(
     }
     others = ("dormouse.features.quer", "dormouse.http.messages", "dormouse.files.results")
     assert not [name for name in found if name.startswith(others)]
-    assert not found & {"dormouse.rows.merging", "datafusion", "sqlglot", "pandas"}
+    assert not found & {"dormouse.rows.merging", "datafusion", "pandas"}
 
 
-def test_rows_are_tested_without_the_parser_of_sql(folder: dict[str, str]) -> None:
+def test_rows_are_tested_without_what_merges_them(folder: dict[str, str]) -> None:
     done = run(RUN, "query", "flights", "--where", "carrier = 'AA'", "--format", "csv", **folder)
-    assert not imported(done) & (ELSEWHERE | AWS | {"sqlglot"})
+    assert not imported(done) & (ELSEWHERE | AWS | {"duckdb"})
     assert done.stdout.splitlines() == ['"carrier"', '"AA"', '"AA"']
 
 
 def test_a_statement_that_another_process_computes_is_parsed_there(folder: dict[str, str]) -> None:
     done = run(RUN, "sql", "SELECT count(*) FROM flights GROUP BY carrier", **folder)
-    assert not imported(done) & (ELSEWHERE | AWS | {"datafusion", "pandas", "sqlglot"})
+    assert not imported(done) & (ELSEWHERE | AWS | {"datafusion", "pandas"})
 
 
 def test_a_shell_completes_names_without_what_works_on_rows(deployment: dict[str, str]) -> None:

@@ -220,7 +220,7 @@ def test_what_cannot_be_read_is_refused_with_the_reason(
     for options, reason in (
         ({"table": "nowhere"}, "there is no table 'nowhere'"),
         ({"form": "x"}, "there is no option 'form'"),
-        ({"where": "letter ="}, "something is missing"),
+        ({"where": "letter ="}, "ends too early"),
         ({"as_of": "999999"}, "version"),
         ({"from": "[1"}, "not a JSON list"),
     ):

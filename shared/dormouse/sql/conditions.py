@@ -268,14 +268,9 @@ def parse_condition(text: str, schema: Schema, *, now_ms: int | None = None) -> 
         InvalidRequestError: it is not a condition, names an unknown column or function, uses what
             is not allowed, or its types do not fit. The message says where and why.
     """
-    from dormouse.sql.plain import read_condition  # most processes never see a condition
+    from dormouse.sql import parser  # most processes never see a condition
 
-    plain = read_condition(text, schema) if isinstance(text, str) else None
-    if plain is not None:
-        return Condition(plain)
-    from dormouse.sql import parser as sql_parser
-
-    return Condition(sql_parser.parse(text, schema, now_ms))
+    return Condition(parser.parse(text, schema, now_ms))
 
 
 def greater_than(column: Column, value: int) -> Condition:

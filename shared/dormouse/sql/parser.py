@@ -1,25 +1,23 @@
 """Parse an SQL condition to a checked tree of expressions, or say why it is refused.
 
-Only what is listed here is accepted. `conditions` imports this module, and with it the SQL parser,
-only when there is a condition to parse: most processes never need it.
+The text is read once, from left to right; each part is checked as soon as it is read, so that an
+error names it. What binds tighter is read by a method further down: OR, AND, comparisons, tests
+such as IN and IS NULL, ``||``, sums, products, signs, and what follows a value directly. Only what
+is read here is accepted. `conditions` imports this module when there is a condition to parse: most
+processes never need it.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
-from typing import ClassVar
-
-import sqlglot
-from sqlglot import TokenType, exp
-from sqlglot.dialects.postgres import Postgres
-from sqlglot.errors import SqlglotError
+from typing import Any, NamedTuple
 
 from dormouse.errors import InvalidRequestError
 from dormouse.schema.schema import Schema
 from dormouse.schema.types import ListType, MapType, Primitive, StructType, show_type
 from dormouse.sql import calls
-from dormouse.sql.calls import FUNCTIONS, check_count, parse_literal
 from dormouse.sql.conditions import (
     MAX_BRACKETS,
     MAX_CONDITION_CHARACTERS,
@@ -28,214 +26,97 @@ from dormouse.sql.conditions import (
     Call,
     Column,
     Expression,
+    Interval,
     Literal,
     check_characters,
     leaf_sql,
+    parse_interval,
     render,
 )
 from dormouse.sql.conditions import depth as depth_of
-from dormouse.sql.plain import alike, calculated, check_types, coerce_literal, compared, show_node
+from dormouse.sql.operands import check_types, coerce_literal, compared, number, text_as_time
 
-# Limit the text of a condition, and parse it to a syntax tree; used by `parser`.
+_TOKEN = re.compile(
+    r"""(?:\s|--[^\n]*|/\*(?:(?!/\*|\*/).)*\*/)*(?:
+    (?P<hex>[xX]'[^']*')
+    |(?P<word>[^\W\d]\w*)
+    |(?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?\w*)
+    |"(?P<name>(?:[^"]|"")+)"
+    |'(?P<text>(?:[^']|'')*)'
+    |(?P<mark><=|>=|<>|!=|==|::|\|\||\S)
+    |(?P<end>\Z)
+    )""",
+    re.VERBOSE | re.DOTALL,
+)
+"""Space and comments, and the token after them; a comment within a comment is none."""
+_SHOWN = 60
+_SAME = {"==": "=", "!=": "<>"}
+_TYPED = {
+    "DATE": Primitive.DATE,
+    "TIME": Primitive.TIME,
+    "TIMESTAMP": Primitive.TIMESTAMP,
+    "TIMESTAMPTZ": Primitive.TIMESTAMP,
+    "UUID": Primitive.UUID,
+}
+"""The words before literals that are written as texts."""
+_LONGER_TYPES = ("DOUBLE PRECISION", "TIMESTAMP WITH TIME ZONE", "TIMESTAMP WITHOUT TIME ZONE")
+_NOW = {
+    "now": Primitive.TIMESTAMP_NTZ,
+    "current_timestamp": Primitive.TIMESTAMP_NTZ,
+    "current_date": Primitive.DATE,
+}
+_ALIASES = {"char_length": "length", "character_length": "length", "substring": "substr"}
+_TRIMS = {"LEADING": "ltrim", "TRAILING": "rtrim", "BOTH": "trim"}
+_NO_COLUMNS = frozenset(
+    [
+        "ALL",
+        "AND",
+        "ANY",
+        "BETWEEN",
+        "CASE",
+        "CAST",
+        "DISTINCT",
+        "ELSE",
+        "END",
+        "ESCAPE",
+        "EXISTS",
+        "FROM",
+        "ILIKE",
+        "IN",
+        "IS",
+        "LIKE",
+        "NOT",
+        "NULL",
+        "OR",
+        "SELECT",
+        "SIMILAR",
+        "SOME",
+        "THEN",
+        "TRY_CAST",
+        "VALUES",
+        "WHEN",
+        "WITH",
+    ]
+)
+"""Words that are columns only in quotes."""
+_ALLOWED = (
+    "allowed are AND, OR, NOT, = <> < <= > >=, IS [NOT] DISTINCT FROM, IS [NOT] NULL, TRUE or "
+    "FALSE, IN, BETWEEN, LIKE, ILIKE, + - * / % ||, CASE, CAST, TRY_CAST, INTERVAL, "
+    "current_timestamp, " + calls.NAMES
+)
 
 
-class Dialect(Postgres):
-    """PostgreSQL's, whose strings, names and X'…' are those of DataFusion; with its FLOAT, and
-    lists that are counted as they are written.
-    """
+class _Token(NamedTuple):
+    """A part of a text: `said` is what is in its quotes, or a word in capitals."""
 
-    INDEX_OFFSET = 0
-
-    class Tokenizer(Postgres.Tokenizer):
-        """Its words."""
-
-        KEYWORDS: ClassVar[dict[str, TokenType]] = {
-            **Postgres.Tokenizer.KEYWORDS,
-            "FLOAT": TokenType.FLOAT,
-        }
+    kind: str
+    said: str
+    start: int
+    end: int
 
 
 class _PlacedError(InvalidRequestError):
     """An error that says where in the text it is."""
-
-
-def too_deep() -> InvalidRequestError:
-    """Return the error for a condition that is nested too deeply."""
-    return InvalidRequestError(f"the condition is nested deeper than {MAX_CONDITION_DEPTH}")
-
-
-def placed(error: InvalidRequestError, node: exp.Expr, text: str) -> InvalidRequestError:
-    """Return an error with the line and the column, from 1, at which a node begins, unless it has
-    them, or the parser does not know.
-    """
-    if isinstance(error, _PlacedError):
-        return error
-    starts = [part.meta["start"] for part in node.walk() if part._meta and "start" in part._meta]
-    if not starts:
-        return _PlacedError(str(error), hint=error.hint)
-    before = text[: min(starts)]
-    line, column = before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1
-    return _PlacedError(f"line {line}, column {column}: {error}", hint=error.hint)
-
-
-def parse_sql(text: str) -> exp.Expr:
-    """Return the syntax tree of a text.
-
-    Raises:
-        InvalidRequestError: it is not SQL.
-        RecursionError: it is too deep for the stack.
-    """
-    try:
-        return sqlglot.parse_one(text, read=Dialect)
-    except RecursionError:
-        raise
-    except SqlglotError as error:
-        raise _not_sql(error) from error
-    except Exception as error:  # for some texts the parser raises errors of its own
-        raise InvalidRequestError("the condition is not SQL: it cannot be parsed") from error
-
-
-def _not_sql(error: SqlglotError) -> InvalidRequestError:
-    places = getattr(error, "errors", None)
-    if not places:
-        return InvalidRequestError(f"the condition is not SQL: {str(error).splitlines()[0]}")
-    place = places[0]
-    problem = str(place.get("description"))
-    if problem.startswith("Required keyword"):  # followed by the name of a class of the parser
-        problem = "something is missing"
-    return InvalidRequestError(
-        f"the condition is not SQL at column {place.get('col')}, "
-        f"near {(place.get('highlight') or '')!r}: {problem}"
-    )
-
-
-def check_text(text: str) -> None:
-    """Refuse a value that is not text, or that is too long or too deep to parse.
-
-    Raises:
-        InvalidRequestError: it is one of these.
-    """
-    check_characters(text, "condition", MAX_CONDITION_CHARACTERS)
-    if _open_brackets(text) > MAX_BRACKETS:
-        raise too_deep()
-
-
-def _open_brackets(text: str) -> int:
-    """Return the greatest number of brackets outside quotes that are open at once.
-
-    The parser recurses into each of them, so how many it can parse depends on the stack it is
-    called on.
-    """
-    most = now = 0
-    quote = ""
-    for character in text:
-        if quote:
-            quote = "" if character == quote else quote
-        elif character in "'\"":
-            quote = character
-        elif character in "()":
-            now += 1 if character == "(" else -1
-            most = max(most, now)
-    return most
-
-
-# Columns of a condition, and the parts of nested ones: members of structs, elements of lists,
-# values of maps. Used by `parser`.
-
-
-def named_column(node: exp.Expr, schema: Schema) -> Expression:
-    """Return the column that a name means, or the member of a struct that names with dots mean.
-
-    Raises:
-        InvalidRequestError: there is no such column or member.
-    """
-    parts = list(node.parts) if isinstance(node, exp.Column) else [node]
-    if not all(isinstance(part, exp.Identifier) for part in parts):
-        raise InvalidRequestError(f"{show_node(node)}: a column is named on its own")
-    first, *others = (part.name for part in parts)
-    columns = [field.name for field in schema.fields]
-    if first not in columns and others and others[0] in columns:
-        raise InvalidRequestError(f"{show_node(node)}: a column is named on its own")
-    near = [] if first in columns else get_close_matches(first, columns, 1)
-    if near and not schema.explain_former_name(first):
-        raise InvalidRequestError(
-            f"there is no column {first!r}; columns: {', '.join(columns)}",
-            hint=f"did you mean {near[0]}?",
-        )
-    field = schema.field_named(first)
-    found: Expression = Column(field.name, field.type)
-    for name in others:
-        found = member_of(node, found, name)
-    return found
-
-
-def member_of(node: exp.Expr, whole: Expression, name: str) -> Expression:
-    """Return the member of a struct.
-
-    Raises:
-        InvalidRequestError: it is no struct, or has no such member.
-    """
-    if not isinstance(whole.type, StructType):
-        raise InvalidRequestError(
-            f"{show_node(node)}: {show_type(whole.type)} has no members",
-            hint="a value of a map is tags['colour'], an element of a list stops[1]",
-        )
-    members = {member.name: member.type for member in whole.type.members}
-    if name not in members:
-        near = get_close_matches(name, members, 1)
-        hint = f"did you mean {near[0]}?" if near else "members: " + ", ".join(members)
-        raise InvalidRequestError(f"{show_node(node)}: there is no member {name!r}", hint=hint)
-    return Call("FIELD", (whole, Literal(name, Primitive.STRING)), members[name])
-
-
-def part_of(node: exp.Expr, whole: Expression, inside: Literal) -> Expression:
-    """Return what is in brackets after a value: a member of a struct, an element of a list, counted
-    from 1 or, below zero, from the end, or the value of a key of a map.
-
-    Raises:
-        InvalidRequestError: the value has no such parts.
-    """
-    kind, value = whole.type, inside.value
-    if isinstance(kind, StructType) and isinstance(value, str):
-        return member_of(node, whole, value)
-    if isinstance(kind, ListType) and inside.type is Primitive.LONG:
-        return Call("ELEMENT", (whole, inside), kind.element)
-    if isinstance(kind, MapType) and kind.key is Primitive.STRING and isinstance(value, str):
-        return Call("VALUE", (whole, inside), kind.value)
-    if isinstance(kind, MapType) and kind.key is not Primitive.STRING:
-        raise InvalidRequestError(
-            f"{show_node(node)}: only values of maps whose keys are text can be taken"
-        )
-    raise InvalidRequestError(
-        f"{show_node(node)}: {show_type(kind)} has no such part",
-        hint="write place['city'], tags['colour'] or stops[1]",
-    )
-
-
-_COMPARISONS: dict[type[exp.Expr], str] = {
-    exp.EQ: "=",
-    exp.NEQ: "<>",
-    exp.LT: "<",
-    exp.LTE: "<=",
-    exp.GT: ">",
-    exp.GTE: ">=",
-    exp.NullSafeEQ: "IS NOT DISTINCT FROM",
-    exp.NullSafeNEQ: "IS DISTINCT FROM",
-}
-_ARITHMETIC: dict[type[exp.Expr], str] = {
-    exp.Add: "+",
-    exp.Sub: "-",
-    exp.Mul: "*",
-    exp.Div: "/",
-    exp.Mod: "%",
-}
-_JUNCTIONS: dict[type[exp.Expr], str] = {exp.And: "AND", exp.Or: "OR"}
-_PATTERNS: dict[type[exp.Expr], str] = {exp.Like: "LIKE", exp.ILike: "ILIKE"}
-_ALLOWED = (
-    "allowed are AND, OR, NOT, = <> < <= > >=, IS [NOT] DISTINCT FROM, IS [NOT] NULL, TRUE or "
-    "FALSE, IN, BETWEEN, LIKE, ILIKE, + - * / % ||, CASE, CAST, TRY_CAST, INTERVAL, coalesce, "
-    "nullif, isnan, concat, extract, date_trunc, now, current_date, " + ", ".join(sorted(FUNCTIONS))
-)
 
 
 def parse(text: str, schema: Schema, now_ms: int | None) -> Expression:
@@ -244,236 +125,528 @@ def parse(text: str, schema: Schema, now_ms: int | None) -> Expression:
     Raises:
         InvalidRequestError: it is not a condition; the message says where and why.
     """
-    check_text(text)
-    try:
-        tree = parse_sql(text)
-        checked = _Checker(schema, text, now_ms).check(tree, 0)
-    except RecursionError as error:
-        raise too_deep() from error
-    if checked.type is not Primitive.BOOLEAN:
-        raise InvalidRequestError(
-            f"{show_node(tree)} is {show_type(checked.type)}, not a condition",
-            hint="compare it with something",
-        )
+    check_characters(text, "condition", MAX_CONDITION_CHARACTERS)
+    checked = _Parser(text, schema, now_ms).whole()
     # requests store the normal form, so it must be accepted as well
-    if depth_of(checked) > MAX_CONDITION_DEPTH:
-        raise too_deep()
-    check_text(render(checked, leaf_sql))
+    check_characters(render(checked, leaf_sql), "condition", MAX_CONDITION_CHARACTERS)
     return checked
 
 
-class _Checker:
-    """Check a parsed tree from its leaves upwards."""
+def _tokens(text: str) -> list[_Token]:
+    found, at, kind = [], 0, ""
+    while kind != "end":
+        match = _TOKEN.match(text, at)
+        if match is None:  # \Z matches at the latest
+            break
+        kind, at = str(match.lastgroup), match.end()
+        start, said = match.start(kind), match[kind]
+        if kind in ("name", "text"):
+            quote = text[start - 1]
+            start, said = start - 1, said.replace(2 * quote, quote)
+        found.append(_Token(kind, said.upper() if kind == "word" else said, start, at))
+    return found
 
-    def __init__(self, schema: Schema, text: str, now_ms: int | None) -> None:
-        self.schema, self.now_ms = schema, now_ms
-        self._text = text
 
-    def check(self, node: exp.Expr, depth: int) -> Expression:
-        """Return the checked form of `node`, which is nested in `depth` others."""
-        if depth > MAX_CONDITION_DEPTH:
-            raise too_deep()
-        try:
-            return self._checked(node, depth)
-        except InvalidRequestError as error:
-            raise placed(error, node, self._text) from error
+def _call(op: str, *arguments: Expression) -> Call:
+    return Call(op, arguments, Primitive.BOOLEAN)
 
-    def _checked(self, node: exp.Expr, depth: int) -> Expression:
-        handler = _HANDLERS.get(type(node))
-        if handler is None:
-            raise InvalidRequestError(
-                f"{show_node(node)} is not allowed in a condition", hint=_ALLOWED
-            )
-        said = {name for name, part in node.args.items() if part}
-        if not said <= _PARTS.get(type(node), _TWO_PARTS):  # the handler would ignore the rest
-            raise InvalidRequestError(
-                f"{show_node(node)} has parts that are not allowed", hint=_ALLOWED
-            )
-        return handler(self, node, depth)
 
-    def _paren(self, node: exp.Expr, depth: int) -> Expression:
-        return self.check(node.this, depth)
+def _negated(test: Expression, negate: bool) -> Expression:
+    return _call("NOT", test) if negate else test
 
-    def _not(self, node: exp.Expr, depth: int) -> Expression:
-        return _call("NOT", [self.condition(node.this, depth + 1)])
 
-    def _comparison(self, node: exp.Expr, depth: int) -> Expression:
-        both = self._compared(node, [node.this, node.expression], depth)
-        return _call(_COMPARISONS[type(node)], both)
+class _Parser:
+    """A text that is read from its first token to its last."""
 
-    def _column(self, node: exp.Expr, depth: int) -> Expression:
-        return named_column(node, self.schema)
+    def __init__(self, text: str, schema: Schema, now_ms: int | None) -> None:
+        self._text, self._schema, self._now_ms = text, schema, now_ms
+        self._tokens = _tokens(text)
+        self._at = self._nested = 0
 
-    def _member(self, node: exp.Expr, depth: int) -> Expression:
-        if not isinstance(node.expression, exp.Identifier):
-            raise InvalidRequestError(f"{show_node(node)} is not allowed in a condition")
-        return member_of(node, self.check(node.this, depth + 1), node.expression.name)
+    def whole(self) -> Expression:
+        """Return the tree of all of the text."""
+        found = self._either()
+        if self._next.kind != "end":
+            raise self._unexpected()
+        return self._made(0, _truth, found)
 
-    def _part(self, node: exp.Expr, depth: int) -> Expression:
-        if len(node.expressions) != 1:
-            raise InvalidRequestError(f"{show_node(node)}: one part is taken at a time")
-        inside = self.check(node.expressions[0], depth + 1)
-        if not isinstance(inside, Literal):
-            raise InvalidRequestError(
-                f"{show_node(node)}: in brackets is a text in quotes or a number"
-            )
-        return part_of(node, self.check(node.this, depth + 1), inside)
+    # tokens
 
-    def _literal(self, node: exp.Expr, depth: int) -> Expression:
-        return parse_literal(node)
+    @property
+    def _next(self) -> _Token:
+        return self._tokens[self._at]
 
-    def _negative(self, node: exp.Expr, depth: int) -> Expression:
-        if isinstance(node.this, exp.Literal) and not node.this.is_string:
-            return parse_literal(node)
-        inner = self.check(node.this, depth + 1)
-        zero = coerce_literal(node, Literal(0, Primitive.LONG), inner.type)
-        return calls.folded("-", [zero, inner]) or calculated(node, "-", [zero, inner])
+    def _is(self, *said: str) -> bool:
+        """Return whether these words, in capitals, and marks come next."""
+        coming = self._tokens[self._at : self._at + len(said)]
+        return [(t.kind in ("word", "mark"), t.said) for t in coming] == [(True, s) for s in said]
 
-    def _junction(self, node: exp.Expr, depth: int) -> Expression:
-        """Flatten a chain of the same operator to one call, so that a long chain is not deep.
+    def _take(self, *said: str) -> bool:
+        """Take these words and marks, if they come next; return whether they did."""
+        found = self._is(*said)
+        self._at += len(said) if found else 0
+        return found
 
-        The parser nests `a OR b OR c` as (a OR b) OR c. A thousand terms would be a thousand levels
-        deep; flattened, they are the arguments of one OR.
+    def _one_of(self, *said: str) -> str:
+        """Take one of these words or marks, and return it; empty if none comes next."""
+        return next((each for each in said if self._take(each)), "")
+
+    def _expect(self, *said: str) -> None:
+        for each in said:
+            if not self._take(each):
+                raise self._unexpected(f"; {each} is expected there")
+
+    def _taken(self) -> _Token:
+        self._at += 1
+        return self._tokens[self._at - 1]
+
+    # errors
+
+    def _unexpected(self, more: str = "") -> InvalidRequestError:
+        token = self._next
+        if token.kind == "end":
+            return self._placed(InvalidRequestError(f"the condition ends too early{more}"), token)
+        shown = self._text[token.start : token.end][:_SHOWN]
+        problem = f"{shown} is not allowed there in a condition{more}"
+        if shown in ("'", '"'):
+            problem = f"the quote {shown} is not closed"
+        return self._placed(InvalidRequestError(problem, hint=_ALLOWED), token)
+
+    def _placed(self, error: InvalidRequestError, token: _Token) -> InvalidRequestError:
+        """Return an error with the line and the column, from 1, at which a token begins."""
+        before = self._text[: token.start]
+        line, column = before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1
+        return _PlacedError(f"line {line}, column {column}: {error}", hint=error.hint)
+
+    def _made(self, start: int, make: Callable[..., Expression], *arguments: Any) -> Expression:
+        """Return what is made of the tokens from `start` on.
+
+        Raises:
+            InvalidRequestError: something is wrong with them; the message says where they are.
         """
-        terms: list[exp.Expr] = []
-        rest = [node]
-        while rest:
-            term = rest.pop()
-            if type(term) is type(node):
-                rest += [term.expression, term.this]
+        try:
+            found = make(*arguments)
+            if depth_of(found) > MAX_CONDITION_DEPTH:
+                raise self._too_deep()
+        except _PlacedError:
+            raise
+        except InvalidRequestError as error:
+            first, last = self._tokens[start], self._tokens[self._at - 1]
+            shown = " ".join(self._text[first.start : last.end].split())
+            shown = shown if len(shown) <= _SHOWN else f"{shown[: _SHOWN - 1]}…"
+            is_said_of_it = str(error).startswith("it ")
+            said = f"{shown} {str(error)[3:]}" if is_said_of_it else f"{shown}: {error}"
+            named = InvalidRequestError(said, hint=error.hint)
+            raise self._placed(named, first) from error
+        return found
+
+    def _too_deep(self) -> InvalidRequestError:
+        return _PlacedError(f"the condition is nested deeper than {MAX_CONDITION_DEPTH}")
+
+    # from what binds loosely to what binds tightly
+
+    def _condition(self, read: Callable[[], Expression]) -> Expression:
+        """Return a part that must be true or false."""
+        start = self._at
+        return self._made(start, _truth, read())
+
+    def _either(self) -> Expression:
+        return self._chain("OR", lambda: self._chain("AND", self._equal))
+
+    def _chain(self, word: str, read: Callable[[], Expression]) -> Expression:
+        """Return the terms of a chain as the arguments of one call, so that a long one is not
+        deep; the only term as it is.
+        """
+        start, terms = self._at, [read()]
+        while self._is(word):
+            if len(terms) == 1:
+                self._made(start, _truth, terms[0])
+            self._at += 1
+            terms.append(self._condition(read))
+        return terms[0] if len(terms) == 1 else self._made(start, _junction, word, terms)
+
+    def _equal(self) -> Expression:
+        start, left = self._at, self._compared_by_size()
+        while True:
+            if mark := self._one_of("=", "==", "<>", "!="):
+                right = self._compared_by_size()
+                left = self._comparison(start, _SAME.get(mark, mark), left, right)
+            elif self._take("IS"):
+                left = self._is_test(start, left)
+            elif word := self._one_of("ISNULL", "NOTNULL"):
+                left = _negated(_call("IS NULL", left), word == "NOTNULL")
             else:
-                terms.append(term)
-        check_count(node, terms)
-        return _call(_JUNCTIONS[type(node)], [self.condition(t, depth + 1) for t in terms])
+                return left
 
-    def condition(self, node: exp.Expr, depth: int) -> Expression:
-        """Return the checked form of a node that must be true or false."""
-        checked = self.check(node, depth)
-        if checked.type is not Primitive.BOOLEAN:
-            raise InvalidRequestError(
-                f"{show_node(node)} is {show_type(checked.type)}; a condition is needed there"
-            )
-        return checked
+    def _compared_by_size(self) -> Expression:
+        start, left = self._at, self._test()
+        while mark := self._one_of("<", "<=", ">", ">="):
+            left = self._comparison(start, mark, left, self._test())
+        return left
 
-    def _test(self, node: exp.Expr, depth: int) -> Expression:
-        match node.expression:
-            case exp.Null():
-                test = _call("IS NULL", [self.check(node.this, depth + 1)])
-            case exp.Boolean(this=value):
-                inner = self.condition(node.this, depth + 1)
-                test = _call("IS TRUE" if value else "IS FALSE", [inner])
-            case _:
-                raise InvalidRequestError(
-                    f"{show_node(node)}: IS is followed by NULL, TRUE or FALSE"
-                )
-        return _call("NOT", [test]) if node.args.get("negate") else test
+    def _comparison(self, start: int, op: str, *operands: Expression) -> Expression:
+        return self._made(start, lambda: _call(op, *compared(operands)))
 
-    def _between(self, node: exp.Expr, depth: int) -> Expression:
-        operands = [node.this, node.args["low"], node.args["high"]]
-        value, low, high = self._compared(node, operands, depth)
-        bounds = [_call(">=", [value, low]), _call("<=", [value, high])]
-        return _call("AND", bounds)
+    def _test(self) -> Expression:
+        """Return a value, or a test of it by IN, BETWEEN or a pattern."""
+        start, found = self._at, self._joined()
+        while True:
+            at, negate = self._at, self._take("NOT")
+            if self._take("BETWEEN"):
+                low = self._joined()
+                self._expect("AND")
+                test = self._made(start, _between, found, low, self._joined())
+            elif self._take("IN"):
+                self._expect("(")
+                if self._is(")") or self._is("SELECT"):
+                    raise self._unexpected("; IN needs a list of values")
+                test = self._made(start, _in, found, self._list(")"))
+            elif word := self._one_of("LIKE", "ILIKE"):
+                test = self._made(start, _pattern, word, found, self._joined())
+            else:
+                self._at = at
+                return found
+            found = _negated(test, negate)
 
-    def _in(self, node: exp.Expr, depth: int) -> Expression:
-        values = node.expressions
-        if not values or node.args.get("query"):
-            raise InvalidRequestError(f"{show_node(node)}: IN needs a list of values")
-        check_count(node, values)
-        checked = self._compared(node, [node.this, *values], depth)
-        if not all(isinstance(value, Literal) for value in checked[1:]):
-            raise InvalidRequestError(f"{show_node(node)}: the list of IN may hold only values")
-        return _call("IN", checked)
+    def _is_test(self, start: int, found: Expression) -> Expression:
+        negate = self._take("NOT")
+        if self._take("DISTINCT", "FROM"):
+            op = "IS NOT DISTINCT FROM" if negate else "IS DISTINCT FROM"
+            return self._comparison(start, op, found, self._joined())
+        if self._one_of("NULL", "UNKNOWN"):
+            return _negated(_call("IS NULL", found), negate)
+        word = self._one_of("TRUE", "FALSE")
+        if not word:
+            raise self._unexpected("; IS is followed by NULL, TRUE or FALSE")
+        return _negated(_call(f"IS {word}", self._made(start, _truth, found)), negate)
 
-    def _pattern(self, node: exp.Expr, depth: int) -> Expression:
-        text, pattern = (self.check(n, depth + 1) for n in (node.this, node.expression))
-        check_types(node, [text, pattern], (Primitive.STRING, Primitive.STRING))
-        if not isinstance(pattern, Literal):
-            raise InvalidRequestError(f"{show_node(node)}: the pattern must be a text in quotes")
-        length = len(str(pattern.value))
-        if length > MAX_PATTERN:
-            raise InvalidRequestError(
-                f"{show_node(node)}: the pattern has {length:,} characters; "
-                f"at most {MAX_PATTERN:,} are allowed",
-                hint="starts_with, ends_with and contains take texts of any length",
-            )
-        like = _call(_PATTERNS[type(node)], [text, pattern])
-        return _call("NOT", [like]) if node.args.get("negate") else like
+    def _joined(self) -> Expression:
+        start, left = self._at, self._sum()
+        while self._take("||"):
+            left = self._made(start, calls.concat, [left, self._sum()], "||")
+        return left
 
-    def _arithmetic(self, node: exp.Expr, depth: int) -> Expression:
-        if isinstance(node, exp.Add | exp.Sub) and isinstance(node.expression, exp.Interval):
-            return calls.interval_sum(self, node, node.this, node.expression, depth)
-        if isinstance(node, exp.Add) and isinstance(node.this, exp.Interval):
-            return calls.interval_sum(self, node, node.expression, node.this, depth)
-        both = alike(node, [self.check(n, depth + 1) for n in (node.this, node.expression)])
-        op = _ARITHMETIC[type(node)]
-        return calls.folded(op, both) or calculated(node, op, both)
+    def _sum(self) -> Expression:
+        start, by = self._at, self._interval()
+        if by is not None:
+            self._expect("+")
+        left = self._product()
+        left = left if by is None else self._made(start, calls.moved, left, by)
+        while mark := self._one_of("+", "-"):
+            by = self._interval()
+            if by is None:
+                left = self._made(start, calls.arithmetic, mark, [left, self._product()])
+            else:
+                left = self._made(start, calls.moved, left, by if mark == "+" else by.negated())
+        return left
 
-    def _compared(
-        self, node: exp.Expr, operands: Sequence[exp.Expr], depth: int
-    ) -> list[Expression]:
-        """Check operands that are compared with each other."""
-        return compared(node, [self.check(operand, depth + 1) for operand in operands])
+    def _interval(self) -> Interval | None:
+        """Take an interval, if one comes next."""
+        start, said = self._at, self._tokens[self._at + 1 :][:1]
+        if not self._is("INTERVAL") or said[0].kind not in ("text", "number"):
+            return None
+        self._at += 2
+        is_whole = said[0].kind == "text" and not said[0].said.strip().isdigit()
+        unit = "" if is_whole or self._next.kind != "word" else self._taken().said.lower()
+        try:
+            return parse_interval(f"{said[0].said} {unit}")
+        except InvalidRequestError as error:
+            raise self._placed(error, self._tokens[start]) from error
+
+    def _product(self) -> Expression:
+        start, left = self._at, self._signed()
+        while mark := self._one_of("*", "/", "%"):
+            left = self._made(start, calls.arithmetic, mark, [left, self._signed()])
+        return left
+
+    def _signed(self) -> Expression:
+        start = self._at
+        if self._take("NOT"):
+            return _call("NOT", self._nest(lambda: self._condition(self._equal)))
+        if self._take("+"):
+            return self._nest(self._signed)
+        if not self._take("-"):
+            return self._with_parts()
+        following = self._tokens[self._at : self._at + 2]
+        if following[0].kind == "number" and following[1].said not in ("::", "[", "."):
+            return self._made(start, number, f"-{self._taken().said}")
+        inner = self._nest(self._signed)
+        zero = self._made(start, coerce_literal, Literal(0, Primitive.LONG), inner.type)
+        return self._made(start, calls.arithmetic, "-", [zero, inner])
+
+    def _nest(self, read: Callable[[], Expression]) -> Expression:
+        """Return what is read in brackets, or by a method that this one is called by."""
+        self._nested += 1
+        if self._nested > MAX_BRACKETS:
+            raise self._too_deep()
+        found = read()
+        self._nested -= 1
+        return found
+
+    def _with_parts(self) -> Expression:
+        """Return a value, or the part of it, or what it is cast to, as the marks after it say."""
+        start, first = self._at, self._next
+        found = self._value()
+        while True:
+            if self._take("::"):
+                is_text = first.kind == "text" and self._at == start + 2
+                found = self._cast(start, found, is_text=is_text, may_fail=False)
+            elif self._take("["):
+                inside = self._nest(self._sum)
+                self._expect("]")
+                found = self._made(start, _part, found, inside)
+            elif self._is(".") and first.kind in ("name", "word"):
+                self._at += 1
+                found = self._made(start, _member, found, self._name())
+            else:
+                return found
+
+    def _name(self) -> str:
+        if self._next.kind not in ("name", "word"):
+            raise self._unexpected()
+        token = self._taken()
+        return token.said if token.kind == "name" else self._text[token.start : token.end]
+
+    def _list(self, end: str) -> list[Expression]:
+        """Return the values up to a bracket that closes, which is taken."""
+        found: list[Expression] = []
+        while not self._take(end):
+            if found:
+                self._expect(",")
+            found.append(self._nest(self._either))
+        return found
+
+    def _value(self) -> Expression:
+        start, token = self._at, self._next
+        match token.kind:
+            case "number":
+                self._at += 1
+                return self._made(start, number, token.said)
+            case "text":
+                self._at += 1
+                return Literal(token.said, Primitive.STRING)
+            case "hex":
+                self._at += 1
+                return self._made(start, _bytes, token.said)
+            case "name":
+                return self._column()
+            case "word":
+                return self._word(start, token.said)
+        if not self._take("("):
+            raise self._unexpected()
+        found = self._nest(self._either)
+        self._expect(")")
+        return found
+
+    def _word(self, start: int, word: str) -> Expression:
+        """Return what begins with a word: a literal, a function, or a column."""
+        after = self._tokens[self._at + 1]
+        if word in ("TRUE", "FALSE"):
+            self._at += 1
+            return Literal(word == "TRUE", Primitive.BOOLEAN)
+        if word == "CASE":
+            return self._case(start)
+        if self._take("TIMESTAMP", "WITH", "TIME", "ZONE") or word in _TYPED:
+            self._at += self._at == start
+            if self._next.kind == "text":
+                return self._made(start, text_as_time, self._taken().said, _TYPED[word])
+            self._at = start
+        name = word.lower()
+        if name in _NOW and (after.said == "(" or name != "now"):
+            self._at += 1
+            if self._take("("):
+                self._expect(")")
+            return self._made(start, calls.now, _NOW[name], self._now_ms)
+        if (
+            after.kind == "mark"
+            and after.said == "("
+            and (word not in _NO_COLUMNS or word in ("CAST", "TRY_CAST"))
+        ):
+            self._at += 2
+            return self._function(start, name)
+        if word in _NO_COLUMNS or after.kind == "text":
+            raise self._unexpected()
+        return self._column()
+
+    def _column(self) -> Expression:
+        start, names = self._at, [self._name()]
+        columns = {field.name for field in self._schema.fields}
+        if names[0] not in columns and self._is(".") and self._tokens[self._at + 1].said:
+            self._at += 1
+            names.append(self._name())
+        return self._made(start, named_column, names, self._schema)
+
+    def _function(self, start: int, name: str) -> Expression:
+        if name in ("cast", "try_cast"):
+            is_text = self._next.kind == "text" and self._tokens[self._at + 1].said == "AS"
+            inner = self._nest(self._either)
+            self._expect("AS")
+            may_fail = name == "try_cast"
+            return self._cast(start, inner, is_text=is_text, may_fail=may_fail, end=")")
+        if name == "extract":
+            part = self._name().upper()
+            self._expect("FROM")
+            time = self._nest(self._either)
+            self._expect(")")
+            return self._made(start, calls.extract, part, time)
+        side = next((s for s in _TRIMS if name == "trim" and self._take(s, "FROM")), "")
+        arguments = self._list(")")
+        called = _TRIMS.get(side) or _ALIASES.get(name, name)
+        return self._made(start, calls.call, called, arguments)
+
+    def _cast(
+        self, start: int, inner: Expression, *, is_text: bool, may_fail: bool, end: str = ""
+    ) -> Expression:
+        words = next((each for each in _LONGER_TYPES if self._take(*each.split())), "")
+        words = words or self._name().upper()
+        sizes: list[str] = []
+        if self._take("("):
+            while not self._take(")"):
+                if self._next.kind == "end":
+                    raise self._unexpected()
+                sizes += [each for each in (self._taken().said,) if each != ","]
+        if self._is("["):
+            raise self._unexpected("; a list is no type that conditions cast to")
+        if end:
+            self._expect(end)
+
+        def cast() -> Expression:
+            kind = calls.type_named(words, sizes)
+            return calls.cast(inner, kind, is_text=is_text, may_fail=may_fail)
+
+        return self._made(start, cast)
+
+    def _case(self, start: int) -> Expression:
+        self._expect("CASE")
+        whole = None if self._is("WHEN") else self._nest(self._either)
+        tests, results = [], []
+        while self._take("WHEN"):
+            at = self._at
+            test = self._nest(self._either)
+            if whole is None:
+                self._made(at, _truth, test)
+            tests.append(test if whole is None else self._comparison(start, "=", whole, test))
+            self._expect("THEN")
+            results.append(self._nest(self._either))
+        if not tests:
+            raise self._unexpected("; WHEN is expected there")
+        if self._take("ELSE") and not self._take("NULL"):
+            results.append(self._nest(self._either))
+        self._expect("END")
+        return self._made(start, calls.case, tests, results)
 
 
-_HANDLERS: dict[type[exp.Expr], Callable[[_Checker, exp.Expr, int], Expression]] = {
-    exp.Paren: _Checker._paren,
-    exp.Column: _Checker._column,
-    exp.Identifier: _Checker._column,
-    exp.Dot: _Checker._member,
-    exp.Bracket: _Checker._part,
-    exp.Not: _Checker._not,
-    exp.Is: _Checker._test,
-    exp.Between: _Checker._between,
-    exp.In: _Checker._in,
-    exp.Neg: _Checker._negative,
-    exp.Coalesce: calls.choice,
-    exp.Nullif: calls.choice,
-    exp.Case: calls.case,
-    exp.Extract: calls.extract,
-    exp.IsNan: calls.is_nan,
-    exp.TimestampTrunc: calls.truncation,
-    exp.CurrentTimestamp: calls.now,
-    exp.CurrentDate: calls.now,
-    exp.Cast: calls.cast,
-    exp.TryCast: calls.cast,
-    exp.DPipe: calls.concat,
-    exp.Concat: calls.concat,
-    **dict.fromkeys((exp.Literal, exp.Boolean, exp.HexString), _Checker._literal),
-    **dict.fromkeys(_JUNCTIONS, _Checker._junction),
-    **dict.fromkeys(_PATTERNS, _Checker._pattern),
-    **dict.fromkeys(_COMPARISONS, _Checker._comparison),
-    **dict.fromkeys(_ARITHMETIC, _Checker._arithmetic),
-    **dict.fromkeys(calls.FUNCTION_NODES, calls.function),
-}
-_TWO_PARTS = frozenset({"this", "expression"})
-_LIST = frozenset({"this", "expressions"})
-_PARTS: dict[type[exp.Expr], frozenset[str]] = {
-    exp.Column: frozenset({"this", "table", "db", "catalog"}),
-    exp.Identifier: frozenset({"this", "quoted"}),
-    exp.Literal: frozenset({"this", "is_string"}),
-    exp.Cast: frozenset({"this", "to"}),
-    exp.TryCast: frozenset({"this", "to", "safe"}),
-    exp.Case: frozenset({"this", "ifs", "default"}),
-    exp.Is: frozenset({"this", "expression", "negate"}),
-    exp.Between: frozenset({"this", "low", "high"}),
-    exp.In: frozenset({"this", "expressions", "query"}),
-    exp.Div: frozenset({"this", "expression", "typed"}),
-    exp.Bracket: _LIST,
-    exp.Coalesce: _LIST,
-    exp.Anonymous: _LIST,
-    exp.Concat: frozenset({"expressions", "safe", "coalesce"}),
-    exp.DPipe: frozenset({"this", "expression", "safe"}),
-    exp.Trim: frozenset({"this", "position"}),
-    exp.Substring: frozenset({"this", "start", "length"}),
-    exp.SplitPart: frozenset({"this", "delimiter", "part_index"}),
-    exp.StrPosition: frozenset({"this", "substr"}),
-    exp.TimestampTrunc: frozenset({"this", "unit"}),
-    exp.CurrentTimestamp: frozenset(),
-    exp.CurrentDate: frozenset(),
-    **dict.fromkeys(_PATTERNS, frozenset({"this", "expression", "negate"})),
-}
-"""The parts of a node that its handler reads, where they differ from `_TWO_PARTS`."""
+def _truth(found: Expression) -> Expression:
+    """Return what must be true or false."""
+    if found.type is not Primitive.BOOLEAN:
+        raise InvalidRequestError(
+            f"it is {show_type(found.type)}; a condition is needed there",
+            hint="compare it with something",
+        )
+    return found
 
 
-def _call(op: str, arguments: Sequence[Expression]) -> Call:
-    return Call(op, tuple(arguments), Primitive.BOOLEAN)
+def _junction(word: str, terms: Sequence[Expression]) -> Expression:
+    calls.check_count(terms)
+    return _call(word, *terms)
+
+
+def _between(found: Expression, low: Expression, high: Expression) -> Expression:
+    value, least, most = compared([found, low, high])
+    return _call("AND", _call(">=", value, least), _call("<=", value, most))
+
+
+def _in(found: Expression, values: Sequence[Expression]) -> Expression:
+    calls.check_count(values)
+    checked = compared([found, *values])
+    if not all(isinstance(value, Literal) for value in checked[1:]):
+        raise InvalidRequestError("the list of IN may hold only values")
+    return _call("IN", *checked)
+
+
+def _pattern(word: str, found: Expression, pattern: Expression) -> Expression:
+    check_types([found, pattern], (Primitive.STRING, Primitive.STRING))
+    if not isinstance(pattern, Literal):
+        raise InvalidRequestError("the pattern must be a text in quotes")
+    length = len(str(pattern.value))
+    if length > MAX_PATTERN:
+        raise InvalidRequestError(
+            f"the pattern has {length:,} characters; at most {MAX_PATTERN:,} are allowed",
+            hint="starts_with, ends_with and contains take texts of any length",
+        )
+    return _call(word, found, pattern)
+
+
+def _bytes(written: str) -> Literal:
+    try:
+        return Literal(bytes.fromhex(written[2:-1]), Primitive.BYTES)
+    except ValueError as error:
+        raise InvalidRequestError("it is not bytes: write two hex digits for each byte") from error
+
+
+# Columns of a condition, and the parts of nested ones: members of structs, elements of lists,
+# values of maps.
+
+
+def named_column(names: Sequence[str], schema: Schema) -> Column:
+    """Return the column that a name means. A second name is what follows a first one that is no
+    column.
+
+    Raises:
+        InvalidRequestError: there is no such column.
+    """
+    first, *others = names
+    columns = [field.name for field in schema.fields]
+    if others and others[0] in columns:
+        raise InvalidRequestError("a column is named on its own")
+    near = [] if first in columns else get_close_matches(first, columns, 1)
+    if near and not schema.explain_former_name(first):
+        raise InvalidRequestError(
+            f"there is no column {first!r}; columns: {', '.join(columns)}",
+            hint=f"did you mean {near[0]}?",
+        )
+    field = schema.field_named(first)
+    return Column(field.name, field.type)
+
+
+def _member(whole: Expression, name: str) -> Expression:
+    """Return the member of a struct.
+
+    Raises:
+        InvalidRequestError: it is no struct, or has no such member.
+    """
+    if not isinstance(whole.type, StructType):
+        raise InvalidRequestError(
+            f"{show_type(whole.type)} has no members",
+            hint="a value of a map is tags['colour'], an element of a list stops[1]",
+        )
+    members = {member.name: member.type for member in whole.type.members}
+    if name not in members:
+        near = get_close_matches(name, members, 1)
+        hint = f"did you mean {near[0]}?" if near else "members: " + ", ".join(members)
+        raise InvalidRequestError(f"there is no member {name!r}", hint=hint)
+    return Call("FIELD", (whole, Literal(name, Primitive.STRING)), members[name])
+
+
+def _part(whole: Expression, inside: Expression) -> Expression:
+    """Return what is in brackets after a value: a member of a struct, an element of a list, counted
+    from 1 or, below zero, from the end, or the value of a key of a map.
+
+    Raises:
+        InvalidRequestError: the value has no such parts.
+    """
+    if not isinstance(inside, Literal):
+        raise InvalidRequestError("in brackets is a text in quotes or a number")
+    kind, value = whole.type, inside.value
+    if isinstance(kind, StructType) and isinstance(value, str):
+        return _member(whole, value)
+    if isinstance(kind, ListType) and inside.type is Primitive.LONG:
+        return Call("ELEMENT", (whole, inside), kind.element)
+    if isinstance(kind, MapType) and kind.key is Primitive.STRING and isinstance(value, str):
+        return Call("VALUE", (whole, inside), kind.value)
+    if isinstance(kind, MapType) and kind.key is not Primitive.STRING:
+        raise InvalidRequestError("only values of maps whose keys are text can be taken")
+    raise InvalidRequestError(
+        f"{show_type(kind)} has no such part",
+        hint="write place['city'], tags['colour'] or stops[1]",
+    )

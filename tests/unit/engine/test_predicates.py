@@ -316,7 +316,7 @@ def test_rows_come_in_their_order_in_batches_of_the_same_schema() -> None:
 
 def test_a_kept_condition_that_cannot_be_read_is_not_quoted() -> None:
     """The caller learns what is wrong with a condition; logs and records do not show it."""
-    text = "s = 'hazel''"
+    text = "i = 'hazel'"
     with pytest.raises(InvalidRequestError, match="hazel"):
         parse_predicate(text, SCHEMA)
     with pytest.raises(InvalidRequestError) as raised:

@@ -164,7 +164,7 @@ def test_the_greatest_key_of_a_type_is_selected_exactly() -> None:
         (SelectionMessage(ranges=(((), None),)), "range 1 has 0 parts"),
         (SelectionMessage(ranges=(((2,), (1,)),)), "range 1 ends"),
         (SelectionMessage(columns=("x",)), "x"),
-        (SelectionMessage(where="v >"), "something is missing"),
+        (SelectionMessage(where="v >"), "ends too early"),
         (SelectionMessage(limit=-1), "a limit is a number of rows"),
     ],
 )

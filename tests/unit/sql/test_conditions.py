@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -37,17 +34,17 @@ SCHEMA = Schema.from_json(
 )
 
 REFUSED = [
-    ("", "not SQL"),
-    ("id = ", "not SQL at column"),
-    ("id = 1 1", "not SQL at column 8, near '1'"),
+    ("", "line 1, column 1: the condition ends too early"),
+    ("id = ", "ends too early"),
+    ("id = 1 1", "column 8: 1 is not allowed there"),
     ("id = 1 id", "not allowed"),
-    ("name = 'open", "not SQL"),
-    ("{ : } id", "not SQL: it cannot be parsed"),
+    ("name = 'open", "column 8: the quote ' is not closed"),
+    ("{ : } id", "{ is not allowed there"),
     ("id = 1e", "'1e' is not a number"),
     ("nobody = 1", "no column 'nobody'; columns: id, at"),
     ("t.id = 1", "t.id: a column is named on its own"),
-    ("name", "name is string, not a condition"),
-    ("id + 1", "id + 1 is long, not a condition"),
+    ("name", "name is string; a condition is needed"),
+    ("id + 1", "id + 1 is long; a condition is needed"),
     ("ok AND id", "id is long; a condition is needed"),
     ("name > 1", "name > 1: string and long cannot be compared"),
     ("id = 'one'", "'one' is not a number"),
@@ -89,12 +86,12 @@ REFUSED = [
     ("10 % id = 1", "the divisor must be a number above zero"),
     ("price + 1 = 2", "calculates with decimal(9,2)"),
     ("-price = 1", "calculates with decimal(1,0)"),
-    ("-name = 1", "calculates with string"),
-    ("-ok", "calculates with boolean"),
-    ("-name = 'a'", "calculates with string"),
-    ("trim(BOTH 'a' FROM name) = 'b'", "has parts that are not allowed"),
+    ("-name = 1", "-name: long and string cannot be compared"),
+    ("-ok", "long and boolean cannot be compared"),
+    ("-name = 'a'", "long and string cannot be compared"),
+    ("trim(BOTH 'a' FROM name) = 'b'", "BOTH is not allowed there"),
     ("lower(id) = 'a'", "is for string, not for long"),
-    ("starts_with(name)", "near ')': something is missing"),
+    ("starts_with(name)", "is for string, string, not for string"),
     ("EXTRACT(EPOCH FROM at) = 1", "EPOCH cannot be extracted"),
     ("EXTRACT(YEAR FROM id) = 1", "extracts from long"),
     ("CAST(name AS BIGINT) = 1", "not every string can be cast; TRY_CAST makes NULL"),
@@ -105,11 +102,11 @@ REFUSED = [
     ("CAST('2026-02-30' AS DATE) = day", "'2026-02-30' is not a date"),
     ("CAST('a' AS BIGINT) = id", "'a' is not a number"),
     ("CAST('2026-01-31' AS DATE FORMAT 'YYYY') = day", "not"),
-    ("id BETWEEN SYMMETRIC 3 AND 1", "has parts that are not allowed"),
+    ("id BETWEEN SYMMETRIC 3 AND 1", "no column 'SYMMETRIC'"),
     ("now() > at", "has no present time; a table's rows age by the filter ageOff"),
     ("current_date > day", "has no present time"),
-    ("current_time IS NULL", "not allowed"),
-    ("at > at - INTERVAL '1 fortnight'", "'1 FORTNIGHT' is not an interval"),
+    ("current_time IS NULL", "no column 'current_time'"),
+    ("at > at - INTERVAL '1 fortnight'", "'1 fortnight ' is not an interval"),
     ("at > at - INTERVAL '20000 years'", "an interval has at most 10,000 years"),
     ("at > TIMESTAMP '2026-01-31' + INTERVAL '9000 years'", "outside of the years 1 to 9999"),
     ("day > day - INTERVAL '1 hour'", "a date is moved by whole days and months"),
@@ -128,16 +125,17 @@ REFUSED = [
     ("substr(name, id) = 'a'", "argument 2 must be a number"),
     ("substr(name, 1, -1) = 'a'", "argument 3 must be at least 0"),
     ("split_part(name, ',', 0) = 'a'", "argument 3 must be at least 1"),
-    ("id = 1 AND\n  wieght > 2", "line 2, column 3: there is no column 'wieght'"),
+    ("id = 1 AND\n  wieght > 2", "line 2, column 3: wieght: there is no column 'wieght'"),
     ("id = 1 AND\n  wieght > 2", "did you mean weight?"),
     ("id > 1 OR name > 2", "line 1, column 11: name > 2"),
     ("coalesce(TIMESTAMP '2026-01-31', TIMESTAMP '2026-02-01') < at", "must be of a column"),
-    ("random() > 0.5", "not allowed"),
-    ("count(id) > 1", "not allowed"),
-    ("row_number() OVER (ORDER BY id) = 1", "not allowed"),
+    ("random() > 0.5", "no function 'random'"),
+    ("count(id) > 1", "no function 'count'"),
+    ("row_number() OVER (ORDER BY id) = 1", "no function 'row_number'"),
     ("pg_sleep(10) IS NULL", "no function 'pg_sleep'"),
     ("read_file('/etc/passwd') = 'a'", "no function 'read_file'"),
     ("EXISTS (SELECT 1)", "not allowed"),
+    ("/* a /* b */ */ ok", "/ is not allowed there"),
     ("id = 1; DROP TABLE t", "not allowed"),
     ("SELECT 1", "not allowed"),
     ("id = $1", "not allowed"),
@@ -178,7 +176,7 @@ def test_what_is_no_condition_or_not_allowed_is_refused_with_where_and_why(
     ("text", "normal"),
     [
         ("id=1 -- all", '("id" = 1)'),
-        ("/* some */ ok", '"ok"'),
+        ("/* some */ ok --", '"ok"'),
         ("ok and (ok and ok)", '("ok" AND ("ok" AND "ok"))'),
         ("id not in (1, -2)", '(NOT ("id" IN (1, -2)))'),
         ("id between 1 and 2", '(("id" >= 1) AND ("id" <= 2))'),
@@ -195,6 +193,16 @@ def test_what_is_no_condition_or_not_allowed_is_refused_with_where_and_why(
         ("id > 1.5", '(CAST("id" AS DECIMAL(19, 0)) > 1.5)'),
         ("id < price", '(CAST("id" AS DECIMAL(19, 0)) < "price")'),
         ("id = - -5", '("id" = 5)'),
+        ("weight = 1 IS TRUE", '(("weight" = 1.0) IS TRUE)'),
+        ("ok = id > 1 AND NOT ok = ok", '(("ok" = ("id" > 1)) AND (NOT ("ok" = "ok")))'),
+        ("id - 2 * -id % 3 + 1 > 0", '((("id" - ((2 * (0 - "id")) % 3)) + 1) > 0)'),
+        ("name || 'b' in ('a')", "((\"name\" || 'b') IN ('a'))"),
+        ("timestamptz '2026-01-31'::date = day", "(DATE '2026-01-31' = \"day\")"),
+        (
+            "interval '1' day + at < timestamp with time zone '2026-01-31 00:00:00+01:00'",
+            "((\"at\" + INTERVAL '1 days') < TIMESTAMP '2026-01-30 23:00:00')",
+        ),
+        ("trim(leading from name) is not unknown", '(NOT (ltrim("name") IS NULL))'),
         ("weight = 'nan'", "(\"weight\" = CAST('NaN' AS DOUBLE))"),
         ("isnan(weight)", "(\"weight\" = CAST('NaN' AS DOUBLE))"),
         ("weight > cast('-inf' as double)", "(\"weight\" > CAST('-Infinity' AS DOUBLE))"),
@@ -257,12 +265,3 @@ def test_the_normal_form_of_what_is_just_not_too_deep_is_not_too_deep(
 def test_a_negation_is_a_condition_on_the_same_columns() -> None:
     condition = parse_condition("weight > 1 OR id = 2", SCHEMA)
     assert condition.negated().columns == condition.columns == {"weight", "id"}
-
-
-def test_processes_without_conditions_do_not_load_the_parser() -> None:
-    code = (
-        "import sys, dormouse.features.administration; "
-        "import dormouse.features.planning; "
-        "sys.exit('sqlglot' in sys.modules)"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
