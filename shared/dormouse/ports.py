@@ -757,7 +757,7 @@ class Services:
     result_queues: ResultQueues = NoResultQueues()
     connections: Connections = NoConnections()
     check_conditions: Callable[[], None] = _hold
-    compute: Callable[[str, int], None] | None = None
+    compute: Callable[[str, int, float], None] | None = None
 
     def table(self, table_id: str) -> Table | None:
         """Return a table to work on; None if it is gone or is being deleted."""

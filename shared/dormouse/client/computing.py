@@ -46,8 +46,10 @@ ALONE_AT_ONCE = 2
 """How many tasks are tried again at once: too little memory may be why they are."""
 ALONE_SECONDS = 60.0
 """How long a task waits for those that are tried again before it, and a sample may take."""
-
-
+ANSWER_SECONDS = 120.0
+"""How long an answer may take, which asks for less by itself: one call of a function of SQL may
+compute for hours, and nothing interrupts it.
+"""
 DEATH_SECONDS = 10.0
 """How long a process that has closed its sockets may take to end, as with a core dump."""
 
@@ -116,14 +118,14 @@ class ComputingProcess:
             headers=dict(request.headers),
             principal=request.principal,
         )
-        done = self._done(task)
+        done = self._done(task, ANSWER_SECONDS)
         return HttpResponse(done.status, done.headers, done.body, done.problem)
 
-    def compute(self, query_id: str, task: int) -> None:
-        """Answer a sub-query of a query over messages, and save its end. Raises as `answer`, and
-        what fails the query.
+    def compute(self, query_id: str, task: int, seconds: float) -> None:
+        """Answer a sub-query of a query over messages, which has so many seconds left, and save its
+        end. Raises as `answer`, and what fails the query.
         """
-        self._done(Task("compute", query_id, number=task))
+        self._done(Task("compute", query_id, number=task), seconds + ANSWER_SECONDS)
 
     def count_rows(self, table: str, body: bytes) -> RowsRead:
         """Read rows, as JSON lines, as they will be ingested into the table of an id.
@@ -133,7 +135,8 @@ class ComputingProcess:
 
     def check_sample(self, sample: Path, properties: Mapping[str, object]) -> None:
         """Infer the types of a small file, in a process of its own. Raises as `answer`."""
-        self._done(Task("infer", str(sample), properties=dict(properties)), is_alone=True)
+        task = Task("infer", str(sample), properties=dict(properties))
+        self._done(task, ALONE_SECONDS, is_alone=True)
 
     def end(self) -> None:
         """End all processes with what they do; start none any more."""
@@ -142,13 +145,13 @@ class ComputingProcess:
             while self._running:
                 self._running.pop().end()
 
-    def _done(self, task: Task, *, is_alone: bool = False) -> Done:
+    def _done(self, task: Task, seconds: float | None = None, *, is_alone: bool = False) -> Done:
         try:
             if is_alone:
                 raise _EndedError
-            done = self._current().do(task)
+            done = self._current().do(task, seconds)
         except _EndedError:
-            done = self._again(task)
+            done = self._again(task, seconds)
         return self.result(done)
 
     @staticmethod
@@ -170,7 +173,7 @@ class ComputingProcess:
                 self._shared = self._begun()
             return self._shared
 
-    def _again(self, task: Task) -> Done:
+    def _again(self, task: Task, seconds: float | None) -> Done:
         """Do a task in a process of its own.
 
         Raises:
@@ -182,7 +185,7 @@ class ComputingProcess:
             with self._lock:
                 own = self._begun()
             try:
-                return own.do(task, ALONE_SECONDS if task.kind == "infer" else None)
+                return own.do(task, seconds)
             except _EndedError as error:
                 if self._is_over:
                     raise UnavailableError("the process ends") from error

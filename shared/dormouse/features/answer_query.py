@@ -496,7 +496,8 @@ def _attempted(services: Services, query: Query, task: int, before: Spent) -> Ta
     with record_attempt(attempts, prefix):
         if services.compute is None:
             return answer(services, query, task, before)
-        services.compute(query.id, task)
+        left_ms = query.deadline_ms - services.clock.now_ms()
+        services.compute(query.id, task, max(0.0, left_ms / 1000))
     if task not in done_tasks(services.results, query):
         return None
     return parts_of(services.results, query.id).load_ends([task])[0]

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from dormouse.arrow.types import conform
 from dormouse.errors import CorruptDataError, InvalidRequestError
 from dormouse.ports import StreamedObjects
-from dormouse.schema.types import UUID_BYTES, show_clock, show_uuid
+from dormouse.schema.types import MAX_TIME, UUID_BYTES, show_clock, show_uuid
 from dormouse.showing import json_lines
 
 # Rows that a format cannot have: statements return types and values that tables never have.
@@ -117,17 +117,14 @@ def _dates(column: pa.Array[Any]) -> Cells:
 
 
 def _clocks(column: pa.Array[Any]) -> Cells:
-    is_fine = column.type == pa.time64("ns")
-    return [
-        None if count is None else _clock(count) if is_fine else show_clock(count)
-        for count in column.cast(pa.int64()).to_pylist()
-    ]
+    counts = column.cast(pa.time64("ns")).cast(pa.int64()).to_pylist()
+    return [None if count is None else _clock(count) for count in counts]
 
 
 def _clock(nanoseconds: int) -> str:
-    """Return a time of day, with nanoseconds if it has any."""
+    """Return a time of day, with nanoseconds if it has any; SQL also has the end of the day."""
     microseconds, finer = divmod(nanoseconds, 1000)
-    text = show_clock(microseconds)
+    text = show_clock(microseconds) if microseconds <= MAX_TIME else "24:00:00"
     return f"{text}{'' if '.' in text else '.000000'}{finer:03d}" if finer else text
 
 

@@ -49,8 +49,13 @@ _SETTINGS = (
 """One more setting between the last two could end the process, so these are made in one call."""
 _NO_COLUMN = re.compile(r'(?:Referenced column|"[^"]*" does not have a column named) "(.+?)"')
 _OF_PLANNING = (duckdb.BinderException, duckdb.CatalogException, duckdb.ParserException)
-_NO_RESULT = frozenset({"bignum", "bit", "geometry", "time with time zone", "uhugeint", "variant"})
-"""Types whose values Arrow would have as something else, such as a time without its zone."""
+_NOTHING = "struct or map of nothing"
+_NO_RESULT = frozenset(
+    {"bignum", "bit", "geometry", _NOTHING, "time with time zone", "uhugeint", "union", "variant"}
+)
+"""Types that Arrow has as something else, such as a time without its zone; and those that neither
+Parquet nor a table has: unions, which Arrow cannot take out of structs, and what has no members.
+"""
 _NUMBER = re.compile(r"(?<![\w.])[-+]?\d[\w.+:-]*")
 _QUOTE = re.compile(r"(?<!\w)['\"]|:")
 """Where DuckDB may begin to quote a value: a text, or the rest of a pattern."""
@@ -166,8 +171,11 @@ def _parts(kind: DuckDBPyType) -> list[tuple[str, DuckDBPyType]]:
 
 def _ids(kind: DuckDBPyType) -> Iterator[str]:
     """Yield what a type, and all in it, are called in small letters."""
-    yield kind.id
-    for _, part in _parts(kind):
+    parts = [part for _, part in _parts(kind)]
+    is_map, is_struct = kind.id == "map", kind.id in ("struct", "tuple")
+    is_empty = (is_map and parts[0].id == "null") or (is_struct and not parts)
+    yield _NOTHING if is_empty else kind.id
+    for part in parts:
         yield from _ids(part)
 
 

@@ -32,6 +32,10 @@ MAX_SELECTS = 256
 """The most SELECTs of a statement: planning thousands takes many seconds."""
 MAX_DEPTH = 200
 """How deeply a statement may be nested: the engine's planner recurses."""
+MAX_NAME = 1_000
+"""The most characters of a name or a number: errors quote them."""
+MAX_PARTS = 64
+"""The most names with dots between them: to look for each member of the one before takes long."""
 ROW_FUNCTIONS = frozenset(
     {
         "generate_series",
@@ -142,6 +146,8 @@ def parse_statement(text: str, parser: duckdb.DuckDBPyConnection) -> Statement:
     if explains:
         text = " " * explains.end() + text[explains.end() :]  # positions stay what they are
     tokens = list(_tokens(text.encode()))
+    if any(len(token.text) > MAX_NAME and token.kind != "string_const" for token in tokens):
+        raise InvalidRequestError(f"a name or number has more than {MAX_NAME:,} characters")
     versions = {each.start: each for each in _versions(tokens)}
     plain = _edited(
         text.encode(),
@@ -310,7 +316,7 @@ def _check(node: Node) -> None:
     selects, rest = 0, [(node, 0)]
     while rest:
         current, depth = rest.pop()
-        if depth > MAX_DEPTH:
+        if depth > MAX_DEPTH or len(current.get("column_names", ())) > MAX_PARTS:
             raise InvalidRequestError("the statement is nested too deeply")
         kind = current.get("type")
         selects += kind == "SELECT_NODE"

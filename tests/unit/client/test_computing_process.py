@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,6 +21,7 @@ from dormouse.errors import (
     RefusedSourceError,
     UnavailableError,
 )
+from dormouse.http.messages import HttpRequest
 from tests.support.waiting import eventually
 
 TASKS = """
@@ -66,16 +69,16 @@ def test_tasks_share_a_process_and_after_its_death_another_is_there(
     first = process.count_rows("fine", b"").rows
     assert process.count_rows("fine", b"x" * 3_000_000).rows == first
     with pytest.raises(InvalidRequestError, match="it is broken") as refused:
-        process.compute("broken", 0)
+        process.compute("broken", 0, 60)
     assert refused.value.hint == "mend it"
     with pytest.raises(InvariantError):
-        process.compute("bug", 0)
+        process.compute("bug", 0, 60)
     assert process.count_rows("fine", b"").rows == first, "an error is no death"
     os.kill(first, signal.SIGSEGV)
     second = process.count_rows("fine", b"").rows
     assert second != first
     with pytest.raises(LimitExceededError, match="with SIGKILL"):
-        process.compute("deadly", 0)
+        process.compute("deadly", 0, 60)
     with pytest.raises(RefusedSourceError, match="ended the process that read it, with SIGKILL"):
         process.count_rows("deadly", b"")
     process.check_sample(Path("fine"), {})
@@ -109,4 +112,25 @@ def test_the_end_ends_what_is_computed_and_nothing_follows(
         with pytest.raises(UnavailableError):
             slow.result()
     with pytest.raises(UnavailableError):
-        process.compute("fine", 0)
+        process.compute("fine", 0, 60)
+
+
+def test_a_task_that_never_ends_is_ended_with_its_process(
+    process: ComputingProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One call of a function of SQL may compute for hours, which nothing interrupts."""
+    monkeypatch.setattr(computing, "ANSWER_SECONDS", 0.05)
+    with pytest.raises(LimitExceededError, match="with SIGKILL: out of memory or time"):
+        process.answer(HttpRequest("POST", "slow"))
+    with pytest.raises(LimitExceededError, match="with SIGKILL: out of memory or time"):
+        process.compute("slow", 0, 0.05)
+
+
+def test_what_asks_for_most_of_the_memory_of_the_machine_fails(tmp_path: Path) -> None:
+    code = (
+        "import os; from dormouse.features.http.computing import limit_memory; limit_memory()\n"
+        "most = os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE')\n"
+        "try:\n    bytearray(max(most, 2**33))\nexcept MemoryError:\n    print('refused')"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stdout == "refused\n"

@@ -164,6 +164,7 @@ OF_STATEMENTS: list[tuple[pa.Array[Any], object]] = [
     (pa.nulls(1), None),
     (pa.array([86_400_000], pa.date64()), "1970-01-02"),
     (pa.array([5], pa.time32("s")), "00:00:05"),
+    (pa.array([86_400_000_000], pa.time64("us")), "24:00:00"),
     (pa.array([5_000_001], pa.time64("ns")), "00:00:00.005000001"),
     (pa.array([1], pa.time64("ns")), "00:00:00.000000001"),
     (pa.array([1], pa.timestamp("s")), "1970-01-01T00:00:01"),

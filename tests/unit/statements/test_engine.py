@@ -132,6 +132,10 @@ def test_references_get_names_that_nothing_in_the_text_has(
         ("SELECT * FROM (TABLE r)", "not named after FROM"),
         ("PIVOT r ON k USING sum(v)", "PIVOT without the values"),
         ("SELECT * FROM (DESCRIBE r)", "DESCRIBE, SUMMARIZE and SHOW"),
+        (f"SELECT {'a.' * 64}a FROM r", "nested too deeply"),
+        (f"SELECT {'a' * 1001} FROM r", "a name or number has more than 1,000 characters"),
+        (f'SELECT * FROM "{"a" * 1001}"', "a name or number has more than 1,000 characters"),
+        (f"SELECT {'1' * 1001}", "a name or number has more than 1,000 characters"),
     ],
 )
 def test_what_cannot_be_checked_is_refused(

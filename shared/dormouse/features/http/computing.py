@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import resource
 import socket
 import sys
 import threading
@@ -19,9 +21,12 @@ from dormouse.features.http.serve_http import serve_http
 from dormouse.features.http.upkeep import count_rows
 from dormouse.http.messages import HttpRequest
 
+LEAST_BYTES = 4 * 1024**3
+
 
 def main(name: str, descriptor: str) -> None:
     """Do the tasks of an instance that come with sockets, each in a thread."""
+    limit_memory()
     control = socket.socket(fileno=int(descriptor))
     with Instance.connect(name, background=False, create=False) as instance:
         while True:
@@ -31,6 +36,17 @@ def main(name: str, descriptor: str) -> None:
                 thread.start()
             if not descriptors:  # the other process has ended
                 return
+
+
+def limit_memory() -> None:
+    """Let what asks for more than half of the memory of this machine fail: single values of SQL may
+    be larger than the memory of a statement, of which DuckDB counts tables and groups.
+    """
+    half = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+    _, most = resource.getrlimit(resource.RLIMIT_DATA)
+    wanted = max(half, LEAST_BYTES)
+    if most == resource.RLIM_INFINITY or wanted < most:
+        resource.setrlimit(resource.RLIMIT_DATA, (wanted, most))
 
 
 def serve(instance: Instance, descriptor: int) -> None:

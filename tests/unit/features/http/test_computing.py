@@ -26,7 +26,7 @@ class Computing(ComputingProcess):
         super().__init__("", services.scratch, os.environ)
         self.instance, self.done, self.deadly = instance, list[str](), ""
 
-    def _done(self, task: Task, *, is_alone: bool = False) -> Done:
+    def _done(self, task: Task, seconds: float | None = None, *, is_alone: bool = False) -> Done:
         self.done.append(task.kind)
         if task.kind == self.deadly:
             raise LimitExceededError("it ended the process")
