@@ -4,6 +4,9 @@ A view is one version of a table, with the columns that its reader may see, afte
 filters and aggregations. Nothing else can be reached: the text has to be a query by Spark's own
 grammar, and its analysed plan has to consist of these views and of the operators in `OPERATORS`.
 
+The statement is planned twice: its optimised plan says which columns of each view it uses, and its
+second plan reads these alone. What is in the place of others is looked at by nothing.
+
 Each task of the last step writes files of its own, so attempts side by side do not disturb each
 other. The driver returns those of the attempts that Spark counts, in the order of the rows.
 """
@@ -12,8 +15,9 @@ from __future__ import annotations
 
 import base64
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -24,10 +28,11 @@ from py4j.protocol import Py4JJavaError
 from pyspark import SparkContext
 from pyspark.errors import AnalysisException, PySparkException, PythonException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import DataSource
+from pyspark.sql.datasource import DataSource, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
 
-from dormouse.arrow.types import conform
+from dormouse.arrow.types import arrow_schema, conform
 from dormouse.errors import InvalidRequestError, NotFoundError, UnavailableError
 from dormouse.features.answer_query import FileSink
 from dormouse.features.long_jobs import ReadTable
@@ -48,7 +53,8 @@ from dormouse.messages.stages import QueryLimits
 from dormouse.ports import Services
 from dormouse.query.selection import bytes_to_read, selected_ranges
 from dormouse_spark.access import AccessFactory
-from dormouse_spark.datasource import DormouseSource, TableSnapshot, snapshot_of
+from dormouse_spark.datasource import DormouseSource, TableReader, TableSnapshot, snapshot_of
+from dormouse_spark.types import spark_arrow_schema
 
 SETTINGS = {
     "spark.sql.runSQLOnFiles": "false",  # a path is no table
@@ -137,9 +143,12 @@ def write_statement(
         EndedError: the query has ended meanwhile.
         UnavailableError: Spark failed; run it again.
     """
-    session, sizes = open_views(spark, open_access, services, query)
+    session, _ = open_views(spark, open_access, services, query)
     with naming_errors():
-        frame, views = parsed(session, query)
+        _, views = parsed(session, query)
+    session, sizes = open_views(spark, open_access, services, query, views)
+    with naming_errors():
+        frame, _ = parsed(session, query)
         schema = to_arrow_schema(frame.schema)
     _check_columns(query.asked.format, schema)
     read_bytes = sum(sizes[view] for view in views)
@@ -169,9 +178,14 @@ def write_statement(
 
 
 def open_views(
-    spark: SparkContext, open_access: AccessFactory, services: Services, query: Query
+    spark: SparkContext,
+    open_access: AccessFactory,
+    services: Services,
+    query: Query,
+    used: Mapping[str, Collection[str]] | None = None,
 ) -> tuple[SparkSession, dict[str, int]]:
-    """Return a session of its own with the views of a query, and about how many bytes each reads.
+    """Return a session of its own with the views of a query, and about how many bytes each reads:
+    all columns, or those `used` of each view.
 
     Raises:
         NotFoundError: a table is gone.
@@ -185,8 +199,12 @@ def open_views(
         functions.dropFunction(catalyst.FunctionIdentifier(function))
     sizes = {}
     for number, (view, read) in enumerate(query.views.items()):
-        snapshot, sizes[view] = _snapshot(services, open_access, read)
-        source = _source(f"dormouse_{number}", snapshot)
+        snapshot, whole_bytes = _snapshot(services, open_access, read)
+        every = read.selection.columns
+        needed = every if used is None else used.get(view, ())
+        columns = tuple(each for each in every if each in needed) or every[:1]
+        sizes[view] = whole_bytes * len(columns) // len(read.table.schema.fields)
+        source = source_of(f"dormouse_{number}", snapshot, columns)
         session.dataSource.register(source)
         session.read.format(source.name()).load().createOrReplaceTempView(quoted(view))
     return session, sizes
@@ -205,8 +223,22 @@ def _snapshot(
     return snapshot, bytes_to_read(state, ranges)
 
 
-def _source(name: str, snapshot: TableSnapshot) -> type[DataSource]:
-    """Return a data source of one snapshot; it is sent to Spark's workers as it is."""
+def source_of(name: str, snapshot: TableSnapshot, columns: Sequence[str]) -> type[DataSource]:
+    """Return a data source of one snapshot, which reads some of its `columns`, and has nothing in
+    the place of the others; it is sent to Spark's workers as it is.
+    """
+    stored = arrow_schema(snapshot.table.schema)
+    schema = spark_arrow_schema(pa.schema(map(stored.field, snapshot.selection.columns)))
+    narrow = replace(snapshot, selection=replace(snapshot.selection, columns=tuple(columns)))
+
+    class Reader(TableReader):
+        def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+            for batch in TableReader.read(self, partition):
+                found = [
+                    batch[each.name] if each.name in columns else _filling(each, batch.num_rows)
+                    for each in schema
+                ]
+                yield pa.RecordBatch.from_arrays(found, schema=schema)
 
     class Source(DormouseSource):
         def __init__(self, options: dict[str, str]) -> None:
@@ -217,7 +249,24 @@ def _source(name: str, snapshot: TableSnapshot) -> type[DataSource]:
         def name(cls) -> str:
             return name
 
+        def reader(self, schema: StructType) -> TableReader:
+            return Reader(narrow)
+
     return Source
+
+
+def _filling(field: pa.Field[Any], rows: int) -> pa.Array[Any]:
+    """Return values for a column that nothing looks at: null, or what its type calls nothing."""
+    kind = field.type
+    if field.nullable:
+        return pa.nulls(rows, kind)
+    if pa.types.is_nested(kind):
+        nothing: object = {} if pa.types.is_struct(kind) else []
+    elif pa.types.is_string(kind) or pa.types.is_binary(kind):
+        nothing = "" if pa.types.is_string(kind) else b""
+    else:
+        nothing = False if pa.types.is_boolean(kind) else 0
+    return pa.repeat(pa.scalar(nothing, kind), rows)
 
 
 def parsed(session: SparkSession, query: Query) -> tuple[DataFrame, dict[str, set[str]]]:

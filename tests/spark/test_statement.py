@@ -22,7 +22,14 @@ from dormouse.features.query_runs import compute, following
 from dormouse.messages.stages import CancelQuery, OutboundMessage, StatementJob
 from dormouse.tables.properties import SparkOptions
 from dormouse_spark import statement
-from dormouse_spark.statement import naming_errors, open_views, parsed, write_statement
+from dormouse_spark.datasource import TableReader
+from dormouse_spark.statement import (
+    naming_errors,
+    open_views,
+    parsed,
+    source_of,
+    write_statement,
+)
 from tests.support.spark_access import WorldAccess
 from tests.support.waiting import LIMIT_SECONDS
 from tests.support.world import LETTERS, World, letters
@@ -98,6 +105,23 @@ USED = {
         "other.table": {"letter"},
         "letters": {"note"},
     },
+    "SELECT count(*) FROM letters": {"letters": set()},
+    "SELECT note FROM letters WHERE letter > 'a' ORDER BY at": {
+        "letters": {"letter", "at", "note"}
+    },
+    "SELECT s.letter FROM (SELECT * FROM letters) AS s (letter, b, c)": {"letters": {"letter"}},
+    "SELECT max(b) FROM letters AS l (a, b, c)": {"letters": {"at"}},
+    "SELECT letter FROM letters JOIN `other.table` USING (letter)": {
+        "letters": {"letter"},
+        "other.table": {"letter"},
+    },
+    "SELECT l.letter FROM letters l NATURAL JOIN letters m": {"letters": {"letter", "at", "note"}},
+    "SELECT letters.* EXCEPT (at) FROM letters": {"letters": {"letter", "note"}},
+    "SELECT (SELECT max(o.at) FROM `other.table` o WHERE o.letter = l.letter) FROM letters l": {
+        "letters": {"letter"},
+        "other.table": {"letter", "at"},
+    },
+    "SELECT to_json(struct(*)) FROM letters": {"letters": {"letter", "at", "note"}},
     "WITH w AS (TABLE letters) SELECT x.letter, y.note FROM w x JOIN w y ON x.at = y.at": {
         "letters": {"letter", "at", "note"}
     },
@@ -121,10 +145,35 @@ def test_statements_see_the_views_of_who_asks_and_reach_nothing_else(
         assert "".join(letters if "ORDER" in sql else sorted(letters)) == expected, sql
     for sql, columns in USED.items():
         assert found(sql)[1] == columns, sql
+        narrow = open_views(spark, WorldAccess(tables), tables.services, query, columns)
+        asked = replace(
+            query, asked=structs.replace(query.asked, parameters={}), text=spark_text(sql).text
+        )
+        rows = [
+            sorted(map(repr, f.collect())) for f in (found(sql)[0], parsed(narrow[0], asked)[0])
+        ]
+        assert rows[0] == rows[1], sql
     for sql, says in REFUSED.items():
         with pytest.raises(DormouseError) as raised, naming_errors():
             found(sql)[0].collect()
         assert says in str(raised.value), sql
+
+
+def test_a_statement_reads_the_columns_that_it_uses_alone(tables: World) -> None:
+    begun(tables, "SELECT 1 FROM letters")
+    query = load_query(tables.results, "q")
+    assert query is not None
+    (read,) = query.views.values()
+    snapshot, _ = statement._snapshot(tables.services, WorldAccess(tables), read)
+    for columns in (["letter"], ["note", "at"], ["letter", "at", "note"]):
+        source = source_of("narrow", snapshot, columns)({})
+        reader = source.reader(source.schema())
+        batches = [b for part in reader.partitions() for b in reader.read(part)]
+        assert isinstance(reader, TableReader)
+        assert list(reader.snapshot.selection.columns) == columns
+        table = pa.Table.from_batches(batches)
+        assert table.num_rows == 6 and table.column_names == source.schema().names
+        assert {n for n in table.column_names if len(set(table[n].to_pylist())) > 1} == set(columns)
 
 
 def test_what_was_written_first_is_the_result(spark: SparkContext, tables: World) -> None:
