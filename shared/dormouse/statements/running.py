@@ -565,6 +565,9 @@ class _Running:
             except _ReadFiles as found:
                 self._files[found.name] = found.sql
                 self._anew = None
+                # what has failed may leave its cursor interrupted
+                self._cursor.close()
+                self._cursor = self._database.connection.cursor()
 
     def explained(self) -> pa.RecordBatch:
         """Return what would be read for each table, and DuckDB's plan; no row is read."""
@@ -603,8 +606,6 @@ class _Running:
         def rows(scan: Scan) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
             return self._rows(name, scan)
 
-        with suppress(duckdb.Error):
-            self._cursor.unregister(name)
         if name in self._files:
             self._cursor.register(name, self._cursor.sql(self._files[name]))
             return
@@ -664,8 +665,9 @@ class _Running:
                     return self._ended(future)
                 self._check_limits()
         except BaseException:
-            self._interrupt()
-            future.exception()  # it ends soon: it looks for the interruption between chunks of rows
+            if not future.done():  # else the next step would be interrupted
+                self._interrupt()
+                future.exception()  # it ends soon: DuckDB looks between chunks of rows
             raise
 
     def _ended(self, future: Future[_T]) -> _T:

@@ -193,3 +193,13 @@ def test_the_last_groups_are_whole(plain: Instance) -> None:
 
 def _plain(row: tuple[object, ...]) -> tuple[object, ...]:
     return tuple(round(cell, 6) if isinstance(cell, float) else str(cell) for cell in row)
+
+
+def test_what_starts_again_with_files_is_not_interrupted(plain: Instance) -> None:
+    """Scans of a plan find one after the other that files are better."""
+    text = (
+        "SELECT region FROM meters WHERE meter > 1 UNION ALL SELECT region FROM meters o "
+        "WHERE meter NOT IN (SELECT meter FROM meters i WHERE i.region > o.region)"
+    )
+    for _ in range(8):
+        assert plain.sql(text).to_arrow().num_rows == 5
