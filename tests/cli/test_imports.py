@@ -209,12 +209,12 @@ PLAIN = (
 )
 
 
-def test_a_plain_statement_runs_without_datafusion_the_parser_of_conditions_or_aws(
+def test_a_plain_statement_runs_without_datafusion_pandas_the_parser_of_conditions_or_aws(
     folder: dict[str, str],
 ) -> None:
     commands = [word for text in PLAIN for word in ("--", "sql", text, "--format", "csv")]
     done = run(RUN, *commands[1:], **folder)
-    assert not imported(done) & (ELSEWHERE | AWS | {"datafusion"})
+    assert not imported(done) & (ELSEWHERE | AWS | {"datafusion", "pandas"})
 
 
 LOOK_UP = """

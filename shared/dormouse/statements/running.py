@@ -174,7 +174,7 @@ def answer_from_state(
         if all(each.get("function_name") == "count_star" for each in asked):
             _check_calls(asked)
             rows = tables.count(plain.name, condition)
-            cells: list[Any] = [pa.scalar(rows, pa.int64())] * len(asked)
+            cells: list[Any] = [key_scalar(rows, Primitive.LONG)] * len(asked)
         elif condition is None:
             cells = list(_ends(tables, plain))
         else:

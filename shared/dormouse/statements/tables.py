@@ -186,15 +186,16 @@ OpenTable: TypeAlias = Callable[[str, str], Opened]
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """What a scan asks of a reference: `columns` of the rows that pass `test`, an expression of
-    Arrow over the columns `tested`; of all rows without one. `condition` is true of all of these
-    rows, and maybe of others: it bounds what is read.
+    """What a scan asks of a reference: `columns` of the rows that pass what `test` makes, an
+    expression of Arrow over the columns `tested`; of all rows without one. `condition` is true of
+    all of these rows; it bounds what is read. Unless `is_exact`, it may be true of others.
     """
 
     columns: tuple[str, ...]
     condition: Condition | None = None
-    test: pc.Expression | None = None
+    test: Callable[[], pc.Expression] | None = None
     tested: frozenset[str] = frozenset()
+    is_exact: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,6 +330,9 @@ class Tables:
     def _rows(self, name: str, scan: Scan, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
         visible, state = self.references[name]
         table, selection = visible.table, self.selection(name, scan)
+        # ranges that say the same as the filters leave nothing to test
+        has_ranges = scan.is_exact and selection.condition is None
+        test = None if scan.test is None or has_ranges else scan.test()
         used = {*scan.columns, *scan.tested}
         columns = tuple(f.name for f in table.schema.fields if f.name in used)
         is_ordered = self.first is not None and self.first.is_ordered
@@ -348,7 +352,7 @@ class Tables:
             reads, rows = found.reads, found.batches
         with self._counting(reads), closing(rows):
             for batch in rows:
-                passed = batch if scan.test is None else batch.filter(scan.test)
+                passed = batch if test is None else batch.filter(test)
                 if passed.num_rows:
                     yield passed.select(wanted.names)
 
