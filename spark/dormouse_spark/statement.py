@@ -258,15 +258,18 @@ def source_of(name: str, snapshot: TableSnapshot, columns: Sequence[str]) -> typ
 def _filling(field: pa.Field[Any], rows: int) -> pa.Array[Any]:
     """Return values for a column that nothing looks at: null, or what its type calls nothing."""
     kind = field.type
+    found: pa.Array[Any]
     if field.nullable:
-        return pa.nulls(rows, kind)
+        found = pa.nulls(rows, kind)
+        return found
     if pa.types.is_nested(kind):
         nothing: object = {} if pa.types.is_struct(kind) else []
     elif pa.types.is_string(kind) or pa.types.is_binary(kind):
         nothing = "" if pa.types.is_string(kind) else b""
     else:
         nothing = False if pa.types.is_boolean(kind) else 0
-    return pa.repeat(pa.scalar(nothing, kind), rows)
+    found = pa.repeat(pa.scalar(nothing, kind), rows)
+    return found
 
 
 def parsed(session: SparkSession, query: Query) -> tuple[DataFrame, dict[str, set[str]]]:

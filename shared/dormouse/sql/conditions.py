@@ -89,6 +89,11 @@ class Call:
 Expression: TypeAlias = "Column | Literal | Call"
 
 
+def truth(op: str, *arguments: Expression) -> Call:
+    """Return a call that is true, false or null."""
+    return Call(op, arguments, Primitive.BOOLEAN)
+
+
 def depth(expression: Expression) -> int:
     """Return how deeply an expression is nested: 0 for a column or literal."""
     if not isinstance(expression, Call):
@@ -250,13 +255,11 @@ class Condition:
 
     def negated(self) -> Condition:
         """Return the condition that matches exactly the rows that this one does not match."""
-        is_true = Call("IS TRUE", (self.expression,), Primitive.BOOLEAN)
-        return Condition(Call("NOT", (is_true,), Primitive.BOOLEAN))
+        return Condition(truth("NOT", truth("IS TRUE", self.expression)))
 
     def and_also(self, other: Condition) -> Condition:
         """Return the condition that matches the rows that match both."""
-        both = (self.expression, other.expression)
-        return Condition(Call("AND", both, Primitive.BOOLEAN))
+        return Condition(truth("AND", self.expression, other.expression))
 
 
 def parse_condition(text: str, schema: Schema, *, now_ms: int | None = None) -> Condition:
@@ -275,8 +278,7 @@ def parse_condition(text: str, schema: Schema, *, now_ms: int | None = None) -> 
 
 def greater_than(column: Column, value: int) -> Condition:
     """Return the condition that a column of whole numbers is greater than `value`."""
-    least = Literal(value, column.type)
-    return Condition(Call(">", (column, least), Primitive.BOOLEAN))
+    return Condition(truth(">", column, Literal(value, column.type)))
 
 
 # Intervals and truncated times of conditions: how text means them, and calculation with constants.

@@ -32,6 +32,7 @@ from dormouse.sql.conditions import (
     leaf_sql,
     parse_interval,
     render,
+    truth,
 )
 from dormouse.sql.conditions import depth as depth_of
 from dormouse.sql.operands import check_types, coerce_literal, compared, number, text_as_time
@@ -147,12 +148,8 @@ def _tokens(text: str) -> list[_Token]:
     return found
 
 
-def _call(op: str, *arguments: Expression) -> Call:
-    return Call(op, arguments, Primitive.BOOLEAN)
-
-
 def _negated(test: Expression, negate: bool) -> Expression:
-    return _call("NOT", test) if negate else test
+    return truth("NOT", test) if negate else test
 
 
 class _Parser:
@@ -274,7 +271,7 @@ class _Parser:
             elif self._take("IS"):
                 left = self._is_test(start, left)
             elif word := self._one_of("ISNULL", "NOTNULL"):
-                left = _negated(_call("IS NULL", left), word == "NOTNULL")
+                left = _negated(truth("IS NULL", left), word == "NOTNULL")
             else:
                 return left
 
@@ -285,7 +282,7 @@ class _Parser:
         return left
 
     def _comparison(self, start: int, op: str, *operands: Expression) -> Expression:
-        return self._made(start, lambda: _call(op, *compared(operands)))
+        return self._made(start, lambda: truth(op, *compared(operands)))
 
     def _test(self) -> Expression:
         """Return a value, or a test of it by IN, BETWEEN or a pattern."""
@@ -314,11 +311,11 @@ class _Parser:
             op = "IS NOT DISTINCT FROM" if negate else "IS DISTINCT FROM"
             return self._comparison(start, op, found, self._joined())
         if self._one_of("NULL", "UNKNOWN"):
-            return _negated(_call("IS NULL", found), negate)
+            return _negated(truth("IS NULL", found), negate)
         word = self._one_of("TRUE", "FALSE")
         if not word:
             raise self._unexpected("; IS is followed by NULL, TRUE or FALSE")
-        return _negated(_call(f"IS {word}", self._made(start, _truth, found)), negate)
+        return _negated(truth(f"IS {word}", self._made(start, _truth, found)), negate)
 
     def _joined(self) -> Expression:
         start, left = self._at, self._sum()
@@ -362,7 +359,7 @@ class _Parser:
     def _signed(self) -> Expression:
         start = self._at
         if self._take("NOT"):
-            return _call("NOT", self._nest(lambda: self._condition(self._equal)))
+            return truth("NOT", self._nest(lambda: self._condition(self._equal)))
         if self._take("+"):
             return self._nest(self._signed)
         if not self._take("-"):
@@ -548,12 +545,12 @@ def _truth(found: Expression) -> Expression:
 
 def _junction(word: str, terms: Sequence[Expression]) -> Expression:
     calls.check_count(terms)
-    return _call(word, *terms)
+    return truth(word, *terms)
 
 
 def _between(found: Expression, low: Expression, high: Expression) -> Expression:
     value, least, most = compared([found, low, high])
-    return _call("AND", _call(">=", value, least), _call("<=", value, most))
+    return truth("AND", truth(">=", value, least), truth("<=", value, most))
 
 
 def _in(found: Expression, values: Sequence[Expression]) -> Expression:
@@ -561,7 +558,7 @@ def _in(found: Expression, values: Sequence[Expression]) -> Expression:
     checked = compared([found, *values])
     if not all(isinstance(value, Literal) for value in checked[1:]):
         raise InvalidRequestError("the list of IN may hold only values")
-    return _call("IN", *checked)
+    return truth("IN", *checked)
 
 
 def _pattern(word: str, found: Expression, pattern: Expression) -> Expression:
@@ -574,7 +571,7 @@ def _pattern(word: str, found: Expression, pattern: Expression) -> Expression:
             f"the pattern has {length:,} characters; at most {MAX_PATTERN:,} are allowed",
             hint="starts_with, ends_with and contains take texts of any length",
         )
-    return _call(word, found, pattern)
+    return truth(word, found, pattern)
 
 
 def _bytes(written: str) -> Literal:

@@ -36,13 +36,13 @@ from dormouse.shards.read_counters import CountedObjects
 from dormouse.shards.reading import Blocks, Slice, coalesce, find_blocks
 from dormouse.sql.conditions import (
     MAX_LIST,
-    Call,
     Column,
     Condition,
     Expression,
     Literal,
     quoted,
     text_literal,
+    truth,
 )
 from dormouse.state.state import TableState
 from dormouse.statements import engine
@@ -96,17 +96,17 @@ class _Plain:
     def _term(self, node: Node) -> Expression:
         match node["type"]:
             case "CONJUNCTION_AND":
-                return _call("AND", *map(self._term, node["children"]))
+                return truth("AND", *map(self._term, node["children"]))
             case "COMPARE_BETWEEN":
                 column = self.column(node["input"])
                 low, high = (self._value(node[end], column) for end in ("lower", "upper"))
-                return _call("AND", _call(">=", column, low), _call("<=", column, high))
+                return truth("AND", truth(">=", column, low), truth("<=", column, high))
             case "COMPARE_IN" if len(node["children"]) <= MAX_LIST:
                 column = self.column(node["children"][0])
-                return _call("IN", column, *(self._value(c, column) for c in node["children"][1:]))
+                return truth("IN", column, *(self._value(c, column) for c in node["children"][1:]))
             case kind if kind in _COMPARISONS:
                 column = self.column(node["left"])
-                return _call(_COMPARISONS[kind], column, self._value(node["right"], column))
+                return truth(_COMPARISONS[kind], column, self._value(node["right"], column))
         raise _NotPlainError
 
     def column(self, node: Node) -> Column:
@@ -136,10 +136,6 @@ class _Plain:
         if column.type is Primitive.STRING and type(value) is str:
             return Literal(value, column.type)
         raise _NotPlainError
-
-
-def _call(op: str, *arguments: Expression) -> Call:
-    return Call(op, arguments, Primitive.BOOLEAN)
 
 
 def _plain(

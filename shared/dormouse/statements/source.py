@@ -43,6 +43,7 @@ from dormouse.sql.conditions import (
     Expression,
     Literal,
     depth,
+    truth,
 )
 from dormouse.sql.key_bounds import exact_ranges
 from dormouse.statements.tables import Scan
@@ -186,21 +187,21 @@ def _expression(node: Node, schema: Schema) -> Expression:
             terms = tuple(_expression(each, schema) for each in _chain(op, left, right))
             if len(terms) > MAX_LIST:
                 raise _HasNoFormError
-            return _call(op, *terms)
+            return truth(op, *terms)
         case Unary(op="NOT", operand=operand):
-            return _call("NOT", _expression(operand, schema))
+            return truth("NOT", _expression(operand, schema))
         case Postfix(op="IS NULL", operand=Col() as column):
-            return _call("IS NULL", _column(column, schema))
+            return truth("IS NULL", _column(column, schema))
         case Postfix(op="IS NOT NULL", operand=Col() as column):
-            return _call("NOT", _call("IS NULL", _column(column, schema)))
+            return truth("NOT", truth("IS NULL", _column(column, schema)))
         case Binary(op=op, left=Col() as column, right=Lit() as value):
             named = _column(column, schema)
-            return _call("<>" if op == "!=" else op, named, _literal(value, named.type))
+            return truth("<>" if op == "!=" else op, named, _literal(value, named.type))
         case In(operand=Col() as column, values=values) if len(values) <= MAX_LIST:
             named = _column(column, schema)
             literals = [_literal(each, named.type) for each in values if isinstance(each, Lit)]
             if len(literals) == len(values):
-                return _call("IN", named, *literals)
+                return truth("IN", named, *literals)
     raise _HasNoFormError
 
 
@@ -214,10 +215,6 @@ def _chain(op: str, left: Node, right: Node) -> list[Node]:
         else:
             terms.append(node)
     return terms
-
-
-def _call(op: str, *arguments: Expression) -> Call:
-    return Call(op, arguments, Primitive.BOOLEAN)
 
 
 def _column(column: Col, schema: Schema) -> Column:

@@ -146,8 +146,6 @@ def parse_statement(text: str, parser: duckdb.DuckDBPyConnection) -> Statement:
     if explains:
         text = " " * explains.end() + text[explains.end() :]  # positions stay what they are
     tokens = list(_tokens(text.encode()))
-    if any(len(token.text) > MAX_NAME and token.kind != "string_const" for token in tokens):
-        raise InvalidRequestError(f"a name or number has more than {MAX_NAME:,} characters")
     versions = {each.start: each for each in _versions(tokens)}
     plain = _edited(
         text.encode(),
@@ -205,6 +203,8 @@ def _tokens(text: bytes) -> Iterator[_Token]:
     for (start, kind), (end, _) in pairwise([*found, (len(text), "")]):
         if kind != "comment":
             word = text[start:end].decode(errors="replace").rstrip()
+            if len(word) > MAX_NAME and kind != "string_const":
+                raise InvalidRequestError(f"a name or number has more than {MAX_NAME:,} characters")
             yield _Token(start, start + len(word.encode()), kind, word)
 
 

@@ -428,8 +428,3 @@ def known_ends(table: Table, state: TableState) -> tuple[Key, Key] | None:
 
 def _holds(slice: Slice, key: bytes) -> bool:
     return slice.range.contains_span(key, key)
-
-
-def columns_of(schema: Schema) -> Sequence[str]:
-    """Return the names of the columns of a table, in its order."""
-    return tuple(field.name for field in schema.fields)
