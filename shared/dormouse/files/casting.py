@@ -15,6 +15,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
+from string import ascii_letters, digits
 from typing import Any, TypeVar, cast
 
 import pyarrow as pa
@@ -31,6 +32,7 @@ from dormouse.arrow.types import (
 )
 from dormouse.arrow.values import LISTS, leaves, parse_decimals, rebuilt
 from dormouse.errors import InvariantError, RefusedSourceError
+from dormouse.files.rejects import RowRefusal
 from dormouse.schema.schema import Field, Schema
 from dormouse.schema.types import (
     NANOSECONDS,
@@ -72,6 +74,11 @@ _ARROW_UNITS = {"seconds": "s", "milliseconds": "ms", "microseconds": "us", "nan
 FIRST_SECOND, LAST_SECOND = -62_167_219_200, 253_402_300_799
 """The first and the last second of the years 0 to 9999."""
 _DAY_SECONDS = 86_400
+_SHAPES = bytes.maketrans(
+    (digits + ascii_letters).encode(), b"0" * len(digits) + b"a" * len(ascii_letters)
+)
+_BAD = (pa.ArrowException, ValueError, OverflowError)
+"""What a conversion raises if a cell is not a value of the type."""
 _EXACT = {Primitive.FLOAT: 2**24, Primitive.DOUBLE: 2**53}
 """Up to these numbers, a float represents every integer."""
 
@@ -427,28 +434,34 @@ def check_nulls(column: Array, field: Field, place: Place) -> None:
     """
     if field.nullable or not column.null_count:
         return
-    row = pc.index(column.is_null(), True).as_py()
-    raise cell_refusal(place(row), field, "there is no value, and the column cannot be null")
+    raise null_refusal(pc.indices_nonzero(column.is_null()).to_pylist(), field, place)
 
 
 def convert(cells: Cells, field: Field, place: Place, build: Callable[[Cells], Array]) -> Array:
     """Return ``build(cells)``, or find the first cell for which it fails and refuse the file.
 
     Raises:
-        RefusedSourceError: a cell is not a value of the field's type; the message says which cell.
+        RowRefusal: a cell is not a value of the field's type; the message says which cell.
+        RefusedSourceError: a library does not implement the conversion.
     """
+
+    def refusal(row: int, error: Exception) -> RefusedSourceError:
+        reason = f"the value is not of type {show_type(field.type)}"
+        hint = describe_without_values(error, field.type)
+        return cell_refusal(place(row), field, reason, hint)
+
     try:
         return build(cells)
     except pa.ArrowNotImplementedError as error:
         raise unreadable(f"column {field.name!r} as {show_type(field.type)}") from error
-    except (pa.ArrowException, ValueError, OverflowError):
+    except _BAD:
         at = _first_bad(cells, build)
     try:
         build(cells[at : at + 1])  # type: ignore[arg-type]  # a slice is of the same type
-    except (pa.ArrowException, ValueError, OverflowError) as error:
-        reason = f"the value is not of type {show_type(field.type)}"
-        raise cell_refusal(
-            place(at), field, reason, describe_without_values(error, field.type)
+    except _BAD as error:
+        raise RowRefusal(
+            refusal(at, error),
+            lambda: ((row, refusal(row, each)) for row, each in _bad_texts(cells, build)),
         ) from error
     raise InvariantError(f"column {field.name!r} fails as a whole, but none of its cells does")
 
@@ -484,6 +497,15 @@ def cell_refusal(place: str, field: Field, reason: str, hint: str = "") -> Refus
     return RefusedSourceError(f"{place}, column {field.name!r}: {reason}", hint=hint)
 
 
+def null_refusal(empty: Sequence[int], field: Field, place: Place) -> RowRefusal:
+    """Return the error for rows, by their indexes, that have no value where they need one."""
+    reason = "there is no value, and the column cannot be null"
+    return RowRefusal(
+        cell_refusal(place(empty[0]), field, reason),
+        lambda: ((row, cell_refusal(place(row), field, reason)) for row in empty),
+    )
+
+
 def unreadable(what: str) -> RefusedSourceError:
     """Return the error for what a library does not implement, which is no fault of the data."""
     return RefusedSourceError(
@@ -500,11 +522,44 @@ def _first_bad(cells: Cells, build: Callable[[Cells], Array]) -> int:
         middle = (low + high) // 2
         try:
             build(cells[low:middle])  # type: ignore[arg-type]  # a slice is of the same type
-        except (pa.ArrowException, ValueError, OverflowError):
+        except _BAD:
             high = middle
         else:
             low = middle
     return low
+
+
+def _bad_texts(cells: Cells, build: Callable[[Cells], Array]) -> Iterator[tuple[int, Exception]]:
+    """Yield the indexes of all cells for which `build` fails alone, each with its error.
+
+    The cells are texts, or JSON. Equal ones are tried once, and those of one shape (``a0-00`` of
+    ``x7-12``) one after the other, since mostly all of them fail, or none: as long as some
+    succeed, more are tried at once, and after a failure fewer. So n bad cells take little more than
+    n calls of `build`, wherever they are.
+    """
+    texts = cells.to_pylist() if isinstance(cells, pa.Array) else cells
+    rows: dict[Any, list[int]] = {}
+    for row, text in enumerate(texts):
+        rows.setdefault(text, []).append(row)
+    rows.pop(None, None)
+    distinct = sorted(rows, key=_shape)
+    tried: Any = pa.array(distinct, cells.type) if isinstance(cells, pa.Array) else distinct
+    at, step = 0, 1
+    while at < len(distinct):
+        try:
+            build(tried[at : at + step])
+        except _BAD as error:
+            if step == 1:
+                yield from ((row, error) for row in rows[distinct[at]])
+                at += 1
+            step = max(1, step // 4)
+        else:
+            at, step = at + step, step * 4
+
+
+def _shape(text: str | bytes) -> tuple[bytes, bytes]:
+    data = text.encode() if isinstance(text, str) else text
+    return data.translate(_SHAPES), data
 
 
 def can_cast(source: pa.DataType, kind: FieldType, unit: str = "") -> bool:

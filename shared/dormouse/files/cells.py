@@ -14,7 +14,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
-from functools import cache
+from functools import cache, partial
 from typing import Annotated, Any, SupportsIndex
 
 import msgspec
@@ -27,9 +27,9 @@ from dormouse.errors import RefusedSourceError
 from dormouse.files.casting import (
     NUMBER,
     bytes_contain,
-    cell_refusal,
     check_years,
     convert,
+    null_refusal,
     parse_base64,
     parse_booleans,
     parse_clocks,
@@ -38,6 +38,7 @@ from dormouse.files.casting import (
     parse_times,
     parse_uuids,
 )
+from dormouse.files.rejects import refuse_each
 from dormouse.key_codec import uuid_bytes
 from dormouse.schema.schema import MAX_KEY_BYTES, Field, Schema
 from dormouse.schema.types import (
@@ -340,8 +341,7 @@ def python_column(values: list[object], field: Field, place: Callable[[int], str
         RefusedSourceError: a value does not fit it; the message names its `place`.
     """
     if not field.nullable and (empty := [i for i, value in enumerate(values) if value is None]):
-        reason = "there is no value, and the column cannot be null"
-        raise cell_refusal(place(empty[0]), field, reason)
+        raise null_refusal(empty, field, place)
     return convert(values, field, place, lambda cells: _array(cells, field.type))
 
 
@@ -520,16 +520,22 @@ def with_fitting_keys(
         for size in sizes[1:]:
             total = pc.add(total, size)
         if batch.num_rows and pc.max(total).as_py() > MAX_KEY_BYTES:
-            is_larger = pc.greater(total, pa.scalar(MAX_KEY_BYTES, pa.int64()))
-            row = pc.index(is_larger, True).as_py()
-            longest = max(range(len(sizes)), key=lambda column: sizes[column][row].as_py())
-            raise RefusedSourceError(
-                f"row {before + row + 1}, column {schema.row_keys[longest].name!r}: the row key "
-                f"takes {total[row].as_py():,} bytes, and may take {MAX_KEY_BYTES:,}",
-                hint=_HINT,
-            )
+            check = partial(_check_key, schema, sizes, total.to_pylist(), before)
+            refuse_each(range(batch.num_rows), check)
         before += batch.num_rows
         yield batch
+
+
+def _check_key(
+    schema: Schema, sizes: Sequence[Array], total: Sequence[int], before: int, row: int
+) -> None:
+    if total[row] > MAX_KEY_BYTES:
+        longest = max(range(len(sizes)), key=lambda column: sizes[column][row].as_py())
+        raise RefusedSourceError(
+            f"row {before + row + 1}, column {schema.row_keys[longest].name!r}: the row key "
+            f"takes {total[row]:,} bytes, and may take {MAX_KEY_BYTES:,}",
+            hint=_HINT,
+        )
 
 
 def _sizes(column: Array, kind: object) -> Array:

@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 from dormouse.arrow.types import Array, arrow_schema, nulls
 from dormouse.errors import InvalidRequestError, InvariantError, RefusedSourceError
 from dormouse.files.casting import describe_without_values, exact_number, text_parser
+from dormouse.files.rejects import refuse_each
 from dormouse.keys import INT64_MAX, INT64_MIN
 from dormouse.schema.schema import Field, FoundColumn, Schema
 from dormouse.schema.types import (
@@ -236,12 +237,18 @@ def _check_same(column: Array, value: Array, before: int, name: str) -> None:
         return
     same: Array = column.is_null() if value.null_count else pc.equal(column, value[0])
     filled: Any = pc.call_function("coalesce", [same, pa.scalar(True)])
-    row = pc.index(filled, False).as_py()
-    if row >= 0:
-        raise RefusedSourceError(
-            f"row {before + row + 1}, column {name!r}: the value is not that of the file's folder",
-            hint=f"rename the folder, or drop the column {name!r} from the file",
-        )
+    if pc.index(filled, False).as_py() < 0:
+        return
+
+    def check(row: int) -> None:
+        if not filled[row].as_py():
+            raise RefusedSourceError(
+                f"row {before + row + 1}, column {name!r}: the value is not that of the file's "
+                "folder",
+                hint=f"rename the folder, or drop the column {name!r} from the file",
+            )
+
+    refuse_each(range(len(column)), check)
 
 
 def infer_path_columns(local: Path, known: set[str]) -> Iterator[FoundColumn]:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import base64
 import re
-from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -19,10 +20,40 @@ import pyarrow as pa
 from dormouse.errors import InvariantError, RefusedSourceError
 
 MOST_REJECTED = 10_000
-"""A file with more rejected rows is refused: each takes some conversions to find."""
+"""A file with more rejected rows is refused: each takes a conversion or more to find."""
 _PLACE = re.compile(r"(?:line|row) (\d+)[,:]? ")
 Finish = Callable[[pa.RecordBatch], pa.RecordBatch]
 """Checks and completes rows once they have the table's types."""
+Refused = Iterable[tuple[int, RefusedSourceError]]
+"""Indexes of rows in a batch, each with why it is refused."""
+_T = TypeVar("_T")
+
+
+class RowRefusal(RefusedSourceError):
+    """Why the first bad row of a batch is refused; ``every()`` finds all that are bad alike.
+
+    They are only looked for where rows may be left out, so a file that is refused whole costs no
+    more for them.
+    """
+
+    def __init__(self, first: RefusedSourceError, every: Callable[[], Refused]) -> None:
+        """Have the message of `first`."""
+        super().__init__(str(first), hint=first.hint)
+        self.every = every
+
+
+def refuse_each(items: Sequence[_T], check: Callable[[_T], object]) -> None:
+    """Raise a RowRefusal if `check` refuses any of the items, one for each row of a batch."""
+
+    def every() -> Iterator[tuple[int, RefusedSourceError]]:
+        for row, item in enumerate(items):
+            try:
+                check(item)
+            except RefusedSourceError as error:
+                yield row, error
+
+    for _, first in every():
+        raise RowRefusal(first, every) from first
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +86,7 @@ class Rejects:
             self.reasons.append(f"line {line}: {reason}")
         if self.rows > MOST_REJECTED:
             raise RefusedSourceError(
-                f"more than {MOST_REJECTED:,} rows cannot be read, the first in {self.reasons[0]}"
+                f"more than {MOST_REJECTED:,} rows cannot be read, such as {self.reasons[0]}"
             )
         if self._path is None:
             return
@@ -85,54 +116,35 @@ def _content(record: bytes) -> dict[str, str]:
 
 def without_rejected(
     records: Sequence[tuple[int, bytes]],
-    convert: Callable[[int, int], pa.RecordBatch],
+    convert: Callable[[Sequence[int]], pa.RecordBatch],
     rejects: Rejects,
     misfits: Sequence[tuple[int, bytes, RefusedSourceError]] = (),
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of records, except those of records that alone cannot be converted.
 
-    `records` are not blank, each with its line; ``convert(first, end)`` returns the rows of some of
-    them. If it fails, the record that the error names is bad, and the others are tried again: those
-    before it, and those after it in two halves. So one bad record among n takes four conversions,
-    and n of them take n. An error that names none leaves two halves. `misfits` were found to be bad
-    before.
+    `records` are not blank, each with its line; ``convert(rows)`` returns the rows of those with
+    these indexes. If it names bad ones, they are left out, and the others are tried again: so all
+    that are bad for one reason, such as the cells of a column, take one more conversion. `misfits`
+    were found to be bad before.
+
+    Raises:
+        RefusedSourceError: it is not about single records, or too many are bad.
     """
-    spans, kept = [(0, len(records))], 0
+    rows: Sequence[int] = range(len(records))
     bad = list(misfits)
-    while spans:
-        first, end = spans.pop()
-        if first == end:
-            continue
+    while rows and rejects.rows + len(bad) <= MOST_REJECTED:
         try:
-            found = convert(first, end)
-        except RefusedSourceError as error:
-            at = _record_named(error, records, first, end)
-            if at is not None:
-                bad.append((*records[at], error))
-                middle = (at + 1 + end) // 2
-                spans += [(middle, end), (at + 1, middle), (first, at)]
-            else:
-                middle = (first + end) // 2
-                spans += [(middle, end), (first, middle)]
+            found = convert(rows)
+        except RowRefusal as error:
+            named = dict(islice(error.every(), MOST_REJECTED + 1))
+            if not named:
+                raise
+            bad += [(*records[rows[at]], refusal) for at, refusal in named.items()]
+            rows = [row for at, row in enumerate(rows) if at not in named]
         else:
-            kept += found.num_rows
+            if found.num_rows != len(rows):
+                raise InvariantError(f"{len(rows)} records became {found.num_rows} rows")
             yield found
+            break
     for line, record, refusal in sorted(bad, key=lambda each: each[0]):
         rejects.add(line, record, refusal)
-    read = len(records) + len(misfits)
-    if kept + len(bad) != read:
-        raise InvariantError(f"{read} records became {kept} rows, and {len(bad)} were rejected")
-
-
-def _record_named(
-    error: RefusedSourceError, records: Sequence[tuple[int, bytes]], first: int, end: int
-) -> int | None:
-    """Return which of the records from `first` up to `end` an error is about; None if unknown."""
-    if end - first == 1:
-        return first
-    named = _PLACE.match(str(error))
-    if named is None or not str(error).startswith("line"):
-        return None
-    at = bisect_left(records, int(named[1]), first, end, key=lambda record: record[0])
-    after = bisect_right(records, int(named[1]), first, end, key=lambda record: record[0])
-    return at if after == at + 1 else None  # several items of an array may be in one line

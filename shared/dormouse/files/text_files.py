@@ -25,15 +25,15 @@ from dormouse.arrow.types import Array, arrow_schema
 from dormouse.errors import RefusedSourceError
 from dormouse.files.casting import (
     Place,
-    cell_refusal,
     check_file_columns,
     convert,
     convert_batch,
     exact_number,
+    null_refusal,
     text_parser,
 )
 from dormouse.files.cells import check_names, json_column
-from dormouse.files.rejects import Finish, Rejects, without_rejected
+from dormouse.files.rejects import Finish, Rejects, refuse_each, without_rejected
 from dormouse.schema.schema import Field, Schema
 from dormouse.schema.types import TIMESTAMPS, Primitive
 from dormouse.tables.properties import CsvDialect
@@ -394,9 +394,9 @@ def _without_rejected(
     joined = b"".join(data for _, data in whole)
     texts = parse(Block(joined, block.line, joined.count(b"\n")))
 
-    def rows(first: int, end: int) -> pa.RecordBatch:
-        some = texts[0].slice(first, end - first)
-        return convert(some, lambda at: f"line {whole[first + at][0]}")
+    def rows(some: Sequence[int]) -> pa.RecordBatch:
+        cells = texts[0].take(pa.array(some, pa.int64()))
+        return convert(cells, lambda row: f"line {whole[some[row]][0]}")
 
     yield from without_rejected(whole, rows, rejects, misfits)
 
@@ -658,12 +658,12 @@ def read_json_lines(
     for lines in _pieces(_lines(file)):
 
         def convert(
-            first: int, end: int, lines: Sequence[tuple[int, bytes]] = lines
+            some: Sequence[int], lines: Sequence[tuple[int, bytes]] = lines
         ) -> pa.RecordBatch:
-            return finish(_batch(_rows(lines[first:end]), schema))
+            return finish(_batch(_rows([lines[row] for row in some]), schema))
 
         if rejects is None:
-            yield convert(0, len(lines))
+            yield finish(_batch(_rows(lines), schema))
         else:
             yield from without_rejected(lines, convert, rejects)
 
@@ -683,7 +683,11 @@ def _pieces(lines: Iterable[tuple[int, bytes]]) -> Iterator[list[tuple[int, byte
 
 
 def _rows(lines: Sequence[tuple[int, bytes]]) -> Rows:
-    objects = [_object(number, text, _objects) for number, text in lines]
+    try:
+        objects = [_object(number, text, _objects) for number, text in lines]
+    except RefusedSourceError:
+        refuse_each(lines, lambda line: _object(*line, _objects))
+        raise
     return Rows([number for number, _ in lines], [text for _, text in lines], objects)
 
 
@@ -758,22 +762,26 @@ def _object(number: int, line: bytes, decoder: msgspec.json.Decoder[_T]) -> _T:
 
 def _batch(rows: Rows, schema: Schema) -> pa.RecordBatch:
     names = {f.name for f in schema.fields}
-    for number, values in zip(rows.numbers, rows.objects, strict=True):
-        if not values.keys() <= names:
-            try:
-                check_file_columns(list(values), schema, of="the line")
-            except RefusedSourceError as error:
-                raise RefusedSourceError(f"line {number}: {error}", hint=error.hint) from error
+    if not all(values.keys() <= names for values in rows.objects):
+        refuse_each(list(zip(rows.numbers, rows.objects, strict=True)), partial(_known, schema))
     cells = {field.name: rows.cells(field.name) for field in schema.fields}
     columns = [_column(cells[field.name], rows, field) for field in schema.fields]
     _check_twice(rows, cells)
     return pa.RecordBatch.from_arrays(columns, schema=arrow_schema(schema))
 
 
+def _known(schema: Schema, line: tuple[int, dict[str, msgspec.Raw]]) -> None:
+    number, values = line
+    try:
+        check_file_columns([*values], schema, of="the line")
+    except RefusedSourceError as error:
+        raise RefusedSourceError(f"line {number}: {error}", hint=error.hint) from error
+
+
 def _column(cells: list[bytes | None], rows: Rows, field: Field) -> Array:
     if not field.nullable and None in cells:
-        reason = "there is no value, and the column cannot be null"
-        raise cell_refusal(rows.place(cells.index(None)), field, reason)
+        empty = [row for row, cell in enumerate(cells) if cell is None]
+        raise null_refusal(empty, field, rows.place)
     return convert(cells, field, rows.place, lambda cells: json_column(cells, field))
 
 
@@ -787,8 +795,12 @@ def _check_twice(rows: Rows, cells: dict[str, list[bytes | None]]) -> None:
     within = sum(b"".join(filter(None, column)).count(b":") for column in cells.values())
     if b"".join(rows.lines).count(b":") == names + within:
         return
-    for number, line in zip(rows.numbers, rows.lines, strict=True):
-        try:
-            check_names(line)
-        except ValueError as error:
-            raise RefusedSourceError(f"line {number}: {error}") from error
+    refuse_each(list(zip(rows.numbers, rows.lines, strict=True)), _named_once)
+
+
+def _named_once(line: tuple[int, bytes]) -> None:
+    number, text = line
+    try:
+        check_names(text)
+    except ValueError as error:
+        raise RefusedSourceError(f"line {number}: {error}") from error

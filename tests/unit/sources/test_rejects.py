@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from dormouse.errors import RefusedSourceError
 from dormouse.files import rejects as rejects_module
+from dormouse.files import text_files
 from dormouse.files.formats import read_source
 from dormouse.files.rejects import Rejects
 from dormouse.schema.schema import parse_schema
@@ -139,13 +141,45 @@ def test_an_array_of_json_is_read_without_its_bad_items(tmp_path: Path) -> None:
     assert [reason.partition(":")[0] for reason in rejects.reasons] == ["line 2", "line 2"]
 
 
+def test_many_bad_rows_take_a_few_conversions_of_the_block(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conversions: list[str] = []
+
+    def count(name: str, convert: Callable[..., Any]) -> None:
+        monkeypatch.setattr(
+            text_files, name, lambda *given: conversions.append(name) or convert(*given)
+        )
+
+    count("convert_batch", text_files.convert_batch)
+    count("_batch", text_files._batch)
+    path, long_key = tmp_path / "file", "k" * 20_000
+    for ending, head, good, bad in [
+        ("csv", "id,k\n", "{},a", ["x{},a", "{},", f"1{{}},{long_key}", "9{},a"]),
+        (
+            "jsonl",
+            "",
+            '{{"id": {}, "k": "a"}}',
+            ['{{"id": "x{}", "k": "a"}}', '{{"id": {}}}', "{}", '{{"id": {}, "k": "a", "x": 1}}'],
+        ),
+    ]:
+        conversions.clear()
+        lines = [bad[i % 4] if i % 3 == 0 else good for i in range(600)]
+        path.write_text(head + "".join(f"{line.format(i % 50)}\n" for i, line in enumerate(lines)))
+        rejects = Rejects("t/a")
+        read = read_source(path, f"t/a.{ending}", ONE, rejects=rejects)
+        kept = [row["k"] for batch in read for row in batch.to_pylist()]
+        assert (len(kept), rejects.rows) == ((450, 150) if ending == "csv" else (400, 200))
+        assert len(conversions) <= 8
+
+
 def test_a_file_with_too_many_bad_rows_is_refused_and_so_is_one_without_a_good_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rejects_module, "MOST_REJECTED", 3)
     path = tmp_path / "file"
     path.write_bytes(b"id\n1\n" + b"x\n" * 4)
-    with pytest.raises(RefusedSourceError, match="more than 3 rows cannot be read, the first in l"):
+    with pytest.raises(RefusedSourceError, match="more than 3 rows cannot be read, such as l"):
         read(path, "t/a.csv", Rejects("t/a.csv"))
     rejects = Rejects("t/a.csv")
     path.write_bytes(b"id\nx\n")
