@@ -26,10 +26,14 @@ from dormouse.state.versions import (
     PinOwner,
     check_tag,
     checked_as_of,
+    iso_time,
     milliseconds_of,
 )
 from dormouse.stored.paths import sources_path
 from dormouse.tables.table import Table
+
+CLOCK_SKEW_MS = 5 * 60 * 1000
+"""How far the clock of whoever asks for a time may be ahead: `as_of` now is no time to come."""
 
 # tag_version, untag_version: name a version of a table, which is pinned as long as it has a tag.
 #
@@ -122,14 +126,20 @@ def read_as_of(
 
     Raises:
         InvalidRequestError: it is neither a version nor a tag nor a time with a zone.
-        NotFoundError: the table was deleted, or has no such tag; or that version is not kept any
-            more, is yet to come, or has rows of an earlier schema.
+        NotFoundError: the table was deleted, or has no such tag; or that version or time is yet to
+            come; or the version is not kept any more, or has rows of an earlier schema.
     """
     if as_of is None:
         return read_version(services, table, ranges_of=ranges_of)
     as_of = checked_as_of(as_of)
     if isinstance(as_of, dt.datetime):
-        return read_version(services, table, time_ms=milliseconds_of(as_of))
+        time_ms, now_ms = milliseconds_of(as_of), services.clock.now_ms()
+        if time_ms > now_ms + CLOCK_SKEW_MS:
+            raise NotFoundError(
+                f"{iso_time(time_ms)} is in the future: it is {iso_time(now_ms)}",
+                hint="a time without a zone is UTC; without a time, the newest version is read",
+            )
+        return read_version(services, table, time_ms=time_ms)
     if isinstance(as_of, str):
         as_of = tagged(services, table, as_of).version
     return read_version(services, table, version=as_of)

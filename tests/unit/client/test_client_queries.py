@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from dormouse.client.table import TableHandle
-from dormouse.errors import InvalidRequestError, NotFoundError
+from dormouse.errors import DormouseError, InvalidRequestError, NotFoundError
 from tests.support.instances import InMemory
 from tests.support.world import LETTERS, World, letters
 
@@ -53,6 +53,7 @@ def test_a_table_is_read_as_it_was_at_a_version_or_a_time(memory: InMemory) -> N
     [
         (1000, NotFoundError, "has no version 1000"),
         (0, NotFoundError, "has no version 0: its first is version 1, of 20"),
+        ("2999-01-01", NotFoundError, "2999-01-01T00:00:00.000Z is in the future: it is "),
         ("1999-01-01", NotFoundError, "no version of 1999-01-01T00:00:00.000Z: its first is"),
         (dt.datetime(1, 1, 1, tzinfo=dt.UTC), NotFoundError, "no version of 0001-01-01T00:00:00"),
         (-1, InvalidRequestError, "-1 is not a version"),
@@ -70,6 +71,29 @@ def test_a_version_that_cannot_be_read_is_refused_with_the_reason(
         table.query(as_of=as_of)
     with pytest.raises(error, match=reason):
         table.count(as_of=as_of)
+
+
+def test_a_time_to_come_is_refused_at_each_door_but_for_the_skew_of_clocks(
+    memory: InMemory,
+) -> None:
+    table = memory.instance.create_table("letters", LETTERS)
+    add(table, "a")
+    here = now(memory)
+    assert table.count(as_of=here + dt.timedelta(minutes=5)) == 1
+    late = here + dt.timedelta(minutes=5, seconds=1)
+    statement = f"SELECT 1 FROM letters FOR VERSION AS OF '{late.isoformat()}'"
+    for ask in (
+        lambda: table.query(as_of=late).read_all(),
+        lambda: table.query(as_of=late, run="remote").read_all(),
+        lambda: table.shards(as_of=late),
+        lambda: table.files(as_of=late),
+        lambda: table.changes(late),
+        lambda: table.restore(late),
+        lambda: memory.instance.sql(statement),
+        lambda: table.export(as_of=late).wait(),
+    ):
+        with pytest.raises(DormouseError, match="is in the future: it is 20"):
+            ask()
 
 
 def test_a_limit_beyond_what_arrow_counts_limits_nothing(memory: InMemory) -> None:
