@@ -98,6 +98,8 @@ def test_a_refused_file_is_read_about_and_sent_again(console: Console) -> None:
     ready(console, "#/tables/meters/files")
     console.drop("june.csv", "meter,at,kwh\nash-01,soon,1.5\n")
     console.sees("june.csv was refused", "line 2, column 'at'", "Why it was refused")
+    reasons = "return document.querySelectorAll('main .reason').length"
+    console.until(lambda: console.driver.execute_script(reasons) == 1, "the reason, once")
     console.picture("console-refused")
     console.drop("june.csv", "meter,at,kwh\nash-01,2026-06-01T00:00:00,1.5\n")
     console.sees("june.csv is rows of meters.")
@@ -122,6 +124,23 @@ def test_a_statement_is_completed_run_charted_and_remembered(console: Console) -
     assert console.one("textarea").get_attribute("value") == statement
     history = console.one("select[aria-label='Statements of before']")
     assert statement in history.get_attribute("textContent")
+
+
+def test_names_that_are_words_of_sql_are_quoted(console: Console) -> None:
+    import duckdb
+
+    found = duckdb.sql(
+        "SELECT keyword_name FROM duckdb_keywords() "
+        "WHERE keyword_category IN ('reserved', 'type_function')"
+    )
+    words = [word for (word,) in found.fetchall()]
+    script = (
+        "const [words, answer] = arguments;"
+        "import('/console/completion.js').then((page) => answer(words.filter((word) =>"
+        " page.quoted(word) === word)))"
+    )
+    assert "at" in words
+    assert console.driver.execute_async_script(script, [*words, "plain"]) == ["plain"]
 
 
 def test_many_rows_come_in_pages(console: Console) -> None:

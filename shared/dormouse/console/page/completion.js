@@ -7,11 +7,18 @@ const WORDS = `SELECT FROM WHERE GROUP BY ORDER LIMIT OFFSET HAVING JOIN LEFT RI
 BETWEEN LIKE ILIKE IS NULL DISTINCT UNION ALL EXCEPT INTERSECT WITH CASE WHEN THEN ELSE END CAST EXISTS DESC ASC EXPLAIN INTERVAL
 VERSION TIMESTAMP OF FOR count(*) sum( avg( min( max( stddev( median( coalesce( date_trunc( now() round( lower( upper( row_number() OVER PARTITION`
   .split(/\s+/);
+const RESERVED = new Set(`all analyse analyze and anti any array as asc asof asymmetric at authorization binary both by case cast check collate collation
+column columns concurrently constraint create cross default deferrable desc describe distinct do else end except false fetch for
+foreign freeze from full generated glob group having ilike in initially inner intersect into is isnull join lambda lateral
+leading left like limit map natural not notnull null offset on only or order outer overlaps pivot pivot_longer pivot_wider
+placing positional primary qualify references returning right select semi show similar some struct summarize symmetric table
+tablesample then to trailing true try_cast tuple union unique unpack unpivot using variadic verbose when where window with`
+  .split(/\s+/)); // by DuckDB
 const MOST = 8;
 
 /** Return a name as SQL has it: quoted if it has to be. */
 export function quoted(name) {
-  return /^[a-z_][a-z0-9_]*$/.test(name) ? name : `"${name.replaceAll('"', '""')}"`;
+  return /^[a-z_][a-z0-9_]*$/.test(name) && !RESERVED.has(name) ? name : `"${name.replaceAll('"', '""')}"`;
 }
 
 /** Return words that begin with what was typed: columns of the tables of the text come first. */

@@ -35,7 +35,7 @@ export function rowGrid(caption, { columns, rows }) {
 }
 
 function cell(column, value) {
-  if (value === null || value === undefined) return h("td", { class: "null" }, "null");
+  if (value === null || value === undefined) return h("td", { class: isNumeric(column) ? "null right" : "null" }, "null");
   if (isNumeric(column)) return h("td", { class: "right" }, String(value)); // all digits: it is copied into statements
   return h("td", { class: "code" }, typeof value === "object" ? stringify(value) : String(value));
 }

@@ -66,7 +66,7 @@ async function shards(name) {
   const right = { class: "right" };
   return grid("Shards", [
     ["Shard", (each) => each.id, { class: "code" }],
-    ["Rows", (each) => number(each.rows), right], ["Count", (each) => number(each.live_rows), right],
+    ["Rows", (each) => number(each.rows), right], ["Live rows", (each) => number(each.live_rows), right],
     ["Size", (each) => bytes(each.size_bytes), right],
     ["From", (each) => each.first, { class: "code" }], ["To", (each) => each.last, { class: "code" }],
     ["Partitions", (each) => number(each.partitions.length), right],

@@ -46,10 +46,11 @@ export function uploads(table) {
   const place = h("div", { class: "uploads" });
   const draw = () => {
     if (place.isConnected || !place.childNodes.length) {
+      const shown = (followed.get(table) ?? []).filter((item) => item.state !== "refused"); // that is told below, of all files
       place.replaceChildren(grid("Files of this page", [
         ["File", (item) => item.name, { class: "code" }], ["Size", (item) => bytes(item.size), { class: "right" }],
         ["State", (item) => badge(item.state)], ["", (item) => h("p", { class: "reason" }, item.reason), { class: "wide" }],
-      ], followed.get(table) ?? [], { empty: "This page has sent no file yet." }));
+      ], shown, { empty: "No file is on its way." }));
     } else watchers.delete(draw);
   };
   draw();
