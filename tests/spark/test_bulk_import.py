@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from collections import Counter
 from pathlib import Path
 from random import Random
@@ -25,7 +26,7 @@ from dormouse.shards.footer import read_footer
 from dormouse.state.sources import Source, job_id_of
 from dormouse.state.state import AssignJob, SplitPartition
 from dormouse.state.versions import Provenance
-from dormouse.stored.paths import data_prefix, run_marker_prefix
+from dormouse.stored.paths import data_prefix, rejected_prefix, run_marker_prefix
 from dormouse.tables.table import Table
 from dormouse_spark import bulk_import as module
 from dormouse_spark.bulk_import import bulk_import
@@ -154,6 +155,41 @@ def test_bad_files_are_refused_by_name_and_the_others_imported(
         True,
         False,
     ]
+
+
+def test_rows_that_cannot_be_read_are_left_out_and_kept_beside(
+    spark: SparkContext, world: World
+) -> None:
+    table = world.create(splits=[("b",)], ingest_on_error="skip")
+    bad = b"letter,at,note\na,1,x\n1,x,2\nb,2,\n,3,\nc,4\n"
+    job = job_of(
+        table,
+        (
+            *(
+                world.sources.drop(f"letters/{n}.csv", bad.replace(b"2,", b"%d," % n))
+                for n in (2, 5)
+            ),
+            world.sources.drop("letters/on-error=refuse/3.csv", bad),
+            world.sources.drop("letters/4.csv", b"letter,at,note\nc,y,\n"),
+        ),
+    )
+    for _ in range(2):  # delivered twice
+        bulk_import(spark, WorldAccess(world), world.services, job)
+    assert world.names(table) == "aabb"
+    stored = world.storage.list(rejected_prefix(table.id))
+    lines = [
+        json.loads(row) for each in stored for row in world.storage.get(each.path).splitlines()
+    ]
+    assert Counter((line["file"], line["line"]) for line in lines) == Counter(
+        (f"letters/{n}.csv", at) for n in (2, 5) for at in (3, 5, 6)
+    )
+    record = world.tracker.get(table.id, job.job_id)
+    assert record is not None
+    assert (record.rows_read, record.rows) == (10, 4)
+    assert all(each.path in record.reason for each in stored)
+    refused = {r.subject: r.reason for r in world.tracker.records(table.id) if r.state == "refused"}
+    assert refused.keys() == {"letters/on-error=refuse/3.csv", "letters/4.csv"}
+    assert "none of the 1 rows" in refused["letters/4.csv"]
 
 
 def test_csv_files_are_read_as_the_table_says(spark: SparkContext, world: World) -> None:

@@ -217,8 +217,8 @@ def ingest(
         for source in look_up_sources(services, table, job.sources).fresh(job.sources):
             refuse(services, table, source, gone)  # who waits for a file looks for its own record
         return changed  # planning finishes the reset if the state is behind the registry
-    if written.known == len(job.sources):
-        _record_known(services, table, job)  # another run ingested them meanwhile
+    if written.known and not written.accepted:
+        _record_known(services, table, job)  # an earlier run, or another meanwhile, ingested them
         return changed
     said = (_reason(written, job), _left_out(services, written), _dropped(written, table))
     read = written.rows_read + written.rows_rejected
@@ -259,7 +259,7 @@ def _record_known(services: Services, table: Table, job: IngestJob) -> None:
     """
     earlier = services.tracker.get(table.id, job.job_id)
     if earlier is not None and earlier.rows and not earlier.is_finished:
-        was = Finished(rows=earlier.rows, rows_read=earlier.rows_read)
+        was = Finished(earlier.reason, rows=earlier.rows, rows_read=earlier.rows_read)
         services.tracker.record(tracked_job(job), was, services.clock.now_ms())
         return
     is_recorded = (

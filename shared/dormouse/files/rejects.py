@@ -41,6 +41,10 @@ class RowRefusal(RefusedSourceError):
         super().__init__(str(first), hint=first.hint)
         self.every = every
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Be a plain refusal in other processes, such as Spark's driver."""
+        return RefusedSourceError, (str(self),), {"hint": self.hint}
+
 
 def refuse_each(items: Sequence[_T], check: Callable[[_T], object]) -> None:
     """Raise a RowRefusal if `check` refuses any of the items, one for each row of a batch."""

@@ -242,6 +242,7 @@ def fold_event(
         return None
     before = kept or JobRecord(job.table_id, job.id, job.kind, "")
     starts = isinstance(event, Started)
+    reason = before.reason if starts and before.state == "finished" else event.reason
     settles = isinstance(event, Finished | Failed | Refused | Cancelled)
     ends = settles or isinstance(event, Died)
     return JobRecord(
@@ -250,7 +251,7 @@ def fold_event(
         job.kind,
         event.state,
         event.subject[:MAX_SUBJECT_CHARACTERS] or before.subject,
-        event.reason[:MAX_REASON_CHARACTERS],
+        reason[:MAX_REASON_CHARACTERS],
         rows=before.rows if starts else event.rows,
         updated_ms=at_ms,
         files=event.files or before.files,

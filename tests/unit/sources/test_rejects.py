@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import pickle
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -118,6 +119,16 @@ def test_what_leaves_the_records_uncertain_refuses_the_whole_file(tmp_path: Path
         path.write_bytes(content)
         with pytest.raises(RefusedSourceError, match=reason):
             read(path, key, Rejects(key))
+
+
+def test_a_refusal_gets_to_other_processes_with_its_hint(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"id\nx1\n")
+    with pytest.raises(RefusedSourceError) as refusal:
+        read(path, "t/a.csv", None)
+    there = pickle.loads(pickle.dumps(refusal.value))  # noqa: S301  # as Spark does
+    assert isinstance(there, RefusedSourceError)
+    assert there.explanation == refusal.value.explanation
 
 
 def test_rows_are_also_judged_by_their_folder_and_the_size_of_their_key(tmp_path: Path) -> None:

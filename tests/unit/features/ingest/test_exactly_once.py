@@ -16,6 +16,7 @@ from dormouse.jobs import ALREADY_INGESTED
 from dormouse.messages.requests import IngestFiles, ReinitialiseTable
 from dormouse.messages.stages import IngestJob, OutboundMessage, TableChanged
 from dormouse.ports import Services
+from dormouse.state.sources import job_id_of
 from dormouse.state.state import DAY_MS, AddShards, TableState
 from dormouse.stored.paths import sources_prefix
 from dormouse.tables.table import Table
@@ -367,6 +368,23 @@ def test_a_job_some_of_whose_files_are_rows_already_says_how_many(
     world.notify(one, two)
     world.settle()
     assert ("finished", 1, "1 of 2 files were already ingested") in records(world, table).values()
+
+
+def test_a_job_one_of_whose_files_was_refused_keeps_its_record_when_it_comes_again(
+    world: World,
+) -> None:
+    table = world.create(ingest_on_error="skip")
+    good = world.sources.drop("letters/1.csv", b"letter,at,note\na,1,x\nb,x,y\n")
+    bad = world.sources.drop("letters/2.csv", b"letter,other\na,1\n")
+    job = IngestJob(table.id, 0, job_id_of((good, bad)), (good, bad))
+    ingest(world.services, job)
+    before = world.tracker.get(table.id, job.job_id)
+    assert before is not None
+    assert "1 rejected: see " in before.reason
+    ingest(world.services, job)
+    again = world.tracker.get(table.id, job.job_id)
+    assert again is not None
+    assert (again.state, again.rows, again.reason) == ("finished", 1, before.reason)
 
 
 def test_who_asks_for_files_again_has_them_once_more_for_each_request(
